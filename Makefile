@@ -1,0 +1,43 @@
+# Everything sets itself up: Python 3.11 or newer and make are all that is needed.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+
+.PHONY: demo test check setup lock clean
+
+# Train on the built-in corpus, score on dates never seen, translate in several scripts, draw the attention.
+demo: setup
+	$(BIN)/seq2see train dates --out runs/dates --force
+	$(BIN)/seq2see evaluate runs/dates dates
+	@printf '%s\n' '12 mars 1987' 'Donnerstag, 5. Mai 2044' '2097년 1월 26일' '2016年12月29日' '١٧ يوليو ٢٠٢٤' \
+		'६ जून १९८४' '4 июля 1976 г.' '23 Ιανουαρίου 1921' '7 เมษายน 2058' > runs/dates/samples.txt
+	@$(BIN)/seq2see translate runs/dates < runs/dates/samples.txt | paste -d '|' runs/dates/samples.txt - \
+		| sed 's/|/  ->  /'
+	$(BIN)/seq2see look runs/dates 'Donnerstag, 5. Mai 2044' -o runs/dates/attention.png
+
+test: setup
+	$(BIN)/python -m pytest
+
+check: setup
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+
+setup: $(READY)
+
+# torch first and alone: a resolver that sees it beside others may fetch another build.
+$(READY): requirements.lock pyproject.toml
+	$(PYTHON) -c 'import sys; sys.exit("seq2see needs Python 3.11 or newer" if sys.version_info < (3, 11) else 0)'
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet $$(grep '^torch==' requirements.lock)
+	$(BIN)/python -m pip install --quiet -r requirements.lock
+	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --editable .
+	touch $(READY)
+
+# Pin what is installed now, after trying newer versions by hand.
+lock: setup
+	$(BIN)/python -m pip freeze --all --exclude-editable | grep -v '^pip==' | sed 's/+cpu$$//' > requirements.lock
+
+clean:
+	rm -rf $(VENV) build dist runs

@@ -1,0 +1,37 @@
+"""seq2see trains, sees into and serves sequence-to-sequence Transformers.
+
+Public names load when they are first used, so that `import seq2see` costs nothing.
+"""
+
+from importlib import import_module
+from typing import Any
+
+__version__ = "0.1.0"
+
+_HOMES = {
+    "train": "api",
+    "load": "api",
+    "Run": "api",
+    "scaled_dot_product_attention": "model.attention",
+    "MultiHeadAttention": "model.attention",
+    "keep_padding": "model.attention",
+    "keep_past": "model.attention",
+    "sinusoid": "model.positions",
+    "EncoderLayer": "model.layers",
+    "DecoderLayer": "model.layers",
+    "Transformer": "model.transformer",
+    "noam": "training.schedule",
+    "capture": "lens.capture",
+}
+
+__all__ = [*_HOMES]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'seq2see' has no attribute '{name}'")
+    return getattr(import_module(f"seq2see.{_HOMES[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *_HOMES])

@@ -1,0 +1,122 @@
+"""What a training shows while it runs: a live bar on a terminal, plain lines elsewhere; always on stderr."""
+
+import time
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskID, TextColumn
+
+from seq2see.training.loop import Finished, Trained, Validated
+
+if TYPE_CHECKING:
+    from seq2see.api import Event
+    from seq2see.config import Settings
+
+QUIET_SECONDS = 10
+"""Between two plain lines about training; validations are always shown."""
+
+
+class Display:
+    """`with Display() as display: train(..., watch=display.show)`."""
+
+    def __init__(self) -> None:
+        self._console = Console(stderr=True, highlight=False, soft_wrap=True)
+        self._bar: Progress | None = None
+        self._task: TaskID | None = None
+        self._last_line = 0.0
+        self._settings: Settings | None = None
+        self.step: int | None = None
+        """The last step that was heard of; None before training begins."""
+
+    def __enter__(self) -> "Display":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._bar:
+            self._bar.stop()
+
+    def say(self, line: str) -> None:
+        self._console.print(line, markup=False)
+
+    def show(self, event: "Event") -> None:
+        from seq2see.api import Began, Said
+
+        match event:
+            case Said():
+                self.say(event.line)
+            case Began():
+                self._settings = event.settings
+                self.step = event.step
+                for line in _opening(event):
+                    self.say(line)
+                if self._console.is_terminal:
+                    self._start_bar(event)
+            case Trained():
+                self._trained(event)
+            case Validated():
+                self.step = event.step
+                scores = "  ".join(f"{name} {_number(value)}" for name, value in event.scores.items())
+                what = "" if event.what == "model" else f"  ({event.what})"
+                self.say(f"step {event.step:>7,}  validation {scores}{'  best' if event.best else ''}{what}")
+            case Finished():
+                from seq2see.api import in_words
+
+                self.step = event.step
+                self.say(f"done: {event.reason}, {in_words(event.seconds)}")
+
+    def _trained(self, event: Trained) -> None:
+        assert self._settings is not None
+        self.step = event.step
+        left = _time_left(event, self._settings)
+        numbers = f"loss {event.loss:.3f}  rate {event.rate:.1e}  {event.tokens_per_second:,.0f} tokens/s  {left} left"
+        if self._bar is not None and self._task is not None:
+            self._bar.update(self._task, completed=event.step, numbers=numbers)
+        elif time.monotonic() - self._last_line > QUIET_SECONDS:
+            self._last_line = time.monotonic()
+            self.say(f"step {event.step:>7,}  {numbers}")
+
+    def _start_bar(self, event: Any) -> None:
+        self._bar = Progress(
+            TextColumn("step {task.completed:,}/{task.total:,}"),
+            BarColumn(bar_width=24),
+            TextColumn("{task.fields[numbers]}"),
+            console=self._console,
+            transient=True,
+        )
+        self._task = self._bar.add_task("", total=event.settings.training.max_steps, completed=event.step, numbers="")
+        self._bar.start()
+
+
+def _opening(event: Any) -> list[str]:
+    data, model, training = event.settings.data, event.settings.model, event.settings.training
+    dropped = "".join(f", {count:,} dropped ({why.replace('_', ' ')})" for why, count in event.dropped.items() if count)
+    source, target = event.vocabularies
+    tokens = f"{source:,} {data.source_tokenizer}, shared"
+    if not data.shared:
+        tokens = f"{source:,} {data.source_tokenizer} -> {target:,} {data.target_tokenizer}"
+    lines = [
+        f"data      {event.pairs:,} pairs, {event.validation_pairs:,} for validation{dropped}",
+        f"tokens    {tokens}",
+        f"model     {model.encoder_layers} + {model.decoder_layers} layers, d_model {model.d_model}, {model.heads} heads"
+        f": {event.parameters:,} parameters",
+        f"training  {training.batch_tokens:,} tokens a step, at most {training.max_steps:,} steps, best by "
+        f"{training.metric}, on {event.device}",
+    ]
+    if event.step:
+        lines.append(f"resuming  after step {event.step:,}")
+    return lines
+
+
+def _number(value: float) -> str:
+    return f"{value:.3f}" if abs(value) < 10 else f"{value:.2f}"
+
+
+def _time_left(event: Trained, settings: "Settings") -> str:
+    """Until the last step at the rate so far; early stopping may come before."""
+    training = settings.training
+    seconds = event.seconds / event.step * (training.max_steps - event.step)
+    if training.max_minutes:
+        seconds = min(seconds, 60 * training.max_minutes - event.seconds)
+    minutes, rest = divmod(max(0, round(seconds)), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"

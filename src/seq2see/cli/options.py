@@ -1,0 +1,28 @@
+"""Options and arguments that several verbs share."""
+
+from typing import Annotated
+
+import typer
+
+Folder = Annotated[str, typer.Argument(metavar="RUN", help="The folder that train wrote, such as runs/dates.")]
+PairsName = Annotated[
+    str,
+    typer.Argument(
+        metavar="PAIRS",
+        help="A file (.tsv .csv .jsonl, each also .gz), two parallel files (train.en,train.ko), or a corpus by name.",
+    ),
+]
+Format = Annotated[str | None, typer.Option(help="tsv, csv or jsonl, where the file's name does not tell.")]
+Beam = Annotated[
+    int | None, typer.Option(min=1, help="Hypotheses kept at each step; 1: greedy. The run's if not given.")
+]
+NBest = Annotated[int, typer.Option(min=1, metavar="K", help="Translations for each line, best first.")]
+Sample = Annotated[bool, typer.Option("--sample", help="Draw each token by its probability instead of searching.")]
+Temperature = Annotated[float, typer.Option(min=0.01, help="With --sample: below 1 safer, above 1 wilder.")]
+TopK = Annotated[int, typer.Option(min=0, help="With --sample: draw from the k likeliest tokens; 0: from all.")]
+TopP = Annotated[
+    float, typer.Option(min=0.01, max=1.0, help="With --sample: draw from the likeliest that hold this much.")
+]
+Seed = Annotated[int | None, typer.Option(help="With --sample: draw the same each time.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON, for machines.")]
+Debug = Annotated[bool, typer.Option("--debug", help="On an error show the trace.")]

@@ -1,0 +1,81 @@
+"""The program `seq2see`: its verbs, and what becomes of errors."""
+
+import os
+import sys
+
+import typer
+
+from seq2see import __version__
+from seq2see.cli.chat import chat
+from seq2see.cli.data import data_list
+from seq2see.cli.evaluate import evaluate
+from seq2see.cli.look import look
+from seq2see.cli.train import SETTINGS_HELP, train
+from seq2see.cli.translate import translate
+from seq2see.errors import SeqError
+
+app = typer.Typer(
+    help="Train, see into and serve sequence-to-sequence Transformers.",
+    epilog="Example: seq2see train dates",
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+data = typer.Typer(help="Corpora by name.", epilog="Example: seq2see data list")
+
+app.command(epilog=f"{SETTINGS_HELP}\n\nExample: seq2see train dates --out runs/dates")(train)
+app.command(epilog='Example: echo "12 mars 1987" | seq2see translate runs/dates')(translate)
+app.command(epilog="Example: seq2see chat runs/dates")(chat)
+app.command(epilog="Example: seq2see evaluate runs/dates dates")(evaluate)
+app.command(epilog='Example: seq2see look runs/dates "12 mars 1987" -o attention.png')(look)
+data.command("list", epilog="Example: seq2see data list --json")(data_list)
+app.add_typer(data, name="data")
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        typer.echo(f"seq2see {__version__}")
+        raise typer.Exit
+
+
+@app.callback(invoke_without_command=True)
+def _program(
+    context: typer.Context,
+    version: bool = typer.Option(False, "--version", callback=_version, is_eager=True, help="Print the version."),
+) -> None:
+    if context.invoked_subcommand is None:
+        typer.echo(context.get_help())
+
+
+UsageError = typer.BadParameter.__mro__[1]  # of click, or of typer's own copy of it: whichever typer uses
+
+
+def main() -> None:
+    """Run one verb. Exit code 0: done; 2: the user's mistake, in one line; 130: interrupted."""
+    try:
+        sys.exit(app(standalone_mode=False))
+    except (KeyboardInterrupt, typer.Abort):
+        sys.exit(130)
+    except BrokenPipeError:  # the reader of our output has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(0)
+    except Exception as problem:
+        line = _one_line(problem)
+        if line is None or "--debug" in sys.argv:
+            raise
+        typer.echo(f"seq2see: {line}", err=True)
+        sys.exit(2)
+
+
+def _one_line(problem: Exception) -> str | None:
+    """What to tell the user; None for what is not the user's to mend."""
+    if isinstance(problem, SeqError):
+        return " ".join(str(problem).split())
+    if isinstance(problem, UsageError):
+        context = getattr(problem, "ctx", None)
+        hint = f" See: {context.command_path} --help" if context else ""
+        return f"{problem.format_message()}{hint}"  # type: ignore[attr-defined]
+    if isinstance(problem, OSError) and problem.strerror:
+        return f"{problem.filename or 'output'}: {problem.strerror}"
+    return None

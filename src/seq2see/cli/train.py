@@ -1,0 +1,60 @@
+"""`seq2see train`: pairs in, a run folder out."""
+
+import shlex
+import sys
+from typing import Annotated
+
+import typer
+
+from seq2see import config
+from seq2see.cli.options import Debug, Format, PairsName
+from seq2see.presets import PRESETS
+
+SETTINGS_HELP = "Settings for --set and --config:\n\n\b\n" + "\n".join(
+    f"{key} = {default}  ({kind}) {about}" for key, kind, default, about in config.describe()
+)
+
+
+def train(
+    pairs: PairsName,
+    out: Annotated[str | None, typer.Option(metavar="RUN", help="Folder to write; runs/<corpus> if not given.")] = None,
+    valid: Annotated[
+        str | None, typer.Option(metavar="PAIRS", help="Validate on these; else some are held out.")
+    ] = None,
+    preset: Annotated[str | None, typer.Option(metavar="NAME", help=f"One of {', '.join(PRESETS)}.")] = None,
+    config_file: Annotated[str | None, typer.Option("--config", metavar="FILE", help="Settings in TOML.")] = None,
+    assignments: Annotated[
+        list[str] | None, typer.Option("--set", metavar="SECTION.KEY=VALUE", help="One setting; may be repeated.")
+    ] = None,
+    format: Format = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on where an earlier training stopped.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Throw away what an earlier training left.")] = False,
+    debug: Debug = False,
+) -> None:
+    """Train a model on pairs of sequences. No settings are needed: the corpus suggests them."""
+    overlay = config.parse_assignments(assignments or [])
+    config.check_keys(overlay)  # a misspelt key need not wait for torch
+    from seq2see import api
+    from seq2see.cli.display import Display
+
+    with Display() as display:
+        try:
+            run = api.train(
+                pairs,
+                out,
+                valid=valid,
+                preset=preset,
+                config_file=config_file,
+                settings=overlay,
+                format=format,
+                resume=resume,
+                force=force,
+                watch=display.show,
+            )
+        except KeyboardInterrupt:
+            if display.step is not None:
+                again = [word for word in sys.argv[1:] if word not in ("--force", "--resume")]
+                display.say(f"interrupted after step {display.step:,}; all is saved. Go on with:")
+                display.say(f"  seq2see {shlex.join(again)} --resume")
+            raise
+    typer.echo(f"model  {run.folder}\nreport {run.folder / 'report.html'}", err=True)

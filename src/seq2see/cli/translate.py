@@ -1,0 +1,83 @@
+"""`seq2see translate`: lines in, lines out, one for each."""
+
+import json
+import sys
+from collections.abc import Iterator
+from itertools import islice
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from seq2see.cli.options import Beam, Debug, Folder, Json, NBest, Sample, Seed, Temperature, TopK, TopP
+from seq2see.errors import DataError
+
+if TYPE_CHECKING:
+    from seq2see.decoding.translator import Result
+
+AT_ONCE = 2000
+"""Lines read before they are translated together: enough to batch well, few enough that output keeps coming."""
+
+
+def translate(
+    folder: Folder,
+    beam: Beam = None,
+    n_best: NBest = 1,
+    prefix: Annotated[str | None, typer.Option(help="Every translation begins with this text.")] = None,
+    sample: Sample = False,
+    temperature: Temperature = 1.0,
+    top_k: TopK = 0,
+    top_p: TopP = 1.0,
+    seed: Seed = None,
+    as_json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """Translate standard input to standard output, line by line."""
+    from seq2see import api
+    from seq2see.decoding import search
+
+    run = api.load(folder)
+    choose = search.sampling(temperature, top_k, top_p, seed) if sample else None
+    lines = _read_lines()
+    first = 1
+    while block := list(islice(lines, 1 if sys.stdin.isatty() else AT_ONCE)):
+        prefixes = None if prefix is None else [prefix] * len(block)
+        results = run.search(block, beam, n_best, prefixes, choose)
+        for number, (line, result) in enumerate(zip(block, results, strict=True), start=first):
+            _print(number, line, result, n_best, as_json)
+            if result.cut:
+                limit = run.settings.decoding.max_source
+                typer.echo(
+                    f"line {number}: longer than decoding.max_source = {limit} tokens, the rest was cut", err=True
+                )
+        sys.stdout.flush()
+        first += len(block)
+
+
+def _read_lines() -> Iterator[str]:
+    """Lines end at a line feed and nowhere else, so that output lines match input lines whatever they contain."""
+    for number, line in enumerate(sys.stdin.buffer, start=1):
+        try:
+            yield line.rstrip(b"\n").removesuffix(b"\r").decode("utf-8")
+        except UnicodeDecodeError:
+            raise DataError(
+                f"standard input, line {number}: not UTF-8. Convert the input, for example with iconv"
+            ) from None
+
+
+def _print(number: int, line: str, result: "Result", n_best: int, as_json: bool) -> None:
+    if as_json:
+        translations = [{"text": each.text, "score": each.score} for each in result.translations]
+        _write(json.dumps({"source": line, "translations": translations}, ensure_ascii=False))
+    elif n_best == 1:
+        _write(result.text)
+    else:
+        for each in result.translations:
+            _write(f"{number}\t{each.score:.4f}\t{_one_line(each.text)}")
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.splitlines()) if text.splitlines() != [text] else text
+
+
+def _write(line: str) -> None:
+    sys.stdout.buffer.write(line.replace("\n", " ").encode("utf-8", "replace") + b"\n")

@@ -1,0 +1,237 @@
+"""Every setting: one frozen tree of data, model, training and decoding.
+
+Order of precedence, lowest first: the defaults below, what the corpus suggests, a preset, a TOML file,
+`--set section.key=value`. An overlay is a plain nested dict, `{"model": {"d_model": 256}}`; `resolve` lays
+them over each other, checks types, ranges and contradictions, and returns `Settings`.
+"""
+
+import tomllib
+import typing
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
+from typing import Any, Literal
+
+from seq2see.errors import SettingError, nearest
+
+Overlay = Mapping[str, Mapping[str, Any]]
+TokenizerKind = Literal["unigram", "bpe", "characters", "symbols"]
+Metric = Literal["loss", "bleu", "chrf", "exact", "error_rate"]
+
+
+def about(default: Any, description: str, minimum: float | None = None, maximum: float | None = None) -> Any:
+    """A field with its default, its description and the range it must lie in."""
+    return field(default=default, metadata={"about": description, "minimum": minimum, "maximum": maximum})
+
+
+@dataclass(frozen=True)
+class Data:
+    """From text to tokens."""
+
+    source_tokenizer: TokenizerKind = about("unigram", "how source text is cut into tokens")
+    target_tokenizer: TokenizerKind = about("unigram", "how target text is cut into tokens")
+    source_vocabulary: int = about(8000, "most tokens in the source vocabulary", 8)
+    target_vocabulary: int = about(8000, "most tokens in the target vocabulary", 8)
+    shared: bool = about(True, "one tokenizer for both sides, trained on both")
+    normalization: Literal["identity", "nfkc", "nfkc_lower"] = about(
+        "identity", "what is done to text before it is cut"
+    )
+    max_length: int = about(256, "training pairs with more tokens than this on a side are left out, and counted", 1)
+    validation_pairs: int = about(1000, "pairs held out where no validation set is given (at most a tenth)", 1)
+    window_pairs: int = about(20_000, "pairs sorted by length together; batches are cut inside a window", 1)
+
+
+@dataclass(frozen=True)
+class Model:
+    """The encoder-decoder of the paper, section 3."""
+
+    encoder_layers: int = about(3, "layers of the encoder", 1)
+    decoder_layers: int = about(3, "layers of the decoder", 1)
+    d_model: int = about(256, "width of the stream between layers", 1)
+    heads: int = about(4, "attention heads", 1)
+    d_key: int = about(0, "width of a head's queries and keys; 0: d_model / heads", 0)
+    d_value: int = about(0, "width of a head's values; 0: as d_key", 0)
+    d_ff: int = about(1024, "inner width of the feed-forward network", 1)
+    activation: Literal["relu", "gelu", "silu"] = about("relu", "between the two feed-forward matrices")
+    norm: Literal["post", "pre"] = about(
+        "post", "layer norm after the residual sum (the paper) or before the sub-layer"
+    )
+    norm_epsilon: float = about(1e-5, "added to the variance in layer norm", 0)
+    positions: Literal["sinusoid", "learned", "rotary", "none"] = about("sinusoid", "how a token knows its place")
+    max_positions: int = about(1024, "longest sequence with learned positions", 1)
+    dropout: float = about(0.1, "on each sub-layer's output and on the embeddings", 0, 0.95)
+    tie: Literal["all", "decoder", "none"] = about(
+        "all", "which embeddings share weights: all three, decoder's two, none"
+    )
+    output_bias: bool = about(False, "a bias per word in the output layer")
+
+
+@dataclass(frozen=True)
+class Training:
+    """Loss, optimizer, schedule, and when to look up and when to stop."""
+
+    seed: int = about(1, "of initial weights, shuffling and dropout", 0)
+    batch_tokens: int = about(8192, "source and target tokens in one update (the effective batch)", 1)
+    micro_batch_tokens: int = about(0, "tokens in one pass; 0: what the machine holds. Does not change the update", 0)
+    max_steps: int = about(20_000, "updates at most", 1)
+    max_minutes: float = about(0.0, "minutes at most; 0: no limit", 0)
+    schedule: Literal["noam", "cosine"] = about(
+        "noam", "rate after warm-up: inverse square root (the paper), or cosine to 0"
+    )
+    learning_rate: float = about(0.0, "rate at the end of warm-up; 0: the paper's, (d_model * warmup_steps)^-0.5", 0)
+    warmup_steps: int = about(4000, "updates over which the rate rises", 1)
+    label_smoothing: float = about(0.1, "share of the probability spread over the whole vocabulary", 0, 0.99)
+    adam_beta1: float = about(0.9, "decay of Adam's mean", 0, 1)
+    adam_beta2: float = about(0.98, "decay of Adam's variance", 0, 1)
+    adam_epsilon: float = about(1e-9, "Adam's epsilon", 0)
+    clip_norm: float = about(1.0, "gradient norm above which it is scaled down; 0: never", 0)
+    precision: Literal["auto", "float32", "bfloat16"] = about(
+        "auto", "auto: bfloat16 on CUDA that has it, else float32"
+    )
+    validate_every: int = about(500, "updates between validations, each followed by a checkpoint", 1)
+    metric: Metric = about("loss", "what validation measures and the best checkpoint is chosen by")
+    patience: int = about(8, "validations without a better score before stopping; 0: never", 0)
+    average: int = about(5, "last checkpoints averaged at the end, kept if the average validates better", 1)
+    log_every: int = about(50, "updates between lines in metrics.jsonl", 1)
+
+
+@dataclass(frozen=True)
+class Decoding:
+    """From source to target, by beam search unless told otherwise."""
+
+    beam: int = about(5, "hypotheses kept at each step; 1: greedy", 1)
+    length_penalty: float = about(1.0, "alpha: a score is the sum of log-probabilities / length^alpha", 0)
+    length_formula: Literal["power", "paper"] = about("power", "length^alpha, or the paper's ((5 + n) / 6)^alpha")
+    max_ratio: float = about(2.0, "an output has at most max_ratio * source tokens + max_extra tokens", 0)
+    max_extra: int = about(50, "see max_ratio", 1)
+    max_source: int = about(1024, "source tokens read from one line; the rest is cut, with a warning", 1)
+    batch_tokens: int = about(8192, "source tokens times beam translated together", 1)
+
+
+@dataclass(frozen=True)
+class Settings:
+    """All of them; `settings.toml` in a run folder is this tree, resolved."""
+
+    data: Data = Data()
+    model: Model = Model()
+    training: Training = Training()
+    decoding: Decoding = Decoding()
+
+
+SECTIONS: dict[str, type] = {"data": Data, "model": Model, "training": Training, "decoding": Decoding}
+
+
+def read_toml(path: Path) -> Overlay:
+    """The overlay in a TOML file."""
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise SettingError(f"{path}: no such settings file") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as problem:
+        raise SettingError(f"{path}: not TOML: {problem}") from None
+
+
+def write_toml(settings: Settings, path: Path) -> None:
+    """Write the whole tree, so that a run says everything about itself."""
+    import tomli_w
+
+    path.write_text(tomli_w.dumps(asdict(settings)), encoding="utf-8")
+
+
+def parse_assignments(assignments: Iterable[str]) -> Overlay:
+    """`["model.d_model=64"]` -> `{"model": {"d_model": 64}}`; a bare word is a string."""
+    overlay: dict[str, dict[str, Any]] = {}
+    for assignment in assignments:
+        name, equals, text = assignment.partition("=")
+        section, dot, key = name.strip().partition(".")
+        if not equals or not dot:
+            raise SettingError(f"--set {assignment}: expected section.key=value, such as model.d_model=256")
+        try:
+            value = tomllib.loads(f"value = {text}")["value"]
+        except tomllib.TOMLDecodeError:
+            value = text
+        overlay.setdefault(section, {})[key] = value
+    return overlay
+
+
+def resolve(*overlays: Overlay) -> Settings:
+    """Lay overlays over the defaults, the last one on top, and check the result."""
+    settings = check_keys(*overlays)
+    _check_together(settings)
+    return settings
+
+
+def check_keys(*overlays: Overlay) -> Settings:
+    """The same without looking for contradictions: for overlays that others will still go under."""
+    merged: dict[str, dict[str, Any]] = {name: {} for name in SECTIONS}
+    for overlay in overlays:
+        for section, values in overlay.items():
+            if section not in SECTIONS:
+                raise SettingError(f"unknown section '{section}'. {nearest(section, SECTIONS)}")
+            if not isinstance(values, Mapping):
+                raise SettingError(f"'{section}' is a section: write {section}.key=value")
+            merged[section].update(values)
+    return Settings(**{name: _build(name, kind, merged[name]) for name, kind in SECTIONS.items()})
+
+
+def _build(section: str, kind: type, values: Mapping[str, Any]) -> Any:
+    """One section from raw values, each converted and range-checked."""
+    known = {each.name: each for each in fields(kind)}
+    types = typing.get_type_hints(kind)
+    built = {}
+    for key, value in values.items():
+        if key not in known:
+            raise SettingError(f"unknown setting '{section}.{key}'. {nearest(key, known)}")
+        built[key] = _convert(f"{section}.{key}", value, types[key], known[key].metadata)
+    return kind(**built)
+
+
+def _convert(name: str, value: Any, kind: Any, metadata: Mapping[str, Any]) -> Any:
+    if typing.get_origin(kind) is Literal:
+        choices = typing.get_args(kind)
+        if value not in choices:
+            raise SettingError(f"{name} = {value!r}: unknown. {nearest(str(value), choices)}")
+        return value
+    if kind is float and type(value) is int:
+        value = float(value)
+    if type(value) is not kind:
+        raise SettingError(f"{name} = {value!r}: expected {_IN_WORDS[kind]}")
+    low, high = metadata["minimum"], metadata["maximum"]
+    if (low is not None and not value >= low) or (high is not None and not value <= high):  # `not >=` catches NaN too
+        bounds = f"at least {low:g}" if high is None else f"between {low:g} and {high:g}"
+        raise SettingError(f"{name} = {value!r}: expected {bounds}")
+    return value
+
+
+_IN_WORDS = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}
+
+
+def _check_together(settings: Settings) -> None:
+    """Contradictions between settings, found before anything is read or allocated."""
+    data, model = settings.data, settings.model
+    if not model.d_key and model.d_model % model.heads:
+        raise SettingError(
+            f"model.d_model = {model.d_model} is not divisible by model.heads = {model.heads}: "
+            "change one, or set model.d_key"
+        )
+    if model.positions == "sinusoid" and model.d_model % 2:
+        raise SettingError(f"model.d_model = {model.d_model}: sinusoid positions need an even width")
+    if model.positions == "rotary" and (model.d_key or model.d_model // model.heads) % 2:
+        raise SettingError("rotary positions need an even width per head: change model.d_key or model.heads")
+    if model.positions == "learned" and model.max_positions <= data.max_length:
+        raise SettingError("model.max_positions must be larger than data.max_length (one place is for the end)")
+    if data.shared and data.source_tokenizer != data.target_tokenizer:
+        raise SettingError("data.shared needs the same kind of tokenizer on both sides: set data.shared=false")
+    if model.tie == "all" and not data.shared:
+        raise SettingError('model.tie = "all" needs data.shared = true: set model.tie=decoder')
+
+
+def describe() -> Iterable[tuple[str, str, str, str]]:
+    """(key, type, default, description) of every setting, for help pages and docs."""
+    for section, kind in SECTIONS.items():
+        types = typing.get_type_hints(kind)
+        for each in fields(kind):
+            hint = types[each.name]
+            choices = typing.get_args(hint)
+            shown = " | ".join(choices) if choices else hint.__name__
+            yield f"{section}.{each.name}", shown, str(each.default), each.metadata["about"]

@@ -1,0 +1,141 @@
+"""The tokenised corpus on disk, memory-mapped: a corpus larger than memory trains.
+
+    source.tokens   every source end to end, each closed by END; uint16, or uint32 for a vocabulary above 65,536
+    source.offsets  int64, one more than there are pairs: source i is tokens[offsets[i] : offsets[i + 1]]
+    target.*        the same for the targets
+    store.json      format, dtype and counts; written last, so a folder without it is half written
+
+Numbers are little-endian, so that a folder may move between machines.
+"""
+
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, BinaryIO, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from seq2see import special
+from seq2see.errors import DataError
+
+Int64s = NDArray[np.int64]
+
+FORMAT: Final = 1
+DTYPES: Final = ("<u2", "<u4")
+BLOCK: Final = 1 << 20  # tokens held back before they are written
+
+
+class Store:
+    """An open store: lengths and tokens of any pairs, by index."""
+
+    def __init__(self, folder: Path) -> None:
+        try:
+            about = json.loads((folder / "store.json").read_text(encoding="utf-8"))
+            pairs, dtype = int(about["pairs"]), np.dtype(about["dtype"])
+            if about["format"] != FORMAT:
+                raise DataError(f"{folder}: store of format {about['format']}, expected {FORMAT}. Tokenise anew")
+            if dtype.str not in DTYPES:
+                raise ValueError(f"dtype {dtype}")
+            self.source_tokens, self.target_tokens = int(about["source_tokens"]), int(about["target_tokens"])
+        except FileNotFoundError:
+            raise DataError(
+                f"{folder}: no store.json, so the store is missing or half written. Tokenise anew"
+            ) from None
+        except (ValueError, KeyError, TypeError) as problem:
+            raise DataError(f"{folder}: damaged store.json. Tokenise anew") from problem
+        self.folder = folder
+        self._source = _open(folder / "source.tokens", dtype, self.source_tokens)
+        self._target = _open(folder / "target.tokens", dtype, self.target_tokens)
+        self._source_offsets = _open(folder / "source.offsets", np.dtype("<i8"), pairs + 1)
+        self._target_offsets = _open(folder / "target.offsets", np.dtype("<i8"), pairs + 1)
+
+    def __len__(self) -> int:
+        return len(self._source_offsets) - 1
+
+    def source_lengths(self, indices: Int64s) -> Int64s:
+        """Tokens of each source, END included."""
+        return np.asarray(self._source_offsets[indices + 1] - self._source_offsets[indices])
+
+    def target_lengths(self, indices: Int64s) -> Int64s:
+        """Tokens of each target, END included."""
+        return np.asarray(self._target_offsets[indices + 1] - self._target_offsets[indices])
+
+    def gather(self, indices: Int64s) -> tuple[Int64s, Int64s, Int64s, Int64s]:
+        """Source tokens and offsets, target tokens and offsets: the pairs end to end, in the order given."""
+        return *_gather(self._source, self._source_offsets, indices), *_gather(
+            self._target, self._target_offsets, indices
+        )
+
+
+def write(folder: Path, encoded: Iterable[tuple[list[int], list[int]]], vocabulary: int) -> Store:
+    """Write pairs of ids as they come, END added to each side, and open the result; an earlier store is replaced.
+
+    Args:
+        vocabulary: ids of either side are below this; it decides how many bytes a token takes.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "store.json").unlink(missing_ok=True)
+    dtype = np.dtype(DTYPES[vocabulary > 1 << 16])
+    with _Side(folder, "source", dtype) as source, _Side(folder, "target", dtype) as target:
+        for source_ids, target_ids in encoded:
+            source.add(source_ids)
+            target.add(target_ids)
+    if not source.pairs:
+        raise DataError(f"{folder}: no pairs to store. Is every line of the corpus empty or too long?")
+    about = {"format": FORMAT, "dtype": dtype.str, "vocabulary": vocabulary, "pairs": source.pairs}
+    about |= {"source_tokens": source.tokens, "target_tokens": target.tokens}
+    (folder / "store.json").write_text(json.dumps(about, indent=1) + "\n", encoding="utf-8")
+    return Store(folder)
+
+
+class _Side:
+    """One side while it is written: a block of ids and offsets is held, then flushed."""
+
+    def __init__(self, folder: Path, name: str, dtype: np.dtype[np.unsignedinteger]) -> None:
+        self._paths = folder / f"{name}.tokens", folder / f"{name}.offsets"
+        self._dtype = dtype
+        self._held: list[int] = []
+        self._offsets = [0]
+        self.pairs = self.tokens = 0
+
+    def __enter__(self) -> "_Side":
+        self._files: tuple[BinaryIO, BinaryIO] = self._paths[0].open("wb"), self._paths[1].open("wb")
+        return self
+
+    def add(self, ids: list[int]) -> None:
+        self._held.extend(ids)
+        self._held.append(special.END)
+        self.pairs += 1
+        self.tokens += len(ids) + 1
+        self._offsets.append(self.tokens)
+        if len(self._held) >= BLOCK:
+            self._flush()
+
+    def _flush(self) -> None:
+        self._files[0].write(np.array(self._held, dtype=self._dtype).tobytes())
+        self._files[1].write(np.array(self._offsets, dtype="<i8").tobytes())
+        self._held.clear()
+        self._offsets.clear()
+
+    def __exit__(self, *_: object) -> None:
+        self._flush()
+        for file in self._files:
+            file.close()
+
+
+def _open(path: Path, dtype: np.dtype[np.generic], count: int) -> NDArray[Any]:
+    """Map `count` numbers of a file, after checking that it holds just that many."""
+    size = path.stat().st_size if path.exists() else 0
+    if size != count * dtype.itemsize:
+        raise DataError(f"{path}: {size} bytes, expected {count * dtype.itemsize}: cut short or missing. Tokenise anew")
+    return np.asarray(np.memmap(path, dtype=dtype, mode="r"))
+
+
+def _gather(tokens: NDArray[Any], offsets: Int64s, indices: Int64s) -> tuple[Int64s, Int64s]:
+    """The sequences `indices` end to end, and where each begins: one index per token, worked out at once."""
+    starts = offsets[indices]
+    lengths = offsets[indices + 1] - starts
+    packed_offsets = np.concatenate([np.zeros(1, dtype=np.int64), lengths.cumsum()])
+    places = np.repeat(starts - packed_offsets[:-1], lengths) + np.arange(packed_offsets[-1])
+    return tokens[places].astype(np.int64), packed_offsets

@@ -1,0 +1,197 @@
+"""Search through what a decoder might say: greedy, sampling and beam (paper, section 6.1).
+
+All of them use only `start` and `step`, so they serve every model. B sentences hold W hypotheses each in R = B x W
+rows; finished sentences leave the batch. A hypothesis' length counts all tokens that were scored, the end included.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from seq2see import special
+from seq2see.model.interface import Memory, Seq2Seq, State
+
+NEVER = (special.PAD, special.BEGIN)
+"""Tokens that no output contains."""
+
+
+@dataclass(frozen=True)
+class Hypothesis:
+    """One translation: its tokens without the end, and the score it was ranked by."""
+
+    tokens: list[int]
+    score: float
+    log_probability: float
+
+
+LengthPenalty = Callable[[int], float]
+Choose = Callable[[Tensor], Tensor]
+
+
+def power_penalty(alpha: float) -> LengthPenalty:
+    """length^alpha: 1 ranks by the mean log-probability of a token, 0 by the sum."""
+    return lambda length: length**alpha
+
+
+def paper_penalty(alpha: float) -> LengthPenalty:
+    """((5 + length) / 6)^alpha, as in Wu et al. (2016), which the paper follows."""
+    return lambda length: ((5 + length) / 6) ** alpha
+
+
+def sampling(temperature: float = 1.0, top_k: int = 0, top_p: float = 1.0, seed: int | None = None) -> Choose:
+    """Draw the next token from the `top_k` likeliest, and of these from the fewest that hold `top_p` of the probability."""
+    generators: dict[torch.device, torch.Generator] = {}
+
+    def choose(log_probabilities_RV: Tensor) -> Tensor:
+        scores_RV = log_probabilities_RV / temperature
+        if top_k:
+            least_R1 = scores_RV.topk(min(top_k, scores_RV.shape[-1])).values[:, -1:]
+            scores_RV = scores_RV.masked_fill(scores_RV < least_R1, -torch.inf)
+        if top_p < 1:
+            sorted_RV, order_RV = scores_RV.softmax(-1).sort(descending=True)
+            outside_RV = sorted_RV.cumsum(-1) - sorted_RV >= top_p  # what came before already holds top_p
+            scores_RV = scores_RV.masked_fill(outside_RV.scatter(1, order_RV, outside_RV), -torch.inf)
+        device = scores_RV.device
+        if device not in generators:
+            generators[device] = torch.Generator(device)
+            if seed is None:
+                generators[device].seed()
+            else:
+                generators[device].manual_seed(seed)
+        return scores_RV.softmax(-1).multinomial(1, generator=generators[device])[:, 0]
+
+    return choose
+
+
+def greedy(log_probabilities_RV: Tensor) -> Tensor:
+    """The likeliest next token."""
+    return log_probabilities_RV.argmax(-1)
+
+
+@torch.inference_mode()
+def one_by_one(
+    model: Seq2Seq,
+    memory: Memory,
+    limits: Sequence[int],
+    penalty: LengthPenalty,
+    choose: Choose = greedy,
+    prefixes: Sequence[Sequence[int]] | None = None,
+) -> list[list[Hypothesis]]:
+    """Commit to one token at each step, by `choose`; the prefix of a sentence is forced."""
+    device = memory.states_ND.device
+    outputs: list[list[int]] = [[] for _ in limits]
+    totals = [0.0] * len(limits)
+    alive = list(range(len(limits)))
+    state = model.start(memory)
+    last_R = torch.full((len(alive),), special.BEGIN, device=device)
+    for step in range(max(limits, default=0)):
+        logs_RV = _next_logs(model, last_R, state, alive, step, prefixes)
+        last_R = choose(logs_RV)
+        chosen_R = logs_RV.gather(1, last_R[:, None])[:, 0]
+        staying = []
+        for row, (token, log) in enumerate(zip(last_R.tolist(), chosen_R.tolist(), strict=True)):
+            sentence = alive[row]
+            totals[sentence] += log
+            if token != special.END:
+                outputs[sentence].append(token)
+                if step + 1 < limits[sentence]:
+                    staying.append(row)
+        if not staying:
+            break
+        if len(staying) < len(alive):
+            rows_R = torch.tensor(staying, device=device)
+            state.select(rows_R)
+            state.keep_sentences(rows_R)
+            last_R = last_R[rows_R]
+            alive = [alive[row] for row in staying]
+    return [
+        [Hypothesis(tokens, total / penalty(min(len(tokens) + 1, limit)), total)]  # at the limit there is no end
+        for tokens, total, limit in zip(outputs, totals, limits, strict=True)
+    ]
+
+
+@torch.inference_mode()
+def beam(
+    model: Seq2Seq,
+    memory: Memory,
+    limits: Sequence[int],
+    width: int,
+    penalty: LengthPenalty,
+    prefixes: Sequence[Sequence[int]] | None = None,
+) -> list[list[Hypothesis]]:
+    """Keep the `width` best beginnings at each step; up to `width` hypotheses a sentence, best first.
+
+    At each step the 2 x width best continuations are looked at. An end among the first `width` of them finishes a
+    hypothesis; the `width` best of those that do not end go on. A sentence is done when `width` hypotheses are finished
+    or its limit is reached, where what is unfinished is taken as it is.
+    """
+    device = memory.states_ND.device
+    finished: list[list[Hypothesis]] = [[] for _ in limits]
+    alive = list(range(len(limits)))
+    state = model.start(memory)
+    B, W = len(alive), width
+    state.select(torch.arange(B, device=device).repeat_interleave(W))
+    last_R = torch.full((B * W,), special.BEGIN, device=device)
+    totals_BW = torch.full((B, W), -torch.inf, device=device)
+    totals_BW[:, 0] = 0.0  # all W begin alike: only one of them counts
+    texts_BWT = torch.empty(B, W, 0, dtype=torch.int64, device=device)
+
+    for step in range(max(limits, default=0)):
+        B, length = len(alive), step + 1
+        rows = [sentence for sentence in alive for _ in range(W)]
+        logs_RV = _next_logs(model, last_R, state, rows, step, prefixes)
+        V = logs_RV.shape[-1]
+        totals_BC, flat_BC = (totals_BW[:, :, None] + logs_RV.view(B, W, V)).flatten(1).topk(2 * W)
+        parents_BC, tokens_BC = flat_BC // V, flat_BC % V
+        ends_BC = tokens_BC == special.END
+
+        # Which of the candidates end here: an end in the first W, or anything in the first W at the limit.
+        at_limit_B = torch.tensor([limits[sentence] == length for sentence in alive], device=device)
+        done_BC = (ends_BC | at_limit_B[:, None]) & (totals_BC > -torch.inf)
+        done_BC[:, W:] = False
+        for row, candidate in done_BC.nonzero().tolist():
+            text = texts_BWT[row, parents_BC[row, candidate]].tolist()
+            if not ends_BC[row, candidate]:
+                text.append(int(tokens_BC[row, candidate]))
+            total = float(totals_BC[row, candidate])
+            finished[alive[row]].append(Hypothesis(text, total / penalty(length), total))
+
+        # The W best that do not end go on; there are always W, since each parent has one end only.
+        totals_BW, picked_BW = totals_BC.masked_fill(ends_BC, -torch.inf).topk(W)
+        parents_BW, tokens_BW = parents_BC.gather(1, picked_BW), tokens_BC.gather(1, picked_BW)
+        texts_BWT = texts_BWT.gather(1, parents_BW[:, :, None].expand(-1, -1, step))
+        texts_BWT = torch.cat([texts_BWT, tokens_BW[:, :, None]], 2)
+        sources_BW = parents_BW + W * torch.arange(B, device=device)[:, None]
+
+        staying = [
+            row for row, sentence in enumerate(alive) if limits[sentence] > length and len(finished[sentence]) < W
+        ]
+        if not staying:
+            break
+        if len(staying) < B:
+            kept_B = torch.tensor(staying, device=device)
+            state.keep_sentences(kept_B)
+            totals_BW, tokens_BW, texts_BWT = totals_BW[kept_B], tokens_BW[kept_B], texts_BWT[kept_B]
+            sources_BW = sources_BW[kept_B]
+            alive = [alive[row] for row in staying]
+        state.select(sources_BW.flatten())
+        last_R = tokens_BW.flatten()
+    return [sorted(each, key=lambda hypothesis: -hypothesis.score)[:W] for each in finished]
+
+
+def _next_logs(
+    model: Seq2Seq, last_R: Tensor, state: State, rows: list[int], step: int, prefixes: Sequence[Sequence[int]] | None
+) -> Tensor:
+    """RV: log-probabilities of the next token, with only the forced one left where a prefix still runs."""
+    logs_RV = model.step(last_R, state).float().log_softmax(-1)
+    logs_RV[:, NEVER] = -torch.inf
+    if prefixes:
+        for row, sentence in enumerate(rows):
+            if step < len(prefixes[sentence]):
+                forced = prefixes[sentence][step]
+                only = logs_RV[row, forced].clone()
+                logs_RV[row] = -torch.inf
+                logs_RV[row, forced] = only
+    return logs_RV

@@ -1,0 +1,437 @@
+"""Pictures: attention as heat maps, training as curves, with every letter of every script drawn.
+
+Figures are built from `matplotlib.figure.Figure`, never through pyplot, so nothing global is left behind. matplotlib
+costs half a second: import this module where a picture is wanted.
+"""
+
+import html
+import io
+import math
+import re
+import unicodedata
+import warnings
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import cache, lru_cache
+from pathlib import Path
+from typing import Any
+
+import matplotlib
+import numpy as np
+from matplotlib import font_manager
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.colors import LinearSegmentedColormap
+from matplotlib.figure import Figure
+from matplotlib.ft2font import FT2Font
+from matplotlib.image import AxesImage
+from matplotlib.layout_engine import ConstrainedLayoutEngine
+from matplotlib.ticker import MaxNLocator
+from numpy.typing import NDArray
+
+from seq2see.errors import SettingError
+
+INK = "#1d2733"
+QUIET = "#6b7785"
+HAIRLINE = "#e3e8ee"
+BLUE = "#2f7ebc"
+ORANGE = "#d9792b"
+PAPER_TO_INK = LinearSegmentedColormap.from_list(
+    "paper_to_ink", ["#ffffff", "#d6e6f4", "#8fc1de", "#3f8fc5", "#15599d", "#08264f"]
+)
+SUFFIXES = (".png", ".svg", ".pdf")
+_RC: dict[Any, Any] = {"svg.fonttype": "none", "svg.hashsalt": "seq2see", "pdf.fonttype": 42}
+
+# --- attention -------------------------------------------------------------------------------------------------------
+
+_GAP = 0.42  # inches between the large panel and the heads; also what the slanted labels need
+_BETWEEN = 0.3  # inches between two heads, their titles included
+
+
+def attention(
+    weights_HLM: NDArray[np.floating[Any]],
+    rows: Sequence[str],
+    columns: Sequence[str],
+    title: str,
+    path: Path,
+    row_name: str = "output",
+    column_name: str = "input",
+) -> str | None:
+    """Draw the attention of one layer: the mean over heads large, each head small, on one scale from 0 to 1.
+
+    Args:
+        weights_HLM: one matrix per head; each row sums to 1.
+        rows: the L tokens that attend, named `row_name` in the picture.
+        columns: the M tokens attended to, named `column_name`.
+        title: one line above the picture.
+        path: where to save; the suffix says the format: .png, .svg or .pdf.
+
+    Returns:
+        A line for the user where some letters have no font, else None.
+    """
+    H, L, M = weights_HLM.shape
+    assert (len(rows), len(columns)) == (L, M), f"weights of {L} x {M} for {len(rows)} x {len(columns)} tokens"
+    _check_suffix(path)
+    families = font_families(title + "".join(rows) + "".join(columns))
+
+    cell = min(max(10 / max(L, M), 0.2), 0.5)
+    width, height = M * cell, L * cell
+    figure = Figure(figsize=(width, height), facecolor="white")
+    canvas = FigureCanvasAgg(figure)
+
+    large = figure.add_axes((0, 0, 1, 1))
+    image = _heat_map(large, weights_HLM.mean(axis=0))
+    _label(large, rows, columns, cell, families)
+    right = width
+    if H > 1:
+        for head, (x, y, w, h) in enumerate(_places(H, L, M, width, height)):
+            small = figure.add_axes((x / width, y / height, w / width, h / height))
+            _heat_map(small, weights_HLM[head])
+            small.set_title(f"head {head + 1}", loc="left", fontsize=8, color=QUIET, pad=3)
+            right = max(right, x + max(w, 0.5))  # a narrow panel's title is wider than the panel
+
+    bar_height = min(height, 2.2)
+    bar = figure.add_axes(((right + 0.3) / width, 1 - bar_height / height, 0.12 / width, bar_height / height))
+    figure.colorbar(image, cax=bar, ticks=[0, 0.5, 1])
+    bar.tick_params(labelsize=8, labelcolor=QUIET, length=0)
+    bar.spines[:].set_color(HAIRLINE)
+
+    # Text grows beyond the figure, and saving with bbox "tight" makes room; only the title needs a measured place.
+    with _drawing():
+        box = large.get_tightbbox(canvas.get_renderer())  # type: ignore[no-untyped-call]
+    assert box is not None
+    left, top = box.x0 / figure.dpi, box.y1 / figure.dpi
+    drawn = f"mean of {H} heads" if H > 1 else "1 head"
+    subtitle = f"{drawn}  ·  a row: where one {row_name} token looks among the {column_name} tokens"
+    style: dict[str, Any] = {"parse_math": False, "fontfamily": families}
+    x, y = left / width, (top + 0.16) / height
+    figure.text(x, y, subtitle, fontsize=9, color=QUIET, **style)
+    figure.text(x, y + 0.24 / height, _visible(title), fontsize=13, fontweight="bold", color=INK, **style)
+    _save(figure, path)
+    return _note(title + "".join(rows) + "".join(columns))
+
+
+def _heat_map(axes: Axes, weights_LM: NDArray[np.floating[Any]]) -> AxesImage:
+    image = axes.imshow(weights_LM, cmap=PAPER_TO_INK, vmin=0, vmax=1, aspect="auto", interpolation="nearest")
+    axes.set(xticks=[], yticks=[])
+    axes.spines[:].set_color("#c5ced8")
+    axes.spines[:].set_linewidth(0.6)
+    return image
+
+
+def _label(axes: Axes, rows: Sequence[str], columns: Sequence[str], cell: float, families: list[str]) -> None:
+    """Tokens beside the rows and above the columns, and hairlines between them to lead the eye."""
+    style: dict[str, Any] = {
+        "fontsize": min(max(cell * 72 * 0.48, 7), 11),
+        "color": INK,
+        "fontfamily": families,
+        "parse_math": False,
+    }
+    slanted = max(_columns_wide(text) for text in columns) * style["fontsize"] * 0.62 > cell * 72
+    turn: dict[str, Any] = {"rotation": 45, "ha": "left", "va": "center", "rotation_mode": "anchor"} if slanted else {}
+    axes.set_yticks(range(len(rows)), [_visible(text) for text in rows], **style)
+    axes.set_xticks(range(len(columns)), [_visible(text) for text in columns], **style, **turn)
+    axes.tick_params(length=0, pad=4, top=False, bottom=False, labeltop=True, labelbottom=False)
+    for i in range(1, len(rows)):
+        axes.axhline(i - 0.5, color=HAIRLINE, linewidth=0.4)
+    for i in range(1, len(columns)):
+        axes.axvline(i - 0.5, color=HAIRLINE, linewidth=0.4)
+
+
+def _places(H: int, L: int, M: int, width: float, height: float) -> list[tuple[float, float, float, float]]:
+    """Where the small panels go, in inches: right of the large one, or below it where that is wide.
+
+    Of all grids without an empty line that fill the large panel's side, the one with the largest panels that takes
+    up to two thirds of its other side, and 4.5 inches in any case.
+    """
+    beside = 2 * L > M
+    along, across = (height, width) if beside else (width, height)
+    panel_across = M / L if beside else L / M  # of a panel one inch along
+    room = max(0.67 * across, 4.5)
+    for lines in range(H, 0, -1):  # lines of panels, side by side in the direction "across"
+        per_line = math.ceil(H / lines)
+        size = (along - _BETWEEN * (per_line - 1)) / per_line
+        fits = size > 0 and lines * (size * panel_across + _BETWEEN) <= room
+        if lines == 1 or (fits and math.ceil(H / per_line) == lines):
+            break
+    places = []
+    for head in range(H):
+        if beside:
+            w, h = size * panel_across, size
+            row, column = divmod(head, lines)
+            x, y = width + _GAP + column * (w + _BETWEEN), height - row * (h + _BETWEEN) - h
+        else:
+            w, h = size, size * panel_across
+            row, column = divmod(head, per_line)
+            x, y = column * (w + _BETWEEN), -_GAP - row * (h + _BETWEEN) - h
+        places.append((x, y, w, h))
+    return places
+
+
+# --- curves ----------------------------------------------------------------------------------------------------------
+
+_AXIS_NAMES = {
+    "loss": "loss per token",
+    "bleu": "BLEU",
+    "chrf": "chrF",
+    "exact": "exact match, %",
+    "error_rate": "error rate, %",
+    "rate": "learning rate",
+}
+Line = tuple[str, list[float], list[float]]
+
+
+def curves(metrics: Sequence[Mapping[str, Any]], path: Path | None = None) -> str:
+    """Training curves from the rows of `metrics.jsonl`, as inline SVG; with a path, as a picture file too.
+
+    The SVG is one `<svg>` per panel, so that a page can put them side by side or below each other, without a
+    background and in the text colour of the page (`currentColor`). Panels: training and validation loss, each further
+    metric that validation measured, the learning rate. Nothing to draw gives an empty string and no file.
+    """
+    panels = _panels(metrics)
+    if path is not None:
+        _check_suffix(path)
+        if panels:
+            figure = Figure(
+                figsize=(3.7 * len(panels), 2.7), facecolor="white", layout=ConstrainedLayoutEngine(w_pad=0.12)
+            )
+            for place, (name, lines) in enumerate(panels.items(), start=1):
+                _curve(figure.add_subplot(1, len(panels), place), name, lines)
+            _save(figure, path)
+    return "\n".join(_inline(name, lines) for name, lines in panels.items())
+
+
+def _panels(metrics: Sequence[Mapping[str, Any]]) -> dict[str, list[Line]]:
+    """The lines of each panel: `{"loss": [("training", steps, values), ("validation", ...)], ...}`."""
+    trained = [row for row in metrics if "loss" in row]
+    validated = [row for row in metrics if "validation" in row]
+    further = dict.fromkeys(name for row in validated for name in row["validation"] if name != "loss")
+    panels: dict[str, list[Line]] = {"loss": [_line("training", trained, "loss")]}
+    for name in ("loss", *further):
+        rows = [{"step": row["step"], **row["validation"]} for row in validated]
+        panels.setdefault(name, []).append(_line("validation", rows, name))
+    panels["rate"] = [_line("rate", trained, "rate")]
+    drawn = {name: [line for line in lines if line[1]] for name, lines in panels.items()}
+    return {name: lines for name, lines in drawn.items() if lines}
+
+
+def _line(name: str, rows: Iterable[Mapping[str, Any]], key: str) -> Line:
+    points = [(row["step"], row[key]) for row in rows if row.get(key) is not None]
+    return name, [float(step) for step, _ in points], [float(value) for _, value in points]
+
+
+def _curve(axes: Axes, name: str, lines: list[Line]) -> None:
+    for label, steps, values in lines:
+        measured = label == "validation"
+        axes.plot(
+            steps,
+            values,
+            label=label,
+            color=ORANGE if measured else BLUE,
+            linewidth=1.8 if measured else 1.2,
+            marker="o" if measured else None,
+            markersize=3,
+        )
+    label, steps, values = lines[-1]
+    if label == "validation" and math.isfinite(values[-1]):
+        axes.annotate(
+            f"{values[-1]:.4g}",
+            (steps[-1], values[-1]),
+            xytext=(5, 0),
+            textcoords="offset points",
+            va="center",
+            fontsize=9,
+            color=ORANGE,
+            annotation_clip=False,
+        )
+    if len(lines) > 1:
+        axes.legend(frameon=False, fontsize=8.5, labelcolor=INK, handlelength=1.4)
+    axes.set_title(_AXIS_NAMES.get(name, name), loc="left", fontsize=10, color=INK, pad=8)
+    axes.set_xlabel("step", fontsize=8.5, color=INK)
+    axes.xaxis.set_major_locator(MaxNLocator(4, integer=True))
+    axes.yaxis.set_major_locator(MaxNLocator(5))
+    axes.margins(x=0.02, y=0.08)
+    axes.set_xlim(left=0)
+    axes.xaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
+    axes.yaxis.set_major_formatter(lambda value, _: f"{value:.3g}")
+    axes.tick_params(length=0, labelsize=8.5, labelcolor=INK)
+    axes.grid(axis="y", color=QUIET, alpha=0.22, linewidth=0.7)
+    axes.spines[["top", "right", "left"]].set_visible(False)
+    axes.spines["bottom"].set(color=QUIET, alpha=0.5)
+    axes.set_facecolor("none")
+
+
+def _inline(name: str, lines: list[Line]) -> str:
+    figure = Figure(figsize=(3.7, 2.7), facecolor="none", layout="constrained")
+    _curve(figure.add_subplot(), name, lines)
+    written = io.StringIO()
+    with _drawing():
+        figure.savefig(written, format="svg", metadata=dict.fromkeys(("Date", "Creator", "Format", "Type")))
+    svg = written.getvalue()
+    svg = svg[svg.index("<svg") :]
+    # The page decides the size (viewBox keeps the proportions) and is not to be styled from inside a picture.
+    svg = re.sub(r"<metadata>.*?</metadata>|<style.*?</style>", "", svg, flags=re.DOTALL)
+    opening, rest = svg.split(">", maxsplit=1)
+    opening = re.sub(r' (width|height|version)="[^"]*"', "", opening)
+    label = html.escape(f"{_AXIS_NAMES.get(name, name)} by step")
+    return f'{opening} role="img" aria-label="{label}">{rest}'.replace(INK, "currentColor").strip()
+
+
+# --- saving ----------------------------------------------------------------------------------------------------------
+
+
+def _check_suffix(path: Path) -> None:
+    if path.suffix.lower() not in SUFFIXES:
+        raise SettingError(f"{path}: unknown picture format '{path.suffix}'. Choose from: {', '.join(SUFFIXES)}.")
+
+
+@contextmanager
+def _drawing() -> Iterator[None]:
+    """matplotlib's settings while text is measured or drawn, restored afterwards."""
+    with matplotlib.rc_context(_RC), warnings.catch_warnings():
+        # The user hears of letters without a font once, in words, from `_note`.
+        warnings.filterwarnings("ignore", message=r"Glyph \d+ .* missing from", category=UserWarning)
+        yield
+
+
+def _save(figure: Figure, path: Path) -> None:
+    with _drawing():
+        figure.savefig(path, dpi=160, bbox_inches="tight", pad_inches=0.25)
+
+
+# --- letters ---------------------------------------------------------------------------------------------------------
+
+BASE_FONT = "DejaVu Sans"  # comes with matplotlib; has Latin, Greek, Cyrillic, Arabic and symbols
+# Tried first, in this order, before all other fonts: the common sans-serif faces of each system.
+_KOREAN = ("Noto Sans CJK KR", "Noto Sans KR", "NanumGothic", "Nanum Gothic", "Malgun Gothic", "Apple SD Gothic Neo")
+_JAPANESE = ("Noto Sans CJK JP", "Noto Sans JP", "IPAexGothic", "Yu Gothic", "Hiragino Sans")
+_CHINESE = ("Noto Sans CJK SC", "Noto Sans SC", "WenQuanYi Zen Hei", "Microsoft YaHei", "PingFang SC")
+_OTHERS = (
+    "Noto Sans",
+    "Noto Sans Devanagari",
+    "Nirmala UI",
+    "Kohinoor Devanagari",
+    "Noto Sans Arabic",
+    "Arial Unicode MS",
+)
+_BOXES = ("Last Resort", "LastResort", "Adobe Blank")  # claim every character, draw none
+
+
+def font_families(text: str) -> list[str]:
+    """Installed font families that together draw the text, for matplotlib's `fontfamily`: DejaVu Sans, then others."""
+    families, _ = _search(_to_draw(text))
+    return list(families)
+
+
+def missing_glyphs(text: str) -> str:
+    """The characters of the text that no installed font draws, each once, in order of appearance."""
+    _, missing = _search(_to_draw(text))
+    return "".join(dict.fromkeys(character for character in text if character in missing))
+
+
+def _note(text: str) -> str | None:
+    missing = missing_glyphs(text)
+    if not missing:
+        return None
+    east_asian = any(unicodedata.east_asian_width(character) in "WF" for character in missing)
+    package = "fonts-noto-cjk" if east_asian else "fonts-noto-core"
+    kind = "a Noto or Nanum font" if east_asian else "a Noto font"
+    named = "".join(character if character.isprintable() else f"U+{ord(character):04X}" for character in missing)
+    return f"no installed font draws '{named}': install {kind}, for example `apt-get install {package}`"
+
+
+def _visible(token: str) -> str:
+    """A token as it is labelled: white space that would vanish gets a sign."""
+    token = token.replace("\n", "↵").replace("\t", "⇥").replace("\r", "␍")
+    return token if token.strip() else "␣" * len(token)
+
+
+def _columns_wide(text: str) -> int:
+    """Width in columns of a terminal: East Asian characters count twice."""
+    return sum(2 if unicodedata.east_asian_width(character) in "WF" else 1 for character in text)
+
+
+def _to_draw(text: str) -> frozenset[str]:
+    """Characters that need a glyph: not white space, not joiners, marks of direction or variation selectors."""
+    return frozenset(
+        character
+        for character in text
+        if not character.isspace()
+        and unicodedata.category(character) not in ("Cc", "Cf")
+        and not "\ufe00" <= character <= "\ufe0f"
+    )
+
+
+@lru_cache(maxsize=256)
+def _search(characters: frozenset[str]) -> tuple[tuple[str, ...], frozenset[str]]:
+    """Families that draw the characters, tried in order of preference, and the characters left over."""
+    families = [BASE_FONT]
+    # Fonts put what they like in the private use area (Co): no font's drawing there is the right one.
+    private = {ord(character) for character in characters if unicodedata.category(character) == "Co"}
+    left = {ord(character) for character in characters} - private - _coverage(BASE_FONT)
+    for refresh in (False, True):
+        if left and (not refresh or _add_new_fonts()):
+            for family in sorted(_regular_faces(), key=lambda name: (_rank(name, characters), name)):
+                if drawn := left & _coverage(family):
+                    families.append(family)
+                    left -= drawn
+                if not left:
+                    break
+    return tuple(families), frozenset(map(chr, left | private))
+
+
+def _rank(family: str, characters: frozenset[str]) -> int:
+    """Place in the order of trial. Korean, Japanese and Chinese draw the same Han characters each in their own way."""
+    if any("\u3040" <= character <= "\u30ff" for character in characters):
+        han = (*_JAPANESE, *_KOREAN, *_CHINESE)
+    elif any("\uac00" <= character <= "\ud7a3" or "\u1100" <= character <= "\u11ff" for character in characters):
+        han = (*_KOREAN, *_JAPANESE, *_CHINESE)
+    else:
+        han = (*_CHINESE, *_JAPANESE, *_KOREAN)
+    first = (*han, *_OTHERS)
+    if family in first:
+        return first.index(family)
+    return len(first) + (0 if family.startswith("Noto Sans") else 1 if family.startswith("Noto") else 2)
+
+
+def _regular_faces() -> dict[str, font_manager.FontEntry]:
+    """One face per family: upright, nearest to the regular weight."""
+    faces: dict[str, font_manager.FontEntry] = {}
+    for entry in font_manager.fontManager.ttflist:
+        if not entry.name.startswith(_BOXES) and "Color Emoji" not in entry.name:
+            faces[entry.name] = min(faces.get(entry.name, entry), entry, key=_irregularity)
+    return faces
+
+
+def _irregularity(entry: font_manager.FontEntry) -> tuple[bool, float]:
+    weight = font_manager.weight_dict.get(entry.weight, 400) if isinstance(entry.weight, str) else entry.weight
+    return entry.style != "normal", abs(weight - 400)
+
+
+@cache
+def _coverage(family: str) -> frozenset[int]:
+    """Code points that a family draws; none where its file cannot be read."""
+    face = _regular_faces().get(family)
+    if face is None:
+        return frozenset()
+    index = getattr(face, "index", 0)  # of the face in a .ttc collection; matplotlib before 3.11 reads the first only
+    try:
+        font = FT2Font(face.fname, face_index=index) if index else FT2Font(face.fname)
+    except (OSError, RuntimeError):
+        return frozenset()
+    return frozenset(font.get_charmap())
+
+
+@cache
+def _add_new_fonts() -> bool:
+    """Show matplotlib the fonts installed since it wrote its cache, which it never does by itself; whether any."""
+    known = {entry.fname for entry in font_manager.fontManager.ttflist}
+    found = False
+    for path in font_manager.findSystemFonts():
+        if path not in known:
+            try:
+                font_manager.fontManager.addfont(path)
+                found = True
+            except (OSError, RuntimeError):  # a format that FreeType does not read
+                continue
+    return found

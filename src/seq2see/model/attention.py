@@ -1,0 +1,248 @@
+"""Scaled dot-product attention and its heads (paper, section 3.2).
+
+Read `scaled_dot_product_attention` first: it is the whole idea in four lines. `attend` computes the same with PyTorch's
+fused kernel, and falls back to the written-out form while somebody listens. Masks are called `keep`, and true means
+*may be seen*.
+"""
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from seq2see.model.positions import rotate
+from seq2see.model.state import Past
+
+
+def scaled_dot_product_attention(
+    query_LK: Tensor, key_MK: Tensor, value_MK: Tensor, keep_LM: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
+    """softmax(Q K^T / sqrt(d_k)) V, and the weights (equation 1). Any leading dimensions may stand before L and M.
+
+    >>> key = torch.tensor([[10.0, 0, 0], [0, 10, 0], [0, 0, 10], [0, 0, 10]])
+    >>> value = torch.tensor([[1.0, 0], [10, 0], [100, 5], [1000, 6]])
+    >>> scaled_dot_product_attention(torch.tensor([[0.0, 10, 0]]), key, value)[0].round()
+    tensor([[10.,  0.]])
+    """
+    scores_LM = query_LK @ key_MK.transpose(-2, -1) / math.sqrt(query_LK.shape[-1])
+    if keep_LM is None:
+        weights_LM = scores_LM.softmax(-1)
+    else:
+        # The lowest finite number, not -inf: a row that may see nothing gives zeros, not NaN, in the gradient too.
+        hidden = torch.finfo(scores_LM.dtype).min
+        weights_LM = scores_LM.masked_fill(~keep_LM, hidden).softmax(-1).masked_fill(~keep_LM, 0.0)
+    return weights_LM @ value_MK, weights_LM
+
+
+def keep_padding(tokens_BM: Tensor, padding: int = 0) -> Tensor:
+    """B11M: every query may see every token that is not padding. `[1, 21, 777, 0, 0]` -> `[1, 1, 1, 0, 0]`."""
+    return (tokens_BM != padding)[:, None, None, :]
+
+
+def keep_past(tokens_BT: Tensor, padding: int = 0) -> Tensor:
+    """B1TT: position t may see positions up to t that are not padding (the look-ahead mask, section 3.1)."""
+    T = tokens_BT.shape[-1]
+    past_TT = torch.ones(T, T, dtype=torch.bool, device=tokens_BT.device).tril()
+    return past_TT & keep_padding(tokens_BT, padding)
+
+
+class Point(nn.Identity):
+    """A named place where an inner tensor passes by. `lens.capture` listens here; otherwise nothing happens."""
+
+    @property
+    def heard(self) -> bool:
+        return bool(self._forward_hooks)
+
+
+@dataclass(frozen=True)
+class Packing:
+    """How packed rows fall into sequences: sequence b owns rows offsets[b] up to offsets[b + 1].
+
+    Three sentences of 2, 1 and 3 tokens have offsets [0, 2, 3, 6]; `pad` lays their six rows out as 3 x 3.
+    """
+
+    offsets: Tensor
+    """B + 1 row numbers, on the CPU: their values become shapes."""
+    device: torch.device
+
+    @cached_property
+    def lengths(self) -> Tensor:
+        return self.offsets.diff()
+
+    @cached_property
+    def count(self) -> int:
+        return len(self.offsets) - 1
+
+    @cached_property
+    def longest(self) -> int:
+        return int(self.lengths.max()) if self.count else 0
+
+    @cached_property
+    def even(self) -> bool:
+        """All of one length: the packed rows already are the rectangle."""
+        return self.count * self.longest == int(self.offsets[-1])
+
+    @cached_property
+    def places_N(self) -> Tensor:
+        """Each row's position in its own sequence."""
+        starts_N = self.offsets[:-1].repeat_interleave(self.lengths)
+        return (torch.arange(len(starts_N)) - starts_N).to(self.device)
+
+    @cached_property
+    def slots_N(self) -> Tensor:
+        """Each row's place in the rectangle, counted along its rows."""
+        firsts_N = torch.arange(0, self.count * self.longest, max(self.longest, 1)).repeat_interleave(self.lengths)
+        return firsts_N.to(self.device) + self.places_N
+
+    @cached_property
+    def keep_BL(self) -> Tensor | None:
+        """The padding mask of the rectangle; None where there is no padding."""
+        if self.even:
+            return None
+        return (torch.arange(self.longest) < self.lengths[:, None]).to(self.device)
+
+    def pad(self, x_ND: Tensor) -> Tensor:
+        """N rows -> B x L rows, zeros in the padding."""
+        D = x_ND.shape[-1]
+        if self.even:
+            return x_ND.view(self.count, self.longest, D)
+        rectangle = x_ND.new_zeros(self.count * self.longest, D).index_copy(0, self.slots_N, x_ND)
+        return rectangle.view(self.count, self.longest, D)
+
+    def pack(self, x_BLD: Tensor) -> Tensor:
+        """B x L rows -> N rows, the padding left out."""
+        rows = x_BLD.reshape(-1, x_BLD.shape[-1])
+        return rows if self.even else _Pick.apply(rows, self.slots_N)  # type: ignore[no-untyped-call]
+
+
+class _Pick(torch.autograd.Function):
+    """index_select for rows that are picked once each: its gradient is a copy, several times faster than adding up."""
+
+    @staticmethod
+    def forward(ctx, rows: Tensor, slots_N: Tensor) -> Tensor:  # type: ignore[no-untyped-def]
+        ctx.save_for_backward(slots_N)
+        ctx.count = len(rows)
+        return rows.index_select(0, slots_N)
+
+    @staticmethod
+    def backward(ctx, grad_ND: Tensor) -> tuple[Tensor, None]:  # type: ignore[no-untyped-def]
+        (slots_N,) = ctx.saved_tensors
+        return grad_ND.new_zeros(ctx.count, grad_ND.shape[-1]).index_copy_(0, slots_N, grad_ND), None
+
+
+@dataclass(frozen=True)
+class Reach:
+    """Who may look at whom: a mask over rectangles, or the packings of queries and keys."""
+
+    keep: Tensor | None = None
+    """True: may be seen. Broadcasts to BHLM."""
+    causal: bool = False
+    """Position t sees up to t. For packed sequences this needs no mask: padding comes after every real position."""
+    query: Packing | None = None
+    key: Packing | None = None
+
+    @staticmethod
+    def packed(query: Packing, key: Packing, causal: bool = False) -> "Reach":
+        keep_BM = None if causal else key.keep_BL
+        return Reach(None if keep_BM is None else keep_BM[:, None, None, :], causal, query, key)
+
+
+EVERYWHERE = Reach()
+
+
+def attend(
+    query_BHLK: Tensor, key_BHMK: Tensor, value_BHMK: Tensor, reach: Reach = EVERYWHERE, weights: Point | None = None
+) -> Tensor:
+    """Attention over rectangles by the fused kernel, or written out while `weights` is heard."""
+    if weights is None or not weights.heard:
+        return F.scaled_dot_product_attention(
+            query_BHLK, key_BHMK, value_BHMK, attn_mask=reach.keep, is_causal=reach.causal
+        )
+    keep = reach.keep
+    if reach.causal:
+        L, M = query_BHLK.shape[-2], key_BHMK.shape[-2]
+        keep = torch.ones(L, M, dtype=torch.bool, device=query_BHLK.device).tril()
+    heads_BHLK, weights_BHLM = scaled_dot_product_attention(query_BHLK, key_BHMK, value_BHMK, keep)
+    weights(weights_BHLM)
+    return heads_BHLK
+
+
+class MultiHeadAttention(nn.Module):
+    """Several attentions side by side, each on its own projection of the vectors (section 3.2.2).
+
+    Works on any vectors, not only text: `MultiHeadAttention(16, heads=4)(queries_BLD, memory_BMD)`. Without a memory
+    the sequence looks at itself. The three projections are rows of one matrix, so that self-attention is one product.
+    """
+
+    def __init__(self, d_model: int, heads: int, d_key: int = 0, d_value: int = 0, rotary: bool = False) -> None:
+        super().__init__()
+        self.heads = heads
+        self.d_key = d_key or d_model // heads
+        self.d_value = d_value or self.d_key
+        self.rotary = rotary
+        self.widths = (heads * self.d_key, heads * self.d_key, heads * self.d_value)
+        self.w_qkv = nn.Linear(d_model, sum(self.widths))
+        self.w_o = nn.Linear(heads * self.d_value, d_model)
+        self.weights = Point()
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Glorot for each projection by itself, as if the three matrices were apart."""
+        for part in (*torch.split(self.w_qkv.weight, list(self.widths)), self.w_o.weight):
+            nn.init.xavier_uniform_(part)
+        nn.init.zeros_(self.w_qkv.bias)
+        nn.init.zeros_(self.w_o.bias)
+
+    def forward(self, query: Tensor, memory: Tensor | None = None, reach: Reach | Tensor | None = None) -> Tensor:
+        """Rectangles BLD and BMD with an optional `keep` mask, or packed ND with a packed `Reach`."""
+        if not isinstance(reach, Reach):
+            reach = Reach(keep=reach)
+        if memory is None:
+            query_BLHK, key_BMHK, value_BMHK = self._split(self.w_qkv(query), reach.query, self.widths)
+        else:
+            (query_BLHK,) = self._split(self._project(query, "query"), reach.query, self.widths[:1])
+            key_BMHK, value_BMHK = self._split(self._project(memory, "memory"), reach.key, self.widths[1:])
+        if self.rotary:
+            query_BLHK, key_BMHK = rotate(query_BLHK), rotate(key_BMHK)
+        heads_BHLK = attend(query_BLHK, key_BMHK, value_BMHK, reach, self.weights)
+        return self._join(heads_BHLK, reach.query)
+
+    def start(self, memory_ND: Tensor, packing: Packing) -> tuple[Tensor, Tensor]:
+        """Keys and values of a memory, BHSK each: computed once, looked at in every `step_across`."""
+        key_BHSK, value_BHSK = self._split(self._project(memory_ND, "memory"), packing, self.widths[1:])
+        return key_BHSK.contiguous(), value_BHSK.contiguous()
+
+    def step(self, x_RD: Tensor, past: Past) -> Tensor:
+        """One more position of R growing sequences, looking at itself and at all before it."""
+        query_RHLK, key_RHLK, value_RHLK = self._split(self.w_qkv(x_RD[:, None]), None, self.widths)
+        if self.rotary:
+            query_RHLK, key_RHLK = rotate(query_RHLK, past.length), rotate(key_RHLK, past.length)
+        key_RHTK, value_RHTK = past.append(key_RHLK, value_RHLK)
+        return self._join(attend(query_RHLK, key_RHTK, value_RHTK, weights=self.weights), None)[:, 0]
+
+    def step_across(self, x_RD: Tensor, key_BHSK: Tensor, value_BHSK: Tensor, keep_B11S: Tensor | None) -> Tensor:
+        """R = B x W rows look at B memories: a sentence's W hypotheses are W queries on keys that exist once."""
+        B = len(key_BHSK)
+        (query_BHWK,) = self._split(self._project(x_RD, "query").view(B, -1, self.widths[0]), None, self.widths[:1])
+        joined = self._join(attend(query_BHWK, key_BHSK, value_BHSK, Reach(keep_B11S), self.weights), None)
+        return joined.flatten(0, 1)
+
+    def _project(self, x: Tensor, part: str) -> Tensor:
+        rows = slice(None, self.widths[0]) if part == "query" else slice(self.widths[0], None)
+        return F.linear(x, self.w_qkv.weight[rows], self.w_qkv.bias[rows])
+
+    def _split(self, projected: Tensor, packing: Packing | None, widths: tuple[int, ...]) -> list[Tensor]:
+        """Cut the projections apart and lay out their heads: BHLK each."""
+        rectangle = projected if packing is None else packing.pad(projected)
+        return [
+            part.reshape(*part.shape[:2], self.heads, -1).transpose(1, 2)
+            for part in torch.split(rectangle, list(widths), -1)
+        ]
+
+    def _join(self, heads_BHLK: Tensor, packing: Packing | None) -> Tensor:
+        """Heads side by side again, then the output projection."""
+        joined_BLD = heads_BHLK.transpose(1, 2).flatten(2)
+        return self.w_o(joined_BLD if packing is None else packing.pack(joined_BLD))  # type: ignore[no-any-return]

@@ -1,0 +1,167 @@
+"""From pairs to a run folder that is ready to train: settings, tokenizers, and the corpus as tokens on disk.
+
+Two passes over the pairs, whatever their number: one to look (`suggest.survey`), one to tokenise. Memory stays flat.
+"""
+
+import json
+import time
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any
+from zlib import crc32
+
+from seq2see import bundle, config
+from seq2see.bundle import Tokenizers
+from seq2see.config import Overlay, Settings
+from seq2see.data import store, tokenizer
+from seq2see.data.corpora import Corpus
+from seq2see.data.pair import Pair
+from seq2see.data.readers import Pairs
+from seq2see.data.store import Store
+from seq2see.errors import DataError, RunError
+from seq2see.suggest import Survey, suggest, survey
+
+Say = Callable[[str], None]
+
+FEW = 20
+"""Below this many pairs none is held out: validation then measures what was learned by heart."""
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """What training starts from."""
+
+    settings: Settings
+    tokenizers: Tokenizers
+    train: Store
+    valid: Store
+    valid_pairs: list[Pair]
+
+
+def prepare(
+    folder: Path,
+    corpus: Corpus,
+    valid: Iterable[Pair] | None,
+    overlays: list[Overlay],
+    check: Callable[[Settings], None],
+    say: Say,
+) -> Prepared:
+    """Fill an empty run folder.
+
+    Args:
+        valid: pairs to validate on; None: those that the corpus brings, else some are held out.
+        overlays: the user's settings, over what the corpus suggests.
+        check: called with the settings before anything large is done; raises if they cannot work here.
+    """
+    began = time.perf_counter()
+    valid = corpus.valid if valid is None else valid
+    say(f"reading {corpus.name}")
+    found = survey(corpus.train)
+    if not found.pairs:
+        raise DataError(f"{corpus.name}: no usable pair (a pair needs text on both sides)")
+    suggested = suggest(found)
+    settings = config.resolve(suggested, *overlays)
+    check(settings)
+    folder.mkdir(parents=True, exist_ok=True)
+    facts: dict[str, Any] = {"corpus": corpus.name, "state": "preparing"}
+    bundle.write_manifest(folder, facts)
+
+    held_out = _held_out(found.pairs, settings.data.validation_pairs) if valid is None else lambda pair: False
+    say(f"learning tokens from {len(found.sample):,} pairs")
+    tokenizers = _train_tokenizers(found, settings, held_out)
+    tokenizers.save(folder)
+
+    say(f"tokenising {found.pairs:,} pairs")
+    limit = settings.data.max_length
+    counts = _Counts()
+    training = (pair for pair in corpus.train if not held_out(pair))
+    train_store = _write(folder / "corpus" / "train", training, tokenizers, limit, counts, corpus.name)
+    if valid is None:
+        valid = filter(held_out, corpus.train) if found.pairs >= FEW else corpus.train
+    valid_pairs = list(valid)
+    valid_store = _write(folder / "corpus" / "valid", valid_pairs, tokenizers, None, _Counts(), "the validation set")
+    (folder / "validation.jsonl").write_text("".join(map(_as_json, valid_pairs)), encoding="utf-8")
+
+    # Room for outputs: twice what the corpus needs on average, as letters to words needs more than words to words.
+    ratio = train_store.target_tokens / train_store.source_tokens
+    settings = config.resolve(suggested, {"decoding": {"max_ratio": max(2.0, round(2 * ratio, 1))}}, *overlays)
+    config.write_toml(settings, folder / "settings.toml")
+    facts |= {
+        "state": "prepared",
+        "pairs": len(train_store),
+        "validation_pairs": len(valid_store),
+        "dropped_empty": getattr(corpus.train, "dropped", 0),
+        "dropped_too_long": counts.too_long,
+        "source_tokens": train_store.source_tokens,
+        "target_tokens": train_store.target_tokens,
+        "prepared_in_seconds": round(time.perf_counter() - began, 1),
+    }
+    bundle.write_manifest(folder, facts)
+    return Prepared(settings, tokenizers, train_store, valid_store, valid_pairs)
+
+
+def reopen(folder: Path, overlays: list[Overlay]) -> Prepared:
+    """What an earlier `prepare` left, with settings changed where the user says so."""
+    settings = config.resolve(config.read_toml(folder / "settings.toml"), *overlays)
+    before = bundle.read_settings(folder)
+    if (settings.data, settings.model) != (before.data, before.model):
+        raise RunError(f"{folder}: data and model settings are fixed once a run has begun. Train anew with --force")
+    config.write_toml(settings, folder / "settings.toml")
+    train, valid = Store(folder / "corpus" / "train"), Store(folder / "corpus" / "valid")
+    return Prepared(settings, Tokenizers.load(folder), train, valid, list(Pairs(folder / "validation.jsonl")))
+
+
+def _held_out(pairs: int, wanted: int) -> Callable[[Pair], bool]:
+    """Whether a pair is kept for validation: by its source text, so that no source stands on both sides."""
+    share = min(0.1, wanted / pairs) if pairs >= FEW else 0.0
+    return lambda pair: crc32(pair.source.encode()) < share * 2**32
+
+
+def _train_tokenizers(found: Survey, settings: Settings, held_out: Callable[[Pair], bool]) -> Tokenizers:
+    data = settings.data
+    pairs = [pair for pair in found.sample if not held_out(pair)] or found.sample
+    sources, targets = (pair.source for pair in pairs), (pair.target for pair in pairs)
+    if data.shared:
+        both = (text for pair in pairs for text in (pair.source, pair.target))
+        one = tokenizer.train(data.source_tokenizer, both, data.source_vocabulary, data.normalization)
+        return Tokenizers(one, one)
+    return Tokenizers(
+        tokenizer.train(data.source_tokenizer, sources, data.source_vocabulary, data.normalization),
+        tokenizer.train(data.target_tokenizer, targets, data.target_vocabulary, data.normalization),
+    )
+
+
+@dataclass
+class _Counts:
+    too_long: int = 0
+
+
+def _write(
+    folder: Path, pairs: Iterable[Pair], tokenizers: Tokenizers, limit: int | None, counts: _Counts, name: str
+) -> Store:
+    def encoded() -> Iterator[tuple[list[int], list[int]]]:
+        rest = iter(pairs)
+        while block := list(islice(rest, 2000)):
+            sources = tokenizers.source.encode([pair.source for pair in block])
+            targets = tokenizers.target.encode([pair.target for pair in block])
+            for source, target in zip(sources, targets, strict=True):
+                if limit is not None and max(len(source), len(target)) > limit:
+                    counts.too_long += 1
+                else:
+                    yield source, target
+
+    try:
+        return store.write(folder, encoded(), max(len(tokenizers.source), len(tokenizers.target)))
+    except DataError:
+        if counts.too_long:
+            raise DataError(
+                f"{name}: all {counts.too_long:,} pairs are longer than data.max_length = {limit} tokens. "
+                "Raise it with --set data.max_length=..."
+            ) from None
+        raise
+
+
+def _as_json(pair: Pair) -> str:
+    return json.dumps({"source": pair.source, "target": pair.target}, ensure_ascii=False) + "\n"

@@ -1,0 +1,122 @@
+"""What a corpus suggests: tokenizers, model size, dropout, batch, rate and steps, from one look at its pairs.
+
+The same corpus suggests the same settings on every machine; a preset, a file or `--set` overrides them.
+"""
+
+import random
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from seq2see.data.pair import Pair
+from seq2see.presets import preset
+
+SAMPLE = 200_000
+"""Pairs kept for training tokenizers: more change them little and cost minutes."""
+
+
+@dataclass
+class Side:
+    """One side of a corpus: how much text there is, and what it is made of."""
+
+    characters: int = 0
+    words: int = 0
+    alphabet: set[str] = field(default_factory=set)
+    lexicon: set[str] = field(default_factory=set)
+    """Distinct words, up to `MOST_WORDS`; beyond that it is a language, and the exact number does not matter."""
+
+    MOST_WORDS = 5000
+
+    def add(self, text: str) -> None:
+        self.characters += len(text)
+        self.alphabet.update(text)
+        words = text.split()
+        self.words += len(words)
+        if len(self.lexicon) < self.MOST_WORDS:
+            self.lexicon.update(words)
+
+
+@dataclass
+class Survey:
+    """One streaming pass over the training pairs."""
+
+    pairs: int = 0
+    source: Side = field(default_factory=Side)
+    target: Side = field(default_factory=Side)
+    sample: list[Pair] = field(default_factory=list)
+
+    def add(self, pair: Pair, dice: random.Random) -> None:
+        """Count a pair, and keep it in the sample with equal chance for all (reservoir sampling)."""
+        self.pairs += 1
+        self.source.add(pair.source)
+        self.target.add(pair.target)
+        if len(self.sample) < SAMPLE:
+            self.sample.append(pair)
+        elif (place := dice.randrange(self.pairs)) < SAMPLE:
+            self.sample[place] = pair
+
+
+def survey(pairs: Iterable[Pair]) -> Survey:
+    """Look at every pair once; memory does not grow with their number."""
+    found = Survey()
+    dice = random.Random(0)
+    for pair in pairs:
+        found.add(pair, dice)
+    return found
+
+
+def suggest(corpus: Survey) -> dict[str, dict[str, Any]]:
+    """An overlay for `config.resolve`."""
+    source_kind, target_kind = _kind(corpus.source, corpus.pairs), _kind(corpus.target, corpus.pairs)
+    shared = source_kind == target_kind == "unigram" and _overlap(corpus.source.alphabet, corpus.target.alphabet) > 0.5
+    characters = (corpus.source.characters + corpus.target.characters) / corpus.pairs
+    language = source_kind == target_kind == "unigram"
+    if corpus.pairs < 5000 or (characters < 60 and not language):
+        size = "tiny"
+    else:
+        size = "small" if corpus.pairs < 500_000 else "paper-base"
+    return {
+        "data": {
+            "source_tokenizer": source_kind,
+            "target_tokenizer": target_kind,
+            "source_vocabulary": _vocabulary(corpus.source),
+            "target_vocabulary": _vocabulary(corpus.target),
+            "shared": shared,
+        },
+        "model": {
+            **preset(size)["model"],
+            "tie": "all" if shared else "decoder",
+            "dropout": 0.3 if language and corpus.pairs < 100_000 else 0.1,
+        },
+        "training": _TRAINING[size],
+    }
+
+
+_TRAINING: dict[str, dict[str, Any]] = {
+    "tiny": {"batch_tokens": 4096, "max_steps": 2000, "warmup_steps": 200, "learning_rate": 3e-3, "schedule": "cosine"},
+    "small": {"batch_tokens": 8192, "max_steps": 10_000, "warmup_steps": 1000, "learning_rate": 1e-3},
+    "paper-base": preset("paper-base")["training"],
+}
+
+
+def _kind(side: Side, pairs: int) -> str:
+    """Few different words, several to a line: symbols. Lines without blanks: characters. Else subwords."""
+    if len(side.lexicon) <= 256 and side.words >= 2 * pairs and side.words >= 20 * len(side.lexicon):
+        return "symbols"
+    if side.words <= 1.05 * pairs:
+        return "characters"
+    return "unigram"
+
+
+def _vocabulary(side: Side) -> int:
+    """About one subword for each 50 words of text, between 1,000 and 32,000, rounded to a round number."""
+    raw = side.words / 50
+    for size in (1000, 2000, 4000, 8000, 16_000):
+        if raw <= size:
+            return size
+    return 32_000
+
+
+def _overlap(one: set[str], other: set[str]) -> float:
+    """Shared characters over those of the smaller alphabet."""
+    return len(one & other) / max(1, min(len(one), len(other)))

@@ -1,0 +1,213 @@
+"""The training loop: a generator that pulls batches through the model and yields what a watcher wants to know.
+
+`for event in train(...)` trains; the consumer draws, logs, and stops it. One update sees one effective batch, cut into
+micro-batches that fit the machine; the loss is divided once, by the token count of all of them.
+"""
+
+import math
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import torch
+from torch import nn
+
+from seq2see.bundle import load_weights, save_weights
+from seq2see.config import Training
+from seq2see.data.batches import Batches, make_batch, split
+from seq2see.data.store import Store
+from seq2see.model.interface import Seq2Seq
+from seq2see.training import checkpoint, schedule
+from seq2see.training.checkpoint import Progress
+from seq2see.training.loss import Loss, smoothed_cross_entropy
+from seq2see.training.optimizer import adam
+
+
+@dataclass(frozen=True)
+class Trained:
+    """Some updates happened: means over them."""
+
+    step: int
+    epoch: int
+    loss: float
+    plain_loss: float
+    gradient_norm: float
+    rate: float
+    tokens_per_second: float
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Validated:
+    """The model was measured and saved."""
+
+    step: int
+    scores: dict[str, float]
+    best: bool
+    what: str = "model"
+
+
+@dataclass(frozen=True)
+class Finished:
+    """No more updates, and why."""
+
+    step: int
+    reason: str
+    seconds: float
+
+
+INTERRUPTED = "interrupted"
+Event = Trained | Validated | Finished
+Validate = Callable[[], dict[str, float]]
+
+
+def train(
+    model: Seq2Seq,
+    store: Store,
+    settings: Training,
+    *,
+    window_pairs: int,
+    d_model: int,
+    run: Path,
+    validate: Validate,
+    lower_is_better: bool,
+    micro_tokens: int,
+    should_stop: Callable[[], bool] = lambda: False,
+) -> Iterator[Event]:
+    """Train until a limit, from the newest checkpoint in `run` if there is one; leaves the best model in `run`."""
+    device = next(model.parameters()).device
+    optimizer = adam(model.parameters(), settings)
+    progress = Progress()
+    if kept := checkpoint.newest(run / "checkpoints"):
+        progress = checkpoint.restore(kept, model, optimizer)
+    batches = iter(Batches(store, settings.batch_tokens, window_pairs, settings.seed, progress.position))
+    autocast = torch.autocast(device.type, torch.bfloat16, enabled=in_bfloat16(settings, device))
+    meter = _Meter(progress.seconds)
+    reason = _limit_reached(progress, settings)
+
+    while reason is None:
+        indices, position = next(batches)
+        step = progress.step + 1
+        rate = schedule.rate(
+            step,
+            schedule=settings.schedule,
+            peak=settings.learning_rate,
+            d_model=d_model,
+            warmup_steps=settings.warmup_steps,
+            max_steps=settings.max_steps,
+        )
+        with meter:
+            lengths = store.source_lengths(indices) + store.target_lengths(indices)
+            pieces = [make_batch(store, piece) for piece in split(indices, lengths, micro_tokens)]
+            count = sum(piece.target_tokens for piece in pieces)
+            model.train()
+            for piece in pieces:
+                piece = piece.to(device)
+                with autocast:
+                    memory = model.encode(piece.source_N, piece.source_offsets)
+                    hidden_ND = model.decode(piece.inputs_N, piece.target_offsets, memory)
+                    loss = smoothed_cross_entropy(hidden_ND, model.output, piece.target_N, settings.label_smoothing)
+                (loss.total / count).backward()  # type: ignore[no-untyped-call]
+                meter.add(loss, piece.source_tokens + piece.target_tokens)
+            norm = nn.utils.clip_grad_norm_(model.parameters(), settings.clip_norm or math.inf)
+            for group in optimizer.param_groups:
+                group["lr"] = rate
+            optimizer.step()
+            optimizer.zero_grad(set_to_none=True)
+
+        progress = replace(progress, step=step, position=position, seconds=meter.elapsed())
+        if step % settings.log_every == 0:
+            yield meter.read(step, position.epoch, float(norm), rate)
+        reason = INTERRUPTED if should_stop() else _limit_reached(progress, settings)
+        if step % settings.validate_every == 0 or reason not in (None, INTERRUPTED):
+            scores = validate()
+            progress = replace(_judge(progress, scores[settings.metric], lower_is_better), seconds=meter.elapsed())
+            if progress.best_step == step:
+                save_weights(model, run / "model.safetensors")
+            checkpoint.save(run / "checkpoints", model, optimizer, progress, keep=settings.average)
+            yield Validated(step, scores, progress.best_step == step)
+            reason = reason or _limit_reached(progress, settings)
+        elif reason == INTERRUPTED:
+            checkpoint.save(run / "checkpoints", model, optimizer, progress, keep=settings.average, pause=True)
+
+    if reason != INTERRUPTED:
+        yield from _average(model, run, progress, settings.metric, validate, lower_is_better)
+    yield Finished(progress.step, reason, meter.elapsed())
+
+
+def in_bfloat16(settings: Training, device: torch.device) -> bool:
+    """CPU stays float32: bfloat16 there is slower, and on some virtual machines fatal."""
+    if device.type != "cuda" or settings.precision == "float32":
+        return False
+    return settings.precision == "bfloat16" or torch.cuda.is_bf16_supported()
+
+
+def _limit_reached(progress: Progress, settings: Training) -> str | None:
+    """Why training should end here, in words; None to go on."""
+    if progress.step >= settings.max_steps:
+        return f"all {settings.max_steps:,} steps done"
+    if settings.max_minutes and progress.seconds >= 60 * settings.max_minutes:
+        return f"{settings.max_minutes:g} minutes are over"
+    if settings.patience and progress.stale >= settings.patience:
+        return f"no better {settings.metric} in {progress.stale} validations"
+    return None
+
+
+def _is_better(score: float, best: float | None, lower_is_better: bool) -> bool:
+    return best is None or (score < best if lower_is_better else score > best)
+
+
+def _judge(progress: Progress, score: float, lower_is_better: bool) -> Progress:
+    """Remember a validation's score."""
+    if _is_better(score, progress.best, lower_is_better):
+        return replace(progress, best=score, best_step=progress.step, stale=0)
+    return replace(progress, stale=progress.stale + 1)
+
+
+def _average(
+    model: Seq2Seq, run: Path, progress: Progress, metric: str, validate: Validate, lower_is_better: bool
+) -> Iterator[Validated]:
+    """Average the last checkpoints; the average becomes the model if it validates at least as well as the best one."""
+    last = checkpoint.steps(run / "checkpoints")
+    if len(last) < 2:
+        return
+    load_weights(model, checkpoint.average(last))
+    scores = validate()
+    better = not _is_better(progress.best or 0.0, scores[metric], lower_is_better)
+    if better:
+        save_weights(model, run / "model.safetensors")
+    yield Validated(progress.step, scores, better, f"average of the last {len(last)} checkpoints")
+
+
+class _Meter:
+    """Sums over the updates since it was last read; `with meter:` counts the time inside as training."""
+
+    def __init__(self, seconds_before: float) -> None:
+        self.began = time.perf_counter() - seconds_before
+        self.reset()
+
+    def reset(self) -> None:
+        self.losses: list[Loss] = []
+        self.tokens = 0
+        self.busy = 0.0
+
+    def __enter__(self) -> None:
+        self.entered = time.perf_counter()
+
+    def __exit__(self, *_: object) -> None:
+        self.busy += time.perf_counter() - self.entered
+
+    def elapsed(self) -> float:
+        """Seconds of the whole run, those before a resume included."""
+        return time.perf_counter() - self.began
+
+    def add(self, loss: Loss, tokens: int) -> None:
+        self.losses.append(Loss(*(part.detach() for part in loss)))
+        self.tokens += tokens
+
+    def read(self, step: int, epoch: int, gradient_norm: float, rate: float) -> Trained:
+        total, plain, count = (float(sum(parts)) for parts in zip(*self.losses, strict=True))
+        speed = self.tokens / self.busy
+        self.reset()
+        return Trained(step, epoch, total / count, plain / count, gradient_norm, rate, speed, self.elapsed())

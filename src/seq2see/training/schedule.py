@@ -1,0 +1,24 @@
+"""The learning rate over time (paper, section 5.3)."""
+
+import math
+
+
+def noam(step: int, d_model: int, warmup_steps: int) -> float:
+    """d_model^-0.5 * min(step^-0.5, step * warmup_steps^-1.5): up in a line, down with the square root (equation 3).
+
+    >>> f"{noam(4000, 512, 4000):.5e}"
+    '6.98771e-04'
+    """
+    step = max(step, 1)
+    return 1 / math.sqrt(d_model) * min(1 / math.sqrt(step), step / (warmup_steps * math.sqrt(warmup_steps)))
+
+
+def rate(step: int, *, schedule: str, peak: float, d_model: int, warmup_steps: int, max_steps: int) -> float:
+    """The rate of update `step`, counted from 1. `peak` is reached at the end of warm-up; 0 means the paper's."""
+    peak = peak or noam(warmup_steps, d_model, warmup_steps)
+    if step <= warmup_steps:
+        return peak * step / warmup_steps
+    if schedule == "noam":
+        return peak * math.sqrt(warmup_steps / step)
+    done = min(1.0, (step - warmup_steps) / max(1, max_steps - warmup_steps))
+    return peak * 0.5 * (1 + math.cos(math.pi * done))

@@ -1,0 +1,70 @@
+import functools
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from seq2see import special
+from seq2see.data import tokenizer
+
+TEXTS = ["the cat sat on the mat", "a dog, a log (and 12 frogs)", "나는 학생입니다", "été ça"] * 5
+anything = st.text(st.characters(exclude_categories=["Cs"]))
+awkward = st.text(st.sampled_from(list(" \t\n\0▁▅⁇\ufdd001e\u0301<s>/가")))
+
+
+@functools.cache
+def trained(kind, normalization="identity"):
+    return tokenizer.train(kind, TEXTS, 400, normalization)
+
+
+@pytest.mark.parametrize("kind", ["unigram", "bpe"])
+@settings(deadline=None)
+@given(texts=st.lists(anything | awkward, max_size=4))
+def test_subwords_give_back_any_text(kind, texts):
+    encoded = trained(kind).encode(texts)
+    assert [trained(kind).decode(ids) for ids in encoded] == texts
+    assert not {id for ids in encoded for id in ids} & set(range(special.COUNT))
+
+
+@pytest.mark.parametrize("kind", ["unigram", "bpe"])
+@settings(deadline=None, max_examples=25)
+@given(texts=st.lists(anything | awkward, min_size=1, max_size=4).filter(any), vocabulary=st.integers(1, 600))
+def test_subwords_trained_on_any_text_give_it_back(kind, texts, vocabulary):
+    learned = tokenizer.train(kind, texts, vocabulary)
+    assert [learned.decode(ids) for ids in learned.encode(texts)] == texts
+
+
+@settings(deadline=None)
+@given(text=st.text(st.sampled_from(sorted(set("".join(TEXTS))))))
+def test_characters_give_back_what_they_have_seen(text):
+    assert trained("characters").decode(trained("characters").encode([text])[0]) == text
+
+
+@settings(deadline=None)
+@given(text=st.lists(st.sampled_from(" ".join(TEXTS).split())).map("  ".join))
+def test_symbols_give_back_the_text_with_single_spaces(text):
+    assert trained("symbols").decode(trained("symbols").encode([text])[0]) == " ".join(text.split())
+
+
+@pytest.mark.parametrize("kind", ["unigram", "bpe", "characters", "symbols"])
+@settings(deadline=None)
+@given(texts=st.lists(anything, max_size=3), other=anything)
+def test_a_text_is_cut_the_same_alone_and_in_company(kind, texts, other):
+    assert trained(kind).encode([*texts, other])[:-1] == [trained(kind).encode([text])[0] for text in texts]
+
+
+@pytest.mark.parametrize("how", ["nfkc", "nfkc_lower"])
+@settings(deadline=None)
+@given(text=anything)
+def test_what_comes_back_is_the_normalised_text(how, text):
+    subwords = trained("unigram", how)
+    assert subwords.decode(subwords.encode([text])[0]) == tokenizer.normalize(text, how)
+
+
+@pytest.mark.parametrize("kind", ["unigram", "bpe", "characters", "symbols"])
+@settings(deadline=None)
+@given(data=st.data())
+def test_whatever_a_model_says_can_be_decoded_and_labelled(kind, data):
+    ids = data.draw(st.lists(st.integers(0, len(trained(kind)) - 1)))
+    assert isinstance(trained(kind).decode(ids), str)
+    assert all(label.isprintable() and " " not in label for label in trained(kind).pieces(ids))

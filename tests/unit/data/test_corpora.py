@@ -1,0 +1,86 @@
+"""A name, a file or a slip of the pen: what PAIRS means."""
+
+from pathlib import Path
+
+import pytest
+
+from seq2see.data import corpora, dates
+from seq2see.data.pair import Pair
+from seq2see.errors import DataError
+
+
+@pytest.fixture(autouse=True)
+def _in_an_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def test_dates_has_three_splits_that_can_be_read_again() -> None:
+    corpus = corpora.open_corpus("dates")
+    assert corpus.name == "dates"
+    assert corpus.valid is not None
+    assert corpus.test is not None
+    assert list(corpus.valid) == list(corpus.valid) != []
+    assert next(iter(corpus.test)).where.startswith("dates test, ")
+    assert next(iter(corpus.train)).where.startswith("dates train, ")
+
+
+def test_a_file_is_a_corpus_without_valid_and_test() -> None:
+    Path("mine.tsv").write_text("a\tb\n")
+    corpus = corpora.open_corpus("mine.tsv")
+    assert (corpus.name, corpus.valid, corpus.test) == ("mine", None, None)
+    assert list(corpus.train) == list(corpus.train) == [Pair("a", "b", "mine.tsv, line 1")]
+
+
+def test_parallel_files() -> None:
+    Path("mine.en").write_text("a\n")
+    Path("mine.ko").write_text("b\n")
+    corpus = corpora.open_corpus("mine.en,mine.ko")
+    assert corpus.name == "mine"
+    assert [(pair.source, pair.target) for pair in corpus.train] == [("a", "b")]
+
+
+@pytest.mark.parametrize("open_pairs", [corpora.open_corpus, corpora.for_scoring])
+def test_a_slip_in_the_name(open_pairs: object) -> None:
+    assert callable(open_pairs)
+    with pytest.raises(DataError) as raised:
+        open_pairs("date")
+    assert str(raised.value) == "date: no such file or corpus. Did you mean 'dates'?"
+    with pytest.raises(DataError, match=r"^xyzzy: no such file or corpus\. Choose from: dates\.$"):
+        open_pairs("xyzzy")
+    with pytest.raises(DataError, match=r": no such file or corpus\. "):
+        open_pairs("long" * 100)
+    with pytest.raises(DataError, match=r"^pairs\.tsv: no such file or corpus\. Expected a \.tsv"):
+        open_pairs("pairs.tsv")
+
+
+def test_a_bare_word_that_is_a_file() -> None:
+    Path("mine").write_text("a\tb\n")
+    assert [pair.source for pair in corpora.open_corpus("mine", "tsv").train] == ["a"]
+    with pytest.raises(DataError, match="--format"):
+        corpora.open_corpus("mine")
+
+
+def test_the_name_wins_over_a_file_of_that_name() -> None:
+    Path("dates").write_text("a\tb\n")
+    assert next(iter(corpora.open_corpus("dates", "tsv").train)).where.startswith("dates train, ")
+    assert [pair.source for pair in corpora.open_corpus("./dates", "tsv").train] == ["a"]
+    assert [pair.source for pair in corpora.for_scoring("./dates", "tsv")] == ["a"]
+
+
+def test_scoring_takes_the_test_split_or_a_file_with_references() -> None:
+    assert list(corpora.for_scoring("dates")) == list(dates.pairs("test"))
+    Path("mine.tsv").write_text("a\tb\tc\n")
+    assert list(corpora.for_scoring("mine.tsv")) == [Pair("a", "b", "mine.tsv, line 1", ("c",))]
+    with pytest.raises(DataError, match="line 1: 3 columns"):
+        list(corpora.open_corpus("mine.tsv").train)
+
+
+def test_catalogue_can_be_opened_and_counts_right() -> None:
+    entries = corpora.catalogue()
+    assert [entry.name for entry in entries] == ["dates"]
+    for entry in entries:
+        corpus = corpora.open_corpus(entry.name)
+        parts = [part for part in (corpus.train, corpus.valid, corpus.test) if part is not None]
+        assert sum(1 for part in parts for _ in part) == entry.pairs
+        assert entry.description
+        assert entry.licence

@@ -1,0 +1,358 @@
+"""Good files give their pairs; bad files give one line that says what, where and what to do."""
+
+import gzip
+import json
+import tracemalloc
+from pathlib import Path
+
+import pytest
+
+from seq2see.data.pair import Pair
+from seq2see.data.readers import Pairs
+from seq2see.errors import DataError
+
+
+@pytest.fixture(autouse=True)
+def _in_an_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def write(name: str, content: str | bytes) -> str:
+    """A file in the current folder, compressed if its name says so; gives back the name."""
+    data = content.encode() if isinstance(content, str) else content
+    Path(name).write_bytes(gzip.compress(data) if name.endswith(".gz") else data)
+    return name
+
+
+def sides(pairs: Pairs) -> list[tuple[str, str]]:
+    return [(pair.source, pair.target) for pair in pairs]
+
+
+def complaint(pairs: str, format: str | None = None, references: bool = False) -> str:
+    with pytest.raises(DataError) as raised:
+        list(Pairs(pairs, format, references))
+    message = str(raised.value)
+    assert "\n" not in message
+    return message
+
+
+class TestGoodFiles:
+    def test_tsv_with_the_place_of_each_pair(self) -> None:
+        pairs = Pairs(write("pairs.tsv", "hello\t안녕\nbye\t잘 가\n"))
+        assert list(pairs) == [Pair("hello", "안녕", "pairs.tsv, line 1"), Pair("bye", "잘 가", "pairs.tsv, line 2")]
+
+    @pytest.mark.parametrize(
+        ("name", "content"),
+        [
+            ("x.tsv", 'a "b\tc,d\ne\tf\n'),
+            ("x.csv", '"a ""b","c,d"\ne,f\n'),
+            ("x.jsonl", '{"source": "a \\"b", "target": "c,d"}\n["e", "f"]\n'),
+        ],
+    )
+    @pytest.mark.parametrize("ending", ["", ".gz"])
+    def test_formats_plain_and_compressed(self, name: str, content: str, ending: str) -> None:
+        assert sides(Pairs(write(name + ending, content))) == [('a "b', "c,d"), ("e", "f")]
+
+    @pytest.mark.parametrize("ending", ["", ".gz"])
+    def test_parallel_files(self, ending: str) -> None:
+        write("train.en" + ending, "one\ntwo, three\n")
+        write("train.ko" + ending, "하나\n둘, 셋\n")
+        pairs = list(Pairs(f"train.en{ending},train.ko{ending}"))
+        assert [(pair.source, pair.target) for pair in pairs] == [("one", "하나"), ("two, three", "둘, 셋")]
+        assert pairs[1].where == f"train.en{ending},train.ko{ending}, line 2"
+
+    def test_a_comma_in_the_name_of_one_file(self) -> None:
+        assert sides(Pairs(write("a,b.tsv", "x\ty\n"))) == [("x", "y")]
+
+    def test_format_overrides_the_suffix(self) -> None:
+        assert sides(Pairs(write("pairs.txt", "a\tb\n"), format="tsv")) == [("a", "b")]
+        assert sides(Pairs(write("odd.tsv", "a,b\n"), format="csv")) == [("a", "b")]
+
+    def test_suffix_in_capitals(self) -> None:
+        assert sides(Pairs(write("PAIRS.TSV", "a\tb\n"))) == [("a", "b")]
+
+    def test_a_path_and_no_newline_at_the_end(self) -> None:
+        assert sides(Pairs(Path(write("pairs.tsv", "a\tb\nc\td")))) == [("a", "b"), ("c", "d")]
+
+    @pytest.mark.parametrize(
+        ("files", "name"),
+        [("dir/pairs.tsv.gz", "pairs"), ("a.b.csv", "a.b"), ("train.en,train.ko", "train"), ("en.txt,ko.txt", "en-ko")],
+    )
+    def test_name(self, files: str, name: str) -> None:
+        Path("dir").mkdir()
+        for file in files.split(","):
+            write(file, "")
+        assert Pairs(files).name == name
+
+    def test_iterating_again_gives_the_same(self) -> None:
+        pairs = Pairs(write("pairs.tsv", "a\tb\n\tc\n"))
+        assert list(pairs) == list(pairs)
+        assert pairs.dropped == 1
+
+
+class TestLines:
+    def test_only_newline_ends_a_line(self) -> None:
+        text = "a\u2028b\x0bc\x0cd\x85e\rf\tg\nh\ti\n"
+        assert sides(Pairs(write("pairs.tsv", text))) == [("a\u2028b\x0bc\x0cd\x85e\rf", "g"), ("h", "i")]
+
+    def test_windows_line_ends_and_byte_order_mark(self) -> None:
+        content = b"\xef\xbb\xbfa\tb\r\nc\td\r\n"
+        assert sides(Pairs(write("pairs.tsv", content))) == [("a", "b"), ("c", "d")]
+        write("m.en", b"\xef\xbb\xbfa\r\n")
+        write("m.ko", b"\xef\xbb\xbfb\r\n")
+        assert sides(Pairs("m.en,m.ko")) == [("a", "b")]
+
+    def test_surrounding_space_goes_and_inner_space_stays(self) -> None:
+        assert sides(Pairs(write("pairs.tsv", "  a  b \t\u3000c \n"))) == [("a  b", "c")]
+
+    @pytest.mark.parametrize(
+        ("name", "content"),
+        [
+            ("x.tsv", "a\t\n\tb\n \t \n\nc\td\n\n"),
+            ("x.csv", 'a,\n"",b\n , \n\nc,d\n\n'),
+            ("x.jsonl", '["a", ""]\n{"source": "", "target": "b"}\n[" ", ""]\n\n["c", "d"]\n \n'),
+        ],
+    )
+    def test_empty_sides_and_blank_lines_are_dropped_and_counted(self, name: str, content: str) -> None:
+        pairs = Pairs(write(name, content))
+        assert pairs.dropped == 0
+        assert sides(pairs) == [("c", "d")]
+        assert pairs.dropped == 5
+
+    def test_an_empty_file_has_no_pairs(self) -> None:
+        assert list(Pairs(write("pairs.tsv", ""))) == []
+        assert list(Pairs(write("pairs.csv.gz", ""))) == []
+
+    def test_reading_is_lazy_and_gives_nothing_after_a_fault(self) -> None:
+        pairs = iter(Pairs(write("pairs.tsv", "a\tb\nbad\nc\td\n")))
+        assert next(pairs).source == "a"
+        with pytest.raises(DataError):
+            next(pairs)
+
+    def test_memory_does_not_grow_with_the_file(self) -> None:
+        write("pairs.tsv.gz", b"source text\t%s\n" % (b"x" * 500) * 10_000)  # 5 MB
+        tracemalloc.start()
+        try:
+            count = sum(1 for _ in Pairs("pairs.tsv.gz"))
+            peak = tracemalloc.get_traced_memory()[1]
+        finally:
+            tracemalloc.stop()
+        assert count == 10_000
+        assert peak < 1_000_000
+
+
+class TestColumns:
+    def test_one_column(self) -> None:
+        write("corpus.tsv", "a\tb\n" * 811 + "I am a student\n")
+        assert complaint("corpus.tsv") == "corpus.tsv, line 812: 1 column, expected 2 (source<TAB>target)"
+
+    def test_one_column_with_a_comma(self) -> None:
+        expected = "corpus.tsv, line 2: 1 column, expected 2 (source<TAB>target). Is the file comma-separated?"
+        assert complaint(write("corpus.tsv", "a\tb\nc,d\n")) == expected
+
+    def test_one_column_with_a_tab(self) -> None:
+        expected = "corpus.csv, line 1: 1 column, expected 2 (source,target). Is the file tab-separated?"
+        assert complaint(write("corpus.csv", "a\tb\n")) == expected
+
+    @pytest.mark.parametrize(
+        ("name", "content", "separator"),
+        [
+            ("x.tsv", "a\tb\na\tb\tc\n", "<TAB>"),
+            ("x.csv", "a,b\na,b,c\n", ","),
+            ("x.jsonl", '["a","b"]\n["a","b","c"]', ", "),
+        ],
+    )
+    def test_more_columns_are_references_only_when_asked(self, name: str, content: str, separator: str) -> None:
+        write(name, content)
+        assert complaint(name) == f"{name}, line 2: 3 columns, expected 2 (source{separator}target)"
+        assert [pair.references for pair in Pairs(name, references=True)] == [(), ("c",)]
+
+    def test_several_references_without_the_empty_ones(self) -> None:
+        write("x.tsv", "a\tb\tc\t\td\n")
+        assert list(Pairs("x.tsv", references=True)) == [Pair("a", "b", "x.tsv, line 1", ("c", "d"))]
+
+    def test_too_few_columns_with_references_too(self) -> None:
+        assert "line 1: 1 column" in complaint(write("x.tsv", "a\n"), references=True)
+
+    def test_all_faults_in_one_message(self) -> None:
+        write("corpus.tsv", "a\tb\nbad\na\tb\tc\nbad, too\na\tb\n")
+        assert complaint("corpus.tsv") == (
+            "corpus.tsv, lines 2 and 4: 1 column, expected 2 (source<TAB>target); "
+            "corpus.tsv, line 3: 3 columns, expected 2 (source<TAB>target). Is the file comma-separated?"
+        )
+
+    def test_many_faults_are_counted(self) -> None:
+        write("corpus.tsv", "a\tb\n" + "bad\n" * 1_045)
+        expected = "corpus.tsv, lines 2, 3, 4, 5, 6 and 1,040 more: 1 column, expected 2 (source<TAB>target)"
+        assert complaint("corpus.tsv") == expected
+
+    def test_many_kinds_of_fault_are_put_together(self) -> None:
+        write("corpus.tsv", "\n".join("\t".join("x" * columns) for columns in range(3, 30)))
+        message = complaint("corpus.tsv")
+        assert message.count(";") == 5
+        assert message.endswith("corpus.tsv, lines 6, 7, 8, 9, 10 and 17 more: other faults")
+
+
+class TestCsv:
+    def test_embedded_newlines_and_where_the_row_begins(self) -> None:
+        pairs = list(Pairs(write("x.csv", 'a,"b\nc"\nd,e\n')))
+        assert pairs == [Pair("a", "b\nc", "x.csv, line 1"), Pair("d", "e", "x.csv, line 3")]
+
+    def test_header(self) -> None:
+        assert sides(Pairs(write("x.csv", "Source, TARGET\na,b\nsource,target\n"))) == [
+            ("a", "b"),
+            ("source", "target"),
+        ]
+
+    def test_windows_file(self) -> None:
+        assert sides(Pairs(write("x.csv", b"\xef\xbb\xbfsource,target\r\na,b\r\n"))) == [("a", "b")]
+
+    def test_an_open_quote_is_not_swallowed(self) -> None:
+        message = complaint(write("x.csv", 'a,b\nc,"d\ne,f\n'))
+        assert message == "x.csv, line 2: not CSV (unexpected end of data). Is a quote left open, or not doubled?"
+
+    def test_an_open_quote_in_a_long_file(self) -> None:
+        message = complaint(write("x.csv", 'a,b\nc,"d\n' + "e,f\n" * 100_000))
+        assert message.startswith(
+            "x.csv, line 2: not CSV (field larger than field limit (131072)). Is a quote left open"
+        )
+
+    def test_a_lone_carriage_return(self) -> None:
+        message = complaint(write("x.csv", "a,b\nc\rd,e\n"))
+        assert message.startswith("x.csv, line 2: not CSV (new-line character seen in unquoted field).")
+
+
+class TestJsonl:
+    def test_other_keys_and_references(self) -> None:
+        write("x.jsonl", json.dumps({"id": 7, "source": "a", "target": "b", "references": ["c", "d"]}))
+        assert next(iter(Pairs("x.jsonl"))).references == ()
+        assert next(iter(Pairs("x.jsonl", references=True))).references == ("c", "d")
+
+    def test_not_json(self) -> None:
+        message = complaint(write("x.jsonl", '["a", "b"]\n{"source": "a"\n' + "[" * 100_000 + "\n"))
+        assert message == "x.jsonl, lines 2 and 3: not JSON. JSONL has one record on each line."
+
+    @pytest.mark.parametrize(
+        "record",
+        [
+            '{"source": "a"}',
+            '{"source": "a", "target": 1}',
+            '{"source": "a", "target": null}',
+            '{"source": "a", "target": "b", "references": "c"}',
+            '{"source": "a", "target": "b", "references": [1]}',
+            '["a", 1]',
+            "[]",
+            '"ab"',
+            "7",
+            "null",
+        ],
+    )
+    def test_another_shape(self, record: str) -> None:
+        message = complaint(write("x.jsonl", f'["a", "b"]\n{record}\n'))
+        assert message == 'x.jsonl, line 2: expected {"source": "...", "target": "..."} or ["...", "..."]'
+
+    def test_a_lone_surrogate(self) -> None:
+        message = complaint(write("x.jsonl", r'["\ud83d\ude00", "b"]' + "\n" + r'["\ud83d", "b"]' + "\n"))
+        assert message.startswith("x.jsonl, line 2: half of a surrogate pair")
+
+
+class TestParallel:
+    @pytest.mark.parametrize(("sources", "targets"), [(12, 9), (9, 12)])
+    def test_unequal_length(self, sources: int, targets: int) -> None:
+        write("train.en", "x\n" * sources)
+        write("train.ko", "y\n" * targets)
+        assert complaint("train.en,train.ko") == (
+            f"train.en has {sources} lines, train.ko has {targets}: "
+            "parallel files must have one line each for every pair"
+        )
+
+    def test_tabs_are_text(self) -> None:
+        write("t.en", "a\tb\n")
+        write("t.ko", "c\n")
+        assert sides(Pairs("t.en,t.ko", format="text")) == [("a\tb", "c")]
+
+    @pytest.mark.parametrize("pairs", ["t.en,", "t.en,t.en,t.en"])
+    def test_not_two(self, pairs: str) -> None:
+        write("t.en", "a\n")
+        assert complaint(pairs).startswith(f"{pairs}: expected two parallel files joined by a comma")
+
+    def test_text_needs_two_files(self) -> None:
+        assert complaint(write("t.en", "a\n"), format="text").startswith("t.en: expected two parallel files")
+
+    def test_bad_bytes_in_the_second(self) -> None:
+        write("t.en", "a\nb\n")
+        write("t.ko", b"\xea\xb0\x80\n\xb0\xa1\n")
+        assert complaint("t.en,t.ko") == "t.ko, line 2: not UTF-8. Convert the file to UTF-8."
+
+
+class TestBytes:
+    @pytest.mark.parametrize("name", ["x.tsv", "x.csv", "x.jsonl", "x.tsv.gz"])
+    def test_not_utf8(self, name: str) -> None:
+        lines = {"x.csv": ["a,b", "c,\xe9", "e,f"], "x.jsonl": ['["a","b"]', '["c","\xe9"]', '["e","f"]']}
+        content = "\n".join(lines.get(name, ["a\tb", "c\t\xe9", "e\tf"])).encode("latin-1")
+        assert complaint(write(name, content)) == f"{name}, line 2: not UTF-8. Convert the file to UTF-8."
+
+    @pytest.mark.parametrize("codec", ["utf-16-le", "utf-16-be"])
+    def test_utf16(self, codec: str) -> None:
+        content = "\ufeffa\tb\n".encode(codec)
+        expected = "x.tsv, line 1: UTF-16, expected UTF-8. Convert it: iconv -f UTF-16 -t UTF-8"
+        assert complaint(write("x.tsv", content)) == expected
+
+    def test_truncated_gz(self) -> None:
+        whole = gzip.compress(b"a\tb\n" * 1_000)
+        Path("x.tsv.gz").write_bytes(whole[:-12])
+        assert complaint("x.tsv.gz").startswith("x.tsv.gz: not a whole .gz file (")
+
+    def test_damaged_gz(self) -> None:
+        whole = bytearray(gzip.compress(b"".join(b"%d\tb\n" % number for number in range(1_000))))
+        whole[len(whole) // 2] ^= 0xFF
+        Path("x.tsv.gz").write_bytes(bytes(whole))
+        assert complaint("x.tsv.gz").startswith("x.tsv.gz: ")
+
+    def test_plain_text_called_gz(self) -> None:
+        Path("x.tsv.gz").write_text("a\tb\n")
+        assert complaint("x.tsv.gz").startswith("x.tsv.gz: not a whole .gz file (Not a gzipped file")
+
+    def test_gz_called_plain(self) -> None:
+        Path("x.tsv").write_bytes(gzip.compress(b"a\tb\n"))
+        assert complaint("x.tsv") == "x.tsv, line 1: compressed, but the name does not end in .gz. Rename it"
+
+
+class TestBeforeReading:
+    """These come from the constructor, before anything is read."""
+
+    @pytest.mark.parametrize("name", ["pairs.tsv", "x" * 300 + ".tsv", "nul\0.tsv"])
+    def test_no_such_file(self, name: str) -> None:
+        with pytest.raises(DataError, match=r": no such file or corpus\. Expected a \.tsv, \.csv or \.jsonl file, two"):
+            Pairs(name)
+
+    def test_one_of_two_is_missing(self) -> None:
+        write("t.en", "a\n")
+        with pytest.raises(DataError, match=r"^t\.ko: no such file"):
+            Pairs("t.en,t.ko")
+
+    def test_folder(self) -> None:
+        Path("pairs.tsv").mkdir()
+        with pytest.raises(DataError, match=r"^pairs\.tsv: a folder\."):
+            Pairs("pairs.tsv")
+
+    @pytest.mark.parametrize("name", ["pairs.txt", "pairs.txt.gz"])
+    def test_unknown_suffix(self, name: str) -> None:
+        write(name, "a\tb\n")
+        with pytest.raises(DataError) as raised:
+            Pairs(name)
+        assert str(raised.value) == f"{name}: the suffix '.txt' does not say the format. Use --format tsv, csv or jsonl"
+
+    def test_no_suffix(self) -> None:
+        with pytest.raises(DataError, match=r"^pairs\.gz: a name without a suffix does not say the format"):
+            Pairs(write("pairs.gz", "a\tb\n"))
+
+    def test_unknown_format(self) -> None:
+        with pytest.raises(DataError, match=r"^unknown format 'tvs'\. Did you mean 'tsv'\?"):
+            Pairs(write("pairs.tsv", "a\tb\n"), format="tvs")
+
+    def test_a_file_that_goes_away(self) -> None:
+        pairs = Pairs(write("pairs.tsv", "a\tb\n"))
+        Path("pairs.tsv").unlink()
+        with pytest.raises(DataError, match=r"^pairs\.tsv: cannot be read \(No such file or directory\)"):
+            list(pairs)

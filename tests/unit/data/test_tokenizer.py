@@ -1,0 +1,192 @@
+import base64
+import io
+import json
+import subprocess
+import sys
+
+import pytest
+import sentencepiece
+
+from seq2see import special
+from seq2see.data import tokenizer
+from seq2see.errors import DataError, RunError
+
+TEXTS = ["the cat sat on the mat", "hello world 2024", "안녕하세요 세계"] * 20
+SUBWORDS = ("unigram", "bpe")
+KINDS = (*SUBWORDS, "characters", "symbols")
+
+
+@pytest.fixture(scope="module", params=SUBWORDS)
+def subwords(request):
+    return tokenizer.train(request.param, TEXTS, vocabulary=320)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", " ", "  two  spaces ", "\ttab\t", "a▁b ▁▁", "\ufdd0 \ufdd00 \ufdd01", "</s><s><pad><unk>", "<0x41>",
+     "nul\0byte", "line\r\nbreak", "e\u0301 é", "👩‍👩‍👧 ⁇ ▅", "\ufeff\u200b\u3000", "\x7f\x80\U0010ffff",
+     "the cat 안녕"],
+)  # fmt: skip
+def test_subwords_give_any_text_back(subwords, text):
+    [ids] = subwords.encode([text])
+    assert not set(ids) & set(range(special.COUNT))
+    assert subwords.decode(ids) == text
+
+
+def test_special_ids_are_silent_and_unknown_is_a_mark(subwords):
+    [ids] = subwords.encode(["hello"])
+    assert subwords.decode([special.BEGIN, *ids, special.END, special.PAD, special.PAD]) == "hello"
+    assert "⁇" in subwords.decode([special.UNKNOWN, *ids])
+
+
+def test_labels_of_subwords(subwords):
+    assert subwords.pieces(range(4)) == ["<pad>", "<unk>", "<s>", "</s>"]
+    [ids] = subwords.encode(["the あQ\t"])
+    labels = subwords.pieces(ids)
+    assert "".join(labels) == "▁the▁xE3x81x82Qx09"
+
+
+def test_digits_stay_apart(subwords):
+    [ids] = subwords.encode(["2024"])
+    assert [label for label in subwords.pieces(ids) if label != "▁"] == ["2", "0", "2", "4"]
+
+
+@pytest.mark.parametrize("kind", SUBWORDS)
+@pytest.mark.parametrize(
+    "texts", [["a"], [" "], ["▅"], ["<s></s>"], ["one", "two", "three"], ["x" * 9000], ["\0\t"], ["\n"]]
+)
+@pytest.mark.parametrize("vocabulary", [8, 262, 8000])
+def test_tiny_corpora_train(kind, texts, vocabulary):
+    trained = tokenizer.train(kind, texts, vocabulary)
+    distinct = len(set("".join(texts)))
+    assert len(trained) <= max(vocabulary, special.COUNT + 256 + distinct + 1)
+    assert [trained.decode(ids) for ids in trained.encode(texts)] == texts
+
+
+@pytest.mark.parametrize("kind", SUBWORDS)
+def test_a_large_alphabet_leaves_room_for_pieces(kind):
+    syllables = "".join(chr(0xAC00 + number) for number in range(3000))
+    trained = tokenizer.train(kind, [syllables] + [f"가나다라{end}" for end in "마바사아자"] * 500, vocabulary=600)
+    assert len(trained) <= 600
+    assert len(trained.encode(["가나다라"])[0]) < 4
+    assert trained.decode(trained.encode([syllables])[0]) == syllables
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_corpus_without_text_is_the_users_mistake(kind):
+    with pytest.raises(DataError, match="no text"):
+        tokenizer.train(kind, ["", ""], vocabulary=50)
+
+
+def test_the_vocabulary_reaches_the_size_asked():
+    words = [f"{a}{b}{c} {c}{a}" for a in "bcdfgh" for b in "aeiou" for c in "lmnr"]
+    for kind in SUBWORDS:
+        assert len(tokenizer.train(kind, words, vocabulary=300)) == 300
+
+
+def test_characters_keep_the_most_frequent_and_call_the_rest_unknown():
+    trained = tokenizer.train("characters", ["aaa bb", "c"], vocabulary=special.COUNT + 2)
+    assert trained.encode(["ab c"]) == [[4, 5, special.UNKNOWN, special.UNKNOWN]]
+    assert trained.decode([special.BEGIN, 4, special.UNKNOWN, 5, special.END]) == "a⁇b"
+    spaced = tokenizer.train("characters", ["a b\t"], vocabulary=50)
+    assert spaced.pieces(spaced.encode(["a b\t"])[0]) == ["a", "▁", "b", "\\t"]
+
+
+def test_symbols_are_cut_at_any_white_space():
+    trained = tokenizer.train("symbols", ["HH AH0 L OW1", "AH0"], vocabulary=50)
+    [ids] = trained.encode(["  HH\tAH0   ZZ </s> "])
+    assert ids == [5, 4, special.UNKNOWN, special.UNKNOWN]
+    assert trained.decode(ids) == "HH AH0 ⁇ ⁇"
+
+
+def test_ties_are_broken_by_code_point_not_by_order_of_texts():
+    one, other = (tokenizer.train("symbols", texts, vocabulary=6) for texts in (["b a c"], ["c b", "a"]))
+    assert one.pieces(range(4, 6)) == other.pieces(range(4, 6)) == ["a", "b"]
+
+
+@pytest.mark.parametrize(("how", "expected"), [("identity", "Ａ① Éİ"), ("nfkc", "A1 Éİ"), ("nfkc_lower", "a1 éi̇")])
+@pytest.mark.parametrize("kind", ["unigram", "characters"])
+def test_normalisation_comes_first_and_is_kept(kind, how, expected, tmp_path):
+    text = "Ａ① Éİ"
+    tokenizer.train(kind, [text], 300, how).save(tmp_path / "t.json")
+    loaded = tokenizer.load(tmp_path / "t.json")
+    assert loaded.normalization == how
+    assert loaded.decode(loaded.encode([text])[0]) == expected
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_half_a_surrogate_pair_is_replaced(kind):
+    trained = tokenizer.train(kind, ["a\ud800"], 300)
+    assert trained.decode(trained.encode(["a\udfff"])[0]) == "a\ufffd"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_load_gives_back_what_was_saved(kind, tmp_path):
+    trained = tokenizer.train(kind, TEXTS, 320)
+    trained.save(tmp_path / "one.json")
+    loaded = tokenizer.load(tmp_path / "one.json")
+    loaded.save(tmp_path / "two.json")
+    assert (tmp_path / "one.json").read_bytes() == (tmp_path / "two.json").read_bytes()
+    assert (loaded.kind, len(loaded)) == (kind, len(trained))
+    assert loaded.encode(TEXTS) == trained.encode(TEXTS)
+    assert loaded.pieces(range(len(loaded))) == trained.pieces(range(len(trained)))
+
+
+def _foreign_model() -> str:
+    """A sound SentencePiece model whose special ids are not ours."""
+    written = io.BytesIO()
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(TEXTS), model_writer=written, vocab_size=40, hard_vocab_limit=False, minloglevel=2
+    )
+    return base64.b64encode(written.getvalue()).decode()
+
+
+@pytest.mark.parametrize(
+    "broken",
+    ["", "{", "[]", "null", "{}", '{"version": 1}', '{"version": 1, "kind": "words", "normalization": "identity"}',
+     '{"version": 1, "kind": "bpe", "normalization": "identity", "model": ""}',
+     '{"version": 1, "kind": "bpe", "normalization": "identity", "model": "AAAA"}',
+     '{"version": 1, "kind": "bpe", "normalization": "identity", "model": "é"}',
+     '{"version": 1, "kind": "symbols", "normalization": "identity", "symbols": 3}'],
+)  # fmt: skip
+def test_a_broken_file_is_one_clear_line(broken, tmp_path):
+    path = tmp_path / "source.tokenizer.json"
+    path.write_text(broken, encoding="utf-8")
+    with pytest.raises(RunError, match=r"source\.tokenizer\.json: not a tokenizer file") as caught:
+        tokenizer.load(path)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_foreign_newer_or_missing_file_is_refused(tmp_path):
+    path = tmp_path / "t.json"
+    path.write_text(
+        json.dumps({"version": 1, "kind": "unigram", "normalization": "identity", "model": _foreign_model()}),
+        encoding="utf-8",
+    )
+    with pytest.raises(RunError, match="not a tokenizer file"):
+        tokenizer.load(path)
+    path.write_text('{"version": 2}', encoding="utf-8")
+    with pytest.raises(RunError, match="newer"):
+        tokenizer.load(path)
+    with pytest.raises(RunError, match="no such"):
+        tokenizer.load(tmp_path / "nowhere.json")
+
+
+def test_a_sample_is_bounded_even_and_the_same_each_time(monkeypatch):
+    monkeypatch.setattr(tokenizer, "SAMPLE_TEXTS", 100)
+    texts = [str(number) for number in range(10_000)]
+    chosen = tokenizer._sample(iter(texts))
+    assert len(set(chosen)) == 100
+    assert chosen == tokenizer._sample(iter(texts))
+    assert 4000 < sum(map(int, chosen)) / 100 < 6000
+
+
+def test_training_again_in_a_new_process_gives_the_same_model(subwords, tmp_path):
+    path = tmp_path / "again.json"
+    program = (
+        "import sys, json, pathlib; from seq2see.data import tokenizer; assert 'torch' not in sys.modules; "
+        "tokenizer.train(sys.argv[1], json.loads(sys.argv[2]), 320).save(pathlib.Path(sys.argv[3]))"
+    )
+    subprocess.run([sys.executable, "-c", program, subwords.kind, json.dumps(TEXTS), str(path)], check=True)
+    subwords.save(tmp_path / "here.json")
+    assert path.read_bytes() == (tmp_path / "here.json").read_bytes()

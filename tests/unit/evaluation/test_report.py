@@ -1,0 +1,124 @@
+"""The report is one page with everything in it, whatever the texts contain."""
+
+import re
+from html.parser import HTMLParser
+
+import pytest
+
+from seq2see.evaluation import report
+from seq2see.lens import pictures
+
+VOID = {"meta", "wbr"}
+METRICS = [
+    {"step": 50, "loss": 3.2, "rate": 1e-4},
+    {"step": 100, "loss": 2.1, "rate": 2e-4},
+    {"step": 100, "validation": {"loss": 2.2, "exact": 41.5}},
+]
+PARTS = {
+    "title": "dates {0} <& co>",
+    "facts": {"pairs": "1,234", "device": "CPU <fast>"},
+    "settings": {"model": {"d_model": 64, "output_bias": False}, "training": {"metric": "exact"}},
+    "scores": [("bleu", 31.416, "nrefs:1|case:mixed|tok:13a"), ("exact", 50.0, "refs:any")],
+    "samples": [
+        ("<script>alert(1)</script>", "2024-03-05", "2024-03-05"),
+        ("٥ مارس & ٢٠٢٤", "\"five'", "\"six'"),
+        ("2024년 3월 5일", "2024-03-05", "2024-03-05 "),
+    ],
+    "data": {"dropped: empty side": "12"},
+}
+
+
+class Reader(HTMLParser):
+    """Tags must close in order; keeps the elements, their attributes and all text."""
+
+    def __init__(self):
+        super().__init__()
+        self.open, self.elements, self.text = [], [], ""
+
+    def handle_starttag(self, tag, attributes):
+        self.elements.append((tag, dict(attributes)))
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag, attributes):
+        self.elements.append((tag, dict(attributes)))
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        self.text += data
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory):
+    path = tmp_path_factory.mktemp("run") / "report.html"
+    report.write(path, curves_svg=pictures.curves(METRICS), **PARTS)
+    return path.read_text(encoding="utf-8")
+
+
+@pytest.fixture(scope="module")
+def read(page):
+    reader = Reader()
+    reader.feed(page)
+    reader.close()
+    assert reader.open == []
+    return reader
+
+
+def test_all_contents_are_there_unharmed(read):
+    words = [PARTS["title"], "1,234", "CPU <fast>", "d_model", "64", "31.42", "50.00", "nrefs:1|case:mixed|tok:13a"]
+    words += [text for sample in PARTS["samples"] for text in sample]
+    words += ["dropped: empty side", "12", "loss per token", "exact match, %", "learning rate", "41.5", "false"]
+    for word in words:
+        assert word in read.text, word
+
+
+def test_text_never_becomes_markup(read):
+    tags = {tag for tag, _ in read.elements}
+    assert not tags & {"script", "b", "fast"}
+
+
+def test_nothing_is_fetched(page, read):
+    for tag, attributes in read.elements:
+        assert tag not in {"link", "img", "iframe", "object", "base"}
+        for name, value in attributes.items():
+            if name.startswith("xmlns"):
+                continue
+            assert "//" not in (value or ""), (tag, name, value)
+    outside = re.sub(r'xmlns(:xlink)?="[^"]*"', "", page)
+    assert "http://" not in outside
+    assert "https://" not in outside
+    assert "url(#" in outside  # clip paths of the curves: the only references, and inside the page
+    assert not re.search(r"url\((?!#)|@import", outside)
+
+
+def test_right_and_wrong_are_marked(read):
+    marks = [attributes["aria-label"] for tag, attributes in read.elements if "mark" in attributes.get("class", "")]
+    assert marks == ["right", "differs", "differs"]
+    assert "1 of 3 equal to the reference" in read.text
+
+
+def test_texts_choose_their_own_direction(read):
+    texts = [attributes for tag, attributes in read.elements if tag == "bdi"]
+    assert len(texts) == 9
+    assert all(attributes["dir"] == "auto" and attributes["lang"] == "" for attributes in texts)
+
+
+def test_settings_are_folded_away(read):
+    details = [attributes for tag, attributes in read.elements if tag == "details"]
+    assert details == [{}]
+
+
+def test_page_for_phones_and_for_the_night(page):
+    assert 'name="viewport"' in page
+    assert "prefers-color-scheme: dark" in page
+    assert page.startswith('<!doctype html>\n<html lang="en">')
+
+
+def test_empty_parts_are_left_out(tmp_path):
+    path = tmp_path / "report.html"
+    report.write(path, title="bare", facts={}, settings={}, scores=[], samples=[], curves_svg="")
+    page = path.read_text(encoding="utf-8")
+    assert "bare" in page
+    assert "<section>" not in page
