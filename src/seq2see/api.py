@@ -110,7 +110,7 @@ class Run:
         results = self.search([pair.source for pair in pairs], beam, n_best)
         hypotheses = [[each.text for each in result.translations] for result in results]
         references = [[pair.target, *pair.references] for pair in pairs]
-        return metrics.score(hypotheses, references, tokenize), results
+        return metrics.score(hypotheses, references, tokenize, unit=_unit(self.settings)), results
 
 
 def load(folder: str | Path) -> Run:
@@ -242,8 +242,15 @@ def _validate(used: Bundle, prepared: Prepared) -> dict[str, float]:
         greedy = replace(used.settings.decoding, beam=1)
         results = translator.translate(used, [pair.source for pair in prepared.valid_pairs], greedy)
         references = [pair.target for pair in prepared.valid_pairs]
-        scores[training.metric] = metrics.one(training.metric, [result.text for result in results], references)
+        scores[training.metric] = metrics.one(
+            training.metric, [result.text for result in results], references, _unit(used.settings)
+        )
     return scores
+
+
+def _unit(settings: Settings) -> metrics.Unit:
+    """What the error rate counts: letters where the target is cut into letters, else what stands between blanks."""
+    return "characters" if settings.data.target_tokenizer == "characters" else "symbols"
 
 
 def _mean_loss(model: Seq2Seq, pairs: Store, batch_tokens: int) -> float:

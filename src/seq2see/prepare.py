@@ -61,8 +61,8 @@ def prepare(
     found = survey(corpus.train)
     if not found.pairs:
         raise DataError(f"{corpus.name}: no usable pair (a pair needs text on both sides)")
-    suggested = suggest(found)
-    settings = config.resolve(suggested, *overlays)
+    overlays = [suggest(found), corpus.settings, *overlays]
+    settings = config.resolve(*overlays)
     check(settings)
     folder.mkdir(parents=True, exist_ok=True)
     facts: dict[str, Any] = {"corpus": corpus.name, "state": "preparing"}
@@ -86,7 +86,7 @@ def prepare(
 
     # Room for outputs: twice what the corpus needs on average, as letters to words needs more than words to words.
     ratio = train_store.target_tokens / train_store.source_tokens
-    settings = config.resolve(suggested, {"decoding": {"max_ratio": max(2.0, round(2 * ratio, 1))}}, *overlays)
+    settings = config.resolve({"decoding": {"max_ratio": max(2.0, round(2 * ratio, 1))}}, *overlays)
     config.write_toml(settings, folder / "settings.toml")
     facts |= {
         "state": "prepared",

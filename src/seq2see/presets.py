@@ -83,14 +83,19 @@ def tutorial_small() -> Preset:
 
 
 def tiny() -> Preset:
-    """For short sequences, or a few thousand pairs: 2 + 2 layers of width 128."""
-    return {"model": {"encoder_layers": 2, "decoder_layers": 2, "d_model": 128, "heads": 4, "d_ff": 512}}
+    """For short sequences, or a few thousand pairs: 2 + 2 layers of width 96, pre-norm, rotary positions."""
+    model = {"encoder_layers": 2, "decoder_layers": 2, "d_model": 96, "heads": 4, "d_ff": 384}
+    return {"model": {**model, **_QUICK_TO_LEARN}}
 
 
 def small() -> Preset:
     """For tens of thousands of sentences: 3 + 3 layers of width 256."""
-    return {"model": {"encoder_layers": 3, "decoder_layers": 3, "d_model": 256, "heads": 4, "d_ff": 1024}}
+    model = {"encoder_layers": 3, "decoder_layers": 3, "d_model": 256, "heads": 4, "d_ff": 1024}
+    return {"model": {**model, **_QUICK_TO_LEARN}}
 
+
+_QUICK_TO_LEARN = {"norm": "pre", "positions": "rotary"}
+"""Differs from the paper: both bear a higher rate, and reach the same score in half the steps (docs/log.md)."""
 
 PRESETS = {
     "paper-base": paper_base,

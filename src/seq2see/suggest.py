@@ -71,7 +71,7 @@ def suggest(corpus: Survey) -> dict[str, dict[str, Any]]:
     shared = source_kind == target_kind == "unigram" and _overlap(corpus.source.alphabet, corpus.target.alphabet) > 0.5
     characters = (corpus.source.characters + corpus.target.characters) / corpus.pairs
     language = source_kind == target_kind == "unigram"
-    if corpus.pairs < 5000 or (characters < 60 and not language):
+    if corpus.pairs < 5000 or (corpus.pairs < 50_000 and characters < 60 and not language):
         size = "tiny"
     else:
         size = "small" if corpus.pairs < 500_000 else "paper-base"
@@ -88,12 +88,19 @@ def suggest(corpus: Survey) -> dict[str, dict[str, Any]]:
             "tie": "all" if shared else "decoder",
             "dropout": 0.3 if language and corpus.pairs < 100_000 else 0.1,
         },
-        "training": _TRAINING[size],
+        "training": {**_TRAINING[size], "metric": "loss" if language else "exact"},
     }
 
 
 _TRAINING: dict[str, dict[str, Any]] = {
-    "tiny": {"batch_tokens": 4096, "max_steps": 2000, "warmup_steps": 200, "learning_rate": 3e-3, "schedule": "cosine"},
+    "tiny": {
+        "batch_tokens": 4096,
+        "max_steps": 2000,
+        "warmup_steps": 200,
+        "learning_rate": 5e-3,
+        "schedule": "cosine",
+        "validate_every": 200,
+    },
     "small": {"batch_tokens": 8192, "max_steps": 10_000, "warmup_steps": 1000, "learning_rate": 1e-3},
     "paper-base": preset("paper-base")["training"],
 }
@@ -109,8 +116,8 @@ def _kind(side: Side, pairs: int) -> str:
 
 
 def _vocabulary(side: Side) -> int:
-    """About one subword for each 50 words of text, between 1,000 and 32,000, rounded to a round number."""
-    raw = side.words / 50
+    """About one subword for each 100 words of text, between 1,000 and 32,000, in powers of two."""
+    raw = side.words / 100
     for size in (1000, 2000, 4000, 8000, 16_000):
         if raw <= size:
             return size

@@ -97,8 +97,8 @@ def _opening(event: Any) -> list[str]:
     lines = [
         f"data      {event.pairs:,} pairs, {event.validation_pairs:,} for validation{dropped}",
         f"tokens    {tokens}",
-        f"model     {model.encoder_layers} + {model.decoder_layers} layers, d_model {model.d_model}, {model.heads} heads"
-        f": {event.parameters:,} parameters",
+        f"model     {model.encoder_layers} + {model.decoder_layers} layers, d_model {model.d_model}, "
+        f"{model.heads} heads: {event.parameters:,} parameters",
         f"training  {training.batch_tokens:,} tokens a step, at most {training.max_steps:,} steps, best by "
         f"{training.metric}, on {event.device}",
     ]

@@ -1,9 +1,9 @@
 """Corpora by name, or a file that is one: what `seq2see train PAIRS` means by PAIRS."""
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from seq2see.data import dates
 from seq2see.data.pair import Pair
@@ -19,6 +19,8 @@ class Corpus:
     train: Iterable[Pair]
     valid: Iterable[Pair] | None = None
     test: Iterable[Pair] | None = None
+    settings: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """What is known to suit this corpus, over what a look at it suggests."""
 
 
 class Entry(NamedTuple):
@@ -58,7 +60,9 @@ def catalogue() -> list[Entry]:
 def open_corpus(pairs: str, format: str | None = None) -> Corpus:
     """The corpus of that name, else the file or the parallel files; `./dates` is always a file."""
     if pairs == "dates":
-        return Corpus("dates", DateSplit("train"), DateSplit("valid"), DateSplit("test"))
+        # 600 steps are two and a half epochs: enough, since nothing in this corpus contradicts itself.
+        settings = {"training": {"max_steps": 600, "validate_every": 150}}
+        return Corpus("dates", DateSplit("train"), DateSplit("valid"), DateSplit("test"), settings)
     _check_name(pairs)
     file = Pairs(pairs, format)
     return Corpus(file.name, file)

@@ -41,7 +41,7 @@ def paper_penalty(alpha: float) -> LengthPenalty:
 
 
 def sampling(temperature: float = 1.0, top_k: int = 0, top_p: float = 1.0, seed: int | None = None) -> Choose:
-    """Draw the next token from the `top_k` likeliest, and of these from the fewest that hold `top_p` of the probability."""
+    """Draw the next token from the `top_k` likeliest, of these from the fewest that hold `top_p` of the probability."""
     generators: dict[torch.device, torch.Generator] = {}
 
     def choose(log_probabilities_RV: Tensor) -> Tensor:
@@ -125,7 +125,9 @@ def beam(
 
     At each step the 2 x width best continuations are looked at. An end among the first `width` of them finishes a
     hypothesis; the `width` best of those that do not end go on. A sentence is done when `width` hypotheses are finished
-    or its limit is reached, where what is unfinished is taken as it is.
+    and none that goes on scores better so far, or at its limit, where what is unfinished is taken as it is.
+    (To stop at `width` alone, as many do, cuts sentences short where the vocabulary is tiny: there a wrong end is as
+    likely as any other wrong letter, and a few of them fill the list before the right hypothesis is complete.)
     """
     device = memory.states_ND.device
     finished: list[list[Hypothesis]] = [[] for _ in limits]
@@ -165,8 +167,11 @@ def beam(
         texts_BWT = torch.cat([texts_BWT, tokens_BW[:, :, None]], 2)
         sources_BW = parents_BW + W * torch.arange(B, device=device)[:, None]
 
+        hopes = (totals_BW[:, 0] / penalty(length)).tolist()
         staying = [
-            row for row, sentence in enumerate(alive) if limits[sentence] > length and len(finished[sentence]) < W
+            row
+            for row, (sentence, hope) in enumerate(zip(alive, hopes, strict=True))
+            if limits[sentence] > length and not _is_done(finished[sentence], W, hope)
         ]
         if not staying:
             break
@@ -179,6 +184,11 @@ def beam(
         state.select(sources_BW.flatten())
         last_R = tokens_BW.flatten()
     return [sorted(each, key=lambda hypothesis: -hypothesis.score)[:W] for each in finished]
+
+
+def _is_done(finished: list[Hypothesis], width: int, hope: float) -> bool:
+    """Whether enough is finished, and the best of it is no worse than the best that is still growing."""
+    return len(finished) >= width and max(hypothesis.score for hypothesis in finished) >= hope
 
 
 def _next_logs(

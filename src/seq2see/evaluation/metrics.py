@@ -16,6 +16,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
+from seq2see import __version__
 from seq2see.errors import DataError, SettingError, nearest
 
 Unit = Literal["symbols", "characters"]
@@ -88,9 +89,9 @@ def score(
     return Scores(tuple(found))
 
 
-def one(metric: str, hypotheses: Sequence[str], references: Sequence[str]) -> float:
+def one(metric: str, hypotheses: Sequence[str], references: Sequence[str], unit: Unit = "symbols") -> float:
     """One score of best hypotheses against one reference each: what validation asks for."""
-    found = score([[text] for text in hypotheses], [[text] for text in references], names=[metric])
+    found = score([[text] for text in hypotheses], [[text] for text in references], names=[metric], unit=unit)
     return found[metric].value
 
 
@@ -186,6 +187,4 @@ def _error_rate(best: Sequence[str], references: Sequence[Sequence[str]], unit: 
 
 def _signature(computed: str) -> str:
     """Ours, in sacreBLEU's manner: `unit:symbols|refs:best|version:0.1.0`."""
-    from importlib.metadata import version
-
-    return f"{computed}|version:{version('seq2see')}"
+    return f"{computed}|version:{__version__}"

@@ -1,5 +1,7 @@
 """How a token knows its place: the paper's waves (section 3.5), and the rotation of later work."""
 
+from functools import lru_cache
+
 import torch
 from torch import Tensor
 
@@ -18,10 +20,17 @@ def sinusoid(length: int, d_model: int, first: int = 0, device: torch.device | N
 def rotate(x_BHLK: Tensor, first: int = 0) -> Tensor:
     """Turn each pair of columns by an angle that grows with the position (Su et al., 2021).
 
-    The dot product of a turned query and a turned key then depends on the distance between their places alone.
+    The dot product of a turned query and a turned key then depends on the distance between their places alone. A pair
+    of columns is taken as one complex number, and turning it is one multiplication.
     """
     *_, L, K = x_BHLK.shape
-    waves_LK = sinusoid(L, K, first, x_BHLK.device).to(x_BHLK.dtype)
-    sine_LK, cosine_LK = waves_LK[:, 0::2], waves_LK[:, 1::2]
-    even, odd = x_BHLK[..., 0::2], x_BHLK[..., 1::2]
-    return torch.stack([even * cosine_LK - odd * sine_LK, even * sine_LK + odd * cosine_LK], -1).flatten(-2)
+    turns_LK2 = _turns(1 << (first + L).bit_length(), K, x_BHLK.device)[first : first + L]
+    pairs_BHLK2 = torch.view_as_complex(x_BHLK.float().unflatten(-1, (-1, 2)))  # type: ignore[no-untyped-call]
+    return torch.view_as_real(pairs_BHLK2 * turns_LK2).flatten(-2).to(x_BHLK.dtype)
+
+
+@lru_cache(maxsize=64)
+def _turns(length: int, d_key: int, device: torch.device) -> Tensor:
+    """The complex numbers of length 1 that `rotate` multiplies by, made once for each power of two."""
+    sine, cosine = sinusoid(length, d_key, device=device).unflatten(-1, (-1, 2)).unbind(-1)  # type: ignore[no-untyped-call]
+    return torch.complex(cosine, sine)
