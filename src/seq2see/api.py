@@ -156,7 +156,7 @@ def train(
         overlays.append(settings)
     config.check_keys(*overlays)
     corpus = corpora.open_corpus(str(pairs), format)
-    validation = None if valid is None else corpora.open_corpus(str(valid), format).train
+    validation = None if valid is None else corpora.for_validation(str(valid), format)
     folder = Path(out) if out is not None else Path("runs") / corpus.name
     going_on = _clear_the_way(folder, resume, force)
 
@@ -288,7 +288,7 @@ def _write_report(run: Run, prepared: Prepared) -> None:
         samples=[
             (pair.source, pair.target, result.text) for pair, result in list(zip(shown, results, strict=True))[:40]
         ],
-        curves_svg=pictures.curves(journal.read(run.folder)),
+        curves_svg=pictures.curves([row for row in journal.read(run.folder) if row.get("what", "model") == "model"]),
         data={
             "training pairs": f"{facts['pairs']:,}",
             "validation pairs": f"{facts['validation_pairs']:,}",

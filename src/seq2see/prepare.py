@@ -56,11 +56,14 @@ def prepare(
         check: called with the settings before anything large is done; raises if they cannot work here.
     """
     began = time.perf_counter()
-    valid = corpus.valid if valid is None else valid
     say(f"reading {corpus.name}")
     found = survey(corpus.train)
     if not found.pairs:
         raise DataError(f"{corpus.name}: no usable pair (a pair needs text on both sides)")
+    given = corpus.valid if valid is None else valid
+    valid_pairs = [] if given is None else list(given)  # read before anything is written: it may be faulty, too
+    if given is not None and not valid_pairs:
+        raise DataError("the validation set has no usable pair (a pair needs text on both sides)")
     overlays = [suggest(found), corpus.settings, *overlays]
     settings = config.resolve(*overlays)
     check(settings)
@@ -68,7 +71,7 @@ def prepare(
     facts: dict[str, Any] = {"corpus": corpus.name, "state": "preparing"}
     bundle.write_manifest(folder, facts)
 
-    held_out = _held_out(found.pairs, settings.data.validation_pairs) if valid is None else lambda pair: False
+    held_out = _held_out(found.pairs, 0 if valid_pairs else settings.data.validation_pairs)
     say(f"learning tokens from {len(found.sample):,} pairs")
     tokenizers = _train_tokenizers(found, settings, held_out)
     tokenizers.save(folder)
@@ -78,9 +81,8 @@ def prepare(
     counts = _Counts()
     training = (pair for pair in corpus.train if not held_out(pair))
     train_store = _write(folder / "corpus" / "train", training, tokenizers, limit, counts, corpus.name)
-    if valid is None:
-        valid = filter(held_out, corpus.train) if found.pairs >= FEW else corpus.train
-    valid_pairs = list(valid)
+    if not valid_pairs:
+        valid_pairs = list(filter(held_out, corpus.train)) or found.sample[:100]
     valid_store = _write(folder / "corpus" / "valid", valid_pairs, tokenizers, None, _Counts(), "the validation set")
     (folder / "validation.jsonl").write_text("".join(map(_as_json, valid_pairs)), encoding="utf-8")
 

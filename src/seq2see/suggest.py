@@ -3,11 +3,13 @@
 The same corpus suggests the same settings on every machine; a preset, a file or `--set` overrides them.
 """
 
+import math
 import random
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
+from seq2see import special
 from seq2see.data.pair import Pair
 from seq2see.presets import preset
 
@@ -116,12 +118,13 @@ def _kind(side: Side, pairs: int) -> str:
 
 
 def _vocabulary(side: Side) -> int:
-    """About one subword for each 100 words of text, between 1,000 and 32,000, in powers of two."""
-    raw = side.words / 100
-    for size in (1000, 2000, 4000, 8000, 16_000):
-        if raw <= size:
-            return size
-    return 32_000
+    """About one subword for each 100 words of text, in powers of two from 1,000 to 32,000.
+
+    At least two for each letter of the alphabet, beside the 256 bytes: else letters of large alphabets fall to bytes.
+    """
+    size = next((size for size in (1000, 2000, 4000, 8000, 16_000) if side.words / 100 <= size), 32_000)
+    letters = min(len(side.alphabet), 2000)
+    return max(size, math.ceil((special.COUNT + 256 + 2 * letters) / 100) * 100)
 
 
 def _overlap(one: set[str], other: set[str]) -> float:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from seq2see.cli.options import Beam, Debug, Folder, Json, NBest, Sample, Seed, Temperature, TopK, TopP
-from seq2see.errors import DataError
+from seq2see.errors import DataError, SettingError
 
 if TYPE_CHECKING:
     from seq2see.decoding.translator import Result
@@ -32,6 +32,8 @@ def translate(
     debug: Debug = False,
 ) -> None:
     """Translate standard input to standard output, line by line."""
+    if sample and n_best > 1:
+        raise SettingError("--sample draws one translation of a line: leave --n-best out")
     from seq2see import api
     from seq2see.decoding import search
 
@@ -72,11 +74,7 @@ def _print(number: int, line: str, result: "Result", n_best: int, as_json: bool)
         _write(result.text)
     else:
         for each in result.translations:
-            _write(f"{number}\t{each.score:.4f}\t{_one_line(each.text)}")
-
-
-def _one_line(text: str) -> str:
-    return " ".join(text.splitlines()) if text.splitlines() != [text] else text
+            _write(f"{number}\t{each.score:.4f}\t{each.text}")
 
 
 def _write(line: str) -> None:

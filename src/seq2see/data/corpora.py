@@ -68,6 +68,12 @@ def open_corpus(pairs: str, format: str | None = None) -> Corpus:
     return Corpus(file.name, file)
 
 
+def for_validation(pairs: str, format: str | None = None) -> Iterable[Pair]:
+    """What `train --valid` validates on: the validation split of a named corpus, or a file."""
+    corpus = open_corpus(pairs, format)
+    return corpus.train if corpus.valid is None else corpus.valid
+
+
 def for_scoring(pairs: str, format: str | None = None) -> Iterable[Pair]:
     """What `evaluate` scores on: the test split of a named corpus, or a file with any further references."""
     if pairs == "dates":

@@ -1,5 +1,6 @@
 """Strings in, strings out: tokenise, batch by length, search, and put everything back in order."""
 
+import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -48,7 +49,10 @@ def translate(
     """
     settings = settings or bundle.settings.decoding
     encoded = bundle.tokenizers.source.encode(list(lines))
-    sources = [[*ids[: settings.max_source - 1], special.END] for ids in encoded]
+    model = bundle.settings.model
+    room = model.max_positions if model.positions == "learned" else sys.maxsize
+    most = min(settings.max_source, room)
+    sources = [[*ids[: most - 1], special.END] for ids in encoded]
     forced = bundle.tokenizers.target.encode(list(prefixes)) if prefixes is not None else None
     results: list[Result] = [Result((Translation("", 0.0),))] * len(lines)
     asked = [index for index, line in enumerate(lines) if line.strip()]
@@ -56,7 +60,7 @@ def translate(
         found = _search(
             bundle,
             [sources[index] for index in batch],
-            [_limit(bundle, sources[index], settings) for index in batch],
+            [min(room, int(settings.max_ratio * len(sources[index])) + settings.max_extra) for index in batch],
             settings,
             None if forced is None else [forced[index] for index in batch],
             choose,
@@ -67,7 +71,7 @@ def translate(
                 Translation(bundle.tokenizers.target.decode(each.tokens), each.score, tuple(each.tokens))
                 for each in hypotheses[:n_best]
             )
-            results[index] = Result(translations, cut=len(encoded[index]) >= settings.max_source)
+            results[index] = Result(translations, cut=len(encoded[index]) >= most)
     return results
 
 
@@ -90,12 +94,6 @@ def _search(
     if choose is not None or width == 1:
         return search.one_by_one(bundle.model, memory, limits, penalty, choose or search.greedy, prefixes)
     return search.beam(bundle.model, memory, limits, width, penalty, prefixes)
-
-
-def _limit(bundle: Bundle, source: list[int], settings: Decoding) -> int:
-    limit = int(settings.max_ratio * len(source)) + settings.max_extra
-    model = bundle.settings.model
-    return min(limit, model.max_positions) if model.positions == "learned" else limit
 
 
 def _batches(lengths: list[tuple[int, int]], budget: int) -> Iterator[list[int]]:

@@ -157,14 +157,14 @@ def attend(
     query_BHLK: Tensor, key_BHMK: Tensor, value_BHMK: Tensor, reach: Reach = EVERYWHERE, weights: Point | None = None
 ) -> Tensor:
     """Attention over rectangles by the fused kernel, or written out while `weights` is heard."""
-    if weights is None or not weights.heard:
-        return F.scaled_dot_product_attention(
-            query_BHLK, key_BHMK, value_BHMK, attn_mask=reach.keep, is_causal=reach.causal
-        )
-    keep = reach.keep
-    if reach.causal:
+    heard = weights is not None and weights.heard
+    keep, causal = reach.keep, reach.causal
+    if causal and (heard or keep is not None):  # the kernel takes a mask or a triangle, not both
         L, M = query_BHLK.shape[-2], key_BHMK.shape[-2]
-        keep = torch.ones(L, M, dtype=torch.bool, device=query_BHLK.device).tril()
+        past_LM = torch.ones(L, M, dtype=torch.bool, device=query_BHLK.device).tril()
+        keep, causal = past_LM if keep is None else keep & past_LM, False
+    if weights is None or not heard:
+        return F.scaled_dot_product_attention(query_BHLK, key_BHMK, value_BHMK, attn_mask=keep, is_causal=causal)
     heads_BHLK, weights_BHLM = scaled_dot_product_attention(query_BHLK, key_BHMK, value_BHMK, keep)
     weights(weights_BHLM)
     return heads_BHLK

@@ -6,15 +6,17 @@ import torch
 from torch import Tensor
 
 
-def sinusoid(length: int, d_model: int, first: int = 0, device: torch.device | None = None) -> Tensor:
+def sinusoid(
+    length: int, d_model: int, device: torch.device | None = None, dtype: torch.dtype = torch.float32
+) -> Tensor:
     """LD: sin(p / 10000^(2i/d)) in the even columns, the cosine of the same angle in the odd ones.
 
     Computed in float64: at position 1,000 a float32 angle is already off by 3e-5.
     """
-    place_L1 = torch.arange(first, first + length, dtype=torch.float64, device=device)[:, None]
+    place_L1 = torch.arange(length, dtype=torch.float64, device=device)[:, None]
     column_D2 = torch.arange(0, d_model, 2, dtype=torch.float64, device=device)
     angle_LD2 = place_L1 / 10_000 ** (column_D2 / d_model)
-    return torch.stack([angle_LD2.sin(), angle_LD2.cos()], -1).flatten(1).float()
+    return torch.stack([angle_LD2.sin(), angle_LD2.cos()], -1).flatten(1)[:, :d_model].to(dtype)
 
 
 def rotate(x_BHLK: Tensor, first: int = 0) -> Tensor:
@@ -24,13 +26,15 @@ def rotate(x_BHLK: Tensor, first: int = 0) -> Tensor:
     of columns is taken as one complex number, and turning it is one multiplication.
     """
     *_, L, K = x_BHLK.shape
-    turns_LK2 = _turns(1 << (first + L).bit_length(), K, x_BHLK.device)[first : first + L]
-    pairs_BHLK2 = torch.view_as_complex(x_BHLK.float().unflatten(-1, (-1, 2)))  # type: ignore[no-untyped-call]
+    dtype = torch.promote_types(x_BHLK.dtype, torch.float32)
+    turns_LK2 = _turns(1 << (first + L).bit_length(), K, x_BHLK.device, dtype)[first : first + L]
+    pairs_BHLK2 = torch.view_as_complex(x_BHLK.to(dtype).reshape(*x_BHLK.shape[:-1], -1, 2))
     return torch.view_as_real(pairs_BHLK2 * turns_LK2).flatten(-2).to(x_BHLK.dtype)
 
 
 @lru_cache(maxsize=64)
-def _turns(length: int, d_key: int, device: torch.device) -> Tensor:
+@torch.inference_mode(False)  # a table first asked for while decoding must serve training, too
+def _turns(length: int, d_key: int, device: torch.device, dtype: torch.dtype) -> Tensor:
     """The complex numbers of length 1 that `rotate` multiplies by, made once for each power of two."""
-    sine, cosine = sinusoid(length, d_key, device=device).unflatten(-1, (-1, 2)).unbind(-1)  # type: ignore[no-untyped-call]
-    return torch.complex(cosine, sine)
+    waves_LK = sinusoid(length, d_key, device, dtype)
+    return torch.complex(waves_LK[:, 1::2].contiguous(), waves_LK[:, 0::2].contiguous())

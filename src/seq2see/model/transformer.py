@@ -33,7 +33,7 @@ class Embedding(nn.Module):
         x_ND = self.tokens(tokens_N) * self.scale
         if self.positions == "sinusoid":
             if longest > len(self.waves):
-                self.waves = sinusoid(max(longest, 2 * len(self.waves), 128), x_ND.shape[-1], device=x_ND.device)
+                self.waves = _waves(max(longest, 2 * len(self.waves), 128), x_ND.shape[-1], x_ND.device)
             x_ND = x_ND + self.waves[places_N].to(x_ND.dtype)
         elif self.positions == "learned":
             x_ND = x_ND + self.places(places_N)
@@ -95,8 +95,9 @@ class Transformer(Seq2Seq):
             nn.init.xavier_uniform_(self.output.weight)
         else:
             self.output.weight = target_tokens.weight
-        for tokens in {source_tokens, target_tokens}:
-            nn.init.normal_(tokens.weight, std=d_model**-0.5)  # times sqrt(d_model): as large as the waves
+        nn.init.normal_(source_tokens.weight, std=d_model**-0.5)  # times sqrt(d_model): as large as the waves
+        if target_tokens is not source_tokens:
+            nn.init.normal_(target_tokens.weight, std=d_model**-0.5)
         if output_bias:
             nn.init.zeros_(self.output.bias)
 
@@ -105,8 +106,9 @@ class Transformer(Seq2Seq):
         source_N, source_offsets = _pack_tokens(source_BS, padding)
         inputs_N, offsets = _pack_tokens(inputs_BT, padding)
         hidden_ND = self.decode(inputs_N, offsets, self.encode(source_N, source_offsets))
-        logits_BTV = Packing(offsets, inputs_N.device).pad(self.output(hidden_ND))
-        return nn.functional.pad(logits_BTV, (0, 0, 0, inputs_BT.shape[1] - logits_BTV.shape[1]))
+        logits_NV: Tensor = self.output(hidden_ND)
+        logits_BTV = logits_NV.new_zeros(*inputs_BT.shape, logits_NV.shape[-1])
+        return logits_BTV.masked_scatter((inputs_BT != padding)[:, :, None], logits_NV)
 
     def encode(self, source_N: Tensor, offsets: Tensor) -> Memory:
         packing = Packing(offsets, source_N.device)
@@ -137,6 +139,11 @@ class Transformer(Seq2Seq):
         for layer, kept in zip(self.decoder, state.layers, strict=True):
             x_RD = cast(DecoderLayer, layer).step(x_RD, kept, state.keep_B11S)
         return self.output(self.decoder_norm(x_RD))  # type: ignore[no-any-return]
+
+
+@torch.inference_mode(False)  # waves first asked for while decoding must serve training, too
+def _waves(length: int, d_model: int, device: torch.device) -> Tensor:
+    return sinusoid(length, d_model, device)
 
 
 def _pack_tokens(tokens_BL: Tensor, padding: int) -> tuple[Tensor, Tensor]:

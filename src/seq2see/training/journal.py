@@ -25,7 +25,7 @@ class Journal:
         match event:
             case Trained():
                 row = asdict(event)
-                scalars = {f"training/{key}": row[key] for key in ("loss", "plain_loss", "gradient_norm", "rate")}
+                scalars = {f"training/{key}": row[key] for key in ("loss", "smoothed_loss", "gradient_norm", "rate")}
                 scalars["training/tokens_per_second"] = event.tokens_per_second
             case Validated():
                 row = {"step": event.step, "validation": event.scores, "best": event.best, "what": event.what}

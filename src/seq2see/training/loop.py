@@ -26,12 +26,14 @@ from seq2see.training.optimizer import adam
 
 @dataclass(frozen=True)
 class Trained:
-    """Some updates happened: means over them."""
+    """Some updates happened: means over them, of a token."""
 
     step: int
     epoch: int
     loss: float
-    plain_loss: float
+    """Cross entropy as validation measures it."""
+    smoothed_loss: float
+    """The same with label smoothing: what the gradient is of."""
     gradient_norm: float
     rate: float
     tokens_per_second: float
@@ -210,4 +212,4 @@ class _Meter:
         total, plain, count = (float(sum(parts)) for parts in zip(*self.losses, strict=True))
         speed = self.tokens / self.busy
         self.reset()
-        return Trained(step, epoch, total / count, plain / count, gradient_norm, rate, speed, self.elapsed())
+        return Trained(step, epoch, plain / count, total / count, gradient_norm, rate, speed, self.elapsed())

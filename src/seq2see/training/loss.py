@@ -32,7 +32,8 @@ def smoothed_cross_entropy(hidden_ND: Tensor, output: nn.Linear, labels_N: Tenso
 
     With smoothing e the label distribution is 1 - e on the label plus e spread evenly over the vocabulary.
     """
-    total, plain = _OutputLoss.apply(hidden_ND, output.weight, output.bias, labels_N, smoothing)  # type: ignore[no-untyped-call]
+    learning = torch.is_grad_enabled()  # asked here: inside a Function it is always off
+    total, plain = _OutputLoss.apply(hidden_ND, output.weight, output.bias, labels_N, smoothing, learning)  # type: ignore[no-untyped-call]
     return Loss(total, plain, (labels_N != special.PAD).sum())
 
 
@@ -41,13 +42,18 @@ class _OutputLoss(torch.autograd.Function):
 
     @staticmethod
     def forward(  # type: ignore[no-untyped-def]
-        ctx, hidden_ND: Tensor, weight_VD: Tensor, bias_V: Tensor | None, labels_N: Tensor, smoothing: float
+        ctx,
+        hidden_ND: Tensor,
+        weight_VD: Tensor,
+        bias_V: Tensor | None,
+        labels_N: Tensor,
+        smoothing: float,
+        learning: bool,
     ) -> tuple[Tensor, Tensor]:
-        wants_gradient = any(ctx.needs_input_grad)
-        hidden_gradient = torch.empty_like(hidden_ND) if wants_gradient else None
-        weight_gradient = torch.zeros_like(weight_VD) if wants_gradient else None
-        bias_gradient = torch.zeros_like(bias_V) if wants_gradient and bias_V is not None else None
-        total = plain = hidden_ND.new_zeros((), dtype=torch.float32)
+        hidden_gradient = torch.empty_like(hidden_ND) if learning else None
+        weight_gradient = torch.zeros_like(weight_VD) if learning else None
+        bias_gradient = torch.zeros_like(bias_V) if learning and bias_V is not None else None
+        total, plain = hidden_ND.new_zeros((), dtype=torch.float32), hidden_ND.new_zeros((), dtype=torch.float32)
         V = len(weight_VD)
         rows = max(1, CHUNK_NUMBERS // V)
         for first in range(0, len(hidden_ND), rows):
@@ -75,7 +81,7 @@ class _OutputLoss(torch.autograd.Function):
             weight_gradient.addmm_(gradient_CV.T, hidden_ND[here])
             if bias_gradient is not None:
                 bias_gradient += gradient_CV.sum(0)
-        if wants_gradient:
+        if learning:
             ctx.save_for_backward(hidden_gradient, weight_gradient, bias_gradient)
         ctx.mark_non_differentiable(plain)
         return total, plain
@@ -83,4 +89,4 @@ class _OutputLoss(torch.autograd.Function):
     @staticmethod
     def backward(ctx, gradient: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[no-untyped-def]
         scaled = (None if part is None else part * gradient.to(part.dtype) for part in ctx.saved_tensors)
-        return (*scaled, None, None)
+        return (*scaled, None, None, None)

@@ -1,0 +1,55 @@
+import itertools
+import math
+
+import pytest
+
+from seq2see.training.schedule import noam, rate
+
+PAPER = {"peak": 0.0, "d_model": 512, "warmup_steps": 4000, "max_steps": 100_000}
+OWN = {"peak": 0.003, "d_model": 64, "warmup_steps": 100, "max_steps": 1100}
+
+
+@pytest.mark.parametrize("step", [1, 7, 3999, 4000, 4001, 16_000, 100_000, 500_000])
+def test_noam_without_a_peak_is_the_papers(step):
+    assert rate(step, schedule="noam", **PAPER) == pytest.approx(noam(step, 512, 4000))
+
+
+@pytest.mark.parametrize("schedule", ["noam", "cosine"])
+def test_warm_up_is_a_line_to_the_peak(schedule):
+    rates = [rate(step, schedule=schedule, **OWN) for step in range(1, 101)]
+    assert rates == pytest.approx([0.003 * step / 100 for step in range(1, 101)])
+
+
+@pytest.mark.parametrize("schedule", ["noam", "cosine"])
+def test_the_papers_peak_where_none_is_given(schedule):
+    assert rate(4000, schedule=schedule, **PAPER) == pytest.approx(6.98771e-4, rel=1e-6)
+
+
+def test_noam_falls_with_the_root_from_a_peak_of_its_own():
+    assert rate(400, schedule="noam", **OWN) == pytest.approx(0.0015)
+    assert rate(900, schedule="noam", **OWN) == pytest.approx(0.001)
+
+
+def test_cosine_falls_to_nothing_at_the_last_step():
+    assert rate(350, schedule="cosine", **OWN) == pytest.approx(0.003 * 0.5 * (1 + math.cos(math.pi / 4)))
+    assert rate(600, schedule="cosine", **OWN) == pytest.approx(0.0015)
+    assert rate(1100, schedule="cosine", **OWN) == pytest.approx(0, abs=1e-12)
+    assert rate(1500, schedule="cosine", **OWN) == pytest.approx(0, abs=1e-12), "and does not come back"
+
+
+@pytest.mark.parametrize("schedule", ["noam", "cosine"])
+def test_the_rate_never_rises_after_warm_up(schedule):
+    rates = [rate(step, schedule=schedule, **OWN) for step in range(100, 1101)]
+    assert all(later < earlier for earlier, later in itertools.pairwise(rates))
+
+
+@pytest.mark.parametrize("schedule", ["noam", "cosine"])
+def test_warm_up_that_outlasts_training(schedule):
+    options = OWN | {"warmup_steps": 2000}
+    assert rate(1100, schedule=schedule, **options) == pytest.approx(0.003 * 1100 / 2000)
+    assert rate(2001, schedule=schedule, **options) <= 0.003
+
+
+def test_the_first_step_is_not_wasted():
+    assert rate(1, schedule="noam", **(OWN | {"warmup_steps": 1})) == pytest.approx(0.003)
+    assert noam(0, 512, 4000) == noam(1, 512, 4000), "no division by zero before the first step"
