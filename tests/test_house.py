@@ -23,6 +23,7 @@ FLOORS = [
     {"bundle", "suggest"},
     {"training", "decoding"},
     {"lens", "evaluation", "prepare", "interop"},
+    {"run"},
     {"api", "look", "lab"},
     {"cli", "serve"},
     {"__main__"},  # the door, in front of the command line

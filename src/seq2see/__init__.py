@@ -10,8 +10,8 @@ __version__ = "0.1.0"
 
 _HOMES = {
     "train": "api",
-    "load": "api",
-    "Run": "api",
+    "load": "run",
+    "Run": "run",
     "scaled_dot_product_attention": "model.attention",
     "MultiHeadAttention": "model.attention",
     "keep_padding": "model.attention",

@@ -1,13 +1,11 @@
-"""The Python API: `train` a run, `load` it, and ask it to translate, to show itself, to be scored."""
+"""`train`: from pairs to a finished run folder, whatever happens on the way."""
 
+import contextlib
 import platform
-import shutil
 import signal
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, replace
-from functools import cached_property
 from pathlib import Path
 from types import FrameType
 
@@ -19,19 +17,15 @@ from seq2see.bundle import Bundle
 from seq2see.config import Overlay, Settings
 from seq2see.data import corpora
 from seq2see.data.batches import Batches, make_batch
-from seq2see.data.pair import Pair
 from seq2see.data.store import Store
 from seq2see.decoding import translator
-from seq2see.decoding.search import Choose
-from seq2see.decoding.translator import Result
-from seq2see.errors import DataError, RunError, SettingError
+from seq2see.decoding.torch_engine import TorchEngine
+from seq2see.errors import RunError, SettingError
 from seq2see.evaluation import metrics, report
-from seq2see.evaluation.metrics import Scores
-from seq2see.lens import answers
-from seq2see.lens.answers import Look
 from seq2see.model.build import build, count_parameters
 from seq2see.model.interface import Seq2Seq
 from seq2see.prepare import Prepared, prepare, reopen
+from seq2see.run import Run, error_unit
 from seq2see.training import checkpoint, journal, loop
 from seq2see.training.loss import smoothed_cross_entropy
 
@@ -61,61 +55,6 @@ class Said:
 
 Event = Said | Began | loop.Event
 Watch = Callable[[Event], None]
-
-
-class Run:
-    """A trained model in its folder."""
-
-    def __init__(self, folder: str | Path) -> None:
-        self.folder = Path(folder)
-        self.manifest = bundle.read_manifest(self.folder)
-
-    @cached_property
-    def bundle(self) -> Bundle:
-        return bundle.load(self.folder, _device())
-
-    @property
-    def settings(self) -> Settings:
-        return self.bundle.settings
-
-    def translate(self, lines: Sequence[str], beam: int | None = None) -> list[str]:
-        """The best translation of each line; an empty line stays empty."""
-        return [result.text for result in self.search(lines, beam)]
-
-    def search(
-        self,
-        lines: Sequence[str],
-        beam: int | None = None,
-        n_best: int = 1,
-        prefixes: Sequence[str] | None = None,
-        choose: Choose | None = None,
-    ) -> list[Result]:
-        """Translations with scores and tokens; `choose` samples instead (`decoding.search.sampling`)."""
-        decoding = self.settings.decoding
-        if beam is not None:
-            decoding = replace(decoding, beam=beam)
-        return translator.translate(self.bundle, lines, decoding, n_best=n_best, prefixes=prefixes, choose=choose)
-
-    def look(self, sentence: str) -> Look:
-        """Every attention of every layer and head in the translation of one sentence, as arrays with token labels."""
-        return answers.look(self.bundle, sentence)
-
-    def evaluate(
-        self, pairs: Iterable[Pair], beam: int | None = None, n_best: int = 1, tokenize: str = "13a"
-    ) -> tuple[Scores, list[Result]]:
-        """Translate the sources and score the translations against targets and further references."""
-        pairs = list(pairs)
-        if not pairs:
-            raise DataError("nothing to evaluate: no usable pair")
-        results = self.search([pair.source for pair in pairs], beam, n_best)
-        hypotheses = [[each.text for each in result.translations] for result in results]
-        references = [[pair.target, *pair.references] for pair in pairs]
-        return metrics.score(hypotheses, references, tokenize, unit=_unit(self.settings)), results
-
-
-def load(folder: str | Path) -> Run:
-    """Open a run folder."""
-    return Run(folder)
 
 
 def train(
@@ -155,24 +94,26 @@ def train(
     if settings:
         overlays.append(settings)
     config.check_keys(*overlays)
-    corpus = corpora.open_corpus(str(pairs), format)
-    validation = None if valid is None else corpora.for_validation(str(valid), format)
-    folder = Path(out) if out is not None else Path("runs") / corpus.name
-    going_on = _clear_the_way(folder, resume, force)
-
     device = _device()
-    if going_on:
+    folder = Path(out) if out is not None else Path("runs") / corpora.open_corpus(str(pairs), format).name
+    if _goes_on(folder, resume, force):  # the run folder has all it needs: the corpus may be gone
         prepared = reopen(folder, overlays)
         if _is_finished(folder, prepared.settings):
             watch(
                 Said(
-                    f"{folder} is finished: nothing to resume. Train longer with --resume --set training.max_steps=..."
+                    f"{folder} is finished: nothing to resume. To go on, raise its limit: --set training.max_steps=..."
                 )
             )
             return Run(folder)
     else:
-        say: Callable[[str], None] = lambda line: watch(Said(line))  # noqa: E731
-        prepared = prepare(folder, corpus, validation, overlays, lambda chosen: _check_memory(chosen, device), say)
+        prepared = prepare(
+            folder,
+            corpora.open_corpus(str(pairs), format),
+            None if valid is None else corpora.for_validation(str(valid), format),
+            overlays,
+            check=lambda chosen: _check_memory(chosen, device),
+            say=lambda line: watch(Said(line)),
+        )
     return _train(folder, prepared, device, watch)
 
 
@@ -203,9 +144,8 @@ def _train(folder: Path, prepared: Prepared, device: torch.device, watch: Watch)
             step,
         )
     )
-    log = journal.Journal(folder, step)
     end: loop.Finished | None = None
-    with _polite_stop() as should_stop:
+    with contextlib.closing(journal.Journal(folder, step)) as log, _polite_stop() as should_stop:
         for event in loop.train(
             model,
             prepared.train,
@@ -222,7 +162,6 @@ def _train(folder: Path, prepared: Prepared, device: torch.device, watch: Watch)
             watch(event)
             if isinstance(event, loop.Finished):
                 end = event
-    log.close()
     assert end is not None
     if end.reason == loop.INTERRUPTED:
         raise KeyboardInterrupt
@@ -239,18 +178,14 @@ def _validate(used: Bundle, prepared: Prepared) -> dict[str, float]:
     training = used.settings.training
     scores = {"loss": _mean_loss(used.model, prepared.valid, training.batch_tokens)}
     if training.metric != "loss":
-        greedy = replace(used.settings.decoding, beam=1)
-        results = translator.translate(used, [pair.source for pair in prepared.valid_pairs], greedy)
+        greedy = replace(used.settings, decoding=replace(used.settings.decoding, beam=1))
+        sources = [pair.source for pair in prepared.valid_pairs]
+        results = translator.translate(TorchEngine(used.model), used.tokenizers, greedy, sources)
         references = [pair.target for pair in prepared.valid_pairs]
         scores[training.metric] = metrics.one(
-            training.metric, [result.text for result in results], references, _unit(used.settings)
+            training.metric, [result.text for result in results], references, error_unit(used.settings)
         )
     return scores
-
-
-def _unit(settings: Settings) -> metrics.Unit:
-    """What the error rate counts: letters where the target is cut into letters, else what stands between blanks."""
-    return "characters" if settings.data.target_tokenizer == "characters" else "symbols"
 
 
 def _mean_loss(model: Seq2Seq, pairs: Store, batch_tokens: int) -> float:
@@ -309,31 +244,27 @@ def in_words(seconds: float) -> str:
     return " ".join(shown[:2]) or "0 s"
 
 
-def _clear_the_way(folder: Path, resume: bool, force: bool) -> bool:
-    """Make sure that `folder` may be written to; true where an earlier run in it goes on."""
+def _goes_on(folder: Path, resume: bool, force: bool) -> bool:
+    """Whether an earlier run in `folder` goes on; an error where something is in the way of a new one."""
     if not folder.exists() or (folder.is_dir() and not any(folder.iterdir())):
         return False
     if not folder.is_dir():
         raise RunError(f"{folder}: a file is in the way of the run folder")
     if not resume and not force:
         raise RunError(f"{folder}: exists already. Go on with --resume, or throw it away with --force")
-    state = bundle.read_manifest(folder).get("state")  # refuses folders that are not ours, also under --force
-    if resume and state != "preparing":
-        return True
-    shutil.rmtree(folder)
-    return False
+    bundle.read_manifest(folder)  # refuses folders that are not ours, also under --force
+    return resume and (folder / "settings.toml").exists()
 
 
 def _is_finished(folder: Path, settings: Settings) -> bool:
     """Whether a run has ended by a limit that still holds."""
-    facts = bundle.read_manifest(folder)
-    if facts["state"] != "finished":
+    newest = checkpoint.newest(folder / "checkpoints")
+    if bundle.read_manifest(folder)["state"] != "finished" or newest is None:
         return False
-    longer = settings.training.max_steps > facts["steps"] and facts["ended"].startswith("all")
-    return not longer
+    return loop.limit_reached(checkpoint.read_progress(newest), settings.training) is not None
 
 
-@contextmanager
+@contextlib.contextmanager
 def _polite_stop() -> Iterator[Callable[[], bool]]:
     """Ctrl-C or SIGTERM asks for a stop after the current step; a second one does not wait."""
     asked = threading.Event()
@@ -372,7 +303,10 @@ def _micro_tokens(device: torch.device) -> int:
 def _check_memory(settings: Settings, device: torch.device) -> None:
     """Refuse a model whose weights, gradients and Adam's two means cannot fit, before anything is made."""
     data = settings.data
-    weights = count_parameters(settings.model, data.source_vocabulary, data.target_vocabulary)
+    try:
+        weights = count_parameters(settings.model, data.source_vocabulary, data.target_vocabulary)
+    except RuntimeError:  # too many even to count: one matrix of them will do
+        weights = settings.model.d_model**2
     needed = 16 * weights
     free = torch.cuda.mem_get_info(device)[0] if device.type == "cuda" else _free_memory()
     if needed > free:

@@ -1,5 +1,7 @@
 """A saved model: weights, settings, tokenizers and a manifest, in a folder that needs nothing else.
 
+Torch is imported only where weights are touched: an engine without it reads settings and tokenizers here, too.
+
 RUN/manifest.json             format, version, facts about the training
     settings.toml             every setting, resolved
     source.tokenizer.json     and target.tokenizer.json, unless one serves both sides
@@ -7,23 +9,24 @@ RUN/manifest.json             format, version, facts about the training
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import torch
 from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
-from torch import Tensor, nn
 
 from seq2see import config
 from seq2see.config import Settings
 from seq2see.data import tokenizer
 from seq2see.data.tokenizer import Tokenizer
 from seq2see.errors import RunError, SeqError
-from seq2see.model.build import build
-from seq2see.model.transformer import Transformer
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor, nn
+
+    from seq2see.model.transformer import Transformer
 
 FORMAT = "seq2see run"
 VERSION = 1
@@ -54,25 +57,40 @@ class Bundle:
 
     settings: Settings
     tokenizers: Tokenizers
-    model: Transformer
+    model: "Transformer"
 
 
-def load(folder: Path, device: torch.device | str = "cpu") -> Bundle:
+def load(folder: Path, device: "torch.device | str" = "cpu") -> Bundle:
     """Read a run folder back."""
+    from safetensors.torch import load_file
+
+    from seq2see.model.build import build
+
     read_manifest(folder)
     settings = read_settings(folder)
     tokenizers = Tokenizers.load(folder)
+    model = build(settings.model, len(tokenizers.source), len(tokenizers.target))
+    load_weights(model, read_weights(folder, load_file))
+    return Bundle(settings, tokenizers, model.to(device).eval())
+
+
+def weights_file(folder: Path) -> Path:
+    """Where a run's weights are; an error where there are none yet."""
     weights = folder / "model.safetensors"
     if not weights.exists():
         raise RunError(
             f"{folder}: no model yet, training has not validated once. Go on with: seq2see train ... --resume"
         )
-    model = build(settings.model, len(tokenizers.source), len(tokenizers.target))
+    return weights
+
+
+def read_weights(folder: Path, load_file: Callable[[Path], Any]) -> Any:
+    """A run's weights by name, read by safetensors' loader for torch or for numpy."""
+    path = weights_file(folder)
     try:
-        load_weights(model, load_file(weights))
+        return load_file(path)
     except (OSError, SafetensorError) as problem:
-        raise RunError(f"{weights}: cannot be read ({problem}); the file is cut short or not safetensors") from None
-    return Bundle(settings, tokenizers, model.to(device).eval())
+        raise RunError(f"{path}: cannot be read ({problem}); the file is cut short or not safetensors") from None
 
 
 def read_settings(folder: Path) -> Settings:
@@ -108,8 +126,10 @@ def write_manifest(folder: Path, facts: Mapping[str, Any]) -> None:
     write_atomically(folder / "manifest.json", json.dumps({"format": FORMAT, "version": VERSION, **facts}, indent=1))
 
 
-def save_weights(model: nn.Module, path: Path) -> None:
+def save_weights(model: "nn.Module", path: Path) -> None:
     """Replace a weight file in one move."""
+    from safetensors.torch import save_file
+
     beside = path.with_name(f".{path.name}.part")
     save_file(named_weights(model), beside)
     beside.replace(path)
@@ -122,13 +142,15 @@ def write_atomically(path: Path, text: str) -> None:
     beside.replace(path)
 
 
-def named_weights(model: nn.Module) -> dict[str, Tensor]:
+def named_weights(model: "nn.Module") -> "dict[str, Tensor]":
     """Weights by name; those that are tied appear once."""
     return {name: weight.detach().cpu().contiguous() for name, weight in model.named_parameters()}
 
 
-def load_weights(model: nn.Module, weights: Mapping[str, Tensor]) -> None:
+def load_weights(model: "nn.Module", weights: "Mapping[str, Tensor]") -> None:
     """Copy weights by name into a model that has exactly these."""
+    import torch
+
     own = dict(model.named_parameters())
     if own.keys() != weights.keys():
         missing, foreign = sorted(own.keys() - weights.keys()), sorted(weights.keys() - own.keys())

@@ -5,6 +5,7 @@ Order of precedence, lowest first: the defaults below, what the corpus suggests,
 them over each other, checks types, ranges and contradictions, and returns `Settings`.
 """
 
+import math
 import tomllib
 import typing
 from collections.abc import Iterable, Mapping
@@ -70,7 +71,7 @@ class Model:
 class Training:
     """Loss, optimizer, schedule, and when to look up and when to stop."""
 
-    seed: int = about(1, "of initial weights, shuffling and dropout", 0)
+    seed: int = about(1, "of initial weights, shuffling and dropout", 0, 2**63 - 1)
     batch_tokens: int = about(8192, "source and target tokens in one update (the effective batch)", 1)
     micro_batch_tokens: int = about(0, "tokens in one pass; 0: what the machine holds. Does not change the update", 0)
     max_steps: int = about(20_000, "updates at most", 1)
@@ -81,8 +82,8 @@ class Training:
     learning_rate: float = about(0.0, "rate at the end of warm-up; 0: the paper's, (d_model * warmup_steps)^-0.5", 0)
     warmup_steps: int = about(4000, "updates over which the rate rises", 1)
     label_smoothing: float = about(0.1, "share of the probability spread over the whole vocabulary", 0, 0.99)
-    adam_beta1: float = about(0.9, "decay of Adam's mean", 0, 1)
-    adam_beta2: float = about(0.98, "decay of Adam's variance", 0, 1)
+    adam_beta1: float = about(0.9, "decay of Adam's mean", 0, 0.9999)
+    adam_beta2: float = about(0.98, "decay of Adam's variance", 0, 0.999999)
     adam_epsilon: float = about(1e-9, "Adam's epsilon", 0)
     clip_norm: float = about(1.0, "gradient norm above which it is scaled down; 0: never", 0)
     precision: Literal["auto", "float32", "bfloat16"] = about(
@@ -197,8 +198,10 @@ def _convert(name: str, value: Any, kind: Any, metadata: Mapping[str, Any]) -> A
     if type(value) is not kind:
         raise SettingError(f"{name} = {value!r}: expected {_IN_WORDS[kind]}")
     low, high = metadata["minimum"], metadata["maximum"]
-    if (low is not None and not value >= low) or (high is not None and not value <= high):  # `not >=` catches NaN too
-        bounds = f"at least {low:g}" if high is None else f"between {low:g} and {high:g}"
+    if kind is float and not math.isfinite(value):
+        raise SettingError(f"{name} = {value!r}: expected a finite number")
+    if (low is not None and value < low) or (high is not None and value > high):
+        bounds = f"at least {low:g}" if high is None else f"between {low:g} and {high}"
         raise SettingError(f"{name} = {value!r}: expected {bounds}")
     return value
 

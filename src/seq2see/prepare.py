@@ -4,12 +4,12 @@ Two passes over the pairs, whatever their number: one to look (`suggest.survey`)
 """
 
 import json
+import shutil
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Any
 from zlib import crc32
 
 from seq2see import bundle, config
@@ -48,14 +48,13 @@ def prepare(
     check: Callable[[Settings], None],
     say: Say,
 ) -> Prepared:
-    """Fill an empty run folder.
+    """Make a run folder. It is filled beside its place and moved there when it is whole; what was there goes then.
 
     Args:
         valid: pairs to validate on; None: those that the corpus brings, else some are held out.
         overlays: the user's settings, over what the corpus suggests.
         check: called with the settings before anything large is done; raises if they cannot work here.
     """
-    began = time.perf_counter()
     say(f"reading {corpus.name}")
     found = survey(corpus.train)
     if not found.pairs:
@@ -67,11 +66,30 @@ def prepare(
     overlays = [suggest(found), corpus.settings, *overlays]
     settings = config.resolve(*overlays)
     check(settings)
-    folder.mkdir(parents=True, exist_ok=True)
-    facts: dict[str, Any] = {"corpus": corpus.name, "state": "preparing"}
-    bundle.write_manifest(folder, facts)
+    beside = folder.with_name(f".{folder.name}.part")
+    shutil.rmtree(beside, ignore_errors=True)
+    try:
+        _fill(beside, corpus, valid_pairs, found, settings, overlays, say)
+        shutil.rmtree(folder, ignore_errors=True)
+        beside.rename(folder)
+    except BaseException:
+        shutil.rmtree(beside, ignore_errors=True)
+        raise
+    return reopen(folder, [])
 
-    held_out = _held_out(found.pairs, 0 if valid_pairs else settings.data.validation_pairs)
+
+def _fill(
+    folder: Path,
+    corpus: Corpus,
+    valid_pairs: list[Pair],
+    found: Survey,
+    settings: Settings,
+    overlays: list[Overlay],
+    say: Say,
+) -> None:
+    began = time.perf_counter()
+    folder.mkdir(parents=True)
+    held_out = _held_out(found, 0 if valid_pairs else settings.data.validation_pairs)
     say(f"learning tokens from {len(found.sample):,} pairs")
     tokenizers = _train_tokenizers(found, settings, held_out)
     tokenizers.save(folder)
@@ -83,14 +101,15 @@ def prepare(
     train_store = _write(folder / "corpus" / "train", training, tokenizers, limit, counts, corpus.name)
     if not valid_pairs:
         valid_pairs = list(filter(held_out, corpus.train)) or found.sample[:100]
-    valid_store = _write(folder / "corpus" / "valid", valid_pairs, tokenizers, None, _Counts(), "the validation set")
+    valid_store = _write(folder / "corpus" / "valid", valid_pairs, tokenizers, limit, _Counts(), "the validation set")
     (folder / "validation.jsonl").write_text("".join(map(_as_json, valid_pairs)), encoding="utf-8")
 
     # Room for outputs: twice what the corpus needs on average, as letters to words needs more than words to words.
     ratio = train_store.target_tokens / train_store.source_tokens
     settings = config.resolve({"decoding": {"max_ratio": max(2.0, round(2 * ratio, 1))}}, *overlays)
     config.write_toml(settings, folder / "settings.toml")
-    facts |= {
+    facts = {
+        "corpus": corpus.name,
         "state": "prepared",
         "pairs": len(train_store),
         "validation_pairs": len(valid_store),
@@ -101,7 +120,6 @@ def prepare(
         "prepared_in_seconds": round(time.perf_counter() - began, 1),
     }
     bundle.write_manifest(folder, facts)
-    return Prepared(settings, tokenizers, train_store, valid_store, valid_pairs)
 
 
 def reopen(folder: Path, overlays: list[Overlay]) -> Prepared:
@@ -115,10 +133,17 @@ def reopen(folder: Path, overlays: list[Overlay]) -> Prepared:
     return Prepared(settings, Tokenizers.load(folder), train, valid, list(Pairs(folder / "validation.jsonl")))
 
 
-def _held_out(pairs: int, wanted: int) -> Callable[[Pair], bool]:
+def _held_out(found: Survey, wanted: int) -> Callable[[Pair], bool]:
     """Whether a pair is kept for validation: by its source text, so that no source stands on both sides."""
-    share = min(0.1, wanted / pairs) if pairs >= FEW else 0.0
-    return lambda pair: crc32(pair.source.encode()) < share * 2**32
+    share = min(0.1, wanted / found.pairs) if found.pairs >= FEW else 0.0
+
+    def chosen(pair: Pair) -> bool:
+        return crc32(pair.source.encode()) < share * 2**32
+
+    # A corpus of a few sources, each many times, may fall to one side altogether: then none is held out.
+    if sum(map(chosen, found.sample)) > 0.3 * len(found.sample):
+        return lambda pair: False
+    return chosen
 
 
 def _train_tokenizers(found: Survey, settings: Settings, held_out: Callable[[Pair], bool]) -> Tokenizers:

@@ -5,7 +5,19 @@ import sys
 
 import typer
 
-from seq2see.cli.options import Beam, Debug, Folder, Sample, Seed, Temperature, TopK, TopP
+from seq2see.cli.options import (
+    Beam,
+    Debug,
+    EngineOption,
+    Folder,
+    PrecisionOption,
+    Sample,
+    Seed,
+    Temperature,
+    TopK,
+    TopP,
+)
+from seq2see.cli.translate import read_lines
 
 
 def chat(
@@ -16,26 +28,35 @@ def chat(
     top_k: TopK = 0,
     top_p: TopP = 1.0,
     seed: Seed = None,
+    engine: EngineOption = "auto",
+    precision: PrecisionOption = "int8",
     debug: Debug = False,
 ) -> None:
     """Talk with a model: each line you type is answered. End with Ctrl-D."""
-    from seq2see import api
-    from seq2see.decoding import search
+    from seq2see.run import load
 
-    run = api.load(folder)
-    run.bundle  # noqa: B018  load before the first question, so that the first answer is quick
-    choose = search.sampling(temperature, top_k, top_p, seed) if sample else None
+    run = load(folder)
+    if sample:
+        from seq2see.decoding.search import sampling
+
+        chosen = run.sampler(sampling(temperature, top_k, top_p, seed))
+    else:
+        chosen = run.engine(engine, precision)
     interactive = sys.stdin.isatty()
     if interactive:
         typer.echo(f"{folder}: type a line and press Enter; Ctrl-D ends.", err=True)
         with contextlib.suppress(ImportError):
             import readline  # noqa: F401  arrow keys and history
-    while True:
-        try:
-            line = input("> " if interactive else "")
-        except EOFError:
-            break
+    for line in iter(_ask, None) if interactive else read_lines():
         if line.strip():
-            typer.echo(run.search([line], beam, choose=choose)[0].text)
+            typer.echo(run.search([line], beam, engine=chosen)[0].text)
     if interactive:
         typer.echo("", err=True)
+
+
+def _ask() -> str | None:
+    """The next line that is typed; None at the end."""
+    try:
+        return input("> ")
+    except EOFError:
+        return None

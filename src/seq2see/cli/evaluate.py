@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from seq2see.cli.options import Beam, Debug, Folder, Format, Json, NBest, PairsName
+from seq2see.cli.options import Beam, Debug, EngineOption, Folder, Format, Json, NBest, PairsName, PrecisionOption
 
 
 def evaluate(
@@ -15,19 +15,24 @@ def evaluate(
     n_best: NBest = 1,
     tokenize: Annotated[str, typer.Option(help="How BLEU cuts words: none, 13a, char or ko-mecab.")] = "13a",
     format: Format = None,
+    engine: EngineOption = "auto",
+    precision: PrecisionOption = "float32",
     as_json: Json = False,
     debug: Debug = False,
 ) -> None:
     """Translate the sources of PAIRS and score the translations. Columns after the second are further references."""
-    from seq2see import api
     from seq2see.data import corpora
+    from seq2see.run import load
 
-    run = api.load(folder)
+    run = load(folder)
     scored = list(corpora.for_scoring(pairs, format))
-    scores, _ = run.evaluate(scored, beam, n_best, tokenize)
+    chosen = run.engine(engine, precision)
+    scores, _ = run.evaluate(scored, beam, n_best, tokenize, chosen)
+    width = beam or run.settings.decoding.beam
     if as_json:
-        typer.echo(json.dumps({"pairs": len(scored), "run": str(run.folder), "scores": scores.as_dict()}))
+        facts = {"run": str(run.folder), "pairs": len(scored), "engine": chosen.name, "beam": width}
+        typer.echo(json.dumps({**facts, "scores": scores.as_dict()}))
         return
-    typer.echo(f"{len(scored):,} pairs of {pairs}")
+    typer.echo(f"{len(scored):,} pairs of {pairs}, {chosen.name}, {f'beam {width}' if width > 1 else 'greedy'}")
     for score in scores:
         typer.echo(f"{score.name:<11}{score.value:>7.2f}  {score.signature}")

@@ -24,10 +24,10 @@ def look(
         raise SettingError(f"--place {place}: unknown. {nearest(place, PLACES)}")
     if not sentence.strip():
         raise SettingError("the sentence is empty: there is nothing to look at")
-    from seq2see import api
     from seq2see.lens import pictures
+    from seq2see.run import load
 
-    run = api.load(folder)
+    run = load(folder)
     seen = run.look(sentence)
     layers, rows, columns, row_name, column_name = {
         "cross": (seen.cross, seen.target_tokens, seen.source_tokens, "output", "input"),

@@ -24,5 +24,12 @@ TopP = Annotated[
     float, typer.Option(min=0.01, max=1.0, help="With --sample: draw from the likeliest that hold this much.")
 ]
 Seed = Annotated[int | None, typer.Option(help="With --sample: draw the same each time.")]
+EngineOption = Annotated[
+    str,
+    typer.Option(
+        "--engine", help="auto, torch or ctranslate2. auto: ctranslate2 on a CPU where installed, else torch."
+    ),
+]
+PrecisionOption = Annotated[str, typer.Option("--precision", help="With ctranslate2: float32, float16 or int8.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, for machines.")]
 Debug = Annotated[bool, typer.Option("--debug", help="On an error show the trace.")]

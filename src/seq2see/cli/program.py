@@ -57,8 +57,10 @@ def main() -> None:
         sys.exit(app(standalone_mode=False))
     except (KeyboardInterrupt, typer.Abort):
         sys.exit(130)
-    except BrokenPipeError:  # the reader of our output has seen enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except SystemExit as ending:
+        if not isinstance(ending.__context__, BrokenPipeError):  # which typer makes an exit of
+            raise
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the reader of our output has seen enough
         sys.exit(0)
     except Exception as problem:
         line = _one_line(problem)

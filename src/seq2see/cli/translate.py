@@ -8,7 +8,20 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from seq2see.cli.options import Beam, Debug, Folder, Json, NBest, Sample, Seed, Temperature, TopK, TopP
+from seq2see.cli.options import (
+    Beam,
+    Debug,
+    EngineOption,
+    Folder,
+    Json,
+    NBest,
+    PrecisionOption,
+    Sample,
+    Seed,
+    Temperature,
+    TopK,
+    TopP,
+)
 from seq2see.errors import DataError, SettingError
 
 if TYPE_CHECKING:
@@ -28,22 +41,28 @@ def translate(
     top_k: TopK = 0,
     top_p: TopP = 1.0,
     seed: Seed = None,
+    engine: EngineOption = "auto",
+    precision: PrecisionOption = "int8",
     as_json: Json = False,
     debug: Debug = False,
 ) -> None:
     """Translate standard input to standard output, line by line."""
     if sample and n_best > 1:
         raise SettingError("--sample draws one translation of a line: leave --n-best out")
-    from seq2see import api
-    from seq2see.decoding import search
+    from seq2see.run import load
 
-    run = api.load(folder)
-    choose = search.sampling(temperature, top_k, top_p, seed) if sample else None
-    lines = _read_lines()
+    run = load(folder)
+    if sample:
+        from seq2see.decoding.search import sampling
+
+        chosen = run.sampler(sampling(temperature, top_k, top_p, seed))
+    else:
+        chosen = run.engine(engine, precision)
+    lines = read_lines()
     first = 1
     while block := list(islice(lines, 1 if sys.stdin.isatty() else AT_ONCE)):
         prefixes = None if prefix is None else [prefix] * len(block)
-        results = run.search(block, beam, n_best, prefixes, choose)
+        results = run.search(block, beam, n_best, prefixes, chosen)
         for number, (line, result) in enumerate(zip(block, results, strict=True), start=first):
             _print(number, line, result, n_best, as_json)
             if result.cut:
@@ -55,7 +74,7 @@ def translate(
         first += len(block)
 
 
-def _read_lines() -> Iterator[str]:
+def read_lines() -> Iterator[str]:
     """Lines end at a line feed and nowhere else, so that output lines match input lines whatever they contain."""
     for number, line in enumerate(sys.stdin.buffer, start=1):
         try:

@@ -5,25 +5,16 @@ rows; finished sentences leave the batch. A hypothesis' length counts all tokens
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from seq2see import special
+from seq2see.decoding.hypothesis import Hypothesis
 from seq2see.model.interface import Memory, Seq2Seq, State
 
 NEVER = (special.PAD, special.BEGIN)
 """Tokens that no output contains."""
-
-
-@dataclass(frozen=True)
-class Hypothesis:
-    """One translation: its tokens without the end, and the score it was ranked by."""
-
-    tokens: list[int]
-    score: float
-    log_probability: float
 
 
 LengthPenalty = Callable[[int], float]
@@ -77,7 +68,7 @@ def one_by_one(
     limits: Sequence[int],
     penalty: LengthPenalty,
     choose: Choose = greedy,
-    prefixes: Sequence[Sequence[int]] | None = None,
+    prefixes: Sequence[Sequence[int]] = (),
 ) -> list[list[Hypothesis]]:
     """Commit to one token at each step, by `choose`; the prefix of a sentence is forced."""
     device = memory.states_ND.device
@@ -107,7 +98,7 @@ def one_by_one(
             last_R = last_R[rows_R]
             alive = [alive[row] for row in staying]
     return [
-        [Hypothesis(tokens, total / penalty(min(len(tokens) + 1, limit)), total)]  # at the limit there is no end
+        [Hypothesis(tokens, total / penalty(min(len(tokens) + 1, limit)))]  # at the limit there is no end
         for tokens, total, limit in zip(outputs, totals, limits, strict=True)
     ]
 
@@ -119,7 +110,7 @@ def beam(
     limits: Sequence[int],
     width: int,
     penalty: LengthPenalty,
-    prefixes: Sequence[Sequence[int]] | None = None,
+    prefixes: Sequence[Sequence[int]] = (),
 ) -> list[list[Hypothesis]]:
     """Keep the `width` best beginnings at each step; up to `width` hypotheses a sentence, best first.
 
@@ -158,7 +149,7 @@ def beam(
             if not ends_BC[row, candidate]:
                 text.append(int(tokens_BC[row, candidate]))
             total = float(totals_BC[row, candidate])
-            finished[alive[row]].append(Hypothesis(text, total / penalty(length), total))
+            finished[alive[row]].append(Hypothesis(text, total / penalty(length)))
 
         # The W best that do not end go on; there are always W, since each parent has one end only.
         totals_BW, picked_BW = totals_BC.masked_fill(ends_BC, -torch.inf).topk(W)
@@ -192,12 +183,12 @@ def _is_done(finished: list[Hypothesis], width: int, hope: float) -> bool:
 
 
 def _next_logs(
-    model: Seq2Seq, last_R: Tensor, state: State, rows: list[int], step: int, prefixes: Sequence[Sequence[int]] | None
+    model: Seq2Seq, last_R: Tensor, state: State, rows: list[int], step: int, prefixes: Sequence[Sequence[int]]
 ) -> Tensor:
     """RV: log-probabilities of the next token, with only the forced one left where a prefix still runs."""
     logs_RV = model.step(last_R, state).float().log_softmax(-1)
     logs_RV[:, NEVER] = -torch.inf
-    if prefixes:
+    if any(step < len(prefix) for prefix in prefixes):
         for row, sentence in enumerate(rows):
             if step < len(prefixes[sentence]):
                 forced = prefixes[sentence][step]

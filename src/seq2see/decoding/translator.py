@@ -1,16 +1,14 @@
-"""Strings in, strings out: tokenise, batch by length, search, and put everything back in order."""
+"""Strings in, strings out: tokenise, hand over to an engine, and put everything back in order. No torch here."""
 
+import math
 import sys
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-
-import torch
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 from seq2see import special
-from seq2see.bundle import Bundle
-from seq2see.config import Decoding
-from seq2see.decoding import search
-from seq2see.decoding.search import Choose, Hypothesis
+from seq2see.bundle import Tokenizers
+from seq2see.config import Settings
+from seq2see.decoding.hypothesis import Engine, Task
 
 
 @dataclass(frozen=True)
@@ -35,76 +33,48 @@ class Result:
 
 
 def translate(
-    bundle: Bundle,
+    engine: Engine,
+    tokenizers: Tokenizers,
+    settings: Settings,
     lines: Sequence[str],
-    settings: Decoding | None = None,
     *,
     n_best: int = 1,
     prefixes: Sequence[str] | None = None,
-    choose: Choose | None = None,
 ) -> list[Result]:
-    """Translate lines by beam search, or token by token where `choose` is given (`search.sampling(...)`).
-
-    A line alone, in any batch and in any order gives the same tokens. Empty lines stay empty.
-    """
-    settings = settings or bundle.settings.decoding
-    encoded = bundle.tokenizers.source.encode(list(lines))
-    model = bundle.settings.model
-    room = model.max_positions if model.positions == "learned" else sys.maxsize
-    most = min(settings.max_source, room)
-    sources = [[*ids[: most - 1], special.END] for ids in encoded]
-    forced = bundle.tokenizers.target.encode(list(prefixes)) if prefixes is not None else None
-    results: list[Result] = [Result((Translation("", 0.0),))] * len(lines)
+    """Translate lines; one alone, in any batch and in any order gives the same tokens. Empty lines stay empty."""
+    decoding = replace(settings.decoding, beam=max(n_best, settings.decoding.beam))
+    room = settings.model.max_positions if settings.model.positions == "learned" else sys.maxsize
+    most = min(decoding.max_source, room)
+    encoded = tokenizers.source.encode(list(lines))
+    forced = tokenizers.target.encode(list(prefixes)) if prefixes is not None else [[]] * len(lines)
     asked = [index for index, line in enumerate(lines) if line.strip()]
-    for batch in _batches([(index, len(sources[index])) for index in asked], settings.batch_tokens // settings.beam):
-        found = _search(
-            bundle,
-            [sources[index] for index in batch],
-            [min(room, int(settings.max_ratio * len(sources[index])) + settings.max_extra) for index in batch],
-            settings,
-            None if forced is None else [forced[index] for index in batch],
-            choose,
-            max(n_best, settings.beam),
+    tasks = []
+    for index in asked:
+        source = [*encoded[index][: most - 1], special.END]
+        tasks.append(Task(source, min(room, limit(len(source), decoding.max_ratio, decoding.max_extra)), forced[index]))
+    results = [Result((Translation("", 0.0),))] * len(lines)
+    for index, hypotheses in zip(asked, engine.search(tasks, decoding), strict=True):
+        translations = tuple(
+            Translation(tokenizers.target.decode(each.tokens), each.score, tuple(each.tokens))
+            for each in hypotheses[:n_best]
         )
-        for index, hypotheses in zip(batch, found, strict=True):
-            translations = tuple(
-                Translation(bundle.tokenizers.target.decode(each.tokens), each.score, tuple(each.tokens))
-                for each in hypotheses[:n_best]
-            )
-            results[index] = Result(translations, cut=len(encoded[index]) >= most)
+        results[index] = Result(translations, cut=len(encoded[index]) >= most)
     return results
 
 
-def _search(
-    bundle: Bundle,
-    sources: list[list[int]],
-    limits: list[int],
-    settings: Decoding,
-    prefixes: list[list[int]] | None,
-    choose: Choose | None,
-    width: int,
-) -> list[list[Hypothesis]]:
-    device = next(bundle.model.parameters()).device
-    source_N = torch.tensor([token for source in sources for token in source], device=device)
-    offsets = torch.tensor([0, *map(len, sources)]).cumsum(0)
-    with torch.inference_mode():
-        memory = bundle.model.encode(source_N, offsets)
-    formula = search.paper_penalty if settings.length_formula == "paper" else search.power_penalty
-    penalty = formula(settings.length_penalty)
-    if choose is not None or width == 1:
-        return search.one_by_one(bundle.model, memory, limits, penalty, choose or search.greedy, prefixes)
-    return search.beam(bundle.model, memory, limits, width, penalty, prefixes)
+def limit(source_length: int, max_ratio: float, max_extra: int) -> int:
+    """The most output tokens for a source, by eights of its length: sentences of one batch then share their limit."""
+    return int(max_ratio * 8 * math.ceil(source_length / 8)) + max_extra
 
 
-def _batches(lengths: list[tuple[int, int]], budget: int) -> Iterator[list[int]]:
+def batches(lengths: Sequence[int], budget: int) -> list[list[int]]:
     """Indices in batches of at most `budget` tokens, sentences of like length together, the longest first."""
-    batch: list[int] = []
-    tokens = 0
-    for index, length in sorted(lengths, key=lambda pair: (-pair[1], pair[0])):
-        if batch and tokens + length > budget:
-            yield batch
-            batch, tokens = [], 0
-        batch.append(index)
-        tokens += length
-    if batch:
-        yield batch
+    found: list[list[int]] = []
+    tokens = budget
+    for index in sorted(range(len(lengths)), key=lambda index: (-lengths[index], index)):
+        if not found or tokens + lengths[index] > budget:
+            found.append([])
+            tokens = 0
+        found[-1].append(index)
+        tokens += lengths[index]
+    return found

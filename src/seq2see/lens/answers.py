@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 from seq2see import special
 from seq2see.bundle import Bundle
+from seq2see.decoding.torch_engine import TorchEngine
 from seq2see.decoding.translator import translate
 from seq2see.lens.capture import Seen, capture
 
@@ -35,7 +36,7 @@ class Look:
 
 def look(bundle: Bundle, sentence: str) -> Look:
     """Translate a sentence, then read the translation once more with everything visible."""
-    result = translate(bundle, [sentence])[0]
+    result = translate(TorchEngine(bundle.model), bundle.tokenizers, bundle.settings, [sentence])[0]
     source, target = bundle.tokenizers.source, bundle.tokenizers.target
     source_ids = [*source.encode([sentence])[0][: bundle.settings.decoding.max_source - 1], special.END]
     target_ids = list(result.translations[0].tokens)

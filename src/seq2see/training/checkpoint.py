@@ -9,11 +9,12 @@ interrupted ends like one that was not.
 import json
 import os
 import shutil
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
@@ -33,6 +34,8 @@ class Progress:
     best_step: int = 0
     stale: int = 0
     """Validations since the best one."""
+    sums: tuple[float, ...] = (0.0, 0.0, 0.0)
+    """Of smoothed loss, loss and tokens since the last line of the log: the next line tells of all its steps."""
 
 
 def save(
@@ -82,13 +85,24 @@ def restore(path: Path, model: nn.Module, optimizer: torch.optim.Optimizer) -> P
     try:
         load_weights(model, load_file(path / "weights.safetensors"))
         tensors = load_file(path / "optimizer.safetensors")
-        state = json.loads((path / "state.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError, RuntimeError) as problem:
-        raise RunError(
-            f"{path}: this checkpoint cannot be read ({problem}). Remove it to resume from an older one"
-        ) from None
+    except (OSError, SafetensorError) as problem:
+        raise _unreadable(path, problem) from None
+    progress = read_progress(path)
     _restore_optimizer(optimizer, tensors)
-    return replace(Progress(**state), position=Position(**state["position"]))
+    return progress
+
+
+def read_progress(path: Path) -> Progress:
+    """Where training stood at a checkpoint."""
+    try:
+        state = json.loads((path / "state.json").read_text(encoding="utf-8"))
+        return Progress(**{**state, "position": Position(**state["position"]), "sums": tuple(state["sums"])})
+    except (OSError, ValueError, TypeError, KeyError) as problem:
+        raise _unreadable(path, problem) from None
+
+
+def _unreadable(path: Path, problem: Exception) -> RunError:
+    return RunError(f"{path}: this checkpoint cannot be read ({problem}). Remove it to resume from an older one")
 
 
 def average(paths: list[Path]) -> dict[str, Tensor]:

@@ -85,8 +85,8 @@ def train(
         progress = checkpoint.restore(kept, model, optimizer)
     batches = iter(Batches(store, settings.batch_tokens, window_pairs, settings.seed, progress.position))
     autocast = torch.autocast(device.type, torch.bfloat16, enabled=in_bfloat16(settings, device))
-    meter = _Meter(progress.seconds)
-    reason = _limit_reached(progress, settings)
+    meter = _Meter(progress, device)
+    reason = limit_reached(progress, settings)
 
     while reason is None:
         indices, position = next(batches)
@@ -121,16 +121,18 @@ def train(
         progress = replace(progress, step=step, position=position, seconds=meter.elapsed())
         if step % settings.log_every == 0:
             yield meter.read(step, position.epoch, float(norm), rate)
-        reason = INTERRUPTED if should_stop() else _limit_reached(progress, settings)
+        reason = INTERRUPTED if should_stop() else limit_reached(progress, settings)
         if step % settings.validate_every == 0 or reason not in (None, INTERRUPTED):
             scores = validate()
-            progress = replace(_judge(progress, scores[settings.metric], lower_is_better), seconds=meter.elapsed())
+            progress = _judge(progress, scores[settings.metric], lower_is_better)
+            progress = replace(progress, seconds=meter.elapsed(), sums=meter.sums())
             if progress.best_step == step:
                 save_weights(model, run / "model.safetensors")
             checkpoint.save(run / "checkpoints", model, optimizer, progress, keep=settings.average)
             yield Validated(step, scores, progress.best_step == step)
-            reason = reason or _limit_reached(progress, settings)
+            reason = reason or limit_reached(progress, settings)
         elif reason == INTERRUPTED:
+            progress = replace(progress, sums=meter.sums())
             checkpoint.save(run / "checkpoints", model, optimizer, progress, keep=settings.average, pause=True)
 
     if reason != INTERRUPTED:
@@ -145,7 +147,7 @@ def in_bfloat16(settings: Training, device: torch.device) -> bool:
     return settings.precision == "bfloat16" or torch.cuda.is_bf16_supported()
 
 
-def _limit_reached(progress: Progress, settings: Training) -> str | None:
+def limit_reached(progress: Progress, settings: Training) -> str | None:
     """Why training should end here, in words; None to go on."""
     if progress.step >= settings.max_steps:
         return f"all {settings.max_steps:,} steps done"
@@ -185,31 +187,33 @@ def _average(
 class _Meter:
     """Sums over the updates since it was last read; `with meter:` counts the time inside as training."""
 
-    def __init__(self, seconds_before: float) -> None:
-        self.began = time.perf_counter() - seconds_before
-        self.reset()
-
-    def reset(self) -> None:
-        self.losses: list[Loss] = []
-        self.tokens = 0
-        self.busy = 0.0
+    def __init__(self, progress: Progress, device: torch.device) -> None:
+        self._began = time.perf_counter() - progress.seconds
+        self._sums = torch.tensor(progress.sums, dtype=torch.float64, device=device)  # there: reading it would wait
+        self._tokens = 0
+        self._busy = 0.0
 
     def __enter__(self) -> None:
-        self.entered = time.perf_counter()
+        self._entered = time.perf_counter()
 
     def __exit__(self, *_: object) -> None:
-        self.busy += time.perf_counter() - self.entered
+        self._busy += time.perf_counter() - self._entered
 
     def elapsed(self) -> float:
         """Seconds of the whole run, those before a resume included."""
-        return time.perf_counter() - self.began
+        return time.perf_counter() - self._began
 
     def add(self, loss: Loss, tokens: int) -> None:
-        self.losses.append(Loss(*(part.detach() for part in loss)))
-        self.tokens += tokens
+        self._sums += torch.stack([part.detach().double() for part in loss])
+        self._tokens += tokens
+
+    def sums(self) -> tuple[float, ...]:
+        """Of smoothed loss, loss and target tokens since the last reading."""
+        return tuple(self._sums.tolist())
 
     def read(self, step: int, epoch: int, gradient_norm: float, rate: float) -> Trained:
-        total, plain, count = (float(sum(parts)) for parts in zip(*self.losses, strict=True))
-        speed = self.tokens / self.busy
-        self.reset()
+        total, plain, count = self.sums()
+        speed = self._tokens / self._busy
+        self._sums.zero_()
+        self._tokens, self._busy = 0, 0.0
         return Trained(step, epoch, plain / count, total / count, gradient_norm, rate, speed, self.elapsed())

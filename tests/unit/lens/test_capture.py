@@ -210,9 +210,10 @@ def test_look_has_every_layer_and_head_with_labels_for_each_side(bundle):
 
 
 def test_look_says_what_translating_says(bundle):
+    from seq2see.decoding.torch_engine import TorchEngine
     from seq2see.decoding.translator import translate
 
-    before = translate(bundle, ["abc"])[0].text
+    before = translate(TorchEngine(bundle.model), bundle.tokenizers, bundle.settings, ["abc"])[0].text
     assert look(bundle, "abc").translation == before
-    assert translate(bundle, ["abc"])[0].text == before
+    assert translate(TorchEngine(bundle.model), bundle.tokenizers, bundle.settings, ["abc"])[0].text == before
     assert listeners(bundle.model) == 0

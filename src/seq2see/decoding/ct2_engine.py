@@ -1,0 +1,260 @@
+"""CTranslate2: the same model in a fast C++ engine for CPUs, converted once and kept. Never imports torch.
+
+The conversion reads our safetensors with numpy and fills CTranslate2's own specification of a Transformer, layer by
+layer; our fused projections already lie as it wants them.
+"""
+
+import importlib.util
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from itertools import groupby
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from seq2see import bundle, special
+from seq2see.bundle import Tokenizers
+from seq2see.config import Decoding, Model, Settings
+from seq2see.decoding.hypothesis import Hypothesis, Task
+from seq2see.errors import SettingError, nearest
+
+if TYPE_CHECKING:
+    import ctranslate2
+
+PRECISIONS = ("float32", "float16", "int8")
+Weights = dict[str, NDArray[np.float32]]
+
+SENTENCES_AT_ONCE = 32
+"""In one batch of one worker."""
+PATIENCE = 2.0
+"""Finished hypotheses to wait for, in beam widths. Our own search waits while a better one still grows."""
+
+
+def obstacle(settings: Settings) -> str | None:
+    """Why CTranslate2 cannot run a model with these settings here, in words; None if it can."""
+    model, decoding = settings.model, settings.decoding
+    if importlib.util.find_spec("ctranslate2") is None:
+        return "ctranslate2 is not installed: pip install 'seq2see[fast]'"
+    if model.d_value not in (0, model.d_key or model.d_model // model.heads):
+        return "ctranslate2 has no heads whose values are wider or narrower than their keys (model.d_value)"
+    if decoding.length_formula != "power":
+        return f'ctranslate2 has no length penalty "{decoding.length_formula}" (decoding.length_formula)'
+    return None
+
+
+def cuda_is_here() -> bool:
+    """Whether there is a card, asked without torch."""
+    import ctranslate2
+
+    return bool(ctranslate2.get_cuda_device_count())
+
+
+def open_engine(run: Path, precision: str) -> "Ct2Engine":
+    """The engine of a run in a precision; converted on first use and kept in `RUN/engines`, or in the user's cache."""
+    if precision not in PRECISIONS:
+        raise SettingError(f"--precision {precision}: unknown. {nearest(precision, PRECISIONS)}")
+    settings = bundle.read_settings(run)
+    if problem := obstacle(settings):
+        raise SettingError(f"{run}: {problem}. Use --engine torch")
+    return Ct2Engine(_converted(run, precision), Tokenizers.load(run), precision)
+
+
+class Ct2Engine:
+    """A converted model, with a worker of one thread for each core: by far the fastest way to share them."""
+
+    def __init__(self, folder: Path, tokenizers: Tokenizers, precision: str) -> None:
+        import ctranslate2
+
+        self.name = f"ctranslate2 {precision}"
+        self._source = spellings(len(tokenizers.source))
+        self._target = spellings(len(tokenizers.target))
+        self._ids = {spelling: id for id, spelling in enumerate(self._target)}
+        self._translator = ctranslate2.Translator(
+            str(folder), device="cpu", compute_type=precision, inter_threads=os.cpu_count() or 1, intra_threads=1
+        )
+
+    def search(self, tasks: list[Task], settings: Decoding) -> list[list[Hypothesis]]:
+        if settings.length_formula != "power":
+            raise SettingError(f'ctranslate2 has no length penalty "{settings.length_formula}". Use --engine torch')
+        found: list[list[Hypothesis]] = [[] for _ in tasks]
+        pending = [(batch, self._start(batch, tasks, settings)) for batch in _batches(tasks)]
+        for batch, answers in pending:
+            for index, answer in zip(batch, answers, strict=True):
+                result = answer.result()
+                found[index] = [
+                    Hypothesis([self._ids[token] for token in tokens], score)
+                    for tokens, score in zip(result.hypotheses, result.scores, strict=True)
+                ]
+        return found
+
+    def _start(
+        self, batch: list[int], tasks: list[Task], settings: Decoding
+    ) -> "list[ctranslate2.AsyncTranslationResult]":
+        """Queue one batch for the workers. Everything that has a default of its own is said: limits are ours."""
+        prefixes = [[self._target[id] for id in tasks[index].prefix] for index in batch]
+        return self._translator.translate_batch(  # type: ignore[no-any-return]
+            [[self._source[id] for id in tasks[index].source] for index in batch],
+            target_prefix=prefixes if any(prefixes) else None,
+            asynchronous=True,
+            max_batch_size=0,
+            beam_size=settings.beam,
+            num_hypotheses=settings.beam,
+            patience=PATIENCE if settings.beam > 1 else 1.0,
+            length_penalty=settings.length_penalty,
+            max_input_length=0,
+            min_decoding_length=0,
+            max_decoding_length=tasks[batch[0]].limit,
+            return_scores=True,
+        )
+
+
+def _batches(tasks: list[Task]) -> Iterator[list[int]]:
+    """Indices of tasks with the same limit and like length, the longest first so that workers end together."""
+    order = sorted(range(len(tasks)), key=lambda index: (-tasks[index].limit, -len(tasks[index].source), index))
+    for _, same in groupby(order, key=lambda index: tasks[index].limit):
+        group = list(same)
+        for first in range(0, len(group), SENTENCES_AT_ONCE):
+            yield group[first : first + SENTENCES_AT_ONCE]
+
+
+def spellings(size: int) -> list[str]:
+    """Names for the ids of a vocabulary: CTranslate2 wants words; the tokenizer, which splits and joins, stays ours."""
+    return [*special.SPELLINGS, *(str(id) for id in range(special.COUNT, size))]
+
+
+def _converted(run: Path, precision: str) -> Path:
+    """The folder of the conversion that belongs to the present weights; made if there is none."""
+    stamp = bundle.weights_file(run).stat().st_mtime_ns
+    name = f"ctranslate2-{precision}-{stamp:x}"
+    for place in (run / "engines", _cache(run)):
+        if (place / name / "model.bin").exists():
+            return place / name
+    for place in (run / "engines", _cache(run)):
+        try:
+            place.mkdir(parents=True, exist_ok=True)
+            for old in place.glob(f"ctranslate2-{precision}-*"):  # of weights that are no more
+                shutil.rmtree(old)
+            beside = Path(tempfile.mkdtemp(prefix=".part-", dir=place))
+        except OSError:
+            continue
+        try:
+            convert(run, beside, precision)
+        except BaseException:
+            shutil.rmtree(beside, ignore_errors=True)
+            raise
+        beside.rename(place / name)
+        return place / name
+    raise SettingError(f"{run}: neither {run / 'engines'} nor the cache can be written to. Use --engine torch")
+
+
+def _cache(run: Path) -> Path:
+    base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    return base / "seq2see" / "engines" / str(run.resolve()).strip("/").replace("/", "-")
+
+
+def convert(run: Path, folder: Path, precision: str) -> None:
+    """Write a run's model as a CTranslate2 model into an existing folder."""
+    from safetensors.numpy import load_file
+
+    settings, tokenizers = bundle.read_settings(run), Tokenizers.load(run)
+    if problem := obstacle(settings):
+        raise SettingError(f"{run}: {problem}")
+    spec = _specification(settings.model, bundle.read_weights(run, load_file), settings)
+    spec.register_source_vocabulary(spellings(len(tokenizers.source)))
+    spec.register_target_vocabulary(spellings(len(tokenizers.target)))
+    _, unknown, begin, end = special.SPELLINGS
+    spec.config.unk_token, spec.config.bos_token, spec.config.eos_token = unknown, begin, end
+    spec.config.decoder_start_token = begin
+    spec.config.add_source_bos = spec.config.add_source_eos = False
+    spec.config.layer_norm_epsilon = settings.model.norm_epsilon
+    spec.validate()
+    spec.optimize(quantization=None if precision == "float32" else precision)
+    spec.save(str(folder))
+
+
+def _specification(model: Model, weights: Weights, settings: Settings) -> Any:
+    """CTranslate2's description of the model, with our weights in it."""
+    from ctranslate2.specs import TransformerSpec, common_spec
+    from ctranslate2.specs.transformer_spec import TransformerDecoderSpec, TransformerEncoderSpec
+
+    activations = {
+        "relu": common_spec.Activation.RELU,
+        "gelu": common_spec.Activation.GELU,
+        "silu": common_spec.Activation.SWISH,
+    }
+    options: dict[str, Any] = {"pre_norm": model.norm == "pre", "activation": activations[model.activation]}
+    if model.positions == "rotary":
+        options |= {"rotary_dim": 0, "rotary_interleave": True}
+    if model.d_key:
+        options["head_dim"] = model.d_key
+    encoder = TransformerEncoderSpec(model.encoder_layers, model.heads, **options)
+    decoder = TransformerDecoderSpec(model.decoder_layers, model.heads, **options)
+    fill = _Filler(model, weights)
+    for number, layer in enumerate(encoder.layer):
+        name = f"encoder.{number}"
+        fill.attention(layer.self_attention, f"{name}.self_attention", f"{name}.around_attention")
+        fill.feed_forward(layer.ffn, name)
+    for number, layer in enumerate(decoder.layer):
+        name = f"decoder.{number}"
+        fill.attention(layer.self_attention, f"{name}.self_attention", f"{name}.around_self")
+        fill.cross_attention(layer.attention, f"{name}.cross_attention", f"{name}.around_cross")
+        fill.feed_forward(layer.ffn, name)
+    for stack, name in ((encoder, "encoder"), (decoder, "decoder")):
+        if model.norm == "pre":
+            fill.norm(stack.layer_norm, f"{name}_norm")
+    source = weights["source_embedding.tokens.weight"]
+    target = weights.get("target_embedding.tokens.weight", source)  # tied weights are saved once
+    encoder.embeddings[0].weight, decoder.embeddings.weight = source, target
+    decoder.projection.weight = weights.get("output.weight", target)
+    if "output.bias" in weights:
+        decoder.projection.bias = weights["output.bias"]
+    if model.positions != "rotary":
+        for stack, side in ((encoder, "source"), (decoder, "target")):
+            stack.position_encodings.encodings = _positions(model, weights, side, settings.decoding)
+    return TransformerSpec(encoder, decoder)
+
+
+def _positions(model: Model, weights: Weights, side: str, decoding: Decoding) -> NDArray[np.float32]:
+    """A table of positions, as long as the longest sequence that decoding allows."""
+    if model.positions == "learned":
+        return weights[f"{side}_embedding.places.weight"]
+    length = int(decoding.max_ratio * (decoding.max_source + 8)) + decoding.max_extra + 1
+    table = np.zeros((max(length, decoding.max_source), model.d_model), dtype=np.float32)
+    if model.positions == "sinusoid":
+        angle = np.arange(len(table))[:, None] / 10_000 ** (np.arange(0, model.d_model, 2) / model.d_model)
+        table[:, 0::2], table[:, 1::2] = np.sin(angle), np.cos(angle)
+    return table
+
+
+class _Filler:
+    """Puts our weights into the places of a specification, by name."""
+
+    def __init__(self, model: Model, weights: Weights) -> None:
+        self.weights = weights
+        self.query_rows = model.heads * (model.d_key or model.d_model // model.heads)
+
+    def linear(self, place: Any, name: str, rows: slice = slice(None)) -> None:
+        place.weight, place.bias = self.weights[f"{name}.weight"][rows], self.weights[f"{name}.bias"][rows]
+
+    def norm(self, place: Any, name: str) -> None:
+        place.gamma, place.beta = self.weights[f"{name}.weight"], self.weights[f"{name}.bias"]
+
+    def attention(self, place: Any, name: str, around: str) -> None:
+        self.linear(place.linear[0], f"{name}.w_qkv")
+        self.linear(place.linear[1], f"{name}.w_o")
+        self.norm(place.layer_norm, f"{around}.norm")
+
+    def cross_attention(self, place: Any, name: str, around: str) -> None:
+        self.linear(place.linear[0], f"{name}.w_qkv", slice(None, self.query_rows))
+        self.linear(place.linear[1], f"{name}.w_qkv", slice(self.query_rows, None))
+        self.linear(place.linear[2], f"{name}.w_o")
+        self.norm(place.layer_norm, f"{around}.norm")
+
+    def feed_forward(self, place: Any, layer: str) -> None:
+        self.linear(place.linear_0, f"{layer}.feed_forward.w_1")
+        self.linear(place.linear_1, f"{layer}.feed_forward.w_2")
+        self.norm(place.layer_norm, f"{layer}.around_feed_forward.norm")

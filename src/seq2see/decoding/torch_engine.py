@@ -1,0 +1,41 @@
+"""Our own engine: the model as it was trained, searched with `search.py`."""
+
+import torch
+
+from seq2see.config import Decoding
+from seq2see.decoding import search
+from seq2see.decoding.hypothesis import Hypothesis, Task
+from seq2see.decoding.search import Choose
+from seq2see.decoding.translator import batches
+from seq2see.model.interface import Seq2Seq
+
+
+class TorchEngine:
+    """Beam search, or token by token where `choose` is given (`search.sampling(...)`)."""
+
+    def __init__(self, model: Seq2Seq, choose: Choose | None = None) -> None:
+        self.model = model
+        self.choose = choose
+        self.name = f"torch {str(next(model.parameters()).dtype).removeprefix('torch.')}"
+
+    def search(self, tasks: list[Task], settings: Decoding) -> list[list[Hypothesis]]:
+        found: list[list[Hypothesis]] = [[] for _ in tasks]
+        budget = settings.batch_tokens // settings.beam
+        for batch in batches([len(task.source) for task in tasks], budget):
+            hypotheses = self._search([tasks[index] for index in batch], settings)
+            for index, each in zip(batch, hypotheses, strict=True):
+                found[index] = each
+        return found
+
+    @torch.inference_mode()
+    def _search(self, tasks: list[Task], settings: Decoding) -> list[list[Hypothesis]]:
+        device = next(self.model.parameters()).device
+        source_N = torch.tensor([token for task in tasks for token in task.source], device=device)
+        offsets = torch.tensor([0, *(len(task.source) for task in tasks)]).cumsum(0)
+        memory = self.model.encode(source_N, offsets)
+        limits, prefixes = [task.limit for task in tasks], [task.prefix for task in tasks]
+        formula = search.paper_penalty if settings.length_formula == "paper" else search.power_penalty
+        penalty = formula(settings.length_penalty)
+        if self.choose is not None or settings.beam == 1:
+            return search.one_by_one(self.model, memory, limits, penalty, self.choose or search.greedy, prefixes)
+        return search.beam(self.model, memory, limits, settings.beam, penalty, prefixes)

@@ -1,0 +1,122 @@
+"""A trained model in its folder: translate, look inside, evaluate. Torch is imported only by what needs it."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal, get_args
+
+from seq2see import bundle
+from seq2see.bundle import Bundle, Tokenizers
+from seq2see.config import Settings
+from seq2see.data.pair import Pair
+from seq2see.decoding import ct2_engine, translator
+from seq2see.decoding.hypothesis import Engine
+from seq2see.decoding.translator import Result
+from seq2see.errors import DataError, SettingError, nearest
+from seq2see.evaluation import metrics
+from seq2see.evaluation.metrics import Scores
+
+if TYPE_CHECKING:
+    from seq2see.decoding.search import Choose
+    from seq2see.lens.answers import Look
+
+EngineName = Literal["auto", "torch", "ctranslate2"]
+
+
+class Run:
+    """A trained model in its folder."""
+
+    def __init__(self, folder: str | Path) -> None:
+        self.folder = Path(folder)
+        self.manifest = bundle.read_manifest(self.folder)
+        self._engines: dict[str, Engine] = {}
+
+    @cached_property
+    def settings(self) -> Settings:
+        return bundle.read_settings(self.folder)
+
+    @cached_property
+    def tokenizers(self) -> Tokenizers:
+        return Tokenizers.load(self.folder)
+
+    @cached_property
+    def bundle(self) -> Bundle:
+        """The model itself, in torch, on the card where there is one."""
+        import torch
+
+        return bundle.load(self.folder, "cuda" if torch.cuda.is_available() else "cpu")
+
+    def engine(self, name: str = "auto", precision: str = "int8") -> Engine:
+        """What translates: `torch`, or `ctranslate2` in a precision. `auto`: ctranslate2 on a CPU where it can."""
+        if name not in get_args(EngineName):
+            raise SettingError(f"--engine {name}: unknown. {nearest(name, get_args(EngineName))}")
+        if name == "auto":
+            name = "torch" if ct2_engine.obstacle(self.settings) or ct2_engine.cuda_is_here() else "ctranslate2"
+        key = "torch" if name == "torch" else f"{name} {precision}"
+        if key not in self._engines:
+            if name == "torch":
+                from seq2see.decoding.torch_engine import TorchEngine
+
+                self._engines[key] = TorchEngine(self.bundle.model)
+            else:
+                self._engines[key] = ct2_engine.open_engine(self.folder, precision)
+        return self._engines[key]
+
+    def translate(self, lines: Sequence[str], beam: int | None = None) -> list[str]:
+        """The best translation of each line; an empty line stays empty."""
+        return [result.text for result in self.search(lines, beam)]
+
+    def search(
+        self,
+        lines: Sequence[str],
+        beam: int | None = None,
+        n_best: int = 1,
+        prefixes: Sequence[str] | None = None,
+        engine: Engine | None = None,
+    ) -> list[Result]:
+        """Translations with scores and tokens, by the engine that `engine()` or `sampler()` gave."""
+        settings = self.settings
+        if beam is not None:
+            settings = replace(settings, decoding=replace(settings.decoding, beam=beam))
+        engine = engine or self.engine()
+        return translator.translate(engine, self.tokenizers, settings, lines, n_best=n_best, prefixes=prefixes)
+
+    def sampler(self, choose: "Choose") -> Engine:
+        """An engine that draws its words (`decoding.search.sampling`)."""
+        from seq2see.decoding.torch_engine import TorchEngine
+
+        return TorchEngine(self.bundle.model, choose)
+
+    def look(self, sentence: str) -> "Look":
+        """Every attention of every layer and head in the translation of one sentence, as arrays with token labels."""
+        from seq2see.lens import answers
+
+        return answers.look(self.bundle, sentence)
+
+    def evaluate(
+        self,
+        pairs: Iterable[Pair],
+        beam: int | None = None,
+        n_best: int = 1,
+        tokenize: str = "13a",
+        engine: Engine | None = None,
+    ) -> tuple[Scores, list[Result]]:
+        """Translate the sources and score the translations against targets and further references."""
+        pairs = list(pairs)
+        if not pairs:
+            raise DataError("nothing to evaluate: no usable pair")
+        results = self.search([pair.source for pair in pairs], beam, n_best, engine=engine)
+        hypotheses = [[each.text for each in result.translations] for result in results]
+        references = [[pair.target, *pair.references] for pair in pairs]
+        return metrics.score(hypotheses, references, tokenize, unit=error_unit(self.settings)), results
+
+
+def load(folder: str | Path) -> Run:
+    """Open a run folder."""
+    return Run(folder)
+
+
+def error_unit(settings: Settings) -> metrics.Unit:
+    """What the error rate counts: letters where the target is cut into letters, else what stands between blanks."""
+    return "characters" if settings.data.target_tokenizer == "characters" else "symbols"

@@ -1,0 +1,247 @@
+"""One run through every verb, and the same from Python."""
+
+import json
+import re
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+from safetensors import safe_open
+
+import seq2see
+from seq2see import api, config
+from seq2see.errors import RunError
+
+
+@pytest.fixture(autouse=True)
+def _in_an_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+QUICK = {
+    "model": {"encoder_layers": 1, "decoder_layers": 1, "d_model": 8, "heads": 2, "d_ff": 12},
+    "training": {"max_steps": 3, "warmup_steps": 1, "batch_tokens": 300},
+}
+
+
+def pairs_file(name: str = "pairs.tsv", count: int = 40) -> Path:
+    path = Path(name)
+    path.write_text("".join(f"{number}\t{number}\n" for number in range(count)) + "\t\n\n")
+    return path
+
+
+# The run folder
+
+
+def test_a_run_folder_has_all_that_is_promised(trained: Path) -> None:
+    names = {path.name for path in trained.iterdir()}
+    promised = {"manifest.json", "settings.toml", "source.tokenizer.json", "target.tokenizer.json"}
+    promised |= {"model.safetensors", "checkpoints", "metrics.jsonl", "tensorboard", "report.html"}
+    assert promised <= names
+    assert not [name for name in names if name.startswith(".")]  # nothing half written
+    assert list((trained / "tensorboard").glob("events.out.tfevents.*"))
+    assert sorted(path.name for path in (trained / "checkpoints").iterdir()) == ["step-00000100", "step-00000150"]
+
+
+def test_nothing_in_a_run_folder_executes_on_load(trained: Path) -> None:
+    kinds = {
+        path.suffix
+        for path in trained.rglob("*")
+        if path.is_file() and not {"tensorboard", "engines"} & set(path.parts)
+    }
+    assert kinds <= {".json", ".jsonl", ".toml", ".safetensors", ".html", ".tokens", ".offsets"}
+
+
+def test_settings_are_all_resolved(trained: Path) -> None:
+    written = config.read_toml(trained / "settings.toml")
+    keys = {f"{section}.{key}" for section, values in written.items() for key in values}
+    assert keys == {key for key, _, _, _ in config.describe()}
+
+
+def test_the_manifest_says_what_was_trained(trained: Path) -> None:
+    facts = json.loads((trained / "manifest.json").read_text())
+    assert (facts["format"], facts["version"], facts["state"]) == ("seq2see run", 1, "finished")
+    assert (facts["corpus"], facts["steps"], facts["ended"]) == ("upper", 150, "all 150 steps done")
+    assert facts["pairs"] + facts["validation_pairs"] == 500
+    with safe_open(trained / "model.safetensors", "pt") as weights:
+        assert sum(weights.get_tensor(name).numel() for name in weights.keys()) == facts["parameters"]  # noqa: SIM118
+
+
+def test_the_report_tells_and_needs_nothing_else(trained: Path) -> None:
+    page = (trained / "report.html").read_text(encoding="utf-8")
+    assert page.lower().startswith("<!doctype html>")
+    assert "<svg" in page
+    assert "upper" in page
+    assert not re.search(r"<(script|link|img)[^>]+(src|href)=.https?:", page)
+    for word in ("exact", "BLEU", "d_model"):
+        assert word.lower() in page.lower()
+
+
+def test_metrics_are_lines_of_json(trained: Path) -> None:
+    rows = [json.loads(line) for line in (trained / "metrics.jsonl").read_text().splitlines()]
+    assert [row["step"] for row in rows if "loss" in row] == list(range(10, 151, 10))
+    assert [row["step"] for row in rows if "validation" in row] == [50, 100, 150, 150]
+
+
+# Verbs
+
+
+def test_train_says_what_it_does(cli) -> None:
+    pairs_file()
+    words = [f"{section}.{key}={value}" for section, values in QUICK.items() for key, value in values.items()]
+    ended = cli("train", "pairs.tsv", *[part for word in words for part in ("--set", word)])
+    assert ended.code == 0
+    assert ended.out == ""
+    for line in (
+        "reading pairs",
+        "for validation, 2 dropped (empty)",
+        "1 + 1 layers, d_model 8, 2 heads",
+        "at most 3 steps",
+        "done: all 3 steps done",
+        f"model  {Path('runs', 'pairs')}",
+        f"report {Path('runs', 'pairs', 'report.html')}",
+    ):
+        assert line in ended.err
+    assert cli("translate", "runs/pairs", stdin=b"12\n").code == 0
+
+
+def test_train_from_parallel_files_with_validation_preset_and_file(cli) -> None:
+    Path("mine.en").write_text("a b\nb c\nc d\n")
+    Path("mine.ko").write_text("가 나\n나 다\n다 라\n")
+    pairs_file("valid.tsv", 5)
+    Path("mine.toml").write_text("[model]\nd_model = 16\nheads = 2\nd_ff = 20\n[training]\nmax_steps = 9\n")
+    words = ["--valid", "valid.tsv", "--preset", "tiny", "--config", "mine.toml", "--set", "training.max_steps=2"]
+    ended = cli("train", "mine.en,mine.ko", *words, "--out", "run")
+    assert ended.code == 0, ended.err
+    assert "3 pairs, 5 for validation" in ended.err
+    settings = config.resolve(config.read_toml(Path("run/settings.toml")))
+    assert (settings.model.encoder_layers, settings.model.norm) == (2, "pre")  # the preset
+    assert (settings.model.d_model, settings.model.heads) == (16, 2)  # the file, over it
+    assert settings.training.max_steps == 2  # the command, over both
+
+
+def test_translate(trained: Path, cli) -> None:
+    assert cli("translate", trained, stdin=b"ab\nh\n").out == "AB\nH\n"
+    assert cli("translate", trained, "--beam", "1", stdin=b"ab\n").out == "AB\n"
+    assert cli("translate", trained, "--engine", "torch", stdin=b"ab\n").out == "AB\n"
+    assert cli("translate", trained, "--prefix", "C", stdin=b"ab\n").out.startswith("C")
+    sampled = [cli("translate", trained, "--sample", "--seed", "4", stdin=b"ab\n" * 9).out for _ in range(2)]
+    assert sampled[0] == sampled[1]
+    assert sampled[0].count("\n") == 9
+    assert cli("translate", trained, "--sample", "--top-k", "1", stdin=b"ab\n").out == "AB\n"
+
+
+def test_more_lines_than_are_read_at_once_stay_in_order(trained: Path, cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    from seq2see.cli import translate
+
+    monkeypatch.setattr(translate, "AT_ONCE", 3)
+    ended = cli("translate", trained, "--n-best", "2", stdin=b"ab\nh\nab\nh\nab\nh\nh\n")
+    rows = [line.split("\t") for line in ended.out.splitlines()]
+    assert [row[0] for row in rows] == [number for number in "1234567" for _ in range(2)]
+    assert [row[2] for row in rows[::2]] == ["AB", "H", "AB", "H", "AB", "H", "H"]
+
+
+def test_evaluate(trained: Path, cli) -> None:
+    Path("test.tsv").write_text("ab\tAB\nh\tH\tX\nab\tXX\tAB\nh\twrong\n")
+    ended = cli("evaluate", trained, "test.tsv", "--json", "--n-best", "2")
+    assert ended.code == 0, ended.err
+    found = json.loads(ended.out)
+    assert found["pairs"] == 4
+    assert found["engine"] in ("torch float32", "ctranslate2 float32")
+    assert found["scores"]["exact"]["value"] == 75.0  # the third has the right one as a further reference
+    assert all(score["signature"] for score in found["scores"].values())
+    assert "tok:13a" in found["scores"]["bleu"]["signature"]
+    other = json.loads(cli("evaluate", trained, "test.tsv", "--json", "--tokenize", "char").out)
+    assert "tok:char" in other["scores"]["bleu"]["signature"]
+    text = cli("evaluate", trained, "test.tsv", "--engine", "torch")
+    assert text.out.startswith("4 pairs of test.tsv, torch float32, beam 5\n")
+    assert re.search(r"^exact\s+75\.00 ", text.out, re.MULTILINE)
+
+
+@pytest.mark.parametrize(("name", "start"), [("x.png", b"\x89PNG"), ("x.svg", b"<?xml"), ("x.pdf", b"%PDF")])
+def test_look_draws(trained: Path, cli, name: str, start: bytes) -> None:
+    ended = cli("look", trained, "ab", "-o", name)
+    assert ended.code == 0, ended.err
+    assert ended.out == "AB\n"
+    assert name in ended.err
+    assert Path(name).read_bytes().startswith(start)
+
+
+@pytest.mark.parametrize("place", ["encoder", "decoder"])
+def test_look_elsewhere(trained: Path, cli, place: str) -> None:
+    ended = cli("look", trained, "ab", "--place", place, "--layer", "1", "-o", "x.svg")
+    assert ended.code == 0
+    assert f"{place} attention of layer 1: x.svg" in ended.err
+
+
+def test_chat_answers_each_line(trained: Path, cli) -> None:
+    ended = cli("chat", trained, stdin=b"ab\n\nh\n")
+    assert (ended.code, ended.out) == (0, "AB\nH\n")
+
+
+def test_data_list(cli) -> None:
+    assert cli("data", "list").out.startswith("dates ")
+    assert [entry["name"] for entry in json.loads(cli("data", "list", "--json").out)] == ["dates"]
+
+
+def test_version(cli) -> None:
+    ended = cli("--version")
+    assert (ended.code, ended.out) == (0, f"seq2see {seq2see.__version__}\n")
+
+
+def test_a_copied_folder_translates_the_same(trained: Path, cli) -> None:
+    """Self-contained: without checkpoints, corpus and logs, and in another place."""
+    needed = ("manifest.json", "settings.toml", "source.tokenizer.json", "target.tokenizer.json", "model.safetensors")
+    Path("copy").mkdir()
+    for name in needed:
+        shutil.copy(trained / name, Path("copy", name))
+    lines = b"ab\nh\ncafe\nbadge\n"
+    assert cli("translate", "copy", "--json", stdin=lines).out == cli("translate", trained, "--json", stdin=lines).out
+
+
+# Python
+
+
+def test_the_python_api() -> None:
+    pairs_file()
+    events: list[api.Event] = []
+    run = seq2see.train("pairs.tsv", settings=QUICK, watch=events.append)
+    assert run.folder == Path("runs/pairs")
+    assert {type(event).__name__ for event in events} == {"Said", "Began", "Validated", "Finished"}
+    again = seq2see.load("runs/pairs")
+    lines = ["12", "", "7"]
+    assert again.translate(lines, beam=5) == run.translate(lines, beam=5)
+    assert again.translate(lines)[1] == ""
+    seen = again.look("12")
+    assert seen.source == "12"
+    assert seen.translation == again.translate(["12"])[0]
+
+
+def test_a_look_has_every_attention_with_names(trained: Path) -> None:
+    seen = seq2see.load(trained).look("cab")
+    assert seen.source_tokens == ["c", "a", "b", "</s>"]
+    assert seen.target_tokens == [*seen.translation, "</s>"]
+    assert seen.input_tokens == ["<s>", *seen.translation]
+    S, T, H = 4, len(seen.target_tokens), 2
+    for layers, shape in ((seen.encoder, (H, S, S)), (seen.decoder, (H, T, T)), (seen.cross, (H, T, S))):
+        (weights,) = layers
+        assert weights.shape == shape
+        assert np.allclose(weights.sum(-1), 1, atol=1e-5)
+    assert np.all(np.triu(seen.decoder[0], 1) == 0)  # nobody sees the future
+
+
+def test_training_again_from_python_needs_force() -> None:
+    pairs_file()
+    seq2see.train("pairs.tsv", settings=QUICK)
+    with pytest.raises(RunError, match="exists already"):
+        seq2see.train("pairs.tsv", settings=QUICK)
+    assert seq2see.train("pairs.tsv", settings=QUICK, force=True).manifest["steps"] == 3
+
+
+def test_two_trainings_are_equal_to_the_last_bit() -> None:
+    pairs_file()
+    one, two = (seq2see.train("pairs.tsv", name, settings=QUICK).folder for name in ("one", "two"))
+    assert (one / "model.safetensors").read_bytes() == (two / "model.safetensors").read_bytes()
+    other = seq2see.train("pairs.tsv", "other", settings={**QUICK, "training": {**QUICK["training"], "seed": 2}}).folder
+    assert (one / "model.safetensors").read_bytes() != (other / "model.safetensors").read_bytes()

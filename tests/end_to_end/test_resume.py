@@ -1,0 +1,206 @@
+"""A run that was interrupted and resumed ends like one that was not."""
+
+import gc
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+SETTINGS = [
+    "model.encoder_layers=1",
+    "model.decoder_layers=1",
+    "model.d_model=16",
+    "model.heads=2",
+    "model.d_ff=32",
+    "model.dropout=0.1",
+    "training.max_steps=130",
+    "training.warmup_steps=20",
+    "training.batch_tokens=200",
+    "training.validate_every=20",
+    "training.log_every=1",
+    "training.average=3",
+    "training.patience=0",
+]
+SET = [word for assignment in SETTINGS for word in ("--set", assignment)]
+TIMINGS = ("seconds", "tokens_per_second")
+
+
+def corpus(path: Path, count: int = 120) -> Path:
+    path.write_text("".join(f"{number}\t{number * 7}\n" for number in range(count)))
+    return path
+
+
+def metrics(run: Path) -> list[dict[str, object]]:
+    rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    return [{key: value for key, value in row.items() if key not in TIMINGS} for row in rows]
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The uninterrupted run; copy it before changing anything."""
+    from seq2see import api, config
+
+    folder = tmp_path_factory.mktemp("whole")
+    api.train(corpus(folder / "pairs.tsv"), folder / "run", settings=config.parse_assignments(SETTINGS))
+    return folder / "run"
+
+
+@pytest.fixture
+def finished(whole: Path, tmp_path: Path) -> Path:
+    corpus(tmp_path / "pairs.tsv")
+    return Path(shutil.copytree(whole, tmp_path / "run"))
+
+
+def test_interrupted_by_ctrl_c_and_resumed(tmp_path: Path, whole: Path, cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    corpus(tmp_path / "pairs.tsv")
+    threads = str(torch.get_num_threads())
+    training = subprocess.Popen(
+        [sys.executable, "-m", "seq2see", "train", "pairs.tsv", "--out", "run", *SET],
+        env={**os.environ, "OMP_NUM_THREADS": threads},
+        stderr=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert training.stderr is not None
+    seen = ""
+    while "validation loss" not in seen:
+        line = training.stderr.readline()
+        assert line, seen
+        seen += line
+    training.send_signal(signal.SIGINT)
+    out, err = training.communicate(timeout=60)
+    assert training.returncode == 130, seen + err
+    assert out == ""
+    assert "Traceback" not in err
+    *_, told, command = err.rstrip("\n").split("\n")
+    assert told.startswith("interrupted after step ")
+    assert told.endswith("; all is saved. Go on with:")
+    step = int(told.removeprefix("interrupted after step ").partition(";")[0])
+    assert 20 <= step < 130
+    assert command.strip() == f"seq2see train pairs.tsv --out run {' '.join(SET)} --resume"
+
+    ended = cli(*command.split()[1:])  # as the message says
+    assert ended.code == 0, ended.err
+    assert f"resuming  after step {step}" in ended.err
+    assert metrics(tmp_path / "run") == metrics(whole)
+    for name in ("model.safetensors", "settings.toml", "source.tokenizer.json", "target.tokenizer.json"):
+        assert (tmp_path / "run" / name).read_bytes() == (whole / name).read_bytes(), name
+    names = [path.name for path in sorted((whole / "checkpoints").iterdir())]
+    assert [path.name for path in sorted((tmp_path / "run" / "checkpoints").iterdir())] == names
+    assert len(names) == 3
+    assert json.loads((tmp_path / "run" / "manifest.json").read_text())["state"] == "finished"
+
+
+def test_a_finished_run_says_so(finished: Path, cli) -> None:
+    before = contents(finished)
+    ended = cli("train", finished.parent / "pairs.tsv", "--out", finished, *SET, "--resume")
+    assert ended.code == 0
+    assert "is finished: nothing to resume" in ended.err
+    assert contents(finished) == before
+
+
+def test_more_steps_go_on_with_a_finished_run(finished: Path, cli) -> None:
+    ended = cli(
+        "train", finished.parent / "pairs.tsv", "--out", finished, "--resume", "--set", "training.max_steps=133"
+    )
+    assert ended.code == 0
+    assert "resuming  after step 130" in ended.err
+    assert [row["step"] for row in metrics(finished) if "loss" in row] == list(range(1, 134))
+    assert "max_steps = 133" in (finished / "settings.toml").read_text()
+
+
+@pytest.mark.parametrize(
+    ("limit", "raised"),
+    [("training.max_minutes=0.0001", "training.max_minutes=1"), ("training.patience=1", "training.patience=0")],
+)
+def test_a_raised_limit_goes_on_whatever_it_was(tmp_path: Path, cli, limit: str, raised: str) -> None:
+    """A run that ended by minutes or patience goes on once it may: the limit that ended it no longer holds."""
+    pairs = corpus(tmp_path / "pairs.tsv", 30)
+    words = ["train", pairs, "--out", tmp_path / "run", *SET, "--set", "training.max_steps=12"]
+    words += ["--set", "training.validate_every=1", "--set", "training.learning_rate=1e-12"]
+    assert cli(*words, "--set", limit).code == 0
+    manifest = json.loads((tmp_path / "run" / "manifest.json").read_text())
+    assert manifest["steps"] < 12, manifest
+    ended = cli(*words, "--set", raised, "--resume")
+    assert ended.code == 0
+    assert json.loads((tmp_path / "run" / "manifest.json").read_text())["steps"] == 12, ended.err
+
+
+@pytest.mark.parametrize("left", ["no checkpoint", "half a checkpoint", "half prepared"])
+def test_without_a_whole_checkpoint_it_starts_at_step_0(finished: Path, whole: Path, cli, left: str) -> None:
+    """As after a power cut: before the first validation, while it was saved, or while the corpus was tokenised."""
+    manifest = json.loads((finished / "manifest.json").read_text())
+    manifest["state"] = "preparing" if left == "half prepared" else "training"
+    (finished / "manifest.json").write_text(json.dumps(manifest))
+    (finished / "model.safetensors").unlink()
+    checkpoints = finished / "checkpoints"
+    if left == "half a checkpoint":
+        first, *rest = sorted(checkpoints.iterdir())
+        first.rename(checkpoints / ".step-00000020.part")
+        (checkpoints / ".step-00000020.part" / "state.json").unlink()
+        for path in rest:
+            shutil.rmtree(path)
+    else:
+        shutil.rmtree(checkpoints)
+    if left == "half prepared":
+        shutil.rmtree(finished / "corpus")
+        (finished / "settings.toml").unlink()
+    ended = cli("train", finished.parent / "pairs.tsv", "--out", finished, *SET, "--resume")
+    assert ended.code == 0, ended.err
+    assert "resuming" not in ended.err
+    assert metrics(finished) == metrics(whole)
+    assert (finished / "model.safetensors").read_bytes() == (whole / "model.safetensors").read_bytes()
+
+
+def test_a_run_that_never_was_starts(tmp_path: Path, cli) -> None:
+    pairs = corpus(tmp_path / "pairs.tsv", 30)
+    words = ["train", pairs, "--out", tmp_path / "run", "--resume", *SET, "--set", "training.max_steps=2"]
+    assert cli(*words).code == 0
+    assert [row["step"] for row in metrics(tmp_path / "run") if "loss" in row] == [1, 2]
+
+
+def test_the_corpus_is_no_longer_needed(finished: Path, cli) -> None:
+    """The run folder holds the corpus as tokens: it goes on where the file has gone."""
+    (finished.parent / "pairs.tsv").unlink()
+    ended = cli(
+        "train", finished.parent / "pairs.tsv", "--out", finished, "--resume", "--set", "training.max_steps=132"
+    )
+    assert ended.code == 0, ended.err
+    assert [row["step"] for row in metrics(finished) if "loss" in row][-1] == 132
+
+
+def test_the_model_of_a_run_is_fixed(finished: Path, cli) -> None:
+    before = contents(finished)
+    pairs = finished.parent / "pairs.tsv"
+    ended = cli(
+        "train", pairs, "--out", finished, "--resume", "--set", "model.d_ff=48", "--set", "training.max_steps=250"
+    )
+    assert ended.code == 2
+    assert (
+        ended.err
+        == f"seq2see: {finished}: data and model settings are fixed once a run has begun. Train anew with --force\n"
+    )
+    assert contents(finished) == before
+
+
+@pytest.mark.parametrize("file", ["weights.safetensors", "optimizer.safetensors", "state.json"])
+def test_a_damaged_checkpoint(finished: Path, cli, file: str) -> None:
+    path = max((finished / "checkpoints").iterdir()) / file
+    path.write_bytes(path.read_bytes()[:20])
+    ended = cli(
+        "train", finished.parent / "pairs.tsv", "--out", finished, "--resume", "--set", "training.max_steps=250"
+    )
+    gc.collect()  # a journal left open would complain here, and not in whatever test comes next
+    assert ended.code == 2
+    assert "this checkpoint cannot be read" in ended.err.rstrip("\n").split("\n")[-1]

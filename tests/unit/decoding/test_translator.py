@@ -1,0 +1,211 @@
+"""Strings in, strings out: one result for each line, whatever the line."""
+
+import random
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import seq2see
+from seq2see import config, special
+from seq2see.bundle import Bundle, Tokenizers
+from seq2see.config import Decoding
+from seq2see.data import tokenizer
+from seq2see.decoding import search, translator
+from seq2see.decoding.torch_engine import TorchEngine
+from seq2see.model.build import build
+
+
+@pytest.fixture(scope="module")
+def bundle(trained: Path) -> Bundle:
+    return seq2see.load(trained).bundle
+
+
+def translate(
+    bundle: Bundle,
+    lines: list[str],
+    decoding: Decoding | None = None,
+    *,
+    choose: search.Choose | None = None,
+    **options: Any,
+) -> list[translator.Result]:
+    """By our own engine, with other settings of decoding than the run's where they are given."""
+    settings = replace(bundle.settings, decoding=decoding or bundle.settings.decoding)
+    return translator.translate(TorchEngine(bundle.model, choose), bundle.tokenizers, settings, lines, **options)
+
+
+def texts(results: list[translator.Result]) -> list[str]:
+    return [result.text for result in results]
+
+
+def endless(**model: object) -> Bundle:
+    """A model that says "a" for ever: its output bias decides, whatever it reads."""
+    settings = config.resolve(
+        {
+            "data": {"shared": False, "source_tokenizer": "characters", "target_tokenizer": "characters"},
+            "model": {
+                "encoder_layers": 1,
+                "decoder_layers": 1,
+                "d_model": 8,
+                "heads": 2,
+                "d_ff": 12,
+                "tie": "none",
+                "output_bias": True,
+                **model,
+            },
+        }
+        | ({"data": {"max_length": 5, "shared": False}} if model.get("positions") == "learned" else {})
+    )
+    letters = tokenizer.train("characters", ["abc"], 20)
+    network = build(settings.model, len(letters), len(letters)).eval()
+    with torch.no_grad():
+        network.output.weight.zero_()
+        network.output.bias.zero_()
+        network.output.bias[letters.encode(["a"])[0][0]] = 50.0
+        network.output.bias[special.END] = -50.0
+    return Bundle(settings, Tokenizers(letters, letters), network)
+
+
+def test_it_translates(bundle: Bundle) -> None:
+    found = texts(translate(bundle, ["ab", "h", "cafe"]))
+    assert found[:2] == ["AB", "H"]
+    assert set(found[2]) <= set("ABCDEFGH")
+
+
+def test_empty_and_blank_lines_stay_empty(bundle: Bundle) -> None:
+    results = translate(bundle, ["", "ab", "   ", "\t", "\u3000", "ab", ""])
+    assert texts(results) == ["", "AB", "", "", "", "AB", ""]
+    assert [each.score for each in results[0].translations] == [0.0]
+    assert not any(result.cut for result in results)
+
+
+def test_nothing_gives_nothing(bundle: Bundle) -> None:
+    assert translate(bundle, []) == []
+    assert texts(translate(bundle, ["", " "])) == ["", ""]
+
+
+def test_the_order_is_kept(bundle: Bundle) -> None:
+    dice = random.Random(2)
+    lines = ["".join(dice.choices("abcdefgh", k=dice.randint(1, 6))) if dice.random() < 0.9 else "" for _ in range(60)]
+    small = replace(bundle.settings.decoding, batch_tokens=40)
+    together = texts(translate(bundle, lines, small))
+    assert together == [texts(translate(bundle, [line]))[0] for line in lines]
+    assert together[::-1] == texts(translate(bundle, lines[::-1], small))
+
+
+def test_a_batch_smaller_than_one_line_still_translates(bundle: Bundle) -> None:
+    assert texts(translate(bundle, ["ab", "h"], Decoding(batch_tokens=1))) == ["AB", "H"]
+
+
+def test_a_very_long_line_is_cut_and_flagged(bundle: Bundle) -> None:
+    decoding = Decoding(max_source=7, beam=1)
+    long, short = translate(bundle, ["abcdefgh" * 500, "abcdef"], decoding)
+    assert (long.cut, short.cut) == (True, False)
+    assert long.text == translate(bundle, ["abcdef"], decoding)[0].text
+    assert not translate(bundle, ["abcdef"], decoding)[0].cut
+    assert translate(bundle, ["abcdefg"], decoding)[0].cut  # seven letters and the end are eight
+
+
+def test_max_source_of_one_reads_only_the_end(bundle: Bundle) -> None:
+    (result,) = translate(bundle, ["abc"], Decoding(max_source=1))
+    assert result.cut
+
+
+@pytest.mark.parametrize(
+    "line", ["xyz", "안녕 세상", "a\u2028b", "a\rb", "a\0b", "\ud800", "😀" * 30, "a\nb", "\ufeff"]
+)
+def test_unknown_characters_give_one_result(bundle: Bundle, line: str) -> None:
+    (result,) = translate(bundle, [line])
+    assert isinstance(result.text, str)
+    assert not result.cut
+    assert texts(translate(bundle, ["ab", line, "h"])) == ["AB", result.text, "H"]
+
+
+def test_n_best(bundle: Bundle) -> None:
+    for n_best in (1, 2, 4, 7):  # 7 is more than the beam: it widens
+        results = translate(bundle, ["abc", "", "h"], Decoding(beam=4), n_best=n_best)
+        for index in (0, 2):
+            translations = results[index].translations
+            assert len(translations) == n_best
+            assert len({each.tokens for each in translations}) == n_best
+            assert [each.score for each in translations] == sorted((each.score for each in translations), reverse=True)
+            for each in translations:
+                assert bundle.tokenizers.target.decode(each.tokens) == each.text
+        assert [each.text for each in results[1].translations] == [""]
+    assert translate(bundle, ["h"], Decoding(beam=4), n_best=3)[0].text == "H"
+
+
+def test_a_beam_of_one_is_greedy(bundle: Bundle) -> None:
+    lines = ["abc", "h", "gfedcb"]
+    one = translate(bundle, lines, Decoding(beam=1))
+    greedy = translate(bundle, lines, Decoding(beam=3), choose=search.greedy)
+    assert [result.translations[0].tokens for result in one] == [result.translations[0].tokens for result in greedy]
+
+
+def test_samples_follow_their_seed(bundle: Bundle) -> None:
+    lines = ["abcdef"] * 20
+
+    def draw(seed: int) -> list[str]:
+        return texts(translate(bundle, lines, choose=search.sampling(temperature=2.0, seed=seed)))
+
+    assert draw(1) == draw(1) != draw(2)
+    assert len(set(draw(1))) > 1
+
+
+def test_prefixes_begin_the_translations(bundle: Bundle) -> None:
+    lines, prefixes = ["abc", "", "abc", "h"], ["CC", "A", "", "HH"]
+    for beam in (1, 3):
+        results = translate(bundle, lines, Decoding(beam=beam), n_best=beam, prefixes=prefixes)
+        for line, prefix, result in zip(lines, prefixes, results, strict=True):
+            if line:
+                assert all(each.text.startswith(prefix) for each in result.translations)
+        assert results[1].text == ""
+        free = translate(bundle, ["abc"], Decoding(beam=beam), n_best=beam)[0]
+        assert [each.tokens for each in results[2].translations] == [each.tokens for each in free.translations]
+
+
+@pytest.mark.parametrize("beam", [1, 3])
+@pytest.mark.parametrize(
+    ("ratio", "extra", "lengths"), [(1.0, 4, [12, 20]), (2.5, 1, [21, 41]), (0.0, 3, [3, 3]), (0.4, 1, [4, 7])]
+)
+def test_outputs_have_at_most_ratio_times_source_plus_extra_tokens(
+    beam: int, ratio: float, extra: int, lengths: list[int]
+) -> None:
+    """Sources of 7 and 8 letters have 8 and 9 tokens, the end included, and count as 8 and 16: by eights."""
+    decoding = Decoding(beam=beam, max_ratio=ratio, max_extra=extra)
+    results = translate(endless(), ["a" * 7, "b" * 8], decoding)
+    assert [len(result.translations[0].tokens) for result in results] == lengths
+    assert texts(results) == ["a" * length for length in lengths]
+
+
+@pytest.mark.parametrize("beam", [1, 3])
+def test_learned_positions_limit_the_output(beam: int) -> None:
+    bundle = endless(positions="learned", max_positions=9)
+    results = translate(bundle, ["a", "abc"], Decoding(beam=beam, max_extra=50))
+    assert [len(result.translations[0].tokens) for result in results] == [9, 9]
+
+
+def test_learned_positions_limit_the_source_too() -> None:
+    """A line longer than the model has places for is cut like any other that is too long."""
+    bundle = endless(positions="learned", max_positions=9)
+    long, fits = translate(bundle, ["abc" * 10, "abcabcab"], Decoding(beam=1))
+    assert (long.cut, fits.cut) == (True, False)
+    assert long.text == fits.text == "a" * 9
+
+
+def test_both_length_formulas_reach_the_score() -> None:
+    bundle = endless()
+    with torch.no_grad():
+        bundle.model.output.bias.zero_()  # every token is as likely: log(1 / 7) each
+    one = torch.tensor(1 / 7).log().item()
+    scores = {
+        formula: translate(
+            bundle, ["a"], Decoding(beam=1, length_penalty=0.5, length_formula=formula, max_ratio=0.0, max_extra=4)
+        )[0].translations[0]
+        for formula in ("power", "paper")
+    }
+    count = len(scores["power"].tokens) + (len(scores["power"].tokens) < 4)
+    assert scores["power"].score == pytest.approx(count * one / count**0.5, rel=1e-5)
+    assert scores["paper"].score == pytest.approx(count * one / ((5 + count) / 6) ** 0.5, rel=1e-5)

@@ -1,0 +1,205 @@
+"""A saved model comes back the same, and what is not one is told in one line."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from seq2see import bundle, config
+from seq2see.bundle import Bundle, Tokenizers
+from seq2see.data import tokenizer
+from seq2see.errors import RunError
+from seq2see.model.build import build
+
+SETTINGS = config.resolve(
+    {
+        "data": {"shared": False, "source_tokenizer": "characters", "target_tokenizer": "symbols"},
+        "model": {"encoder_layers": 1, "decoder_layers": 2, "d_model": 8, "heads": 2, "d_ff": 12, "tie": "decoder"},
+    }
+)
+SHARED = config.resolve({"model": {"encoder_layers": 1, "decoder_layers": 1, "d_model": 8, "heads": 2, "d_ff": 12}})
+
+
+def make(folder: Path, settings: config.Settings = SETTINGS) -> Bundle:
+    """A run folder as training leaves it, with random weights."""
+    torch.manual_seed(3)
+    source = tokenizer.train("characters", ["abcde"], 20)
+    target = source if settings.data.shared else tokenizer.train("symbols", ["X Y Z"], 20)
+    tokenizers = Tokenizers(source, target)
+    model = build(settings.model, len(source), len(target)).eval()
+    folder.mkdir(parents=True, exist_ok=True)
+    config.write_toml(settings, folder / "settings.toml")
+    tokenizers.save(folder)
+    bundle.save_weights(model, folder / "model.safetensors")
+    bundle.write_manifest(folder, {"corpus": "made", "state": "finished"})
+    return Bundle(settings, tokenizers, model)
+
+
+def refused(folder: Path) -> str:
+    with pytest.raises(RunError) as raised:
+        bundle.load(folder)
+    message = str(raised.value)
+    assert "\n" not in message
+    return message
+
+
+@pytest.mark.parametrize("settings", [SETTINGS, SHARED], ids=["two vocabularies", "shared"])
+def test_save_then_load_gives_the_same_scores(tmp_path: Path, settings: config.Settings) -> None:
+    made = make(tmp_path / "run", settings)
+    loaded = bundle.load(tmp_path / "run")
+    assert loaded.settings == made.settings
+    assert not loaded.model.training
+    source_BS, inputs_BT = torch.tensor([[4, 6, 5, 8, 3], [7, 3, 0, 0, 0]]), torch.tensor([[2, 5, 4], [2, 6, 0]])
+    with torch.inference_mode():
+        assert torch.equal(loaded.model(source_BS, inputs_BT), made.model(source_BS, inputs_BT))
+    for side in ("source", "target"):
+        texts = ["abc", "X Y", "?"]
+        assert getattr(loaded.tokenizers, side).encode(texts) == getattr(made.tokenizers, side).encode(texts)
+    assert (loaded.tokenizers.source is loaded.tokenizers.target) == settings.data.shared
+    assert (tmp_path / "run" / "target.tokenizer.json").exists() != settings.data.shared
+
+
+def test_tied_weights_are_saved_once_and_stay_tied(tmp_path: Path) -> None:
+    make(tmp_path, SHARED)
+    names = load_file(tmp_path / "model.safetensors").keys()
+    assert sum("tokens" in name or name == "output.weight" for name in names) == 1
+    model = bundle.load(tmp_path).model
+    assert model.output.weight is model.source_embedding.tokens.weight is model.target_embedding.tokens.weight
+
+
+def test_a_run_folder_may_move(tmp_path: Path) -> None:
+    make(tmp_path / "here")
+    (tmp_path / "here").rename(tmp_path / "there")
+    assert bundle.load(tmp_path / "there").settings == SETTINGS
+
+
+def test_the_manifest_keeps_facts_and_says_its_format(tmp_path: Path) -> None:
+    bundle.write_manifest(tmp_path, {"corpus": "코퍼스", "pairs": 3})
+    assert bundle.read_manifest(tmp_path) == {"format": "seq2see run", "version": 1, "corpus": "코퍼스", "pairs": 3}
+    bundle.write_manifest(tmp_path, {"pairs": 4})
+    assert bundle.read_manifest(tmp_path)["pairs"] == 4
+    assert [path.name for path in tmp_path.iterdir()] == ["manifest.json"]
+
+
+def test_no_folder(tmp_path: Path) -> None:
+    assert refused(tmp_path / "none").startswith(f"{tmp_path / 'none'}: no such run folder. Train one with")
+
+
+def test_a_file_in_place_of_the_folder(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    assert "no such run folder" in refused(tmp_path / "file")
+
+
+@pytest.mark.parametrize(
+    ("manifest", "words"),
+    [
+        (None, "half written (it has no manifest.json)"),
+        ("", "not JSON; the run folder is damaged"),
+        ('{"format": "seq2see run", "ver', "not JSON; the run folder is damaged"),
+        ("[]", "another format"),
+        ('"seq2see run"', "another format"),
+        ('{"model_type": "marian"}', "another format"),
+        ('{"format": "other", "version": 1}', "another format"),
+        ('{"format": "seq2see run", "version": 2}', "run format 2, this seq2see reads up to 1. Upgrade seq2see"),
+        ('{"format": "seq2see run", "version": "1"}', "run format '1'"),
+        ('{"format": "seq2see run"}', "run format None"),
+    ],
+)
+def test_manifests_of_others(tmp_path: Path, manifest: str | None, words: str) -> None:
+    make(tmp_path)
+    path = tmp_path / "manifest.json"
+    path.unlink() if manifest is None else path.write_text(manifest)
+    message = refused(tmp_path)
+    assert words in message
+    assert message.startswith(str(tmp_path))
+
+
+def test_a_manifest_that_is_not_text(tmp_path: Path) -> None:
+    make(tmp_path)
+    (tmp_path / "manifest.json").write_bytes(b"\xff\xfe\x00")
+    assert "damaged" in refused(tmp_path)
+
+
+@pytest.mark.parametrize("share", [0.0, 0.5, 0.99])
+def test_weights_cut_short(tmp_path: Path, share: float) -> None:
+    make(tmp_path)
+    path = tmp_path / "model.safetensors"
+    content = path.read_bytes()
+    path.write_bytes(content[: int(share * len(content))])
+    assert re.match(rf"{re.escape(str(path))}: cannot be read \(.*\); the file is cut short", refused(tmp_path))
+
+
+def test_no_weights_yet(tmp_path: Path) -> None:
+    make(tmp_path)
+    (tmp_path / "model.safetensors").unlink()
+    assert "no model yet" in refused(tmp_path)
+
+
+def test_weights_of_another_shape(tmp_path: Path) -> None:
+    make(tmp_path)
+    path = tmp_path / "settings.toml"
+    path.write_text(path.read_text().replace("d_ff = 12", "d_ff = 13"))
+    message = refused(tmp_path)
+    assert "feed_forward.w_1.bias is [12], the settings ask for [13]" in message
+
+
+def test_weights_of_another_model(tmp_path: Path) -> None:
+    make(tmp_path)
+    path = tmp_path / "settings.toml"
+    path.write_text(path.read_text().replace("decoder_layers = 2", "decoder_layers = 3"))
+    message = refused(tmp_path)
+    assert "the weights do not fit the settings: missing ['decoder.2." in message
+    assert message.endswith("unexpected []")
+    save_file({"foreign": torch.zeros(1)}, tmp_path / "model.safetensors")
+    assert "unexpected ['foreign']" in refused(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["settings.toml", "source.tokenizer.json"])
+def test_missing_files(tmp_path: Path, name: str) -> None:
+    make(tmp_path)
+    (tmp_path / name).unlink()
+    assert name in refused(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [("[model", "not TOML"), ("[model]\nd_modle = 3", "d_modle"), ("[model]\nheads = 5", "divisible")],
+)
+def test_damaged_settings(tmp_path: Path, content: str, words: str) -> None:
+    make(tmp_path)
+    (tmp_path / "settings.toml").write_text(content)
+    message = refused(tmp_path)
+    assert message.startswith(f"{tmp_path}: half written or damaged (")
+    assert words in message
+
+
+def test_a_tokenizer_cut_short(tmp_path: Path) -> None:
+    make(tmp_path)
+    path = tmp_path / "source.tokenizer.json"
+    path.write_text(path.read_text()[:40])
+    assert refused(tmp_path).startswith(f"{path}: ")
+
+
+def test_writing_replaces_in_one_move(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A crash before the move leaves the old file whole."""
+    path = tmp_path / "manifest.json"
+    bundle.write_manifest(tmp_path, {"state": "old"})
+
+    def crash(self: Path, target: Path) -> None:
+        raise OSError("power cut")
+
+    monkeypatch.setattr(Path, "replace", crash)
+    with pytest.raises(OSError, match="power cut"):
+        bundle.write_manifest(tmp_path, {"state": "new"})
+    assert json.loads(path.read_text())["state"] == "old"
+
+
+def test_load_weights_changes_nothing_but_the_numbers() -> None:
+    model = build(SETTINGS.model, 9, 7)
+    before = dict(model.named_parameters())
+    bundle.load_weights(model, {name: torch.ones_like(weight) for name, weight in before.items()})
+    assert all(weight is before[name] and weight.requires_grad for name, weight in model.named_parameters())
+    assert all(bool((weight == 1).all()) for weight in model.parameters())

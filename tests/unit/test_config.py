@@ -1,0 +1,271 @@
+"""Settings: what is refused and how it is said, what lies over what, and the list of all there are."""
+
+from dataclasses import FrozenInstanceError, asdict
+from pathlib import Path
+
+import pytest
+
+from seq2see import config
+from seq2see.config import Settings
+from seq2see.errors import SettingError
+
+KEYS = [
+    "data.source_tokenizer",
+    "data.target_tokenizer",
+    "data.source_vocabulary",
+    "data.target_vocabulary",
+    "data.shared",
+    "data.normalization",
+    "data.max_length",
+    "data.validation_pairs",
+    "data.window_pairs",
+    "model.encoder_layers",
+    "model.decoder_layers",
+    "model.d_model",
+    "model.heads",
+    "model.d_key",
+    "model.d_value",
+    "model.d_ff",
+    "model.activation",
+    "model.norm",
+    "model.norm_epsilon",
+    "model.positions",
+    "model.max_positions",
+    "model.dropout",
+    "model.tie",
+    "model.output_bias",
+    "training.seed",
+    "training.batch_tokens",
+    "training.micro_batch_tokens",
+    "training.max_steps",
+    "training.max_minutes",
+    "training.schedule",
+    "training.learning_rate",
+    "training.warmup_steps",
+    "training.label_smoothing",
+    "training.adam_beta1",
+    "training.adam_beta2",
+    "training.adam_epsilon",
+    "training.clip_norm",
+    "training.precision",
+    "training.validate_every",
+    "training.metric",
+    "training.patience",
+    "training.average",
+    "training.log_every",
+    "decoding.beam",
+    "decoding.length_penalty",
+    "decoding.length_formula",
+    "decoding.max_ratio",
+    "decoding.max_extra",
+    "decoding.max_source",
+    "decoding.batch_tokens",
+]
+
+
+def refused(*overlays: config.Overlay) -> str:
+    with pytest.raises(SettingError) as raised:
+        config.resolve(*overlays)
+    message = str(raised.value)
+    assert "\n" not in message
+    return message
+
+
+def test_all_settings_that_there_are() -> None:
+    """A new one is a promise to keep: before it joins this list, ask whether it can be derived."""
+    assert [key for key, _, _, _ in config.describe()] == KEYS
+
+
+def test_describe_says_everything_about_each() -> None:
+    rows = {key: rest for key, *rest in config.describe()}
+    assert rows["model.d_model"] == ["int", "256", "width of the stream between layers"]
+    assert rows["model.norm"][:2] == ["post | pre", "post"]
+    assert rows["data.shared"][:2] == ["bool", "True"]
+    assert rows["training.clip_norm"][:2] == ["float", "1.0"]
+    assert all(about and kind for kind, _, about in rows.values())
+
+
+def test_defaults_resolve() -> None:
+    assert config.resolve() == Settings()
+
+
+def test_settings_cannot_be_changed() -> None:
+    with pytest.raises(FrozenInstanceError):
+        config.resolve().model.d_model = 3  # type: ignore[misc]
+
+
+def test_the_last_overlay_is_on_top_key_by_key() -> None:
+    settings = config.resolve(
+        {"model": {"d_model": 8, "d_ff": 16}, "training": {"seed": 4}},
+        {"model": {"d_model": 12}},
+        {},
+        {"training": {"max_steps": 7}},
+        {"model": {"heads": 3}},
+    )
+    assert (settings.model.d_model, settings.model.d_ff, settings.model.heads) == (12, 16, 3)
+    assert (settings.training.seed, settings.training.max_steps) == (4, 7)
+    assert settings.decoding == config.Decoding()
+
+
+def test_overlays_are_checked_together_not_one_by_one() -> None:
+    assert config.resolve({"model": {"heads": 5}}, {"model": {"d_model": 10}}).model.heads == 5
+    assert "not divisible" in refused({"model": {"heads": 5}})
+
+
+def test_check_keys_leaves_contradictions_to_resolve() -> None:
+    overlay = {"model": {"heads": 7}}
+    assert config.check_keys(overlay).model.heads == 7
+    with pytest.raises(SettingError, match="unknown setting"):
+        config.check_keys({"model": {"head": 7}})
+
+
+@pytest.mark.parametrize(
+    ("overlay", "message"),
+    [
+        ({"modle": {"d_model": 8}}, "unknown section 'modle'. Did you mean 'model'?"),
+        ({"xyzzy": {}}, "unknown section 'xyzzy'. Choose from: data, decoding, model, training."),
+        ({"model": {"d_modle": 8}}, "unknown setting 'model.d_modle'. Did you mean 'd_model'?"),
+        ({"training": {"max_step": 8}}, "unknown setting 'training.max_step'. Did you mean 'max_steps'?"),
+        ({"model": 5}, "'model' is a section: write model.key=value"),
+        ({"model": {"norm": "pro"}}, "model.norm = 'pro': unknown. Did you mean 'pre'?"),
+        ({"model": {"tie": True}}, "model.tie = True: unknown. Choose from: all, decoder, none."),
+        ({"data": {"source_tokenizer": ["bpe"]}}, "data.source_tokenizer = ['bpe']: unknown. Did you mean 'bpe'?"),
+        ({"model": {"d_model": "wide"}}, "model.d_model = 'wide': expected a whole number"),
+        ({"model": {"d_model": 8.0}}, "model.d_model = 8.0: expected a whole number"),
+        ({"model": {"d_model": True}}, "model.d_model = True: expected a whole number"),
+        ({"model": {"dropout": "0.1"}}, "model.dropout = '0.1': expected a number"),
+        ({"model": {"dropout": False}}, "model.dropout = False: expected a number"),
+        ({"data": {"shared": 1}}, "data.shared = 1: expected true or false"),
+        ({"data": {"shared": "yes"}}, "data.shared = 'yes': expected true or false"),
+        ({"model": {"d_model": 0}}, "model.d_model = 0: expected at least 1"),
+        ({"model": {"d_model": -8}}, "model.d_model = -8: expected at least 1"),
+        ({"model": {"dropout": 0.96}}, "model.dropout = 0.96: expected between 0 and 0.95"),
+        ({"model": {"dropout": -0.1}}, "model.dropout = -0.1: expected between 0 and 0.95"),
+        ({"training": {"label_smoothing": 1}}, "training.label_smoothing = 1.0: expected between 0 and 0.99"),
+        ({"training": {"learning_rate": float("nan")}}, "training.learning_rate = nan: expected a finite number"),
+        ({"model": {"dropout": float("nan")}}, "model.dropout = nan: expected a finite number"),
+    ],
+)
+def test_what_is_refused_alone(overlay: config.Overlay, message: str) -> None:
+    assert refused(overlay) == message
+
+
+@pytest.mark.parametrize("key", [key for key, kind, _, _ in config.describe() if kind == "float"])
+def test_no_number_may_be_nan(key: str) -> None:
+    section, _, name = key.partition(".")
+    assert f"{key} = nan" in refused({section: {name: float("nan")}})
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        "model.norm_epsilon",
+        "training.learning_rate",
+        "training.adam_epsilon",
+        "decoding.length_penalty",
+        "decoding.max_ratio",
+    ],
+)
+def test_what_is_computed_with_may_not_be_endless(key: str) -> None:
+    """A rate or a ratio without end would break far from here, or train nothing at all."""
+    section, _, name = key.partition(".")
+    assert f"{key} = inf" in refused({section: {name: float("inf")}})
+
+
+@pytest.mark.parametrize("key", ["adam_beta1", "adam_beta2"])
+def test_a_mean_that_never_moves_is_refused(key: str) -> None:
+    """PyTorch's Adam takes betas below 1 only: to be told here, and not after the corpus was tokenised."""
+    assert f"training.{key} = 1.0" in refused({"training": {key: 1.0}})
+
+
+@pytest.mark.parametrize(
+    ("overlay", "words"),
+    [
+        ({"model": {"d_model": 10, "heads": 4}}, ["model.d_model = 10", "model.heads = 4", "model.d_key"]),
+        ({"model": {"d_model": 9, "heads": 3}}, ["model.d_model = 9", "even"]),
+        ({"model": {"d_model": 12, "heads": 4, "positions": "rotary"}}, ["rotary", "even", "model.d_key"]),
+        ({"model": {"positions": "rotary", "d_key": 5}}, ["rotary", "even"]),
+        ({"model": {"positions": "learned", "max_positions": 256}}, ["model.max_positions", "data.max_length"]),
+        ({"data": {"target_tokenizer": "symbols"}}, ["data.shared=false"]),
+        ({"data": {"shared": False}}, ['model.tie = "all"', "model.tie=decoder"]),
+    ],
+)
+def test_contradictions_name_both_sides_or_the_way_out(overlay: config.Overlay, words: list[str]) -> None:
+    message = refused(overlay)
+    assert all(word in message for word in words), message
+
+
+def test_what_looks_like_a_contradiction_and_is_none() -> None:
+    config.resolve({"model": {"d_model": 10, "heads": 4, "d_key": 3}})
+    config.resolve({"model": {"d_model": 9, "heads": 3, "positions": "none"}})
+    config.resolve({"model": {"positions": "learned", "max_positions": 257}})
+    config.resolve({"data": {"shared": False, "target_tokenizer": "symbols"}, "model": {"tie": "decoder"}})
+    config.resolve({"training": {"max_minutes": 1, "clip_norm": 0}})  # whole numbers where any number will do
+
+
+@pytest.mark.parametrize(
+    ("assignment", "expected"),
+    [
+        ("model.d_model=64", {"model": {"d_model": 64}}),
+        (" model.d_model = 64 ", {"model": {"d_model": 64}}),
+        ("model.dropout=0.25", {"model": {"dropout": 0.25}}),
+        ("training.learning_rate=5e-3", {"training": {"learning_rate": 5e-3}}),
+        ("training.max_steps=1_000", {"training": {"max_steps": 1000}}),
+        ("data.shared=false", {"data": {"shared": False}}),
+        ("model.norm=pre", {"model": {"norm": "pre"}}),
+        ('model.norm="pre"', {"model": {"norm": "pre"}}),
+        ("model.norm='pre'", {"model": {"norm": "pre"}}),
+        ("model.norm=", {"model": {"norm": ""}}),
+        ("model.norm=a=b", {"model": {"norm": "a=b"}}),
+        ("model.x.y=1", {"model": {"x.y": 1}}),
+    ],
+)
+def test_assignments(assignment: str, expected: object) -> None:
+    assert config.parse_assignments([assignment]) == expected
+
+
+def test_assignments_together_the_last_one_counts() -> None:
+    overlay = config.parse_assignments(["model.d_model=8", "training.seed=2", "model.heads=2", "model.d_model=16"])
+    assert overlay == {"model": {"d_model": 16, "heads": 2}, "training": {"seed": 2}}
+    assert config.parse_assignments([]) == {}
+
+
+@pytest.mark.parametrize("assignment", ["model.d_model", "d_model=8", "=8", ""])
+def test_assignments_of_another_form(assignment: str) -> None:
+    with pytest.raises(SettingError, match=r"expected section\.key=value, such as model\.d_model=256$"):
+        config.parse_assignments([assignment])
+
+
+def test_toml_there_and_back(tmp_path: Path) -> None:
+    settings = config.resolve(
+        {
+            "data": {"shared": False, "normalization": "nfkc"},
+            "model": {"tie": "none", "norm_epsilon": 1e-6, "output_bias": True},
+            "training": {"adam_epsilon": 1e-9, "max_minutes": 2.5},
+            "decoding": {"length_formula": "paper"},
+        }
+    )
+    path = tmp_path / "settings.toml"
+    config.write_toml(settings, path)
+    assert config.resolve(config.read_toml(path)) == settings
+    assert config.read_toml(path) == asdict(settings)
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [(b"[model\nd_model = 8\n", "not TOML"), (b"\xff\xfe", "not TOML"), (None, "no such settings")],
+)
+def test_files_that_are_not_settings(tmp_path: Path, content: bytes | None, words: str) -> None:
+    path = tmp_path / "mine.toml"
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(SettingError, match=words) as raised:
+        config.read_toml(path)
+    assert str(raised.value).startswith(f"{path}: ")
+    assert "\n" not in str(raised.value)
+
+
+def test_a_key_outside_any_section_of_a_file(tmp_path: Path) -> None:
+    path = tmp_path / "mine.toml"
+    path.write_text("d_model = 8\n")
+    assert refused(config.read_toml(path)).startswith("unknown section 'd_model'")

@@ -1,0 +1,156 @@
+"""What a corpus suggests: fitting kinds, always resolvable, from one bounded look."""
+
+import random
+from collections.abc import Iterator
+
+import pytest
+
+from seq2see import config, suggest
+from seq2see.config import Settings
+from seq2see.data import dates, tokenizer
+from seq2see.data.pair import Pair
+
+DICE = random.Random(5)
+PHONES = ["AH", "B", "K", "D", "IY", "S", "T", "OW", "R", "N"]
+WORDS = ["".join(DICE.choices("abcdefghijklmnop", k=DICE.randint(2, 9))) for _ in range(2000)]
+SYLLABLES = [chr(code) for code in range(0xAC00, 0xAC00 + 3000, 2)]
+
+
+def word(letters: str = "abcdefghijklm", most: int = 8) -> str:
+    return "".join(DICE.choices(letters, k=DICE.randint(2, most)))
+
+
+def sentence(words: list[str], most: int = 12) -> str:
+    return " ".join(DICE.choices(words, k=DICE.randint(3, most)))
+
+
+def repeated(make: object, count: int) -> list[tuple[str, str]]:
+    assert callable(make)
+    return [make() for _ in range(count)]
+
+
+CORPORA: dict[str, list[tuple[str, str]]] = {
+    "one pair": [("hello", "bonjour")],
+    "one pair of sentences": [("I am a student", "je suis un étudiant")],
+    "three pairs": [("a b c", "x"), ("b", "y z"), ("c c c", "z")],
+    "one character each": [(letter, letter.upper()) for letter in "abcdefghij" * 30],
+    "letters to phones": repeated(lambda: (word(), " ".join(DICE.choices(PHONES, k=5))), 2000),
+    "sentences": repeated(lambda: (sentence(WORDS), sentence(WORDS)), 3000),
+    "many sentences": repeated(lambda: (sentence(WORDS), sentence(WORDS)), 6000),
+    "Korean": repeated(
+        lambda: (sentence(WORDS), " ".join("".join(DICE.choices(SYLLABLES, k=3)) for _ in range(5))), 1000
+    ),
+    "Korean words": repeated(lambda: ("".join(DICE.choices(SYLLABLES, k=2)), word()), 5000),
+    "molecules": repeated(lambda: ("".join(DICE.choices("CNO()=c1n#[]@H+", k=30)), word("CNO()=c1", 20)), 6000),
+    "numbers": [(f"{number} + {number}", str(2 * number)) for number in range(500)],
+    "digits": repeated(lambda: (" ".join(DICE.choices("0123456789", k=6)), " ".join(DICE.choices("01", k=9))), 1000),
+    "dates": [(pair.source, pair.target) for pair in dates.pairs("valid")],
+}
+
+
+def look(pairs: list[tuple[str, str]]) -> suggest.Survey:
+    return suggest.survey(Pair(source, target, "here") for source, target in pairs)
+
+
+def resolved(name: str) -> Settings:
+    return config.resolve(suggest.suggest(look(CORPORA[name])))
+
+
+@pytest.mark.parametrize("name", CORPORA)
+def test_everything_suggested_resolves(name: str) -> None:
+    settings = resolved(name)
+    assert settings.training.warmup_steps < settings.training.max_steps
+    assert settings.training.validate_every <= settings.training.max_steps
+
+
+@pytest.mark.parametrize("preset", ["paper-base", "paper-big", "tutorial-small", "small", "tiny"])
+@pytest.mark.parametrize("name", ["one pair", "letters to phones", "sentences", "Korean", "dates"])
+def test_every_preset_lies_over_every_suggestion(name: str, preset: str) -> None:
+    config.resolve(suggest.suggest(look(CORPORA[name])), suggest.preset(preset))
+
+
+@pytest.mark.parametrize(
+    ("name", "source", "target"),
+    [
+        ("letters to phones", "characters", "symbols"),
+        ("digits", "symbols", "symbols"),
+        ("sentences", "unigram", "unigram"),
+        ("Korean", "unigram", "unigram"),
+        ("Korean words", "characters", "characters"),
+        ("molecules", "characters", "characters"),
+        ("dates", "unigram", "characters"),
+        ("one character each", "characters", "characters"),
+    ],
+)
+def test_kinds_of_tokenizer(name: str, source: str, target: str) -> None:
+    data = resolved(name).data
+    assert (data.source_tokenizer, data.target_tokenizer) == (source, target)
+
+
+def test_languages_of_one_alphabet_share_a_vocabulary_and_all_embeddings() -> None:
+    settings = resolved("sentences")
+    assert (settings.data.shared, settings.model.tie, settings.training.metric) == (True, "all", "loss")
+    other = resolved("Korean")
+    assert (other.data.shared, other.model.tie) == (False, "decoder")
+    assert resolved("letters to phones").training.metric == "exact"
+
+
+def test_more_pairs_a_larger_model() -> None:
+    few, some = resolved("sentences").model, resolved("many sentences").model
+    assert few.d_model < some.d_model
+    many = look(CORPORA["sentences"])
+    many.pairs, many.source.words, many.target.words = 5_000_000, 100_000_000, 100_000_000
+    settings = config.resolve(suggest.suggest(many))
+    assert (settings.model.d_model, settings.model.encoder_layers) == (512, 6)
+    assert settings.data.source_vocabulary == 32_000
+
+
+@pytest.mark.parametrize("name", ["Korean words", "molecules", "letters to phones", "dates"])
+def test_characters_and_symbols_have_room_for_all_that_was_seen(name: str) -> None:
+    """What falls out of such a vocabulary is unknown for ever; subwords fall back to bytes."""
+    data = resolved(name).data
+    for side, kind, vocabulary in (
+        (0, data.source_tokenizer, data.source_vocabulary),
+        (1, data.target_tokenizer, data.target_vocabulary),
+    ):
+        if kind in ("characters", "symbols"):
+            texts = [pair[side] for pair in CORPORA[name]]
+            made = tokenizer.train(kind, texts, vocabulary)
+            assert [made.decode(ids) for ids in made.encode(texts[:500])] == texts[:500]
+
+
+def test_the_same_corpus_suggests_the_same() -> None:
+    for pairs in CORPORA.values():
+        assert suggest.suggest(look(pairs)) == suggest.suggest(look(pairs))
+
+
+def test_the_sample_is_bounded_fair_and_the_same_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(suggest, "SAMPLE", 100)
+
+    def numbers() -> Iterator[Pair]:
+        return (Pair(str(number), "x", "here") for number in range(5000))
+
+    found, again = suggest.survey(numbers()), suggest.survey(numbers())
+    assert found.pairs == 5000
+    assert len(found.sample) == len(set(found.sample)) == 100
+    assert found.sample == again.sample
+    places = [int(pair.source) for pair in found.sample]
+    assert 15 <= sum(place < 1250 for place in places) <= 35  # a quarter of the corpus, about a quarter of the sample
+    assert 15 <= sum(place >= 3750 for place in places) <= 35
+
+
+def test_a_small_corpus_is_its_own_sample() -> None:
+    found = look(CORPORA["three pairs"])
+    assert [(pair.source, pair.target) for pair in found.sample] == CORPORA["three pairs"]
+
+
+def test_the_lexicon_stays_small_however_many_words_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(suggest.Side, "MOST_WORDS", 50)
+    found = look([(f"word{number}", "x") for number in range(1000)])
+    assert len(found.source.lexicon) == 50
+    assert found.source.words == 1000
+
+
+def test_nothing_is_counted_from_nothing() -> None:
+    found = suggest.survey([])
+    assert (found.pairs, found.sample, found.source.words) == (0, [], 0)

@@ -1,0 +1,175 @@
+"""Checkpoints: whole or not there, few, and enough to go on from."""
+
+from dataclasses import asdict, replace
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from torch import nn
+
+from seq2see.config import Training
+from seq2see.data.batches import Position
+from seq2see.errors import RunError
+from seq2see.training import checkpoint
+from seq2see.training.checkpoint import Progress
+from seq2see.training.optimizer import adam
+
+
+def make(seed: int = 0) -> tuple[nn.Module, torch.optim.Optimizer]:
+    torch.manual_seed(seed)
+    model = nn.Sequential(nn.Linear(3, 4), nn.Linear(4, 2))
+    return model, adam(model.parameters(), Training())
+
+
+def update(model: nn.Module, optimizer: torch.optim.Optimizer, steps: int = 1) -> None:
+    for _ in range(steps):
+        optimizer.param_groups[0]["lr"] = 0.1
+        model(torch.randn(5, 3)).square().sum().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+def has_optimizer(folder: Path) -> list[str]:
+    return sorted(path.parent.name for path in folder.glob("*/optimizer.safetensors"))
+
+
+def test_names_and_contents(tmp_path: Path) -> None:
+    model, optimizer = make()
+    update(model, optimizer)
+    checkpoint.save(tmp_path, model, optimizer, Progress(step=70), keep=3)
+    checkpoint.save(tmp_path, model, optimizer, Progress(step=72), keep=3, pause=True)
+    assert names(tmp_path) == ["pause-00000072", "step-00000070"]
+    assert names(tmp_path / "pause-00000072") == ["optimizer.safetensors", "state.json", "weights.safetensors"]
+
+
+def test_restore_gives_weights_optimizer_progress_and_chance_back(tmp_path: Path) -> None:
+    model, optimizer = make()
+    update(model, optimizer, 3)
+    progress = Progress(70, Position(2, 1, 5), 12.5, 0.25, 60, 1)
+    checkpoint.save(tmp_path, model, optimizer, progress, keep=1)
+    update(model, optimizer, 2)
+    expected = {name: weight.clone() for name, weight in model.named_parameters()}
+
+    other, fresh = make(seed=9)
+    torch.manual_seed(1234)
+    newest = checkpoint.newest(tmp_path)
+    assert newest is not None
+    assert checkpoint.restore(newest, other, fresh) == progress
+    update(other, fresh, 2)  # with the same random inputs, since the generator's state came back too
+    for name, weight in other.named_parameters():
+        assert torch.equal(weight, expected[name])
+
+
+def test_progress_is_json_with_every_field(tmp_path: Path) -> None:
+    model, optimizer = make()
+    progress = Progress(7, Position(1, 0, 3), 0.5)
+    checkpoint.save(tmp_path, model, optimizer, progress, keep=1)
+    assert checkpoint.restore(tmp_path / "step-00000007", *make()) == progress
+    assert asdict(progress)["position"] == {"epoch": 1, "window": 0, "batch": 3}
+
+
+def test_the_last_few_stay_and_only_the_newest_can_be_resumed(tmp_path: Path) -> None:
+    model, optimizer = make()
+    for step in (10, 20, 30, 40):
+        checkpoint.save(tmp_path, model, optimizer, Progress(step), keep=3)
+    assert names(tmp_path) == ["step-00000020", "step-00000030", "step-00000040"]
+    assert has_optimizer(tmp_path) == ["step-00000040"]
+
+
+def test_a_pause_lives_until_the_next_checkpoint_and_pushes_none_out(tmp_path: Path) -> None:
+    model, optimizer = make()
+    for step in (10, 20):
+        checkpoint.save(tmp_path, model, optimizer, Progress(step), keep=2)
+    checkpoint.save(tmp_path, model, optimizer, Progress(25), keep=2, pause=True)
+    assert names(tmp_path) == ["pause-00000025", "step-00000010", "step-00000020"]
+    assert has_optimizer(tmp_path) == ["pause-00000025"]
+    assert checkpoint.newest(tmp_path) == tmp_path / "pause-00000025"
+    checkpoint.save(tmp_path, model, optimizer, Progress(27), keep=2, pause=True)
+    assert names(tmp_path) == ["pause-00000027", "step-00000010", "step-00000020"]
+    checkpoint.save(tmp_path, model, optimizer, Progress(30), keep=2)
+    assert names(tmp_path) == ["step-00000020", "step-00000030"]
+    assert has_optimizer(tmp_path) == ["step-00000030"]
+
+
+def test_a_pause_is_not_averaged(tmp_path: Path) -> None:
+    model, optimizer = make()
+    for step, pause in ((10, False), (20, False), (25, True)):
+        checkpoint.save(tmp_path, model, optimizer, Progress(step), keep=5, pause=pause)
+    assert [path.name for path in checkpoint.steps(tmp_path)] == ["step-00000010", "step-00000020"]
+
+
+def test_the_average_is_the_mean(tmp_path: Path) -> None:
+    model, optimizer = make()
+    saved = []
+    for step in (10, 20, 30):
+        update(model, optimizer)
+        checkpoint.save(tmp_path, model, optimizer, Progress(step), keep=5)
+        saved.append({name: weight.detach().clone() for name, weight in model.named_parameters()})
+    mean = checkpoint.average(checkpoint.steps(tmp_path))
+    assert mean.keys() == saved[0].keys()
+    for name, weight in mean.items():
+        assert weight.dtype == torch.float32
+        assert torch.allclose(weight, torch.stack([each[name] for each in saved]).mean(0), atol=1e-7)
+        assert not torch.equal(weight, saved[-1][name])
+
+
+def test_nothing_yet(tmp_path: Path) -> None:
+    assert checkpoint.newest(tmp_path / "none") is None
+    assert checkpoint.steps(tmp_path / "none") == []
+
+
+def test_a_crash_while_writing_leaves_the_one_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    model, optimizer = make()
+    checkpoint.save(tmp_path, model, optimizer, Progress(10), keep=1)
+
+    def crash(*_: object, **__: object) -> None:
+        raise OSError("disk full")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(checkpoint.json, "dumps", crash)
+        with pytest.raises(OSError, match="disk full"):
+            checkpoint.save(tmp_path, model, optimizer, Progress(20), keep=1)
+    assert checkpoint.newest(tmp_path) == tmp_path / "step-00000010"
+    assert checkpoint.restore(tmp_path / "step-00000010", *make()).step == 10
+    checkpoint.save(tmp_path, model, optimizer, Progress(20), keep=1)  # what the crash left is in nobody's way
+    assert names(tmp_path) == ["step-00000020"]
+
+
+def test_the_same_step_again_replaces(tmp_path: Path) -> None:
+    model, optimizer = make()
+    checkpoint.save(tmp_path, model, optimizer, Progress(10), keep=2)
+    update(model, optimizer)
+    checkpoint.save(tmp_path, model, optimizer, replace(Progress(10), stale=4), keep=2)
+    assert checkpoint.restore(tmp_path / "step-00000010", *make()).stale == 4
+    assert torch.equal(load_file(tmp_path / "step-00000010" / "weights.safetensors")["0.weight"], model[0].weight)
+
+
+@pytest.mark.parametrize("file", ["weights.safetensors", "optimizer.safetensors", "state.json"])
+@pytest.mark.parametrize("how", ["cut", "emptied", "removed"])
+def test_a_damaged_checkpoint_is_told_in_one_line(tmp_path: Path, file: str, how: str) -> None:
+    model, optimizer = make()
+    update(model, optimizer)
+    checkpoint.save(tmp_path, model, optimizer, Progress(10), keep=1)
+    path = tmp_path / "step-00000010" / file
+    content = path.read_bytes()
+    if how == "removed":
+        path.unlink()
+    else:
+        path.write_bytes(content[: len(content) // 2] if how == "cut" else b"")
+    with pytest.raises(RunError, match="cannot be read") as raised:
+        checkpoint.restore(tmp_path / "step-00000010", *make())
+    assert str(tmp_path / "step-00000010") in str(raised.value)
+    assert "\n" not in str(raised.value)
+
+
+def test_a_checkpoint_of_another_model(tmp_path: Path) -> None:
+    model, optimizer = make()
+    checkpoint.save(tmp_path, model, optimizer, Progress(10), keep=1)
+    other = nn.Sequential(nn.Linear(3, 5), nn.Linear(5, 2))
+    with pytest.raises(RunError, match=r"^weight 0\.bias is \[4\], the settings ask for \[5\]$"):
+        checkpoint.restore(tmp_path / "step-00000010", other, adam(other.parameters(), Training()))

@@ -1,0 +1,284 @@
+"""The loop: what it yields and in which order, when it stops, what it keeps, and what does not change an update."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+
+import seq2see
+from seq2see.bundle import named_weights
+from seq2see.config import Training
+from seq2see.data import store
+from seq2see.data.store import Store
+from seq2see.training import checkpoint, loop
+from seq2see.training.loop import Finished, Trained, Validated
+
+VOCABULARY = 11
+SETTINGS = Training(
+    batch_tokens=60,
+    max_steps=6,
+    warmup_steps=2,
+    learning_rate=1e-2,
+    validate_every=2,
+    log_every=1,
+    average=2,
+    patience=0,
+)
+
+
+@pytest.fixture(scope="module")
+def pairs(tmp_path_factory: pytest.TempPathFactory) -> Store:
+    dice = np.random.default_rng(4)
+    encoded = [
+        (dice.integers(4, VOCABULARY, size).tolist(), dice.integers(4, VOCABULARY, size + 1).tolist())
+        for size in dice.integers(1, 8, 80)
+    ]
+    return store.write(tmp_path_factory.mktemp("store"), encoded, VOCABULARY)
+
+
+def make(dropout: float = 0.0) -> seq2see.Transformer:
+    torch.manual_seed(1)
+    return seq2see.Transformer(
+        VOCABULARY, VOCABULARY, encoder_layers=1, decoder_layers=1, d_model=8, heads=2, d_ff=12, dropout=dropout
+    )
+
+
+def scores(*values: float) -> Callable[[], dict[str, float]]:
+    """A validation that says these losses one after the other, then the last for ever."""
+    left = list(values)
+    return lambda: {"loss": left.pop(0) if len(left) > 1 else left[0]}
+
+
+def run(
+    model: seq2see.Transformer,
+    pairs: Store,
+    folder: Path,
+    settings: Training = SETTINGS,
+    *,
+    validate: Callable[[], dict[str, float]] | None = None,
+    micro_tokens: int = 10_000,
+    stop_at: int | None = None,
+    lower_is_better: bool = True,
+) -> list[loop.Event]:
+    folder.mkdir(exist_ok=True)
+    steps = 0
+
+    def should_stop() -> bool:
+        nonlocal steps
+        steps += 1
+        return steps == stop_at
+
+    return list(
+        loop.train(
+            model,
+            pairs,
+            settings,
+            window_pairs=40,
+            d_model=8,
+            run=folder,
+            validate=validate or scores(1.0),
+            lower_is_better=lower_is_better,
+            micro_tokens=micro_tokens,
+            should_stop=should_stop,
+        )
+    )
+
+
+def of(kind: type, events: list[loop.Event]) -> Iterator[loop.Event]:
+    return (event for event in events if isinstance(event, kind))
+
+
+def test_events_come_in_order(pairs: Store, tmp_path: Path) -> None:
+    events = run(make(), pairs, tmp_path, replace(SETTINGS, max_steps=5, log_every=2))
+    assert [(type(event).__name__, event.step) for event in events] == [
+        ("Trained", 2),
+        ("Validated", 2),
+        ("Trained", 4),
+        ("Validated", 4),
+        ("Validated", 5),
+        ("Validated", 5),
+        ("Finished", 5),
+    ]
+    assert [event.what for event in of(Validated, events)] == ["model"] * 3 + ["average of the last 2 checkpoints"]
+    assert events[-1].reason == "all 5 steps done"
+
+
+def test_what_a_step_says_of_itself(pairs: Store, tmp_path: Path) -> None:
+    first, second, third, *_ = of(Trained, run(make(), pairs, tmp_path))
+    assert [first.rate, second.rate] == pytest.approx([5e-3, 1e-2])
+    assert third.rate == pytest.approx(1e-2 * (2 / 3) ** 0.5)
+    assert first.epoch == 0
+    assert first.loss > 0
+    assert first.smoothed_loss > 0
+    assert first.gradient_norm > 0
+    assert first.tokens_per_second > 0
+    assert first.seconds <= second.seconds
+
+
+def test_losses_between_two_lines_are_averaged_over_their_tokens(pairs: Store, tmp_path: Path) -> None:
+    each = list(of(Trained, run(make(), pairs, tmp_path / "a")))
+    (both, *_) = of(Trained, run(make(), pairs, tmp_path / "b", replace(SETTINGS, log_every=2)))
+    assert min(each[0].loss, each[1].loss) < both.loss < max(each[0].loss, each[1].loss)
+
+
+def test_training_reduces_the_loss(pairs: Store, tmp_path: Path) -> None:
+    events = list(of(Trained, run(make(), pairs, tmp_path, replace(SETTINGS, max_steps=60, validate_every=60))))
+    assert events[-1].loss < 0.9 * events[0].loss
+
+
+@pytest.mark.parametrize("micro_tokens", [1, 13, 30])
+def test_micro_batches_do_not_change_the_update(pairs: Store, tmp_path: Path, micro_tokens: int) -> None:
+    """One update of several small passes is the update of one large pass: the loss is divided once, by all tokens.
+
+    The biases of keys have no gradient but rounding (a softmax does not see a shift), which Adam would make as large as
+    any other; its epsilon keeps them still here.
+    """
+    whole, pieces = make(), make()
+    settings = replace(SETTINGS, max_steps=3, clip_norm=0.5, adam_epsilon=1e-3)
+    one = run(whole, pairs, tmp_path / "a", settings)
+    many = run(pieces, pairs, tmp_path / "b", settings, micro_tokens=micro_tokens)
+    for left, right in zip(of(Trained, one), of(Trained, many), strict=True):
+        assert left.loss == pytest.approx(right.loss, rel=1e-5)
+        assert left.gradient_norm == pytest.approx(right.gradient_norm, rel=1e-4)
+    a, b = checkpoint.newest(tmp_path / "a" / "checkpoints"), checkpoint.newest(tmp_path / "b" / "checkpoints")
+    assert a is not None
+    assert b is not None
+    other = load_file(b / "weights.safetensors")
+    for name, weight in load_file(a / "weights.safetensors").items():
+        assert torch.allclose(weight, other[name], atol=1e-5), name
+
+
+def test_the_same_seed_gives_the_same_weights(pairs: Store, tmp_path: Path) -> None:
+    one, two, other = make(0.1), make(0.1), make(0.1)
+    torch.manual_seed(5)
+    run(one, pairs, tmp_path / "a")
+    torch.manual_seed(5)
+    run(two, pairs, tmp_path / "b")
+    torch.manual_seed(5)
+    run(other, pairs, tmp_path / "c", replace(SETTINGS, seed=2))
+    assert all(torch.equal(a, b) for a, b in zip(one.parameters(), two.parameters(), strict=True))
+    assert not all(torch.equal(a, b) for a, b in zip(one.parameters(), other.parameters(), strict=True))
+
+
+def test_patience_stops(pairs: Store, tmp_path: Path) -> None:
+    settings = replace(SETTINGS, max_steps=50, patience=2)
+    events = run(make(), pairs, tmp_path, settings, validate=scores(3.0, 2.0, 2.5, 2.0, 1.0))
+    assert [event.best for event in of(Validated, events)][:4] == [True, True, False, False]
+    assert events[-1].step == 8
+    assert events[-1].reason == "no better loss in 2 validations"
+
+
+def test_patience_counts_from_the_last_best(pairs: Store, tmp_path: Path) -> None:
+    settings = replace(SETTINGS, max_steps=50, patience=2)
+    events = run(make(), pairs, tmp_path, settings, validate=scores(3.0, 4.0, 2.0, 4.0, 4.0))
+    assert events[-1].step == 10
+
+
+def test_higher_may_be_better(pairs: Store, tmp_path: Path) -> None:
+    settings = replace(SETTINGS, max_steps=50, patience=1)
+    events = run(make(), pairs, tmp_path, settings, validate=scores(1.0, 2.0, 1.5), lower_is_better=False)
+    assert [event.best for event in of(Validated, events)][:3] == [True, True, False]
+    assert events[-1].step == 6
+
+
+def test_minutes_stop_and_the_model_is_validated_and_saved(pairs: Store, tmp_path: Path) -> None:
+    settings = replace(SETTINGS, max_steps=100_000, validate_every=100_000, max_minutes=0.001)
+    events = run(make(), pairs, tmp_path, settings)
+    assert events[-1].reason == "0.001 minutes are over"
+    assert 1 <= events[-1].step < 1000
+    assert [event.step for event in of(Validated, events)] == [events[-1].step]
+    assert (tmp_path / "model.safetensors").exists()
+
+
+def test_minutes_before_a_resume_count(pairs: Store, tmp_path: Path) -> None:
+    settings = replace(SETTINGS, max_steps=100_000, max_minutes=0.001)
+    run(make(), pairs, tmp_path, settings)
+    events = run(make(), pairs, tmp_path, settings)
+    assert not list(of(Trained, events))
+    assert events[-1].seconds >= 0.06
+
+
+def test_the_best_weights_are_kept_not_the_last(pairs: Store, tmp_path: Path) -> None:
+    kept: list[dict[str, torch.Tensor]] = []
+    model = make()
+    losses = scores(2.0, 1.0, 3.0, 9.0)
+
+    def validate() -> dict[str, float]:
+        kept.append({name: weight.clone() for name, weight in named_weights(model).items()})
+        return losses()
+
+    run(model, pairs, tmp_path, validate=validate)
+    saved = load_file(tmp_path / "model.safetensors")
+    assert all(torch.equal(saved[name], weight) for name, weight in kept[1].items())
+    assert not all(torch.equal(saved[name], weight) for name, weight in kept[2].items())
+
+
+@pytest.mark.parametrize(
+    ("averaged", "lower_is_better", "is_kept"),
+    [(0.5, True, True), (1.0, True, True), (1.5, True, False), (0.5, False, False), (9.0, False, True)],
+)
+def test_the_average_is_kept_only_if_it_is_as_good(
+    pairs: Store, tmp_path: Path, averaged: float, lower_is_better: bool, is_kept: bool
+) -> None:
+    model = make()
+    losses = scores(2.0, 1.0, 3.0, averaged) if lower_is_better else scores(0.5, 2.0, 1.0, averaged)
+    events = run(model, pairs, tmp_path, validate=losses, lower_is_better=lower_is_better)
+    *_, last, finished = events
+    assert isinstance(last, Validated)
+    assert (last.what, last.best) == ("average of the last 2 checkpoints", is_kept)
+    assert isinstance(finished, Finished)
+    mean = checkpoint.average(checkpoint.steps(tmp_path / "checkpoints"))
+    saved = load_file(tmp_path / "model.safetensors")
+    assert all(torch.equal(saved[name], weight) for name, weight in mean.items()) == is_kept
+
+
+def test_one_checkpoint_is_not_averaged(pairs: Store, tmp_path: Path) -> None:
+    events = run(make(), pairs, tmp_path, replace(SETTINGS, average=1))
+    assert [event.what for event in of(Validated, events)] == ["model"] * 3
+
+
+@pytest.mark.parametrize("stop_at", [1, 2, 3, 5, 6])
+def test_interrupted_and_resumed_is_uninterrupted(pairs: Store, tmp_path: Path, stop_at: int) -> None:
+    """Between two validations and at one, with dropout: the same losses, scores and weights to the last bit."""
+    torch.manual_seed(8)
+    whole = run(make(0.1), pairs, tmp_path / "whole")
+    torch.manual_seed(8)
+    before = run(make(0.1), pairs, tmp_path / "parts", stop_at=stop_at)
+    assert before[-1].reason == loop.INTERRUPTED
+    assert before[-1].step == stop_at
+    assert (tmp_path / "parts" / "checkpoints" / f"pause-{stop_at:08}").exists() == (stop_at % 2 == 1)
+    torch.manual_seed(99)
+    after = run(make(0.1), pairs, tmp_path / "parts")
+    losses = [event.loss for event in of(Trained, before)] + [event.loss for event in of(Trained, after)]
+    assert losses == [event.loss for event in of(Trained, whole)]
+    assert (tmp_path / "parts" / "model.safetensors").read_bytes() == (
+        tmp_path / "whole" / "model.safetensors"
+    ).read_bytes()
+    assert [path.name for path in checkpoint.steps(tmp_path / "parts" / "checkpoints")] == [
+        path.name for path in checkpoint.steps(tmp_path / "whole" / "checkpoints")
+    ]
+
+
+def test_a_line_after_a_resume_tells_of_all_its_steps(pairs: Store, tmp_path: Path) -> None:
+    """Interrupted between two lines of the log: the next line is the mean over the steps before and after."""
+    settings = replace(SETTINGS, log_every=4, max_steps=8)
+    whole = run(make(), pairs, tmp_path / "whole", settings)
+    before = run(make(), pairs, tmp_path / "parts", settings, stop_at=3)
+    assert not list(of(Trained, before))
+    after = run(make(), pairs, tmp_path / "parts", settings)
+    assert [event.loss for event in of(Trained, after)] == pytest.approx([event.loss for event in of(Trained, whole)])
+
+
+def test_a_longer_limit_goes_on(pairs: Store, tmp_path: Path) -> None:
+    run(make(), pairs, tmp_path)
+    events = run(make(), pairs, tmp_path, replace(SETTINGS, max_steps=8))
+    assert [event.step for event in of(Trained, events)] == [7, 8]
+
+
+def test_a_processor_stays_in_float32() -> None:
+    for precision in ("auto", "bfloat16", "float32"):
+        assert not loop.in_bfloat16(Training(precision=precision), torch.device("cpu"))
