@@ -46,6 +46,10 @@ class Began:
     """The step it goes on from; 0 for a new run."""
 
 
+class Interrupted(KeyboardInterrupt):
+    """Ctrl-C or SIGTERM was heard, and everything is saved."""
+
+
 @dataclass(frozen=True)
 class Said:
     """A line about what is being done."""
@@ -84,7 +88,7 @@ def train(
         watch: called with each event.
 
     Raises:
-        KeyboardInterrupt: after Ctrl-C, once everything is saved.
+        Interrupted: after Ctrl-C, once everything is saved.
     """
     overlays: list[Overlay] = []
     if preset:
@@ -119,6 +123,7 @@ def train(
 
 def _train(folder: Path, prepared: Prepared, device: torch.device, watch: Watch) -> Run:
     settings, tokenizers = prepared.settings, prepared.tokenizers
+    config.write_toml(settings, folder / "settings.toml")  # limits may have been raised
     torch.manual_seed(settings.training.seed)
     model = build(settings.model, len(tokenizers.source), len(tokenizers.target)).to(device)
     facts = bundle.read_manifest(folder)
@@ -164,7 +169,7 @@ def _train(folder: Path, prepared: Prepared, device: torch.device, watch: Watch)
                 end = event
     assert end is not None
     if end.reason == loop.INTERRUPTED:
-        raise KeyboardInterrupt
+        raise Interrupted
     facts |= {"state": "finished", "steps": end.step, "ended": end.reason, "trained_in_seconds": round(end.seconds, 1)}
     bundle.write_manifest(folder, facts)
     run = Run(folder)
@@ -303,10 +308,7 @@ def _micro_tokens(device: torch.device) -> int:
 def _check_memory(settings: Settings, device: torch.device) -> None:
     """Refuse a model whose weights, gradients and Adam's two means cannot fit, before anything is made."""
     data = settings.data
-    try:
-        weights = count_parameters(settings.model, data.source_vocabulary, data.target_vocabulary)
-    except RuntimeError:  # too many even to count: one matrix of them will do
-        weights = settings.model.d_model**2
+    weights = count_parameters(settings.model, data.source_vocabulary, data.target_vocabulary)
     needed = 16 * weights
     free = torch.cuda.mem_get_info(device)[0] if device.type == "cuda" else _free_memory()
     if needed > free:

@@ -128,7 +128,6 @@ def reopen(folder: Path, overlays: list[Overlay]) -> Prepared:
     before = bundle.read_settings(folder)
     if (settings.data, settings.model) != (before.data, before.model):
         raise RunError(f"{folder}: data and model settings are fixed once a run has begun. Train anew with --force")
-    config.write_toml(settings, folder / "settings.toml")
     train, valid = Store(folder / "corpus" / "train"), Store(folder / "corpus" / "valid")
     return Prepared(settings, Tokenizers.load(folder), train, valid, list(Pairs(folder / "validation.jsonl")))
 

@@ -426,7 +426,11 @@ def test_json_lines(cli, run: Path) -> None:
 
 
 def test_bytes_that_are_not_utf_8_on_standard_input(cli, run: Path) -> None:
-    refusal(cli("translate", run, stdin=b"ab\nab\xff\nh\n"), "standard input, line 2: not UTF-8")
+    ended = cli("translate", run, stdin=b"ab\nab\xff\nh\n")
+    assert (ended.code, ended.out) == (2, "AB\n")  # what came before is not lost
+    assert ended.err.splitlines() == [
+        "seq2see: standard input, line 2: not UTF-8. Convert the input, for example with iconv"
+    ]
 
 
 def test_bytes_that_are_not_utf_8_in_a_chat(cli, run: Path) -> None:

@@ -25,8 +25,8 @@ class Display:
         self._task: TaskID | None = None
         self._last_line = 0.0
         self._settings: Settings | None = None
-        self.step: int | None = None
-        """The last step that was heard of; None before training begins."""
+        self.step = 0
+        """The last step that was heard of."""
 
     def __enter__(self) -> "Display":
         return self

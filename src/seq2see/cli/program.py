@@ -2,6 +2,7 @@
 
 import os
 import sys
+import traceback
 
 import typer
 
@@ -64,8 +65,10 @@ def main() -> None:
         sys.exit(0)
     except Exception as problem:
         line = _one_line(problem)
-        if line is None or "--debug" in sys.argv:
+        if line is None:
             raise
+        if "--debug" in sys.argv:
+            traceback.print_exc()
         typer.echo(f"seq2see: {line}", err=True)
         sys.exit(2)
 

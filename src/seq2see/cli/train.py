@@ -51,10 +51,9 @@ def train(
                 force=force,
                 watch=display.show,
             )
-        except KeyboardInterrupt:
-            if display.step is not None:
-                again = [word for word in sys.argv[1:] if word not in ("--force", "--resume")]
-                display.say(f"interrupted after step {display.step:,}; all is saved. Go on with:")
-                display.say(f"  seq2see {shlex.join(again)} --resume")
+        except api.Interrupted:
+            again = [word for word in sys.argv[1:] if word not in ("--force", "--resume")]
+            display.say(f"interrupted after step {display.step:,}; all is saved. Go on with:")
+            display.say(f"  seq2see {shlex.join(again)} --resume")
             raise
     typer.echo(f"model  {run.folder}\nreport {run.folder / 'report.html'}", err=True)

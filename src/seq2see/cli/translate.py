@@ -3,7 +3,6 @@
 import json
 import sys
 from collections.abc import Iterator
-from itertools import islice
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -58,9 +57,8 @@ def translate(
         chosen = run.sampler(sampling(temperature, top_k, top_p, seed))
     else:
         chosen = run.engine(engine, precision)
-    lines = read_lines()
     first = 1
-    while block := list(islice(lines, 1 if sys.stdin.isatty() else AT_ONCE)):
+    for block in _blocks(read_lines(), 1 if sys.stdin.isatty() else AT_ONCE):
         prefixes = None if prefix is None else [prefix] * len(block)
         results = run.search(block, beam, n_best, prefixes, chosen)
         for number, (line, result) in enumerate(zip(block, results, strict=True), start=first):
@@ -72,6 +70,23 @@ def translate(
                 )
         sys.stdout.flush()
         first += len(block)
+
+
+def _blocks(lines: Iterator[str], size: int) -> Iterator[list[str]]:
+    """Lines in blocks; where one cannot be read, those before it are still translated."""
+    block: list[str] = []
+    try:
+        for line in lines:
+            block.append(line)
+            if len(block) == size:
+                yield block
+                block = []
+    except DataError:
+        if block:
+            yield block
+        raise
+    if block:
+        yield block
 
 
 def read_lines() -> Iterator[str]:

@@ -47,7 +47,7 @@ def save(
     keep: int,
     pause: bool = False,
 ) -> None:
-    """Write one checkpoint, then prune: `keep` of them stay, only the newest with its optimizer."""
+    """Write one checkpoint, then prune: `keep` of them stay, the newest two with their optimizer."""
     final = folder / f"{'pause' if pause else 'step'}-{progress.step:08d}"
     beside = folder / f".{final.name}.part"
     shutil.rmtree(beside, ignore_errors=True)
@@ -64,9 +64,8 @@ def save(
     validated = steps(folder)
     for old in validated[:-keep] + [path for path in folder.glob("pause-*") if path != final]:
         shutil.rmtree(old)
-    for path in validated[-keep:]:
-        if path != final:
-            (path / "optimizer.safetensors").unlink(missing_ok=True)
+    for path in validated[-keep:-2]:
+        (path / "optimizer.safetensors").unlink(missing_ok=True)
 
 
 def steps(folder: Path) -> list[Path]:
@@ -102,7 +101,7 @@ def read_progress(path: Path) -> Progress:
 
 
 def _unreadable(path: Path, problem: Exception) -> RunError:
-    return RunError(f"{path}: this checkpoint cannot be read ({problem}). Remove it to resume from an older one")
+    return RunError(f"{path}: this checkpoint cannot be read ({problem}). Remove it to resume from the one before")
 
 
 def average(paths: list[Path]) -> dict[str, Tensor]:

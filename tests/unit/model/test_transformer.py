@@ -228,3 +228,25 @@ def test_parts_are_importable_from_the_top(name):
 def test_an_unknown_name_is_an_attribute_error():
     with pytest.raises(AttributeError, match="MultiheadAttention"):
         _ = seq2see.MultiheadAttention
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"norm": "pre", "positions": "rotary", "tie": "decoder"},
+        {"tie": "none", "output_bias": True, "positions": "learned", "max_positions": 300},
+        {"d_key": 6, "d_value": 10, "encoder_layers": 1, "decoder_layers": 4},
+    ],
+    ids=str,
+)
+def test_parameters_are_counted_without_being_made(options):
+    from seq2see.config import resolve
+    from seq2see.model.build import build, count_parameters
+
+    settings = resolve(
+        {"data": {"shared": options.get("tie", "all") == "all"}, "model": {"d_model": 16, **options}}
+    ).model
+    sizes = (11, 11) if settings.tie == "all" else (11, 13)
+    made = sum(weight.numel() for weight in build(settings, *sizes).parameters())
+    assert count_parameters(settings, *sizes) == made
