@@ -10,6 +10,7 @@ from seq2see import __version__
 from seq2see.cli.chat import chat
 from seq2see.cli.data import data_list
 from seq2see.cli.evaluate import evaluate
+from seq2see.cli.export import export
 from seq2see.cli.look import look
 from seq2see.cli.train import SETTINGS_HELP, train
 from seq2see.cli.translate import translate
@@ -30,6 +31,7 @@ app.command(epilog='Example: echo "12 mars 1987" | seq2see translate runs/dates'
 app.command(epilog="Example: seq2see chat runs/dates")(chat)
 app.command(epilog="Example: seq2see evaluate runs/dates dates")(evaluate)
 app.command(epilog='Example: seq2see look runs/dates "12 mars 1987" -o attention.png')(look)
+app.command(epilog="Example: seq2see export runs/dates dates-ct2 --to ctranslate2 --precision int8")(export)
 data.command("list", epilog="Example: seq2see data list --json")(data_list)
 app.add_typer(data, name="data")
 

@@ -58,6 +58,10 @@ class Tokenizer(ABC):
         """A label for each id, to show to people: a space is seen as `▁`, a byte as `xE3`."""
 
     @abstractmethod
+    def spellings(self) -> list[str]:
+        """Every token's own spelling by id, for programs that want words instead of ids."""
+
+    @abstractmethod
     def _state(self) -> dict[str, Any]:
         """What `save` keeps besides kind and normalisation."""
 
@@ -97,6 +101,13 @@ class Subwords(Tokenizer):
         value = int(piece[1:-1], 16)  # "<0xE3>"
         return chr(value) if 0x20 < value < 0x7F else f"x{value:02X}"
 
+    def spellings(self) -> list[str]:
+        return [self._processor.id_to_piece(id) for id in range(len(self))]
+
+    def sentencepiece_model(self) -> bytes:
+        """The file that SentencePiece itself reads."""
+        return self._model
+
     def _state(self) -> dict[str, Any]:
         return {"model": base64.b64encode(self._model).decode("ascii")}
 
@@ -123,6 +134,9 @@ class Listed(Tokenizer):
 
     def pieces(self, ids: Sequence[int]) -> list[str]:
         return [_visible(self._spellings[id]) for id in ids]
+
+    def spellings(self) -> list[str]:
+        return list(self._spellings)
 
     def _state(self) -> dict[str, Any]:
         return {"symbols": self._spellings[special.COUNT :]}

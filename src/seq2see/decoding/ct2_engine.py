@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from seq2see import bundle, special
 from seq2see.bundle import Tokenizers
 from seq2see.config import Decoding, Model, Settings
+from seq2see.data.tokenizer import Tokenizer
 from seq2see.decoding.hypothesis import Hypothesis, Task
 from seq2see.errors import SettingError, nearest
 
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
 PRECISIONS = ("float32", "float16", "int8")
 Weights = dict[str, NDArray[np.float32]]
 
+CONVERSION = 1
+"""Of what `convert` writes: raised when that changes, so that older conversions are made anew."""
 SENTENCES_AT_ONCE = 32
 """In one batch of one worker."""
 PATIENCE = 2.0
@@ -53,10 +56,15 @@ def cuda_is_here() -> bool:
     return bool(ctranslate2.get_cuda_device_count())
 
 
-def open_engine(run: Path, precision: str) -> "Ct2Engine":
-    """The engine of a run in a precision; converted on first use and kept in `RUN/engines`, or in the user's cache."""
+def check_precision(precision: str) -> None:
+    """An error for a precision that there is not."""
     if precision not in PRECISIONS:
         raise SettingError(f"--precision {precision}: unknown. {nearest(precision, PRECISIONS)}")
+
+
+def open_engine(run: Path, precision: str) -> "Ct2Engine":
+    """The engine of a run in a precision; converted on first use and kept in `RUN/engines`, or in the user's cache."""
+    check_precision(precision)
     settings = bundle.read_settings(run)
     if problem := obstacle(settings):
         raise SettingError(f"{run}: {problem}. Use --engine torch")
@@ -70,8 +78,8 @@ class Ct2Engine:
         import ctranslate2
 
         self.name = f"ctranslate2 {precision}"
-        self._source = spellings(len(tokenizers.source))
-        self._target = spellings(len(tokenizers.target))
+        self._source = _words(tokenizers.source)
+        self._target = _words(tokenizers.target)
         self._ids = {spelling: id for id, spelling in enumerate(self._target)}
         self._translator = ctranslate2.Translator(
             str(folder), device="cpu", compute_type=precision, inter_threads=os.cpu_count() or 1, intra_threads=1
@@ -108,6 +116,7 @@ class Ct2Engine:
             max_input_length=0,
             min_decoding_length=0,
             max_decoding_length=tasks[batch[0]].limit,
+            suppress_sequences=[[special.SPELLINGS[special.PAD]], [special.SPELLINGS[special.BEGIN]]],
             return_scores=True,
         )
 
@@ -121,15 +130,18 @@ def _batches(tasks: list[Task]) -> Iterator[list[int]]:
             yield group[first : first + SENTENCES_AT_ONCE]
 
 
-def spellings(size: int) -> list[str]:
-    """Names for the ids of a vocabulary: CTranslate2 wants words; the tokenizer, which splits and joins, stays ours."""
-    return [*special.SPELLINGS, *(str(id) for id in range(special.COUNT, size))]
+def _words(tokenizer: Tokenizer) -> list[str]:
+    """The vocabulary in words, as CTranslate2 wants it; one that stands there already gets its id behind it."""
+    words: dict[str, None] = {}
+    for id, word in enumerate(tokenizer.spellings()):
+        words[f"{word}#{id}" if word in words else word] = None
+    return list(words)
 
 
 def _converted(run: Path, precision: str) -> Path:
     """The folder of the conversion that belongs to the present weights; made if there is none."""
     stamp = bundle.weights_file(run).stat().st_mtime_ns
-    name = f"ctranslate2-{precision}-{stamp:x}"
+    name = f"ctranslate2-{precision}-{CONVERSION}-{stamp:x}"
     for place in (run / "engines", _cache(run)):
         if (place / name / "model.bin").exists():
             return place / name
@@ -164,8 +176,8 @@ def convert(run: Path, folder: Path, precision: str) -> None:
     if problem := obstacle(settings):
         raise SettingError(f"{run}: {problem}")
     spec = _specification(settings.model, bundle.read_weights(run, load_file), settings)
-    spec.register_source_vocabulary(spellings(len(tokenizers.source)))
-    spec.register_target_vocabulary(spellings(len(tokenizers.target)))
+    spec.register_source_vocabulary(_words(tokenizers.source))
+    spec.register_target_vocabulary(_words(tokenizers.target))
     _, unknown, begin, end = special.SPELLINGS
     spec.config.unk_token, spec.config.bos_token, spec.config.eos_token = unknown, begin, end
     spec.config.decoder_start_token = begin

@@ -186,8 +186,9 @@ def _next_logs(
     model: Seq2Seq, last_R: Tensor, state: State, rows: list[int], step: int, prefixes: Sequence[Sequence[int]]
 ) -> Tensor:
     """RV: log-probabilities of the next token, with only the forced one left where a prefix still runs."""
-    logs_RV = model.step(last_R, state).float().log_softmax(-1)
-    logs_RV[:, NEVER] = -torch.inf
+    scores_RV = model.step(last_R, state).float()
+    scores_RV[:, NEVER] = -torch.inf
+    logs_RV = scores_RV.log_softmax(-1)
     if any(step < len(prefix) for prefix in prefixes):
         for row, sentence in enumerate(rows):
             if step < len(prefixes[sentence]):

@@ -1,0 +1,37 @@
+"""`seq2see export`: a format that other programs run."""
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from seq2see.cli.options import Debug, Folder, Json, PrecisionOption
+
+
+def export(
+    folder: Folder,
+    directory: Annotated[str, typer.Argument(metavar="DIR", help="A new folder for the exported model.")],
+    to: Annotated[str, typer.Option(metavar="FORMAT", help="ctranslate2.")] = "ctranslate2",
+    precision: PrecisionOption = "float32",
+    force: Annotated[bool, typer.Option("--force", help="Replace an earlier export.")] = False,
+    as_json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """Write a model for another program, and check on the validation sentences that it says the same."""
+    from seq2see.evaluation import metrics
+    from seq2see.interop import export as room
+
+    parity = room.export(Path(folder), Path(directory), to, precision, force)
+    before, after = (metrics.one("bleu", texts, parity.references) for texts in (parity.ours, parity.theirs))
+    if as_json:
+        facts = {"sentences": parity.sentences, "same": parity.same, "bleu_before": before, "bleu_after": after}
+        typer.echo(json.dumps({"folder": directory, "to": to, "precision": precision, **facts}))
+        return
+    typer.echo(f"{directory}: {to} {precision}")
+    typer.echo(
+        f"{parity.same:,} of {parity.sentences:,} validation sentences have the same tokens as with our own engine; "
+        f"BLEU {before:.2f} -> {after:.2f}"
+    )
+    if precision == "float32" and parity.share < 99:
+        typer.echo(f"{directory}: differs from our own engine more often than it should; please report it", err=True)

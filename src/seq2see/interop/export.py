@@ -1,0 +1,82 @@
+"""`export`: write a run in another program's format, then see whether that program says the same."""
+
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from seq2see.bundle import Tokenizers, load
+from seq2see.data.pair import Pair
+from seq2see.data.readers import Pairs
+from seq2see.data.tokenizer import Subwords
+from seq2see.decoding import ct2_engine
+from seq2see.decoding.ct2_engine import Ct2Engine
+from seq2see.decoding.torch_engine import TorchEngine
+from seq2see.decoding.translator import translate
+from seq2see.errors import RunError, SettingError, nearest
+
+MOST_SENTENCES = 1000
+
+
+@dataclass(frozen=True)
+class Parity:
+    """How an exported model compares with ours on the run's validation sentences."""
+
+    sentences: int
+    same: int
+    ours: list[str]
+    theirs: list[str]
+    references: list[str]
+
+    @property
+    def share(self) -> float:
+        return 100 * self.same / self.sentences
+
+
+def export(run: Path, folder: Path, to: str, precision: str, force: bool = False) -> Parity:
+    """Write the model of `run` into a new `folder`, beside the tokenizers, and compare the two."""
+    if to not in FORMATS:
+        raise SettingError(f"--to {to}: unknown format. {nearest(to, FORMATS)}")
+    if folder.exists() and not force:
+        raise RunError(f"{folder}: exists already. Choose another folder, or replace it with --force")
+    if folder.exists() and any(folder.iterdir()) and not (folder / "model.bin").exists():
+        raise RunError(f"{folder}: not an exported model, so it is not replaced")
+    beside = folder.with_name(f".{folder.name}.part")
+    shutil.rmtree(beside, ignore_errors=True)
+    beside.mkdir(parents=True)
+    try:
+        parity = FORMATS[to](run, beside, precision)
+        shutil.rmtree(folder, ignore_errors=True)
+        beside.rename(folder)
+    finally:
+        shutil.rmtree(beside, ignore_errors=True)
+    return parity
+
+
+def _ctranslate2(run: Path, folder: Path, precision: str) -> Parity:
+    """A CTranslate2 model; subword tokenizers as SentencePiece files, whose pieces are the model's vocabulary."""
+    ct2_engine.check_precision(precision)
+    ct2_engine.convert(run, folder, precision)
+    tokenizers = Tokenizers.load(run)
+    tokenizers.save(folder)
+    for side, tokenizer in (("source", tokenizers.source), ("target", tokenizers.target)):
+        if isinstance(tokenizer, Subwords):
+            (folder / f"{side}.spm").write_bytes(tokenizer.sentencepiece_model())
+    bundle = load(run)
+    pairs: list[Pair] = list(Pairs(run / "validation.jsonl"))[:MOST_SENTENCES]
+    sources = [pair.source for pair in pairs]
+    theirs = translate(Ct2Engine(folder, tokenizers, precision), tokenizers, bundle.settings, sources)
+    ours = translate(TorchEngine(bundle.model), tokenizers, bundle.settings, sources)
+    same = sum(
+        one.translations[0].tokens == other.translations[0].tokens for one, other in zip(ours, theirs, strict=True)
+    )
+    return Parity(
+        len(pairs),
+        same,
+        ours=[result.text for result in ours],
+        theirs=[result.text for result in theirs],
+        references=[pair.target for pair in pairs],
+    )
+
+
+FORMATS: dict[str, Callable[[Path, Path, str], Parity]] = {"ctranslate2": _ctranslate2}

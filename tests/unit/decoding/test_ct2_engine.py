@@ -1,0 +1,126 @@
+"""CTranslate2 says what our own engine says, for every kind of model that it can run."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from seq2see import bundle, config
+from seq2see.bundle import Tokenizers
+from seq2see.data import tokenizer
+from seq2see.decoding import ct2_engine
+from seq2see.decoding.torch_engine import TorchEngine
+from seq2see.decoding.translator import translate
+from seq2see.errors import SettingError
+from seq2see.model.build import build
+
+pytest.importorskip("ctranslate2", reason="the extra `fast` is not installed")
+LINES = [" ".join(chr(97 + (7 * i + 3 * j * j) % 9) for j in range(1 + i % 11)) for i in range(60)]
+
+
+def make_run(folder: Path, model: dict[str, object], decoding: dict[str, object] | None = None) -> Path:
+    """A run folder with random weights, large ones, so that the next word is seldom a close call."""
+    shared = model.get("tie", "all") == "all"
+    overlay = {
+        "data": {"source_tokenizer": "symbols", "target_tokenizer": "symbols", "shared": shared, "max_length": 60},
+        "model": {"encoder_layers": 2, "decoder_layers": 1, "d_model": 16, "heads": 2, "d_ff": 24, **model},
+        "decoding": {"max_ratio": 1.0, "max_extra": 3, **(decoding or {})},
+    }
+    settings = config.resolve(overlay)
+    one = tokenizer.train("symbols", LINES, 100)
+    other = one if shared else tokenizer.train("symbols", ["x y z </s> v w"], 100)
+    torch.manual_seed(3)
+    made = build(settings.model, len(one), len(other))
+    with torch.no_grad():
+        for weight in made.parameters():
+            weight.add_(torch.randn_like(weight), alpha=0.3)
+    folder.mkdir()
+    Tokenizers(one, other).save(folder)
+    config.write_toml(settings, folder / "settings.toml")
+    bundle.save_weights(made, folder / "model.safetensors")
+    bundle.write_manifest(folder, {"state": "finished"})
+    return folder
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        {},
+        {"norm": "pre", "positions": "rotary"},
+        {"positions": "learned", "max_positions": 64, "tie": "decoder", "activation": "gelu"},
+        {"positions": "none", "tie": "none", "output_bias": True, "activation": "silu"},
+        {"d_key": 5, "norm_epsilon": 1e-3},
+        {"d_key": 6, "norm": "pre", "positions": "rotary", "decoder_layers": 3},
+    ],
+    ids=str,
+)
+def test_the_same_tokens_and_scores_as_our_own_engine(tmp_path: Path, model: dict[str, object]) -> None:
+    run = make_run(tmp_path / "run", model)
+    ours = bundle.load(run)
+    settings = config.resolve(config.read_toml(run / "settings.toml"), {"decoding": {"beam": 1}})
+    one = translate(TorchEngine(ours.model), ours.tokenizers, settings, LINES)
+    other = translate(ct2_engine.open_engine(run, "float32"), ours.tokenizers, settings, LINES)
+    for left, right in zip(one, other, strict=True):
+        assert left.translations[0].tokens == right.translations[0].tokens
+        assert right.translations[0].score == pytest.approx(left.translations[0].score, abs=1e-4)
+
+
+def test_prefixes_and_n_best(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run", {})
+    loaded = bundle.load(run)
+    engine = ct2_engine.open_engine(run, "float32")
+    forced = translate(engine, loaded.tokenizers, loaded.settings, LINES[:9], prefixes=["b c"] * 9)
+    assert all(result.text.startswith("b c") for result in forced)
+    many = translate(engine, loaded.tokenizers, loaded.settings, LINES[:9], n_best=4)
+    for result in many:
+        scores = [each.score for each in result.translations]
+        assert len(scores) == 4
+        assert scores == sorted(scores, reverse=True)
+
+
+def test_it_is_converted_once_and_anew_when_the_weights_change(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run", {})
+    ct2_engine.open_engine(run, "int8")
+    (first,) = (run / "engines").iterdir()
+    made = (first / "model.bin").stat().st_mtime_ns
+    ct2_engine.open_engine(run, "int8")
+    assert (first / "model.bin").stat().st_mtime_ns == made
+    (run / "model.safetensors").touch()
+    ct2_engine.open_engine(run, "int8")
+    (second,) = (run / "engines").iterdir()
+    assert second != first
+
+
+def test_a_read_only_run_uses_the_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = make_run(tmp_path / "run", {})
+    (run / "engines").write_text("in the way: no folder can be made here")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    ct2_engine.open_engine(run, "float32")
+    assert list((tmp_path / "cache" / "seq2see" / "engines").rglob("model.bin"))
+
+
+@pytest.mark.parametrize(
+    ("model", "decoding", "words"),
+    [({"d_value": 4}, {}, "model.d_value"), ({}, {"length_formula": "paper"}, "decoding.length_formula")],
+)
+def test_what_it_cannot_run_is_said(
+    tmp_path: Path, model: dict[str, object], decoding: dict[str, object], words: str
+) -> None:
+    run = make_run(tmp_path / "run", model, decoding)
+    with pytest.raises(SettingError, match=words):
+        ct2_engine.open_engine(run, "float32")
+
+
+def test_torch_stays_out(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run", {})
+    code = (
+        "import json, sys; from seq2see.run import load; "
+        f"said = load({str(run)!r}).translate(['a b c']); print(json.dumps([said, 'torch' in sys.modules]))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    said, torch_is_there = json.loads(done.stdout)
+    assert len(said) == 1
+    assert not torch_is_there
