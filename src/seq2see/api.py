@@ -1,6 +1,7 @@
 """`train`: from pairs to a finished run folder, whatever happens on the way."""
 
 import contextlib
+import os
 import platform
 import signal
 import threading
@@ -99,16 +100,18 @@ def train(
         overlays.append(settings)
     config.check_keys(*overlays)
     device = _device()
+    _refuse_ranks()
     folder = Path(out) if out is not None else Path("runs") / corpora.open_corpus(str(pairs), format).name
     if _goes_on(folder, resume, force):  # the run folder has all it needs: the corpus may be gone
         prepared = reopen(folder, overlays)
         if _is_finished(folder, prepared.settings):
             watch(
-                Said(
-                    f"{folder} is finished: nothing to resume. To go on, raise its limit: --set training.max_steps=..."
-                )
+                Said(f"{folder} is finished: nothing to resume. To go on, raise the limit that it reached with --set")
             )
-            return Run(folder)
+            run = Run(folder)
+            if not (folder / "report.html").exists():
+                _write_report(run, prepared)
+            return run
     else:
         prepared = prepare(
             folder,
@@ -181,7 +184,7 @@ def _train(folder: Path, prepared: Prepared, device: torch.device, watch: Watch)
 def _validate(used: Bundle, prepared: Prepared) -> dict[str, float]:
     """Mean loss of a token without smoothing, and the metric that the settings name, by greedy search."""
     training = used.settings.training
-    scores = {"loss": _mean_loss(used.model, prepared.valid, training.batch_tokens)}
+    scores = {"loss": _mean_loss(used.model, prepared.valid, _micro_tokens(next(used.model.parameters()).device))}
     if training.metric != "loss":
         greedy = replace(used.settings, decoding=replace(used.settings.decoding, beam=1))
         sources = [pair.source for pair in prepared.valid_pairs]
@@ -210,7 +213,7 @@ def _write_report(run: Run, prepared: Prepared) -> None:
     from seq2see.lens import pictures
 
     shown = prepared.valid_pairs[:1000]
-    scores, results = run.evaluate(shown)
+    scores, results = run.evaluate(shown, engine=run.engine("torch"))
     facts = run.manifest
     report.write(
         run.folder / "report.html",
@@ -269,6 +272,12 @@ def _is_finished(folder: Path, settings: Settings) -> bool:
     return loop.limit_reached(checkpoint.read_progress(newest), settings.training) is not None
 
 
+def _refuse_ranks() -> None:
+    """Several processes would each write the whole run into one folder."""
+    if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+        raise SettingError("training in several processes is not there yet: start one without torchrun")
+
+
 @contextlib.contextmanager
 def _polite_stop() -> Iterator[Callable[[], bool]]:
     """Ctrl-C or SIGTERM asks for a stop after the current step; a second one does not wait."""
@@ -324,6 +333,4 @@ def _free_memory() -> int:
         lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
         return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable"))
     except (OSError, StopIteration):
-        import os
-
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")

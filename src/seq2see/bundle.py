@@ -132,6 +132,7 @@ def save_weights(model: "nn.Module", path: Path) -> None:
 
     beside = path.with_name(f".{path.name}.part")
     save_file(named_weights(model), beside)
+    beside.chmod(0o644)  # safetensors makes files that only their maker can read
     beside.replace(path)
 
 

@@ -31,7 +31,7 @@ class Data:
 
     source_tokenizer: TokenizerKind = about("unigram", "how source text is cut into tokens")
     target_tokenizer: TokenizerKind = about("unigram", "how target text is cut into tokens")
-    source_vocabulary: int = about(8000, "most tokens in the source vocabulary", 8)
+    source_vocabulary: int = about(8000, "most tokens in the source vocabulary, or in the shared one", 8)
     target_vocabulary: int = about(8000, "most tokens in the target vocabulary", 8)
     shared: bool = about(True, "one tokenizer for both sides, trained on both")
     normalization: Literal["identity", "nfkc", "nfkc_lower"] = about(
@@ -57,7 +57,7 @@ class Model:
     norm: Literal["post", "pre"] = about(
         "post", "layer norm after the residual sum (the paper) or before the sub-layer"
     )
-    norm_epsilon: float = about(1e-5, "added to the variance in layer norm", 0)
+    norm_epsilon: float = about(1e-5, "added to the variance in layer norm", 1e-30)
     positions: Literal["sinusoid", "learned", "rotary", "none"] = about("sinusoid", "how a token knows its place")
     max_positions: int = about(1024, "longest sequence with learned positions", 1)
     dropout: float = about(0.1, "on each sub-layer's output and on the embeddings", 0, 0.95)
@@ -84,7 +84,7 @@ class Training:
     label_smoothing: float = about(0.1, "share of the probability spread over the whole vocabulary", 0, 0.99)
     adam_beta1: float = about(0.9, "decay of Adam's mean", 0, 0.9999)
     adam_beta2: float = about(0.98, "decay of Adam's variance", 0, 0.999999)
-    adam_epsilon: float = about(1e-9, "Adam's epsilon", 0)
+    adam_epsilon: float = about(1e-9, "Adam's epsilon", 1e-30)
     clip_norm: float = about(1.0, "gradient norm above which it is scaled down; 0: never", 0)
     precision: Literal["auto", "float32", "bfloat16"] = about(
         "auto", "auto: bfloat16 on CUDA that has it, else float32"
@@ -136,7 +136,9 @@ def write_toml(settings: Settings, path: Path) -> None:
     """Write the whole tree, so that a run says everything about itself."""
     import tomli_w
 
-    path.write_text(tomli_w.dumps(asdict(settings)), encoding="utf-8")
+    beside = path.with_name(f".{path.name}.part")
+    beside.write_text(tomli_w.dumps(asdict(settings)), encoding="utf-8")
+    beside.replace(path)  # in one move: a run whose settings are cut short would not load
 
 
 def parse_assignments(assignments: Iterable[str]) -> Overlay:

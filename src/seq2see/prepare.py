@@ -1,6 +1,7 @@
 """From pairs to a run folder that is ready to train: settings, tokenizers, and the corpus as tokens on disk.
 
-Two passes over the pairs, whatever their number: one to look (`suggest.survey`), one to tokenise. Memory stays flat.
+A few passes over the pairs, whatever their number: one to look (`suggest.survey`), one to tokenise, and one to collect
+the validation pairs where they are held out. Memory stays flat.
 """
 
 import json
@@ -66,16 +67,28 @@ def prepare(
     overlays = [suggest(found), corpus.settings, *overlays]
     settings = config.resolve(*overlays)
     check(settings)
-    beside = folder.with_name(f".{folder.name}.part")
+    place = folder.resolve()  # `.` and links have no name of their own
+    beside = place.with_name(f".{place.name}.part")
     shutil.rmtree(beside, ignore_errors=True)
     try:
         _fill(beside, corpus, valid_pairs, found, settings, overlays, say)
-        shutil.rmtree(folder, ignore_errors=True)
-        beside.rename(folder)
+        _move_in(beside, place)
     except BaseException:
         shutil.rmtree(beside, ignore_errors=True)
         raise
     return reopen(folder, [])
+
+
+def _move_in(whole: Path, place: Path) -> None:
+    """Put a finished folder in its place. One that is there is emptied, not replaced: somebody may stand in it."""
+    if not place.exists():
+        whole.rename(place)
+        return
+    for old in place.iterdir():
+        shutil.rmtree(old) if old.is_dir() and not old.is_symlink() else old.unlink()
+    for new in sorted(whole.iterdir(), key=lambda path: path.name == "manifest.json"):  # last: it makes a run of it
+        new.rename(place / new.name)
+    whole.rmdir()
 
 
 def _fill(
@@ -100,7 +113,10 @@ def _fill(
     training = (pair for pair in corpus.train if not held_out(pair))
     train_store = _write(folder / "corpus" / "train", training, tokenizers, limit, counts, corpus.name)
     if not valid_pairs:
-        valid_pairs = list(filter(held_out, corpus.train)) or found.sample[:100]
+        valid_pairs = list(filter(held_out, corpus.train))
+    if not valid_pairs:
+        valid_pairs = found.sample[:100]
+        say("too few different sources to hold some out: validation is on training pairs. Give others with --valid")
     valid_store = _write(folder / "corpus" / "valid", valid_pairs, tokenizers, limit, _Counts(), "the validation set")
     (folder / "validation.jsonl").write_text("".join(map(_as_json, valid_pairs)), encoding="utf-8")
 
@@ -126,10 +142,18 @@ def reopen(folder: Path, overlays: list[Overlay]) -> Prepared:
     """What an earlier `prepare` left, with settings changed where the user says so."""
     settings = config.resolve(config.read_toml(folder / "settings.toml"), *overlays)
     before = bundle.read_settings(folder)
-    if (settings.data, settings.model) != (before.data, before.model):
-        raise RunError(f"{folder}: data and model settings are fixed once a run has begun. Train anew with --force")
+    if _fixed(settings) != _fixed(before):
+        raise RunError(
+            f"{folder}: settings of data and model, the seed and training.batch_tokens are fixed once a run has begun. "
+            "Train anew with --force"
+        )
     train, valid = Store(folder / "corpus" / "train"), Store(folder / "corpus" / "valid")
     return Prepared(settings, Tokenizers.load(folder), train, valid, list(Pairs(folder / "validation.jsonl")))
+
+
+def _fixed(settings: Settings) -> tuple[object, ...]:
+    """What a resumed run must share with its beginning: a position in the batches means nothing in another plan."""
+    return settings.data, settings.model, settings.training.seed, settings.training.batch_tokens
 
 
 def _held_out(found: Survey, wanted: int) -> Callable[[Pair], bool]:

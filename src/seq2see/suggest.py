@@ -77,12 +77,13 @@ def suggest(corpus: Survey) -> dict[str, dict[str, Any]]:
         size = "tiny"
     else:
         size = "small" if corpus.pairs < 500_000 else "paper-base"
+    sizes = _vocabulary(corpus.source), _vocabulary(corpus.target)
     return {
         "data": {
             "source_tokenizer": source_kind,
             "target_tokenizer": target_kind,
-            "source_vocabulary": _vocabulary(corpus.source),
-            "target_vocabulary": _vocabulary(corpus.target),
+            "source_vocabulary": max(sizes) if shared else sizes[0],
+            "target_vocabulary": max(sizes) if shared else sizes[1],
             "shared": shared,
         },
         "model": {

@@ -547,3 +547,23 @@ except SystemExit:
 """
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert ended.stdout.rstrip().split("\n")[-1] == "[]"
+
+
+def test_the_run_may_be_this_very_folder_or_a_link(cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    Path("good.tsv").write_text(GOOD)
+    good = Path("good.tsv").resolve()
+    here = tmp_path / "here"
+    here.mkdir()
+    (tmp_path / "link").symlink_to(here)
+    assert cli("train", good, "--out", tmp_path / "link", *QUICK).code == 0
+    assert (here / "model.safetensors").exists()
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    monkeypatch.chdir(empty)
+    assert cli("train", good, "--out", ".", *QUICK).code == 0
+
+
+def test_several_processes_are_refused(cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    Path("good.tsv").write_text(GOOD)
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    refusal(cli("train", "good.tsv", "--out", "run", *QUICK), "torchrun")

@@ -44,7 +44,9 @@ def log_probability(model, source, tokens):
     """By teacher forcing, which shares nothing with the search but the weights."""
     inputs_N = torch.tensor([special.BEGIN, *tokens[:-1]])
     hidden_ND = model.decode(inputs_N, torch.tensor([0, len(inputs_N)]), read(model, [source]))
-    logs_NV = model.output(hidden_ND).double().log_softmax(-1)
+    scores_NV = model.output(hidden_ND).double()
+    scores_NV[:, search.NEVER] = -torch.inf
+    logs_NV = scores_NV.log_softmax(-1)
     return float(logs_NV.gather(1, torch.tensor(tokens)[:, None]).sum())
 
 

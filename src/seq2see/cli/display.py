@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn
 
-from seq2see.training.loop import Finished, Trained, Validated
+from seq2see.training.loop import INTERRUPTED, Finished, Trained, Validated
 
 if TYPE_CHECKING:
     from seq2see.api import Event
@@ -62,7 +62,8 @@ class Display:
                 from seq2see.api import in_words
 
                 self.step = event.step
-                self.say(f"done: {event.reason}, {in_words(event.seconds)}")
+                if event.reason != INTERRUPTED:
+                    self.say(f"done: {event.reason}, {in_words(event.seconds)}")
 
     def _trained(self, event: Trained) -> None:
         assert self._settings is not None

@@ -28,7 +28,7 @@ def evaluate(
     scored = list(corpora.for_scoring(pairs, format))
     chosen = run.engine(engine, precision)
     scores, _ = run.evaluate(scored, beam, n_best, tokenize, chosen)
-    width = beam or run.settings.decoding.beam
+    width = max(n_best, beam or run.settings.decoding.beam)
     if as_json:
         facts = {"run": str(run.folder), "pairs": len(scored), "engine": chosen.name, "beam": width}
         typer.echo(json.dumps({**facts, "scores": scores.as_dict()}))

@@ -6,14 +6,14 @@ from typing import Annotated
 
 import typer
 
-from seq2see.cli.options import Debug, Folder, Json, PrecisionOption
+from seq2see.cli.options import Debug, Folder, Json
 
 
 def export(
     folder: Folder,
     directory: Annotated[str, typer.Argument(metavar="DIR", help="A new folder for the exported model.")],
     to: Annotated[str, typer.Option(metavar="FORMAT", help="ctranslate2.")] = "ctranslate2",
-    precision: PrecisionOption = "float32",
+    precision: Annotated[str, typer.Option(help="float32, float16 or int8.")] = "float32",
     force: Annotated[bool, typer.Option("--force", help="Replace an earlier export.")] = False,
     as_json: Json = False,
     debug: Debug = False,

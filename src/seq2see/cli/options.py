@@ -30,6 +30,6 @@ EngineOption = Annotated[
         "--engine", help="auto, torch or ctranslate2. auto: ctranslate2 on a CPU where installed, else torch."
     ),
 ]
-PrecisionOption = Annotated[str, typer.Option("--precision", help="With ctranslate2: float32, float16 or int8.")]
+PrecisionOption = Annotated[str, typer.Option("--precision", help="With ctranslate2: float32 or int8.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, for machines.")]
 Debug = Annotated[bool, typer.Option("--debug", help="On an error show the trace.")]

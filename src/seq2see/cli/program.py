@@ -31,7 +31,7 @@ app.command(epilog='Example: echo "12 mars 1987" | seq2see translate runs/dates'
 app.command(epilog="Example: seq2see chat runs/dates")(chat)
 app.command(epilog="Example: seq2see evaluate runs/dates dates")(evaluate)
 app.command(epilog='Example: seq2see look runs/dates "12 mars 1987" -o attention.png')(look)
-app.command(epilog="Example: seq2see export runs/dates dates-ct2 --to ctranslate2 --precision int8")(export)
+app.command(epilog="Example: seq2see export runs/dates dates-ct2 --precision int8")(export)
 data.command("list", epilog="Example: seq2see data list --json")(data_list)
 app.add_typer(data, name="data")
 

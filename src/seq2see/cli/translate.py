@@ -48,6 +48,8 @@ def translate(
     """Translate standard input to standard output, line by line."""
     if sample and n_best > 1:
         raise SettingError("--sample draws one translation of a line: leave --n-best out")
+    if sample and engine == "ctranslate2":
+        raise SettingError("--sample draws with our own engine: leave --engine out")
     from seq2see.run import load
 
     run = load(folder)
@@ -56,7 +58,8 @@ def translate(
 
         chosen = run.sampler(sampling(temperature, top_k, top_p, seed))
     else:
-        chosen = run.engine(engine, precision)
+        # The engines count forced words differently in a score: ours counts them like any others.
+        chosen = run.engine("torch" if engine == "auto" and prefix else engine, precision)
     first = 1
     for block in _blocks(read_lines(), 1 if sys.stdin.isatty() else AT_ONCE):
         prefixes = None if prefix is None else [prefix] * len(block)

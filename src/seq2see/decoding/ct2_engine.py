@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from zlib import crc32
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,7 +27,8 @@ from seq2see.errors import SettingError, nearest
 if TYPE_CHECKING:
     import ctranslate2
 
-PRECISIONS = ("float32", "float16", "int8")
+PRECISIONS = ("float32", "int8")
+"""What a CPU computes in. `convert` writes float16 as well, for cards."""
 Weights = dict[str, NDArray[np.float32]]
 
 CONVERSION = 1
@@ -56,15 +58,10 @@ def cuda_is_here() -> bool:
     return bool(ctranslate2.get_cuda_device_count())
 
 
-def check_precision(precision: str) -> None:
-    """An error for a precision that there is not."""
-    if precision not in PRECISIONS:
-        raise SettingError(f"--precision {precision}: unknown. {nearest(precision, PRECISIONS)}")
-
-
 def open_engine(run: Path, precision: str) -> "Ct2Engine":
     """The engine of a run in a precision; converted on first use and kept in `RUN/engines`, or in the user's cache."""
-    check_precision(precision)
+    if precision not in PRECISIONS:
+        raise SettingError(f"--precision {precision}: unknown. {nearest(precision, PRECISIONS)}")
     settings = bundle.read_settings(run)
     if problem := obstacle(settings):
         raise SettingError(f"{run}: {problem}. Use --engine torch")
@@ -82,7 +79,7 @@ class Ct2Engine:
         self._target = _words(tokenizers.target)
         self._ids = {spelling: id for id, spelling in enumerate(self._target)}
         self._translator = ctranslate2.Translator(
-            str(folder), device="cpu", compute_type=precision, inter_threads=os.cpu_count() or 1, intra_threads=1
+            str(folder), device="cpu", compute_type=precision, inter_threads=_cores(), intra_threads=1
         )
 
     def search(self, tasks: list[Task], settings: Decoding) -> list[list[Hypothesis]]:
@@ -121,6 +118,11 @@ class Ct2Engine:
         )
 
 
+def _cores() -> int:
+    """Cores that this process may use: in a container often fewer than the machine has."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
 def _batches(tasks: list[Task]) -> Iterator[list[int]]:
     """Indices of tasks with the same limit and like length, the longest first so that workers end together."""
     order = sorted(range(len(tasks)), key=lambda index: (-tasks[index].limit, -len(tasks[index].source), index))
@@ -140,10 +142,11 @@ def _words(tokenizer: Tokenizer) -> list[str]:
 
 def _converted(run: Path, precision: str) -> Path:
     """The folder of the conversion that belongs to the present weights; made if there is none."""
-    stamp = bundle.weights_file(run).stat().st_mtime_ns
-    name = f"ctranslate2-{precision}-{CONVERSION}-{stamp:x}"
+    files = (bundle.weights_file(run), run / "settings.toml")
+    stamp = crc32(repr([(file.stat().st_mtime_ns, file.stat().st_size) for file in files]).encode())
+    name = f"ctranslate2-{precision}-{CONVERSION}-{stamp:08x}"
     for place in (run / "engines", _cache(run)):
-        if (place / name / "model.bin").exists():
+        if os.access(place / name / "model.bin", os.R_OK):
             return place / name
     for place in (run / "engines", _cache(run)):
         try:
@@ -158,9 +161,16 @@ def _converted(run: Path, precision: str) -> Path:
         except BaseException:
             shutil.rmtree(beside, ignore_errors=True)
             raise
+        beside.chmod(0o777 & ~_umask())  # a temporary folder is its maker's alone
         beside.rename(place / name)
         return place / name
     raise SettingError(f"{run}: neither {run / 'engines'} nor the cache can be written to. Use --engine torch")
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
 
 
 def _cache(run: Path) -> Path:

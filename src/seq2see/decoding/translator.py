@@ -22,10 +22,13 @@ class Translation:
 
 @dataclass(frozen=True)
 class Result:
-    """What became of one source line: its n-best translations, best first, and whether the source was cut."""
+    """What became of one source line: its n-best translations, best first."""
 
     translations: tuple[Translation, ...]
+    source: tuple[int, ...] = ()
+    """The tokens that were read, the end included."""
     cut: bool = False
+    """Whether the line had more tokens than were read."""
 
     @property
     def text(self) -> str:
@@ -43,9 +46,9 @@ def translate(
 ) -> list[Result]:
     """Translate lines; one alone, in any batch and in any order gives the same tokens. Empty lines stay empty."""
     decoding = replace(settings.decoding, beam=max(n_best, settings.decoding.beam))
-    room = settings.model.max_positions if settings.model.positions == "learned" else sys.maxsize
+    room = longest(settings)
     most = min(decoding.max_source, room)
-    encoded = tokenizers.source.encode(list(lines))
+    encoded = tokenizers.source.encode([line.strip() for line in lines])  # as the readers strip what is trained on
     forced = tokenizers.target.encode(list(prefixes)) if prefixes is not None else [[]] * len(lines)
     asked = [index for index, line in enumerate(lines) if line.strip()]
     tasks = []
@@ -53,13 +56,18 @@ def translate(
         source = [*encoded[index][: most - 1], special.END]
         tasks.append(Task(source, min(room, limit(len(source), decoding.max_ratio, decoding.max_extra)), forced[index]))
     results = [Result((Translation("", 0.0),))] * len(lines)
-    for index, hypotheses in zip(asked, engine.search(tasks, decoding), strict=True):
+    for index, task, hypotheses in zip(asked, tasks, engine.search(tasks, decoding), strict=True):
         translations = tuple(
             Translation(tokenizers.target.decode(each.tokens), each.score, tuple(each.tokens))
             for each in hypotheses[:n_best]
         )
-        results[index] = Result(translations, cut=len(encoded[index]) >= most)
+        results[index] = Result(translations, tuple(task.source), len(encoded[index]) >= most)
     return results
+
+
+def longest(settings: Settings) -> int:
+    """Tokens that a model has places for."""
+    return settings.model.max_positions if settings.model.positions == "learned" else sys.maxsize
 
 
 def limit(source_length: int, max_ratio: float, max_extra: int) -> int:

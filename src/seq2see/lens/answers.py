@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from seq2see import special
 from seq2see.bundle import Bundle
 from seq2see.decoding.torch_engine import TorchEngine
-from seq2see.decoding.translator import translate
+from seq2see.decoding.translator import longest, translate
 from seq2see.lens.capture import Seen, capture
 
 Weights = NDArray[np.float32]
@@ -38,8 +38,8 @@ def look(bundle: Bundle, sentence: str) -> Look:
     """Translate a sentence, then read the translation once more with everything visible."""
     result = translate(TorchEngine(bundle.model), bundle.tokenizers, bundle.settings, [sentence])[0]
     source, target = bundle.tokenizers.source, bundle.tokenizers.target
-    source_ids = [*source.encode([sentence])[0][: bundle.settings.decoding.max_source - 1], special.END]
-    target_ids = list(result.translations[0].tokens)
+    source_ids = list(result.source)
+    target_ids = list(result.translations[0].tokens)[: longest(bundle.settings) - 1]
     device = next(bundle.model.parameters()).device
     with torch.inference_mode(), capture(bundle.model) as seen:
         memory = bundle.model.encode(torch.tensor(source_ids, device=device), torch.tensor([0, len(source_ids)]))

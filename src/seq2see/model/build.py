@@ -15,9 +15,9 @@ def count_parameters(settings: Model, source_vocabulary: int, target_vocabulary:
     """How many weights `build` would make, without making them: any size can be asked for."""
     D, F, H = settings.d_model, settings.d_ff, settings.heads
     K = settings.d_key or D // H
-    V = settings.d_value or K
+    width = settings.d_value or K
     norm = 2 * D
-    attention = (D + 1) * H * (2 * K + V) + (H * V + 1) * D + norm
+    attention = (D + 1) * H * (2 * K + width) + (H * width + 1) * D + norm
     feed_forward = (D + 1) * F + (F + 1) * D + norm
     stacks = settings.encoder_layers * (attention + feed_forward)
     stacks += settings.decoder_layers * (2 * attention + feed_forward)

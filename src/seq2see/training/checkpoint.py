@@ -56,6 +56,7 @@ def save(
     save_file(_optimizer_tensors(optimizer), beside / "optimizer.safetensors")
     (beside / "state.json").write_text(json.dumps(asdict(progress), indent=1), encoding="utf-8")
     for file in beside.iterdir():
+        file.chmod(0o644)
         _sync(file)
     shutil.rmtree(final, ignore_errors=True)
     beside.rename(final)
@@ -71,6 +72,11 @@ def save(
 def steps(folder: Path) -> list[Path]:
     """Whole checkpoints made at validations, oldest first."""
     return sorted(folder.glob("step-*"))
+
+
+def is_pause(path: Path) -> bool:
+    """Whether a checkpoint was made by an interruption, between two validations."""
+    return path.name.startswith("pause-")
 
 
 def newest(folder: Path) -> Path | None:

@@ -88,6 +88,20 @@ def train(
     meter = _Meter(progress, device)
     reason = limit_reached(progress, settings)
 
+    def look_up(progress: Progress) -> tuple[Progress, Validated]:
+        """Validate, remember how well it went, and save."""
+        scores = validate()
+        progress = _judge(progress, scores[settings.metric], lower_is_better)
+        progress = replace(progress, seconds=meter.elapsed(), sums=meter.sums())
+        best = progress.best_step == progress.step
+        if best:
+            save_weights(model, run / "model.safetensors")
+        checkpoint.save(run / "checkpoints", model, optimizer, progress, keep=settings.average)
+        return progress, Validated(progress.step, scores, best)
+
+    if reason is not None and kept is not None and checkpoint.is_pause(kept):
+        progress, event = look_up(progress)  # it was paused where it now must end: it has not been measured there
+        yield event
     while reason is None:
         indices, position = next(batches)
         step = progress.step + 1
@@ -121,15 +135,10 @@ def train(
         progress = replace(progress, step=step, position=position, seconds=meter.elapsed())
         if step % settings.log_every == 0:
             yield meter.read(step, position.epoch, float(norm), rate)
-        reason = INTERRUPTED if should_stop() else limit_reached(progress, settings)
+        reason = limit_reached(progress, settings) or (INTERRUPTED if should_stop() else None)
         if step % settings.validate_every == 0 or reason not in (None, INTERRUPTED):
-            scores = validate()
-            progress = _judge(progress, scores[settings.metric], lower_is_better)
-            progress = replace(progress, seconds=meter.elapsed(), sums=meter.sums())
-            if progress.best_step == step:
-                save_weights(model, run / "model.safetensors")
-            checkpoint.save(run / "checkpoints", model, optimizer, progress, keep=settings.average)
-            yield Validated(step, scores, progress.best_step == step)
+            progress, event = look_up(progress)
+            yield event
             reason = reason or limit_reached(progress, settings)
         elif reason == INTERRUPTED:
             progress = replace(progress, sums=meter.sums())
@@ -159,7 +168,8 @@ def limit_reached(progress: Progress, settings: Training) -> str | None:
 
 
 def _is_better(score: float, best: float | None, lower_is_better: bool) -> bool:
-    return best is None or (score < best if lower_is_better else score > best)
+    """Not-a-number is never better, and anything is better than nothing."""
+    return not math.isnan(score) and (best is None or (score < best if lower_is_better else score > best))
 
 
 def _judge(progress: Progress, score: float, lower_is_better: bool) -> Progress:
@@ -178,7 +188,7 @@ def _average(
         return
     load_weights(model, checkpoint.average(last))
     scores = validate()
-    better = not _is_better(progress.best or 0.0, scores[metric], lower_is_better)
+    better = scores[metric] == progress.best or _is_better(scores[metric], progress.best, lower_is_better)
     if better:
         save_weights(model, run / "model.safetensors")
     yield Validated(progress.step, scores, better, f"average of the last {len(last)} checkpoints")

@@ -81,6 +81,14 @@ def test_prefixes_and_n_best(tmp_path: Path) -> None:
         assert scores == sorted(scores, reverse=True)
 
 
+def test_blanks_around_a_line_do_not_count(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run", {})
+    loaded = bundle.load(run)
+    for engine in (TorchEngine(loaded.model), ct2_engine.open_engine(run, "float32")):
+        bare, padded = translate(engine, loaded.tokenizers, loaded.settings, ["a b", "  a b\t"])
+        assert bare == padded
+
+
 def test_it_is_converted_once_and_anew_when_the_weights_change(tmp_path: Path) -> None:
     run = make_run(tmp_path / "run", {})
     ct2_engine.open_engine(run, "int8")
@@ -114,8 +122,9 @@ def test_what_it_cannot_run_is_said(
         ct2_engine.open_engine(run, "float32")
 
 
-def test_torch_stays_out(tmp_path: Path) -> None:
+def test_torch_stays_out_once_converted(tmp_path: Path) -> None:
     run = make_run(tmp_path / "run", {})
+    ct2_engine.open_engine(run, "int8")  # ctranslate2's own specifications import torch where it is installed
     code = (
         "import json, sys; from seq2see.run import load; "
         f"said = load({str(run)!r}).translate(['a b c']); print(json.dumps([said, 'torch' in sys.modules]))"

@@ -84,6 +84,7 @@ def every_text(table: Table, limit: int, penalty: search.LengthPenalty) -> list[
 
     def log(text: tuple[int, ...], token: int) -> float:
         weights = table(text)
+        weights[special.PAD] = weights[special.BEGIN] = 0.0  # what is never said has no share
         return math.log(weights[token] / sum(weights))
 
     for length in range(limit + 1):
@@ -204,7 +205,7 @@ def test_each_sentence_keeps_its_own_limit(width: int) -> None:
         for hypotheses, limit in zip(found, limits, strict=True):
             assert all(len(each.tokens) == limit for each in hypotheses)
             assert hypotheses[0].tokens == [A] * limit
-            assert hypotheses[0].score == pytest.approx(math.log(0.2), rel=1e-5)
+            assert hypotheses[0].score == pytest.approx(math.log(0.2 / 0.4), rel=1e-5)
 
 
 def test_no_sentences() -> None:
@@ -266,7 +267,7 @@ def test_a_wrong_end_as_likely_as_any_wrong_letter_does_not_cut_the_right_text_s
     def table(text: tuple[int, ...]) -> list[float]:
         place = len(text)
         wanted = special.END if place >= len(right) else right[place]
-        return [0.9 if token == wanted else 0.1 / 6 for token in range(7)]
+        return [0, 0.1 / 4, 0] + [0.9 if token == wanted else 0.1 / 4 for token in range(special.END, 7)]
 
     for alpha in (0.0, 0.6, 1.0):
         found = search.beam(Spelled(table), memory_of(1), [40], 5, search.power_penalty(alpha))[0]
