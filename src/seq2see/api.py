@@ -58,6 +58,8 @@ class Said:
     line: str
 
 
+REPORTED = 200
+"""Validation pairs that are translated for the report, greedily: a poor model says a lot, and takes its time."""
 Event = Said | Began | loop.Event
 Watch = Callable[[Event], None]
 
@@ -91,6 +93,8 @@ def train(
     Raises:
         Interrupted: after Ctrl-C, once everything is saved.
     """
+    if resume and force:
+        raise SettingError("--resume goes on with a run, --force throws it away: choose one")
     overlays: list[Overlay] = []
     if preset:
         overlays.append(presets.preset(preset))
@@ -103,6 +107,9 @@ def train(
     _refuse_ranks()
     folder = Path(out) if out is not None else Path("runs") / corpora.open_corpus(str(pairs), format).name
     if _goes_on(folder, resume, force):  # the run folder has all it needs: the corpus may be gone
+        trained_on, named = bundle.read_manifest(folder).get("corpus"), corpora.name_of(str(pairs))
+        if trained_on != named:
+            raise RunError(f"{folder}: a run on '{trained_on}' cannot go on with '{named}'. Choose another --out")
         prepared = reopen(folder, overlays)
         if _is_finished(folder, prepared.settings):
             watch(
@@ -175,6 +182,13 @@ def _train(folder: Path, prepared: Prepared, device: torch.device, watch: Watch)
         raise Interrupted
     facts |= {"state": "finished", "steps": end.step, "ended": end.reason, "trained_in_seconds": round(end.seconds, 1)}
     bundle.write_manifest(folder, facts)
+    if end.step < settings.training.warmup_steps:
+        watch(
+            Said(
+                f"ended inside warm-up ({end.step:,} of {settings.training.warmup_steps:,} steps): expect little of it"
+            )
+        )
+    watch(Said(f"scoring {min(REPORTED, len(prepared.valid_pairs)):,} validation pairs for report.html"))
     run = Run(folder)
     _write_report(run, prepared)
     return run
@@ -212,8 +226,8 @@ def _write_report(run: Run, prepared: Prepared) -> None:
     """`report.html`: curves, scores and samples of the finished model on its validation pairs."""
     from seq2see.lens import pictures
 
-    shown = prepared.valid_pairs[:1000]
-    scores, results = run.evaluate(shown, engine=run.engine("torch"))
+    shown = prepared.valid_pairs[:REPORTED]
+    scores, results = run.evaluate(shown, beam=1, engine=run.engine("torch"))
     facts = run.manifest
     report.write(
         run.folder / "report.html",

@@ -32,6 +32,9 @@ class Run:
         self.manifest = bundle.read_manifest(self.folder)
         self._engines: dict[str, Engine] = {}
 
+    def __repr__(self) -> str:
+        return f"Run({str(self.folder)!r}, {self.manifest.get('parameters', 0):,} parameters)"
+
     @cached_property
     def settings(self) -> Settings:
         return bundle.read_settings(self.folder)
@@ -76,6 +79,8 @@ class Run:
         engine: Engine | None = None,
     ) -> list[Result]:
         """Translations with scores and tokens, by the engine that `engine()` or `sampler()` gave."""
+        if isinstance(lines, str):
+            raise TypeError("translate wants a list of lines, not one text: put it in [ ]")
         settings = self.settings
         if beam is not None:
             settings = replace(settings, decoding=replace(settings.decoding, beam=beam))
@@ -104,12 +109,16 @@ class Run:
     ) -> tuple[Scores, list[Result]]:
         """Translate the sources and score the translations against targets and further references."""
         pairs = list(pairs)
+        engine = engine or self.engine(precision="float32")
         if not pairs:
             raise DataError("nothing to evaluate: no usable pair")
         results = self.search([pair.source for pair in pairs], beam, n_best, engine=engine)
         hypotheses = [[each.text for each in result.translations] for result in results]
         references = [[pair.target, *pair.references] for pair in pairs]
-        return metrics.score(hypotheses, references, tokenize, unit=error_unit(self.settings)), results
+        scores = metrics.score(hypotheses, references, tokenize, unit=error_unit(self.settings))
+        width = max(n_best, beam or self.settings.decoding.beam)
+        searched = f"engine:{engine.name.replace(' ', '-')}|beam:{width}"
+        return Scores(tuple(replace(score, signature=f"{score.signature}|{searched}") for score in scores)), results
 
 
 def load(folder: str | Path) -> Run:

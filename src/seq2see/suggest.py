@@ -91,8 +91,13 @@ def suggest(corpus: Survey) -> dict[str, dict[str, Any]]:
             "tie": "all" if shared else "decoder",
             "dropout": 0.3 if language and corpus.pairs < 100_000 else 0.1,
         },
-        "training": {**_TRAINING[size], "metric": "loss" if language else "exact"},
+        "training": {**_TRAINING[size], **_length(size, corpus.pairs), "metric": "loss" if language else "exact"},
     }
+
+
+def _length(size: str, pairs: int) -> dict[str, int]:
+    """Steps for a small model: about a thousand tokens for each pair, which is some 30 epochs of ordinary sentences."""
+    return {"max_steps": min(20_000, max(1500, pairs // 4))} if size == "small" else {}
 
 
 _TRAINING: dict[str, dict[str, Any]] = {
@@ -104,7 +109,13 @@ _TRAINING: dict[str, dict[str, Any]] = {
         "schedule": "cosine",
         "validate_every": 200,
     },
-    "small": {"batch_tokens": 8192, "max_steps": 10_000, "warmup_steps": 1000, "learning_rate": 1e-3},
+    "small": {
+        "batch_tokens": 4096,
+        "warmup_steps": 400,
+        "learning_rate": 1e-3,
+        "schedule": "cosine",
+        "validate_every": 250,
+    },
     "paper-base": preset("paper-base")["training"],
 }
 

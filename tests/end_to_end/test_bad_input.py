@@ -567,3 +567,9 @@ def test_several_processes_are_refused(cli, monkeypatch: pytest.MonkeyPatch) -> 
     Path("good.tsv").write_text(GOOD)
     monkeypatch.setenv("WORLD_SIZE", "2")
     refusal(cli("train", "good.tsv", "--out", "run", *QUICK), "torchrun")
+
+
+def test_a_run_goes_on_with_its_own_corpus_only(cli, own_run: Path) -> None:
+    Path("other.tsv").write_text(GOOD)
+    refusal(cli("train", "other.tsv", "--out", own_run, "--resume"), "cannot go on with 'other'")
+    refusal(cli("train", "other.tsv", "--out", own_run, "--resume", "--force"), "choose one")

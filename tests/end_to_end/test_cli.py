@@ -208,7 +208,7 @@ def test_the_python_api() -> None:
     events: list[api.Event] = []
     run = seq2see.train("pairs.tsv", settings=QUICK, watch=events.append)
     assert run.folder == Path("runs/pairs")
-    assert {type(event).__name__ for event in events} == {"Said", "Began", "Validated", "Finished"}
+    assert {type(event).__name__ for event in events} == {"Said", "Began", "Stepped", "Validated", "Finished"}
     again = seq2see.load("runs/pairs")
     lines = ["12", "", "7"]
     assert again.translate(lines, beam=5) == run.translate(lines, beam=5)
@@ -245,3 +245,11 @@ def test_two_trainings_are_equal_to_the_last_bit() -> None:
     assert (one / "model.safetensors").read_bytes() == (two / "model.safetensors").read_bytes()
     other = seq2see.train("pairs.tsv", "other", settings={**QUICK, "training": {**QUICK["training"], "seed": 2}}).folder
     assert (one / "model.safetensors").read_bytes() != (other / "model.safetensors").read_bytes()
+
+
+def test_one_text_is_not_a_list_of_letters(trained: Path) -> None:
+    run = seq2see.load(trained)
+    with pytest.raises(TypeError, match="list of lines"):
+        run.translate("abc")
+    assert repr(run).startswith("Run(")
+    assert len(repr(run.look("abc"))) < 400

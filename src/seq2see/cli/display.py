@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn
 
-from seq2see.training.loop import INTERRUPTED, Finished, Trained, Validated
+from seq2see.training.loop import INTERRUPTED, Finished, Stepped, Trained, Validated
 
 if TYPE_CHECKING:
     from seq2see.api import Event
@@ -24,6 +24,7 @@ class Display:
         self._bar: Progress | None = None
         self._task: TaskID | None = None
         self._last_line = 0.0
+        self._numbers = ""
         self._settings: Settings | None = None
         self.step = 0
         """The last step that was heard of."""
@@ -46,11 +47,14 @@ class Display:
                 self.say(event.line)
             case Began():
                 self._settings = event.settings
+                self._last_line = time.monotonic() - QUIET_SECONDS
                 self.step = event.step
                 for line in _opening(event):
                     self.say(line)
                 if self._console.is_terminal:
                     self._start_bar(event)
+            case Stepped():
+                self._stepped(event)
             case Trained():
                 self._trained(event)
             case Validated():
@@ -62,14 +66,25 @@ class Display:
                 from seq2see.api import in_words
 
                 self.step = event.step
+                if self._bar:
+                    self._bar.stop()
+                    self._bar = None
                 if event.reason != INTERRUPTED:
                     self.say(f"done: {event.reason}, {in_words(event.seconds)}")
 
     def _trained(self, event: Trained) -> None:
-        assert self._settings is not None
+        self._numbers = f"loss {event.loss:.3f}  rate {event.rate:.1e}  {event.tokens_per_second:,.0f} tokens/s  "
+        self._tell(event)
+
+    def _stepped(self, event: Stepped) -> None:
         self.step = event.step
-        left = _time_left(event, self._settings)
-        numbers = f"loss {event.loss:.3f}  rate {event.rate:.1e}  {event.tokens_per_second:,.0f} tokens/s  {left} left"
+        if self._bar is not None or time.monotonic() - self._last_line > 3 * QUIET_SECONDS:
+            self._tell(event)
+
+    def _tell(self, event: Stepped | Trained) -> None:
+        """On the bar at every step; as a line every few seconds."""
+        assert self._settings is not None
+        numbers = f"{self._numbers}{_time_left(event, self._settings)} left"
         if self._bar is not None and self._task is not None:
             self._bar.update(self._task, completed=event.step, numbers=numbers)
         elif time.monotonic() - self._last_line > QUIET_SECONDS:
@@ -112,7 +127,7 @@ def _number(value: float) -> str:
     return f"{value:.3f}" if abs(value) < 10 else f"{value:.2f}"
 
 
-def _time_left(event: Trained, settings: "Settings") -> str:
+def _time_left(event: Stepped | Trained, settings: "Settings") -> str:
     """Until the last step at the rate so far; early stopping may come before."""
     training = settings.training
     seconds = event.seconds / event.step * (training.max_steps - event.step)

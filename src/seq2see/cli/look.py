@@ -37,9 +37,13 @@ def look(
     if not 0 <= layer <= len(layers):
         raise SettingError(f"--layer {layer}: the model has {len(layers)} layers there")
     number = layer or len(layers)
-    title = f"{seen.source} → {seen.translation}"
+    title = f"{_shortened(seen.source)} → {_shortened(seen.translation)}"
     note = pictures.attention(layers[number - 1], rows, columns, title, Path(output), row_name, column_name)
     typer.echo(seen.translation)
     typer.echo(f"{place} attention of layer {number}: {output}", err=True)
     if note:
         typer.echo(note, err=True)
+
+
+def _shortened(text: str) -> str:
+    return text if len(text) <= 60 else f"{text[:59]}…"

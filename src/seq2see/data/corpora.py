@@ -7,7 +7,7 @@ from typing import Any, Final, NamedTuple
 
 from seq2see.data import dates
 from seq2see.data.pair import Pair
-from seq2see.data.readers import Pairs, is_file
+from seq2see.data.readers import Pairs, is_file, name_of_files
 from seq2see.errors import DataError, nearest
 
 
@@ -66,6 +66,11 @@ def open_corpus(pairs: str, format: str | None = None) -> Corpus:
     _check_name(pairs)
     file = Pairs(pairs, format)
     return Corpus(file.name, file)
+
+
+def name_of(pairs: str) -> str:
+    """The name that a corpus of these words has, whether or not it is still there."""
+    return pairs if pairs == "dates" else name_of_files([Path(part.strip()) for part in pairs.split(",")])
 
 
 def for_validation(pairs: str, format: str | None = None) -> Iterable[Pair]:

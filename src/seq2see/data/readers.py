@@ -9,7 +9,7 @@ import gzip
 import json
 import stat
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any, Final
@@ -39,7 +39,7 @@ class Pairs:
         self.paths = _locate(str(pairs), format)
         self.format = "text" if len(self.paths) == 2 else format or _format_of(self.paths[0])
         self.references = references
-        self.name = "-".join(dict.fromkeys(_stem(path) for path in self.paths))
+        self.name = name_of_files(self.paths)
         self.dropped = 0
 
     def __iter__(self) -> Iterator[Pair]:
@@ -266,8 +266,9 @@ def _format_of(path: Path) -> str:
     raise DataError(f"{path}: {shown} does not say the format. Use --format tsv, csv or jsonl")
 
 
-def _stem(path: Path) -> str:
-    return _without_gz(path).stem
+def name_of_files(paths: Sequence[Path]) -> str:
+    """ "pairs" for `dir/pairs.tsv.gz`, "train" for `train.en` and `train.ko`, "en-ko" for `en.txt` and `ko.txt`."""
+    return "-".join(dict.fromkeys(_without_gz(path).stem for path in paths))
 
 
 def _without_gz(path: Path) -> Path:

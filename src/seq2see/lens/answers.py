@@ -15,7 +15,7 @@ from seq2see.lens.capture import Seen, capture
 Weights = NDArray[np.float32]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Look:
     """All attention inside one translation, by layer and head. Row i of an array is where token i looks."""
 
@@ -32,6 +32,12 @@ class Look:
     """For each layer HTT: decoder inputs looking at themselves and what came before."""
     cross: list[Weights]
     """For each layer HTS: decoder inputs looking at source tokens."""
+
+    def __repr__(self) -> str:
+        shapes = ", ".join(
+            f"{name} {[each.shape for each in getattr(self, name)]}" for name in ("encoder", "decoder", "cross")
+        )
+        return f"Look({self.source!r} -> {self.translation!r}, {shapes})"
 
 
 def look(bundle: Bundle, sentence: str) -> Look:

@@ -296,7 +296,8 @@ def _drawing() -> Iterator[None]:
 
 def _save(figure: Figure, path: Path) -> None:
     with _drawing():
-        figure.savefig(path, dpi=160, bbox_inches="tight", pad_inches=0.25)
+        dpi = min(160.0, 8000 / max(figure.get_size_inches()))  # a thousand tokens still make a file that opens
+        figure.savefig(path, dpi=dpi, bbox_inches="tight", pad_inches=0.25)
 
 
 # --- letters ---------------------------------------------------------------------------------------------------------

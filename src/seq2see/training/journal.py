@@ -30,7 +30,7 @@ class Journal:
             case Validated():
                 row = {"step": event.step, "validation": event.scores, "best": event.best, "what": event.what}
                 scalars = {f"validation/{key}": value for key, value in event.scores.items()}
-            case _:
+            case _:  # a single step, or the end: nothing to keep
                 return
         self._file.write(json.dumps(row) + "\n")
         self._file.flush()

@@ -25,6 +25,14 @@ from seq2see.training.optimizer import adam
 
 
 @dataclass(frozen=True)
+class Stepped:
+    """One update happened."""
+
+    step: int
+    seconds: float
+
+
+@dataclass(frozen=True)
 class Trained:
     """Some updates happened: means over them, of a token."""
 
@@ -60,7 +68,7 @@ class Finished:
 
 
 INTERRUPTED = "interrupted"
-Event = Trained | Validated | Finished
+Event = Stepped | Trained | Validated | Finished
 Validate = Callable[[], dict[str, float]]
 
 
@@ -133,6 +141,7 @@ def train(
             optimizer.zero_grad(set_to_none=True)
 
         progress = replace(progress, step=step, position=position, seconds=meter.elapsed())
+        yield Stepped(step, progress.seconds)
         if step % settings.log_every == 0:
             yield meter.read(step, position.epoch, float(norm), rate)
         reason = limit_reached(progress, settings) or (INTERRUPTED if should_stop() else None)
@@ -161,7 +170,7 @@ def limit_reached(progress: Progress, settings: Training) -> str | None:
     if progress.step >= settings.max_steps:
         return f"all {settings.max_steps:,} steps done"
     if settings.max_minutes and progress.seconds >= 60 * settings.max_minutes:
-        return f"{settings.max_minutes:g} minutes are over"
+        return f"{settings.max_minutes:g} min are over"
     if settings.patience and progress.stale >= settings.patience:
         return f"no better {settings.metric} in {progress.stale} validations"
     return None

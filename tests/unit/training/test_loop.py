@@ -96,10 +96,15 @@ def of(kind: type, events: list[loop.Event]) -> Iterator[loop.Event]:
 def test_events_come_in_order(pairs: Store, tmp_path: Path) -> None:
     events = run(make(), pairs, tmp_path, replace(SETTINGS, max_steps=5, log_every=2))
     assert [(type(event).__name__, event.step) for event in events] == [
+        ("Stepped", 1),
+        ("Stepped", 2),
         ("Trained", 2),
         ("Validated", 2),
+        ("Stepped", 3),
+        ("Stepped", 4),
         ("Trained", 4),
         ("Validated", 4),
+        ("Stepped", 5),
         ("Validated", 5),
         ("Validated", 5),
         ("Finished", 5),
@@ -189,7 +194,7 @@ def test_higher_may_be_better(pairs: Store, tmp_path: Path) -> None:
 def test_minutes_stop_and_the_model_is_validated_and_saved(pairs: Store, tmp_path: Path) -> None:
     settings = replace(SETTINGS, max_steps=100_000, validate_every=100_000, max_minutes=0.001)
     events = run(make(), pairs, tmp_path, settings)
-    assert events[-1].reason == "0.001 minutes are over"
+    assert events[-1].reason == "0.001 min are over"
     assert 1 <= events[-1].step < 1000
     assert [event.step for event in of(Validated, events)] == [events[-1].step]
     assert (tmp_path / "model.safetensors").exists()
