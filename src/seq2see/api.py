@@ -103,7 +103,7 @@ def train(
     if settings:
         overlays.append(settings)
     config.check_keys(*overlays)
-    device = _device()
+    device = bundle.pick_device()
     _refuse_ranks()
     folder = Path(out) if out is not None else Path("runs") / corpora.open_corpus(str(pairs), format).name
     if _goes_on(folder, resume, force):  # the run folder has all it needs: the corpus may be gone
@@ -311,10 +311,6 @@ def _polite_stop() -> Iterator[Callable[[], bool]]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-
-
-def _device() -> torch.device:
-    return torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
 
 def _device_name(device: torch.device) -> str:

@@ -74,6 +74,16 @@ def load(folder: Path, device: "torch.device | str" = "cpu") -> Bundle:
     return Bundle(settings, tokenizers, model.to(device).eval())
 
 
+def pick_device() -> "torch.device":
+    """The card where there is one, set up for batches whose shapes never repeat; else the processor."""
+    import torch
+
+    if not torch.cuda.is_available():
+        return torch.device("cpu")
+    torch.backends.cuda.enable_cudnn_sdp(False)  # it plans each new shape anew
+    return torch.device("cuda")
+
+
 def weights_file(folder: Path) -> Path:
     """Where a run's weights are; an error where there are none yet."""
     weights = folder / "model.safetensors"

@@ -46,9 +46,7 @@ class Run:
     @cached_property
     def bundle(self) -> Bundle:
         """The model itself, in torch, on the card where there is one."""
-        import torch
-
-        return bundle.load(self.folder, "cuda" if torch.cuda.is_available() else "cpu")
+        return bundle.load(self.folder, bundle.pick_device())
 
     def engine(self, name: str = "auto", precision: str = "int8") -> Engine:
         """What translates: `torch`, or `ctranslate2` in a precision. `auto`: ctranslate2 on a CPU where it can."""
