@@ -3,6 +3,8 @@
 import json
 import re
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -253,3 +255,18 @@ def test_one_text_is_not_a_list_of_letters(trained: Path) -> None:
         run.translate("abc")
     assert repr(run).startswith("Run(")
     assert len(repr(run.look("abc"))) < 400
+
+
+def test_a_program_that_waits_for_each_answer_gets_it(trained: Path) -> None:
+    """A pipe that stays open: the first answer comes before the second question."""
+    command = [sys.executable, "-m", "seq2see", "translate", str(trained)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as program:
+        assert program.stdin is not None
+        assert program.stdout is not None
+        for question in (b"abc\n", b"hg\n", b"\n", b"a\n"):
+            program.stdin.write(question)
+            program.stdin.flush()
+            assert program.stdout.readline() == question.upper()
+        program.stdin.close()
+        assert program.stdout.read() == b""
+        assert program.wait(60) == 0

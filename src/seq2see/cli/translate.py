@@ -1,6 +1,7 @@
 """`seq2see translate`: lines in, lines out, one for each."""
 
 import json
+import select
 import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated
@@ -61,7 +62,7 @@ def translate(
         # The engines count forced words differently in a score: ours counts them like any others.
         chosen = run.engine("torch" if engine == "auto" and prefix else engine, precision)
     first = 1
-    for block in _blocks(read_lines(), 1 if sys.stdin.isatty() else AT_ONCE):
+    for block in _blocks(AT_ONCE):
         prefixes = None if prefix is None else [prefix] * len(block)
         results = run.search(block, beam, n_best, prefixes, chosen)
         for number, (line, result) in enumerate(zip(block, results, strict=True), start=first):
@@ -75,16 +76,17 @@ def translate(
         first += len(block)
 
 
-def _blocks(lines: Iterator[str], size: int) -> Iterator[list[str]]:
-    """Lines in blocks; where one cannot be read, those before it are still translated."""
+def _blocks(size: int) -> Iterator[list[str]]:
+    """Lines in blocks, ended early where the input pauses: a program that waits for each answer gets it."""
     block: list[str] = []
     try:
-        for line in lines:
-            block.append(line)
-            if len(block) == size:
+        for line in read_lines():
+            if line is not PAUSE:
+                block.append(line)
+            if block and (line is PAUSE or len(block) == size):
                 yield block
                 block = []
-    except DataError:
+    except DataError:  # those before it are still translated
         if block:
             yield block
         raise
@@ -93,14 +95,46 @@ def _blocks(lines: Iterator[str], size: int) -> Iterator[list[str]]:
 
 
 def read_lines() -> Iterator[str]:
-    """Lines end at a line feed and nowhere else, so that output lines match input lines whatever they contain."""
-    for number, line in enumerate(sys.stdin.buffer, start=1):
-        try:
-            yield line.rstrip(b"\n").removesuffix(b"\r").decode("utf-8")
-        except UnicodeDecodeError:
-            raise DataError(
-                f"standard input, line {number}: not UTF-8. Convert the input, for example with iconv"
-            ) from None
+    """Lines of standard input, and `PAUSE` where no more has come yet.
+
+    They end at a line feed and nowhere else, so that output lines match input lines whatever they contain.
+    """
+    number, rest = 0, b""
+    while chunk := _read():
+        *whole, rest = (rest + chunk).split(b"\n")
+        for line in whole:
+            number += 1
+            yield _decoded(line, number)
+        if _pauses():
+            yield PAUSE
+    if rest:
+        yield _decoded(rest, number + 1)
+
+
+PAUSE = "\n"
+"""No line contains it."""
+
+
+def _decoded(line: bytes, number: int) -> str:
+    try:
+        return line.removesuffix(b"\r").decode("utf-8")
+    except UnicodeDecodeError:
+        raise DataError(
+            f"standard input, line {number}: not UTF-8. Convert the input, for example with iconv"
+        ) from None
+
+
+def _read() -> bytes:
+    """What is there of standard input, at least a byte, or nothing at its end."""
+    return sys.stdin.buffer.read1(1 << 16)  # type: ignore[union-attr, no-any-return]
+
+
+def _pauses() -> bool:
+    """Whether no more input has come for a moment; never where that cannot be asked (a file does not pause)."""
+    try:
+        return not select.select([sys.stdin.buffer.fileno()], [], [], 0.02)[0]
+    except (OSError, ValueError):
+        return False
 
 
 def _print(number: int, line: str, result: "Result", n_best: int, as_json: bool) -> None:

@@ -19,6 +19,8 @@ from seq2see.errors import DataError, nearest
 
 FORMATS: Final = ("tsv", "csv", "jsonl", "text")
 SEPARATORS: Final = {"tsv": "<TAB>", "csv": ",", "jsonl": ", "}
+HEADERS: Final = {("source", "target"), ("src", "tgt"), ("q", "a"), ("question", "answer"), ("input", "output")}
+"""First rows of CSV files that name the columns: they are no pair."""
 EXPECTED: Final = "Expected a .tsv, .csv or .jsonl file, two parallel files joined by a comma, or the name of a corpus."
 
 Row = tuple[int, list[str]]
@@ -140,7 +142,7 @@ def _csv_rows(path: Path, faults: Faults) -> Iterator[Row]:
             reason = str(problem).partition(" - ")[0]  # what follows the dash is advice to programmers
             faults.add(path, start, f"not CSV ({reason})", "Is a quote left open, or not doubled?")
             return
-        if start == 1 and [column.strip().lower() for column in columns] == ["source", "target"]:
+        if start == 1 and tuple(column.strip().lower() for column in columns) in HEADERS:
             continue
         yield start, columns
 

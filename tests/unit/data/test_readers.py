@@ -356,3 +356,10 @@ class TestBeforeReading:
         Path("pairs.tsv").unlink()
         with pytest.raises(DataError, match=r"^pairs\.tsv: cannot be read \(No such file or directory\)"):
             list(pairs)
+
+
+@pytest.mark.parametrize("header", ["Q,A", "source,target", "Question , Answer"])
+def test_a_csv_header_is_no_pair(tmp_path: Path, header: str) -> None:
+    path = tmp_path / "chat.csv"
+    path.write_text(f"{header}\n안녕,반가워\n", encoding="utf-8")
+    assert [(pair.source, pair.target) for pair in Pairs(path)] == [("안녕", "반가워")]
