@@ -8,7 +8,7 @@ import json
 import shutil
 import time
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from itertools import islice
 from pathlib import Path
 from zlib import crc32
@@ -109,15 +109,14 @@ def _fill(
 
     say(f"tokenising {found.pairs:,} pairs")
     limit = settings.data.max_length
-    counts = _Counts()
     training = (pair for pair in corpus.train if not held_out(pair))
-    train_store = _write(folder / "corpus" / "train", training, tokenizers, limit, counts, corpus.name)
+    train_store, too_long = _write(folder / "corpus" / "train", training, tokenizers, limit, corpus.name)
     if not valid_pairs:
         valid_pairs = list(filter(held_out, corpus.train))
     if not valid_pairs:
         valid_pairs = found.sample[:100]
         say("too few different sources to hold some out: validation is on training pairs. Give others with --valid")
-    valid_store = _write(folder / "corpus" / "valid", valid_pairs, tokenizers, limit, _Counts(), "the validation set")
+    valid_store, _ = _write(folder / "corpus" / "valid", valid_pairs, tokenizers, limit, "the validation set")
     (folder / "validation.jsonl").write_text("".join(map(_as_json, valid_pairs)), encoding="utf-8")
 
     # Room for outputs: twice what the corpus needs on average, as letters to words needs more than words to words.
@@ -130,7 +129,7 @@ def _fill(
         "pairs": len(train_store),
         "validation_pairs": len(valid_store),
         "dropped_empty": getattr(corpus.train, "dropped", 0),
-        "dropped_too_long": counts.too_long,
+        "dropped_too_long": too_long,
         "source_tokens": train_store.source_tokens,
         "target_tokens": train_store.target_tokens,
         "prepared_in_seconds": round(time.perf_counter() - began, 1),
@@ -140,8 +139,8 @@ def _fill(
 
 def reopen(folder: Path, overlays: list[Overlay]) -> Prepared:
     """What an earlier `prepare` left, with settings changed where the user says so."""
-    settings = config.resolve(config.read_toml(folder / "settings.toml"), *overlays)
     before = bundle.read_settings(folder)
+    settings = config.resolve(asdict(before), *overlays)
     if _fixed(settings) != _fixed(before):
         raise RunError(
             f"{folder}: settings of data and model, the seed and training.batch_tokens are fixed once a run has begun. "
@@ -183,31 +182,28 @@ def _train_tokenizers(found: Survey, settings: Settings, held_out: Callable[[Pai
     )
 
 
-@dataclass
-class _Counts:
-    too_long: int = 0
+def _write(folder: Path, pairs: Iterable[Pair], tokenizers: Tokenizers, limit: int, name: str) -> tuple[Store, int]:
+    """Tokenise pairs into a store; with it, how many were left out for a side of more than `limit` tokens."""
+    too_long = 0
 
-
-def _write(
-    folder: Path, pairs: Iterable[Pair], tokenizers: Tokenizers, limit: int | None, counts: _Counts, name: str
-) -> Store:
     def encoded() -> Iterator[tuple[list[int], list[int]]]:
+        nonlocal too_long
         rest = iter(pairs)
         while block := list(islice(rest, 2000)):
             sources = tokenizers.source.encode([pair.source for pair in block])
             targets = tokenizers.target.encode([pair.target for pair in block])
             for source, target in zip(sources, targets, strict=True):
-                if limit is not None and max(len(source), len(target)) > limit:
-                    counts.too_long += 1
+                if max(len(source), len(target)) > limit:
+                    too_long += 1
                 else:
                     yield source, target
 
     try:
-        return store.write(folder, encoded(), max(len(tokenizers.source), len(tokenizers.target)))
+        return store.write(folder, encoded(), max(len(tokenizers.source), len(tokenizers.target))), too_long
     except DataError:
-        if counts.too_long:
+        if too_long:
             raise DataError(
-                f"{name}: all {counts.too_long:,} pairs are longer than data.max_length = {limit} tokens. "
+                f"{name}: all {too_long:,} pairs are longer than data.max_length = {limit} tokens. "
                 "Raise it with --set data.max_length=..."
             ) from None
         raise

@@ -16,6 +16,7 @@ from seq2see.cli.options import (
     Temperature,
     TopK,
     TopP,
+    pick_engine,
 )
 from seq2see.cli.translate import read_lines
 
@@ -36,12 +37,9 @@ def chat(
     from seq2see.run import load
 
     run = load(folder)
-    if sample:
-        from seq2see.decoding.search import sampling
-
-        chosen = run.sampler(sampling(temperature, top_k, top_p, seed))
-    else:
-        chosen = run.engine(engine, precision)
+    chosen = pick_engine(
+        run, engine, precision, sample=sample, temperature=temperature, top_k=top_k, top_p=top_p, seed=seed
+    )
     interactive = sys.stdin.isatty()
     if interactive:
         typer.echo(f"{folder}: type a line and press Enter; Ctrl-D ends.", err=True)

@@ -1,8 +1,12 @@
-"""Options and arguments that several verbs share."""
+"""Options and arguments that several verbs share, and the engine that they ask for."""
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+if TYPE_CHECKING:
+    from seq2see.decoding.hypothesis import Engine
+    from seq2see.run import Run
 
 Folder = Annotated[str, typer.Argument(metavar="RUN", help="The folder that train wrote, such as runs/dates.")]
 PairsName = Annotated[
@@ -33,3 +37,22 @@ EngineOption = Annotated[
 PrecisionOption = Annotated[str, typer.Option("--precision", help="With ctranslate2: float32 or int8.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, for machines.")]
 Debug = Annotated[bool, typer.Option("--debug", help="On an error show the trace.")]
+
+
+def pick_engine(
+    run: "Run",
+    engine: str,
+    precision: str,
+    *,
+    sample: bool,
+    temperature: float,
+    top_k: int,
+    top_p: float,
+    seed: int | None,
+) -> "Engine":
+    """What the options above ask for: our own engine drawing its words, or one that searches."""
+    if not sample:
+        return run.engine(engine, precision)
+    from seq2see.decoding.search import sampling
+
+    return run.sampler(sampling(temperature, top_k, top_p, seed))

@@ -21,6 +21,7 @@ from seq2see.cli.options import (
     Temperature,
     TopK,
     TopP,
+    pick_engine,
 )
 from seq2see.errors import DataError, SettingError
 
@@ -54,13 +55,11 @@ def translate(
     from seq2see.run import load
 
     run = load(folder)
-    if sample:
-        from seq2see.decoding.search import sampling
-
-        chosen = run.sampler(sampling(temperature, top_k, top_p, seed))
-    else:
-        # The engines count forced words differently in a score: ours counts them like any others.
-        chosen = run.engine("torch" if engine == "auto" and prefix else engine, precision)
+    if engine == "auto" and prefix:  # the engines count forced words differently in a score: ours like any others
+        engine = "torch"
+    chosen = pick_engine(
+        run, engine, precision, sample=sample, temperature=temperature, top_k=top_k, top_p=top_p, seed=seed
+    )
     first = 1
     for block in _blocks(AT_ONCE):
         prefixes = None if prefix is None else [prefix] * len(block)
