@@ -28,7 +28,6 @@ from seq2see.model.interface import Seq2Seq
 from seq2see.prepare import Prepared, prepare, reopen
 from seq2see.run import Run, error_unit
 from seq2see.training import checkpoint, journal, loop
-from seq2see.training.loss import smoothed_cross_entropy
 
 
 @dataclass(frozen=True)
@@ -214,10 +213,7 @@ def _mean_loss(model: Seq2Seq, pairs: Store, batch_tokens: int) -> float:
     device = next(model.parameters()).device
     total, count = 0.0, 0
     for indices, _ in Batches(pairs, batch_tokens, len(pairs), seed=0).one_epoch():
-        batch = make_batch(pairs, indices).to(device)
-        memory = model.encode(batch.source_N, batch.source_offsets)
-        hidden_ND = model.decode(batch.inputs_N, batch.target_offsets, memory)
-        loss = smoothed_cross_entropy(hidden_ND, model.output, batch.target_N)
+        loss = loop.loss_of(model, make_batch(pairs, indices).to(device))
         total, count = total + float(loss.plain), count + int(loss.tokens)
     return total / count
 

@@ -48,18 +48,20 @@ class Run:
         """The model itself, in torch, on the card where there is one."""
         return bundle.load(self.folder, bundle.pick_device())
 
-    def engine(self, name: str = "auto", precision: str = "int8") -> Engine:
-        """What translates: `torch`, or `ctranslate2` in a precision. `auto`: ctranslate2 on a CPU where it can."""
+    def engine(self, name: str = "auto", precision: str | None = None) -> Engine:
+        """What translates. `auto`: ctranslate2 on a CPU where it can, else torch. float32 or int8; not said, torch
+        takes float32 and ctranslate2 int8."""
         if name not in get_args(EngineName):
             raise SettingError(f"--engine {name}: unknown. {nearest(name, get_args(EngineName))}")
         if name == "auto":
             name = "torch" if ct2_engine.obstacle(self.settings) or ct2_engine.cuda_is_here() else "ctranslate2"
-        key = "torch" if name == "torch" else f"{name} {precision}"
+        precision = precision or ("float32" if name == "torch" else "int8")
+        key = f"{name} {precision}"
         if key not in self._engines:
             if name == "torch":
                 from seq2see.decoding.torch_engine import TorchEngine
 
-                self._engines[key] = TorchEngine(self.bundle.model)
+                self._engines[key] = TorchEngine(self.bundle.model, precision=precision)
             else:
                 self._engines[key] = ct2_engine.open_engine(self.folder, precision)
         return self._engines[key]

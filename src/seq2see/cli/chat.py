@@ -30,7 +30,7 @@ def chat(
     top_p: TopP = 1.0,
     seed: Seed = None,
     engine: EngineOption = "auto",
-    precision: PrecisionOption = "int8",
+    precision: PrecisionOption = None,
     debug: Debug = False,
 ) -> None:
     """Talk with a model: each line you type is answered. End with Ctrl-D."""

@@ -34,7 +34,10 @@ EngineOption = Annotated[
         "--engine", help="auto, torch or ctranslate2. auto: ctranslate2 on a CPU where installed, else torch."
     ),
 ]
-PrecisionOption = Annotated[str, typer.Option("--precision", help="With ctranslate2: float32 or int8.")]
+PrecisionOption = Annotated[
+    str | None,
+    typer.Option("--precision", help="float32 or int8; not given: int8 with ctranslate2, float32 with torch."),
+]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, for machines.")]
 Debug = Annotated[bool, typer.Option("--debug", help="On an error show the trace.")]
 
@@ -42,7 +45,7 @@ Debug = Annotated[bool, typer.Option("--debug", help="On an error show the trace
 def pick_engine(
     run: "Run",
     engine: str,
-    precision: str,
+    precision: str | None,
     *,
     sample: bool,
     temperature: float,

@@ -43,7 +43,7 @@ def translate(
     top_p: TopP = 1.0,
     seed: Seed = None,
     engine: EngineOption = "auto",
-    precision: PrecisionOption = "int8",
+    precision: PrecisionOption = None,
     as_json: Json = False,
     debug: Debug = False,
 ) -> None:

@@ -48,8 +48,7 @@ class Batch:
     def inputs_N(self) -> Tensor:
         """What the decoder reads: the labels one step later, after BEGIN. `a b END` is read as `BEGIN a b`."""
         inputs_N = self.target_N.roll(1)
-        inputs_N[self.target_offsets[:-1]] = special.BEGIN
-        return inputs_N
+        return inputs_N.masked_fill_(inputs_N == special.END, special.BEGIN)  # an END is only ever a target's last
 
     def padded(self) -> tuple[Tensor, Tensor]:
         """(source_BS, target_BT): the same as rectangles, for a model that needs them."""

@@ -7,16 +7,17 @@ from seq2see.decoding import search
 from seq2see.decoding.hypothesis import Hypothesis, Task
 from seq2see.decoding.search import Choose
 from seq2see.decoding.translator import batches
+from seq2see.decoding.weights import for_decoding
 from seq2see.model.interface import Seq2Seq
 
 
 class TorchEngine:
     """Beam search, or token by token where `choose` is given (`search.sampling(...)`)."""
 
-    def __init__(self, model: Seq2Seq, choose: Choose | None = None) -> None:
-        self.model = model
+    def __init__(self, model: Seq2Seq, choose: Choose | None = None, precision: str = "float32") -> None:
+        self.model = for_decoding(model, precision)
         self.choose = choose
-        self.name = f"torch {str(next(model.parameters()).dtype).removeprefix('torch.')}"
+        self.name = f"torch {precision}"
 
     def search(self, tasks: list[Task], settings: Decoding) -> list[list[Hypothesis]]:
         found: list[list[Hypothesis]] = [[] for _ in tasks]

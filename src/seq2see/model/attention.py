@@ -9,6 +9,7 @@ import math
 from dataclasses import dataclass
 from functools import cached_property
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -88,21 +89,22 @@ class Packing:
     @cached_property
     def places_N(self) -> Tensor:
         """Each row's position in its own sequence."""
-        starts_N = self.offsets[:-1].repeat_interleave(self.lengths)
-        return (torch.arange(len(starts_N)) - starts_N).to(self.device)
+        offsets, lengths = self.offsets.numpy(), self.lengths.numpy()
+        places_N = np.arange(offsets[-1]) - np.repeat(offsets[:-1], lengths)
+        return torch.from_numpy(places_N).to(self.device, non_blocking=True)
 
     @cached_property
     def slots_N(self) -> Tensor:
         """Each row's place in the rectangle, counted along its rows."""
-        firsts_N = torch.arange(0, self.count * self.longest, max(self.longest, 1)).repeat_interleave(self.lengths)
-        return firsts_N.to(self.device) + self.places_N
+        firsts_N = np.repeat(np.arange(self.count) * self.longest, self.lengths.numpy())
+        return torch.from_numpy(firsts_N).to(self.device, non_blocking=True) + self.places_N
 
     @cached_property
     def keep_BL(self) -> Tensor | None:
         """The padding mask of the rectangle; None where there is no padding."""
         if self.even:
             return None
-        return (torch.arange(self.longest) < self.lengths[:, None]).to(self.device)
+        return (torch.arange(self.longest) < self.lengths[:, None]).to(self.device, non_blocking=True)
 
     def pad(self, x_ND: Tensor) -> Tensor:
         """N rows -> B x L rows, zeros in the padding."""
@@ -170,6 +172,13 @@ def attend(
     return heads_BHLK
 
 
+class Projection(nn.Linear):
+    """Several linear layers of one input in one matrix; `rows` picks the outputs of some of them."""
+
+    def forward(self, x: Tensor, rows: slice = slice(None)) -> Tensor:
+        return F.linear(x, self.weight[rows], None if self.bias is None else self.bias[rows])
+
+
 class MultiHeadAttention(nn.Module):
     """Several attentions side by side, each on its own projection of the vectors (section 3.2.2).
 
@@ -184,7 +193,8 @@ class MultiHeadAttention(nn.Module):
         self.d_value = d_value or self.d_key
         self.rotary = rotary
         self.widths = (heads * self.d_key, heads * self.d_key, heads * self.d_value)
-        self.w_qkv = nn.Linear(d_model, sum(self.widths))
+        self.query_rows, self.memory_rows = slice(self.widths[0]), slice(self.widths[0], None)
+        self.w_qkv = Projection(d_model, sum(self.widths))
         self.w_o = nn.Linear(heads * self.d_value, d_model)
         self.weights = Point()
         self.reset_parameters()
@@ -203,8 +213,8 @@ class MultiHeadAttention(nn.Module):
         if memory is None:
             query_BLHK, key_BMHK, value_BMHK = self._split(self.w_qkv(query), reach.query, self.widths)
         else:
-            (query_BLHK,) = self._split(self._project(query, "query"), reach.query, self.widths[:1])
-            key_BMHK, value_BMHK = self._split(self._project(memory, "memory"), reach.key, self.widths[1:])
+            (query_BLHK,) = self._split(self.w_qkv(query, self.query_rows), reach.query, self.widths[:1])
+            key_BMHK, value_BMHK = self._split(self.w_qkv(memory, self.memory_rows), reach.key, self.widths[1:])
         if self.rotary:
             query_BLHK, key_BMHK = rotate(query_BLHK), rotate(key_BMHK)
         heads_BHLK = attend(query_BLHK, key_BMHK, value_BMHK, reach, self.weights)
@@ -212,12 +222,12 @@ class MultiHeadAttention(nn.Module):
 
     def start(self, memory_ND: Tensor, packing: Packing) -> tuple[Tensor, Tensor]:
         """Keys and values of a memory, BHSK each: computed once, looked at in every `step_across`."""
-        key_BHSK, value_BHSK = self._split(self._project(memory_ND, "memory"), packing, self.widths[1:])
+        key_BHSK, value_BHSK = self._split(self.w_qkv(memory_ND, self.memory_rows), packing, self.widths[1:])
         return key_BHSK.contiguous(), value_BHSK.contiguous()
 
     def step(self, x_RD: Tensor, past: Past) -> Tensor:
         """One more position of R growing sequences, looking at itself and at all before it."""
-        query_RHLK, key_RHLK, value_RHLK = self._split(self.w_qkv(x_RD[:, None]), None, self.widths)
+        query_RHLK, key_RHLK, value_RHLK = self._split(self.w_qkv(x_RD)[:, None], None, self.widths)
         if self.rotary:
             query_RHLK, key_RHLK = rotate(query_RHLK, past.length), rotate(key_RHLK, past.length)
         key_RHTK, value_RHTK = past.append(key_RHLK, value_RHLK)
@@ -226,13 +236,10 @@ class MultiHeadAttention(nn.Module):
     def step_across(self, x_RD: Tensor, key_BHSK: Tensor, value_BHSK: Tensor, keep_B11S: Tensor | None) -> Tensor:
         """R = B x W rows look at B memories: a sentence's W hypotheses are W queries on keys that exist once."""
         B = len(key_BHSK)
-        (query_BHWK,) = self._split(self._project(x_RD, "query").view(B, -1, self.widths[0]), None, self.widths[:1])
+        projected_BWD = self.w_qkv(x_RD, self.query_rows).view(B, -1, self.widths[0])
+        (query_BHWK,) = self._split(projected_BWD, None, self.widths[:1])
         joined = self._join(attend(query_BHWK, key_BHSK, value_BHSK, Reach(keep_B11S), self.weights), None)
         return joined.flatten(0, 1)
-
-    def _project(self, x: Tensor, part: str) -> Tensor:
-        rows = slice(None, self.widths[0]) if part == "query" else slice(self.widths[0], None)
-        return F.linear(x, self.w_qkv.weight[rows], self.w_qkv.bias[rows])
 
     def _split(self, projected: Tensor, packing: Packing | None, widths: tuple[int, ...]) -> list[Tensor]:
         """Cut the projections apart and lay out their heads: BHLK each."""

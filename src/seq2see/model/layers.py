@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -15,9 +16,9 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"relu": F.relu, "gelu": F.
 class Dropout(nn.Module):
     """Zeroes each number with probability `rate` while training, and scales the rest up so that the mean stays.
 
-    PyTorch's own draws one random number for each element in one thread on a CPU; here each 64-bit draw decides four
-    elements, which is as random and several times faster. The rate is exact to 1/65536, and the scale is that of the
-    rate used.
+    PyTorch's own draws one random number for each element in one thread on a CPU. Here numpy's SFC64, seeded by a draw
+    of PyTorch's, makes 64 bits that decide four elements: as random, and several times faster. The rate is exact to
+    1/65536, and the scale is that of the rate used.
     """
 
     def __init__(self, rate: float) -> None:
@@ -30,9 +31,10 @@ class Dropout(nn.Module):
         if x.device.type != "cpu":
             return F.dropout(x, self.rate)
         bar = round(self.rate * 65_536)
-        draws = torch.empty((x.numel() + 3) // 4, dtype=torch.int64).random_(-(2**63), None)
-        keep = draws.view(torch.int16)[: x.numel()].view(x.shape) >= bar - 32_768
-        return x * keep.to(x.dtype).mul_(65_536 / (65_536 - bar))
+        draws = np.random.SFC64(int(torch.randint(2**63 - 1, ()))).random_raw((x.numel() + 3) // 4)
+        keep = draws.view(np.int16)[: x.numel()] >= bar - 32_768
+        # As int8: PyTorch turns that into floats eight times as fast as booleans.
+        return x * torch.from_numpy(keep.view(np.int8)).view(x.shape).to(x.dtype).mul_(65_536 / (65_536 - bar))
 
 
 class FeedForward(nn.Module):

@@ -24,9 +24,17 @@ class Past:
         return self._key[:, :, : self.length], self._value[:, :, : self.length]
 
     def select(self, rows_R: Tensor) -> None:
-        """Row r continues what row rows_R[r] had."""
-        if self._key is not None and self._value is not None:
+        """Row r continues what row rows_R[r] had; a row that stays where it is costs nothing."""
+        if self._key is None or self._value is None:
+            return
+        if len(rows_R) != len(self._key):
             self._key, self._value = self._key.index_select(0, rows_R), self._value.index_select(0, rows_R)
+            return
+        (moved,) = torch.nonzero(rows_R != torch.arange(len(rows_R), device=rows_R.device), as_tuple=True)
+        if len(moved):
+            for storage in (self._key, self._value):
+                filled = storage[:, :, : self.length]
+                filled[moved] = filled[rows_R[moved]]  # the right side is a copy: no row is read after it is written
 
 
 def _with_room(storage: Tensor | None, new_RH1K: Tensor, length: int) -> Tensor:

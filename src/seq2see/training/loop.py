@@ -4,18 +4,21 @@
 micro-batches that fit the machine; the loss is divided once, by the token count of all of them.
 """
 
+import contextlib
+import ctypes
 import math
+import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from seq2see.bundle import load_weights, save_weights
 from seq2see.config import Training
-from seq2see.data.batches import Batches, make_batch, split
+from seq2see.data.batches import Batch, Batches, make_batch, split
 from seq2see.data.store import Store
 from seq2see.model.interface import Seq2Seq
 from seq2see.training import checkpoint, schedule
@@ -92,7 +95,8 @@ def train(
     if kept := checkpoint.newest(run / "checkpoints"):
         progress = checkpoint.restore(kept, model, optimizer)
     batches = iter(Batches(store, settings.batch_tokens, window_pairs, settings.seed, progress.position))
-    autocast = torch.autocast(device.type, torch.bfloat16, enabled=in_bfloat16(settings, device))
+    if device.type == "cpu":
+        keep_freed_memory()
     meter = _Meter(progress, device)
     reason = limit_reached(progress, settings)
 
@@ -124,21 +128,8 @@ def train(
         with meter:
             lengths = store.source_lengths(indices) + store.target_lengths(indices)
             pieces = [make_batch(store, piece) for piece in split(indices, lengths, micro_tokens)]
-            count = sum(piece.target_tokens for piece in pieces)
-            model.train()
-            for piece in pieces:
-                piece = piece.to(device)
-                with autocast:
-                    memory = model.encode(piece.source_N, piece.source_offsets)
-                    hidden_ND = model.decode(piece.inputs_N, piece.target_offsets, memory)
-                    loss = smoothed_cross_entropy(hidden_ND, model.output, piece.target_N, settings.label_smoothing)
-                (loss.total / count).backward()  # type: ignore[no-untyped-call]
-                meter.add(loss, piece.source_tokens + piece.target_tokens)
-            norm = nn.utils.clip_grad_norm_(model.parameters(), settings.clip_norm or math.inf)
-            for group in optimizer.param_groups:
-                group["lr"] = rate
-            optimizer.step()
-            optimizer.zero_grad(set_to_none=True)
+            losses, norm = update(model, optimizer, pieces, settings, rate)
+            meter.add(losses, int(lengths.sum()))
 
         progress = replace(progress, step=step, position=position, seconds=meter.elapsed())
         yield Stepped(step, progress.seconds)
@@ -156,6 +147,49 @@ def train(
     if reason != INTERRUPTED:
         yield from _average(model, run, progress, settings.metric, validate, lower_is_better)
     yield Finished(progress.step, reason, meter.elapsed())
+
+
+def update(
+    model: Seq2Seq, optimizer: torch.optim.Optimizer, pieces: list[Batch], settings: Training, rate: float
+) -> tuple[Tensor, Tensor]:
+    """One step of the optimizer on an effective batch in pieces: sums of their losses (as in `Loss`), gradient norm."""
+    device = next(model.parameters()).device
+    autocast = torch.autocast(device.type, torch.bfloat16, enabled=in_bfloat16(settings, device))
+    count = sum(piece.target_tokens for piece in pieces)
+    sums = torch.zeros(3, dtype=torch.float64, device=device)
+    model.train()
+    for piece in pieces:
+        with autocast:
+            loss = loss_of(model, piece.to(device), settings.label_smoothing)
+        (loss.total / count).backward()  # type: ignore[no-untyped-call]
+        sums += torch.stack([part.detach().double() for part in loss])
+    norm = nn.utils.clip_grad_norm_(model.parameters(), settings.clip_norm or math.inf)
+    for group in optimizer.param_groups:
+        group["lr"] = rate
+    optimizer.step()
+    optimizer.zero_grad(set_to_none=True)
+    return sums, norm
+
+
+def loss_of(model: Seq2Seq, batch: Batch, smoothing: float = 0.0) -> Loss:
+    """The loss of a batch by teacher forcing: each target token is predicted from the true ones before it."""
+    memory = model.encode(batch.source_N, batch.source_offsets)
+    hidden_ND = model.decode(batch.inputs_N, batch.target_offsets, memory)
+    return smoothed_cross_entropy(hidden_ND, model.output, batch.target_N, smoothing)
+
+
+def keep_freed_memory() -> None:
+    """Ask the C library to keep large blocks instead of handing each back to the system, which zeroes it anew."""
+    if sys.platform != "linux":
+        return
+    with contextlib.suppress(OSError, AttributeError):  # another C library than glibc
+        mallopt = ctypes.CDLL(None).mallopt
+        mallopt(M_MMAP_MAX, 0)
+        mallopt(M_TRIM_THRESHOLD, 2**31 - 1)
+
+
+M_TRIM_THRESHOLD, M_MMAP_MAX = -1, -4
+"""From glibc's malloc.h."""
 
 
 def in_bfloat16(settings: Training, device: torch.device) -> bool:
@@ -222,8 +256,8 @@ class _Meter:
         """Seconds of the whole run, those before a resume included."""
         return time.perf_counter() - self._began
 
-    def add(self, loss: Loss, tokens: int) -> None:
-        self._sums += torch.stack([part.detach().double() for part in loss])
+    def add(self, losses: Tensor, tokens: int) -> None:
+        self._sums += losses
         self._tokens += tokens
 
     def sums(self) -> tuple[float, ...]:

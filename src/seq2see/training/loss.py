@@ -12,8 +12,8 @@ from torch.nn import functional as F
 
 from seq2see import special
 
-CHUNK_NUMBERS = 4_000_000
-"""Scores made at once. 16 MB in float32: small enough for a processor's cache, large enough for its matrix units."""
+CHUNK_NUMBERS = 8_000_000
+"""Scores made at once: 32 MB in float32. Fewer make the matrix products thin, more only cost memory (docs/log.md)."""
 
 
 class Loss(NamedTuple):
@@ -56,31 +56,38 @@ class _OutputLoss(torch.autograd.Function):
         total, plain = hidden_ND.new_zeros((), dtype=torch.float32), hidden_ND.new_zeros((), dtype=torch.float32)
         V = len(weight_VD)
         rows = max(1, CHUNK_NUMBERS // V)
+        # A row's mean score is the score of the mean weights: smoothing needs no pass over the vocabulary.
+        mean_weight_D = weight_VD.float().mean(0)
+        mean_bias = 0.0 if bias_V is None else bias_V.float().mean()
         for first in range(0, len(hidden_ND), rows):
             here = slice(first, first + rows)
             labels_C1 = labels_N[here, None]
             real_C1 = labels_C1 != special.PAD
-            scores_CV = F.linear(hidden_ND[here], weight_VD, bias_V).float()
-            normalizer_C1 = scores_CV.logsumexp(-1, keepdim=True)
-            surprise_C1 = (normalizer_C1 - scores_CV.gather(1, labels_C1)) * real_C1
-            plain = plain + surprise_C1.sum()
+            hidden_CD = hidden_ND[here]
+            scores_CV = F.linear(hidden_CD, weight_VD, bias_V).float()
+            label_score_C1 = scores_CV.gather(1, labels_C1)
+            logs_CV = scores_CV.log_softmax(-1)
+            label_log_C1 = logs_CV.gather(1, labels_C1)
+            plain = plain - (label_log_C1 * real_C1).sum()
+            surprise_C1 = -label_log_C1
             if smoothing:
-                evenly_C1 = (normalizer_C1 - scores_CV.mean(-1, keepdim=True)) * real_C1
-                surprise_C1 = (1 - smoothing) * surprise_C1 + smoothing * evenly_C1
-            total = total + surprise_C1.sum()
+                mean_log_C1 = (hidden_CD.float() @ mean_weight_D)[:, None] + mean_bias - label_score_C1 + label_log_C1
+                surprise_C1 = (1 - smoothing) * surprise_C1 - smoothing * mean_log_C1
+            total = total + (surprise_C1 * real_C1).sum()
             if hidden_gradient is None or weight_gradient is None:
                 continue
-            # d loss / d scores = softmax - label distribution, built in the memory of the scores.
-            gradient_CV = scores_CV.sub_(normalizer_C1).exp_()
-            if smoothing:
-                gradient_CV.sub_(smoothing / V)
-            gradient_CV.scatter_add_(1, labels_C1, torch.full_like(normalizer_C1, smoothing - 1))
-            gradient_CV.mul_(real_C1)
+            # d loss / d scores = softmax - (1 - e) on the label - e / V everywhere. The last is the same for all words,
+            # so it acts through the mean weights; padding is left out where rows are narrow.
+            gradient_CV = logs_CV.exp_()
+            gradient_CV.scatter_add_(1, labels_C1, torch.full_like(label_log_C1, smoothing - 1))
             gradient_CV = gradient_CV.to(hidden_ND.dtype)
-            hidden_gradient[here] = gradient_CV @ weight_VD
-            weight_gradient.addmm_(gradient_CV.T, hidden_ND[here])
+            real_hidden_CD = hidden_CD * real_C1
+            hidden_gradient[here] = (gradient_CV @ weight_VD - (smoothing * mean_weight_D).to(hidden_CD.dtype)) * real_C1
+            weight_gradient.addmm_(gradient_CV.T, real_hidden_CD)
+            if smoothing:
+                weight_gradient -= real_hidden_CD.sum(0) * (smoothing / V)
             if bias_gradient is not None:
-                bias_gradient += gradient_CV.sum(0)
+                bias_gradient += gradient_CV.T @ real_C1[:, 0].to(gradient_CV.dtype) - real_C1.sum() * (smoothing / V)
         if learning:
             ctx.save_for_backward(hidden_gradient, weight_gradient, bias_gradient)
         ctx.mark_non_differentiable(plain)

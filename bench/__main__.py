@@ -1,0 +1,178 @@
+"""Run the benchmarks: `python -m bench [--quick] [--only training decoding translate]`; writes docs/benchmarks.md.
+
+Every candidate lives in a process of its own and waits there; rounds go through all of them in turn, so that whatever
+else the machine does falls on all alike. Medians over rounds count.
+"""
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from bench import ceilings, page, prepare, translate, work
+
+HERE = Path(__file__).parent
+PEERS = HERE.parent / ".venv-bench" / "bin" / "python"
+KEEP_MEMORY = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": "2147483647"}
+"""The allocator kept from returning memory, as anyone can set it from outside. We set it ourselves."""
+
+
+@dataclass(frozen=True)
+class Entrant:
+    """A candidate as it takes part: under a name, plain or tuned."""
+
+    name: str
+    module: str
+    tuned: bool = False
+    ours: bool = False
+
+
+OURS = Entrant("seq2see", "ours", ours=True)
+HUGGING_FACE = Entrant("Hugging Face Marian", "huggingface")
+HUGGING_FACE_TUNED = Entrant("Hugging Face Marian, tuned", "huggingface", tuned=True)
+TRAINING = {
+    True: [OURS, HUGGING_FACE, HUGGING_FACE_TUNED],
+    False: [
+        OURS,
+        HUGGING_FACE,
+        HUGGING_FACE_TUNED,
+        Entrant("nn.Transformer", "torch_transformer"),
+        Entrant("nn.Transformer, tuned", "torch_transformer", tuned=True),
+        Entrant("x-transformers", "xtransformers"),
+        Entrant("x-transformers, tuned", "xtransformers", tuned=True),
+        Entrant("JoeyNMT", "joey"),
+        Entrant("JoeyNMT, tuned", "joey", tuned=True),
+    ],
+}
+DECODING = [OURS, Entrant("seq2see, int8", "ours", tuned=True, ours=True), HUGGING_FACE]
+DECODINGS = [(1, 1), (32, 1), (32, 5)]
+"""Batch and beam."""
+LENGTH = 25
+
+
+class Process:
+    """A candidate in its process."""
+
+    def __init__(self, entrant: Entrant, size: str, weights: Path) -> None:
+        python = sys.executable if entrant.ours else str(PEERS)
+        environment = dict(os.environ) | (KEEP_MEMORY if entrant.tuned and not entrant.ours else {})
+        self._process = subprocess.Popen(
+            [python, str(HERE / "worker.py"), entrant.module, size, str(weights), *["tuned"] * entrant.tuned],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=environment,
+        )
+        self._read()
+
+    def ask(self, do: str, **what: Any) -> dict[str, Any]:
+        assert self._process.stdin
+        self._process.stdin.write(json.dumps({"do": do, **what}) + "\n")
+        self._process.stdin.flush()
+        return self._read()
+
+    def _read(self) -> dict[str, Any]:
+        assert self._process.stdout
+        assert self._process.stderr
+        line = self._process.stdout.readline()
+        if not line:
+            sys.exit(f"a candidate died: {' '.join(map(str, self._process.args))}\n{self._process.stderr.read()}")
+        return dict(json.loads(line))
+
+    def __enter__(self) -> "Process":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._process.kill()
+        self._process.wait()
+
+
+def interleaved(
+    entrants: list[Entrant], size: str, weights: Path, rounds: int, deed: Callable[[Process], dict[str, Any]]
+) -> Iterator[tuple[Entrant, Process, list[float]]]:
+    """Rates in tokens a second of each entrant, in rounds that go through all of them; the first round warms up."""
+    with ExitStack() as stack:
+        processes = [stack.enter_context(Process(entrant, size, weights)) for entrant in entrants]
+        rates: list[list[float]] = [[] for _ in entrants]
+        for number in range(rounds + 1):
+            for process, found in zip(processes, rates, strict=True):
+                answer = deed(process)
+                if number:
+                    found.append(answer["tokens"] / answer["seconds"])
+        yield from zip(entrants, processes, rates, strict=True)
+
+
+def training(size: str, weights: Path, quick: bool) -> dict[str, Any]:
+    steps, rounds = (3, 3) if size == "base" or quick else (6, 7)
+    rows = []
+    entrants = TRAINING[quick]
+    for entrant, process, rates in interleaved(entrants, size, weights, rounds, lambda p: p.ask("train", count=steps)):
+        row = {"name": entrant.name, "rates": rates, "gigabytes": process.ask("memory")["gigabytes"]}
+        say(f"training {size:<6} {entrant.name:<28} {median(rates):8.0f} target tokens/s  {row['gigabytes']:.2f} GB")
+        rows.append(row)
+    losses = {}
+    for entrant in [each for each in entrants if each.module in ("ours", "huggingface", "torch_transformer")]:
+        if not entrant.tuned:
+            with Process(entrant, size, weights) as process:
+                losses[entrant.name] = process.ask("loss")["loss"]
+    say(f"losses on the same weights, dropout off: {losses}")
+    return {"rows": rows, "losses": losses}
+
+
+def decoding(size: str, weights: Path, quick: bool) -> list[dict[str, Any]]:
+    found = []
+    for batch, beam in DECODINGS:
+        rows = []
+        rounds = 3 if quick else 5
+
+        asked = {"batch": batch, "beam": beam, "length": LENGTH}
+        deed = partial(Process.ask, do="decode", **asked)
+        for entrant, process, rates in interleaved(DECODING, size, weights, rounds, deed):
+            rows.append({"name": entrant.name, "rates": rates, "outputs": process.ask("decode", **asked)["outputs"]})
+        first = rows[0]["outputs"]
+        for row in rows:
+            row["same"] = sum(a == b for a, b in zip(first, row.pop("outputs"), strict=True)) / batch
+            say(
+                f"decoding {size:<6} batch {batch:<3} beam {beam}  {row['name']:<28} {median(row['rates']):8.0f}"
+                f" tokens/s  {row['same']:.0%} like ours in float32"
+            )
+        found.append({"batch": batch, "beam": beam, "rows": rows})
+    return found
+
+
+def say(line: str) -> None:
+    print(line, flush=True)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="fewer peers and rounds, no page: under ten minutes")
+    parser.add_argument("--only", nargs="*", default=["training", "decoding", "translate"])
+    parser.add_argument("--sizes", nargs="*", default=list(work.SIZES))
+    options = parser.parse_args()
+    folder = HERE.parent / ".bench"
+    results: dict[str, Any] = {"ceilings": ceilings.measure()}
+    say(f"ceilings: {results['ceilings']}")
+    for size in options.sizes:
+        weights = prepare.run_folder(folder / size, work.SIZES[size])
+        if "training" in options.only:
+            results.setdefault("training", {})[size] = training(size, weights, options.quick)
+        if "decoding" in options.only:
+            results.setdefault("decoding", {})[size] = decoding(size, weights, options.quick)
+    if "translate" in options.only:
+        results["translate"] = translate.compare(folder, PEERS, rounds=3 if options.quick else 7, say=say)
+    (folder / "results.json").write_text(json.dumps(results, indent=1))
+    if not options.quick and set(options.only) == {"training", "decoding", "translate"}:
+        page.write(results, HERE.parent / "docs", PEERS)
+
+
+main()

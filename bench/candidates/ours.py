@@ -1,0 +1,53 @@
+"""seq2see: the very functions that `seq2see train` and `--engine torch` use."""
+
+from pathlib import Path
+
+import numpy as np
+import torch
+import work
+
+from seq2see import bundle
+from seq2see.config import Decoding, Training
+from seq2see.data.batches import Batch
+from seq2see.decoding.hypothesis import Task
+from seq2see.decoding.torch_engine import TorchEngine
+from seq2see.training import loop
+from seq2see.training.optimizer import adam
+
+
+class Candidate:
+    def __init__(self, size: work.Size, weights: Path, tuned: bool) -> None:
+        self.model = bundle.load(weights).model
+        self.settings = Training(label_smoothing=work.SMOOTHING, clip_norm=0.0)
+        self.optimizer = adam(self.model.parameters(), self.settings)
+        import os
+        from seq2see.training import loss as L
+        L.CHUNK_NUMBERS = int(os.environ.get("CHUNK", "8000000"))
+        if not os.environ.get("NOKEEP"):
+            loop.keep_freed_memory()
+        self.precision = "int8" if tuned else "float32"
+
+        self.engine: TorchEngine | None = None
+
+    def train(self, batch: work.Batch) -> None:
+        loop.update(self.model, self.optimizer, [_packed(batch)], self.settings, rate=1e-5)
+
+    def loss(self, batch: work.Batch) -> float:
+        self.model.eval()
+        with torch.no_grad():
+            found = loop.loss_of(self.model, _packed(batch), work.SMOOTHING)
+        return float(found.total / found.tokens)
+
+    def decode(self, sources: list[list[int]], beam: int, length: int) -> list[list[int]]:
+        if self.engine is None:
+            self.engine = TorchEngine(self.model.eval(), precision=self.precision)
+        tasks = [Task(source, length, []) for source in sources]
+        found = self.engine.search(tasks, Decoding(beam=beam, length_penalty=1.0))
+        return [hypotheses[0].tokens for hypotheses in found]
+
+
+def _packed(batch: work.Batch) -> Batch:
+    sides = []
+    for side in zip(*batch, strict=True):
+        sides += [torch.from_numpy(np.concatenate(side)), torch.tensor([0, *map(len, side)]).cumsum(0)]
+    return Batch(*sides)

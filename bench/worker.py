@@ -1,0 +1,50 @@
+"""A process that holds one candidate and does what the parent asks, one line of JSON at a time.
+
+python worker.py CANDIDATE SIZE WEIGHTS [tuned]
+"""
+
+import importlib
+import json
+import resource
+import sys
+import time
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+import work
+
+
+def main() -> None:
+    name, size_name, weights, *rest = sys.argv[1:]
+    answers, sys.stdout = sys.stdout, sys.stderr  # libraries may print
+    size = work.SIZES[size_name]
+    candidate = importlib.import_module(f"candidates.{name}").Candidate(size, Path(weights), rest == ["tuned"])
+
+    def train(count: int) -> dict:
+        todo = work.batches(size, count)
+        began = time.perf_counter()
+        for batch in todo:
+            candidate.train(batch)
+        return {"seconds": time.perf_counter() - began, "tokens": sum(len(target) for b in todo for _, target in b)}
+
+    def loss() -> dict:
+        return {"loss": candidate.loss(work.batches(size, 3)[1])}
+
+    def decode(batch: int, beam: int, length: int) -> dict:
+        todo = work.sources(size, batch, length)
+        began = time.perf_counter()
+        outputs = candidate.decode(todo, beam, length)
+        return {"seconds": time.perf_counter() - began, "tokens": batch * length, "outputs": outputs}
+
+    def memory() -> dict:
+        return {"gigabytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e9}
+
+    deeds = {"train": train, "loss": loss, "decode": decode, "memory": memory}
+    print(json.dumps({"ready": True}), file=answers, flush=True)
+    for line in sys.stdin:
+        request = json.loads(line)
+        print(json.dumps(deeds[request.pop("do")](**request)), file=answers, flush=True)
+
+
+main()
