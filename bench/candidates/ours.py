@@ -20,11 +20,7 @@ class Candidate:
         self.model = bundle.load(weights).model
         self.settings = Training(label_smoothing=work.SMOOTHING, clip_norm=0.0)
         self.optimizer = adam(self.model.parameters(), self.settings)
-        import os
-        from seq2see.training import loss as L
-        L.CHUNK_NUMBERS = int(os.environ.get("CHUNK", "8000000"))
-        if not os.environ.get("NOKEEP"):
-            loop.keep_freed_memory()
+        loop.keep_freed_memory()
         self.precision = "int8" if tuned else "float32"
 
         self.engine: TorchEngine | None = None

@@ -112,7 +112,6 @@ def test_cached_equals_uncached(positions, norm, dtype, sources, width, steps, d
     model = transformer(positions, norm, dtype)
     state = model.start(model.encode(*pack(sources)))
     alive = list(range(len(sources)))
-    state.select(torch.arange(len(alive)).repeat_interleave(width))
     histories = [[] for _ in range(len(alive) * width)]
     for _ in range(steps):
         tokens = data.draw(st.lists(st.integers(2, V - 1), min_size=len(histories), max_size=len(histories)))
@@ -124,13 +123,13 @@ def test_cached_equals_uncached(positions, norm, dtype, sources, width, steps, d
         torch.testing.assert_close(stepped, torch.stack([each[-1] for each in uncached]), **TOLERANCE[dtype])
 
         staying = data.draw(st.lists(st.sampled_from(range(len(alive))), min_size=1, max_size=len(alive), unique=True))
-        parents = [
-            row * width + data.draw(st.integers(0, width - 1)) for row in staying for _ in range(width)
-        ]  # any of a sentence's own
+        parents = [[data.draw(st.integers(0, width - 1)) for _ in range(width)] for _ in staying]
         state.keep_sentences(torch.tensor(staying))
         state.select(torch.tensor(parents))
         alive = [alive[row] for row in staying]
-        histories = [histories[parent] for parent in parents]
+        histories = [
+            histories[row * width + parent] for row, own in zip(staying, parents, strict=True) for parent in own
+        ]
 
 
 @every_model

@@ -58,7 +58,29 @@ def sampling(temperature: float = 1.0, top_k: int = 0, top_p: float = 1.0, seed:
 
 def greedy(log_probabilities_RV: Tensor) -> Tensor:
     """The likeliest next token."""
-    return log_probabilities_RV.argmax(-1)
+    return top(log_probabilities_RV, 1)[1][:, 0]
+
+
+def top(scores_RV: Tensor, count: int) -> tuple[Tensor, Tensor]:
+    """The `count` largest of each row, largest first, and their places: as `topk`, much faster on a processor.
+
+    The largest numbers lie in the blocks whose maxima are largest: finding maxima is one quick pass, and few numbers
+    are left to be sorted.
+    """
+    R, V = scores_RV.shape
+    blocks = V // BLOCK
+    if blocks <= 2 * count:
+        return scores_RV.topk(count)
+    even_RV, rest_RV = scores_RV[:, : blocks * BLOCK], scores_RV[:, blocks * BLOCK :]
+    chosen_RC = even_RV.reshape(R, blocks, BLOCK).amax(-1).topk(count).indices
+    places_RC = (chosen_RC[:, :, None] * BLOCK + torch.arange(BLOCK, device=scores_RV.device)).flatten(1)
+    candidates_RC = torch.cat([even_RV.gather(1, places_RC), rest_RV], 1)
+    values_RC, picked_RC = candidates_RC.topk(count)
+    rest_places = torch.arange(blocks * BLOCK, V, device=scores_RV.device).expand(R, -1)
+    return values_RC, torch.cat([places_RC, rest_places], 1).gather(1, picked_RC)
+
+
+BLOCK = 64
 
 
 @torch.inference_mode()
@@ -93,7 +115,6 @@ def one_by_one(
             break
         if len(staying) < len(alive):
             rows_R = torch.tensor(staying, device=device)
-            state.select(rows_R)
             state.keep_sentences(rows_R)
             last_R = last_R[rows_R]
             alive = [alive[row] for row in staying]
@@ -125,7 +146,6 @@ def beam(
     alive = list(range(len(limits)))
     state = model.start(memory)
     B, W = len(alive), width
-    state.select(torch.arange(B, device=device).repeat_interleave(W))
     last_R = torch.full((B * W,), special.BEGIN, device=device)
     totals_BW = torch.full((B, W), -torch.inf, device=device)
     totals_BW[:, 0] = 0.0  # all W begin alike: only one of them counts
@@ -135,9 +155,11 @@ def beam(
         B, length = len(alive), step + 1
         rows = [sentence for sentence in alive for _ in range(W)]
         logs_RV = _next_logs(model, last_R, state, rows, step, prefixes)
-        V = logs_RV.shape[-1]
-        totals_BC, flat_BC = (totals_BW[:, :, None] + logs_RV.view(B, W, V)).flatten(1).topk(2 * W)
-        parents_BC, tokens_BC = flat_BC // V, flat_BC % V
+        # The best 2W of a sentence are among the best 2W of each of its hypotheses.
+        most = min(2 * W, logs_RV.shape[-1])
+        best_RC, best_tokens_RC = top(logs_RV, most)
+        totals_BC, flat_BC = (totals_BW.view(-1, 1) + best_RC).view(B, -1).topk(2 * W)
+        parents_BC, tokens_BC = flat_BC // most, best_tokens_RC.view(B, -1).gather(1, flat_BC)
         ends_BC = tokens_BC == special.END
 
         # Which of the candidates end here: an end in the first W, or anything in the first W at the limit.
@@ -156,7 +178,6 @@ def beam(
         parents_BW, tokens_BW = parents_BC.gather(1, picked_BW), tokens_BC.gather(1, picked_BW)
         texts_BWT = texts_BWT.gather(1, parents_BW[:, :, None].expand(-1, -1, step))
         texts_BWT = torch.cat([texts_BWT, tokens_BW[:, :, None]], 2)
-        sources_BW = parents_BW + W * torch.arange(B, device=device)[:, None]
 
         hopes = (totals_BW[:, 0] / penalty(length)).tolist()
         staying = [
@@ -170,9 +191,9 @@ def beam(
             kept_B = torch.tensor(staying, device=device)
             state.keep_sentences(kept_B)
             totals_BW, tokens_BW, texts_BWT = totals_BW[kept_B], tokens_BW[kept_B], texts_BWT[kept_B]
-            sources_BW = sources_BW[kept_B]
+            parents_BW = parents_BW[kept_B]
             alive = [alive[row] for row in staying]
-        state.select(sources_BW.flatten())
+        state.select(parents_BW)
         last_R = tokens_BW.flatten()
     return [sorted(each, key=lambda hypothesis: -hypothesis.score)[:W] for each in finished]
 

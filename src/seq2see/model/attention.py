@@ -225,13 +225,20 @@ class MultiHeadAttention(nn.Module):
         key_BHSK, value_BHSK = self._split(self.w_qkv(memory_ND, self.memory_rows), packing, self.widths[1:])
         return key_BHSK.contiguous(), value_BHSK.contiguous()
 
-    def step(self, x_RD: Tensor, past: Past) -> Tensor:
-        """One more position of R growing sequences, looking at itself and at all before it."""
-        query_RHLK, key_RHLK, value_RHLK = self._split(self.w_qkv(x_RD)[:, None], None, self.widths)
+    def step(self, x_RD: Tensor, past: Past, keep_B1WP: Tensor | None = None, width: int = 1) -> Tensor:
+        """One more position of R = B x W growing sequences, each looking at itself and at its own history.
+
+        `keep` tells which of a sentence's places belong to whose history; with one hypothesis all do.
+        """
+        parts = self._split(self.w_qkv(x_RD)[:, None], None, self.widths)
         if self.rotary:
-            query_RHLK, key_RHLK = rotate(query_RHLK, past.length), rotate(key_RHLK, past.length)
-        key_RHTK, value_RHTK = past.append(key_RHLK, value_RHLK)
-        return self._join(attend(query_RHLK, key_RHTK, value_RHTK, weights=self.weights), None)[:, 0]
+            parts[:2] = [rotate(part, past.length) for part in parts[:2]]
+        query_BHWK, key_BHWK, value_BHWK = (
+            part.view(-1, width, *part.shape[1:2], part.shape[3]).transpose(1, 2) for part in parts
+        )
+        key_BHPK, value_BHPK = past.append(key_BHWK, value_BHWK)
+        joined = self._join(attend(query_BHWK, key_BHPK, value_BHPK, Reach(keep_B1WP), self.weights), None)
+        return joined.flatten(0, 1)
 
     def step_across(self, x_RD: Tensor, key_BHSK: Tensor, value_BHSK: Tensor, keep_B11S: Tensor | None) -> Tensor:
         """R = B x W rows look at B memories: a sentence's W hypotheses are W queries on keys that exist once."""

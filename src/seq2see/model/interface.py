@@ -20,9 +20,11 @@ class Memory:
 class State(Protocol):
     """What a decoder keeps between steps, for B sentences with W hypotheses each: R = B x W rows."""
 
-    def select(self, rows_R: Tensor) -> None: ...
+    def select(self, parents_BW: Tensor) -> None:
+        """Hypothesis w of sentence b goes on from hypothesis parents_BW[b, w] of the same sentence."""
 
-    def keep_sentences(self, sentences_B: Tensor) -> None: ...
+    def keep_sentences(self, sentences_B: Tensor) -> None:
+        """Drop all sentences but these, with all that is kept of them."""
 
 
 class Seq2Seq(nn.Module, ABC):
@@ -45,4 +47,7 @@ class Seq2Seq(nn.Module, ABC):
 
     @abstractmethod
     def step(self, tokens_R: Tensor, state: State) -> Tensor:
-        """RV: scores of the next token after one more of each row's; `state` grows by it."""
+        """RV: scores of the next token after one more of each row's; `state` grows by it.
+
+        The first step tells how many hypotheses a sentence has: R = B x W tokens, those of a sentence side by side.
+        """

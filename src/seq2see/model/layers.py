@@ -132,9 +132,11 @@ class DecoderLayer(nn.Module):
     def start(self, memory_ND: Tensor, packing: Packing) -> LayerState:
         return LayerState(*self.cross_attention.start(memory_ND, packing))
 
-    def step(self, x_RD: Tensor, state: LayerState, keep_B11S: Tensor | None) -> Tensor:
+    def step(
+        self, x_RD: Tensor, state: LayerState, keep_B1WP: Tensor | None, keep_B11S: Tensor | None, width: int = 1
+    ) -> Tensor:
         """One position, with what earlier steps kept; the same numbers as `forward` at that position."""
         key, value = state.memory_key_BHSK, state.memory_value_BHSK
-        x_RD = self.around_self(x_RD, lambda y: self.self_attention.step(y, state.past))
+        x_RD = self.around_self(x_RD, lambda y: self.self_attention.step(y, state.past, keep_B1WP, width))
         x_RD = self.around_cross(x_RD, lambda y: self.cross_attention.step_across(y, key, value, keep_B11S))
         return self.around_feed_forward(x_RD, self.feed_forward)  # type: ignore[no-any-return]

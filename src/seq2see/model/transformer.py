@@ -134,10 +134,11 @@ class Transformer(Seq2Seq):
 
     def step(self, tokens_R: Tensor, state: State) -> Tensor:
         assert isinstance(state, DecoderState)
-        place = state.length
+        place, width = state.length, len(tokens_R) // state.sentences
+        keep_B1WP = state.extend(width)
         x_RD = self.target_embedding(tokens_R, torch.full_like(tokens_R, place), place + 1)
         for layer, kept in zip(self.decoder, state.layers, strict=True):
-            x_RD = cast(DecoderLayer, layer).step(x_RD, kept, state.keep_B11S)
+            x_RD = cast(DecoderLayer, layer).step(x_RD, kept, keep_B1WP, state.keep_B11S, width)
         return self.output(self.decoder_norm(x_RD))  # type: ignore[no-any-return]
 
 

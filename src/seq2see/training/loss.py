@@ -82,7 +82,9 @@ class _OutputLoss(torch.autograd.Function):
             gradient_CV.scatter_add_(1, labels_C1, torch.full_like(label_log_C1, smoothing - 1))
             gradient_CV = gradient_CV.to(hidden_ND.dtype)
             real_hidden_CD = hidden_CD * real_C1
-            hidden_gradient[here] = (gradient_CV @ weight_VD - (smoothing * mean_weight_D).to(hidden_CD.dtype)) * real_C1
+            hidden_gradient[here] = (
+                gradient_CV @ weight_VD - (smoothing * mean_weight_D).to(hidden_CD.dtype)
+            ) * real_C1
             weight_gradient.addmm_(gradient_CV.T, real_hidden_CD)
             if smoothing:
                 weight_gradient -= real_hidden_CD.sum(0) * (smoothing / V)

@@ -26,10 +26,13 @@ class Rows:
         self.sentences = list(range(sentences))
         self.texts: list[tuple[int, ...]] = [()] * sentences
 
-    def select(self, rows_R: torch.Tensor) -> None:
-        self.texts = [self.texts[row] for row in rows_R.tolist()]
+    def select(self, parents_BW: torch.Tensor) -> None:
+        width = parents_BW.shape[1]
+        self.texts = [self.texts[row * width + one] for row, own in enumerate(parents_BW.tolist()) for one in own]
 
     def keep_sentences(self, sentences_B: torch.Tensor) -> None:
+        width = len(self.texts) // len(self.sentences)
+        self.texts = [self.texts[row * width + one] for row in sentences_B.tolist() for one in range(width)]
         self.sentences = [self.sentences[sentence] for sentence in sentences_B.tolist()]
 
 
@@ -51,6 +54,8 @@ class Spelled(Seq2Seq):
         return Rows(memory.packing.count)
 
     def step(self, tokens_R, state):
+        if len(tokens_R) > len(state.texts):  # the first step: each sentence has a hypothesis for each token
+            state.texts = [text for text in state.texts for _ in range(len(tokens_R) // len(state.texts))]
         state.texts = [
             (*text, token) if token != special.BEGIN else text
             for text, token in zip(state.texts, tokens_R.tolist(), strict=True)
