@@ -140,13 +140,26 @@ def decoding(size: str, weights: Path, quick: bool) -> list[dict[str, Any]]:
             rows.append({"name": entrant.name, "rates": rates, "outputs": process.ask("decode", **asked)["outputs"]})
         first = rows[0]["outputs"]
         for row in rows:
-            row["same"] = sum(a == b for a, b in zip(first, row.pop("outputs"), strict=True)) / batch
+            row["same"] = sum(a == b for a, b in zip(first, row.pop("outputs"), strict=True)) / len(first)
             say(
                 f"decoding {size:<6} batch {batch:<3} beam {beam}  {row['name']:<28} {median(row['rates']):8.0f}"
                 f" tokens/s  {row['same']:.0%} like ours in float32"
             )
         found.append({"batch": batch, "beam": beam, "rows": rows})
     return found
+
+
+def mixed(size: str, weights: Path, quick: bool) -> list[dict[str, Any]]:
+    """Sentences of mixed length to their natural end, through our own engine and through Hugging Face's."""
+    count = 96 if quick or size == "base" else 256
+    rows = []
+    entrants = [*DECODING, HUGGING_FACE_TUNED]
+    deed = partial(Process.ask, do="translate", count=count, beam=5)
+    for entrant, process, rates in interleaved(entrants, size, weights, 3 if quick or size == "base" else 5, deed):
+        right = process.ask("translate", count=count, beam=5)["right"]
+        say(f"mixed {size:<6} beam 5  {entrant.name:<28} {median(rates):8.0f} tokens/s  {right:.0%} right")
+        rows.append({"name": entrant.name, "rates": rates, "right": right})
+    return rows
 
 
 def say(line: str) -> None:
@@ -163,13 +176,16 @@ def main() -> None:
     results: dict[str, Any] = {"ceilings": ceilings.measure()}
     say(f"ceilings: {results['ceilings']}")
     for size in options.sizes:
-        weights = prepare.run_folder(folder / size, work.SIZES[size])
+        weights = prepare.random_run(folder / size, work.SIZES[size])
+        copying = prepare.copying_run(folder / f"{size}-copying", work.SIZES[size])
         if "training" in options.only:
             results.setdefault("training", {})[size] = training(size, weights, options.quick)
         if "decoding" in options.only:
             results.setdefault("decoding", {})[size] = decoding(size, weights, options.quick)
-    if "translate" in options.only:
-        results["translate"] = translate.compare(folder, PEERS, rounds=3 if options.quick else 7, say=say)
+            results.setdefault("mixed", {})[size] = mixed(size, copying, options.quick)
+        if "translate" in options.only:
+            rounds = 3 if options.quick else 7
+            results.setdefault("translate", {})[size] = translate.compare(copying, work.SIZES[size], PEERS, rounds, say)
     (folder / "results.json").write_text(json.dumps(results, indent=1))
     if not options.quick and set(options.only) == {"training", "decoding", "translate"}:
         page.write(results, HERE.parent / "docs", PEERS)

@@ -61,6 +61,13 @@ def sources(size: Size, count: int, length: int, seed: int = 2) -> list[list[int
     return [[*dice.integers(4, size.vocabulary, length - 1).tolist(), END] for _ in range(count)]
 
 
+def mixed_sources(size: Size, count: int, seed: int = 4) -> list[list[int]]:
+    """Sources of mixed length, from 2 to 100 tokens, in no order."""
+    dice = np.random.default_rng(seed)
+    lengths = np.clip(np.exp(dice.normal(3.05, 0.7, count)), 2, 100).astype(int)
+    return [[*dice.integers(4, size.vocabulary, length - 1).tolist(), END] for length in lengths]
+
+
 def rectangles(batch: Batch) -> tuple["np.ndarray", "np.ndarray", "np.ndarray"]:
     """Padded sources, decoder inputs and labels."""
 

@@ -32,15 +32,27 @@ def main() -> None:
         return {"loss": candidate.loss(work.batches(size, 3)[1])}
 
     def decode(batch: int, beam: int, length: int) -> dict:
-        todo = work.sources(size, batch, length)
+        todo = work.sources(size, 8 if batch == 1 else 2 * batch, length)
         began = time.perf_counter()
-        outputs = candidate.decode(todo, beam, length)
-        return {"seconds": time.perf_counter() - began, "tokens": batch * length, "outputs": outputs}
+        outputs = [
+            each
+            for first in range(0, len(todo), batch)
+            for each in candidate.decode(todo[first : first + batch], beam, length)
+        ]
+        return {"seconds": time.perf_counter() - began, "tokens": len(todo) * length, "outputs": outputs}
+
+    def translate(count: int, beam: int) -> dict:
+        todo = work.mixed_sources(size, count)
+        began = time.perf_counter()
+        outputs = candidate.translate(todo, beam)
+        seconds = time.perf_counter() - began
+        right = sum(output == source[:-1] for source, output in zip(todo, outputs, strict=True))
+        return {"seconds": seconds, "tokens": sum(map(len, todo)), "right": right / count}
 
     def memory() -> dict:
         return {"gigabytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e9}
 
-    deeds = {"train": train, "loss": loss, "decode": decode, "memory": memory}
+    deeds = {"train": train, "loss": loss, "decode": decode, "translate": translate, "memory": memory}
     print(json.dumps({"ready": True}), file=answers, flush=True)
     for line in sys.stdin:
         request = json.loads(line)

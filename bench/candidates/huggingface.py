@@ -39,6 +39,7 @@ class Candidate(Padded):
         )
         self.model = MarianMTModel(settings)
         _fill(self.model, load_file(weights / "model.safetensors"), size)
+        self.tuned = tuned
         self.start_training(tuned)
 
     def logits(self, source: Tensor, inputs: Tensor) -> Tensor:
@@ -65,6 +66,27 @@ class Candidate(Padded):
             early_stopping=False,
         )
         return found[:, 1:].tolist()
+
+    @torch.inference_mode()
+    def translate(self, sources: list[list[int]], beam: int) -> list[list[int]]:
+        """Batches of 32 as they come; tuned: sorted by length."""
+        self.model.eval()
+        order = sorted(range(len(sources)), key=lambda i: -len(sources[i])) if self.tuned else range(len(sources))
+        outputs: list[list[int]] = [[]] * len(sources)
+        for first in range(0, len(sources), 32):
+            batch = list(order)[first : first + 32]
+            table, *_ = work.rectangles([(sources[i], [work.END]) for i in batch])
+            found = self.model.generate(
+                input_ids=torch.from_numpy(table),
+                attention_mask=torch.from_numpy((table != work.PAD).astype(int)),
+                num_beams=beam,
+                do_sample=False,
+                max_new_tokens=2 * table.shape[1] + 10,
+                length_penalty=1.0,
+            )
+            for index, row in zip(batch, found[:, 1:].tolist(), strict=True):
+                outputs[index] = row[: row.index(work.END)] if work.END in row else row
+        return outputs
 
 
 def _fill(model: MarianMTModel, ours: dict[str, torch.Tensor], size: work.Size) -> None:

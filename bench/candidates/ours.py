@@ -11,6 +11,7 @@ from seq2see.config import Decoding, Training
 from seq2see.data.batches import Batch
 from seq2see.decoding.hypothesis import Task
 from seq2see.decoding.torch_engine import TorchEngine
+from seq2see.decoding.translator import limit
 from seq2see.training import loop
 from seq2see.training.optimizer import adam
 
@@ -40,6 +41,12 @@ class Candidate:
         tasks = [Task(source, length, []) for source in sources]
         found = self.engine.search(tasks, Decoding(beam=beam, length_penalty=1.0))
         return [hypotheses[0].tokens for hypotheses in found]
+
+    def translate(self, sources: list[list[int]], beam: int) -> list[list[int]]:
+        if self.engine is None:
+            self.engine = TorchEngine(self.model.eval(), precision=self.precision)
+        tasks = [Task(source, limit(len(source), max_ratio=2.0, max_extra=10), []) for source in sources]
+        return [hypotheses[0].tokens for hypotheses in self.engine.search(tasks, Decoding(beam=beam))]
 
 
 def _packed(batch: work.Batch) -> Batch:

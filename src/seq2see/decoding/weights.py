@@ -1,6 +1,7 @@
 """Weights laid out for decoding on a processor, where each step multiplies few rows: transposed, or in int8."""
 
 import copy
+import math
 
 import torch
 from torch import Tensor, nn
@@ -46,20 +47,22 @@ class Int8Linear(Projection):
         nn.Module.__init__(self)
         weight = linear.weight.detach()
         scale_N1 = weight.abs().amax(1, keepdim=True).clamp_min(SMALLEST) / 127
-        self.whole_NK: Tensor
-        self.scale_N: Tensor
-        self.register_buffer("whole_NK", (weight / scale_N1).round().to(torch.int8))
-        self.register_buffer("scale_N", scale_N1[:, 0])
+        self.whole_KN = (weight / scale_N1).round().to(torch.int8).t()
+        self.scale_N = scale_N1[:, 0] / 127
         self.bias = linear.bias
 
-    def forward(self, x: Tensor, rows: slice = slice(None)) -> Tensor:
-        x_MK = x.flatten(0, -2)
-        scale_M1 = x_MK.abs().amax(1, keepdim=True).clamp_min_(SMALLEST).mul_(1 / 127)
-        whole_MK = (x_MK / scale_M1).round_().to(torch.int8)
-        y_MN = torch._int_mm(whole_MK, self.whole_NK[rows].t()).float().mul_(scale_M1).mul_(self.scale_N[rows])
-        if self.bias is not None:
-            y_MN += self.bias[rows]
-        return y_MN.view(*x.shape[:-1], y_MN.shape[-1])
+    def forward(self, x: Tensor, rows: slice | None = None) -> Tensor:
+        if x.dim() > 2:
+            return self.forward(x.flatten(0, -2), rows).view(*x.shape[:-1], -1)
+        whole_KN, scale_N, bias_N = self.whole_KN, self.scale_N, self.bias
+        if rows is not None:
+            whole_KN, scale_N = whole_KN[:, rows], scale_N[rows]
+            bias_N = bias_N[rows]  # type: ignore[assignment]
+        # Few operations, since each takes longer than its numbers: the input by its largest, times 127, rounded.
+        largest_M1 = torch.linalg.vector_norm(x, math.inf, 1, True).clamp_min_(SMALLEST)
+        whole_MK = x.div(largest_M1).mul_(127).round_().to(torch.int8)
+        y_MN = torch._int_mm(whole_MK, whole_KN).float().mul_(largest_M1)
+        return y_MN.mul_(scale_N) if bias_N is None else torch.addcmul(bias_N, y_MN, scale_N)
 
 
 SMALLEST = 1e-12

@@ -175,8 +175,10 @@ def attend(
 class Projection(nn.Linear):
     """Several linear layers of one input in one matrix; `rows` picks the outputs of some of them."""
 
-    def forward(self, x: Tensor, rows: slice = slice(None)) -> Tensor:
-        return F.linear(x, self.weight[rows], None if self.bias is None else self.bias[rows])
+    def forward(self, x: Tensor, rows: slice | None = None) -> Tensor:
+        if rows is None:
+            return F.linear(x, self.weight, self.bias)
+        return F.linear(x, self.weight[rows], self.bias[rows])
 
 
 class MultiHeadAttention(nn.Module):
