@@ -422,7 +422,7 @@ def test_json_lines(cli, run: Path) -> None:
     assert rows[0]["translations"][0]["text"] == "AB"
     assert len(rows[0]["translations"]) == 2
     assert rows[0]["translations"][0]["score"] >= rows[0]["translations"][1]["score"]
-    assert rows[1]["translations"] == [{"text": "", "score": 0.0}]
+    assert rows[1]["translations"] == [{"text": "", "score": 0.0, "probability": 1.0}]
 
 
 def test_bytes_that_are_not_utf_8_on_standard_input(cli, run: Path) -> None:
