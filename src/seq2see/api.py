@@ -202,7 +202,7 @@ def _validate(used: Bundle, prepared: Prepared) -> dict[str, float]:
         greedy = replace(used.settings, decoding=replace(used.settings.decoding, beam=1))
         sources = [pair.source for pair in prepared.valid_pairs]
         results = translator.translate(TorchEngine(used.model), used.tokenizers, greedy, sources)
-        references = [pair.target for pair in prepared.valid_pairs]
+        references = [[pair.target, *pair.references] for pair in prepared.valid_pairs]
         scores[training.metric] = metrics.one(
             training.metric, [result.text for result in results], references, error_unit(used.settings)
         )
@@ -223,7 +223,7 @@ def _write_report(run: Run, prepared: Prepared) -> None:
     from seq2see.lens import pictures
 
     shown = prepared.valid_pairs[:REPORTED]
-    scores, results = run.evaluate(shown, beam=1, engine=run.engine("torch"))
+    evaluation = run.evaluate(shown, beam=1, engine=run.engine("torch"))
     facts = run.manifest
     report.write(
         run.folder / "report.html",
@@ -237,9 +237,10 @@ def _write_report(run: Run, prepared: Prepared) -> None:
             "ended": facts["ended"],
         },
         settings=asdict(run.settings),
-        scores=[(score.name, score.value, score.signature) for score in scores],
+        scores=[(score.name, score.value, score.signature) for score in evaluation.scores],
         samples=[
-            (pair.source, pair.target, result.text) for pair, result in list(zip(shown, results, strict=True))[:40]
+            (pair.source, pair.target, result.text)
+            for pair, result in list(zip(shown, evaluation.results, strict=True))[:40]
         ],
         curves_svg=pictures.curves([row for row in journal.read(run.folder) if row.get("what", "model") == "model"]),
         data={

@@ -17,7 +17,7 @@ from seq2see.errors import SettingError, nearest
 
 Overlay = Mapping[str, Mapping[str, Any]]
 TokenizerKind = Literal["unigram", "bpe", "characters", "symbols"]
-Metric = Literal["loss", "bleu", "chrf", "exact", "error_rate"]
+Metric = Literal["loss", "bleu", "chrf", "ter", "exact", "error_rate"]
 
 
 def about(default: Any, description: str, minimum: float | None = None, maximum: float | None = None) -> Any:

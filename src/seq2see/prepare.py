@@ -147,7 +147,8 @@ def reopen(folder: Path, overlays: list[Overlay]) -> Prepared:
             "Train anew with --force"
         )
     train, valid = Store(folder / "corpus" / "train"), Store(folder / "corpus" / "valid")
-    return Prepared(settings, Tokenizers.load(folder), train, valid, list(Pairs(folder / "validation.jsonl")))
+    valid_pairs = list(Pairs(folder / "validation.jsonl", references=True))
+    return Prepared(settings, Tokenizers.load(folder), train, valid, valid_pairs)
 
 
 def _fixed(settings: Settings) -> tuple[object, ...]:
@@ -210,4 +211,5 @@ def _write(folder: Path, pairs: Iterable[Pair], tokenizers: Tokenizers, limit: i
 
 
 def _as_json(pair: Pair) -> str:
-    return json.dumps({"source": pair.source, "target": pair.target}, ensure_ascii=False) + "\n"
+    further = {"references": pair.references} if pair.references else {}
+    return json.dumps({"source": pair.source, "target": pair.target, **further}, ensure_ascii=False) + "\n"

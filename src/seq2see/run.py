@@ -1,7 +1,7 @@
 """A trained model in its folder: translate, look inside, evaluate. Torch is imported only by what needs it."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, get_args
@@ -22,6 +22,19 @@ if TYPE_CHECKING:
     from seq2see.lens.answers import Look
 
 EngineName = Literal["auto", "torch", "ctranslate2"]
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """How well a run translates some pairs, and how that was found out."""
+
+    pairs: int
+    engine: str
+    """Engine and precision: "ctranslate2 float32"."""
+    beam: int
+    scores: Scores
+    results: list[Result]
+    """What it said, pair by pair."""
 
 
 class Run:
@@ -101,13 +114,26 @@ class Run:
 
     def evaluate(
         self,
-        pairs: Iterable[Pair],
+        pairs: str | Path | Iterable[Pair],
         beam: int | None = None,
         n_best: int = 1,
         tokenize: str = "13a",
         engine: Engine | None = None,
-    ) -> tuple[Scores, list[Result]]:
-        """Translate the sources and score the translations against targets and further references."""
+        unit: metrics.Unit | None = None,
+    ) -> Evaluation:
+        """Translate the sources and score the translations against targets and further references.
+
+        Args:
+            pairs: a file, a corpus by name (its test set), or the pairs themselves.
+            n_best: above 1, score as well whether the right one is among so many.
+            tokenize: how BLEU cuts words: one of `metrics.TOKENIZERS`.
+            unit: what the error rate counts; characters where the run writes letter by letter, else symbols.
+        """
+        metrics.check_tokenizer(tokenize)
+        if isinstance(pairs, str | Path):
+            from seq2see.data import corpora
+
+            pairs = corpora.for_scoring(str(pairs))
         pairs = list(pairs)
         engine = engine or self.engine(precision="float32")
         if not pairs:
@@ -115,10 +141,12 @@ class Run:
         results = self.search([pair.source for pair in pairs], beam, n_best, engine=engine)
         hypotheses = [[each.text for each in result.translations] for result in results]
         references = [[pair.target, *pair.references] for pair in pairs]
-        scores = metrics.score(hypotheses, references, tokenize, unit=error_unit(self.settings))
+        unit = unit or error_unit(self.settings)
+        scores = metrics.score(hypotheses, references, tokenize, unit=unit, top_k=n_best)
         width = max(n_best, beam or self.settings.decoding.beam)
         searched = f"engine:{engine.name.replace(' ', '-')}|beam:{width}"
-        return Scores(tuple(replace(score, signature=f"{score.signature}|{searched}") for score in scores)), results
+        signed = Scores(tuple(replace(score, signature=f"{score.signature}|{searched}") for score in scores))
+        return Evaluation(len(pairs), engine.name, width, signed, results)
 
 
 def load(folder: str | Path) -> Run:

@@ -119,7 +119,7 @@ def test_a_name_without_a_format(cli) -> None:
     refusal(cli("train", "pairs.dat", "--format", "tvs"), "unknown format 'tvs'. Did you mean 'tsv'?")
 
 
-@pytest.mark.parametrize("content", ["one column\n", "a\tb\tc\n", "", "a\t\n"])
+@pytest.mark.parametrize("content", ["one column\n", "", "a\t\n"])
 def test_a_bad_validation_set_leaves_nothing_in_the_way(cli, content: str) -> None:
     Path("good.tsv").write_text(GOOD)
     Path("valid.tsv").write_text(content)
@@ -422,7 +422,7 @@ def test_json_lines(cli, run: Path) -> None:
     assert rows[0]["translations"][0]["text"] == "AB"
     assert len(rows[0]["translations"]) == 2
     assert rows[0]["translations"][0]["score"] >= rows[0]["translations"][1]["score"]
-    assert rows[1]["translations"] == [{"text": "", "score": 0.0}]
+    assert rows[1]["translations"] == [{"text": "", "score": 0.0, "probability": 1.0}]
 
 
 def test_bytes_that_are_not_utf_8_on_standard_input(cli, run: Path) -> None:
@@ -456,6 +456,15 @@ def test_bytes_that_are_not_utf_8_in_a_chat(cli, run: Path) -> None:
         (["evaluate", "RUN", "none.tsv"], "none.tsv: no such file"),
         (["evaluate", "RUN", "blank.tsv"], "no usable pair"),
         (["evaluate", "RUN", "good.tsv", "--tokenize", "mecab"], "mecab"),
+        (["evaluate", "RUN", "RUN"], "a folder"),
+        (["evaluate", "RUN", "good.tsv", "--against", "none"], "none: no such run folder"),
+        (["evaluate", "RUN", "none", "good.tsv"], "none: no such run folder"),
+        (["evaluate", "RUN", "good.tsv", "--references", "none"], "none: no such file"),
+        (["evaluate", "RUN", "good.tsv", "--references", "blank.tsv", "--references", "two.txt"], "two.txt: 2 lines"),
+        (["evaluate", "RUN", "good.tsv", "-o", "x.txt", "--against", "RUN"], "--output holds the translations of one"),
+        (["evaluate", "RUN", "good.tsv", "-o", "none/x.txt"], "no such folder: none"),
+        (["evaluate", "RUN", "good.tsv", "-o", "."], "a folder"),
+        (["train", "good.tsv", "--metric", "exat"], "Did you mean 'exact'?"),
         (["look", "RUN", "ab", "--place", "corss"], "Did you mean 'cross'?"),
         (["look", "RUN", "ab", "--layer", "9"], "--layer 9"),
         (["look", "RUN", "ab", "-o", "x.gif"], "x.gif"),
@@ -466,6 +475,7 @@ def test_bytes_that_are_not_utf_8_in_a_chat(cli, run: Path) -> None:
 def test_a_slip_on_the_command_line(cli, run: Path, words: list[str], hint: str) -> None:
     Path("good.tsv").write_text("ab\tAB\n")
     Path("blank.tsv").write_text("\n")
+    Path("two.txt").write_text("a\nb\n")
     refusal(cli(*[run if word == "RUN" else word for word in words]), hint)
 
 

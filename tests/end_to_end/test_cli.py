@@ -13,6 +13,7 @@ from safetensors import safe_open
 
 import seq2see
 from seq2see import api, config
+from seq2see.data.pair import Pair
 from seq2see.errors import RunError
 
 
@@ -159,6 +160,131 @@ def test_evaluate(trained: Path, cli) -> None:
     text = cli("evaluate", trained, "test.tsv", "--engine", "torch")
     assert text.out.startswith("4 pairs of test.tsv, torch float32, beam 5\n")
     assert re.search(r"^exact\s+75\.00 ", text.out, re.MULTILINE)
+
+
+SCORES = ["bleu", "chrf", "ter", "exact", "error_rate"]
+
+
+@pytest.fixture
+def others(trained: Path) -> list[Path]:
+    """Three runs: one that has learnt, and two that have not, of different seeds."""
+    pairs_file()
+    settings = {**QUICK, "data": {"target_tokenizer": "unigram", "source_tokenizer": "unigram"}}
+    poor = []
+    for seed in (1, 2):
+        settings = {**settings, "training": {**QUICK["training"], "seed": seed}}
+        poor.append(seq2see.train("pairs.tsv", f"poor{seed}", settings=settings).folder)
+    return [trained, *poor]
+
+
+def test_evaluate_against_another_run(cli, others: list[Path]) -> None:
+    good, poor, _ = others
+    Path("test.tsv").write_text("".join(f"{one}{two}\t{(one + two).upper()}\n" for one in "abcdef" for two in "cdefg"))
+    ended = cli("evaluate", good, "test.tsv", "--against", poor, "--json", "--beam", "2")
+    assert ended.code == 0, ended.err
+    found = json.loads(ended.out)
+    assert (found["set"], found["pairs"], found["dropped"], found["beam"]) == ("test.tsv", 30, 0, 2)
+    assert [run["run"] for run in found["runs"]] == [str(good)]
+    assert list(found["differences"]) == SCORES
+    for name, each in found["differences"].items():
+        ours, theirs = found["scores"][name], found["against"]["scores"][name]
+        assert each["difference"] == pytest.approx(ours["value"] - theirs["value"])
+        assert each["low"] <= each["difference"] <= each["high"]
+        assert ours["signature"] == theirs["signature"]  # the same engine, width and unit for both
+    exact = found["differences"]["exact"]
+    assert (exact["verdict"], exact["low"] > 0, exact["p"] < 0.05) == ("better", True, True)
+
+    text = cli("evaluate", poor, "test.tsv", "--against", good, "--beam", "2").out
+    assert text.startswith("30 pairs of test.tsv, ")
+    assert re.search(rf"^A  {poor}\s+0\.00 ", text, re.MULTILINE)
+    assert re.search(rf"^B  {re.escape(str(good))}\s", text, re.MULTILINE)
+    assert re.search(r"^exact +-\d+\.\d\d +-\d+\.\d\d to -\d+\.\d\d +0\.002 +A is worse$", text, re.MULTILINE)
+    same = json.loads(cli("evaluate", good, "test.tsv", "--against", good, "--json").out)
+    assert {(each["difference"], each["p"]) for each in same["differences"].values()} == {(0, 1)}
+
+
+def test_evaluate_several_seeds(cli, others: list[Path]) -> None:
+    Path("one.tsv").write_text("ab\tAB\n\n")
+    ended = cli("evaluate", *others, "one.tsv", "--json")
+    assert ended.code == 0, ended.err
+    assert ended.err.splitlines() == [f"translating with {run}" for run in others]
+    found = json.loads(ended.out)
+    assert [run["scores"]["exact"] for run in found["runs"]] == [100, 0, 0]
+    assert found["scores"]["exact"]["value"] == pytest.approx(100 / 3)
+    assert found["scores"]["exact"]["deviation"] == pytest.approx(57.735, abs=1e-3)  # by n - 1
+    assert (found["pairs"], found["dropped"]) == (1, 1)
+    text = cli("evaluate", *others, "one.tsv", "--engine", "torch", "--beam", "1").out
+    assert text.startswith("1 pair of one.tsv (1 dropped, a side was empty), torch float32, greedy\n")
+    assert f"  {'     '.join(SCORES[:2])}" in text
+    rows = {line.split()[0]: line.split()[1:] for line in text.splitlines() if line}
+    assert (rows["mean"][3], rows["deviation"][3]) == ("33.33", "57.74")
+
+    found = json.loads(cli("evaluate", *others[1:], "one.tsv", "--against", others[0], "--n-best", "3", "--json").out)
+    assert list(found["differences"]) == [*SCORES[:4], "top_3", "error_rate"]
+    assert found["differences"]["exact"]["difference"] == -100
+    assert found["differences"]["exact"]["verdict"] == "too few pairs"
+
+
+def test_evaluate_with_further_references_and_output(trained: Path, cli) -> None:
+    Path("test.tsv").write_text("ab\tx\nh\ty\nbad\tz\n")
+    Path("more.txt").write_text("AB\n\nq\n")
+    Path("even.txt").write_text("p\nH\nq\n")
+    words = ["evaluate", trained, "test.tsv", "--references", "more.txt", "--references", "even.txt", "--json"]
+    found = json.loads(cli(*words, "--output", "said.txt").out)
+    assert found["scores"]["exact"]["value"] == pytest.approx(200 / 3)
+    assert "nrefs:var" in found["scores"]["bleu"]["signature"]
+    assert (
+        Path("said.txt").read_text() == cli("translate", trained, "--precision", "float32", stdin=b"ab\nh\nbad\n").out
+    )
+    Path("said.txt").write_text("mine")
+    assert cli(*words, "--output", "said.txt").code == 2
+    assert Path("said.txt").read_text() == "mine"
+    assert cli(*words, "-o", "said.txt", "--force").code == 0
+    assert Path("said.txt").read_text().startswith("AB\nH\n")
+
+
+def test_evaluate_names_the_set(trained: Path, cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        "seq2see.data.corpora.DateSplit.__iter__", lambda split: iter([Pair("ab", split.split, "here")])
+    )
+    assert cli("evaluate", trained, "dates").out.startswith("1 pair of dates (test), ")
+    assert json.loads(cli("evaluate", trained, "dates", "--json").out)["set"] == "dates (test)"
+
+
+def test_evaluate_from_python(trained: Path) -> None:
+    evaluation = seq2see.load(trained).evaluate([Pair("ab", "AB", "here")], n_best=7)
+    assert (evaluation.pairs, evaluation.beam, evaluation.results[0].text) == (1, 7, "AB")
+    Path("test.tsv").write_text("ab\tAB\nh\tX\tH\n")
+    assert seq2see.load(trained).evaluate("test.tsv").scores["exact"].value == 100
+
+
+def test_probabilities_of_the_n_best(trained: Path, cli) -> None:
+    pytest.importorskip("ctranslate2", reason="the extra `fast` is not installed")
+    found = {}
+    for engine in ("torch", "ctranslate2"):
+        words = ["--n-best", "4", "--json", "--engine", engine, "--precision", "float32"]
+        lines = [json.loads(line) for line in cli("translate", trained, *words, stdin=b"abc\n\n").out.splitlines()]
+        found[engine] = {each["text"]: each["probability"] for each in lines[0]["translations"]}
+        assert all(0 < probability < 1 for probability in found[engine].values())
+        assert sum(found[engine].values()) <= 1
+        assert lines[1]["translations"] == [{"text": "", "score": 0.0, "probability": 1.0}]
+    for text in found["torch"].keys() & found["ctranslate2"].keys():
+        assert found["torch"][text] == pytest.approx(found["ctranslate2"][text], rel=1e-3)
+    assert found["torch"]["ABC"] > 0.3
+
+
+def test_train_chooses_by_a_metric_with_several_references(cli) -> None:
+    pairs_file()
+    Path("valid.tsv").write_text("1\tx\t\n2\ty\tz\n")
+    words = [f"{section}.{key}={value}" for section, values in QUICK.items() for key, value in values.items()]
+    options = [part for word in words for part in ("--set", word)]
+    ended = cli("train", "pairs.tsv", "--valid", "valid.tsv", "--metric", "ter", "--out", "run", *options)
+    assert ended.code == 0, ended.err
+    assert "best by ter" in ended.err
+    rows = [json.loads(line) for line in Path("run/metrics.jsonl").read_text().splitlines()]
+    assert set(rows[-1]["validation"]) == {"loss", "ter"}
+    kept = [json.loads(line) for line in Path("run/validation.jsonl").read_text().splitlines()]
+    assert kept == [{"source": "1", "target": "x"}, {"source": "2", "target": "y", "references": ["z"]}]
 
 
 @pytest.mark.parametrize(("name", "start"), [("x.png", b"\x89PNG"), ("x.svg", b"<?xml"), ("x.pdf", b"%PDF")])

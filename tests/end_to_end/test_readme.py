@@ -25,7 +25,8 @@ def test_python(number: int, trained: Path, monkeypatch: pytest.MonkeyPatch) -> 
 def test_commands(cli, line: str, trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "runs").mkdir()
-    (tmp_path / "runs" / "pairs").symlink_to(trained)
+    for name in ("pairs", "other"):
+        (tmp_path / "runs" / name).symlink_to(trained)
     (tmp_path / "test.tsv").write_text("abc\tABC\n")
     command = line.split("#")[0].rpartition("seq2see ")[2]
     ended = cli(*shlex.split(command), stdin=b"abc\n")

@@ -1,38 +1,202 @@
-"""`seq2see evaluate`: scores of a run on pairs, with signatures."""
+"""`seq2see evaluate`: scores of a run on pairs, with signatures; of several runs, and against others."""
 
 import json
-from typing import Annotated
+import statistics
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from seq2see.cli.options import Beam, Debug, EngineOption, Folder, Format, Json, NBest, PairsName, PrecisionOption
+from seq2see.cli.options import Beam, Debug, EngineOption, Format, Json, PairsName, PrecisionOption
+from seq2see.errors import DataError, RunError, SettingError
+
+if TYPE_CHECKING:
+    from seq2see.data.pair import Pair
+    from seq2see.decoding.hypothesis import Engine
+    from seq2see.evaluation.compare import Difference
+    from seq2see.evaluation.metrics import Scores
+    from seq2see.run import Evaluation, Run
+
+Side = list[tuple[str, "Scores"]]
+"""Runs by their folders, with what each scored: one system, trained once or with several seeds."""
 
 
 def evaluate(
-    folder: Folder,
+    folders: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="RUN", help="The folder that train wrote, or several: one system, trained with different seeds."
+        ),
+    ],
     pairs: PairsName,
+    against: Annotated[
+        list[str] | None,
+        typer.Option(metavar="RUN", help="Compare with this run, by paired bootstrap; repeat for more seeds of it."),
+    ] = None,
+    references: Annotated[
+        list[str] | None,
+        typer.Option(metavar="FILE", help="Further references, a line for each pair; may be repeated."),
+    ] = None,
     beam: Beam = None,
-    n_best: NBest = 1,
+    n_best: Annotated[
+        int, typer.Option(min=1, metavar="K", help="Score as well whether the right one is among the K best.")
+    ] = 1,
     tokenize: Annotated[str, typer.Option(help="How BLEU cuts words: none, 13a, char or ko-mecab.")] = "13a",
     format: Format = None,
     engine: EngineOption = "auto",
     precision: PrecisionOption = "float32",
+    output: Annotated[
+        str | None, typer.Option("--output", "-o", metavar="FILE", help="Write the translations here, one a line.")
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Let --output replace a file.")] = False,
     as_json: Json = False,
     debug: Debug = False,
 ) -> None:
     """Translate the sources of PAIRS and score the translations. Columns after the second are further references."""
+    if output and (len(folders) > 1 or against):
+        raise SettingError("--output holds the translations of one run: leave the other runs out")
+    if output:
+        _check_output(Path(output), force)
     from seq2see.data import corpora
-    from seq2see.run import load
+    from seq2see.evaluation import compare
+    from seq2see.run import error_unit, load
 
-    run = load(folder)
-    scored = list(corpora.for_scoring(pairs, format))
-    chosen = run.engine(engine, precision)
-    scores, _ = run.evaluate(scored, beam, n_best, tokenize, chosen)
-    width = max(n_best, beam or run.settings.decoding.beam)
-    if as_json:
-        facts = {"run": str(run.folder), "pairs": len(scored), "engine": chosen.name, "beam": width}
-        typer.echo(json.dumps({**facts, "scores": scores.as_dict()}))
-        return
-    typer.echo(f"{len(scored):,} pairs of {pairs}, {chosen.name}, {f'beam {width}' if width > 1 else 'greedy'}")
-    for score in scores:
-        typer.echo(f"{score.name:<11}{score.value:>7.2f}  {score.signature}")
+    runs = [load(folder) for folder in (*folders, *(against or ()))]
+    scored = corpora.for_scoring(pairs, format)
+    items = list(scored)
+    dropped = getattr(scored, "dropped", 0)
+    for file in references or ():
+        items = _with_references(items, Path(file), dropped)
+    beam = beam or runs[0].settings.decoding.beam
+    unit = error_unit(runs[0].settings)
+    evaluations = []
+    for run, chosen in zip(runs, _engines(runs, engine, precision), strict=True):
+        if len(runs) > 1:
+            typer.echo(f"translating with {run.folder}", err=True)
+        evaluations.append(run.evaluate(items, beam, n_best, tokenize, chosen, unit))
+        if cut := sum(result.cut for result in evaluations[-1].results):
+            limit = run.settings.decoding.max_source
+            typer.echo(f"{_plural(cut, 'source')} longer than decoding.max_source = {limit} tokens: cut", err=True)
+    sides = [(str(run.folder), each.scores) for run, each in zip(runs, evaluations, strict=True)]
+    ours, theirs = sides[: len(folders)], sides[len(folders) :]
+    differences = compare.paired_bootstrap([each for _, each in ours], [each for _, each in theirs]) if theirs else []
+    name = f"{pairs} (test)" if pairs in [entry.name for entry in corpora.catalogue()] else pairs
+    (_print_json if as_json else _print)(name, dropped, evaluations[0], ours, theirs, differences)
+    if output:  # last: scores that are printed are not lost to a full disk
+        lines = [result.text.replace("\n", " ") + "\n" for result in evaluations[0].results]
+        Path(output).write_text("".join(lines), encoding="utf-8", errors="replace")
+
+
+def _check_output(file: Path, force: bool) -> None:
+    """Refuse what cannot be written, before anything is translated."""
+    if file.is_dir():
+        raise RunError(f"{file}: a folder. Choose another name for --output")
+    if file.exists() and not force:
+        raise RunError(f"{file}: exists already. Choose another name, or replace it with --force")
+    if not file.parent.is_dir():
+        raise RunError(f"{file}: no such folder: {file.parent}")
+
+
+def _engines(runs: "list[Run]", name: str, precision: str) -> "list[Engine]":
+    """The same engine for every run: our own where `auto` would not take the same for all."""
+    chosen = [run.engine(name, precision) for run in runs]
+    if len({engine.name for engine in chosen}) > 1:
+        return [run.engine("torch") for run in runs]
+    return chosen
+
+
+def _with_references(items: "list[Pair]", file: Path, dropped: int) -> "list[Pair]":
+    """The pairs with the lines of a file as further references, one for each; an empty line is none."""
+    from seq2see.data.readers import read_lines
+
+    lines = read_lines(file)
+    if len(lines) != len(items):
+        why = f" ({dropped:,} with an empty side left out: take their lines out of all files)" if dropped else ""
+        raise DataError(
+            f"{file}: {_plural(len(lines), 'line')}, expected {len(items):,}, one for each pair that is scored{why}"
+        )
+    pairs = zip(items, lines, strict=True)
+    return [pair._replace(references=(*pair.references, line)) if line else pair for pair, line in pairs]
+
+
+def _print_json(
+    name: str, dropped: int, evaluation: "Evaluation", ours: Side, theirs: Side, differences: "list[Difference]"
+) -> None:
+    from seq2see.evaluation import compare
+
+    found: dict[str, Any] = {"set": name, "pairs": evaluation.pairs, "dropped": dropped}
+    found |= {"engine": evaluation.engine, "beam": evaluation.beam}
+    found |= _side_as_json(ours)
+    if theirs:
+        found["against"] = _side_as_json(theirs)
+        keys = ("difference", "low", "high", "p", "verdict")
+        found["differences"] = {each.name: {key: getattr(each, key) for key in keys} for each in differences}
+        found["bootstrap"] = {"resamples": compare.RESAMPLES, "seed": compare.SEED, "interval": 0.95}
+    typer.echo(json.dumps(found, ensure_ascii=False))
+
+
+def _side_as_json(side: Side) -> dict[str, Any]:
+    """The scores of a side, means over its runs where there are several, and those of each run."""
+    scores = side[0][1].as_dict()
+    if len(side) > 1:
+        for name, each in scores.items():
+            each |= {"value": _mean(side, name), "deviation": _deviation(side, name)}
+    runs = [{"run": folder, "scores": {score.name: score.value for score in found}} for folder, found in side]
+    return {"scores": scores, "runs": runs}
+
+
+def _mean(side: Side, name: str) -> float:
+    return statistics.fmean(scores[name].value for _, scores in side)
+
+
+def _deviation(side: Side, name: str) -> float:
+    """Of the sample: how far another seed is likely to lie from the mean."""
+    return statistics.stdev(scores[name].value for _, scores in side)
+
+
+def _print(
+    name: str, dropped: int, evaluation: "Evaluation", ours: Side, theirs: Side, differences: "list[Difference]"
+) -> None:
+    left_out = f" ({dropped:,} dropped, a side was empty)" if dropped else ""
+    searched = f"beam {evaluation.beam}" if evaluation.beam > 1 else "greedy"
+    typer.echo(f"{_plural(evaluation.pairs, 'pair')} of {name}{left_out}, {evaluation.engine}, {searched}")
+    alone = len(ours) + len(theirs) == 1
+    if not alone:
+        _print_runs(ours, theirs)
+        if differences:
+            _print_differences(differences)
+        typer.echo()
+    for score in ours[0][1]:
+        value = f"{score.value:>7.2f}" if alone else ""
+        typer.echo(f"{score.name:<11}{value}  {score.signature}")
+
+
+def _print_runs(ours: Side, theirs: Side) -> None:
+    """A row for each run, a column for each score; below the runs of a side their mean and deviation."""
+    names = [score.name for score in ours[0][1]]
+    rows: list[tuple[str, list[float]]] = []
+    for letter, side in (("A  ", ours), ("B  ", theirs)) if theirs else (("", ours),):
+        rows += [(f"{letter}{folder}", [score.value for score in scores]) for folder, scores in side]
+        if len(side) > 1:
+            rows.append((f"{letter}mean", [_mean(side, name) for name in names]))
+            rows.append((f"{letter}deviation", [_deviation(side, name) for name in names]))
+    width = max(len(title) for title, _ in rows)
+    typer.echo("\n" + " " * width + "".join(f"{name:>{max(9, len(name) + 2)}}" for name in names))
+    for title, values in rows:
+        cells = (f"{value:>{max(9, len(name) + 2)}.2f}" for name, value in zip(names, values, strict=True))
+        typer.echo(f"{title:<{width}}{''.join(cells)}")
+
+
+def _print_differences(differences: "list[Difference]") -> None:
+    from seq2see.evaluation import compare
+
+    typer.echo(f"\n{'':<11}{'A - B':>8}    95 % interval       p")
+    for each in differences:
+        verdict = f"A is {each.verdict}" if each.verdict in ("better", "worse") else each.verdict
+        interval = f"{each.low:+.2f} to {each.high:+.2f}"
+        typer.echo(f"{each.name:<11}{each.difference:>+8.2f}  {interval:>17}   {each.p:.3f}   {verdict}")
+    typer.echo(f"paired bootstrap: {compare.RESAMPLES:,} resamples, seed {compare.SEED}")
+
+
+def _plural(count: int, noun: str) -> str:
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"

@@ -23,7 +23,8 @@ def export(
     from seq2see.interop import export as room
 
     parity = room.export(Path(folder), Path(directory), to, precision, force)
-    before, after = (metrics.one("bleu", texts, parity.references) for texts in (parity.ours, parity.theirs))
+    references = [[text] for text in parity.references]
+    before, after = (metrics.one("bleu", texts, references) for texts in (parity.ours, parity.theirs))
     if as_json:
         facts = {"sentences": parity.sentences, "same": parity.same, "bleu_before": before, "bleu_after": after}
         typer.echo(json.dumps({"folder": directory, "to": to, "precision": precision, **facts}))

@@ -82,6 +82,8 @@ def _one_line(problem: Exception) -> str | None:
     if isinstance(problem, UsageError):
         context = getattr(problem, "ctx", None)
         hint = f" See: {context.command_path} --help" if context else ""
+        if context and type(problem).__name__ == "MissingParameter":  # which of several words is missing, it guesses
+            hint = f" {' '.join(context.get_usage().split())}"
         return f"{problem.format_message()}{hint}"  # type: ignore[attr-defined]
     if isinstance(problem, OSError) and problem.strerror:
         return f"{problem.filename or 'output'}: {problem.strerror}"

@@ -2,7 +2,7 @@
 
 import shlex
 import sys
-from typing import Annotated
+from typing import Annotated, get_args
 
 import typer
 
@@ -10,6 +10,7 @@ from seq2see import config
 from seq2see.cli.options import Debug, Format, PairsName
 from seq2see.presets import PRESETS
 
+METRICS = get_args(config.Metric)
 SETTINGS_HELP = "Settings for --set and --config:\n\n\b\n" + "\n".join(
     f"{key} = {default}  ({kind}) {about}" for key, kind, default, about in config.describe()
 )
@@ -26,13 +27,20 @@ def train(
     assignments: Annotated[
         list[str] | None, typer.Option("--set", metavar="SECTION.KEY=VALUE", help="One setting; may be repeated.")
     ] = None,
+    metric: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help=f"What the best model is chosen by, short for --set training.metric=: {', '.join(METRICS)}.",
+        ),
+    ] = None,
     format: Format = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on where an earlier training stopped.")] = False,
     force: Annotated[bool, typer.Option("--force", help="Throw away what an earlier training left.")] = False,
     debug: Debug = False,
 ) -> None:
     """Train a model on pairs of sequences. No settings are needed: the corpus suggests them."""
-    overlay = config.parse_assignments(assignments or [])
+    overlay = config.parse_assignments([*(assignments or []), *([f"training.metric={metric}"] if metric else [])])
     config.check_keys(overlay)  # a misspelt key need not wait for torch
     from seq2see import api
     from seq2see.cli.display import Display

@@ -138,7 +138,9 @@ def _pauses() -> bool:
 
 def _print(number: int, line: str, result: "Result", n_best: int, as_json: bool) -> None:
     if as_json:
-        translations = [{"text": each.text, "score": each.score} for each in result.translations]
+        translations = [
+            {"text": each.text, "score": each.score, "probability": each.probability} for each in result.translations
+        ]
         _write(json.dumps({"source": line, "translations": translations}, ensure_ascii=False))
     elif n_best == 1:
         _write(result.text)

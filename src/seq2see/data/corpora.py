@@ -74,9 +74,9 @@ def name_of(pairs: str) -> str:
 
 
 def for_validation(pairs: str, format: str | None = None) -> Iterable[Pair]:
-    """What `train --valid` validates on: the validation split of a named corpus, or a file."""
+    """What `train --valid` validates on: the validation split of a named corpus, or a file as `evaluate` reads it."""
     corpus = open_corpus(pairs, format)
-    return corpus.train if corpus.valid is None else corpus.valid
+    return for_scoring(pairs, format) if corpus.valid is None else corpus.valid
 
 
 def for_scoring(pairs: str, format: str | None = None) -> Iterable[Pair]:

@@ -221,6 +221,17 @@ def _lines(path: Path, faults: Faults) -> Iterator[str]:
         raise DataError(f"{path}: cannot be read ({problem.strerror or problem})") from None
 
 
+def read_lines(path: Path) -> list[str]:
+    """All lines of a text file, plain or .gz, without blanks around them."""
+    if not is_file(path):
+        raise DataError(f"{path}: no such file")
+    faults = Faults()
+    lines = [line.strip() for line in _lines(path, faults)]
+    if faults:
+        raise DataError(str(faults))
+    return lines
+
+
 def _check_start(path: Path, line: bytes) -> None:
     """Files that begin like another kind of file altogether."""
     if line.startswith((b"\xff\xfe", b"\xfe\xff")):

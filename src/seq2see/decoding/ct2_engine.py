@@ -92,7 +92,11 @@ class Ct2Engine:
             for index, answer in zip(batch, answers, strict=True):
                 result = answer.result()
                 found[index] = [
-                    Hypothesis([self._ids[token] for token in tokens], score)
+                    Hypothesis(
+                        [self._ids[token] for token in tokens],
+                        score,
+                        _log_probability(score, len(tokens), tasks[index], settings.length_penalty),
+                    )
                     for tokens, score in zip(result.hypotheses, result.scores, strict=True)
                 ]
         return found
@@ -117,6 +121,13 @@ class Ct2Engine:
             suppress_sequences=[[special.SPELLINGS[special.PAD]], [special.SPELLINGS[special.BEGIN]]],
             return_scores=True,
         )
+
+
+def _log_probability(score: float, tokens: int, task: Task, alpha: float) -> float | None:
+    """Back from a score, which is the sum over length^alpha. Of forced tokens CTranslate2 does not tell."""
+    if task.prefix:
+        return None
+    return float(score * min(tokens + 1, task.limit) ** alpha)  # at the limit there is no end
 
 
 def _cores() -> int:

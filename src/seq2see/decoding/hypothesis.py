@@ -12,6 +12,8 @@ class Hypothesis:
 
     tokens: list[int]
     score: float
+    log_probability: float | None
+    """Of all its tokens and the end together, without a length penalty; None where the engine does not tell."""
 
 
 @dataclass(frozen=True)

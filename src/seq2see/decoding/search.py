@@ -119,7 +119,7 @@ def one_by_one(
             last_R = last_R[rows_R]
             alive = [alive[row] for row in staying]
     return [
-        [Hypothesis(tokens, total / penalty(min(len(tokens) + 1, limit)))]  # at the limit there is no end
+        [Hypothesis(tokens, total / penalty(min(len(tokens) + 1, limit)), total)]  # at the limit there is no end
         for tokens, total, limit in zip(outputs, totals, limits, strict=True)
     ]
 
@@ -171,7 +171,7 @@ def beam(
             if not ends_BC[row, candidate]:
                 text.append(int(tokens_BC[row, candidate]))
             total = float(totals_BC[row, candidate])
-            finished[alive[row]].append(Hypothesis(text, total / penalty(length)))
+            finished[alive[row]].append(Hypothesis(text, total / penalty(length), total))
 
         # The W best that do not end go on; there are always W, since each parent has one end only.
         totals_BW, picked_BW = totals_BC.masked_fill(ends_BC, -torch.inf).topk(W)

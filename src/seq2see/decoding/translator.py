@@ -18,6 +18,8 @@ class Translation:
     text: str
     score: float
     tokens: tuple[int, ...] = ()
+    probability: float | None = 1.0
+    """Of exactly these tokens, as the model has it; None where the engine does not tell (ctranslate2 with a prefix)."""
 
 
 @dataclass(frozen=True)
@@ -58,7 +60,12 @@ def translate(
     results = [Result((Translation("", 0.0),))] * len(lines)
     for index, task, hypotheses in zip(asked, tasks, engine.search(tasks, decoding), strict=True):
         translations = tuple(
-            Translation(tokenizers.target.decode(each.tokens), each.score, tuple(each.tokens))
+            Translation(
+                tokenizers.target.decode(each.tokens),
+                each.score,
+                tuple(each.tokens),
+                None if each.log_probability is None else math.exp(min(0.0, each.log_probability)),
+            )
             for each in hypotheses[:n_best]
         )
         results[index] = Result(translations, tuple(task.source), len(encoded[index]) >= most)

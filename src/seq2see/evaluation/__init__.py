@@ -1,2 +1,3 @@
 """The evaluation room: how good the translations of a run are (`metrics`, each score with a signature saying exactly
-what was computed) and the one page that tells the story of a training (`report`)."""
+what was computed), whether those of another are any better (`compare`), and the one page that tells the story of a
+training (`report`)."""

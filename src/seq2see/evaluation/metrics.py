@@ -9,11 +9,12 @@
     error_rate  lower   edits per 100 symbols of the reference: phones, words, or characters, by `unit`
 
 An item may have several references: the sacreBLEU scores treat them as sacreBLEU does, the others take the one that
-fits best. sacreBLEU is imported where it is used: it costs a quarter of a second.
+fits best. Every score is a function of counts summed over the items, which `compare` draws anew. sacreBLEU is imported
+where it is used: it costs a quarter of a second.
 """
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
 from seq2see import __version__
@@ -32,6 +33,10 @@ class Score:
     name: str
     value: float
     signature: str
+    counts: list[list[float]] = field(repr=False)
+    """Of each item: n-grams found, edits, lengths; as many numbers for each as this score needs."""
+    of_sums: Callable[[Sequence[float]], float] = field(repr=False, compare=False)
+    """From the sums of those counts to the score: a score of a corpus is not the mean over its items."""
 
 
 @dataclass(frozen=True)
@@ -57,6 +62,7 @@ def score(
     tokenize: str = "13a",
     names: Sequence[str] | None = None,
     unit: Unit = "symbols",
+    top_k: int = 1,
 ) -> Scores:
     """Score n-best lists against references.
 
@@ -64,13 +70,13 @@ def score(
         hypotheses: per item its n-best list, the best first, at least one.
         references: per item its references, at least one; items may have different numbers of them.
         tokenize: how BLEU cuts words: one of `TOKENIZERS`. The other scores do not depend on it.
-        names: which of `NAMES` to compute; all where None. `top_k` is left out where every list holds one hypothesis.
+        names: which of `NAMES` to compute; all where None.
         unit: what the error rate counts: `symbols` (separated by white space: words, phones) or `characters`.
+        top_k: how many hypotheses of a list may hold the right one; the score is left out for 1, which is `exact`.
     """
     wanted = NAMES if names is None else tuple(names)
     _check(hypotheses, references, tokenize, wanted, unit)
     best = [n_best[0] for n_best in hypotheses]
-    longest = max(len(n_best) for n_best in hypotheses)
     found = []
     for name in NAMES:
         if name not in wanted:
@@ -79,25 +85,37 @@ def score(
             case "bleu" | "chrf" | "ter":
                 found.append(_by_sacrebleu(name, best, references, tokenize))
             case "exact":
-                found.append(Score("exact", _percent_matched(hypotheses, references, 1), _signature("refs:any")))
-            case "top_k" if longest > 1:
-                value = _percent_matched(hypotheses, references, longest)
-                found.append(Score(f"top_{longest}", value, _signature(f"k:{longest}|refs:any")))
+                found.append(_by_ratio("exact", "refs:any", _matches(hypotheses, references, 1)))
+            case "top_k" if top_k > 1:
+                counts = _matches(hypotheses, references, top_k)
+                found.append(_by_ratio(f"top_{top_k}", f"k:{top_k}|refs:any", counts))
             case "error_rate":
-                value = _error_rate(best, references, unit)
-                found.append(Score("error_rate", value, _signature(f"unit:{unit}|refs:best")))
+                found.append(_by_ratio("error_rate", f"unit:{unit}|refs:best", _edits(best, references, unit)))
     return Scores(tuple(found))
 
 
-def one(metric: str, hypotheses: Sequence[str], references: Sequence[str], unit: Unit = "symbols") -> float:
-    """One score of best hypotheses against one reference each: what validation asks for."""
-    found = score([[text] for text in hypotheses], [[text] for text in references], names=[metric], unit=unit)
-    return found[metric].value
+def one(metric: str, hypotheses: Sequence[str], references: Sequence[Sequence[str]], unit: Unit = "symbols") -> float:
+    """One score of best hypotheses: what validation asks for."""
+    return score([[text] for text in hypotheses], references, names=[metric], unit=unit)[metric].value
 
 
 def higher_is_better(metric: str) -> bool:
     """Whether a larger value of this metric is the better one; `loss` counts as a metric here."""
     return metric not in _LOWER_IS_BETTER
+
+
+def check_tokenizer(tokenize: str) -> None:
+    """Refuse what BLEU cannot cut words with; asked before an hour of translating, not after."""
+    if tokenize not in TOKENIZERS:
+        raise SettingError(f"tokenize = {tokenize!r}: unknown. {nearest(tokenize, TOKENIZERS)}")
+    from sacrebleu.metrics.bleu import BLEU
+
+    try:
+        BLEU(tokenize=tokenize)
+    except RuntimeError:  # sacreBLEU's answer to a missing MeCab, the only tokenizer here that is not its own
+        raise SettingError(
+            f"tokenize = {tokenize!r}: its library is not installed. Run: pip install 'sacrebleu[ko]'"
+        ) from None
 
 
 def edit_distance(left: Sequence[str], right: Sequence[str]) -> int:
@@ -124,11 +142,11 @@ def _check(
     names: Sequence[str],
     unit: str,
 ) -> None:
-    if tokenize not in TOKENIZERS:
-        raise SettingError(f"tokenize = {tokenize!r}: unknown. {nearest(tokenize, TOKENIZERS)}")
     for name in names:
         if name not in NAMES:
             raise SettingError(f"unknown score '{name}'. {nearest(name, NAMES)}")
+    if "bleu" in names:
+        check_tokenizer(tokenize)
     if unit not in get_args(Unit):
         raise SettingError(f"unit = {unit!r}: unknown. {nearest(unit, get_args(Unit))}")
     if len(hypotheses) != len(references):
@@ -148,12 +166,7 @@ def _by_sacrebleu(name: str, best: Sequence[str], references: Sequence[Sequence[
     metric: Any
     match name:
         case "bleu":
-            try:
-                metric = BLEU(tokenize=tokenize)
-            except RuntimeError:  # sacreBLEU's answer to a missing MeCab, the only tokenizer here that is not its own
-                raise SettingError(
-                    f"tokenize = {tokenize!r}: its library is not installed. Run: pip install 'sacrebleu[ko]'"
-                ) from None
+            metric = BLEU(tokenize=tokenize)
         case "chrf":
             metric = CHRF()
         case _:
@@ -161,30 +174,41 @@ def _by_sacrebleu(name: str, best: Sequence[str], references: Sequence[Sequence[
     # One stream per place in the reference lists; None stands where an item has fewer.
     width = max(len(accepted) for accepted in references)
     streams = [[accepted[i] if i < len(accepted) else None for accepted in references] for i in range(width)]
-    value = float(metric.corpus_score(best, streams).score)
-    return Score(name, value, str(metric.get_signature()))
+    counts = metric._extract_corpus_statistics(best, streams)  # what its own significance tests work on
+
+    def of_sums(sums: Sequence[float]) -> float:
+        return float(metric._compute_score_from_stats(sums).score)
+
+    return Score(name, of_sums(_sums(counts)), str(metric.get_signature()), counts, of_sums)
 
 
-def _percent_matched(hypotheses: Sequence[Sequence[str]], references: Sequence[Sequence[str]], k: int) -> float:
-    """% of items with one of the first k hypotheses equal to one of the references."""
+def _by_ratio(name: str, computed: str, counts: list[list[float]]) -> Score:
+    """A score that is a sum in % of another; its signature in sacreBLEU's manner: `refs:any|version:0.1.0`."""
+    return Score(name, _percent(_sums(counts)), f"{computed}|version:{__version__}", counts, _percent)
+
+
+def _sums(counts: list[list[float]]) -> list[float]:
+    return [sum(column) for column in zip(*counts, strict=True)]
+
+
+def _percent(sums: Sequence[float]) -> float:
+    part, whole = sums
+    return 100 * part / max(whole, 1)
+
+
+def _matches(hypotheses: Sequence[Sequence[str]], references: Sequence[Sequence[str]], k: int) -> list[list[float]]:
+    """For each item whether one of the first k hypotheses equals one of the references, of 1."""
     pairs = zip(hypotheses, references, strict=True)
-    matched = sum(not set(accepted).isdisjoint(n_best[:k]) for n_best, accepted in pairs)
-    return 100 * matched / len(hypotheses)
+    return [[not set(accepted).isdisjoint(n_best[:k]), 1] for n_best, accepted in pairs]
 
 
-def _error_rate(best: Sequence[str], references: Sequence[Sequence[str]], unit: Unit) -> float:
-    """% of edits per symbol of the reference, over the whole corpus; of several references the one of lowest rate."""
+def _edits(best: Sequence[str], references: Sequence[Sequence[str]], unit: Unit) -> list[list[float]]:
+    """For each item its edits and the length of the reference; of several references the one of lowest rate."""
     cut = str.split if unit == "symbols" else list
-    edits = length = 0
+    counts: list[list[float]] = []
     for hypothesis, accepted in zip(best, references, strict=True):
         symbols = cut(hypothesis)
         candidates = [(edit_distance(symbols, cut(text)), len(cut(text))) for text in accepted]
         fewest, size = min(candidates, key=lambda each: each[0] / max(each[1], 1))
-        edits += fewest
-        length += size
-    return 100 * edits / max(length, 1)
-
-
-def _signature(computed: str) -> str:
-    """Ours, in sacreBLEU's manner: `unit:symbols|refs:best|version:0.1.0`."""
-    return f"{computed}|version:{__version__}"
+        counts.append([fewest, size])
+    return counts

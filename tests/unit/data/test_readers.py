@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from seq2see.data.pair import Pair
-from seq2see.data.readers import Pairs
+from seq2see.data.readers import Pairs, read_lines
 from seq2see.errors import DataError
 
 
@@ -363,3 +363,11 @@ def test_a_csv_header_is_no_pair(tmp_path: Path, header: str) -> None:
     path = tmp_path / "chat.csv"
     path.write_text(f"{header}\n안녕,반가워\n", encoding="utf-8")
     assert [(pair.source, pair.target) for pair in Pairs(path)] == [("안녕", "반가워")]
+
+
+def test_lines_of_a_text_file() -> None:
+    assert read_lines(Path(write("more.txt.gz", "\ufeff a\u2028b \r\n\nc"))) == ["a\u2028b", "", "c"]
+    with pytest.raises(DataError, match=r"none\.txt: no such file"):
+        read_lines(Path("none.txt"))
+    with pytest.raises(DataError, match=r"bad\.txt, line 2: not UTF-8"):
+        read_lines(Path(write("bad.txt", b"a\n\xff\n")))

@@ -8,14 +8,15 @@ from pathlib import Path
 import pytest
 import torch
 
-from seq2see import bundle, config
+from seq2see import bundle, config, special
 from seq2see.bundle import Tokenizers
 from seq2see.data import tokenizer
 from seq2see.decoding import ct2_engine
 from seq2see.decoding.torch_engine import TorchEngine
-from seq2see.decoding.translator import translate
+from seq2see.decoding.translator import limit, translate
 from seq2see.errors import SettingError
 from seq2see.model.build import build
+from seq2see.model.interface import Seq2Seq
 
 pytest.importorskip("ctranslate2", reason="the extra `fast` is not installed")
 LINES = [" ".join(chr(97 + (7 * i + 3 * j * j) % 9) for j in range(1 + i % 11)) for i in range(60)]
@@ -79,6 +80,49 @@ def test_prefixes_and_n_best(tmp_path: Path) -> None:
         scores = [each.score for each in result.translations]
         assert len(scores) == 4
         assert scores == sorted(scores, reverse=True)
+
+
+@pytest.mark.parametrize("alpha", [1.0, 0.6, 0.0])
+@pytest.mark.parametrize("beam", [1, 4])
+def test_the_same_probabilities_as_our_own_model(tmp_path: Path, alpha: float, beam: int) -> None:
+    """Said token by token, with the end where there is one: at its limit a hypothesis has none."""
+    run = make_run(tmp_path / "run", {}, {"length_penalty": alpha, "beam": beam})
+    loaded = bundle.load(run)
+    cut = 0
+    for engine in (TorchEngine(loaded.model), ct2_engine.open_engine(run, "float32")):
+        for result in translate(engine, loaded.tokenizers, loaded.settings, LINES[:20], n_best=beam):
+            most = limit(len(result.source), 1.0, 3)
+            for each in result.translations:
+                at_limit = len(each.tokens) == most
+                cut += at_limit
+                tokens = [*each.tokens] if at_limit else [*each.tokens, special.END]
+                assert each.probability == pytest.approx(said(loaded.model, result.source, tokens), rel=1e-3)
+    assert cut
+
+
+@torch.inference_mode()
+def said(model: Seq2Seq, source: tuple[int, ...], tokens: list[int]) -> float:
+    """The probability of these tokens, one after the other."""
+    state = model.start(model.encode(torch.tensor(source), torch.tensor([0, len(source)])))
+    last, total = special.BEGIN, 1.0
+    for token in tokens:
+        logits_1V = model.step(torch.tensor([last]), state).float()
+        logits_1V[:, [special.PAD, special.BEGIN]] = -torch.inf  # which no output contains
+        total *= float(logits_1V.softmax(-1)[0, token])
+        last = token
+    return total
+
+
+def test_a_forced_beginning_leaves_the_probability_untold(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run", {})
+    loaded = bundle.load(run)
+    ours, theirs = (
+        translate(engine, loaded.tokenizers, loaded.settings, ["a b", ""], prefixes=["b c", "b c"])
+        for engine in (TorchEngine(loaded.model), ct2_engine.open_engine(run, "float32"))
+    )
+    assert theirs[0].translations[0].probability is None
+    assert 0 < ours[0].translations[0].probability < 1
+    assert ours[1].translations[0].probability == theirs[1].translations[0].probability == 1
 
 
 def test_blanks_around_a_line_do_not_count(tmp_path: Path) -> None:

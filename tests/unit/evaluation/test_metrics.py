@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from typing import get_args
 
 import pytest
 from hypothesis import given
@@ -11,6 +12,7 @@ from sacrebleu.metrics.bleu import BLEU
 from sacrebleu.metrics.chrf import CHRF
 from sacrebleu.metrics.ter import TER
 
+from seq2see import config
 from seq2see.errors import DataError, SettingError
 from seq2see.evaluation import metrics
 
@@ -71,13 +73,24 @@ def test_items_may_have_different_numbers_of_references():
 def test_exact_and_top_k_count_items():
     hypotheses = [["a", "b", "c"], ["x", "a"], ["p", "q", "r"], ["z"]]
     references = [["a"], ["y", "a"], ["r"], ["a", "b"]]
-    scores = metrics.score(hypotheses, references, names=["exact", "top_k"])
-    assert [(score.name, score.value) for score in scores] == [("exact", 25.0), ("top_3", 75.0)]
+    for k, value in ((2, 50.0), (3, 75.0), (9, 75.0)):
+        scores = metrics.score(hypotheses, references, names=["exact", "top_k"], top_k=k)
+        assert [(score.name, score.value) for score in scores] == [("exact", 25.0), (f"top_{k}", value)]
 
 
-def test_no_top_k_where_there_is_one_hypothesis_each():
-    names = [score.name for score in metrics.score(listed(HYPOTHESES), listed(REFERENCES))]
+def test_no_top_k_where_the_best_alone_is_asked_for():
+    names = [score.name for score in metrics.score([["a", "b"]], [["b"]])]
     assert names == ["bleu", "chrf", "ter", "exact", "error_rate"]
+
+
+def test_every_score_is_a_function_of_its_summed_counts():
+    scores = metrics.score([[text, "other"] for text in HYPOTHESES], listed(REFERENCES), top_k=2)
+    for score in scores:
+        assert len(score.counts) == len(HYPOTHESES)
+        assert score.of_sums([sum(column) for column in zip(*score.counts, strict=True)]) == score.value
+    alone = metrics.score([[HYPOTHESES[1]]], [[REFERENCES[1]]])
+    for score in alone:
+        assert scores[score.name].counts[1] == score.counts[0]
 
 
 def test_error_rate_counts_symbols_over_the_whole_corpus():
@@ -136,20 +149,21 @@ def test_korean_tokenizer_without_its_library(monkeypatch):
         metrics.score([["가"]], [["가"]], tokenize="ko-mecab")
 
 
-@pytest.mark.parametrize("name", ["bleu", "chrf", "exact", "error_rate"])
+@pytest.mark.parametrize("name", [name for name in get_args(config.Metric) if name != "loss"])
 def test_one_is_the_same_number(name):
     assert (
-        metrics.one(name, HYPOTHESES, REFERENCES) == metrics.score(listed(HYPOTHESES), listed(REFERENCES))[name].value
+        metrics.one(name, HYPOTHESES, listed(REFERENCES))
+        == metrics.score(listed(HYPOTHESES), listed(REFERENCES))[name].value
     )
 
 
 def test_which_way_is_up():
-    better = {name: metrics.higher_is_better(name) for name in ("loss", "bleu", "chrf", "ter", "exact", "error_rate")}
+    better = {name: metrics.higher_is_better(name) for name in get_args(config.Metric)}
     assert better == {"loss": False, "bleu": True, "chrf": True, "ter": False, "exact": True, "error_rate": False}
 
 
 def test_scores_go_to_json():
-    scores = metrics.score([["a b", "a"]], [["a b"]])
+    scores = metrics.score([["a b", "a"]], [["a b"]], top_k=2)
     back = json.loads(json.dumps(scores.as_dict()))
     assert list(back) == ["bleu", "chrf", "ter", "exact", "top_2", "error_rate"]
     assert back["exact"]["value"] == 100
