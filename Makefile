@@ -3,8 +3,10 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+PEERS := .venv-bench
+PEERS_READY := $(PEERS)/.ready
 
-.PHONY: demo test check setup lock clean
+.PHONY: demo test check bench bench-quick setup lock clean
 
 # Train on the built-in corpus, score on dates never seen, translate in several scripts, draw the attention.
 demo: setup
@@ -24,6 +26,21 @@ check: setup
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 
+# Side by side with peers, which live in an environment of their own. `bench` writes docs/benchmarks.md (about 45
+# minutes); `bench-quick` prints only (under ten).
+bench: setup $(PEERS_READY)
+	$(BIN)/python -m bench
+
+bench-quick: setup $(PEERS_READY)
+	$(BIN)/python -m bench --quick
+
+$(PEERS_READY): bench/peers.txt
+	test -x $(PEERS)/bin/python || $(PYTHON) -m venv $(PEERS)
+	$(PEERS)/bin/python -m pip install --quiet $$(grep '^torch==' requirements.lock)
+	$(PEERS)/bin/python -m pip install --quiet -r bench/peers.txt
+	$(PEERS)/bin/python -m pip install --quiet --no-deps joeynmt==2.3.0
+	touch $(PEERS_READY)
+
 setup: $(READY)
 
 # torch first and alone: a resolver that sees it beside others may fetch another build.
@@ -40,4 +57,4 @@ lock: setup
 	$(BIN)/python -m pip freeze --all --exclude-editable | grep -v '^pip==' | sed 's/+cpu$$//' > requirements.lock
 
 clean:
-	rm -rf $(VENV) build dist runs
+	rm -rf $(VENV) $(PEERS) .bench build dist runs

@@ -1,0 +1,162 @@
+"""`docs/benchmarks.md` and its picture, from the results of one run."""
+
+import datetime
+import os
+import platform
+import subprocess
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import matplotlib
+import torch
+
+from bench import work
+
+matplotlib.use("agg")
+
+import matplotlib.pyplot as plt
+
+PACKAGES = ("torch", "transformers", "x-transformers", "joeynmt", "ctranslate2")
+
+
+def write(results: dict[str, Any], docs: Path, peers: Path) -> None:
+    """Replace the page and the picture."""
+    ceilings = results["ceilings"]
+    lines = [
+        "# Benchmarks",
+        "",
+        "Written by `make bench`: all candidates in one run, each in a process of its own, in rounds that go through",
+        "all of them; medians, and the smallest and largest round in brackets. Compare within a table only.",
+        "",
+        f"{datetime.date.today()}, {_processor()}, {os.cpu_count()} cores, Python {platform.python_version()},",
+        f"{_versions(peers)}.",
+        f"Measured ceilings: {ceilings['gflops']:.0f} GFLOP/s (float32 matrix products, PyTorch),",
+        f"{ceilings['gigabytes_per_second']:.0f} GB/s (reading memory).",
+        "",
+        "![Training and decoding beside peers](benchmarks.png)",
+        "",
+    ]
+    for size, found in results["training"].items():
+        lines += _training(size, found, ceilings["gflops"])
+    for size, found in results["decoding"].items():
+        lines += _decoding(size, found)
+    for size, rows in results["mixed"].items():
+        lines += _mixed(size, rows)
+    for size, found in results["translate"].items():
+        lines += _translate(size, found)
+    docs.joinpath("benchmarks.md").write_text("\n".join(lines), encoding="utf-8")
+    _draw(results, docs / "benchmarks.png")
+
+
+def _training(size: str, found: dict[str, Any], gflops: float) -> list[str]:
+    shape = work.SIZES[size]
+    ours = median(found["rows"][0]["rates"])
+    lines = [
+        f"## Training, {size}",
+        "",
+        f"{shape.layers} + {shape.layers} layers, d_model {shape.d_model}, {shape.heads} heads, d_ff {shape.d_ff}, "
+        f"{shape.vocabulary:,} tokens; float32, the same batches of {work.BATCH_TOKENS:,} tokens (source and target) "
+        "of like length, dropout 0.1, label smoothing 0.1, forward + backward + AdamW (ours: Adam and the gradient's "
+        'norm). "Tuned": fused AdamW, and the C library told to keep freed memory. The share is of the measured matrix '
+        "rate: 6 x weights x target tokens, nothing counted for attention or padding.",
+        "",
+        "| | target tokens/s | we are | share of ceiling | peak memory |",
+        "|---|---|---|---|---|",
+    ]
+    for row in found["rows"]:
+        rate = median(row["rates"])
+        share = 6 * shape.weights_per_pair * rate / 1e9 / gflops
+        lines.append(
+            f"| {row['name']} | {_spread(row['rates'])} | {ours / rate:.2f}x | {share:.0%} "
+            f"| {row['gigabytes']:.2f} GB |"
+        )
+    losses = ", ".join(f"{name} {loss:.6f}" for name, loss in found["losses"].items())
+    return [*lines, "", f"The same loss on the same weights and batch, dropout off: {losses}.", ""]
+
+
+def _decoding(size: str, found: list[dict[str, Any]]) -> list[str]:
+    lines = [
+        f"## Decoding, {size}: 25 tokens in, 25 out",
+        "",
+        "Random weights, the same for all; the end is forbidden. Output tokens/s.",
+        "",
+        "| batch | beam | | tokens/s | times Hugging Face | same output as ours in float32 |",
+        "|---|---|---|---|---|---|",
+    ]
+    for table in found:
+        theirs = median(table["rows"][-1]["rates"])
+        for row in table["rows"]:
+            times = median(row["rates"]) / theirs
+            lines.append(
+                f"| {table['batch']} | {table['beam']} | {row['name']} | {_spread(row['rates'])} | {times:.2f}x "
+                f"| {row['same']:.0%} |"
+            )
+    return [*lines, ""]
+
+
+def _mixed(size: str, rows: list[dict[str, Any]]) -> list[str]:
+    theirs = next(median(row["rates"]) for row in rows if row["name"] == "Hugging Face Marian")
+    lines = [
+        f"## Decoding, {size}: sentences of mixed length to their natural end",
+        "",
+        "2 to 100 tokens, beam 5, weights made by hand that copy the source, the same for all. Hugging Face: batches",
+        "of 32 as they come; tuned: sorted by length.",
+        "",
+        "| | tokens/s | times Hugging Face | right |",
+        "|---|---|---|---|",
+    ]
+    for row in rows:
+        times = median(row["rates"]) / theirs
+        lines.append(f"| {row['name']} | {_spread(row['rates'])} | {times:.2f}x | {row['right']:.1%} |")
+    return [*lines, ""]
+
+
+def _translate(size: str, found: dict[str, Any]) -> list[str]:
+    lines = [
+        f"## `seq2see translate`, {size}: {found['lines']:,} lines of mixed length",
+        "",
+        "The default engine (CTranslate2, int8), whole commands, start-up, reading, sorting, batching and writing",
+        "included, beam 5; beside CTranslate2 called by hand, at the fastest of six batch sizes, two workers of one",
+        "thread. Every line of either output is right.",
+        "",
+        "| | seconds |",
+        "|---|---|",
+    ]
+    lines += [f"| {row['name']} | {_spread(row['seconds'], 2)} |" for row in found["rows"]]
+    return [*lines, ""]
+
+
+def _spread(numbers: list[float], digits: int = 0) -> str:
+    return f"{median(numbers):,.{digits}f} ({min(numbers):,.{digits}f}-{max(numbers):,.{digits}f})"
+
+
+def _processor() -> str:
+    for line in Path("/proc/cpuinfo").read_text().splitlines():
+        if line.startswith("model name"):
+            return line.partition(":")[2].strip()
+    return platform.processor()
+
+
+def _versions(peers: Path) -> str:
+    asked = f"import importlib.metadata as m; print(*(n + ' ' + m.version(n) for n in {PACKAGES}), sep=', ')"
+    found = subprocess.run([str(peers), "-c", asked], capture_output=True, text=True, check=True)
+    return f"{found.stdout.strip()}; ours: torch {torch.__version__}"
+
+
+def _draw(results: dict[str, Any], path: Path) -> None:
+    """Training rates, and decoding of mixed sentences: a bar for each candidate, with its rounds as dots."""
+    panels = [(f"training, {size}", found["rows"]) for size, found in results["training"].items()]
+    panels += [(f"decoding, {size}, beam 5, mixed lengths", rows) for size, rows in results["mixed"].items()]
+    figure, axes = plt.subplots(2, (len(panels) + 1) // 2, figsize=(12, 7), layout="constrained")
+    for axis, (title, rows) in zip(axes.flat, panels, strict=False):
+        names = [row["name"] for row in rows]
+        colours = ["#2563eb" if name.startswith("seq2see") else "#b8bec9" for name in names]
+        axis.barh(names, [median(row["rates"]) for row in rows], color=colours, height=0.7)
+        for place, row in enumerate(rows):
+            axis.plot(row["rates"], [place] * len(row["rates"]), ".", color="#1f2937", markersize=3)
+        axis.invert_yaxis()
+        axis.set_title(title, loc="left", fontsize=11)
+        axis.set_xlabel("tokens a second")
+        axis.spines[["top", "right"]].set_visible(False)
+    figure.savefig(path, dpi=150)
