@@ -112,7 +112,7 @@ def interleaved(
 
 
 def training(size: str, weights: Path, quick: bool) -> dict[str, Any]:
-    steps, rounds = (3, 3) if size == "base" or quick else (6, 7)
+    steps, rounds = 3, (3 if size == "base" or quick else 7)
     rows = []
     entrants = TRAINING[quick]
     for entrant, process, rates in interleaved(entrants, size, weights, rounds, lambda p: p.ask("train", count=steps)):
@@ -132,8 +132,7 @@ def decoding(size: str, weights: Path, quick: bool) -> list[dict[str, Any]]:
     found = []
     for batch, beam in DECODINGS:
         rows = []
-        rounds = 3 if quick else 5
-
+        rounds = 3
         asked = {"batch": batch, "beam": beam, "length": LENGTH}
         deed = partial(Process.ask, do="decode", **asked)
         for entrant, process, rates in interleaved(DECODING, size, weights, rounds, deed):
@@ -151,11 +150,11 @@ def decoding(size: str, weights: Path, quick: bool) -> list[dict[str, Any]]:
 
 def mixed(size: str, weights: Path, quick: bool) -> list[dict[str, Any]]:
     """Sentences of mixed length to their natural end, through our own engine and through Hugging Face's."""
-    count = 96 if quick or size == "base" else 256
+    count = 64 if quick or size == "base" else 128
     rows = []
     entrants = [*DECODING, HUGGING_FACE_TUNED]
     deed = partial(Process.ask, do="translate", count=count, beam=5)
-    for entrant, process, rates in interleaved(entrants, size, weights, 3 if quick or size == "base" else 5, deed):
+    for entrant, process, rates in interleaved(entrants, size, weights, 2 if quick else 3, deed):
         right = process.ask("translate", count=count, beam=5)["right"]
         say(f"mixed {size:<6} beam 5  {entrant.name:<28} {median(rates):8.0f} tokens/s  {right:.0%} right")
         rows.append({"name": entrant.name, "rates": rates, "right": right})
@@ -184,7 +183,7 @@ def main() -> None:
             results.setdefault("decoding", {})[size] = decoding(size, weights, options.quick)
             results.setdefault("mixed", {})[size] = mixed(size, copying, options.quick)
         if "translate" in options.only:
-            rounds = 3 if options.quick else 7
+            rounds = 2 if options.quick else 5
             results.setdefault("translate", {})[size] = translate.compare(copying, work.SIZES[size], PEERS, rounds, say)
     (folder / "results.json").write_text(json.dumps(results, indent=1))
     if not options.quick and set(options.only) == {"training", "decoding", "translate"}:
