@@ -5,7 +5,22 @@ from typing import Annotated
 
 import typer
 
-from seq2see.cli.options import Beam, Debug, EngineOption, Folder, Format, Json, NBest, PairsName, PrecisionOption
+from seq2see.cli.options import (
+    Beam,
+    Debug,
+    EngineOption,
+    Folder,
+    Format,
+    Json,
+    NBest,
+    PairsName,
+    PrecisionOption,
+    SourceColumn,
+    SourceLanguage,
+    TargetColumn,
+    TargetLanguage,
+    To,
+)
 
 
 def evaluate(
@@ -15,6 +30,11 @@ def evaluate(
     n_best: NBest = 1,
     tokenize: Annotated[str, typer.Option(help="How BLEU cuts words: none, 13a, char or ko-mecab.")] = "13a",
     format: Format = None,
+    source_column: SourceColumn = None,
+    target_column: TargetColumn = None,
+    source_language: SourceLanguage = None,
+    target_language: TargetLanguage = None,
+    to: To = None,
     engine: EngineOption = "auto",
     precision: PrecisionOption = "float32",
     as_json: Json = False,
@@ -22,10 +42,17 @@ def evaluate(
 ) -> None:
     """Translate the sources of PAIRS and score the translations. Columns after the second are further references."""
     from seq2see.data import corpora
+    from seq2see.data.pair import Sides
     from seq2see.run import load
 
     run = load(folder)
-    scored = list(corpora.for_scoring(pairs, format))
+    columns, languages = Sides(source_column, target_column), Sides(source_language, target_language)
+    found = corpora.for_scoring(pairs, format, columns, languages)
+    scored = list(found)
+    for note in found.notes:
+        typer.echo(note, err=True)
+    if run.tags or to:
+        scored = [pair._replace(source=run.tagged([pair.source], to or pair.language)[0]) for pair in scored]
     chosen = run.engine(engine, precision)
     scores, _ = run.evaluate(scored, beam, n_best, tokenize, chosen)
     width = max(n_best, beam or run.settings.decoding.beam)
