@@ -26,9 +26,9 @@ def random_run(folder: Path, size: work.Size) -> Path:
 def copying_run(folder: Path, size: work.Size) -> Path:
     """Weights made by hand that copy the source: outputs end where they should, at the cost of any other weights.
 
-    Tokens live in all columns but the first K, whose waves tell the place, and the slowest sine, which stays at zero and
-    so tells what a norm has subtracted. The first decoder layer looks at the same place in the source by these columns,
-    and adds what it finds, four times as strong as what is there. All other layers add zeros.
+    Tokens live in all columns but the first K, whose waves tell the place, and the slowest sine, which stays at zero
+    and so tells what a norm has subtracted. The first decoder layer looks at the same place in the source by these
+    columns, and adds what it finds, four times as strong as what is there. All other layers add zeros.
     """
 
     def fill(model: Transformer) -> None:
