@@ -1,10 +1,12 @@
 """From pairs to a run folder that is ready to train: settings, tokenizers, and the corpus as tokens on disk.
 
 A few passes over the pairs, whatever their number: one to look (`suggest.survey`), one to tokenise, and one to collect
-the validation pairs where they are held out. Memory stays flat.
+the validation pairs where they are held out. Memory stays flat, but for the 46 bytes of each pair that tell whether it
+was there before.
 """
 
 import json
+import shlex
 import shutil
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -16,7 +18,7 @@ from zlib import crc32
 from seq2see import bundle, config
 from seq2see.bundle import Tokenizers
 from seq2see.config import Overlay, Settings
-from seq2see.data import store, tokenizer
+from seq2see.data import doctor, store, tokenizer
 from seq2see.data.corpora import Corpus
 from seq2see.data.pair import Pair
 from seq2see.data.readers import Pairs
@@ -57,13 +59,16 @@ def prepare(
         check: called with the settings before anything large is done; raises if they cannot work here.
     """
     say(f"reading {corpus.name}")
-    found = survey(corpus.train)
+    seen = doctor.Examination()
+    found = survey(_watched(corpus.train, seen))
     if not found.pairs:
         raise DataError(f"{corpus.name}: no usable pair (a pair needs text on both sides)")
     given = corpus.valid if valid is None else valid
     valid_pairs = [] if given is None else list(given)  # read before anything is written: it may be faulty, too
     if given is not None and not valid_pairs:
         raise DataError("the validation set has no usable pair (a pair needs text on both sides)")
+    _warn(corpus, seen, valid_pairs, say)
+    del seen  # large where the corpus is
     overlays = [suggest(found), corpus.settings, *overlays]
     settings = config.resolve(*overlays)
     check(settings)
@@ -77,6 +82,26 @@ def prepare(
         shutil.rmtree(beside, ignore_errors=True)
         raise
     return reopen(folder, [])
+
+
+def _watched(pairs: Iterable[Pair], seen: doctor.Examination) -> Iterator[Pair]:
+    """The pairs as they are, examined in passing."""
+    for pair in pairs:
+        seen.add(pair.source, pair.target)
+        yield pair
+
+
+def _warn(corpus: Corpus, seen: doctor.Examination, valid_pairs: list[Pair], say: Say) -> None:
+    """Say what seems wrong with the corpus. Nothing is left out for it: that is the user's to decide."""
+    held = doctor.Examination()
+    for pair in valid_pairs:
+        held.add(pair.source, pair.target)
+    lines = doctor.short(seen.diagnose(held if valid_pairs else None))
+    for line in lines:
+        say(f"doctor    {line}")
+    if lines:
+        files = corpus.train.paths if isinstance(corpus.train, Pairs) else [corpus.name]
+        say(f"doctor    look closer with: seq2see doctor {shlex.join([','.join(map(str, files))])}")
 
 
 def _move_in(whole: Path, place: Path) -> None:
