@@ -13,17 +13,19 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from seq2see.data import alignment, characters
+from seq2see.data import alignment, characters, languages
 from seq2see.data.findings import KINDS, SHOWN, Book, Diagnosis, Example, Mask
 from seq2see.data.raw import FOREIGN, NARROW, RECORD, UNPAIRED, WIDE, RawPairs, are_exchanged, is_header
 
 BLOCK: Final = 2048
 """Pairs measured at a time."""
+_LEARN: Final = 5
+"""Blocks whose words tell source from target."""
 _FEW: Final = 20
 """Below this many pairs nothing is usual, so nothing is odd; a column of so few different numbers holds labels."""
 
-_EMPTY, _MOJIBAKE, _BREAKS, _CONTROLS, _LOST, _COPY, _SAME_WORD, _PURE_SOURCE, _PURE_TARGET = (
-    1 << bit for bit in range(5, 14)
+_EMPTY, _MOJIBAKE, _BREAKS, _CONTROLS, _LOST, _COPY, _SAME_WORD, _PURE_SOURCE, _PURE_TARGET, _EXCHANGED = (
+    1 << bit for bit in range(5, 15)
 )
 _BROKEN: Final = FOREIGN | RECORD | NARROW | UNPAIRED | _EMPTY
 _ROW: Final = np.dtype(
@@ -85,6 +87,9 @@ class Examination:
         self._counts_up = [True, True]
         self._shared: list[float] = []
         """Of some pairs: how many words of the source stand in the target, too."""
+        self._odds: languages.Odds | None = None
+        self._heard: list[list[str]] = []
+        """The texts of the first blocks, until they have told which words belong to which side."""
 
     def add(self, source: str, target: str, faults: int = 0) -> None:
         """Take a pair; `faults` are those of `raw.Row`."""
@@ -132,6 +137,26 @@ class Examination:
                 block[f"{name}_{field}"] = getattr(side, field)
         block["flags"] = flags
         self._blocks.append(block)
+        if self._odds is None:
+            self._heard.append(texts)
+            if len(self._heard) == _LEARN:
+                self._tell_sides()
+        else:
+            self._mark_exchanged(block, texts)
+
+    def _tell_sides(self) -> None:
+        """Learn from the first blocks what belongs on which side, and look through them."""
+        pairs = [pair for texts in self._heard for pair in zip(texts[::2], texts[1::2], strict=True)]
+        self._odds = languages.learn(pairs)
+        for block, texts in zip(self._blocks, self._heard, strict=True):
+            self._mark_exchanged(block, texts)
+        self._heard = []
+
+    def _mark_exchanged(self, block: NDArray[Any], texts: list[str]) -> None:
+        if self._odds:
+            for row, (source, target) in enumerate(zip(texts[::2], texts[1::2], strict=True)):
+                if languages.are_exchanged(self._odds, source, target):
+                    block["flags"][row] |= _EXCHANGED
 
     def _look_at_columns(self, texts: list[str]) -> None:
         """Whether a column is anything but text, as far as it still may be."""
@@ -169,6 +194,8 @@ class Examination:
             about: for a kind of finding what is known of it, and what to do, in better words than the general ones.
         """
         self._measure()
+        if self._odds is None:
+            self._tell_sides()
         flags = self.column("flags")
         book = Book(len(flags), about or {})
         wide = (flags & WIDE) > 0
@@ -220,7 +247,7 @@ class Examination:
     def _swapped(self, scripts: tuple[int, int], flags: NDArray[np.uint16]) -> Mask:
         source, target = scripts
         if not source or not target or source == target:
-            return np.zeros(len(flags), np.bool_)
+            return (flags & _EXCHANGED) > 0
         pure = (flags & (_PURE_SOURCE | _PURE_TARGET)) > 0  # one is enough: Korean has Latin names in it
         found: Mask = pure & (self.column("source_script") == target) & (self.column("target_script") == source)
         return found

@@ -124,6 +124,18 @@ def test_what_is_planted_is_found(name: str, source: str, target: str) -> None:
     assert np.flatnonzero(repaired).tolist() == ([123] if finding.action == "repaired" else [])
 
 
+def test_sides_exchanged_within_one_script(monkeypatch: pytest.MonkeyPatch) -> None:
+    few = [(" ".join(DICE.choices(LATIN[:50], k=8)), " ".join(DICE.choices(GERMAN[:50], k=8))) for _ in range(600)]
+    for row in (3, 300, 599):
+        few[row] = few[row][::-1]
+    diagnosis = examine(few)
+    assert found(diagnosis)["swapped"].rows == (3, 300, 599)
+    assert np.flatnonzero(diagnosis.swapped).tolist() == [3, 300, 599]
+    monkeypatch.setattr(doctor, "BLOCK", 100)  # the first blocks teach, the others are judged as they come
+    monkeypatch.setattr(doctor, "_LEARN", 2)
+    assert found(examine(few))["swapped"].rows == (3, 300, 599)
+
+
 def test_a_text_far_longer_than_the_others() -> None:
     diagnosis = examine(planted(7, "word " * 600, "낱말 " * 500))
     assert found(diagnosis)["long"].rows == (7,)
