@@ -1,11 +1,13 @@
 """From pairs to a run folder that is ready to train: settings, tokenizers, and the corpus as tokens on disk.
 
 A few passes over the pairs, whatever their number: one to look (`suggest.survey`), one to tokenise, and one to collect
-the validation pairs where they are held out. Memory stays flat.
+the validation pairs where they are held out. Memory stays flat, but for the 46 bytes of each pair that tell whether it
+was there before.
 """
 
 import json
 import re
+import shlex
 import shutil
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -17,7 +19,7 @@ from zlib import crc32
 from seq2see import bundle, config
 from seq2see.bundle import Tokenizers
 from seq2see.config import Overlay, Settings
-from seq2see.data import store, tokenizer
+from seq2see.data import doctor, store, tokenizer
 from seq2see.data.corpora import Corpus
 from seq2see.data.pair import Pair
 from seq2see.data.readers import Pairs
@@ -65,7 +67,8 @@ def prepare(
     say(f"reading {corpus.name}")
     tag = tag or any(overlay.get("data", {}).get("tags") for overlay in overlays)
     tags: set[str] = set()
-    found = survey(_noting_languages(corpus.train, tags) if tag else corpus.train)
+    seen = doctor.Examination()
+    found = survey(_watched(_noting_languages(corpus.train, tags) if tag else corpus.train, seen))
     for note in corpus.train.notes:
         say(note)
     if not found.pairs:
@@ -74,6 +77,8 @@ def prepare(
     valid_pairs = [] if given is None else list(given)  # read before anything is written: it may be faulty, too
     if given is not None and not valid_pairs:
         raise DataError("the validation set has no usable pair (a pair needs text on both sides)")
+    _warn(corpus, seen, valid_pairs, say)
+    del seen  # large where the corpus is
     overlays = [suggest(found), corpus.settings, *overlays]
     if hold_out is not None:
         overlays.append({"data": {"validation_pairs": _as_count(hold_out, found.pairs)}})
@@ -93,6 +98,25 @@ def prepare(
         shutil.rmtree(beside, ignore_errors=True)
         raise
     return reopen(folder, [])
+
+
+def _watched(pairs: Iterable[Pair], seen: doctor.Examination) -> Iterator[Pair]:
+    """The pairs as they are, examined in passing."""
+    for pair in pairs:
+        seen.add(pair.source, pair.target)
+        yield pair
+
+
+def _warn(corpus: Corpus, seen: doctor.Examination, valid_pairs: list[Pair], say: Say) -> None:
+    """Say what seems wrong with the corpus. Nothing is left out for it: that is the user's to decide."""
+    held = doctor.Examination()
+    for pair in valid_pairs:
+        held.add(pair.source, pair.target)
+    lines = doctor.short(seen.diagnose(held if valid_pairs else None, corpus.train.languages))
+    for line in lines:
+        say(f"doctor    {line}")
+    if lines:
+        say(f"doctor    look closer with: seq2see doctor {shlex.join(corpus.words)}")
 
 
 def _move_in(whole: Path, place: Path) -> None:

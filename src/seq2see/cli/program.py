@@ -9,6 +9,7 @@ import typer
 from seq2see import __version__
 from seq2see.cli.chat import chat
 from seq2see.cli.data import data_list
+from seq2see.cli.doctor import doctor
 from seq2see.cli.evaluate import evaluate
 from seq2see.cli.export import export
 from seq2see.cli.look import look
@@ -27,6 +28,7 @@ app = typer.Typer(
 data = typer.Typer(help="Corpora by name.", epilog="Example: seq2see data list")
 
 app.command(epilog=f"{SETTINGS_HELP}\n\nExample: seq2see train dates --out runs/dates")(train)
+app.command(epilog="Example: seq2see doctor pairs.tsv --write clean.tsv")(doctor)
 app.command(epilog='Example: echo "12 mars 1987" | seq2see translate runs/dates')(translate)
 app.command(epilog="Example: seq2see chat runs/dates")(chat)
 app.command(epilog="Example: seq2see evaluate runs/dates dates")(evaluate)

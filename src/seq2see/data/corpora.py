@@ -22,29 +22,31 @@ class Corpus:
     test: Iterable[Pair] | None = None
     settings: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     """What is known to suit this corpus, over what a look at it suggests."""
+    words: Sequence[str] = ()
+    """How the command line asks for it."""
 
 
 class Parts:
     """The pairs of one or several places, one after another, and what is known of them once they have been read."""
 
     def __init__(self, *parts: "Pairs | DateSplit") -> None:
-        self._parts = parts
+        self.parts = parts
 
     def __iter__(self) -> Iterator[Pair]:
-        return chain.from_iterable(self._parts)
+        return chain.from_iterable(self.parts)
 
     @property
     def dropped(self) -> int:
-        return sum(part.dropped for part in self._parts)
+        return sum(part.dropped for part in self.parts)
 
     @property
     def notes(self) -> list[str]:
-        return [note for part in self._parts for note in part.notes]
+        return [note for part in self.parts for note in part.notes]
 
     @property
     def languages(self) -> Sides:
         """Of source and target, where all parts have the same."""
-        sides = (set(side) for side in zip(*(part.languages for part in self._parts), strict=True))
+        sides = (set(side) for side in zip(*(part.languages for part in self.parts), strict=True))
         return Sides(*(side.pop() if len(side) == 1 else None for side in sides))
 
 
@@ -103,11 +105,21 @@ def open_corpus(
     if names == ["dates"]:
         # 500 steps are two epochs: enough, since nothing in this corpus contradicts itself.
         settings = {"training": {"max_steps": 500, "validate_every": 125}}
-        return Corpus("dates", Parts(DateSplit("train")), Parts(DateSplit("valid")), Parts(DateSplit("test")), settings)
+        return Corpus(
+            "dates", Parts(DateSplit("train")), Parts(DateSplit("valid")), Parts(DateSplit("test")), settings, names
+        )
     parts = [DateSplit("train") if name == "dates" else _file(name, format, columns, languages) for name in names]
     if any(columns) and not any(isinstance(part, Pairs) and part.has_columns for part in parts):
         raise DataError(f"{', '.join(names)}: no columns to choose from; --source-column is for CSV, TSV and JSONL")
-    return Corpus(name_of(pairs), Parts(*parts))
+    options = {
+        "--format": format,
+        "--source-column": columns.source,
+        "--target-column": columns.target,
+        "--source-language": languages.source,
+        "--target-language": languages.target,
+    }
+    asked = [word for option, value in options.items() if value is not None for word in (option, value)]
+    return Corpus(name_of(pairs), Parts(*parts), words=[*names, *asked])
 
 
 def _words(pairs: str | Path | Sequence[str | Path]) -> list[str]:

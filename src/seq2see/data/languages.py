@@ -30,6 +30,23 @@ def matches(wanted: str, found: str) -> bool:
     return found == wanted or found.startswith(f"{wanted}-")
 
 
+def script(code: str) -> str | None:
+    """What a language is usually written in, by Unicode's own word: `en` -> `Latin`, `zh-TW` -> `Han`."""
+    from babel import Locale
+    from babel.core import get_global
+
+    likely = get_global("likely_subtags")
+    first, *rest = tag(code).split("-")
+    said = next((part for part in rest if len(part) == 4), None)  # sr-Latn says it
+    full = likely.get("_".join([first, *rest])) or likely.get(first)
+    written = said or (full and full.split("_")[1])
+    return written and _SCRIPTS.get(written, Locale("en").scripts.get(written))
+
+
+_SCRIPTS = {"Kore": "Hangul", "Jpan": "Kana", "Hans": "Han", "Hant": "Han", "Beng": "Bengali", "Orya": "Oriya"}
+"""Where the script of a language is a mixture, or goes by another name there."""
+
+
 @cache
 def _names() -> dict[str, str]:
     """Every spelling in small letters to its code of two letters; the rarer codes of three are too often words."""

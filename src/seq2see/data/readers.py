@@ -74,8 +74,11 @@ class Pairs:
         self.dropped = 0
         self._given = languages
         self._told = Told()
+        self._keys = columns.source or "source", columns.target or "target"
         if self.format == "text":
             self._told.languages = Sides(*map(_language_of_file, self.paths))
+        elif self.format == "jsonl" and any(columns):
+            self._told.languages = Sides(*map(_language, self._keys))
 
     @property
     def has_columns(self) -> bool:
@@ -96,7 +99,7 @@ class Pairs:
         faults = Faults()
         told, language = self._told, self._given.target
         dropped = 0
-        for number, columns in self._rows(faults):
+        for number, columns in self.rows(faults):
             columns = [column.strip() for column in columns]
             if not any(columns):
                 dropped += 1  # a blank line too is a pair with nothing in it
@@ -111,7 +114,8 @@ class Pairs:
             raise DataError(str(faults))
         self.dropped = dropped
 
-    def _rows(self, faults: Faults) -> Iterator[Row]:
+    def rows(self, faults: Faults) -> Iterator[Row]:
+        """Rows as the format has them, the columns chosen; what is wrong with the others goes into `faults`."""
         path = self.paths[0]
         match self.format:
             case "tsv":
@@ -148,21 +152,17 @@ class Pairs:
         else:
             return
         names = [cell.strip() for cell in cells]
-        chosen, is_header = self._choose(number, names)
+        chosen, is_header = self.choose(names)
         if not is_header:
             rows = chain([(number, cells)], rows)
         if chosen is None:
+            if len(names) > 2 and not self.references:
+                raise DataError(
+                    f"{self.paths[0]}, line {number}: {_count(names)}, expected 2 (source{SEPARATORS[self.format]}"
+                    f"target). To choose among {_listed(names)}, add for example: {options_for(names)}"
+                )
             yield from rows
             return
-        known = Sides(*(languages.known(names[index]) for index in chosen)) if is_header else Sides()
-        self._told.languages = known
-        if is_header and not any(self.columns):
-            source, target = (names[index] for index in chosen)
-            self._told.notes[f"{self.paths[0]}: the source is column '{source}', the target is column '{target}'"] = (
-                None
-            )
-        if is_header and self.references:
-            chosen += [i for i, name in enumerate(names) if i not in chosen and REFERENCE.fullmatch(name.lower())]
         needed = max(chosen[:2]) + 1
         for number, cells in rows:
             if not any(cell.strip() for cell in cells):
@@ -172,22 +172,25 @@ class Pairs:
             else:
                 yield number, [cells[index] for index in chosen if index < len(cells)]
 
-    def _choose(self, number: int, names: list[str]) -> tuple[list[int] | None, bool]:
-        """Places of source and target in the columns, and whether the first row names them.
+    def choose(self, names: list[str]) -> tuple[list[int] | None, bool]:
+        """Places of source, target and further references in a table, and whether its first row names them.
 
-        None: the columns as they are, two, or more with references.
+        None: the columns as they are, nothing was said of them.
         """
-        named = self._by_name(names)
+        chosen, is_header = self._by_name(names), True
         if any(self.columns):
-            return self._by_option(names, named is not None)
-        if named is not None:
-            return named, True
-        if len(names) > 2 and not self.references:
-            raise DataError(
-                f"{self.paths[0]}, line {number}: {_count(names)}, expected 2 (source{SEPARATORS[self.format]}target). "
-                f"To choose among {_listed(names)}, add for example: {_options(*_examples(names))}"
-            )
-        return None, False
+            chosen, is_header = self._by_option(names, chosen is not None)
+        if chosen is None or not is_header:
+            self._told.languages = Sides()
+            return chosen, False
+        self._told.languages = Sides(*(languages.known(names[index]) for index in chosen))
+        if not any(self.columns):
+            source, target = (names[index] for index in chosen)
+            note = f"{self.paths[0]}: the source is column '{source}', the target is column '{target}'"
+            self._told.notes[note] = None
+        if self.references:
+            chosen += [i for i, name in enumerate(names) if i not in chosen and REFERENCE.fullmatch(name.lower())]
+        return chosen, True
 
     def _by_name(self, names: list[str]) -> list[int] | None:
         """Places of columns with well-known names."""
@@ -246,8 +249,6 @@ class Pairs:
 
     def _jsonl_rows(self, faults: Faults) -> Iterator[Row]:
         path = self.paths[0]
-        source, target = (given or name for given, name in zip(self.columns, ("source", "target"), strict=True))
-        self._told.languages = Sides(*(languages.known(name.rpartition(".")[2]) for name in (source, target)))
         for number, line in enumerate(files.lines(path, faults), 1):
             if not line.strip():
                 yield number, []
@@ -257,32 +258,39 @@ class Pairs:
             except (ValueError, RecursionError):
                 faults.add(path, number, "not JSON", "JSONL has one record on each line.")
                 continue
-            if isinstance(record, list) and record and not any(self.columns):
-                columns = record
-            else:
-                columns = [_field(record, source), _field(record, target)]
-                further = record.get("references", []) if isinstance(record, dict) else []
-                if not any(self.columns):  # those of a record that is ours
-                    columns += further if isinstance(further, list) else [None]
-            if not all(isinstance(column, str) for column in columns):
-                faults.add(path, number, *self._wrong_record(record, source, target))
+            columns = self.columns_of(record)
+            if columns is None:
+                faults.add(path, number, *self.wrong_record(record))
             elif not all(map(_is_text, columns)):
                 faults.add(path, number, "half of a surrogate pair (\\ud800 to \\udfff), which is not text")
             else:
-                yield number, columns if self.references or isinstance(record, list) else columns[:2]
+                yield number, columns
 
-    def _wrong_record(self, record: Any, source: str, target: str) -> tuple[str, str]:
+    def columns_of(self, record: Any) -> list[str] | None:
+        """Source, target and further references of a record; None where one of them is no text."""
+        if isinstance(record, list) and record and not any(self.columns):
+            columns = record
+        else:
+            columns = [_field(record, key) for key in self._keys]
+            further = record.get("references", []) if isinstance(record, dict) else []
+            if not any(self.columns):  # those of a record that is ours
+                columns += further if isinstance(further, list) else [None]
+        if not all(isinstance(column, str) for column in columns):
+            return None
+        return columns if self.references or isinstance(record, list) else columns[:2]
+
+    def wrong_record(self, record: Any) -> tuple[str, str]:
         """What is wrong with a record that lacks a field, and the options that name those it has."""
         fields = list(_fields(record))
         if any(self.columns):
-            missing = [name for name in (source, target) if name not in fields]
+            missing = [key for key in self._keys if key not in fields]
             fault = f"no text in {' and '.join(map(repr, missing))}"
             meant = " ".join(nearest(name, fields) for name in missing) if fields else ""
             return fault, f"{meant} There are {_listed(fields)}." if "mean" in meant else meant
         fault = 'expected {"source": "...", "target": "..."} or ["...", "..."]'
         if not isinstance(record, dict) or len(fields) < 2 or {"source", "target"} & record.keys():
             return fault, ""
-        return fault, f"To choose among {_listed(fields)}, add for example: {_options(*_examples(fields))}"
+        return fault, f"To choose among {_listed(fields)}, add for example: {options_for(fields)}"
 
 
 def _count(columns: Sequence[object]) -> str:
@@ -304,7 +312,7 @@ def _examples(names: Sequence[str]) -> tuple[str, str]:
     for source, target in HEADERS:
         if source in small and target in small:
             return small[source], small[target]
-    spoken = [name for name in names if languages.known(name.rpartition(".")[2])]
+    spoken = [name for name in names if _language(name)]
     if len(spoken) >= 2:
         return spoken[0], spoken[1]
     looks_named = len(small) == len(names) and all(re.fullmatch(r"[^\W\d][\w.:-]{0,30}", name) for name in names)
@@ -314,6 +322,11 @@ def _examples(names: Sequence[str]) -> tuple[str, str]:
 def _is_numbered(names: Sequence[str]) -> bool:
     """Whether the first column numbers the rows: `id` is then not Indonesian, nor `no` Norwegian."""
     return len(names) > 2 and names[0].lower() in ("id", "no")
+
+
+def options_for(names: Sequence[str]) -> str:
+    """The options that choose two of these columns, as an example."""
+    return _options(*_examples(names))
 
 
 def _options(source: str, target: str) -> str:
@@ -341,6 +354,11 @@ def _csv_rows(path: Path, faults: Faults) -> Iterator[Row]:
             faults.add(path, start, f"not CSV ({reason})", "Is a quote left open, or not doubled?")
             return
         yield start, columns
+
+
+def _language(key: str) -> str | None:
+    """The language that the last step of a dotted path names: `translation.en` -> `en`."""
+    return languages.known(key.rpartition(".")[2])
 
 
 def _field(record: Any, name: str) -> Any:

@@ -48,3 +48,21 @@ def test_a_language_is_met_by_its_regions_but_a_region_is_not_met_by_another() -
     assert not languages.matches("en-GB", "en-US")
     assert not languages.matches("en-GB", "en")
     assert not languages.matches("e", "en")
+
+
+@pytest.mark.parametrize(
+    ("code", "script"),
+    [
+        ("en", "Latin"),
+        ("ko", "Hangul"),
+        ("ja", "Kana"),
+        ("zh_TW", "Han"),
+        ("pt-BR", "Latin"),
+        ("sr", "Cyrillic"),
+        ("sr-Latn", "Latin"),
+        ("bn", "Bengali"),
+        ("xx", None),
+    ],
+)
+def test_what_a_language_is_written_in(code: str, script: str | None) -> None:
+    assert languages.script(code) == script
