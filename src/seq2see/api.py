@@ -100,7 +100,7 @@ def train(
         source_language: its code, where the files do not say it, or to choose among the languages of a TMX file.
         target_language: the same of the target.
         tag: put the language of the target in front of each source, so that one model serves many directions.
-        resume: go on from the newest checkpoint in `out`.
+        resume: go on from the newest checkpoint in `out`; where there is no run yet, begin one.
         force: throw an earlier run in `out` away.
         watch: called with each event.
 
@@ -137,6 +137,8 @@ def train(
                 _write_report(run, prepared)
             return run
     else:
+        if resume:
+            watch(Said(f"nothing to resume in {folder}: starting anew"))
         prepared = prepare(
             folder,
             corpora.open_corpus(pairs, *wanted),
