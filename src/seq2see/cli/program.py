@@ -3,8 +3,10 @@
 import os
 import sys
 import traceback
+from typing import Any
 
 import typer
+from typer.core import TyperGroup
 
 from seq2see import __version__
 from seq2see.cli.chat import chat
@@ -17,7 +19,19 @@ from seq2see.cli.train import SETTINGS_HELP, train
 from seq2see.cli.translate import translate
 from seq2see.errors import SeqError
 
+
+class Verbs(TyperGroup):
+    """A help page that is not asked for is False, not None, which typer would import pydantic to look at."""
+
+    def get_help_option(self, ctx: Any) -> Any:
+        option = super().get_help_option(ctx)
+        if option is not None:
+            option.default = False
+        return option
+
+
 app = typer.Typer(
+    cls=Verbs,
     help="Train, see into and serve sequence-to-sequence Transformers.",
     epilog="Example: seq2see train dates",
     add_completion=False,
@@ -25,7 +39,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-data = typer.Typer(help="Corpora by name.", epilog="Example: seq2see data list")
+data = typer.Typer(cls=Verbs, help="Corpora by name.", epilog="Example: seq2see data list")
 
 app.command(epilog=f"{SETTINGS_HELP}\n\nExample: seq2see train dates --out runs/dates")(train)
 app.command(epilog="Example: seq2see doctor pairs.tsv --write clean.tsv")(doctor)
