@@ -158,7 +158,7 @@ def test_a_wrong_arrow_is_found(files, expected, tmp_path):
         assert word in complaint
 
 
-def test_the_model_knows_only_torch_and_itself():
+def test_the_model_knows_only_torch_numpy_and_itself():
     foreign = set()
     for name, path in modules(HOUSE).items():
         if name.split(".")[0] != "model":
@@ -172,7 +172,7 @@ def test_the_model_knows_only_torch_and_itself():
             for each in found:
                 top = each.split(".")[0]
                 ours = each.startswith("seq2see.model") or (name, each) == ("model.build", "seq2see.config")
-                if not ours and top != "torch" and top not in sys.stdlib_module_names:
+                if not ours and top not in ("torch", "numpy") and top not in sys.stdlib_module_names:
                     foreign.add(f"{name} imports {each}")
     assert not foreign
 
@@ -204,6 +204,15 @@ def test_no_file_is_longer_than_a_sitting():
 def test_torch_is_imported_late(module):
     check = f"import sys, {module}; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", check], check=False).returncode == 0
+
+
+@pytest.mark.parametrize("verb", [[], ["train"], ["doctor"], ["evaluate"], ["data", "list"]])
+def test_help_imports_nothing_heavy(verb):
+    words = [sys.executable, "-X", "importtime", "-m", "seq2see", *verb, "--help"]
+    ended = subprocess.run(words, check=True, capture_output=True, text=True)
+    imported = set(re.findall(r"\| +([\w.]+)$", ended.stderr, re.MULTILINE))
+    assert "seq2see.cli.program" in imported
+    assert not imported & {"torch", "numpy", "babel", "pydantic", "rich"}
 
 
 def test_the_map_in_the_readme_is_true():

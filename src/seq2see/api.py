@@ -3,9 +3,10 @@
 import contextlib
 import os
 import platform
+import re
 import signal
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from types import FrameType
@@ -18,6 +19,7 @@ from seq2see.bundle import Bundle
 from seq2see.config import Overlay, Settings
 from seq2see.data import corpora
 from seq2see.data.batches import Batches, make_batch
+from seq2see.data.pair import Sides
 from seq2see.data.store import Store
 from seq2see.decoding import translator
 from seq2see.decoding.torch_engine import TorchEngine
@@ -44,6 +46,8 @@ class Began:
     device: str
     step: int
     """The step it goes on from; 0 for a new run."""
+    languages: Sides
+    """Of source and target, where known."""
 
 
 class Interrupted(KeyboardInterrupt):
@@ -64,14 +68,19 @@ Watch = Callable[[Event], None]
 
 
 def train(
-    pairs: str | Path,
+    pairs: str | Path | Sequence[str | Path],
     out: str | Path | None = None,
     *,
-    valid: str | Path | None = None,
+    valid: str | Path | float | None = None,
     preset: str | None = None,
     config_file: str | Path | None = None,
     settings: Overlay | None = None,
     format: str | None = None,
+    source_column: str | int | None = None,
+    target_column: str | int | None = None,
+    source_language: str | None = None,
+    target_language: str | None = None,
+    tag: bool = False,
     resume: bool = False,
     force: bool = False,
     watch: Watch = lambda event: None,
@@ -79,13 +88,19 @@ def train(
     """Train a model on pairs; the corpus suggests all settings that are not given.
 
     Args:
-        pairs: a file, two parallel files joined by a comma, or the name of a corpus.
+        pairs: a file, two parallel files joined by a comma, or the name of a corpus; or a list of these.
         out: the run folder, `runs/<name of the corpus>` if not given.
-        valid: pairs to validate on; some of `pairs` are held out if not given.
+        valid: pairs to validate on; a number or a share (500, 0.02, "2%") holds out about that many of `pairs`, and
+            some are held out if nothing is given.
         preset: a named set of settings, such as "tutorial-small".
         config_file: settings in TOML, over the preset.
         settings: settings as a tree, over the file: `{"training": {"max_steps": 500}}`.
-        resume: go on from the newest checkpoint in `out`.
+        source_column: the column of CSV and TSV by name or by number from 1, or the key in JSONL, of the source.
+        target_column: the same of the target.
+        source_language: its code, where the files do not say it, or to choose among the languages of a TMX file.
+        target_language: the same of the target.
+        tag: put the language of the target in front of each source, so that one model serves many directions.
+        resume: go on from the newest checkpoint in `out`; where there is no run yet, begin one.
         force: throw an earlier run in `out` away.
         watch: called with each event.
 
@@ -104,9 +119,12 @@ def train(
     config.check_keys(*overlays)
     device = bundle.pick_device()
     _refuse_ranks()
-    folder = Path(out) if out is not None else Path("runs") / corpora.open_corpus(str(pairs), format).name
+    columns = Sides(*(None if column is None else str(column) for column in (source_column, target_column)))
+    wanted = (format, columns, Sides(source_language, target_language))
+    hold_out = _to_hold_out(valid)
+    folder = Path(out) if out is not None else Path("runs") / corpora.open_corpus(pairs, *wanted).name
     if _goes_on(folder, resume, force):  # the run folder has all it needs: the corpus may be gone
-        trained_on, named = bundle.read_manifest(folder).get("corpus"), corpora.name_of(str(pairs))
+        trained_on, named = bundle.read_manifest(folder).get("corpus"), corpora.name_of(pairs)
         if trained_on != named:
             raise RunError(f"{folder}: a run on '{trained_on}' cannot go on with '{named}'. Choose another --out")
         prepared = reopen(folder, overlays)
@@ -119,15 +137,31 @@ def train(
                 _write_report(run, prepared)
             return run
     else:
+        if resume:
+            watch(Said(f"nothing to resume in {folder}: starting anew"))
         prepared = prepare(
             folder,
-            corpora.open_corpus(str(pairs), format),
-            None if valid is None else corpora.for_validation(str(valid), format),
+            corpora.open_corpus(pairs, *wanted),
+            None if valid is None or hold_out is not None else corpora.for_validation(str(valid), *wanted),
             overlays,
             check=lambda chosen: _check_memory(chosen, device),
             say=lambda line: watch(Said(line)),
+            hold_out=hold_out,
+            tag=tag,
         )
     return _train(folder, prepared, device, watch)
+
+
+def _to_hold_out(valid: str | Path | float | None) -> float | None:
+    """The number, or the share below 1, that `valid` says; None where it names pairs. `./500` is a file."""
+    words = re.fullmatch(r"([0-9]+|[0-9]*\.[0-9]+)(%?)", "" if valid is None else str(valid))
+    if words is None:
+        return None
+    number = float(words[1]) / (100 if words[2] else 1)
+    whole = not words[2] and words[1].isdecimal()
+    if not (number >= 1 if whole else 0 < number < 1):
+        raise SettingError(f"--valid {valid}: expected a number of pairs (500), or a share (0.02 or 2%)")
+    return number
 
 
 def _train(folder: Path, prepared: Prepared, device: torch.device, watch: Watch) -> Run:
@@ -156,6 +190,7 @@ def _train(folder: Path, prepared: Prepared, device: torch.device, watch: Watch)
             (len(tokenizers.source), len(tokenizers.target)),
             facts["device"],
             step,
+            Sides(**facts.get("languages", {})),
         )
     )
     end: loop.Finished | None = None

@@ -39,6 +39,7 @@ class Data:
     )
     max_length: int = about(256, "training pairs with more tokens than this on a side are left out, and counted", 1)
     validation_pairs: int = about(1000, "pairs held out where no validation set is given (at most a tenth)", 1)
+    tags: str = about("", "languages, with blanks between, that a source may ask for, as in '<2de> a house'; see --tag")
     window_pairs: int = about(20_000, "pairs sorted by length together; batches are cut inside a window", 1)
 
 

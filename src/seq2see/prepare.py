@@ -1,10 +1,13 @@
 """From pairs to a run folder that is ready to train: settings, tokenizers, and the corpus as tokens on disk.
 
 A few passes over the pairs, whatever their number: one to look (`suggest.survey`), one to tokenise, and one to collect
-the validation pairs where they are held out. Memory stays flat.
+the validation pairs where they are held out. Memory stays flat, but for the 46 bytes of each pair that tell whether it
+was there before.
 """
 
 import json
+import re
+import shlex
 import shutil
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -16,12 +19,12 @@ from zlib import crc32
 from seq2see import bundle, config
 from seq2see.bundle import Tokenizers
 from seq2see.config import Overlay, Settings
-from seq2see.data import store, tokenizer
+from seq2see.data import doctor, store, tokenizer
 from seq2see.data.corpora import Corpus
 from seq2see.data.pair import Pair
 from seq2see.data.readers import Pairs
 from seq2see.data.store import Store
-from seq2see.errors import DataError, RunError
+from seq2see.errors import DataError, RunError, SettingError, nearest
 from seq2see.suggest import Survey, suggest, survey
 
 Say = Callable[[str], None]
@@ -48,6 +51,9 @@ def prepare(
     overlays: list[Overlay],
     check: Callable[[Settings], None],
     say: Say,
+    *,
+    hold_out: float | None = None,
+    tag: bool = False,
 ) -> Prepared:
     """Make a run folder. It is filled beside its place and moved there when it is whole; what was there goes then.
 
@@ -55,28 +61,62 @@ def prepare(
         valid: pairs to validate on; None: those that the corpus brings, else some are held out.
         overlays: the user's settings, over what the corpus suggests.
         check: called with the settings before anything large is done; raises if they cannot work here.
+        hold_out: validate on so many of the corpus's own pairs, or on that share of them if it is below 1.
+        tag: put the language of its target in front of each source.
     """
     say(f"reading {corpus.name}")
-    found = survey(corpus.train)
+    tag = tag or any(overlay.get("data", {}).get("tags") for overlay in overlays)
+    tags: set[str] = set()
+    seen = doctor.Examination()
+    found = survey(_watched(_noting_languages(corpus.train, tags) if tag else corpus.train, seen))
+    for note in corpus.train.notes:
+        say(note)
     if not found.pairs:
         raise DataError(f"{corpus.name}: no usable pair (a pair needs text on both sides)")
-    given = corpus.valid if valid is None else valid
+    given = None if hold_out is not None else corpus.valid if valid is None else valid
     valid_pairs = [] if given is None else list(given)  # read before anything is written: it may be faulty, too
     if given is not None and not valid_pairs:
         raise DataError("the validation set has no usable pair (a pair needs text on both sides)")
+    _warn(corpus, seen, valid_pairs, say)
+    del seen  # large where the corpus is
     overlays = [suggest(found), corpus.settings, *overlays]
+    if hold_out is not None:
+        overlays.append({"data": {"validation_pairs": _as_count(hold_out, found.pairs)}})
     settings = config.resolve(*overlays)
+    if tag:
+        overlays.append({"data": {"tags": " ".join(sorted(tags.union(settings.data.tags.split())))}})
+        settings = config.resolve(*overlays)
+        valid_pairs = [_tagged(pair, settings) for pair in valid_pairs]
     check(settings)
     place = folder.resolve()  # `.` and links have no name of their own
     beside = place.with_name(f".{place.name}.part")
     shutil.rmtree(beside, ignore_errors=True)
     try:
-        _fill(beside, corpus, valid_pairs, found, settings, overlays, say)
+        _fill(beside, corpus, valid_pairs, found, settings, overlays, say, most=0.1 if hold_out is None else 0.5)
         _move_in(beside, place)
     except BaseException:
         shutil.rmtree(beside, ignore_errors=True)
         raise
     return reopen(folder, [])
+
+
+def _watched(pairs: Iterable[Pair], seen: doctor.Examination) -> Iterator[Pair]:
+    """The pairs as they are, examined in passing."""
+    for pair in pairs:
+        seen.add(pair.source, pair.target)
+        yield pair
+
+
+def _warn(corpus: Corpus, seen: doctor.Examination, valid_pairs: list[Pair], say: Say) -> None:
+    """Say what seems wrong with the corpus. Nothing is left out for it: that is the user's to decide."""
+    held = doctor.Examination()
+    for pair in valid_pairs:
+        held.add(pair.source, pair.target)
+    lines = doctor.short(seen.diagnose(held if valid_pairs else None, corpus.train.languages))
+    for line in lines:
+        say(f"doctor    {line}")
+    if lines:
+        say(f"doctor    look closer with: seq2see doctor {shlex.join(corpus.words)}")
 
 
 def _move_in(whole: Path, place: Path) -> None:
@@ -99,22 +139,23 @@ def _fill(
     settings: Settings,
     overlays: list[Overlay],
     say: Say,
+    most: float,
 ) -> None:
     began = time.perf_counter()
     folder.mkdir(parents=True)
-    held_out = _held_out(found, 0 if valid_pairs else settings.data.validation_pairs)
+    held_out = _held_out(found, 0 if valid_pairs else settings.data.validation_pairs, most)
     say(f"learning tokens from {len(found.sample):,} pairs")
     tokenizers = _train_tokenizers(found, settings, held_out)
     tokenizers.save(folder)
 
     say(f"tokenising {found.pairs:,} pairs")
     limit = settings.data.max_length
-    training = (pair for pair in corpus.train if not held_out(pair))
+    training = (_tagged(pair, settings) for pair in corpus.train if not held_out(pair))
     train_store, too_long = _write(folder / "corpus" / "train", training, tokenizers, limit, corpus.name)
     if not valid_pairs:
-        valid_pairs = list(filter(held_out, corpus.train))
+        valid_pairs = [_tagged(pair, settings) for pair in corpus.train if held_out(pair)]
     if not valid_pairs:
-        valid_pairs = found.sample[:100]
+        valid_pairs = [_tagged(pair, settings) for pair in found.sample[:100]]
         say("too few different sources to hold some out: validation is on training pairs. Give others with --valid")
     valid_store, _ = _write(folder / "corpus" / "valid", valid_pairs, tokenizers, limit, "the validation set")
     (folder / "validation.jsonl").write_text("".join(map(_as_json, valid_pairs)), encoding="utf-8")
@@ -125,10 +166,11 @@ def _fill(
     config.write_toml(settings, folder / "settings.toml")
     facts = {
         "corpus": corpus.name,
+        "languages": corpus.train.languages._asdict(),
         "state": "prepared",
         "pairs": len(train_store),
         "validation_pairs": len(valid_store),
-        "dropped_empty": getattr(corpus.train, "dropped", 0),
+        "dropped_empty": corpus.train.dropped,
         "dropped_too_long": too_long,
         "source_tokens": train_store.source_tokens,
         "target_tokens": train_store.target_tokens,
@@ -156,15 +198,54 @@ def _fixed(settings: Settings) -> tuple[object, ...]:
     return settings.data, settings.model, settings.training.seed, settings.training.batch_tokens
 
 
-def _held_out(found: Survey, wanted: int) -> Callable[[Pair], bool]:
-    """Whether a pair is kept for validation: by its source text, so that no source stands on both sides."""
-    share = min(0.1, wanted / found.pairs) if found.pairs >= FEW else 0.0
+def _noting_languages(pairs: Iterable[Pair], tags: set[str]) -> Iterator[Pair]:
+    """The pairs, with their languages put into `tags`."""
+    for pair in pairs:
+        if pair.language is None:
+            raise DataError(
+                f"{pair.where}: --tag needs to know the language of the target. Call parallel files x.en,x.de, "
+                "or give --target-language"
+            )
+        if pair.language not in tags:
+            if not re.fullmatch(r"[\w@.-]+", pair.language):
+                raise SettingError(f"--target-language '{pair.language}': --tag needs a code such as de or pt-BR")
+            tags.add(pair.language)
+        yield pair
+
+
+def _tagged(pair: Pair, settings: Settings) -> Pair:
+    """The pair, its source with the tag of its language where the run has tags."""
+    tags = settings.data.tags.split()
+    if not tags:
+        return pair
+    if pair.language not in tags:
+        known = nearest(str(pair.language), tags)
+        raise DataError(f"{pair.where}: no training pair is in the language '{pair.language}'. {known}")
+    return pair._replace(source=f"{tokenizer.tag(pair.language)} {pair.source}")
+
+
+def _as_count(hold_out: float, pairs: int) -> int:
+    """A number of pairs, or a share below 1 of them."""
+    count = hold_out if hold_out >= 1 else max(1, round(hold_out * pairs))
+    if count > pairs / 2:
+        raise DataError(f"--valid {hold_out:g}: at most half of the {pairs:,} pairs can be held out")
+    return int(count)
+
+
+def _held_out(found: Survey, wanted: int, most: float) -> Callable[[Pair], bool]:
+    """Whether a pair is kept for validation: by its source text, so that no source stands on both sides.
+
+    Args:
+        most: the largest share that may be.
+    """
+    asked = most > 0.1
+    share = min(most, wanted / found.pairs) if asked or found.pairs >= FEW else 0.0
 
     def chosen(pair: Pair) -> bool:
         return crc32(pair.source.encode()) < share * 2**32
 
     # A corpus of a few sources, each many times, may fall to one side altogether: then none is held out.
-    if sum(map(chosen, found.sample)) > 0.3 * len(found.sample):
+    if sum(map(chosen, found.sample)) > (share + 0.2) * len(found.sample):
         return lambda pair: False
     return chosen
 
@@ -173,12 +254,13 @@ def _train_tokenizers(found: Survey, settings: Settings, held_out: Callable[[Pai
     data = settings.data
     pairs = [pair for pair in found.sample if not held_out(pair)] or found.sample
     sources, targets = (pair.source for pair in pairs), (pair.target for pair in pairs)
+    tags = [tokenizer.tag(language) for language in data.tags.split()]
     if data.shared:
         both = (text for pair in pairs for text in (pair.source, pair.target))
-        one = tokenizer.train(data.source_tokenizer, both, data.source_vocabulary, data.normalization)
+        one = tokenizer.train(data.source_tokenizer, both, data.source_vocabulary, data.normalization, tags)
         return Tokenizers(one, one)
     return Tokenizers(
-        tokenizer.train(data.source_tokenizer, sources, data.source_vocabulary, data.normalization),
+        tokenizer.train(data.source_tokenizer, sources, data.source_vocabulary, data.normalization, tags),
         tokenizer.train(data.target_tokenizer, targets, data.target_vocabulary, data.normalization),
     )
 

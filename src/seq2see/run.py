@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Literal, get_args
 from seq2see import bundle
 from seq2see.bundle import Bundle, Tokenizers
 from seq2see.config import Settings
-from seq2see.data.pair import Pair
+from seq2see.data import tokenizer
+from seq2see.data.pair import Pair, Sides
 from seq2see.decoding import ct2_engine, translator
 from seq2see.decoding.hypothesis import Engine
 from seq2see.decoding.translator import Result
@@ -56,6 +57,33 @@ class Run:
     def tokenizers(self) -> Tokenizers:
         return Tokenizers.load(self.folder)
 
+    @property
+    def languages(self) -> Sides:
+        """Of source and target, where they were known."""
+        return Sides(**self.manifest.get("languages", {}))
+
+    @property
+    def tags(self) -> list[str]:
+        """The languages that a source can ask for, where the run was trained with `--tag`."""
+        return self.settings.data.tags.split()
+
+    def tagged(self, lines: Sequence[str], to: str | None = None) -> list[str]:
+        """Lines with the tag of a language in front; without `to` they must bring their own, where the run has tags."""
+        known = self.tags
+        if to is not None and not known:
+            raise SettingError(f"--to {to}: {self.folder} was trained without --tag, for one direction. Leave --to out")
+        if to is not None and to not in known:
+            raise SettingError(f"--to {to}: unknown. Choose from: {', '.join(known)}")
+        if to is None and len(known) == 1:
+            to = known[0]
+        own = tuple(map(tokenizer.tag, known))
+        if to is None and own and not all(line.lstrip().startswith(own) for line in lines if line.strip()):
+            raise SettingError(f"{self.folder} translates to {', '.join(known)}: choose with --to")
+        if to is None:
+            return list(lines)
+        tag = tokenizer.tag(to)
+        return [line if line.lstrip().startswith(own) or not line.strip() else f"{tag} {line}" for line in lines]
+
     @cached_property
     def bundle(self) -> Bundle:
         """The model itself, in torch, on the card where there is one."""
@@ -79,9 +107,9 @@ class Run:
                 self._engines[key] = ct2_engine.open_engine(self.folder, precision)
         return self._engines[key]
 
-    def translate(self, lines: Sequence[str], beam: int | None = None) -> list[str]:
+    def translate(self, lines: Sequence[str], beam: int | None = None, to: str | None = None) -> list[str]:
         """The best translation of each line; an empty line stays empty."""
-        return [result.text for result in self.search(lines, beam)]
+        return [result.text for result in self.search(lines, beam, to=to)]
 
     def search(
         self,
@@ -90,10 +118,16 @@ class Run:
         n_best: int = 1,
         prefixes: Sequence[str] | None = None,
         engine: Engine | None = None,
+        to: str | None = None,
     ) -> list[Result]:
-        """Translations with scores and tokens, by the engine that `engine()` or `sampler()` gave."""
+        """Translations with scores and tokens, by the engine that `engine()` or `sampler()` gave.
+
+        Args:
+            to: the language, one of `tags`.
+        """
         if isinstance(lines, str):
             raise TypeError("translate wants a list of lines, not one text: put it in [ ]")
+        lines = self.tagged(lines, to)
         settings = self.settings
         if beam is not None:
             settings = replace(settings, decoding=replace(settings.decoding, beam=beam))
@@ -106,11 +140,11 @@ class Run:
 
         return TorchEngine(self.bundle.model, choose)
 
-    def look(self, sentence: str) -> "Look":
+    def look(self, sentence: str, to: str | None = None) -> "Look":
         """Every attention of every layer and head in the translation of one sentence, as arrays with token labels."""
         from seq2see.lens import answers
 
-        return answers.look(self.bundle, sentence)
+        return answers.look(self.bundle, *self.tagged([sentence], to))
 
     def evaluate(
         self,
@@ -120,6 +154,7 @@ class Run:
         tokenize: str = "13a",
         engine: Engine | None = None,
         unit: metrics.Unit | None = None,
+        to: str | None = None,
     ) -> Evaluation:
         """Translate the sources and score the translations against targets and further references.
 
@@ -128,6 +163,7 @@ class Run:
             n_best: above 1, score as well whether the right one is among so many.
             tokenize: how BLEU cuts words: one of `metrics.TOKENIZERS`.
             unit: what the error rate counts; characters where the run writes letter by letter, else symbols.
+            to: the language, one of `tags`; if not given, that of each pair.
         """
         metrics.check_tokenizer(tokenize)
         if isinstance(pairs, str | Path):
@@ -138,7 +174,10 @@ class Run:
         engine = engine or self.engine(precision="float32")
         if not pairs:
             raise DataError("nothing to evaluate: no usable pair")
-        results = self.search([pair.source for pair in pairs], beam, n_best, engine=engine)
+        sources = [pair.source for pair in pairs]
+        if self.tags or to:
+            sources = [text for pair in pairs for text in self.tagged([pair.source], to or pair.language)]
+        results = self.search(sources, beam, n_best, engine=engine)
         hypotheses = [[each.text for each in result.translations] for result in results]
         references = [[pair.target, *pair.references] for pair in pairs]
         unit = unit or error_unit(self.settings)

@@ -27,7 +27,8 @@ def test_commands(cli, line: str, trained: Path, tmp_path: Path, monkeypatch: py
     (tmp_path / "runs").mkdir()
     for name in ("pairs", "other"):
         (tmp_path / "runs" / name).symlink_to(trained)
-    (tmp_path / "test.tsv").write_text("abc\tABC\n")
+    for name in ("pairs.tsv", "test.tsv"):
+        (tmp_path / name).write_text("abc\tABC\n")
     command = line.split("#")[0].rpartition("seq2see ")[2]
     ended = cli(*shlex.split(command), stdin=b"abc\n")
     assert ended.code == 0, ended.err

@@ -166,7 +166,9 @@ def test_without_a_whole_checkpoint_it_starts_at_step_0(finished: Path, whole: P
 def test_a_run_that_never_was_starts(tmp_path: Path, cli) -> None:
     pairs = corpus(tmp_path / "pairs.tsv", 30)
     words = ["train", pairs, "--out", tmp_path / "run", "--resume", *SET, "--set", "training.max_steps=2"]
-    assert cli(*words).code == 0
+    ended = cli(*words)
+    assert ended.code == 0
+    assert ended.err.startswith(f"nothing to resume in {tmp_path / 'run'}: starting anew\n")
     assert [row["step"] for row in metrics(tmp_path / "run") if "loss" in row] == [1, 2]
 
 

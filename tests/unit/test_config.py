@@ -18,6 +18,7 @@ KEYS = [
     "data.normalization",
     "data.max_length",
     "data.validation_pairs",
+    "data.tags",
     "data.window_pairs",
     "model.encoder_layers",
     "model.decoder_layers",

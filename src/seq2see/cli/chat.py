@@ -14,6 +14,7 @@ from seq2see.cli.options import (
     Sample,
     Seed,
     Temperature,
+    To,
     TopK,
     TopP,
     pick_engine,
@@ -23,6 +24,7 @@ from seq2see.cli.translate import read_lines
 
 def chat(
     folder: Folder,
+    to: To = None,
     beam: Beam = None,
     sample: Sample = False,
     temperature: Temperature = 1.0,
@@ -47,7 +49,7 @@ def chat(
             import readline  # noqa: F401  arrow keys and history
     for line in iter(_ask, None) if interactive else read_lines():
         if line.strip():
-            typer.echo(run.search([line], beam, engine=chosen)[0].text)
+            typer.echo(run.search([line], beam, engine=chosen, to=to)[0].text)
     if interactive:
         typer.echo("", err=True)
 

@@ -110,8 +110,13 @@ def _opening(event: Any) -> list[str]:
     tokens = f"{source:,} {data.source_tokenizer}, shared"
     if not data.shared:
         tokens = f"{source:,} {data.source_tokenizer} -> {target:,} {data.target_tokenizer}"
+    languages = []
+    if any(event.languages) or data.tags:
+        targets = ", ".join(data.tags.split()) or event.languages.target or "?"
+        languages = [f"languages {event.languages.source or '?'} -> {targets}{', by tag' if data.tags else ''}"]
     lines = [
         f"data      {event.pairs:,} pairs, {event.validation_pairs:,} for validation{dropped}",
+        *languages,
         f"tokens    {tokens}",
         f"model     {model.encoder_layers} + {model.decoder_layers} layers, d_model {model.d_model}, "
         f"{model.heads} heads: {event.parameters:,} parameters",

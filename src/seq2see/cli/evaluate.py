@@ -7,7 +7,20 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from seq2see.cli.options import Beam, Debug, EngineOption, Format, Json, PairsName, PrecisionOption
+from seq2see.cli.options import (
+    Beam,
+    Debug,
+    EngineOption,
+    Format,
+    Json,
+    PairsName,
+    PrecisionOption,
+    SourceColumn,
+    SourceLanguage,
+    TargetColumn,
+    TargetLanguage,
+    To,
+)
 from seq2see.errors import DataError, RunError, SettingError
 
 if TYPE_CHECKING:
@@ -43,6 +56,11 @@ def evaluate(
     ] = 1,
     tokenize: Annotated[str, typer.Option(help="How BLEU cuts words: none, 13a, char or ko-mecab.")] = "13a",
     format: Format = None,
+    source_column: SourceColumn = None,
+    target_column: TargetColumn = None,
+    source_language: SourceLanguage = None,
+    target_language: TargetLanguage = None,
+    to: To = None,
     engine: EngineOption = "auto",
     precision: PrecisionOption = "float32",
     output: Annotated[
@@ -58,22 +76,27 @@ def evaluate(
     if output:
         _check_output(Path(output), force)
     from seq2see.data import corpora
+    from seq2see.data.pair import Sides
     from seq2see.evaluation import compare
     from seq2see.run import error_unit, load
 
     runs = [load(folder) for folder in (*folders, *(against or ()))]
-    scored = corpora.for_scoring(pairs, format)
+    for run in [run for run in runs if run.tags] or runs:  # a run of one direction may be compared with one of many
+        run.tagged([], to)
+    columns, languages = Sides(source_column, target_column), Sides(source_language, target_language)
+    scored = corpora.for_scoring(pairs, format, columns, languages)
     items = list(scored)
-    dropped = getattr(scored, "dropped", 0)
+    for note in scored.notes:
+        typer.echo(note, err=True)
     for file in references or ():
-        items = _with_references(items, Path(file), dropped)
+        items = _with_references(items, Path(file), scored.dropped)
     beam = beam or runs[0].settings.decoding.beam
     unit = error_unit(runs[0].settings)
     evaluations = []
     for run, chosen in zip(runs, _engines(runs, engine, precision), strict=True):
         if len(runs) > 1:
             typer.echo(f"translating with {run.folder}", err=True)
-        evaluations.append(run.evaluate(items, beam, n_best, tokenize, chosen, unit))
+        evaluations.append(run.evaluate(items, beam, n_best, tokenize, chosen, unit, to if run.tags else None))
         if cut := sum(result.cut for result in evaluations[-1].results):
             limit = run.settings.decoding.max_source
             typer.echo(f"{_plural(cut, 'source')} longer than decoding.max_source = {limit} tokens: cut", err=True)
@@ -81,7 +104,7 @@ def evaluate(
     ours, theirs = sides[: len(folders)], sides[len(folders) :]
     differences = compare.paired_bootstrap([each for _, each in ours], [each for _, each in theirs]) if theirs else []
     name = f"{pairs} (test)" if pairs in [entry.name for entry in corpora.catalogue()] else pairs
-    (_print_json if as_json else _print)(name, dropped, evaluations[0], ours, theirs, differences)
+    (_print_json if as_json else _print)(name, scored.dropped, evaluations[0], ours, theirs, differences)
     if output:  # last: scores that are printed are not lost to a full disk
         lines = [result.text.replace("\n", " ") + "\n" for result in evaluations[0].results]
         Path(output).write_text("".join(lines), encoding="utf-8", errors="replace")
@@ -97,7 +120,7 @@ def _check_output(file: Path, force: bool) -> None:
         raise RunError(f"{file}: no such folder: {file.parent}")
 
 
-def _engines(runs: "list[Run]", name: str, precision: str) -> "list[Engine]":
+def _engines(runs: "list[Run]", name: str, precision: str | None) -> "list[Engine]":
     """The same engine for every run: our own where `auto` would not take the same for all."""
     chosen = [run.engine(name, precision) for run in runs]
     if len({engine.name for engine in chosen}) > 1:
@@ -107,7 +130,7 @@ def _engines(runs: "list[Run]", name: str, precision: str) -> "list[Engine]":
 
 def _with_references(items: "list[Pair]", file: Path, dropped: int) -> "list[Pair]":
     """The pairs with the lines of a file as further references, one for each; an empty line is none."""
-    from seq2see.data.readers import read_lines
+    from seq2see.data.files import read_lines
 
     lines = read_lines(file)
     if len(lines) != len(items):

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from seq2see.cli.options import Debug, Folder
+from seq2see.cli.options import Debug, Folder, To
 from seq2see.errors import SettingError, nearest
 
 PLACES = ("cross", "encoder", "decoder")
@@ -17,6 +17,7 @@ def look(
     output: Annotated[str, typer.Option("-o", "--output", help="A .png, .svg or .pdf file.")] = "attention.png",
     place: Annotated[str, typer.Option(help="Which attention: cross, encoder or decoder.")] = "cross",
     layer: Annotated[int, typer.Option(help="Which layer, counted from 1; 0: the last.")] = 0,
+    to: To = None,
     debug: Debug = False,
 ) -> None:
     """Translate a sentence and draw where each token looked, head by head."""
@@ -28,7 +29,7 @@ def look(
     from seq2see.run import load
 
     run = load(folder)
-    seen = run.look(sentence)
+    seen = run.look(sentence, to)
     layers, rows, columns, row_name, column_name = {
         "cross": (seen.cross, seen.target_tokens, seen.source_tokens, "output", "input"),
         "encoder": (seen.encoder, seen.source_tokens, seen.source_tokens, "input", "input"),

@@ -9,14 +9,33 @@ if TYPE_CHECKING:
     from seq2see.run import Run
 
 Folder = Annotated[str, typer.Argument(metavar="RUN", help="The folder that train wrote, such as runs/dates.")]
+_PAIRS_HELP = (
+    "A file (.tsv .csv .jsonl .po .mo .tmx, each also .gz), two parallel files (train.en,train.ko), "
+    "or a corpus by name."
+)
 PairsName = Annotated[
     str,
     typer.Argument(
         metavar="PAIRS",
-        help="A file (.tsv .csv .jsonl, each also .gz), two parallel files (train.en,train.ko), or a corpus by name.",
+        help=_PAIRS_HELP,
     ),
 ]
-Format = Annotated[str | None, typer.Option(help="tsv, csv or jsonl, where the file's name does not tell.")]
+ManyPairs = Annotated[list[str], typer.Argument(metavar="PAIRS", help=f"{_PAIRS_HELP} Several are put together.")]
+Format = Annotated[
+    str | None, typer.Option(help="tsv, csv, jsonl, po, mo or tmx, where the file's name does not tell.")
+]
+SourceColumn = Annotated[
+    str | None,
+    typer.Option(metavar="COLUMN", help="The source, by name or number in CSV and TSV, by key (a.b) in JSONL."),
+]
+TargetColumn = Annotated[str | None, typer.Option(metavar="COLUMN", help="The same for the target.")]
+SourceLanguage = Annotated[
+    str | None, typer.Option(metavar="CODE", help="Of the source, where a file does not say it or has more than two.")
+]
+TargetLanguage = Annotated[str | None, typer.Option(metavar="CODE", help="The same for the target.")]
+To = Annotated[
+    str | None, typer.Option(metavar="CODE", help="Language to translate to, with a run trained with --tag.")
+]
 Beam = Annotated[
     int | None, typer.Option(min=1, help="Hypotheses kept at each step; 1: greedy. The run's if not given.")
 ]

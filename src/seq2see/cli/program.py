@@ -3,12 +3,15 @@
 import os
 import sys
 import traceback
+from typing import Any
 
 import typer
+from typer.core import TyperGroup
 
 from seq2see import __version__
 from seq2see.cli.chat import chat
 from seq2see.cli.data import data_list
+from seq2see.cli.doctor import doctor
 from seq2see.cli.evaluate import evaluate
 from seq2see.cli.export import export
 from seq2see.cli.look import look
@@ -16,7 +19,19 @@ from seq2see.cli.train import SETTINGS_HELP, train
 from seq2see.cli.translate import translate
 from seq2see.errors import SeqError
 
+
+class Verbs(TyperGroup):
+    """A help page that is not asked for is False, not None, which typer would import pydantic to look at."""
+
+    def get_help_option(self, ctx: Any) -> Any:
+        option = super().get_help_option(ctx)
+        if option is not None:
+            option.default = False
+        return option
+
+
 app = typer.Typer(
+    cls=Verbs,
     help="Train, see into and serve sequence-to-sequence Transformers.",
     epilog="Example: seq2see train dates",
     add_completion=False,
@@ -24,9 +39,10 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-data = typer.Typer(help="Corpora by name.", epilog="Example: seq2see data list")
+data = typer.Typer(cls=Verbs, help="Corpora by name.", epilog="Example: seq2see data list")
 
 app.command(epilog=f"{SETTINGS_HELP}\n\nExample: seq2see train dates --out runs/dates")(train)
+app.command(epilog="Example: seq2see doctor pairs.tsv --write clean.tsv")(doctor)
 app.command(epilog='Example: echo "12 mars 1987" | seq2see translate runs/dates')(translate)
 app.command(epilog="Example: seq2see chat runs/dates")(chat)
 app.command(epilog="Example: seq2see evaluate runs/dates dates")(evaluate)

@@ -7,7 +7,7 @@ from typing import Annotated, get_args
 import typer
 
 from seq2see import config
-from seq2see.cli.options import Debug, Format, PairsName
+from seq2see.cli.options import Debug, Format, ManyPairs, SourceColumn, SourceLanguage, TargetColumn, TargetLanguage
 from seq2see.presets import PRESETS
 
 METRICS = get_args(config.Metric)
@@ -17,10 +17,11 @@ SETTINGS_HELP = "Settings for --set and --config:\n\n\b\n" + "\n".join(
 
 
 def train(
-    pairs: PairsName,
+    pairs: ManyPairs,
     out: Annotated[str | None, typer.Option(metavar="RUN", help="Folder to write; runs/<corpus> if not given.")] = None,
     valid: Annotated[
-        str | None, typer.Option(metavar="PAIRS", help="Validate on these; else some are held out.")
+        str | None,
+        typer.Option(metavar="PAIRS", help="Validate on these; or hold out about so many: 500, 2%."),
     ] = None,
     preset: Annotated[str | None, typer.Option(metavar="NAME", help=f"One of {', '.join(PRESETS)}.")] = None,
     config_file: Annotated[str | None, typer.Option("--config", metavar="FILE", help="Settings in TOML.")] = None,
@@ -35,6 +36,13 @@ def train(
         ),
     ] = None,
     format: Format = None,
+    source_column: SourceColumn = None,
+    target_column: TargetColumn = None,
+    source_language: SourceLanguage = None,
+    target_language: TargetLanguage = None,
+    tag: Annotated[
+        bool, typer.Option("--tag", help="Put the target's language before each source: one model, many directions.")
+    ] = False,
     resume: Annotated[bool, typer.Option("--resume", help="Go on where an earlier training stopped.")] = False,
     force: Annotated[bool, typer.Option("--force", help="Throw away what an earlier training left.")] = False,
     debug: Debug = False,
@@ -55,6 +63,11 @@ def train(
                 config_file=config_file,
                 settings=overlay,
                 format=format,
+                source_column=source_column,
+                target_column=target_column,
+                source_language=source_language,
+                target_language=target_language,
+                tag=tag,
                 resume=resume,
                 force=force,
                 watch=display.show,

@@ -19,6 +19,7 @@ from seq2see.cli.options import (
     Sample,
     Seed,
     Temperature,
+    To,
     TopK,
     TopP,
     pick_engine,
@@ -34,6 +35,7 @@ AT_ONCE = 2000
 
 def translate(
     folder: Folder,
+    to: To = None,
     beam: Beam = None,
     n_best: NBest = 1,
     prefix: Annotated[str | None, typer.Option(help="Every translation begins with this text.")] = None,
@@ -60,10 +62,11 @@ def translate(
     chosen = pick_engine(
         run, engine, precision, sample=sample, temperature=temperature, top_k=top_k, top_p=top_p, seed=seed
     )
+    run.tagged([], to)  # a slip in --to need not wait for a line
     first = 1
     for block in _blocks(AT_ONCE):
         prefixes = None if prefix is None else [prefix] * len(block)
-        results = run.search(block, beam, n_best, prefixes, chosen)
+        results = run.search(block, beam, n_best, prefixes, chosen, to)
         for number, (line, result) in enumerate(zip(block, results, strict=True), start=first):
             _print(number, line, result, n_best, as_json)
             if result.cut:

@@ -1,6 +1,6 @@
 """The only text record: one pair of sequences and where it came from."""
 
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 
 class Pair(NamedTuple):
@@ -10,3 +10,16 @@ class Pair(NamedTuple):
     target: str
     where: str
     references: tuple[str, ...] = ()
+    language: str | None = None
+    """Of the target, where known."""
+
+
+class Sides(NamedTuple):
+    """A word for each side, where known: the column it stands in, or its language."""
+
+    source: str | None = None
+    target: str | None = None
+
+
+NOTHING: Final = Sides()
+"""Nothing said of either side."""

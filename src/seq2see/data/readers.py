@@ -1,54 +1,105 @@
-"""Files of pairs: TSV, CSV, JSONL and two parallel text files, plain or .gz, read one line at a time.
+"""Files of pairs: TSV, CSV, JSONL, two parallel text files and translators' catalogues, plain or .gz, read as a stream.
 
 Every format is a generator of rows, (line number, columns); `Pairs` checks the columns and makes the `Pair`s. A bad row
 does not stop the reading: the rest of the file is looked through, so that one message tells all that is wrong with it.
 """
 
 import csv
-import gzip
+import difflib
 import json
-import stat
-import zlib
-from collections.abc import Iterator, Sequence
-from itertools import zip_longest
+import re
+import shlex
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain, zip_longest
 from pathlib import Path
 from typing import Any, Final
 
-from seq2see.data.pair import Pair
+from seq2see.data import files, languages
+from seq2see.data.catalogues import mo_rows, po_rows, tmx_rows
+from seq2see.data.files import Faults, Row, Told, without_gz
+from seq2see.data.pair import NOTHING, Pair, Sides
 from seq2see.errors import DataError, nearest
 
-FORMATS: Final = ("tsv", "csv", "jsonl", "text")
+FORMATS: Final = ("tsv", "csv", "jsonl", "po", "mo", "tmx", "text")
 SEPARATORS: Final = {"tsv": "<TAB>", "csv": ",", "jsonl": ", "}
-HEADERS: Final = {("source", "target"), ("src", "tgt"), ("q", "a"), ("question", "answer"), ("input", "output")}
-"""First rows of CSV files that name the columns: they are no pair."""
-EXPECTED: Final = "Expected a .tsv, .csv or .jsonl file, two parallel files joined by a comma, or the name of a corpus."
-
-Row = tuple[int, list[str]]
+"""Between the columns of the formats that have any."""
+HEADERS: Final = (
+    ("source", "target"),
+    ("src", "tgt"),
+    ("src", "trg"),
+    ("source_text", "target_text"),
+    ("q", "a"),
+    ("question", "answer"),
+    ("input", "output"),
+    ("prompt", "completion"),
+    ("prompt", "response"),
+    ("질문", "답변"),
+    ("원문", "번역문"),
+)
+"""Columns that say by their names what they are; so do two languages."""
+REFERENCE: Final = re.compile(r"(ref|reference|target|tgt)s?[ _-]?\d*")
+EXPECTED: Final = (
+    "Expected a .tsv, .csv, .jsonl, .po, .mo or .tmx file, two parallel files joined by a comma, "
+    "or the name of a corpus."
+)
 
 
 class Pairs:
     """The pairs of a file or of two parallel files, as often as they are iterated over.
 
-    Pairs with an empty side are left out; `dropped` says how many in the last complete iteration.
+    Pairs with an empty side are left out; `dropped` says how many in the last complete iteration. `languages` and
+    `notes` are what is known of the file: of a header only once the first pair has come, of the whole at the end.
 
     Args:
         pairs: "pairs.tsv", "pairs.jsonl.gz", or "train.en,train.ko".
-        format: "tsv", "csv", "jsonl" or "text" (parallel), where the suffix does not say it.
+        format: "tsv", "csv", "jsonl", "po", "mo", "tmx" or "text" (parallel), where the suffix does not say it.
         references: take columns after the second as further references; without it they are an error.
+        columns: which columns are the source and the target, by name or by number from 1; a dotted path in JSONL.
+        languages: of source and target, over what the file says; a TMX file may have more than two.
     """
 
-    def __init__(self, pairs: str | Path, format: str | None = None, references: bool = False) -> None:
+    def __init__(
+        self,
+        pairs: str | Path,
+        format: str | None = None,
+        references: bool = False,
+        columns: Sides = NOTHING,
+        languages: Sides = NOTHING,
+    ) -> None:
         self.paths = _locate(str(pairs), format)
         self.format = "text" if len(self.paths) == 2 else format or _format_of(self.paths[0])
         self.references = references
+        self.columns = columns
         self.name = name_of_files(self.paths)
         self.dropped = 0
+        self._given = languages
+        self._told = Told()
+        self._keys = columns.source or "source", columns.target or "target"
+        if self.format == "text":
+            self._told.languages = Sides(*map(_language_of_file, self.paths))
+        elif self.format == "jsonl" and any(columns):
+            self._told.languages = Sides(*map(_language, self._keys))
+
+    @property
+    def has_columns(self) -> bool:
+        return self.format in SEPARATORS
+
+    @property
+    def languages(self) -> Sides:
+        """Of source and target: as given, else as the file says."""
+        return Sides(*(given or told for given, told in zip(self._given, self._told.languages, strict=True)))
+
+    @property
+    def notes(self) -> list[str]:
+        """What the user should hear about how the file was read."""
+        return list(self._told.notes)
 
     def __iter__(self) -> Iterator[Pair]:
-        place = ",".join(map(str, self.paths))
+        place = f"{','.join(map(str, self.paths))}, {'entry' if self.format == 'mo' else 'line'}"
         faults = Faults()
+        told, language = self._told, self._given.target
         dropped = 0
-        for number, columns in self._rows(faults):
+        for number, columns in self.rows(faults):
             columns = [column.strip() for column in columns]
             if not any(columns):
                 dropped += 1  # a blank line too is a pair with nothing in it
@@ -57,80 +108,240 @@ class Pairs:
             elif not (columns[0] and columns[1]):
                 dropped += 1
             elif not faults:
-                yield Pair(columns[0], columns[1], f"{place}, line {number}", tuple(filter(None, columns[2:])))
+                further = tuple(filter(None, columns[2:]))
+                yield Pair(columns[0], columns[1], f"{place} {number}", further, language or told.languages.target)
         if faults:
             raise DataError(str(faults))
         self.dropped = dropped
 
-    def _rows(self, faults: "Faults") -> Iterator[Row]:
+    def rows(self, faults: Faults) -> Iterator[Row]:
+        """Rows as the format has them, the columns chosen; what is wrong with the others goes into `faults`."""
+        path = self.paths[0]
         match self.format:
             case "tsv":
-                return _tsv_rows(self.paths[0], faults)
+                return self._chosen(_tsv_rows(path, faults), faults)
             case "csv":
-                return _csv_rows(self.paths[0], faults)
+                return self._chosen(_csv_rows(path, faults), faults)
             case "jsonl":
-                return _jsonl_rows(self.paths[0], faults, self.references)
+                return self._jsonl_rows(faults)
+            case "po":
+                return po_rows(path, faults, self._told)
+            case "mo":
+                return mo_rows(path, self._told)
+            case "tmx":
+                return tmx_rows(path, faults, self._given, self._told)
         return _parallel_rows(self.paths[0], self.paths[1], faults)
 
     def _wrong(self, columns: list[str]) -> tuple[str, str]:
         """What is wrong with a row of so many columns, and the likely reason."""
-        count = "1 column" if len(columns) == 1 else f"{len(columns)} columns"
         hint = ""
         if len(columns) == 1 and self.format == "tsv" and "," in columns[0]:
             hint = "Is the file comma-separated?"
         if len(columns) == 1 and self.format == "csv" and "\t" in columns[0]:
             hint = "Is the file tab-separated?"
-        return f"{count}, expected 2 (source{SEPARATORS[self.format]}target)", hint
+        return f"{_count(columns)}, expected 2 (source{SEPARATORS[self.format]}target)", hint
+
+    # Tables
+
+    def _chosen(self, rows: Iterator[Row], faults: Faults) -> Iterator[Row]:
+        """Source, target and further references of each row, by what the first row or the user says."""
+        for number, cells in rows:
+            if any(cell.strip() for cell in cells):
+                break
+            yield number, []
+        else:
+            return
+        names = [cell.strip() for cell in cells]
+        chosen, is_header = self.choose(names)
+        if not is_header:
+            rows = chain([(number, cells)], rows)
+        if chosen is None:
+            if len(names) > 2 and not self.references:
+                raise DataError(
+                    f"{self.paths[0]}, line {number}: {_count(names)}, expected 2 (source{SEPARATORS[self.format]}"
+                    f"target). To choose among {_listed(names)}, add for example: {options_for(names)}"
+                )
+            yield from rows
+            return
+        needed = max(chosen[:2]) + 1
+        for number, cells in rows:
+            if not any(cell.strip() for cell in cells):
+                yield number, []
+            elif len(cells) < needed:
+                faults.add(self.paths[0], number, f"{_count(cells)}, expected {len(names)}")
+            else:
+                yield number, [cells[index] for index in chosen if index < len(cells)]
+
+    def choose(self, names: list[str]) -> tuple[list[int] | None, bool]:
+        """Places of source, target and further references in a table, and whether its first row names them.
+
+        None: the columns as they are, nothing was said of them.
+        """
+        chosen, is_header = self._by_name(names), True
+        if any(self.columns):
+            chosen, is_header = self._by_option(names, chosen is not None)
+        if chosen is None or not is_header:
+            self._told.languages = Sides()
+            return chosen, False
+        self._told.languages = Sides(*(languages.known(names[index]) for index in chosen))
+        if not any(self.columns):
+            source, target = (names[index] for index in chosen)
+            note = f"{self.paths[0]}: the source is column '{source}', the target is column '{target}'"
+            self._told.notes[note] = None
+        if self.references:
+            chosen += [i for i, name in enumerate(names) if i not in chosen and REFERENCE.fullmatch(name.lower())]
+        return chosen, True
+
+    def _by_name(self, names: list[str]) -> list[int] | None:
+        """Places of columns with well-known names."""
+        small = [name.lower() for name in names]
+        spoken = {place: code for place, name in enumerate(names) if (code := languages.known(name))}
+        if _is_numbered(names):
+            spoken.pop(0, None)
+        if any(self._given):  # a language that was asked for, and the other one
+            sides = [
+                [place for place, code in spoken.items() if wanted is not None and languages.matches(wanted, code)]
+                for wanted in self._given
+            ]
+            rest = [place for place in spoken if place not in chain(*sides)]
+            source, target = (found or rest for found in sides)
+            if len(source) == len(target) == 1 and source != target:
+                return [source[0], target[0]]
+        for source_name, target_name in HEADERS:
+            if source_name in small and target_name in small:
+                return [small.index(source_name), small.index(target_name)]
+        if len(set(spoken.values())) == len(spoken) == 2:
+            return list(spoken)
+        if len(spoken) == len(names) > 2:
+            raise DataError(
+                f"{self.paths[0]}: {len(names)} languages, {_listed(names)}. "
+                f"Choose two, for example: {_options(names[0], names[1])}"
+            )
+        return None
+
+    def _by_option(self, names: list[str], is_header: bool) -> tuple[list[int], bool]:
+        """Places of the columns that were asked for; a column by its name makes the first row a header."""
+        places: list[int] = []
+        small = [name.lower() for name in names]
+        for option, wanted in zip(("--source-column", "--target-column"), self.columns, strict=True):
+            if wanted is None:
+                if len(names) != 2:
+                    raise DataError(f"{self.paths[0]}: {_count(names)} ({_listed(names)}): give {option}, too")
+                places.append(-1)
+            elif wanted.strip().lower() in small:
+                places.append(names.index(wanted) if wanted in names else small.index(wanted.strip().lower()))
+                is_header = True
+            elif wanted.isdecimal() and 1 <= int(wanted) <= len(names):
+                places.append(int(wanted) - 1)
+            else:
+                close = difflib.get_close_matches(wanted.lower(), small, n=1, cutoff=0.5)
+                meant = f" Did you mean '{names[small.index(close[0])]}'?" if close else ""
+                raise DataError(
+                    f"{self.paths[0]}: no column '{wanted}' ({option}).{meant} "
+                    f"There are {_listed(names)}; a number counts from 1"
+                )
+        places = [1 - max(places) if place < 0 else place for place in places]
+        if places[0] == places[1]:
+            raise DataError(f"{self.paths[0]}: column '{names[places[0]]}' cannot be both source and target")
+        return places, is_header
+
+    # JSONL
+
+    def _jsonl_rows(self, faults: Faults) -> Iterator[Row]:
+        path = self.paths[0]
+        for number, line in enumerate(files.lines(path, faults), 1):
+            if not line.strip():
+                yield number, []
+                continue
+            try:
+                record = json.loads(line)
+            except (ValueError, RecursionError):
+                faults.add(path, number, "not JSON", "JSONL has one record on each line.")
+                continue
+            columns = self.columns_of(record)
+            if columns is None:
+                faults.add(path, number, *self.wrong_record(record))
+            elif not all(map(_is_text, columns)):
+                faults.add(path, number, "half of a surrogate pair (\\ud800 to \\udfff), which is not text")
+            else:
+                yield number, columns
+
+    def columns_of(self, record: Any) -> list[str] | None:
+        """Source, target and further references of a record; None where one of them is no text."""
+        if isinstance(record, list) and record and not any(self.columns):
+            columns = record
+        else:
+            columns = [_field(record, key) for key in self._keys]
+            further = record.get("references", []) if isinstance(record, dict) else []
+            if not any(self.columns):  # those of a record that is ours
+                columns += further if isinstance(further, list) else [None]
+        if not all(isinstance(column, str) for column in columns):
+            return None
+        return columns if self.references or isinstance(record, list) else columns[:2]
+
+    def wrong_record(self, record: Any) -> tuple[str, str]:
+        """What is wrong with a record that lacks a field, and the options that name those it has."""
+        fields = list(_fields(record))
+        if any(self.columns):
+            missing = [key for key in self._keys if key not in fields]
+            fault = f"no text in {' and '.join(map(repr, missing))}"
+            meant = " ".join(nearest(name, fields) for name in missing) if fields else ""
+            return fault, f"{meant} There are {_listed(fields)}." if "mean" in meant else meant
+        fault = 'expected {"source": "...", "target": "..."} or ["...", "..."]'
+        if not isinstance(record, dict) or len(fields) < 2 or {"source", "target"} & record.keys():
+            return fault, ""
+        return fault, f"To choose among {_listed(fields)}, add for example: {options_for(fields)}"
 
 
-class Faults:
-    """What is wrong with a file: for each kind of fault its first lines and how many there are."""
+def _count(columns: Sequence[object]) -> str:
+    return "1 column" if len(columns) == 1 else f"{len(columns)} columns"
 
-    SHOWN = 5
-    KINDS = 5
 
-    def __init__(self) -> None:
-        self.lines: dict[tuple[str, str], list[int]] = {}
-        self.counts: dict[tuple[str, str], int] = {}
-        self.hints: dict[str, None] = {}
+def _listed(names: Sequence[str]) -> str:
+    """Names of columns for a message, or the texts that stand in the place of names, cut short."""
+    shown = [name if len(name) <= 24 else f"{name[:23]}…" for name in names[:12]]
+    more = len(names) - len(shown)
+    return ", ".join(shown) + (f" and {more} more" if more else "")
 
-    def __bool__(self) -> bool:
-        return bool(self.counts)
 
-    def add(self, path: Path, line: int, fault: str, hint: str = "") -> None:
-        kind = (str(path), fault)
-        if kind not in self.counts and len(self.counts) >= self.KINDS:
-            kind = (str(path), "other faults")
-        self.counts[kind] = self.counts.get(kind, 0) + 1
-        lines = self.lines.setdefault(kind, [])
-        if len(lines) < self.SHOWN:
-            lines.append(line)
-        if hint:
-            self.hints[hint] = None
+def _examples(names: Sequence[str]) -> tuple[str, str]:
+    """Two columns to choose: well-known ones by name, else the first two; by number if those are no names."""
+    first = int(_is_numbered(names))
+    names = names[first:]
+    small = {name.lower(): name for name in names}
+    for source, target in HEADERS:
+        if source in small and target in small:
+            return small[source], small[target]
+    spoken = [name for name in names if _language(name)]
+    if len(spoken) >= 2:
+        return spoken[0], spoken[1]
+    looks_named = len(small) == len(names) and all(re.fullmatch(r"[^\W\d][\w.:-]{0,30}", name) for name in names)
+    return (names[0], names[1]) if looks_named else (str(first + 1), str(first + 2))
 
-    def __str__(self) -> str:
-        """`corpus.tsv, lines 3, 9 and 12: 1 column, expected 2 (source<TAB>target). Is the file comma-separated?`"""
-        faults = [f"{path}, {self._places(path, fault)}: {fault}" for path, fault in self.counts]
-        return ". ".join(["; ".join(faults), " ".join(self.hints)] if self.hints else ["; ".join(faults)])
 
-    def _places(self, path: str, fault: str) -> str:
-        lines = [str(line) for line in self.lines[path, fault]]
-        more = self.counts[path, fault] - len(lines)
-        if more:
-            lines.append(f"{more:,} more")
-        if len(lines) == 1:
-            return f"line {lines[0]}"
-        return f"lines {', '.join(lines[:-1])} and {lines[-1]}"
+def _is_numbered(names: Sequence[str]) -> bool:
+    """Whether the first column numbers the rows: `id` is then not Indonesian, nor `no` Norwegian."""
+    return len(names) > 2 and names[0].lower() in ("id", "no")
+
+
+def options_for(names: Sequence[str]) -> str:
+    """The options that choose two of these columns, as an example."""
+    return _options(*_examples(names))
+
+
+def _options(source: str, target: str) -> str:
+    return f"--source-column {shlex.quote(source)} --target-column {shlex.quote(target)}"
 
 
 def _tsv_rows(path: Path, faults: Faults) -> Iterator[Row]:
-    for number, line in enumerate(_lines(path, faults), 1):
+    for number, line in enumerate(files.lines(path, faults), 1):
         yield number, line.split("\t")
 
 
 def _csv_rows(path: Path, faults: Faults) -> Iterator[Row]:
     """Rows by the line they begin on; a quoted field may run over several."""
-    reader = csv.reader(_lines(path, faults), strict=True)  # not strict, an open quote would swallow the file silently
+    # Not strict, an open quote would swallow the file silently.
+    reader = csv.reader(files.lines(path, faults), strict=True)
     while True:
         start = reader.line_num + 1
         try:
@@ -142,43 +353,34 @@ def _csv_rows(path: Path, faults: Faults) -> Iterator[Row]:
             reason = str(problem).partition(" - ")[0]  # what follows the dash is advice to programmers
             faults.add(path, start, f"not CSV ({reason})", "Is a quote left open, or not doubled?")
             return
-        if start == 1 and tuple(column.strip().lower() for column in columns) in HEADERS:
-            continue
         yield start, columns
 
 
-def _jsonl_rows(path: Path, faults: Faults, references: bool) -> Iterator[Row]:
-    for number, line in enumerate(_lines(path, faults), 1):
-        if not line.strip():
-            yield number, []
-            continue
-        try:
-            columns = _columns(json.loads(line), references)
-        except (ValueError, RecursionError):
-            faults.add(path, number, "not JSON", "JSONL has one record on each line.")
-            continue
-        if columns is None:
-            faults.add(path, number, 'expected {"source": "...", "target": "..."} or ["...", "..."]')
-        elif not all(map(_is_text, columns)):
-            faults.add(path, number, "half of a surrogate pair (\\ud800 to \\udfff), which is not text")
-        else:
-            yield number, columns
+def _language(key: str) -> str | None:
+    """The language that the last step of a dotted path names: `translation.en` -> `en`."""
+    return languages.known(key.rpartition(".")[2])
 
 
-def _columns(record: Any, references: bool) -> list[str] | None:
-    """The columns of a JSON record, or None if it is of another shape. Other keys of an object are left alone."""
-    match record:
-        case {"source": source, "target": target, "references": list(further)}:
-            columns = [source, target, *further]
-        case {"source": source, "target": target} if "references" not in record:
-            columns = [source, target]
-        case [_, *_]:
-            columns = record
-        case _:
-            return None
-    if not all(isinstance(column, str) for column in columns):
-        return None
-    return columns[:2] if isinstance(record, dict) and not references else columns
+def _field(record: Any, name: str) -> Any:
+    """What a record has under a key, a dotted path of keys, or a number from 1 in a list; None where it has nothing."""
+    if isinstance(record, dict) and name in record:
+        return record[name]
+    if isinstance(record, list) and name.isdecimal() and 1 <= int(name) <= len(record):
+        return record[int(name) - 1]
+    head, dot, rest = name.partition(".")
+    return _field(record.get(head), rest) if dot and isinstance(record, dict) else None
+
+
+def _fields(record: Any, before: str = "") -> Iterable[str]:
+    """Every path in a record that leads to a text, a few levels deep."""
+    if isinstance(record, dict) and before.count(".") < 4:
+        for key, value in record.items():
+            if isinstance(value, str):
+                yield f"{before}{key}"
+            else:
+                yield from _fields(value, f"{before}{key}.")
+    elif isinstance(record, list) and not before:
+        yield from (str(number) for number, value in enumerate(record, 1) if isinstance(value, str))
 
 
 def _is_text(column: str) -> bool:
@@ -191,7 +393,8 @@ def _is_text(column: str) -> bool:
 
 def _parallel_rows(source: Path, target: Path, faults: Faults) -> Iterator[Row]:
     sources = targets = 0
-    for number, (left, right) in enumerate(zip_longest(_lines(source, faults), _lines(target, faults)), 1):
+    both = zip_longest(files.lines(source, faults), files.lines(target, faults))
+    for number, (left, right) in enumerate(both, 1):
         sources += left is not None
         targets += right is not None
         if left is not None and right is not None:
@@ -201,56 +404,12 @@ def _parallel_rows(source: Path, target: Path, faults: Faults) -> Iterator[Row]:
         raise DataError(f"{counts}: parallel files must have one line each for every pair")
 
 
-def _lines(path: Path, faults: Faults) -> Iterator[str]:
-    """Lines with their ends, which are "\\n" only: other separators of Unicode stay inside the text, as in `wc -l`."""
-    compressed = path.suffix.lower() == ".gz"
-    try:
-        with gzip.open(path, "rb") if compressed else path.open("rb") as stream:
-            for number, line in enumerate(stream, 1):
-                if number == 1:
-                    _check_start(path, line)
-                    line = line.removeprefix(b"\xef\xbb\xbf")
-                try:
-                    yield line.decode()
-                except UnicodeDecodeError:
-                    faults.add(path, number, "not UTF-8", "Convert the file to UTF-8.")
-                    yield line.decode(errors="replace")
-    except (gzip.BadGzipFile, EOFError, zlib.error) as problem:
-        raise DataError(f"{path}: not a whole .gz file ({problem})") from None
-    except OSError as problem:
-        raise DataError(f"{path}: cannot be read ({problem.strerror or problem})") from None
-
-
-def read_lines(path: Path) -> list[str]:
-    """All lines of a text file, plain or .gz, without blanks around them."""
-    if not is_file(path):
-        raise DataError(f"{path}: no such file")
-    faults = Faults()
-    lines = [line.strip() for line in _lines(path, faults)]
-    if faults:
-        raise DataError(str(faults))
-    return lines
-
-
-def _check_start(path: Path, line: bytes) -> None:
-    """Files that begin like another kind of file altogether."""
-    if line.startswith((b"\xff\xfe", b"\xfe\xff")):
-        raise DataError(f"{path}, line 1: UTF-16, expected UTF-8. Convert it: iconv -f UTF-16 -t UTF-8")
-    if line.startswith(b"\x1f\x8b"):
-        raise DataError(f"{path}, line 1: compressed, but the name does not end in .gz. Rename it")
-
-
 def _locate(pairs: str, format: str | None) -> tuple[Path, ...]:
     """One path, or two for parallel files, all of them existing files."""
-    paths: tuple[Path, ...]
     if format is not None and format not in FORMATS:
         raise DataError(f"unknown format '{format}'. {nearest(format, FORMATS)}")
-    if format in (None, "text") and "," in pairs and not is_file(Path(pairs)):
-        paths = tuple(Path(part) for part in map(str.strip, pairs.split(",")) if part)
-        wanted = 2
-    else:
-        paths = (Path(pairs),)
-        wanted = 2 if format == "text" else 1
+    paths = split_names(pairs) if format in (None, "text") else (Path(pairs),)
+    wanted = 2 if format == "text" or len(paths) > 1 or pairs.endswith(",") else 1
     if len(paths) != wanted:
         raise DataError(f"{pairs}: expected two parallel files joined by a comma, such as train.en,train.ko")
     for path in paths:
@@ -259,30 +418,32 @@ def _locate(pairs: str, format: str | None) -> tuple[Path, ...]:
     return paths
 
 
+def split_names(pairs: str) -> tuple[Path, ...]:
+    """The files that a comma joins, or the one file that has a comma in its name."""
+    if "," not in pairs or is_file(Path(pairs)):
+        return (Path(pairs),)
+    return tuple(Path(part) for part in map(str.strip, pairs.split(",")) if part)
+
+
 def is_file(path: Path) -> bool:
-    """Whether there is such a file; a folder is an error at once."""
-    try:
-        mode = path.stat().st_mode
-    except (OSError, ValueError):
-        return False
-    if stat.S_ISDIR(mode):
-        raise DataError(f"{path}: a folder. {EXPECTED}")
-    return True
+    return files.is_file(path, EXPECTED)
 
 
 def _format_of(path: Path) -> str:
-    plain = _without_gz(path)
+    plain = without_gz(path)
     suffix = plain.suffix.lower()
-    if suffix[1:] in SEPARATORS:
+    if suffix[1:] in FORMATS[:-1]:
         return suffix[1:]
     shown = f"the suffix '{plain.suffix}'" if suffix else "a name without a suffix"
-    raise DataError(f"{path}: {shown} does not say the format. Use --format tsv, csv or jsonl")
+    raise DataError(f"{path}: {shown} does not say the format. Use --format {', '.join(FORMATS[:-2])} or {FORMATS[-2]}")
+
+
+def _language_of_file(path: Path) -> str | None:
+    """`train.en` and `en.txt` tell it, `train.txt` does not."""
+    plain = without_gz(path)
+    return languages.known(plain.suffix[1:]) or languages.known(plain.stem)
 
 
 def name_of_files(paths: Sequence[Path]) -> str:
     """ "pairs" for `dir/pairs.tsv.gz`, "train" for `train.en` and `train.ko`, "en-ko" for `en.txt` and `ko.txt`."""
-    return "-".join(dict.fromkeys(_without_gz(path).stem for path in paths))
-
-
-def _without_gz(path: Path) -> Path:
-    return path.with_suffix("") if path.suffix.lower() == ".gz" else path
+    return "-".join(dict.fromkeys(without_gz(path).stem for path in paths))

@@ -37,17 +37,31 @@ SILENT: Final = {special.PAD, special.BEGIN, special.END}
 class Tokenizer(ABC):
     """What the rest of the house knows of a tokenizer; make one with `train` or `load`."""
 
-    def __init__(self, kind: TokenizerKind, normalization: Normalization) -> None:
+    def __init__(self, kind: TokenizerKind, normalization: Normalization, tags: Sequence[str] = ()) -> None:
         self.kind = kind
         self.normalization = normalization
+        self.tags = tuple(tags)
+        """Tokens that only the start of a text can hold, such as `<2de>`; see `tag`."""
 
     @abstractmethod
     def __len__(self) -> int:
         """Size of the vocabulary, special tokens included: ids are below this."""
 
-    @abstractmethod
     def encode(self, texts: list[str]) -> list[list[int]]:
-        """The ids of each text, without begin and end."""
+        """The ids of each text, without begin and end. A tag in front is one token, and what follows is cut as ever."""
+        if not self.tags:
+            return self._encode(texts)
+        found = [next((tag for tag in self.tags if text.startswith(tag)), "") for text in texts]
+        rest = self._encode([text[len(tag) :].lstrip() for tag, text in zip(found, texts, strict=True)])
+        return [[self._tag_id(tag), *ids] if tag else ids for tag, ids in zip(found, rest, strict=True)]
+
+    @abstractmethod
+    def _encode(self, texts: list[str]) -> list[list[int]]:
+        """The same for texts without a tag."""
+
+    @abstractmethod
+    def _tag_id(self, tag: str) -> int:
+        """The id of one of our tags."""
 
     @abstractmethod
     def decode(self, ids: Sequence[int]) -> str:
@@ -68,25 +82,34 @@ class Tokenizer(ABC):
     def save(self, path: Path) -> None:
         """Write one UTF-8 JSON file, which `load` reads."""
         state = {"version": VERSION, "kind": self.kind, "normalization": self.normalization} | self._state()
+        if self.tags:
+            state["tags"] = self.tags
         path.write_text(json.dumps(state, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
 
 
 class Subwords(Tokenizer):
     """SentencePiece, unigram or BPE; a word at the start of a text is cut like one after a space."""
 
-    def __init__(self, kind: TokenizerKind, normalization: Normalization, model: bytes) -> None:
-        super().__init__(kind, normalization)
+    def __init__(
+        self, kind: TokenizerKind, normalization: Normalization, model: bytes, tags: Sequence[str] = ()
+    ) -> None:
+        super().__init__(kind, normalization, tags)
         self._model = model
         self._processor = sentencepiece.SentencePieceProcessor(model_proto=model)
         if not model or [self._processor.id_to_piece(id) for id in range(special.COUNT)] != list(special.SPELLINGS):
             raise ValueError("not a SentencePiece model of ours: the special tokens have other ids")
+        if any(self._tag_id(tag) == special.UNKNOWN for tag in self.tags):
+            raise ValueError("not a SentencePiece model of ours: a tag is missing")
 
     def __len__(self) -> int:
         return int(self._processor.get_piece_size())
 
-    def encode(self, texts: list[str]) -> list[list[int]]:
+    def _encode(self, texts: list[str]) -> list[list[int]]:
         ids: list[list[int]] = self._processor.encode([_escape(normalize(text, self.normalization)) for text in texts])
         return ids
+
+    def _tag_id(self, tag: str) -> int:
+        return int(self._processor.piece_to_id(tag))
 
     def decode(self, ids: Sequence[int]) -> str:
         return _unescape(self._processor.decode([int(id) for id in ids if id not in SILENT]))
@@ -115,18 +138,24 @@ class Subwords(Tokenizer):
 class Listed(Tokenizer):
     """Characters or symbols: the vocabulary is a list, and what is not on it is unknown."""
 
-    def __init__(self, kind: TokenizerKind, normalization: Normalization, symbols: Sequence[str]) -> None:
-        super().__init__(kind, normalization)
+    def __init__(
+        self, kind: TokenizerKind, normalization: Normalization, symbols: Sequence[str], tags: Sequence[str] = ()
+    ) -> None:
+        super().__init__(kind, normalization, tags)
+        symbols = [*tags, *symbols]
         self._spellings = [*special.SPELLINGS, *symbols]
         self._ids = {symbol: id for id, symbol in enumerate(symbols, start=special.COUNT)}
 
     def __len__(self) -> int:
         return len(self._spellings)
 
-    def encode(self, texts: list[str]) -> list[list[int]]:
+    def _encode(self, texts: list[str]) -> list[list[int]]:
         find = self._ids.get
         normal = (normalize(text, self.normalization) for text in texts)
         return [[find(symbol, special.UNKNOWN) for symbol in _cut(text, self.kind)] for text in normal]
+
+    def _tag_id(self, tag: str) -> int:
+        return self._ids[tag]
 
     def decode(self, ids: Sequence[int]) -> str:
         heard = [UNKNOWN_MARK if id == special.UNKNOWN else self._spellings[id] for id in ids if id not in SILENT]
@@ -139,26 +168,37 @@ class Listed(Tokenizer):
         return list(self._spellings)
 
     def _state(self) -> dict[str, Any]:
-        return {"symbols": self._spellings[special.COUNT :]}
+        return {"symbols": self._spellings[special.COUNT + len(self.tags) :]}
+
+
+def tag(language: str) -> str:
+    """How a source asks for a language: `de` -> `<2de>`, "to German"."""
+    return f"<2{language}>"
 
 
 def train(
-    kind: TokenizerKind, texts: Iterable[str], vocabulary: int, normalization: Normalization = "identity"
+    kind: TokenizerKind,
+    texts: Iterable[str],
+    vocabulary: int,
+    normalization: Normalization = "identity",
+    tags: Sequence[str] = (),
 ) -> Tokenizer:
     """Learn a vocabulary of at most `vocabulary` tokens, specials included; fewer where the texts give no more.
 
     Subwords need the 4 specials, the 256 bytes and an alphabet (see `_alphabet`): a smaller `vocabulary` than that is
-    raised to it. The same texts give the same tokenizer on every machine.
+    raised to it. The same texts give the same tokenizer on every machine. `tags` are tokens of their own.
     """
     normal = (normalize(text, normalization) for text in texts)
     if kind in ("unigram", "bpe"):
-        return Subwords(kind, normalization, _train_subwords(kind, _sample(normal), vocabulary))
+        return Subwords(kind, normalization, _train_subwords(kind, _sample(normal), vocabulary, tags), tags)
     counts = Counter[str]()
     for text in normal:
         counts.update(_cut(text, kind))
     if not counts:
         raise DataError("no text to learn a vocabulary from: every line is empty")
-    return Listed(kind, normalization, _most_frequent(counts, vocabulary - special.COUNT))
+    for each in tags:
+        counts.pop(each, None)
+    return Listed(kind, normalization, _most_frequent(counts, vocabulary - special.COUNT - len(tags)), tags)
 
 
 def load(path: Path) -> Tokenizer:
@@ -168,11 +208,12 @@ def load(path: Path) -> Tokenizer:
         if state["version"] != VERSION:
             raise RunError(f"{path}: format {state['version']}, expected {VERSION}. Was it written by a newer seq2see?")
         kind, normalization = state["kind"], state["normalization"]
+        tags = [str(each) for each in state.get("tags", [])]
         if kind not in get_args(TokenizerKind) or normalization not in get_args(Normalization):
             raise ValueError(f"unknown kind {kind} or normalization {normalization}")
         if kind in ("unigram", "bpe"):
-            return Subwords(kind, normalization, base64.b64decode(state["model"], validate=True))
-        return Listed(kind, normalization, [str(symbol) for symbol in state["symbols"]])
+            return Subwords(kind, normalization, base64.b64decode(state["model"], validate=True), tags)
+        return Listed(kind, normalization, [str(symbol) for symbol in state["symbols"]], tags)
     except FileNotFoundError:
         raise RunError(f"{path}: no such tokenizer file. Is the run folder complete?") from None
     except (
@@ -250,7 +291,7 @@ def _sample(texts: Iterable[str]) -> list[str]:
     return chosen
 
 
-def _train_subwords(kind: TokenizerKind, texts: list[str], vocabulary: int) -> bytes:
+def _train_subwords(kind: TokenizerKind, texts: list[str], vocabulary: int, tags: Sequence[str]) -> bytes:
     """A SentencePiece model, as bytes."""
     texts = [_escape(text) for text in texts if text]
     if not texts:
@@ -263,7 +304,8 @@ def _train_subwords(kind: TokenizerKind, texts: list[str], vocabulary: int) -> b
         sentence_iterator=(outside.sub("\t", text) for text in texts),
         model_writer=written,
         model_type=kind,
-        vocab_size=max(vocabulary, special.COUNT + 256 + len(alphabet) + 1),
+        vocab_size=max(vocabulary, special.COUNT + len(tags) + 256 + len(alphabet) + 1),
+        control_symbols=list(tags),  # which no text can spell
         hard_vocab_limit=False,
         character_coverage=1.0,
         byte_fallback=True,

@@ -71,7 +71,7 @@ def attention(
     """
     H, L, M = weights_HLM.shape
     assert (len(rows), len(columns)) == (L, M), f"weights of {L} x {M} for {len(rows)} x {len(columns)} tokens"
-    _check_suffix(path)
+    check_suffix(path)
     families = font_families(title + "".join(rows) + "".join(columns))
 
     cell = min(max(10 / max(L, M), 0.2), 0.5)
@@ -190,7 +190,7 @@ def curves(metrics: Sequence[Mapping[str, Any]], path: Path | None = None) -> st
     """
     panels = _panels(metrics)
     if path is not None:
-        _check_suffix(path)
+        check_suffix(path)
         if panels:
             figure = Figure(
                 figsize=(3.7 * len(panels), 2.7), facecolor="white", layout=ConstrainedLayoutEngine(w_pad=0.12)
@@ -246,15 +246,20 @@ def _curve(axes: Axes, name: str, lines: list[Line]) -> None:
         )
     if len(lines) > 1:
         axes.legend(frameon=False, fontsize=8.5, labelcolor=INK, handlelength=1.4)
-    axes.set_title(_AXIS_NAMES.get(name, name), loc="left", fontsize=10, color=INK, pad=8)
-    axes.set_xlabel("step", fontsize=8.5, color=INK)
     axes.xaxis.set_major_locator(MaxNLocator(4, integer=True))
     axes.yaxis.set_major_locator(MaxNLocator(5))
     axes.margins(x=0.02, y=0.08)
     axes.set_xlim(left=0)
     axes.xaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
     axes.yaxis.set_major_formatter(lambda value, _: f"{value:.3g}")
-    axes.tick_params(length=0, labelsize=8.5, labelcolor=INK)
+    _dress(axes, _AXIS_NAMES.get(name, name), "step")
+
+
+def _dress(axes: Axes, title: str, along: str) -> None:
+    """The look of all panels with axes: a title, a name for x, quiet lines and no frame."""
+    axes.set_title(title, loc="left", fontsize=10, color=INK, pad=8)
+    axes.set_xlabel(along, fontsize=8.5, color=INK)
+    axes.tick_params(which="both", length=0, labelsize=8.5, labelcolor=INK)
     axes.grid(axis="y", color=QUIET, alpha=0.22, linewidth=0.7)
     axes.spines[["top", "right", "left"]].set_visible(False)
     axes.spines["bottom"].set(color=QUIET, alpha=0.5)
@@ -277,10 +282,40 @@ def _inline(name: str, lines: list[Line]) -> str:
     return f'{opening} role="img" aria-label="{label}">{rest}'.replace(INK, "currentColor").strip()
 
 
+# --- lengths ---------------------------------------------------------------------------------------------------------
+
+
+def lengths(source: NDArray[Any], target: NDArray[Any], path: Path) -> None:
+    """How long the texts of a corpus are, and how the sides compare: a histogram of each on a scale of powers."""
+    check_suffix(path)
+    figure = Figure(figsize=(7.8, 2.9), facecolor="white", layout=ConstrainedLayoutEngine(w_pad=0.12))
+    one, other = figure.subplots(1, 2)
+    longest = max(10, int(source.max(initial=1)), int(target.max(initial=1)))
+    # Lengths are whole numbers: a bin must not be narrower than one, or small ones leave gaps.
+    bins = np.unique(np.geomspace(1, longest + 1, 60).round()) - 0.5
+    for name, values, colour in (("source", source, BLUE), ("target", target, ORANGE)):
+        label = f"{name}, median {np.median(values):,.0f}" if len(values) else name
+        shares = np.histogram(values, bins)[0] / np.diff(bins) / max(1, len(values))
+        one.stairs(100 * shares, bins, color=colour, linewidth=1.5, label=label)
+    one.set_xscale("log")
+    one.legend(frameon=False, fontsize=8.5, labelcolor=INK, handlelength=1.4)
+    _dress(one, "pairs by length, % per character", "characters")
+    ratio = np.log2((target + 1.0) / (source + 1.0))
+    other.hist(ratio, bins=60, weights=np.full(len(ratio), 100 / max(1, len(ratio))), color=BLUE)
+    other.xaxis.set_major_locator(MaxNLocator(7, integer=True))
+    other.xaxis.set_major_formatter(lambda value, _: f"{2.0**value:g}" if value >= 0 else f"1/{2.0**-value:g}")
+    _dress(other, "pairs by ratio of lengths, %", "target / source")
+    for axes in (one, other):
+        axes.yaxis.set_major_formatter(lambda value, _: f"{value:.3g}")
+    one.xaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
+    _save(figure, path)
+
+
 # --- saving ----------------------------------------------------------------------------------------------------------
 
 
-def _check_suffix(path: Path) -> None:
+def check_suffix(path: Path) -> None:
+    """Refuse a picture of an unknown format before anything is drawn, or even computed."""
     if path.suffix.lower() not in SUFFIXES:
         raise SettingError(f"{path}: unknown picture format '{path.suffix}'. Choose from: {', '.join(SUFFIXES)}.")
 

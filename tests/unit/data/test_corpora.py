@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from seq2see.data import corpora, dates
-from seq2see.data.pair import Pair
+from seq2see.data.pair import Pair, Sides
 from seq2see.errors import DataError
 
 
@@ -84,3 +84,71 @@ def test_catalogue_can_be_opened_and_counts_right() -> None:
         assert sum(1 for part in parts for _ in part) == entry.pairs
         assert entry.description
         assert entry.licence
+
+
+def test_several_files_one_after_another() -> None:
+    Path("a.tsv").write_text("a\tb\n\tx\n")
+    Path("m.en").write_text("c\n")
+    Path("m.de").write_text("d\n")
+    Path("b.csv").write_text("en,de\ne,f\n,\n")
+    corpus = corpora.open_corpus(["a.tsv", "m.en,m.de", Path("b.csv")])
+    assert corpus.name == "a-m-b"
+    assert [tuple(pair) for pair in corpus.train] == [
+        ("a", "b", "a.tsv, line 1", (), None),
+        ("c", "d", "m.en,m.de, line 1", (), "de"),
+        ("e", "f", "b.csv, line 2", (), "de"),
+    ]
+    assert corpus.train.dropped == 2
+    assert corpus.train.notes == ["b.csv: the source is column 'en', the target is column 'de'"]
+    assert corpus.train.languages == Sides(None, None)
+    assert (corpus.valid, corpus.test) == (None, None)
+
+
+def test_languages_where_all_files_agree() -> None:
+    for name in ("a.en", "a.de", "a.fr"):
+        Path(name).write_text("x\n")
+    assert corpora.open_corpus(["a.en,a.de", "a.en,a.fr"]).train.languages == Sides("en", None)
+    assert corpora.open_corpus(["a.en,a.de", "a.en,a.de"]).train.languages == Sides("en", "de")
+    assert corpora.open_corpus("dates").train.languages == Sides()
+    given = Sides("x", "y")
+    assert corpora.open_corpus(["a.en,a.de", "a.en,a.fr"], languages=given).train.languages == given
+
+
+def test_a_named_corpus_with_a_file() -> None:
+    Path("a.tsv").write_text("a\tb\n")
+    corpus = corpora.open_corpus(["a.tsv", "dates"])
+    assert (corpus.name, corpus.valid) == ("a-dates", None)
+    assert sum(1 for _ in corpus.train) == 1 + dates.SIZES["train"]
+
+
+@pytest.mark.parametrize(
+    ("pairs", "name"),
+    [
+        ("x/a.tsv.gz", "a"),
+        (["a.en,a.de", "a.en,a.fr"], "a"),
+        (["a.tsv", "b.po"], "a-b"),
+        (["a.tsv", "b.tsv", "c.tsv", "d.tsv"], "a-and-3-more"),
+        ("dates", "dates"),
+    ],
+)
+def test_the_name_needs_no_file(pairs: str | list[str], name: str) -> None:
+    assert corpora.name_of(pairs) == name
+
+
+def test_a_comma_in_the_name_of_a_file() -> None:
+    Path("a,b.tsv").write_text("x\ty\n")
+    assert corpora.name_of("a,b.tsv") == corpora.open_corpus("a,b.tsv").name == "a,b"
+
+
+def test_columns_where_there_are_none() -> None:
+    Path("a.en").write_text("x\n")
+    with pytest.raises(DataError, match=r"^a\.en,a\.en: no columns to choose from; --source-column is for CSV"):
+        corpora.open_corpus("a.en,a.en", columns=Sides("1", "2"))
+    Path("a.csv").write_text("x,y,z\n1,2,3\n")
+    both = corpora.open_corpus(["a.en,a.en", "a.csv"], columns=Sides("x", "z"))
+    assert [pair.target for pair in both.train] == ["x", "3"]
+
+
+def test_no_file_at_all() -> None:
+    with pytest.raises(DataError, match="no pairs"):
+        corpora.open_corpus([])

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from seq2see.data.pair import Pair
-from seq2see.data.readers import Pairs, read_lines
+from seq2see.data.pair import Pair, Sides
+from seq2see.data.readers import Pairs
 from seq2see.errors import DataError
 
 
@@ -28,9 +28,9 @@ def sides(pairs: Pairs) -> list[tuple[str, str]]:
     return [(pair.source, pair.target) for pair in pairs]
 
 
-def complaint(pairs: str, format: str | None = None, references: bool = False) -> str:
+def complaint(pairs: str, format: str | None = None, references: bool = False, **given: Sides) -> str:
     with pytest.raises(DataError) as raised:
-        list(Pairs(pairs, format, references))
+        list(Pairs(pairs, format, references, **given))
     message = str(raised.value)
     assert "\n" not in message
     return message
@@ -187,10 +187,10 @@ class TestColumns:
         assert complaint("corpus.tsv") == expected
 
     def test_many_kinds_of_fault_are_put_together(self) -> None:
-        write("corpus.tsv", "\n".join("\t".join("x" * columns) for columns in range(3, 30)))
+        write("corpus.tsv", "a\tb\n" + "\n".join("\t".join("x" * columns) for columns in range(3, 30)))
         message = complaint("corpus.tsv")
         assert message.count(";") == 5
-        assert message.endswith("corpus.tsv, lines 6, 7, 8, 9, 10 and 17 more: other faults")
+        assert message.endswith("corpus.tsv, lines 7, 8, 9, 10, 11 and 17 more: other faults")
 
 
 class TestCsv:
@@ -323,7 +323,7 @@ class TestBeforeReading:
 
     @pytest.mark.parametrize("name", ["pairs.tsv", "x" * 300 + ".tsv", "nul\0.tsv"])
     def test_no_such_file(self, name: str) -> None:
-        with pytest.raises(DataError, match=r": no such file or corpus\. Expected a \.tsv, \.csv or \.jsonl file, two"):
+        with pytest.raises(DataError, match=r": no such file or corpus\. Expected a \.tsv, .* file, two"):
             Pairs(name)
 
     def test_one_of_two_is_missing(self) -> None:
@@ -341,7 +341,10 @@ class TestBeforeReading:
         write(name, "a\tb\n")
         with pytest.raises(DataError) as raised:
             Pairs(name)
-        assert str(raised.value) == f"{name}: the suffix '.txt' does not say the format. Use --format tsv, csv or jsonl"
+        assert (
+            str(raised.value)
+            == f"{name}: the suffix '.txt' does not say the format. Use --format tsv, csv, jsonl, po, mo or tmx"
+        )
 
     def test_no_suffix(self) -> None:
         with pytest.raises(DataError, match=r"^pairs\.gz: a name without a suffix does not say the format"):
@@ -365,9 +368,174 @@ def test_a_csv_header_is_no_pair(tmp_path: Path, header: str) -> None:
     assert [(pair.source, pair.target) for pair in Pairs(path)] == [("안녕", "반가워")]
 
 
-def test_lines_of_a_text_file() -> None:
-    assert read_lines(Path(write("more.txt.gz", "\ufeff a\u2028b \r\n\nc"))) == ["a\u2028b", "", "c"]
-    with pytest.raises(DataError, match=r"none\.txt: no such file"):
-        read_lines(Path("none.txt"))
-    with pytest.raises(DataError, match=r"bad\.txt, line 2: not UTF-8"):
-        read_lines(Path(write("bad.txt", b"a\n\xff\n")))
+class TestChosenColumns:
+    TABLE = ("id,Text one,Réponse,note", "1,a,b,x", "2,c,d,y")
+
+    def table(self, suffix: str) -> str:
+        separator = "," if suffix == "csv" else "\t"
+        return write(f"x.{suffix}", "\n".join(self.TABLE).replace(",", separator) + "\n")
+
+    @pytest.mark.parametrize("suffix", ["csv", "tsv"])
+    @pytest.mark.parametrize(
+        "columns",
+        [Sides("Text one", "Réponse"), Sides("text ONE", "réponse"), Sides("2", "Réponse"), Sides("Text one", "3")],
+    )
+    def test_by_name(self, suffix: str, columns: Sides) -> None:
+        pairs = list(Pairs(self.table(suffix), columns=columns))
+        assert pairs == [Pair("a", "b", f"x.{suffix}, line 2"), Pair("c", "d", f"x.{suffix}, line 3")]
+
+    def test_by_number(self) -> None:
+        write("x.tsv", "a\tb\tc\nd\te\tf\n\n")
+        pairs = Pairs("x.tsv", columns=Sides("3", "1"))
+        assert sides(pairs) == [("c", "a"), ("f", "d")]
+        assert pairs.dropped == 1
+        assert sides(Pairs(write("y.tsv", "a\tb\n"), columns=Sides("2", None))) == [("b", "a")]
+
+    def test_by_number_under_a_header_of_known_names(self) -> None:
+        assert sides(Pairs(write("x.csv", "Q,A,label\na,b,0\n"), columns=Sides("2", "1"))) == [("b", "a")]
+
+    def test_a_name_before_a_number(self) -> None:
+        assert sides(Pairs(write("x.csv", "x,1,2\na,b,c\n"), columns=Sides("1", "2"))) == [("b", "c")]
+
+    def test_no_such_column(self) -> None:
+        assert complaint(self.table("csv"), columns=Sides("text on", "3")) == (
+            "x.csv: no column 'text on' (--source-column). Did you mean 'Text one'? "
+            "There are id, Text one, Réponse, note; a number counts from 1"
+        )
+        assert complaint("x.csv", columns=Sides("1", "9")) == (
+            "x.csv: no column '9' (--target-column). There are id, Text one, Réponse, note; a number counts from 1"
+        )
+        for number in ("0", "-1", ""):
+            assert "no column" in complaint("x.csv", columns=Sides(number, "1"))
+
+    def test_only_one_or_twice_the_same(self) -> None:
+        assert complaint(self.table("csv"), columns=Sides("2", None)) == (
+            "x.csv: 4 columns (id, Text one, Réponse, note): give --target-column, too"
+        )
+        assert complaint("x.csv", columns=Sides("2", "Text one")) == (
+            "x.csv: column 'Text one' cannot be both source and target"
+        )
+
+    def test_rows_that_are_too_short(self) -> None:
+        write("x.csv", "n,a,b\n1,c,d\n2,e\n3,f,g,h\n")
+        assert complaint("x.csv", columns=Sides("a", "b")) == "x.csv, line 3: 2 columns, expected 3"
+
+    def test_nothing_but_a_header(self) -> None:
+        assert list(Pairs(write("x.csv", "a,b\n"), columns=Sides("a", "b"))) == []
+        assert list(Pairs(write("y.csv", "\n\n"), columns=Sides("a", "b"))) == []
+
+
+class TestKnownColumns:
+    @pytest.mark.parametrize(
+        ("header", "source", "target"),
+        [
+            ("Q,A,label", "Q", "A"),
+            ("id,source,target", "source", "target"),
+            ("tgt,SRC,score", "SRC", "tgt"),
+            ("score,Question,Answer", "Question", "Answer"),
+            ("input,output,split", "input", "output"),
+            ("prompt,response,x", "prompt", "response"),
+            ("prompt,completion,x", "prompt", "completion"),
+            ("id,en,de", "en", "de"),
+            ("German,English,note", "German", "English"),
+            ("번호,한국어,영어", "한국어", "영어"),
+            ("번호,원문,번역문", "원문", "번역문"),
+        ],
+    )
+    @pytest.mark.parametrize("suffix", ["csv", "tsv"])
+    def test_are_taken_and_that_is_said(self, header: str, source: str, target: str, suffix: str) -> None:
+        rows = "\n".join([header, "1,2,3"])
+        pairs = Pairs(write(f"x.{suffix}", rows if suffix == "csv" else rows.replace(",", "\t")))
+        names = header.split(",")
+        assert sides(pairs) == [(str(names.index(source) + 1), str(names.index(target) + 1))]
+        assert pairs.notes == [f"x.{suffix}: the source is column '{source}', the target is column '{target}'"]
+
+    @pytest.mark.parametrize(
+        ("header", "languages"),
+        [
+            ("en,de", ("en", "de")),
+            ("English,German", ("en", "de")),
+            ("ko,EN_us", ("ko", "en-US")),
+            ("Q,A", (None, None)),
+        ],
+    )
+    def test_two_columns(self, header: str, languages: tuple[str, str]) -> None:
+        pairs = Pairs(write("x.csv", f"{header}\na,b\n"))
+        assert [(pair.source, pair.target, pair.language) for pair in pairs] == [("a", "b", languages[1])]
+        assert pairs.languages == Sides(*languages)
+
+    def test_languages_choose_and_turn_around(self) -> None:
+        write("x.csv", "en,de,fr\na,b,c\n")
+        assert complaint("x.csv") == (
+            "x.csv: 3 languages, en, de, fr. Choose two, for example: --source-column en --target-column de"
+        )
+        assert sides(Pairs("x.csv", languages=Sides("fr", "en"))) == [("c", "a")]
+        write("y.csv", "en,de\na,b\n")
+        assert sides(Pairs("y.csv", languages=Sides("de", None))) == [("b", "a")]
+        assert Pairs("y.csv", languages=Sides("de", None)).languages == Sides("de", None)
+
+    def test_one_language_or_the_same_twice_is_no_header(self) -> None:
+        assert sides(Pairs(write("x.csv", "en,hello\n"))) == [("en", "hello")]
+        assert sides(Pairs(write("y.csv", "en,en\n"))) == [("en", "en")]
+
+    def test_others_are_an_error_that_shows_the_way(self) -> None:
+        assert complaint(write("x.csv", "id,text,label\n1,a,b\n")) == (
+            "x.csv, line 1: 3 columns, expected 2 (source,target). To choose among id, text, label, "
+            "add for example: --source-column text --target-column label"
+        )
+        assert complaint(write("x.tsv", "Hello there\tyou\t7\n")).endswith("--source-column 1 --target-column 2")
+
+    def test_further_references_of_a_header(self) -> None:
+        write("x.csv", "Q,A,label,reference2\na,b,0,c\n")
+        assert [pair.references for pair in Pairs("x.csv", references=True)] == [("c",)]
+        assert [pair.references for pair in Pairs("x.csv")] == [()]
+
+
+class TestJsonFields:
+    def test_keys_and_paths(self) -> None:
+        write("x.jsonl", '{"translation": {"en": "a", "de": "b"}, "d.e": "c"}\n')
+        pairs = Pairs("x.jsonl", columns=Sides("translation.en", "translation.de"))
+        assert list(pairs) == [Pair("a", "b", "x.jsonl, line 1", (), "de")]
+        assert pairs.languages == Sides("en", "de")
+        assert sides(Pairs("x.jsonl", columns=Sides("d.e", "translation.de"))) == [("c", "b")]
+
+    def test_lists_by_number_and_one_of_two(self) -> None:
+        assert sides(Pairs(write("x.jsonl", '["a", "b", "c"]\n'), columns=Sides("3", "1"))) == [("c", "a")]
+        assert sides(Pairs(write("y.jsonl", '{"source": "a", "t": "b"}\n'), columns=Sides(None, "t"))) == [("a", "b")]
+
+    def test_missing(self) -> None:
+        write("x.jsonl", '{"question": "a", "answer": "b"}\n{"question": "a", "answer": null}\n')
+        assert complaint("x.jsonl", columns=Sides("qestion", "answer")).startswith(
+            "x.jsonl, line 1: no text in 'qestion'; x.jsonl, line 2: no text in 'qestion' and 'answer'. "
+            "Did you mean 'question'? There are question, answer."
+        )
+        assert "line 1: no text" in complaint(write("y.jsonl", "7\n"), columns=Sides("a", "b"))
+
+    def test_fields_are_named_and_the_options_to_choose(self) -> None:
+        shape = 'expected {"source": "...", "target": "..."} or ["...", "..."]'
+        assert complaint(write("x.jsonl", '{"question": "a", "answer": "b", "n": 1}\n')) == (
+            f"x.jsonl, line 1: {shape}. To choose among question, answer, "
+            "add for example: --source-column question --target-column answer"
+        )
+        assert complaint(write("y.jsonl", '{"id": "7", "translation": {"en": "a", "de": "b"}}\n')).endswith(
+            "--source-column translation.en --target-column translation.de"
+        )
+
+
+class TestLanguagesOfParallelFiles:
+    @pytest.mark.parametrize(
+        ("files", "languages"),
+        [
+            ("train.en,train.ko", ("en", "ko")),
+            ("a.tok.pt_BR.gz,a.tok.de.gz", ("pt-BR", "de")),
+            ("en.txt,ko.txt", ("en", "ko")),
+            ("a.src,a.tgt", (None, None)),
+        ],
+    )
+    def test_suffixes(self, files: str, languages: tuple[str, str]) -> None:
+        for file in files.split(","):
+            write(file, "x\n")
+        pairs = Pairs(files)
+        assert pairs.languages == Sides(*languages)
+        assert next(iter(pairs)).language == languages[1]
+        assert Pairs(files, languages=Sides(None, "xx")).languages == Sides(languages[0], "xx")

@@ -190,3 +190,44 @@ def test_training_again_in_a_new_process_gives_the_same_model(subwords, tmp_path
     subprocess.run([sys.executable, "-c", program, subwords.kind, json.dumps(TEXTS), str(path)], check=True)
     subwords.save(tmp_path / "here.json")
     assert path.read_bytes() == (tmp_path / "here.json").read_bytes()
+
+
+TAGS = [tokenizer.tag("de"), tokenizer.tag("pt-BR")]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("normalization", ["identity", "nfkc_lower"])
+def test_a_tag_in_front_is_one_token_and_changes_no_other(kind, normalization, tmp_path):
+    tagged = tokenizer.train(kind, TEXTS, 320, normalization, TAGS)
+    tagged.save(tmp_path / "tagged.json")
+    for each in (tagged, tokenizer.load(tmp_path / "tagged.json")):
+        plain, german, brazilian, both = each.encode(
+            ["hello world", "<2de> hello world", "<2pt-BR>hello world", "<2de> <2pt-BR> hello world"]
+        )
+        assert german == [special.COUNT, *plain]
+        assert brazilian == [special.COUNT + 1, *plain]
+        assert both[0] == special.COUNT
+        assert each.pieces(german[:1]) == each.spellings()[special.COUNT : special.COUNT + 1] == ["<2de>"]
+        assert len(each.spellings()) == len(set(each.spellings())) == len(each)
+        assert each.encode(["<2de>", ""]) == [[special.COUNT], []]
+        assert special.COUNT not in each.encode(["<2fr> hello", "<2 de>hello"])[0]
+
+
+@pytest.mark.parametrize("kind", SUBWORDS)
+def test_a_text_cannot_spell_a_tag_unless_in_front(kind):
+    tagged = tokenizer.train(kind, TEXTS, 320, tags=TAGS)
+    assert not set(tagged.encode(["hello <2de> world"])[0]) & {special.COUNT, special.COUNT + 1}
+    assert tagged.decode(tagged.encode(["hello <2de> world"])[0]) == "hello <2de> world"
+
+
+def test_a_tokenizer_without_tags_is_written_as_before(tmp_path):
+    tokenizer.train("characters", TEXTS, 50).save(tmp_path / "plain.json")
+    assert "tags" not in json.loads((tmp_path / "plain.json").read_text(encoding="utf-8"))
+
+
+def test_a_model_that_lacks_its_tags_is_refused(tmp_path):
+    tokenizer.train("unigram", TEXTS, 320).save(tmp_path / "plain.json")
+    state = json.loads((tmp_path / "plain.json").read_text(encoding="utf-8"))
+    (tmp_path / "damaged.json").write_text(json.dumps(state | {"tags": ["<2de>"]}), encoding="utf-8")
+    with pytest.raises(RunError, match="damaged"):
+        tokenizer.load(tmp_path / "damaged.json")

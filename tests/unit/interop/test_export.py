@@ -8,13 +8,13 @@ import pytest
 ctranslate2 = pytest.importorskip("ctranslate2", reason="the extra `fast` is not installed")
 
 
-@pytest.mark.parametrize("precision", ["float32", "int8"])
-def test_ctranslate2_alone_runs_it(cli, trained: Path, tmp_path: Path, precision: str) -> None:
+@pytest.mark.parametrize(("precision", "share"), [("float32", 1.0), ("int8", 0.95)])  # int8 may turn a near tie
+def test_ctranslate2_alone_runs_it(cli, trained: Path, tmp_path: Path, precision: str, share: float) -> None:
     out = tmp_path / "exported"
     ended = cli("export", trained, out, "--to", "ctranslate2", "--precision", precision, "--json")
     assert ended.code == 0, ended.err
     facts = json.loads(ended.out)
-    assert facts["same"] >= 0.99 * facts["sentences"]
+    assert facts["same"] >= share * facts["sentences"]
     assert facts["bleu_after"] == pytest.approx(facts["bleu_before"], abs=1)
     translator = ctranslate2.Translator(str(out), compute_type=precision)
     assert "".join(translator.translate_batch([[*"abc", "</s>"]])[0].hypotheses[0]) == "ABC"

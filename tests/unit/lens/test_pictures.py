@@ -83,6 +83,7 @@ def test_unknown_format(tmp_path):
     for draw in (
         lambda path: pictures.attention(weights(1, 3, 5), ROWS, COLUMNS, "layer 1", path),
         lambda path: pictures.curves(METRICS, path),
+        lambda path: pictures.lengths(np.array([1]), np.array([2]), path),
     ):
         with pytest.raises(SettingError, match=r"unknown picture format '.bmp'. Choose from: .png, .svg, .pdf"):
             draw(tmp_path / "picture.bmp")
@@ -187,3 +188,22 @@ def test_nothing_global_is_left_behind(tmp_path):
     pictures.attention(weights(2, 3, 5), ROWS, COLUMNS, "layer 1", tmp_path / "attention.svg")
     pictures.curves(METRICS)
     assert dict(matplotlib.rcParams) == before
+
+
+@pytest.mark.parametrize("count", [0, 1, 1000])
+def test_lengths_are_drawn(tmp_path, count):
+    source = np.random.default_rng(1).integers(1, 300, count).astype(np.uint16)
+    pictures.lengths(source, source // 2, tmp_path / "lengths.svg")
+    svg = (tmp_path / "lengths.svg").read_text(encoding="utf-8")
+    for label in ("characters", "target / source", "source", "target"):
+        assert f">{label}" in svg, label
+    if count:
+        assert f">source, median {np.median(source):,.0f}<" in svg
+
+
+def test_longer_texts_make_another_picture(tmp_path):
+    short, long = np.full(50, 10, np.uint16), np.full(50, 40, np.uint16)
+    pictures.lengths(short, long, tmp_path / "one.png")
+    pictures.lengths(long, short, tmp_path / "other.png")
+    one, other = pixels(tmp_path / "one.png"), pixels(tmp_path / "other.png")
+    assert one.shape != other.shape or np.abs(one - other).max() > 50

@@ -1,0 +1,187 @@
+"""`seq2see doctor`: what is wrong with a corpus, and a clean copy of it."""
+
+import contextlib
+import json
+import shlex
+import sys
+from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from seq2see.cli.options import (
+    Debug,
+    Format,
+    Json,
+    ManyPairs,
+    SourceColumn,
+    SourceLanguage,
+    TargetColumn,
+    TargetLanguage,
+)
+
+if TYPE_CHECKING:
+    from seq2see.data.findings import Diagnosis, Example, Finding
+
+ACTIONS = {"dropped": " (--write drops them)", "repaired": " (--write repairs them)", "kept": ""}
+COLOURS = {"error": "bold red", "warning": "yellow", "note": "dim"}
+
+
+def doctor(
+    pairs: ManyPairs,
+    against: Annotated[
+        str | None, typer.Option(metavar="PAIRS", help="A test or validation set that PAIRS must not hold.")
+    ] = None,
+    write: Annotated[
+        str | None,
+        typer.Option(metavar="CLEAN.tsv", help="Write a clean copy, and beside it CLEAN.dropped.tsv with the reasons."),
+    ] = None,
+    picture: Annotated[
+        str | None, typer.Option(metavar="FILE", help="Draw the lengths: a .png, .svg or .pdf file.")
+    ] = None,
+    format: Format = None,
+    source_column: SourceColumn = None,
+    target_column: TargetColumn = None,
+    source_language: SourceLanguage = None,
+    target_language: TargetLanguage = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace an earlier clean copy.")] = False,
+    as_json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """Look for what is wrong with PAIRS. It never fails on what it finds: faults are counted and shown.
+
+    Near-duplicates are texts that differ in capitals, punctuation and blanks only. Equal texts are found by 64-bit
+    hashes, which mistake two different ones of 10 million with a chance of 3 in a million.
+    """
+    from seq2see.data import cleaning, corpora
+    from seq2see.data.doctor import examine
+    from seq2see.data.pair import Sides
+    from seq2see.data.raw import RawPairs
+
+    wanted = (format, Sides(source_column, target_column), Sides(source_language, target_language))
+    corpus = corpora.open_corpus(pairs, *wanted)
+    rows = RawPairs(*corpus.train.parts)
+    others = RawPairs(*corpora.for_scoring(against, *wanted).parts) if against else None
+    name = " ".join(pairs)
+    if write:
+        cleaning.check(Path(write), rows.paths, force)
+    if picture:
+        from seq2see.lens import pictures
+
+        pictures.check_suffix(Path(picture))
+    with _patience(f"examining {name}"):
+        diagnosis = examine(rows, others)
+    for note in corpus.train.notes:
+        typer.echo(note, err=True)
+    if picture:
+        pictures.lengths(*diagnosis.lengths, Path(picture))
+    written = None
+    if write:
+        with _patience(f"writing {write}"):
+            written = cleaning.write(rows, diagnosis, Path(write))
+    if as_json:
+        typer.echo(json.dumps({"pairs": pairs, **_facts(diagnosis), "written": written and written._asdict()}))
+        return
+    _print(name, diagnosis)
+    if write and written:
+        typer.echo(
+            f"{written.kept:,} pairs in {write}, {written.repaired:,} of them repaired; "
+            f"{written.dropped:,} dropped: {cleaning.dropped_beside(Path(write))}"
+        )
+    elif diagnosis.changes and diagnosis.kept and not {"shift", "order"} & {each.name for each in diagnosis.problems}:
+        again = [word for word in sys.argv[1:] if word != "--force"]
+        typer.echo(f"Write a clean copy with: seq2see {shlex.join(again)} --write clean.tsv")
+
+
+@contextlib.contextmanager
+def _patience(what: str) -> Iterator[None]:
+    """A sign of life on a terminal: large corpora take minutes."""
+    if not sys.stderr.isatty():
+        yield
+        return
+    from rich.console import Console
+
+    with Console(stderr=True).status(what):
+        yield
+
+
+def _facts(diagnosis: "Diagnosis") -> dict[str, object]:
+    import numpy as np
+
+    findings = [
+        asdict(finding) | {"examples": [example._asdict() for example in finding.examples]}
+        for finding in diagnosis.findings
+    ]
+    return {
+        "rows": diagnosis.rows,
+        "kept": diagnosis.kept,
+        "problems": len(diagnosis.problems),
+        "scripts": diagnosis.scripts,
+        "median_lengths": [float(np.median(side)) if len(side) else 0.0 for side in diagnosis.lengths],
+        "findings": findings,
+    }
+
+
+def _print(name: str, diagnosis: "Diagnosis") -> None:
+    """A table on a terminal, plain lines elsewhere; the last line is the verdict."""
+    facts = _facts(diagnosis)
+    scripts = ", " + " -> ".join(script or "mixed" for script in diagnosis.scripts) if any(diagnosis.scripts) else ""
+    lengths = " -> ".join(f"{length:,.0f}" for length in facts["median_lengths"])  # type: ignore[attr-defined]
+    rows = f"{diagnosis.rows:,} row{'s' * (diagnosis.rows != 1)}"
+    typer.echo(f"{name}: {rows}{scripts}, {lengths} characters (median)")
+    if sys.stdout.isatty():
+        _table(diagnosis)
+    else:
+        for finding in diagnosis.findings:
+            count = finding.pairs and f", {finding.pairs}"
+            typer.echo(f"{finding.severity:<8} {finding.name}{count}: {_about(finding)}{ACTIONS[finding.action]}")
+            for example in finding.examples:
+                typer.echo(f"         {_shown(example)}")
+    problems, notes = len(diagnosis.problems), len(diagnosis.findings) - len(diagnosis.problems)
+    counts = [
+        f"{count:,} {word}{'s' * (count > 1)}" for count, word in ((problems, "problem"), (notes, "note")) if count
+    ]
+    if not problems:
+        counts.insert(0, "no problem" if diagnosis.changes else "clean")
+    typer.echo(", ".join(counts))
+
+
+def _table(diagnosis: "Diagnosis") -> None:
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    if not diagnosis.findings:
+        return
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
+    table.add_column("finding", no_wrap=True)
+    table.add_column("pairs", justify="right", no_wrap=True)
+    table.add_column("--write", no_wrap=True)
+    table.add_column("what, and what to do", overflow="fold")
+    for finding in diagnosis.findings:
+        about = Text(_about(finding))
+        for example in finding.examples:
+            about.append(f"\n{_shown(example)}", "dim")
+        name = Text(finding.name, COLOURS[finding.severity])
+        count = finding.pairs.replace(" pairs", "").replace(" pair", "")
+        table.add_row(name, count, {"dropped": "drops", "repaired": "repairs"}.get(finding.action, ""), about)
+    Console(highlight=False).print(table)
+
+
+def _about(finding: "Finding") -> str:
+    return f"{finding.what}{'' if finding.what.endswith(('.', '?')) else '.'} {finding.advice}".rstrip()
+
+
+def _shown(example: "Example") -> str:
+    line = f"line {example.line:,}" if isinstance(example.line, int) else example.line
+    return f"{line}: {_visible(example.source)} -> {_visible(example.target)}"
+
+
+def _visible(text: str) -> str:
+    """Characters that would vanish or harm a terminal, by their numbers."""
+    return "".join(
+        character if character.isprintable() or character == "\u00a0" else f"<U+{ord(character):04X}>"
+        for character in text
+    )

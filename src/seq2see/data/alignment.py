@@ -1,0 +1,119 @@
+"""Whether two sides still run in step: where the source of one line fits the target of another better, all along.
+
+Translations have lengths that go together, and the same digits and signs. Window by window, the likeness of source i
+and target i + lag is compared with that of source i and target i. Sides without any such likeness (questions and
+answers) show nothing at any lag, so nothing is said of them.
+"""
+
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+WINDOW: Final = 250
+FEWEST: Final = 100
+"""Rows below which chance could look like a shift."""
+LAGS: Final = (1, -1, 2, -2, 3, -3, 4, -4, 5, -5)
+UNSURE: Final = 99
+_GROUP: Final = 200
+"""Windows compared at a time: memory stays flat."""
+_SURE: Final = 6.0
+"""Standard errors by which another lag must win: never by chance, in any number of windows."""
+_CLEAR: Final = 0.25
+"""And by how much, where 1 is the likeness of sides whose lengths go together perfectly."""
+_POPULATION: Final = np.array([byte.bit_count() for byte in range(256)], np.int16)
+
+
+class Side(NamedTuple):
+    """What each text of a side is measured by; see `characters.Measures`."""
+
+    length: NDArray[Any]
+    digits: NDArray[np.uint16]
+    signs: NDArray[np.uint8]
+
+    def at(self, rows: NDArray[np.int64]) -> "Side":
+        return Side(self.length[rows], self.digits[rows], self.signs[rows])
+
+
+class Shift(NamedTuple):
+    """Rows from `start` up to `end` (not included) whose target stands `lag` rows further down."""
+
+    start: int
+    end: int
+    lag: int
+
+
+def shifts(source: Side, target: Side) -> list[Shift]:
+    """Where the sides are out of step, in order; empty where all is well or nothing can be said."""
+    rows = len(source.length)
+    if rows < FEWEST:
+        return []
+    width = min(WINDOW, max(FEWEST, rows // 3))
+    starts = np.unique(np.append(np.arange(0, rows - width + 1, width), rows - width))
+    lags = np.concatenate(
+        [_lags(source, target, starts[first : first + _GROUP], width) for first in range(0, len(starts), _GROUP)]
+    )
+    found: list[Shift] = []
+    before = surely = 0
+    for start, after in zip(starts.tolist(), lags.tolist(), strict=True):
+        if after == UNSURE:
+            continue
+        if after != before:
+            edge = _edge(source, target, surely, start + width, before, after)
+            if before:
+                found[-1] = found[-1]._replace(end=edge)
+            if after:
+                found.append(Shift(edge, rows, after))
+        before, surely = after, start
+    return found
+
+
+def _lags(source: Side, target: Side, starts: NDArray[np.int64], width: int) -> NDArray[np.int64]:
+    """The lag of each window: 0 where that fits best, another where it is surely and clearly better, else UNSURE."""
+    rows = starts[:, None] + np.arange(width)
+    here = source.at(rows)
+    level = _likeness(here, target, rows, 0)
+    gains = np.zeros((len(LAGS), len(starts)))
+    sure = np.zeros((len(LAGS), len(starts)), np.bool_)
+    for number, lag in enumerate(LAGS):
+        difference = _likeness(here, target, rows, lag) - level
+        gains[number] = difference.mean(axis=1)
+        sure[number] = gains[number] > _SURE * difference.std(axis=1) / np.sqrt(width)
+        sure[number] &= ~_repeats(here, target, rows, lag)
+    best = gains.argmax(axis=0)
+    every = np.arange(len(starts))
+    gain = gains[best, every]
+    second = np.sort(gains, axis=0)[-2]  # nearly as good where, say, long and short texts alternate
+    shifted = sure[best, every] & (gain > _CLEAR) & (second < 0.7 * gain)
+    return np.where(shifted, np.array(LAGS)[best], np.where(gain < 0, 0, UNSURE))
+
+
+def _likeness(here: Side, target: Side, rows: NDArray[np.int64], lag: int) -> NDArray[np.float64]:
+    """How well each source fits the target `lag` rows further down."""
+    there = target.at(np.clip(rows + lag, 0, len(target.length) - 1))
+    same_digits = (here.digits == there.digits) & (here.digits > 0)
+    common = _POPULATION[here.signs & there.signs] - 0.5 * _POPULATION[here.signs ^ there.signs]
+    return np.asarray(_standard(here.length) * _standard(there.length) + same_digits + 0.5 * common)
+
+
+def _standard(lengths: NDArray[Any]) -> NDArray[np.float64]:
+    """Logarithms of lengths, in each window with mean 0 and deviation 1, and no text far out."""
+    logs = np.log1p(lengths.astype(np.float64))
+    logs -= logs.mean(axis=1, keepdims=True)
+    return np.asarray(np.clip(logs / np.maximum(logs.std(axis=1, keepdims=True), 1e-6), -3, 3))
+
+
+def _repeats(here: Side, target: Side, rows: NDArray[np.int64], lag: int) -> NDArray[np.bool_]:
+    """Whether the targets at that lag are copies of the sources: a conversation, where each answer is asked again."""
+    there = target.at(np.clip(rows + lag, 0, len(target.length) - 1))
+    same = (here.length == there.length) & (here.digits == there.digits) & (here.signs == there.signs)
+    return np.asarray(same.mean(axis=1) > 0.5)
+
+
+def _edge(source: Side, target: Side, first: int, last: int, before: int, after: int) -> int:
+    """The row, from `first` to `last`, at which one lag gives way to another."""
+    rows = np.arange(first, last)[None]
+    here = source.at(rows)
+    difference = (_likeness(here, target, rows, before) - _likeness(here, target, rows, after))[0]
+    # Up to the edge the old lag fits better: the sum of the differences is highest there.
+    return first + int(np.argmax(np.append(0, np.cumsum(difference))))

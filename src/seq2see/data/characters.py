@@ -1,0 +1,235 @@
+"""What texts are made of, thousands at a time: scripts, digits, signs; and damage to letters that can be undone.
+
+Every character is looked up in tables made once from Python's own Unicode data, so that a block of texts is measured
+by a few operations on arrays instead of a loop over its letters.
+"""
+
+import re
+import unicodedata
+from functools import cache
+from typing import Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+OTHER, BREAK, CONTROL, LOST = range(4)
+"""Kinds of characters that are no letters; from 4 on every kind is a script."""
+
+_HAN: Final = ((0x3400, 0x4DBF), (0x4E00, 0x9FFF), (0xF900, 0xFAFF), (0x20000, 0x323AF))
+_HANGUL: Final = ((0xAC00, 0xD7A3),)
+_NOT_NAMED: Final = {"LATIN": ("FULLWIDTH", "FEMININE", "MASCULINE"), "KANA": ("HIRAGANA", "KATAKANA", "HALFWIDTH")}
+_SIGNS: Final = ("?？؟", "!！", ":：", "(（", '"“„«「', "/", "%％", ",،、，")
+"""Signs that translations keep, one bit each."""
+
+BREAKS: Final = "\n\r\v\f\x1c\x1d\x1e\x85\u2028\u2029"
+"""All that `str.splitlines` takes for the end of a line: other programs may, too."""
+
+
+class Tables(NamedTuple):
+    """What is known of each code point."""
+
+    scripts: list[str]
+    """Names of the kinds."""
+    kind: NDArray[np.uint8]
+    sign: NDArray[np.uint8]
+    digit: NDArray[np.uint32]
+    """A random weight for each of the ten digits, the same in all scripts; 0: not a digit."""
+    kept: NDArray[np.bool_]
+    """Letters, marks and numbers: what is left of a text in its key."""
+    byte: NDArray[np.bool_]
+    """May be a byte of another encoding, read as Latin-1 or cp1252."""
+
+
+@cache
+def tables() -> Tables:
+    size = 0x110000
+    scripts = ["", "", "", ""]
+    numbers: dict[str, int] = {}
+    folded = {word: script for script, words in _NOT_NAMED.items() for word in words}
+    kind = np.zeros(size, np.uint8)
+    digit = np.zeros(size, np.uint32)
+    kept = np.zeros(size, np.bool_)
+    kept[0x10000:0x1F000] = kept[0x20000:0x40000] = True  # rare letters; from 0x1F000 on there are pictures
+    weights = np.random.default_rng(0).integers(1, 1 << 16, 10)
+
+    def number(script: str) -> int:
+        if script not in numbers:
+            numbers[script] = len(scripts)
+            scripts.append(script.capitalize())
+        return numbers[script]
+
+    # Han and Hangul have no names worth asking for one by one, and private use has none.
+    for code in (*range(0x3400), *range(0xA000, 0xAC00), *range(0xFB00, 0xFFFE)):
+        character = chr(code)
+        category = unicodedata.category(character)
+        kept[code] = category[0] in "LMN"
+        if category[0] == "L" or category in ("Mn", "Mc"):
+            script = unicodedata.name(character).split(" ", 1)[0]
+            if category[0] == "L" or script not in ("COMBINING", "VARIATION"):
+                kind[code] = number(folded.get(script, script))
+        elif category == "Nd":
+            digit[code] = weights[unicodedata.digit(character)]
+        elif category == "Cc" and character != "\t":
+            kind[code] = CONTROL
+    for script, ranges in (("HAN", _HAN), ("HANGUL", _HANGUL)):
+        for first, last in ranges:
+            kind[first : last + 1] = number(script)
+            kept[first : last + 1] = True
+    kind[0xD800:0xE000] = CONTROL  # half a surrogate pair: JSON can write it, nothing can encode it
+    kind[[0xFEFF, 0xFFF9, 0xFFFA, 0xFFFB, 0xFFFE, 0xFFFF]] = CONTROL
+    kind[[ord(character) for character in BREAKS]] = BREAK
+    kind[0xFFFD] = LOST
+    sign = np.zeros(size, np.uint8)
+    for bit, characters in enumerate(_SIGNS):
+        sign[[ord(character) for character in characters]] = 1 << bit
+    byte = np.zeros(size, np.bool_)
+    byte[[ord(character) for character in _BYTES]] = True
+    return Tables(scripts, kind, sign, digit, kept, byte)
+
+
+class Measures(NamedTuple):
+    """One number for each text."""
+
+    length: NDArray[np.int64]
+    script: NDArray[np.uint8]
+    """The kind that most letters are of; 0: there are no letters."""
+    pure: NDArray[np.bool_]
+    """At least nine letters of ten are of that script."""
+    signs: NDArray[np.uint8]
+    digits: NDArray[np.uint16]
+    """The digits of a text, whatever their order and script, as one number; 0: none."""
+    damaged: NDArray[np.bool_]
+    """Worth a look by `mend`: holds a break, a control character, a lost one, or what may be misread bytes."""
+
+
+def measure(texts: list[str]) -> Measures:
+    """Measures of at least one text."""
+    table = tables()
+    length = np.fromiter(map(len, texts), np.int64, len(texts))
+    # A blank after each text keeps `reduceat` from tripping over empty ones.
+    codes = _codes(" ".join(texts) + " ")
+    starts = np.cumsum(length + 1) - length - 1
+
+    kinds = table.kind.take(codes)
+    present = np.flatnonzero(np.bincount(kinds, minlength=256))
+    counts = {int(kind): np.add.reduceat(kinds == kind, starts, dtype=np.int32) for kind in present if kind}
+    damaged = np.zeros(len(texts), np.bool_)
+    for kind in (BREAK, CONTROL, LOST):
+        damaged |= counts.pop(kind, np.int32(0)) > 0
+    misread = table.byte.take(codes)
+    if misread.any():
+        damaged |= np.logical_or.reduceat(misread & np.roll(misread, -1), starts)
+
+    letters = sum(counts.values(), np.zeros(len(texts), np.int32))
+    script, most = np.zeros(len(texts), np.uint8), np.zeros(len(texts), np.int32)
+    for kind, count in counts.items():
+        script[count > most] = kind
+        np.maximum(most, count, out=most)
+    if (kana := table.scripts.index("Kana")) in counts:  # Japanese, even where most letters are Han
+        japanese = 10 * counts[kana] > letters
+        script[japanese] = kana
+        most[japanese] = letters[japanese]
+    return Measures(
+        length,
+        script,
+        (most > 0) & (10 * most >= 9 * letters),
+        np.bitwise_or.reduceat(table.sign.take(codes), starts),
+        np.add.reduceat(table.digit.take(codes), starts).astype(np.uint16),
+        damaged,
+    )
+
+
+def keys(texts: list[str]) -> list[bytes]:
+    """What near-duplicates share, of mended texts: letters and digits, capitals aside; no punctuation, signs, blanks.
+
+    A single word of ASCII is its own key (in molecules, code and identifiers capitals and signs mean something), and
+    so is a text of more signs than letters, or of no letters at all.
+    """
+    table = tables()
+    codes = _codes("\n".join(texts).casefold() + "\n")
+    ends = np.flatnonzero(codes == 10)
+    starts = np.append(0, ends[:-1] + 1)
+    kept = table.kept.take(codes)
+    counts = np.add.reduceat(kept, starts, dtype=np.int64)
+    digits = np.add.reduceat(table.digit.take(codes) > 0, starts, dtype=np.int64)
+    prose = np.logical_or.reduceat((codes == 32) | (codes > 127), starts)
+    folds = prose & (2 * counts > ends - starts) & (digits < counts)
+    letters = codes[kept].astype("<u4").tobytes()
+    stops = 4 * np.cumsum(counts)
+    return [
+        letters[stop - size : stop] if fold else text.encode("utf-32-le")
+        for text, fold, stop, size in zip(texts, folds.tolist(), stops.tolist(), (4 * counts).tolist(), strict=True)
+    ]
+
+
+def _codes(text: str) -> NDArray[np.int64]:
+    return np.frombuffer(text.encode("utf-32-le", "surrogatepass"), "<u4").astype(np.int64)
+
+
+def script_name(kind: int) -> str:
+    return tables().scripts[kind]
+
+
+# --- damage ----------------------------------------------------------------------------------------------------------
+
+_BYTES: Final = {chr(byte): byte for byte in range(0x80, 0x100)} | {
+    bytes([byte]).decode("cp1252"): byte for byte in range(0x80, 0xA0) if byte not in (0x81, 0x8D, 0x8F, 0x90, 0x9D)
+}
+"""Bytes over 127 as they look when they are read as Latin-1 or cp1252."""
+_RUN: Final = re.compile(f"[{re.escape(''.join(_BYTES))}]{{2,}}")
+_FOLLOWING: Final = f"[{re.escape(''.join(character for character, byte in _BYTES.items() if byte < 0xC0))}]"
+_CERTAIN: Final = re.compile(f"[ÂÃ]{_FOLLOWING}|â[€\x80]{_FOLLOWING}|â[‚\x82]¬|ï»¿|ï¿½")
+_BREAK: Final = re.compile(f"\\s*[{BREAKS}]+\\s*")
+_CONTROL: Final = re.compile("[\x00-\x08\x0e-\x1f\x7f-\x84\x86-\x9f\ufeff\ufff9-\ufffb\ufffe\uffff\ud800-\udfff]+")
+
+
+class Mended(NamedTuple):
+    """A text with its damage undone, and what that damage was."""
+
+    text: str
+    mojibake: bool
+    breaks: bool
+    controls: bool
+    lost: bool
+
+
+def mend(text: str) -> Mended:
+    """Undo misread bytes, make line breaks blanks, leave out control characters; what is lost stays lost."""
+    read = unmangle(text)
+    broken = _BREAK.sub(" ", read)
+    clean = _CONTROL.sub("", broken)
+    return Mended(clean.strip(), read != text, broken != read, clean != broken, "\ufffd" in clean)
+
+
+def unmangle(text: str) -> str:
+    """`cafÃ©` -> `café`, `ì•ˆë…•` -> `안녕`, `¾È³ç` -> `안녕`; a text that may be right is left alone."""
+    for _ in range(3):  # misread once more each time it was saved
+        read = _unmangle_once(text)
+        if read == text:
+            break
+        text = read
+    return text
+
+
+def _unmangle_once(text: str) -> str:
+    runs = {run: _as_utf8(run) or _as_korean(run) for run in _RUN.findall(text)}
+    found = {run: read for run, read in runs.items() if read is not None}
+    # `é…»` at the end of a French quotation is, by accident, one Chinese letter: one such find is none.
+    if not found or not (_CERTAIN.search(text) or sum(map(len, found.values())) > 1):
+        return text
+    return _RUN.sub(lambda match: found.get(match[0], match[0]), text)
+
+
+def _as_utf8(run: str) -> str | None:
+    try:
+        return bytes(_BYTES[character] for character in run).decode()
+    except UnicodeDecodeError:
+        return None
+
+
+def _as_korean(run: str) -> str | None:
+    try:
+        read = bytes(_BYTES[character] for character in run).decode("euc_kr")
+    except UnicodeDecodeError:
+        return None
+    return read if len(read) > 1 and all("가" <= character <= "힣" for character in read) else None

@@ -1,0 +1,125 @@
+"""Opening files of pairs, plain or .gz; what they tell about themselves, and what is wrong with them."""
+
+import gzip
+import stat
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import BinaryIO, cast
+
+from seq2see.data.pair import Sides
+from seq2see.errors import DataError
+
+Row = tuple[int, list[str]]
+"""The line that a row begins on, and its columns."""
+
+
+@dataclass
+class Told:
+    """What a file tells about itself while it is read."""
+
+    languages: Sides = Sides()
+    notes: dict[str, None] = field(default_factory=dict)
+    """What the user should hear, each once, however often the file is read."""
+
+
+class Faults:
+    """What is wrong with a file: for each kind of fault its first lines and how many there are."""
+
+    SHOWN = 5
+    KINDS = 5
+
+    def __init__(self) -> None:
+        self.lines: dict[tuple[str, str], list[int]] = {}
+        self.counts: dict[tuple[str, str], int] = {}
+        self.hints: dict[str, None] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self.counts)
+
+    def add(self, path: Path, line: int, fault: str, hint: str = "") -> None:
+        kind = (str(path), fault)
+        if kind not in self.counts and len(self.counts) >= self.KINDS:
+            kind = (str(path), "other faults")
+        self.counts[kind] = self.counts.get(kind, 0) + 1
+        lines = self.lines.setdefault(kind, [])
+        if len(lines) < self.SHOWN:
+            lines.append(line)
+        if hint and len(self.hints) < self.KINDS:
+            self.hints[hint] = None
+
+    def __str__(self) -> str:
+        """`corpus.tsv, lines 3, 9 and 12: 1 column, expected 2 (source<TAB>target). Is the file comma-separated?`"""
+        faults = [f"{path}, {self._places(path, fault)}: {fault}" for path, fault in self.counts]
+        return ". ".join(["; ".join(faults), " ".join(self.hints)] if self.hints else ["; ".join(faults)])
+
+    def _places(self, path: str, fault: str) -> str:
+        lines = [str(line) for line in self.lines[path, fault]]
+        more = self.counts[path, fault] - len(lines)
+        if more:
+            lines.append(f"{more:,} more")
+        if len(lines) == 1:
+            return f"line {lines[0]}"
+        return f"lines {', '.join(lines[:-1])} and {lines[-1]}"
+
+
+@contextmanager
+def opened(path: Path) -> Iterator[BinaryIO]:
+    """A file's bytes, taken out of .gz where its name says so."""
+    try:
+        with gzip.open(path, "rb") if path.suffix.lower() == ".gz" else path.open("rb") as stream:
+            yield cast(BinaryIO, stream)
+    except (gzip.BadGzipFile, EOFError, zlib.error) as problem:
+        raise DataError(f"{path}: not a whole .gz file ({problem})") from None
+    except OSError as problem:
+        raise DataError(f"{path}: cannot be read ({problem.strerror or problem})") from None
+
+
+def lines(path: Path, faults: Faults, charset: str = "UTF-8") -> Iterator[str]:
+    """Lines with their ends, which are "\\n" only: other separators of Unicode stay inside the text, as in `wc -l`."""
+    with opened(path) as stream:
+        for number, line in enumerate(stream, 1):
+            if number == 1:
+                _check_start(path, line)
+                line = line.removeprefix(b"\xef\xbb\xbf")
+            try:
+                yield line.decode(charset)
+            except UnicodeError:
+                faults.add(path, number, f"not {charset}", f"Convert the file to {charset}.")
+                yield line.decode("UTF-8", errors="replace")
+
+
+def read_lines(path: Path) -> list[str]:
+    """All lines of a text file, without blanks around them."""
+    if not is_file(path, "Expected a text file."):
+        raise DataError(f"{path}: no such file")
+    faults = Faults()
+    found = [line.strip() for line in lines(path, faults)]
+    if faults:
+        raise DataError(str(faults))
+    return found
+
+
+def _check_start(path: Path, line: bytes) -> None:
+    """Files that begin like another kind of file altogether."""
+    if line.startswith((b"\xff\xfe", b"\xfe\xff")):
+        raise DataError(f"{path}, line 1: UTF-16, expected UTF-8. Convert it: iconv -f UTF-16 -t UTF-8")
+    if line.startswith(b"\x1f\x8b"):
+        raise DataError(f"{path}, line 1: compressed, but the name does not end in .gz. Rename it")
+
+
+def is_file(path: Path, expected: str) -> bool:
+    """Whether there is such a file; a folder is an error at once."""
+    try:
+        mode = path.stat().st_mode
+    except (OSError, ValueError):
+        return False
+    if stat.S_ISDIR(mode):
+        raise DataError(f"{path}: a folder. {expected}")
+    return True
+
+
+def without_gz(path: Path) -> Path:
+    return path.with_suffix("") if path.suffix.lower() == ".gz" else path

@@ -1,0 +1,173 @@
+"""What can be wrong with a corpus, and what was found wrong with one."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final, Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+Severity = Literal["error", "warning", "note"]
+Action = Literal["dropped", "repaired", "kept"]
+Mask = NDArray[np.bool_]
+
+SHOWN: Final = 3
+"""Examples of each finding."""
+
+
+class Kind(NamedTuple):
+    """A kind of finding. Up to the tolerated share of pairs it is only a note: every large corpus has a few."""
+
+    severity: Severity
+    tolerated: float
+    action: Action
+    what: str
+    advice: str
+
+
+KINDS: Final = {
+    "file": Kind("error", 0, "kept", "the file as a whole", "Training refuses it."),
+    "encoding": Kind("error", 0, "dropped", "not UTF-8", "Convert the file to UTF-8."),
+    "record": Kind("error", 0, "dropped", "no record of this format", "Mend these lines."),
+    "unpaired": Kind("error", 0, "dropped", "no such line in the other file", "Look where a line is missing."),
+    "columns": Kind("error", 0, "dropped", "not two columns", "Mend them; `evaluate` alone takes further references."),
+    "further": Kind("warning", 0, "kept", "more than two columns", "Only the first two are examined and written."),
+    "empty": Kind("warning", 0.01, "dropped", "a side is empty", "Training leaves them out."),
+    "header": Kind(
+        "warning", 0, "dropped", "names of columns, read as a pair", "Take them out, or give them to --source-column."
+    ),
+    "order": Kind("error", 0, "kept", "the sides are in the wrong order", "Exchange the columns or the two files."),
+    "lost": Kind("warning", 0.001, "dropped", "letters lost to a conversion (U+FFFD)", "Go back to the original."),
+    "mojibake": Kind("warning", 0.001, "repaired", "letters read in a wrong encoding", "Read the original in its own."),
+    "breaks": Kind("warning", 0.001, "repaired", "line breaks inside a text", "Make them blanks."),
+    "controls": Kind("warning", 0.001, "repaired", "control characters", "Take them out."),
+    "swapped": Kind("warning", 0, "repaired", "source and target exchanged", "Exchange them back."),
+    "overlap": Kind("error", 0.002, "dropped", "source is in the other set", "Do not train on what you test with."),
+    "near overlap": Kind("warning", 0.005, "dropped", "source is almost in the other set", "Better left out."),
+    "script": Kind("warning", 0.01, "dropped", "a side in a foreign script", "Look whether they are translated."),
+    "copies": Kind(
+        "warning", 0.01, "dropped", "the target repeats the source", "Left untranslated, they teach copying."
+    ),
+    "duplicates": Kind("warning", 0.05, "dropped", "the same pair again", "Keep the first of each."),
+    "ratio": Kind(
+        "warning", 0.005, "dropped", "one side far too long for the other", "Look whether they belong together."
+    ),
+    "long": Kind("warning", 0.001, "dropped", "far longer than the others", "Split them, or leave them out."),
+    "column": Kind("warning", 0, "kept", "a column that is no text", "Choose the right columns."),
+    "shift": Kind("error", 0, "kept", "the sides seem to be out of step", "Look for a line missing or too many there."),
+    "near duplicates": Kind(
+        "note", 1, "kept", "as before but for capitals, punctuation and blanks", "Mostly harmless."
+    ),
+    "targets": Kind("note", 1, "kept", "a source as before with another target", "Fine where both are right."),
+    "same word": Kind("note", 1, "kept", "one word, the same on both sides", "Fine for names."),
+}
+"""A pair is dropped for the first reason that holds, in this order."""
+REASONS: Final = ("", *KINDS)
+
+
+class Example(NamedTuple):
+    line: int | str
+    source: str
+    target: str
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What was found of one kind: how often, where, and what a clean copy does about it."""
+
+    name: str
+    severity: Severity
+    count: int
+    share: float
+    action: Action
+    what: str
+    advice: str
+    rows: tuple[int, ...] = ()
+    """The first of them, counted from 0."""
+    examples: tuple[Example, ...] = ()
+
+    @property
+    def pairs(self) -> str:
+        """`12 pairs (0.3 %)`; nothing where it is about the corpus as a whole."""
+        if not self.rows:
+            return ""
+        share = f"{100 * self.share:.2g} %" if 0.0001 <= self.share < 0.1 else f"{100 * self.share:.0f} %"
+        share = "< 0.01 %" if self.share < 0.0001 else share
+        return f"{self.count:,} pair{'s' * (self.count != 1)} ({share})"
+
+
+@dataclass(frozen=True)
+class Diagnosis:
+    """All that was found, and for each row what becomes of it."""
+
+    rows: int
+    findings: tuple[Finding, ...]
+    scripts: tuple[str, str]
+    """Of most sources and of most targets; empty where no script is usual."""
+    lengths: tuple[NDArray[np.uint16], NDArray[np.uint16]]
+    """Characters of sources and targets, where a pair could be read at all."""
+    reasons: NDArray[np.uint8]
+    """Why a row is dropped, a place in REASONS; 0: it is kept."""
+    swapped: Mask
+    mended: Mask
+
+    @property
+    def kept(self) -> int:
+        return int((self.reasons == 0).sum())
+
+    @property
+    def problems(self) -> tuple[Finding, ...]:
+        return tuple(finding for finding in self.findings if finding.severity != "note")
+
+    @property
+    def changes(self) -> bool:
+        """Whether a clean copy would differ."""
+        return bool(self.reasons.any() or self.mended.any() or self.swapped.any())
+
+
+class Book:
+    """Findings as they are made, and for each row the first reason to drop it."""
+
+    def __init__(self, rows: int, about: Mapping[str, tuple[str, str]]) -> None:
+        self.reasons = np.zeros(rows, np.uint8)
+        self._about = about
+        self._findings: list[Finding] = []
+
+    def add(
+        self,
+        name: str,
+        mask: Mask | None,
+        *,
+        what: str | None = None,
+        advice: str | None = None,
+        severity: Severity | None = None,
+        action: Action | None = None,
+        gravity: float | None = None,
+        count: int | None = None,
+        rows: tuple[int, ...] = (),
+    ) -> None:
+        """A finding about the rows of a mask, or about all rows at once; none if there is nothing in it.
+
+        `gravity` is the share that decides how bad it is, if not the share of the rows.
+        """
+        kind = KINDS[name]
+        told, to_do = self._about.get(name, ("", ""))
+        if mask is not None:
+            count = int(mask.sum())
+            rows = tuple(np.flatnonzero(mask)[:SHOWN].tolist()) if count else ()
+        elif count is None:
+            count = max(1, len(self.reasons)) if what or told else 0
+        if not count:
+            return
+        action = action or kind.action
+        if mask is not None and action == "dropped":
+            self.reasons[(self.reasons == 0) & mask] = REASONS.index(name)
+        share = count / max(1, len(self.reasons))
+        if severity is None:
+            severity = "note" if (share if gravity is None else gravity) < kind.tolerated else kind.severity
+        words = what or told or kind.what, advice or to_do or kind.advice
+        self._findings.append(Finding(name, severity, count, share, action, *words, rows))
+
+    def findings(self) -> tuple[Finding, ...]:
+        """The worst first."""
+        return tuple(sorted(self._findings, key=lambda finding: ("error", "warning", "note").index(finding.severity)))

@@ -1,0 +1,60 @@
+"""Languages by code and by name: what a header, a suffix or a catalogue calls them."""
+
+import re
+from functools import cache
+
+SPELLED = re.compile(r"([A-Za-z]{2,3})((?:[-_@][A-Za-z0-9]{2,8})*)")
+"""`en`, `eng`, `pt_BR`, `zh-Hant-TW`, `sr@latin`."""
+
+
+def tag(text: str) -> str:
+    """A code as the web writes it: `EN_us` -> `en-US`, `zh_hant` -> `zh-Hant`, `ko_KR.UTF-8` -> `ko-KR`."""
+    first, *rest = re.split("[-_@]", text.strip().partition(".")[0])
+    return "-".join([first.lower(), *(part.upper() if len(part) == 2 else part.title() for part in rest)])
+
+
+def known(text: str) -> str | None:
+    """The code of a language called by code or name, in English or Korean: `German`, `독일어`, `deu`, `de` -> `de`."""
+    text = text.strip()
+    if code := _names().get(text.lower()):
+        return code
+    spelled = SPELLED.fullmatch(text)
+    if spelled and spelled[2] and (code := _names().get(spelled[1].lower())):
+        return tag(code + spelled[2])
+    return None
+
+
+def matches(wanted: str, found: str) -> bool:
+    """Whether a language is the one that was asked for: `en` is met by `en-US`, `en-GB` is not."""
+    wanted, found = tag(wanted).lower(), tag(found).lower()
+    return found == wanted or found.startswith(f"{wanted}-")
+
+
+def script(code: str) -> str | None:
+    """What a language is usually written in, by Unicode's own word: `en` -> `Latin`, `zh-TW` -> `Han`."""
+    from babel import Locale
+    from babel.core import get_global
+
+    likely = get_global("likely_subtags")
+    first, *rest = tag(code).split("-")
+    said = next((part for part in rest if len(part) == 4), None)  # sr-Latn says it
+    full = likely.get("_".join([first, *rest])) or likely.get(first)
+    written = said or (full and full.split("_")[1])
+    return written and _SCRIPTS.get(written, Locale("en").scripts.get(written))
+
+
+_SCRIPTS = {"Kore": "Hangul", "Jpan": "Kana", "Hans": "Han", "Hant": "Han", "Beng": "Bengali", "Orya": "Oriya"}
+"""Where the script of a language is a mixture, or goes by another name there."""
+
+
+@cache
+def _names() -> dict[str, str]:
+    """Every spelling in small letters to its code of two letters; the rarer codes of three are too often words."""
+    from babel import Locale
+    from babel.core import get_global
+
+    names = {three: two for three, two in get_global("language_aliases").items() if (len(three), len(two)) == (3, 2)}
+    del names["src"]  # Sardinian to some, a source to everybody else
+    for speaker in ("en", "ko"):
+        names |= {name.lower(): code for code, name in Locale(speaker).languages.items() if len(code) == 2}
+    return names | {code: code for code in set(names.values())}

@@ -1,0 +1,278 @@
+"""Files as people have them, through the command line: catalogues, columns, several files, languages and tags."""
+
+import json
+import random
+from pathlib import Path
+
+import pytest
+
+from seq2see import api, load
+from seq2see.data.pair import Sides
+
+SETTINGS = [
+    "model.encoder_layers=1",
+    "model.decoder_layers=1",
+    "model.d_model=8",
+    "model.heads=2",
+    "model.d_ff=12",
+    "training.max_steps=2",
+    "training.warmup_steps=1",
+    "training.batch_tokens=200",
+]
+QUICK = [word for assignment in SETTINGS for word in ("--set", assignment)]
+COUNT = 40
+
+
+@pytest.fixture(autouse=True)
+def _in_an_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def write(name: str, rows: list[str]) -> str:
+    Path(name).write_text("".join(f"{row}\n" for row in rows), encoding="utf-8")
+    return name
+
+
+def numbers(prefix: str = "a") -> list[str]:
+    return [f"{prefix}{number}" for number in range(COUNT)]
+
+
+def manifest(folder: str) -> dict[str, object]:
+    return json.loads(Path(folder, "manifest.json").read_text(encoding="utf-8"))
+
+
+def po(name: str) -> str:
+    header = 'msgid ""\nmsgstr "Language: ko\\n"\n'
+    return write(name, [header, *(f'msgid "{each}"\nmsgstr "{each.upper()}"\n' for each in numbers())])
+
+
+def tmx(name: str, *languages: str) -> str:
+    def unit(text: str) -> str:
+        texts = (f'<tuv xml:lang="{code}"><seg>{code} {text}</seg></tuv>' for code in languages)
+        return f"<tu>{''.join(texts)}</tu>"
+
+    return write(name, ['<tmx><header srclang="en"/><body>', *map(unit, numbers()), "</body></tmx>"])
+
+
+def test_catalogues_and_languages(cli) -> None:
+    ended = cli("train", po("ko.po"), *QUICK, "--source-language", "en")
+    assert ended.code == 0, ended.err
+    assert "languages en -> ko\n" in ended.err
+    assert manifest("runs/ko")["languages"] == {"source": "en", "target": "ko"}
+    ended = cli("evaluate", "runs/ko", tmx("test.tmx", "en", "ko"))
+    assert ended.code == 0, ended.err
+    assert ended.out.startswith(f"{COUNT} pairs of test.tmx")
+
+
+def test_a_run_says_its_languages() -> None:
+    settings = {"training": {"max_steps": 1}}
+    tmx("three.tmx", "en", "de", "fr")
+    run = api.train("three.tmx", "a", source_language="de", target_language="fr", settings=settings)
+    assert run.languages == Sides("de", "fr")
+    run = api.train(write("b.tsv", [f"{each}\t{each}" for each in numbers()]), "b", settings=settings)
+    assert run.languages == Sides(None, None)
+    assert run.manifest["languages"] == {"source": None, "target": None}
+
+
+def test_more_than_two_languages_are_refused_in_one_line(cli) -> None:
+    ended = cli("train", tmx("three.tmx", "en", "de", "fr"), *QUICK)
+    assert ended.code == 2
+    assert ended.err.splitlines()[-1] == (
+        "seq2see: three.tmx: 3 languages, en, de, fr. Choose two, for example: "
+        "--source-language en --target-language de"
+    )
+    assert not Path("runs").exists()
+
+
+def test_columns(cli) -> None:
+    write("chat.csv", ["Q,A,label", *(f"{each},{each.upper()},0" for each in numbers())])
+    ended = cli("train", "chat.csv", *QUICK)
+    assert ended.code == 0, ended.err
+    assert "chat.csv: the source is column 'Q', the target is column 'A'\n" in ended.err
+    ended = cli("evaluate", "runs/chat", "chat.csv", "--source-column", "2", "--target-column", "q")
+    assert ended.code == 0, ended.err
+    ended = cli("evaluate", "runs/chat", "chat.csv")
+    assert ended.err == "chat.csv: the source is column 'Q', the target is column 'A'\n"
+    ended = cli("evaluate", "runs/chat", "chat.csv", "--source-column", "Lable", "--target-column", "A")
+    assert ended.code == 2
+    assert ended.err == (
+        "seq2see: chat.csv: no column 'Lable' (--source-column). Did you mean 'label'? "
+        "There are Q, A, label; a number counts from 1\n"
+    )
+
+
+def test_fields_of_jsonl(cli) -> None:
+    records = [{"translation": {"en": each, "de": each.upper()}} for each in numbers()]
+    write("hub.jsonl", [json.dumps(record) for record in records])
+    words = ["--source-column", "translation.en", "--target-column", "translation.de"]
+    ended = cli("train", "hub.jsonl", *QUICK)
+    assert ended.code == 2
+    assert ended.err.rstrip().endswith(" ".join(words))
+    ended = cli("train", "hub.jsonl", *words, *QUICK)
+    assert ended.code == 0, ended.err
+    assert "languages en -> de\n" in ended.err
+
+
+def test_several_files_and_going_on_with_them(cli) -> None:
+    write("one.tsv", [f"{each}\t{each}" for each in numbers("b")])
+    write("two.en", numbers("c"))
+    write("two.ko", numbers("d"))
+    files = ["one.tsv", po("ko.po"), "two.en,two.ko"]
+    ended = cli("train", *files, *QUICK)
+    assert ended.code == 0, ended.err
+    found = manifest("runs/one-ko-two")
+    assert found["pairs"] + found["validation_pairs"] == 3 * COUNT  # type: ignore[operator]
+    assert found["languages"] == {"source": None, "target": None}
+    for file in ("one.tsv", "ko.po"):
+        Path(file).unlink()
+    ended = cli("train", *files, "--out", "runs/one-ko-two", "--resume", "--set", "training.max_steps=3")
+    assert ended.code == 0, ended.err
+    assert manifest("runs/one-ko-two")["steps"] == 3
+    ended = cli("train", "two.en,two.ko", "--out", "runs/one-ko-two", "--resume")
+    assert ended.code == 2
+    assert "a run on 'one-ko-two' cannot go on with 'two'" in ended.err
+
+
+def test_several_files_in_python() -> None:
+    files = [Path(write(f"{name}.tsv", [f"{each}\t{each}" for each in numbers(name)])) for name in ("x", "y")]
+    assert api.train(files, settings={"training": {"max_steps": 1}}).folder == Path("runs/x-y")
+
+
+def test_a_fault_in_the_second_of_several_files(cli) -> None:
+    write("good.tsv", ["a\tb"])
+    write("bad.tsv", ["a\tb", "c"])
+    ended = cli("train", "good.tsv", "bad.tsv", *QUICK)
+    assert ended.code == 2
+    assert ended.err.splitlines()[-1] == "seq2see: bad.tsv, line 2: 1 column, expected 2 (source<TAB>target)"
+
+
+@pytest.mark.parametrize(
+    ("valid", "low", "high"), [("50%", 420, 580), ("0.2", 140, 260), ("100", 60, 140), (0.2, 140, 260), (100, 60, 140)]
+)
+def test_a_share_or_a_number_is_held_out(cli, valid: str | float, low: int, high: int) -> None:
+    write("x.tsv", [f"{number}\t{number}" for number in range(1000)])
+    assert cli("train", "x.tsv", "--valid", valid, "--out", "run", *QUICK).code == 0
+    found = manifest("run")
+    assert low <= found["validation_pairs"] <= high  # type: ignore[operator]
+    assert found["pairs"] + found["validation_pairs"] == 1000  # type: ignore[operator]
+
+
+@pytest.mark.parametrize("valid", ["0", "0%", "100%", "1.0", "1.5", "200%", "0.0"])
+def test_no_share(cli, valid: str) -> None:
+    write("x.tsv", [f"{each}\t{each}" for each in numbers()])
+    ended = cli("train", "x.tsv", "--valid", valid, *QUICK)
+    assert ended.code == 2
+    assert ended.err == f"seq2see: --valid {valid}: expected a number of pairs (500), or a share (0.02 or 2%)\n"
+
+
+@pytest.mark.parametrize(("valid", "shown"), [("21", "21"), ("60%", "0.6")])
+def test_more_than_half(cli, valid: str, shown: str) -> None:
+    write("x.tsv", [f"{each}\t{each}" for each in numbers()])
+    ended = cli("train", "x.tsv", "--valid", valid, *QUICK)
+    assert ended.code == 2
+    assert ended.err.splitlines()[-1].startswith(f"seq2see: --valid {shown}: at most half of the {COUNT} pairs")
+
+
+def test_a_file_whose_name_is_a_number(cli) -> None:
+    write("x.tsv", [f"{each}\t{each}" for each in numbers()])
+    write("500", ["v\tw"])
+    ended = cli("train", "x.tsv", "--valid", "./500", "--format", "tsv", "--out", "run", *QUICK)
+    assert ended.code == 0, ended.err
+    assert manifest("run")["validation_pairs"] == 1
+
+
+@pytest.fixture(scope="module")
+def tagged(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run that writes words large (`xx`) or backwards (`yy`), as the tag asks."""
+    folder = tmp_path_factory.mktemp("tagged")
+    dice = random.Random(5)
+    words = ["".join(dice.choices("abcdef", k=dice.randint(2, 4))) for _ in range(700)]
+    for name, change in (("en", str), ("de", str.upper), ("fr", lambda word: word[::-1])):
+        (folder / f"w.{name}").write_text("".join(f"{change(word)}\n" for word in words))
+    settings = {
+        "model": {"encoder_layers": 1, "decoder_layers": 1, "d_model": 48, "heads": 2, "d_ff": 64, "dropout": 0.0},
+        "training": {"max_steps": 250, "warmup_steps": 30, "batch_tokens": 2000, "validate_every": 125},
+    }
+    files = [f"{folder}/w.en,{folder}/w.de", f"{folder}/w.en,{folder}/w.fr"]
+    return api.train(files, folder / "run", tag=True, valid=0.05, settings=settings).folder
+
+
+@pytest.mark.parametrize("engine", ["torch", "auto"])
+def test_a_tag_chooses_the_direction(cli, tagged: Path, engine: str) -> None:
+    assert cli("translate", tagged, "--to", "de", "--engine", engine, stdin=b"abc\n\nfed\n").out == "ABC\n\nFED\n"
+    assert cli("translate", tagged, "--to", "fr", "--engine", engine, stdin=b"abc\nfed\n").out == "cba\ndef\n"
+    mixed = b"<2de> abc\n<2fr> abc\n"
+    assert cli("translate", tagged, "--engine", engine, stdin=mixed).out == "ABC\ncba\n"
+    assert cli("chat", tagged, "--to", "fr", "--engine", engine, stdin=b"abc\n").out == "cba\n"
+
+
+def test_tags_are_recorded(tagged: Path) -> None:
+    run = load(tagged)
+    assert run.tags == ["de", "fr"]
+    assert run.settings.data.tags == "de fr"
+    assert run.languages == Sides("en", None)
+    assert run.translate(["abc"], to="fr") == ["cba"]
+    assert run.look("abc", to="de").source_tokens == ["<2de>", "a", "b", "c", "</s>"]
+    validation = (tagged / "validation.jsonl").read_text(encoding="utf-8")
+    assert '"source": "<2de> ' in validation
+    assert '"source": "<2fr> ' in validation
+
+
+def test_the_same_source_is_never_on_both_sides_of_the_split(tagged: Path) -> None:
+    rows = [json.loads(line)["source"] for line in (tagged / "validation.jsonl").read_text().splitlines()]
+    german, french = ({row[6:] for row in rows if row.startswith(tag)} for tag in ("<2de> ", "<2fr> "))
+    assert german == french
+
+
+def test_evaluate_tags_by_the_file_or_by_option(cli, tagged: Path) -> None:
+    write("t.en", ["abc", "fed"])
+    write("t.de", ["ABC", "FED"])
+    ended = cli("evaluate", tagged, "t.en,t.de", "--json")
+    assert json.loads(ended.out)["scores"]["exact"]["value"] == 100, ended.out
+    assert load(tagged).evaluate("t.en,t.de").scores["exact"].value == 100
+    write("t.tsv", ["abc\tcba"])
+    assert json.loads(cli("evaluate", tagged, "t.tsv", "--to", "fr", "--json").out)["scores"]["exact"]["value"] == 100
+    ended = cli("evaluate", tagged, "t.tsv")
+    assert (ended.code, ended.err) == (2, f"seq2see: {tagged} translates to de, fr: choose with --to\n")
+
+
+def test_one_of_many_directions_against_one_of_one(cli, tagged: Path, trained: Path) -> None:
+    write("t.tsv", ["abc\tcba", "ab\tba"])
+    ended = cli("evaluate", tagged, "t.tsv", "--against", trained, "--to", "fr", "--json")
+    assert ended.code == 0, ended.err
+    assert json.loads(ended.out)["scores"]["exact"]["value"] == 100
+
+
+def test_an_unknown_tag(cli, tagged: Path, trained: Path) -> None:
+    ended = cli("translate", tagged, "--to", "es", stdin=b"")
+    assert (ended.code, ended.err) == (2, "seq2see: --to es: unknown. Choose from: de, fr\n")
+    ended = cli("translate", tagged, stdin=b"abc\n")
+    assert (ended.code, ended.err) == (2, f"seq2see: {tagged} translates to de, fr: choose with --to\n")
+    ended = cli("translate", trained, "--to", "de", stdin=b"ab\n")
+    assert ended.code == 2
+    assert "was trained without --tag" in ended.err
+
+
+def test_a_tag_needs_a_language(cli) -> None:
+    write("x.tsv", [f"{each}\t{each}" for each in numbers()])
+    ended = cli("train", "x.tsv", "--tag", *QUICK)
+    assert ended.code == 2
+    assert ended.err.splitlines()[-1].startswith(
+        "seq2see: x.tsv, line 1: --tag needs to know the language of the target"
+    )
+    ended = cli("train", "x.tsv", "--tag", "--target-language", "a b", *QUICK)
+    assert ended.code == 2
+    assert "--tag needs a code such as de" in ended.err
+    ended = cli("train", "x.tsv", "--tag", "--target-language", "de", *QUICK)
+    assert ended.code == 0, ended.err
+    assert "languages ? -> de, by tag\n" in ended.err
+    assert len(cli("translate", "runs/x", stdin=b"a1\n").out.splitlines()) == 1  # only one language: no need to choose
+
+
+def test_validation_in_a_language_that_is_not_trained(cli) -> None:
+    for name in ("w.en", "w.de", "v.en", "v.fr"):
+        write(name, numbers())
+    ended = cli("train", "w.en,w.de", "--tag", "--valid", "v.en,v.fr", *QUICK)
+    assert ended.code == 2
+    assert "v.en,v.fr, line 1: no training pair is in the language 'fr'. Choose from: de." in ended.err
+    assert not Path("runs").exists()

@@ -1,0 +1,351 @@
+"""What is planted is found, at its line and nothing else; healthy corpora of every kind come out clean."""
+
+import random
+from collections.abc import Iterable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from seq2see.data import cleaning, corpora, doctor
+from seq2see.data.findings import KINDS, REASONS, Diagnosis, Finding
+from seq2see.data.pair import Pair
+from seq2see.data.raw import RawPairs
+from seq2see.data.readers import Pairs
+from seq2see.errors import DataError, SettingError
+
+DICE = random.Random(7)
+LATIN = ["".join(DICE.choices("abcdefghijklmnopqrstuvwxyz", k=DICE.randint(2, 9))) for _ in range(3000)]
+GERMAN = ["".join(DICE.choices("abcdefghiklmnoprstuwzäöü", k=DICE.randint(3, 10))) for _ in range(3000)]
+KOREAN = ["".join(chr(DICE.randrange(0xAC00, 0xB000)) for _ in range(DICE.randint(1, 4))) for _ in range(3000)]
+PHONES = ["AH", "B", "K", "D", "IY", "S", "T", "OW", "R", "N"]
+
+
+def sentences(count: int, words: list[str] = KOREAN) -> list[tuple[str, str]]:
+    """Different sources, and targets of as many words: like translations."""
+    found = []
+    for number in range(count):
+        length = DICE.randint(3, 15)
+        found.append(
+            (f"{' '.join(DICE.choices(LATIN, k=length))} {number}", f"{' '.join(DICE.choices(words, k=length))}")
+        )
+    return found
+
+
+def examine(pairs: Iterable[tuple[str, str]], against: Iterable[tuple[str, str]] | None = None) -> Diagnosis:
+    def raw(each: Iterable[tuple[str, str]]) -> RawPairs:
+        return RawPairs([Pair(source, target, "") for source, target in each])
+
+    return doctor.examine(raw(pairs), None if against is None else raw(against))
+
+
+def found(diagnosis: Diagnosis) -> dict[str, Finding]:
+    return {finding.name: finding for finding in diagnosis.findings}
+
+
+def lines(diagnosis: Diagnosis, name: str) -> list[int | str]:
+    return [example.line for example in found(diagnosis)[name].examples]
+
+
+HEALTHY = {
+    "translation": sentences(1000),
+    "translation between Latin scripts": sentences(1000, GERMAN),
+    "letters to sounds": [(word.upper(), " ".join(DICE.choices(PHONES, k=len(word)))) for word in dict.fromkeys(LATIN)],
+    "molecules": [("".join(DICE.choices("CNOcno()=1#", k=30)) + str(n), f"CCO{n}") for n in range(500)],
+    "code": [(f"return the {n}th {DICE.choice(LATIN)}", f"def f_{n}(x): return x[{n}]  # {n}") for n in range(500)],
+    "sums": [(f"{n} + {n + 1}", str(2 * n + 1)) for n in range(1, 500)],
+    "capitals": [(word, word.upper()) for word in dict.fromkeys(LATIN)],
+    "one pair": [("hello", "bonjour")],
+    "nineteen": sentences(19),
+    "names stay Latin": [
+        (source, f"LibreOffice {target}" if n % 3 else "GNOME " + source.split()[0])
+        for n, (source, target) in enumerate(sentences(600))
+    ],
+    "questions and answers": list(
+        zip([source for source, _ in sentences(900)], [source for source, _ in reversed(sentences(900))], strict=True)
+    ),
+}
+
+
+@pytest.mark.parametrize("name", HEALTHY)
+def test_a_healthy_corpus_is_clean(name: str) -> None:
+    diagnosis = examine(HEALTHY[name])
+    assert diagnosis.problems == ()
+    assert not diagnosis.changes
+    assert doctor.short(diagnosis) == []
+
+
+def test_the_built_in_corpus_is_clean() -> None:
+    corpus = corpora.open_corpus("dates")
+    assert corpus.valid is not None
+    assert corpus.test is not None
+    diagnosis = doctor.examine(RawPairs(corpus.valid), RawPairs(corpus.test))
+    assert diagnosis.findings == ()
+
+
+def planted(row: int, source: str, target: str, count: int = 300) -> list[tuple[str, str]]:
+    pairs = sentences(count)
+    pairs[row] = source, target
+    return pairs
+
+
+@pytest.mark.parametrize(
+    ("name", "source", "target"),
+    [
+        ("empty", "text", ""),
+        ("empty", "\u200b".replace("\u200b", ""), "글자"),
+        ("lost", "w\ufffdrd and more", "낱말"),
+        ("mojibake", "cafÃ© and more", "카페"),
+        ("mojibake", "cafe", "ì•ˆë…•í•˜ì„¸ìš”"),
+        ("breaks", "one\u2028two", "하나"),
+        ("breaks", "one", "하나\x85둘"),
+        ("controls", "bell\x07", "종"),
+        ("swapped", "안녕하세요", "good morning"),
+        ("swapped", "GNOME을 시작합니다", "start GNOME"),
+        ("script", "Что это такое", "무엇입니까"),
+        ("script", "what is this here", "これは日本語です"),
+        ("copies", "this is not translated", "this is not translated"),
+        ("ratio", "short", "아주 긴 글 " * 40),
+        ("ratio", "a long text in words " * 20, "짧은"),
+        ("same word", "GNOME", "GNOME"),
+    ],
+)
+def test_what_is_planted_is_found(name: str, source: str, target: str) -> None:
+    diagnosis = examine(planted(123, source, target))
+    assert list(found(diagnosis)) == [name]
+    finding = found(diagnosis)[name]
+    assert (finding.count, finding.rows) == (1, (123,))
+    assert finding.examples[0].source.startswith(source[:20])
+    assert (REASONS[diagnosis.reasons[123]] == name) == (finding.action == "dropped")
+    assert np.flatnonzero(diagnosis.reasons).tolist() == ([123] if finding.action == "dropped" else [])
+    repaired = diagnosis.mended | diagnosis.swapped
+    assert np.flatnonzero(repaired).tolist() == ([123] if finding.action == "repaired" else [])
+
+
+def test_sides_exchanged_within_one_script(monkeypatch: pytest.MonkeyPatch) -> None:
+    few = [(" ".join(DICE.choices(LATIN[:50], k=8)), " ".join(DICE.choices(GERMAN[:50], k=8))) for _ in range(600)]
+    for row in (3, 300, 599):
+        few[row] = few[row][::-1]
+    diagnosis = examine(few)
+    assert found(diagnosis)["swapped"].rows == (3, 300, 599)
+    assert np.flatnonzero(diagnosis.swapped).tolist() == [3, 300, 599]
+    monkeypatch.setattr(doctor, "BLOCK", 100)  # the first blocks teach, the others are judged as they come
+    monkeypatch.setattr(doctor, "_LEARN", 2)
+    assert found(examine(few))["swapped"].rows == (3, 300, 599)
+
+
+def test_a_text_far_longer_than_the_others() -> None:
+    diagnosis = examine(planted(7, "word " * 600, "낱말 " * 500))
+    assert found(diagnosis)["long"].rows == (7,)
+
+
+def test_all_but_the_first_of_the_same_pairs_go() -> None:
+    pairs = sentences(300)
+    pairs[50] = pairs[200] = pairs[299] = pairs[3]
+    diagnosis = examine(pairs)
+    assert np.flatnonzero(diagnosis.reasons).tolist() == [50, 200, 299]
+    assert found(diagnosis)["duplicates"].rows == (50, 200, 299)
+
+
+def test_near_duplicates_and_further_targets_are_kept() -> None:
+    pairs = sentences(300)
+    source, target = pairs[3]
+    pairs[10] = source.upper() + "!", target + "."
+    pairs[20] = source, "다른 글"
+    diagnosis = examine(pairs)
+    assert found(diagnosis)["near duplicates"].rows == (10,)
+    assert found(diagnosis)["targets"].rows == (20,)
+    assert not diagnosis.changes
+    assert diagnosis.problems == ()
+
+
+def test_copies_are_answers_where_the_sides_are_alike() -> None:
+    """Spelling and normalisation: most words stay as they are."""
+    pairs = [
+        (source, source if n % 3 else source.replace(" ", " very ", 1)) for n, (source, _) in enumerate(sentences(400))
+    ]
+    diagnosis = examine(pairs)
+    assert found(diagnosis)["copies"].action == "kept"
+    assert diagnosis.problems == ()
+    assert diagnosis.kept == 400
+
+
+def test_sides_out_of_step() -> None:
+    pairs = sentences(2000)
+    sources, targets = map(list, zip(*pairs, strict=True))
+    targets.insert(700, "낱말 " * 8)
+    diagnosis = examine(zip(sources, targets[:-1], strict=True))
+    finding = found(diagnosis)["shift"]
+    assert finding.severity == "error"
+    assert abs(finding.rows[0] - 700) <= 10
+    assert "1 line further down" in finding.what
+    assert f"from pair {finding.rows[0] + 1:,} on" in " ".join(doctor.short(diagnosis))
+
+
+@pytest.mark.parametrize("first", [("source", "target"), ("English", "Korean"), ("Q", "A")])
+def test_a_header_read_as_a_pair(first: tuple[str, str]) -> None:
+    diagnosis = examine([first, *sentences(100)])
+    assert found(diagnosis)["header"].rows == (0,)
+    assert "order" not in found(diagnosis)
+
+
+@pytest.mark.parametrize("first", [("target", "source"), ("Korean", "English")])
+def test_columns_in_the_wrong_order(first: tuple[str, str]) -> None:
+    diagnosis = examine([first, *sentences(100)])
+    assert {"header", "order"} <= found(diagnosis).keys()
+
+
+@pytest.mark.parametrize(
+    ("pairs", "words"),
+    [
+        ([(str(n), source) for n, (source, _) in enumerate(sentences(300), 5)], "the source counts up by one"),
+        ([(source, "ko") for source, _ in sentences(300)], "the target is always 'ko'"),
+        ([(source, str(n % 3)) for n, (source, _) in enumerate(sentences(300))], "only 3 different numbers"),
+    ],
+)
+def test_a_column_that_is_no_text(pairs: list[tuple[str, str]], words: str) -> None:
+    finding = found(examine(pairs))["column"]
+    assert words in finding.what
+    assert finding.severity == "warning"
+
+
+def test_overlap_with_a_test_set() -> None:
+    pairs = sentences(300)
+    test = [pairs[5], (pairs[6][0], "다른 글"), (pairs[7][0].upper() + " !", "또 다른 글"), *sentences(97, GERMAN)]
+    diagnosis = examine(pairs, test)
+    exact, near = found(diagnosis)["overlap"], found(diagnosis)["near overlap"]
+    assert (exact.rows, near.rows) == ((5, 6), (7,))
+    assert "2 of its 100 pairs are here, 1 rows with the target" in exact.what
+    assert (exact.severity, near.severity) == ("error", "warning")
+    assert np.flatnonzero(diagnosis.reasons).tolist() == [5, 6, 7]
+    assert examine(pairs, []).findings == ()
+
+
+def test_findings_are_the_same_however_the_rows_fall_into_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    pairs = planted(123, "Что это такое", "무엇입니까")
+    pairs[200] = pairs[3]
+    whole = examine(pairs)
+    monkeypatch.setattr(doctor, "BLOCK", 7)
+    pieces = examine(pairs)
+    assert pieces.findings == whole.findings
+    assert pieces.reasons.tolist() == whole.reasons.tolist()
+
+
+def test_no_pairs_at_all() -> None:
+    diagnosis = examine([])
+    assert [finding.what for finding in diagnosis.findings] == ["no usable pair"]
+    assert (diagnosis.rows, diagnosis.kept) == (0, 0)
+
+
+def test_the_worst_comes_first_and_six_lines_are_enough() -> None:
+    pairs = sentences(500)
+    bad = [
+        ("x\x07", "종"),
+        ("a\u2028b", "둘"),
+        ("cafÃ© x", "셋"),
+        ("w\ufffdrd", "넷"),
+        ("안녕", "hi"),
+        ("", "빈"),
+        ("Что это такое", "a"),
+    ]
+    for number, pair in enumerate(bad * 6):
+        pairs[number] = pair
+    pairs[400:480] = [pairs[399]] * 80
+    diagnosis = examine(pairs, [pairs[499]])
+    severities = [finding.severity for finding in diagnosis.findings]
+    assert severities == sorted(severities, key=("error", "warning", "note").index)
+    assert len(diagnosis.problems) > 6
+    assert len(doctor.short(diagnosis)) == 6
+
+
+def test_equal_hashes_are_found_among_the_chosen_only() -> None:
+    hashes = np.array([1, 2, 1, 1 << 63, 2, 1 << 63, 1], np.uint64)
+    among = np.array([False, True, True, True, True, True, True])
+    assert np.flatnonzero(doctor.repeated(hashes, among)).tolist() == [4, 5, 6]
+
+
+@given(st.lists(st.sampled_from("abcdef"), max_size=40))
+def test_repeated_is_what_a_set_says(letters: list[str]) -> None:
+    seen: set[str] = set()
+    expected = [letter in seen or bool(seen.add(letter)) for letter in letters]
+    hashes = np.array([hash(letter) for letter in letters], np.int64).view(np.uint64)
+    assert doctor.repeated(hashes, np.ones(len(letters), np.bool_)).tolist() == expected
+
+
+ANY_TEXT = st.text(max_size=12) | st.sampled_from(["cafÃ©", "안녕", "hello there", "w\ufffd", "a\u2028b", "\x00", "1"])
+
+
+@given(pairs=st.lists(st.tuples(ANY_TEXT, ANY_TEXT), max_size=60))
+def test_nothing_is_an_error_and_a_clean_copy_can_be_read(
+    pairs: list[tuple[str, str]], tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    rows = RawPairs([Pair(source, target, "") for source, target in pairs])
+    diagnosis = doctor.examine(rows)
+    folder = tmp_path_factory.mktemp("any")
+    written = cleaning.write(rows, diagnosis, folder / "clean.tsv")
+    assert written.kept + written.dropped == len(pairs)
+    read = Pairs(folder / "clean.tsv")
+    assert len(list(read)) == written.kept
+    assert read.dropped == 0
+    again = doctor.examine(RawPairs(read))
+    repairs_and_losses = {"lost", "breaks", "controls", "empty", "columns", "encoding"}
+    assert not repairs_and_losses & found(again).keys()
+
+
+class TestCleanCopy:
+    def test_what_is_kept_repaired_and_dropped(self, tmp_path: Path) -> None:
+        pairs = sentences(300)
+        pairs[1] = "cafÃ© and\x07 more\ttabs", "카페\u2028둘"
+        pairs[2] = "안녕하세요", "good morning"
+        pairs[3] = "", "빈 글"
+        pairs[4] = pairs[0]
+        rows = RawPairs([Pair(source, target, f"entry {number}") for number, (source, target) in enumerate(pairs)])
+        written = cleaning.write(rows, doctor.examine(rows), tmp_path / "clean.tsv")
+        assert written == (298, 2, 2)
+        clean = (tmp_path / "clean.tsv").read_text(encoding="utf-8").splitlines()
+        assert clean[:4] == [
+            "\t".join(pairs[0]),
+            "café and more tabs\t카페 둘",
+            "good morning\t안녕하세요",
+            "\t".join(pairs[5]),
+        ]
+        dropped = (tmp_path / "clean.dropped.tsv").read_text(encoding="utf-8").splitlines()
+        assert dropped == [
+            "line\treason\tsource\ttarget",
+            "entry 3\tempty\t\t빈 글",
+            f"entry 4\tduplicates\t{pairs[0][0]}\t{pairs[0][1]}",
+        ]
+        assert sorted(path.name for path in tmp_path.iterdir()) == ["clean.dropped.tsv", "clean.tsv"]
+
+    def test_a_file_that_changes_meanwhile(self, tmp_path: Path) -> None:
+        (tmp_path / "x.tsv").write_text("a\tb\nc\td\n")
+        rows = RawPairs(Pairs(tmp_path / "x.tsv"))
+        diagnosis = doctor.examine(rows)
+        (tmp_path / "x.tsv").write_text("a\tb\n")
+        with pytest.raises(DataError, match="has changed"):
+            cleaning.write(rows, diagnosis, tmp_path / "clean.tsv")
+        assert [path.name for path in tmp_path.iterdir()] == ["x.tsv"]
+
+    def test_nothing_is_overwritten(self, tmp_path: Path) -> None:
+        original, clean = tmp_path / "x.tsv", tmp_path / "clean.tsv"
+        original.write_text("a\tb\n")
+        cleaning.check(clean, [original], force=False)
+        (tmp_path / "clean.dropped.tsv").write_text("mine")
+        with pytest.raises(SettingError, match=r"clean.dropped.tsv: exists already"):
+            cleaning.check(clean, [original], force=False)
+        cleaning.check(clean, [original], force=True)
+        with pytest.raises(SettingError, match="would replace what is examined"):
+            cleaning.check(original, [original], force=True)
+        with pytest.raises(SettingError, match=r"a \.tsv file"):
+            cleaning.check(tmp_path / "clean.csv", [original], force=True)
+        with pytest.raises(SettingError, match="no folder"):
+            cleaning.check(tmp_path / "none" / "clean.tsv", [original], force=True)
+
+
+def test_every_kind_tells_what_and_what_to_do() -> None:
+    for kind in KINDS.values():
+        assert kind.what
+        assert kind.advice.endswith(".")
+    assert len(REASONS) < 256
