@@ -88,6 +88,12 @@ def tiny() -> Preset:
     return {"model": {**model, **_QUICK_TO_LEARN}}
 
 
+def compact() -> Preset:
+    """For ten thousand sentences: 3 + 3 layers of width 128."""
+    model = {"encoder_layers": 3, "decoder_layers": 3, "d_model": 128, "heads": 4, "d_ff": 512}
+    return {"model": {**model, **_QUICK_TO_LEARN}}
+
+
 def small() -> Preset:
     """For tens of thousands of sentences: 3 + 3 layers of width 256."""
     model = {"encoder_layers": 3, "decoder_layers": 3, "d_model": 256, "heads": 4, "d_ff": 1024}
@@ -102,6 +108,7 @@ PRESETS = {
     "paper-big": paper_big,
     "tutorial-small": tutorial_small,
     "small": small,
+    "compact": compact,
     "tiny": tiny,
 }
 

@@ -75,9 +75,12 @@ def suggest(corpus: Survey) -> dict[str, dict[str, Any]]:
     language = source_kind == target_kind == "unigram"
     if corpus.pairs < 5000 or (corpus.pairs < 50_000 and characters < 60 and not language):
         size = "tiny"
+    elif corpus.pairs < 20_000 and language:
+        size = "compact"
     else:
         size = "small" if corpus.pairs < 500_000 else "paper-base"
-    sizes = _vocabulary(corpus.source), _vocabulary(corpus.target)
+    words_for_each = 50 if language else 100
+    sizes = _vocabulary(corpus.source, words_for_each), _vocabulary(corpus.target, words_for_each)
     return {
         "data": {
             "source_tokenizer": source_kind,
@@ -89,15 +92,20 @@ def suggest(corpus: Survey) -> dict[str, dict[str, Any]]:
         "model": {
             **preset(size)["model"],
             "tie": "all" if shared else "decoder",
-            "dropout": 0.3 if language and corpus.pairs < 100_000 else 0.1,
+            "dropout": 0.3 if (language or size == "small") and corpus.pairs < 200_000 else 0.1,
         },
-        "training": {**_TRAINING[size], **_length(size, corpus.pairs), "metric": "loss" if language else "exact"},
+        "training": {**_training(size, corpus.pairs, language), "metric": "loss" if language else "exact"},
     }
 
 
-def _length(size: str, pairs: int) -> dict[str, int]:
-    """Steps for a small model: about a thousand tokens for each pair, which is some 30 epochs of ordinary sentences."""
-    return {"max_steps": min(20_000, max(1500, pairs // 4))} if size == "small" else {}
+def _training(size: str, pairs: int, language: bool) -> dict[str, Any]:
+    """A small model sees about a thousand tokens for each pair, some 40 epochs of sentences of 15 words."""
+    found = dict(_TRAINING[size])
+    if size in ("compact", "small"):
+        found["max_steps"] = min(20_000, max(1000, pairs // 7))
+    if size == "small" and language:
+        found["learning_rate"] = 2e-3
+    return found
 
 
 _TRAINING: dict[str, dict[str, Any]] = {
@@ -109,8 +117,15 @@ _TRAINING: dict[str, dict[str, Any]] = {
         "schedule": "cosine",
         "validate_every": 200,
     },
+    "compact": {
+        "batch_tokens": 8192,
+        "warmup_steps": 300,
+        "learning_rate": 3e-3,
+        "schedule": "cosine",
+        "validate_every": 200,
+    },
     "small": {
-        "batch_tokens": 4096,
+        "batch_tokens": 8192,
         "warmup_steps": 400,
         "learning_rate": 1e-3,
         "schedule": "cosine",
@@ -129,12 +144,12 @@ def _kind(side: Side, pairs: int) -> str:
     return "unigram"
 
 
-def _vocabulary(side: Side) -> int:
-    """About one subword for each 100 words of text, in powers of two from 1,000 to 32,000.
+def _vocabulary(side: Side, words_for_each: int) -> int:
+    """About one subword for each 50 or 100 words of text, in powers of two from 1,000 to 32,000.
 
     At least two for each letter of the alphabet, beside the 256 bytes: else letters of large alphabets fall to bytes.
     """
-    size = next((size for size in (1000, 2000, 4000, 8000, 16_000) if side.words / 100 <= size), 32_000)
+    size = next((size for size in (1000, 2000, 4000, 8000, 16_000) if side.words / words_for_each <= size), 32_000)
     letters = min(len(side.alphabet), 2000)
     return max(size, math.ceil((special.COUNT + 256 + 2 * letters) / 100) * 100)
 

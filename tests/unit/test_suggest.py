@@ -63,7 +63,7 @@ def test_everything_suggested_resolves(name: str) -> None:
     assert settings.training.validate_every <= settings.training.max_steps
 
 
-@pytest.mark.parametrize("preset", ["paper-base", "paper-big", "tutorial-small", "small", "tiny"])
+@pytest.mark.parametrize("preset", ["paper-base", "paper-big", "tutorial-small", "small", "compact", "tiny"])
 @pytest.mark.parametrize("name", ["one pair", "letters to phones", "sentences", "Korean", "dates"])
 def test_every_preset_lies_over_every_suggestion(name: str, preset: str) -> None:
     config.resolve(suggest.suggest(look(CORPORA[name])), suggest.preset(preset))

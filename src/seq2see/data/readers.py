@@ -10,7 +10,7 @@ import json
 import re
 import shlex
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import chain, zip_longest
+from itertools import chain, islice, zip_longest
 from pathlib import Path
 from typing import Any, Final
 
@@ -434,6 +434,9 @@ def _format_of(path: Path) -> str:
     suffix = plain.suffix.lower()
     if suffix[1:] in FORMATS[:-1]:
         return suffix[1:]
+    beginning = [line for line in islice(files.lines(path, Faults()), 20) if line.strip()]
+    if beginning and all("\t" in line for line in beginning):  # a dictionary may be called words.train
+        return "tsv"
     shown = f"the suffix '{plain.suffix}'" if suffix else "a name without a suffix"
     raise DataError(f"{path}: {shown} does not say the format. Use --format {', '.join(FORMATS[:-2])} or {FORMATS[-2]}")
 

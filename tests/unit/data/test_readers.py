@@ -338,7 +338,7 @@ class TestBeforeReading:
 
     @pytest.mark.parametrize("name", ["pairs.txt", "pairs.txt.gz"])
     def test_unknown_suffix(self, name: str) -> None:
-        write(name, "a\tb\n")
+        write(name, "a\tb\nc d\n")
         with pytest.raises(DataError) as raised:
             Pairs(name)
         assert (
@@ -348,7 +348,12 @@ class TestBeforeReading:
 
     def test_no_suffix(self) -> None:
         with pytest.raises(DataError, match=r"^pairs\.gz: a name without a suffix does not say the format"):
-            Pairs(write("pairs.gz", "a\tb\n"))
+            Pairs(write("pairs.gz", "a b\n"))
+
+    @pytest.mark.parametrize("name", ["words.train", "words.train.gz", "words"])
+    def test_tabs_in_every_line_say_tsv_where_the_suffix_does_not(self, name: str) -> None:
+        found = Pairs(write(name, "a\tb\n\nc\td\n"))
+        assert (found.format, [(pair.source, pair.target) for pair in found]) == ("tsv", [("a", "b"), ("c", "d")])
 
     def test_unknown_format(self) -> None:
         with pytest.raises(DataError, match=r"^unknown format 'tvs'\. Did you mean 'tsv'\?"):

@@ -353,3 +353,23 @@ def test_the_search_leaves_no_gradient_and_no_mode_behind(width: int) -> None:
     search.beam(model, memory, [4, 4], width, search.power_penalty(1.0))
     assert torch.is_grad_enabled()
     assert all(weight.grad is None for weight in model.parameters())
+
+
+@pytest.mark.parametrize(("rows", "size", "count"), [(3, 1000, 10), (1, 64 * 25, 5), (2, 50, 4), (2, 700, 1)])
+def test_top_is_topk(rows, size, count):
+    """By blocks, with and without a rest, and where there are too few of them."""
+    torch.manual_seed(rows)
+    scores = torch.randn(rows, size)
+    scores[0, -1] = 9.0  # in the rest
+    values, places = search.top(scores, count)
+    expected = scores.topk(count)
+    assert torch.equal(values, expected.values)
+    assert torch.equal(places, expected.indices)
+
+
+def test_top_of_forbidden_tokens():
+    scores = torch.full((1, 640), -torch.inf)
+    scores[0, 300] = 1.0
+    values, places = search.top(scores, 3)
+    assert (values[0, 0], places[0, 0]) == (1.0, 300)
+    assert len(set(places[0].tolist())) == 3
