@@ -108,16 +108,27 @@ class Packing:
 
     def pad(self, x_ND: Tensor) -> Tensor:
         """N rows -> B x L rows, zeros in the padding."""
-        D = x_ND.shape[-1]
-        if self.even:
-            return x_ND.view(self.count, self.longest, D)
-        rectangle = x_ND.new_zeros(self.count * self.longest, D).index_copy(0, self.slots_N, x_ND)
-        return rectangle.view(self.count, self.longest, D)
+        rectangle = x_ND if self.even else _Pad.apply(x_ND, self.slots_N, self.count * self.longest)  # type: ignore[no-untyped-call]
+        return rectangle.view(self.count, self.longest, x_ND.shape[-1])  # type: ignore[no-any-return]
 
     def pack(self, x_BLD: Tensor) -> Tensor:
         """B x L rows -> N rows, the padding left out."""
         rows = x_BLD.reshape(-1, x_BLD.shape[-1])
         return rows if self.even else _Pick.apply(rows, self.slots_N)  # type: ignore[no-untyped-call]
+
+
+class _Pad(torch.autograd.Function):
+    """Rows to their slots among zeros. The gradient picks them again."""
+
+    @staticmethod
+    def forward(ctx, x_ND: Tensor, slots_N: Tensor, count: int) -> Tensor:  # type: ignore[no-untyped-def]
+        ctx.save_for_backward(slots_N)
+        return x_ND.new_zeros(count, x_ND.shape[-1]).index_copy_(0, slots_N, x_ND)
+
+    @staticmethod
+    def backward(ctx, grad: Tensor) -> tuple[Tensor, None, None]:  # type: ignore[no-untyped-def]
+        (slots_N,) = ctx.saved_tensors
+        return grad.index_select(0, slots_N), None, None
 
 
 class _Pick(torch.autograd.Function):
