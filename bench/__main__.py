@@ -9,6 +9,7 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -64,11 +65,12 @@ class Process:
     def __init__(self, entrant: Entrant, size: str, weights: Path) -> None:
         python = sys.executable if entrant.ours else str(PEERS)
         environment = dict(os.environ) | (KEEP_MEMORY if entrant.tuned and not entrant.ours else {})
+        self._errors = tempfile.TemporaryFile("w+")  # noqa: SIM115 (not a pipe: one that nobody reads would fill up)
         self._process = subprocess.Popen(
             [python, str(HERE / "worker.py"), entrant.module, size, str(weights), *["tuned"] * entrant.tuned],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
+            stderr=self._errors,
             text=True,
             env=environment,
         )
@@ -82,10 +84,10 @@ class Process:
 
     def _read(self) -> dict[str, Any]:
         assert self._process.stdout
-        assert self._process.stderr
         line = self._process.stdout.readline()
         if not line:
-            sys.exit(f"a candidate died: {' '.join(map(str, self._process.args))}\n{self._process.stderr.read()}")
+            self._errors.seek(0)
+            sys.exit(f"a candidate died: {' '.join(map(str, self._process.args))}\n{self._errors.read()}")
         return dict(json.loads(line))
 
     def __enter__(self) -> "Process":
@@ -104,10 +106,11 @@ def interleaved(
         processes = [stack.enter_context(Process(entrant, size, weights)) for entrant in entrants]
         rates: list[list[float]] = [[] for _ in entrants]
         for number in range(rounds + 1):
-            for process, found in zip(processes, rates, strict=True):
-                answer = deed(process)
+            for place in range(len(processes)):
+                turn = (place + number) % len(processes)  # nobody is always first, or always after the same one
+                answer = deed(processes[turn])
                 if number:
-                    found.append(answer["tokens"] / answer["seconds"])
+                    rates[turn].append(answer["tokens"] / answer["seconds"])
         yield from zip(entrants, processes, rates, strict=True)
 
 

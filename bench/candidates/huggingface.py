@@ -49,6 +49,7 @@ class Candidate(Padded):
             attention_mask=(source != work.PAD).long(),
             decoder_input_ids=inputs,
             decoder_attention_mask=keep_inputs,
+            use_cache=False,
         ).logits
 
     @torch.inference_mode()
@@ -61,7 +62,6 @@ class Candidate(Padded):
             num_beams=beam,
             do_sample=False,
             max_new_tokens=length,
-            min_new_tokens=length,
             length_penalty=1.0,
             early_stopping=False,
         )
@@ -69,7 +69,7 @@ class Candidate(Padded):
 
     @torch.inference_mode()
     def translate(self, sources: list[list[int]], beam: int) -> list[list[int]]:
-        """Batches of 32 as they come; tuned: sorted by length."""
+        """Batches of 32 as they come; tuned: sorted by length, and ended when five hypotheses are finished."""
         self.model.eval()
         order = sorted(range(len(sources)), key=lambda i: -len(sources[i])) if self.tuned else range(len(sources))
         outputs: list[list[int]] = [[]] * len(sources)
@@ -83,6 +83,7 @@ class Candidate(Padded):
                 do_sample=False,
                 max_new_tokens=2 * table.shape[1] + 10,
                 length_penalty=1.0,
+                early_stopping=self.tuned,
             )
             for index, row in zip(batch, found[:, 1:].tolist(), strict=True):
                 outputs[index] = row[: row.index(work.END)] if work.END in row else row

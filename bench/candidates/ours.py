@@ -21,12 +21,12 @@ class Candidate:
         self.model = bundle.load(weights).model
         self.settings = Training(label_smoothing=work.SMOOTHING, clip_norm=0.0)
         self.optimizer = adam(self.model.parameters(), self.settings)
-        loop.keep_freed_memory()
         self.precision = "int8" if tuned else "float32"
 
         self.engine: TorchEngine | None = None
 
     def train(self, batch: work.Batch) -> None:
+        loop.keep_freed_memory()  # as `loop.train` does at its start
         loop.update(self.model, self.optimizer, [_packed(batch)], self.settings, rate=1e-5)
 
     def loss(self, batch: work.Batch) -> float:

@@ -13,6 +13,12 @@ from torch import Tensor, nn
 class Candidate(Padded):
     def __init__(self, size: work.Size, weights: Path, tuned: bool) -> None:
         self.model = Model(size, load_file(weights / "model.safetensors"))
+        if tuned:  # it also drops attention weights and inner activations, which the others do not
+            for layer in self.model.modules():
+                if isinstance(layer, nn.MultiheadAttention):
+                    layer.dropout = 0.0
+                elif isinstance(layer, nn.TransformerEncoderLayer | nn.TransformerDecoderLayer):
+                    layer.dropout.p = 0.0
         self.start_training(tuned)
 
     def logits(self, source: Tensor, inputs: Tensor) -> Tensor:

@@ -124,7 +124,7 @@ def _engines(runs: "list[Run]", name: str, precision: str | None) -> "list[Engin
     """The same engine for every run: our own where `auto` would not take the same for all."""
     chosen = [run.engine(name, precision) for run in runs]
     if len({engine.name for engine in chosen}) > 1:
-        return [run.engine("torch") for run in runs]
+        return [run.engine("torch", precision) for run in runs]
     return chosen
 
 

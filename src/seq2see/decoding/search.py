@@ -13,6 +13,8 @@ from seq2see import special
 from seq2see.decoding.hypothesis import Hypothesis
 from seq2see.model.interface import Memory, Seq2Seq, State
 
+BLOCK = 64
+"""Scores whose maximum is taken together in `top`."""
 NEVER = (special.PAD, special.BEGIN)
 """Tokens that no output contains."""
 
@@ -62,25 +64,22 @@ def greedy(log_probabilities_RV: Tensor) -> Tensor:
 
 
 def top(scores_RV: Tensor, count: int) -> tuple[Tensor, Tensor]:
-    """The `count` largest of each row, largest first, and their places: as `topk`, much faster on a processor.
+    """The `count` largest of each row, largest first, and their places: as `topk`, which is slow on a processor.
 
     The largest numbers lie in the blocks whose maxima are largest: finding maxima is one quick pass, and few numbers
     are left to be sorted.
     """
     R, V = scores_RV.shape
     blocks = V // BLOCK
-    if blocks <= 2 * count:
+    if scores_RV.device.type != "cpu" or blocks <= 2 * count:
         return scores_RV.topk(count)
     even_RV, rest_RV = scores_RV[:, : blocks * BLOCK], scores_RV[:, blocks * BLOCK :]
-    chosen_RC = even_RV.reshape(R, blocks, BLOCK).amax(-1).topk(count).indices
-    places_RC = (chosen_RC[:, :, None] * BLOCK + torch.arange(BLOCK, device=scores_RV.device)).flatten(1)
-    candidates_RC = torch.cat([even_RV.gather(1, places_RC), rest_RV], 1)
-    values_RC, picked_RC = candidates_RC.topk(count)
-    rest_places = torch.arange(blocks * BLOCK, V, device=scores_RV.device).expand(R, -1)
-    return values_RC, torch.cat([places_RC, rest_places], 1).gather(1, picked_RC)
-
-
-BLOCK = 64
+    blocks_RC = even_RV.reshape(R, blocks, BLOCK).amax(-1).topk(count).indices
+    places_RP = (blocks_RC[:, :, None] * BLOCK + torch.arange(BLOCK, device=scores_RV.device)).flatten(1)
+    candidates_RP = torch.cat([even_RV.gather(1, places_RP), rest_RV], 1)
+    values_RC, picked_RC = candidates_RP.topk(count)
+    rest_places_RP = torch.arange(blocks * BLOCK, V, device=scores_RV.device).expand(R, -1)
+    return values_RC, torch.cat([places_RP, rest_places_RP], 1).gather(1, picked_RC)
 
 
 @torch.inference_mode()

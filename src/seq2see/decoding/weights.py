@@ -7,17 +7,20 @@ import torch
 from torch import Tensor, nn
 
 from seq2see.errors import SettingError, nearest
-from seq2see.model.attention import Projection
+from seq2see.model.attention import Point
 from seq2see.model.interface import Seq2Seq
 
 PRECISIONS = ("float32", "int8")
+SMALLEST = 1e-12
+"""Instead of a scale of zero, for rows that are all zeros."""
 
 
 def for_decoding(model: Seq2Seq, precision: str = "float32") -> Seq2Seq:
-    """A copy of a model that decodes faster; on a card the model itself, which is fast there as it is.
+    """A frozen copy of a model that decodes faster; on a card the model itself, which is fast there as it is.
 
-    float32: the same numbers, each matrix stored by columns. For a few dozen rows the processor's library multiplies
-    that more than twice as fast (docs/log.md). int8: each linear layer becomes an `Int8Linear`.
+    What is later done to the model, or heard in it, does not reach the copy. float32: the same numbers, each matrix
+    stored by columns. For a few dozen rows the processor's library multiplies that more than twice as fast
+    (docs/log.md). int8: each linear layer becomes an `Int8Linear`.
     """
     if precision not in PRECISIONS:
         raise SettingError(f"--precision {precision}: unknown. {nearest(precision, PRECISIONS)}")
@@ -26,44 +29,45 @@ def for_decoding(model: Seq2Seq, precision: str = "float32") -> Seq2Seq:
             raise SettingError("--precision int8: our own engine has it on a CPU only. Leave it out")
         return model
     laid_out = copy.deepcopy(model)
-    laid_out.output.weight = nn.Parameter(laid_out.output.weight.detach())  # apart: the embedding keeps its rows
     for parent in list(laid_out.modules()):
+        if isinstance(parent, Point):
+            parent._forward_hooks.clear()
         for name, child in parent.named_children():
             if isinstance(child, nn.Linear) and precision == "int8":
                 setattr(parent, name, Int8Linear(child))
-            elif isinstance(child, nn.Linear):
+            elif isinstance(child, nn.Linear):  # a tied embedding keeps its own parameter, by rows
                 child.weight = nn.Parameter(child.weight.detach().t().contiguous().t(), requires_grad=False)
     return laid_out
 
 
-class Int8Linear(Projection):
+class Int8Linear(nn.Module):
     """A linear layer in whole numbers of 8 bits: a scale for each output of the weights, and for each row of the input.
 
     Sums of whole numbers are exact, and no row's scale depends on another's: a sentence gets the same answer in any
-    batch.
+    batch. PyTorch's public int8 layers take one scale for a whole batch, and are to be removed; so this calls
+    `torch._int_mm`, which its quantisation library is built on.
     """
 
     def __init__(self, linear: nn.Linear) -> None:
-        nn.Module.__init__(self)
-        weight = linear.weight.detach()
-        scale_N1 = weight.abs().amax(1, keepdim=True).clamp_min(SMALLEST) / 127
-        self.whole_KN = (weight / scale_N1).round().to(torch.int8).t()
-        self.scale_N = scale_N1[:, 0] / 127
+        super().__init__()
+        weight_FD = linear.weight.detach()
+        largest_F = weight_FD.abs().amax(1).clamp_min(SMALLEST)
+        self.whole_DF: Tensor
+        self.scale_F: Tensor
+        self.register_buffer("whole_DF", (weight_FD / largest_F[:, None]).mul_(127).round_().to(torch.int8).t())
+        self.register_buffer("scale_F", largest_F / 127**2)
         self.bias = linear.bias
 
     def forward(self, x: Tensor, rows: slice | None = None) -> Tensor:
-        if x.dim() > 2:
-            return self.forward(x.flatten(0, -2), rows).view(*x.shape[:-1], -1)
-        whole_KN, scale_N, bias_N = self.whole_KN, self.scale_N, self.bias
+        """As a `Projection`: all outputs, or some of them."""
+        x_RD = x if x.dim() == 2 else x.flatten(0, -2)
+        whole_DF, scale_F, bias_F = self.whole_DF, self.scale_F, self.bias
         if rows is not None:
-            whole_KN, scale_N = whole_KN[:, rows], scale_N[rows]
-            bias_N = bias_N[rows]  # type: ignore[assignment]
-        # Few operations, since each takes longer than its numbers: the input by its largest, times 127, rounded.
-        largest_M1 = torch.linalg.vector_norm(x, math.inf, 1, True).clamp_min_(SMALLEST)
-        whole_MK = x.div(largest_M1).mul_(127).round_().to(torch.int8)
-        y_MN = torch._int_mm(whole_MK, whole_KN).float().mul_(largest_M1)
-        return y_MN.mul_(scale_N) if bias_N is None else torch.addcmul(bias_N, y_MN, scale_N)
-
-
-SMALLEST = 1e-12
-"""Instead of a scale of zero, for rows that are all zeros."""
+            whole_DF, scale_F = whole_DF[:, rows], scale_F[rows]
+            bias_F = bias_F[rows]  # type: ignore[assignment]
+        # Few operations: each takes longer to call than its numbers take to compute.
+        largest_R1 = torch.linalg.vector_norm(x_RD, math.inf, 1, True).clamp_min_(SMALLEST)
+        whole_RD = x_RD.div(largest_R1).mul_(127).round_().to(torch.int8)
+        y_RF = torch._int_mm(whole_RD, whole_DF).float().mul_(largest_R1)
+        y_RF = y_RF.mul_(scale_F) if bias_F is None else torch.addcmul(bias_F, y_RF, scale_F)
+        return y_RF if x.dim() == 2 else y_RF.view(*x.shape[:-1], -1)

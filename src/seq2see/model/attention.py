@@ -109,7 +109,7 @@ class Packing:
     def pad(self, x_ND: Tensor) -> Tensor:
         """N rows -> B x L rows, zeros in the padding."""
         rectangle = x_ND if self.even else _Pad.apply(x_ND, self.slots_N, self.count * self.longest)  # type: ignore[no-untyped-call]
-        return rectangle.view(self.count, self.longest, x_ND.shape[-1])  # type: ignore[no-any-return]
+        return rectangle.view(self.count, self.longest, x_ND.shape[-1])
 
     def pack(self, x_BLD: Tensor) -> Tensor:
         """B x L rows -> N rows, the padding left out."""
@@ -246,8 +246,10 @@ class MultiHeadAttention(nn.Module):
         parts = self._split(self.w_qkv(x_RD)[:, None], None, self.widths)
         if self.rotary:
             parts[:2] = [rotate(part, past.length) for part in parts[:2]]
+        # Rotated first: all W stand at one place.
         query_BHWK, key_BHWK, value_BHWK = (
-            part.view(-1, width, *part.shape[1:2], part.shape[3]).transpose(1, 2) for part in parts
+            part[:, :, 0].unflatten(0, (-1, width)).transpose(1, 2)  # type: ignore[no-untyped-call]
+            for part in parts
         )
         key_BHPK, value_BHPK = past.append(key_BHWK, value_BHWK)
         joined = self._join(attend(query_BHWK, key_BHPK, value_BHPK, Reach(keep_B1WP), self.weights), None)

@@ -49,5 +49,5 @@ class Seq2Seq(nn.Module, ABC):
     def step(self, tokens_R: Tensor, state: State) -> Tensor:
         """RV: scores of the next token after one more of each row's; `state` grows by it.
 
-        The first step tells how many hypotheses a sentence has: R = B x W tokens, those of a sentence side by side.
+        R = B x W tokens, those of a sentence's W hypotheses side by side; every step has as many.
         """

@@ -17,7 +17,7 @@ class Dropout(nn.Module):
     """Zeroes each number with probability `rate` while training, and scales the rest up so that the mean stays.
 
     PyTorch's own draws one random number for each element in one thread on a CPU. Here numpy's SFC64, seeded by a draw
-    of PyTorch's, makes 64 bits that decide four elements: as random, and several times faster. The rate is exact to
+    of PyTorch's, makes 64 bits that decide four elements: as random, and faster (docs/log.md). The rate is exact to
     1/65536, and the scale is that of the rate used.
     """
 

@@ -60,7 +60,7 @@ class DecoderState:
     keep_B11S: Tensor | None
     """Which positions of the memory are not padding; None where all are real."""
     lineage_BWP: Tensor | None = None
-    """Which places of the past are a hypothesis' own history; None where there is one hypothesis, whose all are."""
+    """Which places of the past are a hypothesis' own history; None with one hypothesis: all are its own."""
 
     @property
     def length(self) -> int:

@@ -179,7 +179,10 @@ def loss_of(model: Seq2Seq, batch: Batch, smoothing: float = 0.0) -> Loss:
 
 
 def keep_freed_memory() -> None:
-    """Ask the C library to keep large blocks instead of handing each back to the system, which zeroes it anew."""
+    """Ask the C library to keep large blocks instead of handing each back to the system, which zeroes it anew.
+
+    For the whole process, until it ends.
+    """
     if sys.platform != "linux":
         return
     with contextlib.suppress(OSError, AttributeError):  # another C library than glibc

@@ -1,7 +1,7 @@
 """The loss that ignores padding (paper, section 5.4), with the output layer folded in.
 
 Scores over the vocabulary are the largest tensors of a step by far, so they are made, used and dropped a few rows at a
-time, and their gradient is taken on the way: no more than `CHUNK_NUMBERS` of them ever exist.
+time, and their gradient is taken on the way: at most twice `CHUNK_NUMBERS` of them exist at a time.
 """
 
 from typing import NamedTuple
@@ -50,46 +50,52 @@ class _OutputLoss(torch.autograd.Function):
         smoothing: float,
         learning: bool,
     ) -> tuple[Tensor, Tensor]:
-        hidden_gradient = torch.empty_like(hidden_ND) if learning else None
-        weight_gradient = torch.zeros_like(weight_VD) if learning else None
-        bias_gradient = torch.zeros_like(bias_V) if learning and bias_V is not None else None
-        total, plain = hidden_ND.new_zeros((), dtype=torch.float32), hidden_ND.new_zeros((), dtype=torch.float32)
         V = len(weight_VD)
+        real_N1 = (labels_N != special.PAD)[:, None]
+        # The even part of smoothing is the same for all words, so it needs no pass over the vocabulary: a row's mean
+        # score is the score of the mean weights, and every word's weights begin with the same share of the gradient.
+        mean_weight_D = weight_VD.float().mean(0) if smoothing else None
+        mean_bias = bias_V.float().mean() if smoothing and bias_V is not None else 0.0
+        hidden_gradient = torch.empty_like(hidden_ND) if learning else None
+        weight_gradient = bias_gradient = None
+        if learning:
+            even_D = (hidden_ND * real_N1).sum(0, dtype=torch.float32) * (-smoothing / V)
+            weight_gradient = even_D.to(weight_VD.dtype).repeat(V, 1)
+            if bias_V is not None:
+                bias_gradient = (real_N1.sum() * (-smoothing / V)).to(bias_V.dtype).repeat(V)
+        total, plain = hidden_ND.new_zeros((), dtype=torch.float32), hidden_ND.new_zeros((), dtype=torch.float32)
         rows = max(1, CHUNK_NUMBERS // V)
-        # A row's mean score is the score of the mean weights: smoothing needs no pass over the vocabulary.
-        mean_weight_D = weight_VD.float().mean(0)
-        mean_bias = 0.0 if bias_V is None else bias_V.float().mean()
         for first in range(0, len(hidden_ND), rows):
             here = slice(first, first + rows)
-            labels_C1 = labels_N[here, None]
-            real_C1 = labels_C1 != special.PAD
-            hidden_CD = hidden_ND[here]
+            labels_C1, real_C1, hidden_CD = labels_N[here, None], real_N1[here], hidden_ND[here]
             scores_CV = F.linear(hidden_CD, weight_VD, bias_V).float()
             label_score_C1 = scores_CV.gather(1, labels_C1)
             logs_CV = scores_CV.log_softmax(-1)
+            del scores_CV
             label_log_C1 = logs_CV.gather(1, labels_C1)
             plain = plain - (label_log_C1 * real_C1).sum()
             surprise_C1 = -label_log_C1
-            if smoothing:
-                mean_log_C1 = (hidden_CD.float() @ mean_weight_D)[:, None] + mean_bias - label_score_C1 + label_log_C1
+            if mean_weight_D is not None:
+                # Not a matrix product: those are bfloat16 under autocast.
+                mean_score_C1 = (hidden_CD.float() * mean_weight_D).sum(-1, keepdim=True) + mean_bias
+                mean_log_C1 = mean_score_C1 - label_score_C1 + label_log_C1
                 surprise_C1 = (1 - smoothing) * surprise_C1 - smoothing * mean_log_C1
             total = total + (surprise_C1 * real_C1).sum()
             if hidden_gradient is None or weight_gradient is None:
                 continue
-            # d loss / d scores = softmax - (1 - e) on the label - e / V everywhere. The last is the same for all words,
-            # so it acts through the mean weights; padding is left out where rows are narrow.
+            # d loss / d scores = softmax - (1 - e) on the label - e / V everywhere, the last as said above. Padding is
+            # masked in the D-wide tensors, not in the V-wide ones.
             gradient_CV = logs_CV.exp_()
             gradient_CV.scatter_add_(1, labels_C1, torch.full_like(label_log_C1, smoothing - 1))
             gradient_CV = gradient_CV.to(hidden_ND.dtype)
-            real_hidden_CD = hidden_CD * real_C1
-            hidden_gradient[here] = (
-                gradient_CV @ weight_VD - (smoothing * mean_weight_D).to(hidden_CD.dtype)
-            ) * real_C1
-            weight_gradient.addmm_(gradient_CV.T, real_hidden_CD)
-            if smoothing:
-                weight_gradient -= real_hidden_CD.sum(0) * (smoothing / V)
+            hidden_part_CD = gradient_CV @ weight_VD
+            if mean_weight_D is not None:
+                hidden_part_CD = hidden_part_CD - (smoothing * mean_weight_D).to(hidden_part_CD.dtype)
+            hidden_gradient[here] = hidden_part_CD * real_C1
+            weight_gradient.addmm_(gradient_CV.T, hidden_CD * real_C1)
             if bias_gradient is not None:
-                bias_gradient += gradient_CV.T @ real_C1[:, 0].to(gradient_CV.dtype) - real_C1.sum() * (smoothing / V)
+                bias_gradient += (gradient_CV * real_C1).sum(0)
+            del logs_CV, gradient_CV  # else they would live on while the next scores are made
         if learning:
             ctx.save_for_backward(hidden_gradient, weight_gradient, bias_gradient)
         ctx.mark_non_differentiable(plain)
