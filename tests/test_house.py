@@ -206,7 +206,7 @@ def test_torch_is_imported_late(module):
     assert subprocess.run([sys.executable, "-c", check], check=False).returncode == 0
 
 
-@pytest.mark.parametrize("verb", [[], ["train"], ["doctor"], ["evaluate"], ["data", "list"]])
+@pytest.mark.parametrize("verb", [[], ["train"], ["doctor"], ["evaluate"], ["data", "list"], ["data", "get"]])
 def test_help_imports_nothing_heavy(verb):
     words = [sys.executable, "-X", "importtime", "-m", "seq2see", *verb, "--help"]
     ended = subprocess.run(words, check=True, capture_output=True, text=True)

@@ -19,6 +19,7 @@ from seq2see.bundle import Bundle
 from seq2see.config import Overlay, Settings
 from seq2see.data import corpora
 from seq2see.data.batches import Batches, make_batch
+from seq2see.data.downloads import Fetching
 from seq2see.data.pair import Sides
 from seq2see.data.store import Store
 from seq2see.decoding import translator
@@ -63,7 +64,7 @@ class Said:
 
 REPORTED = 200
 """Validation pairs that are translated for the report, greedily: a poor model says a lot, and takes its time."""
-Event = Said | Began | loop.Event
+Event = Said | Fetching | Began | loop.Event
 Watch = Callable[[Event], None]
 
 
@@ -120,7 +121,7 @@ def train(
     device = bundle.pick_device()
     _refuse_ranks()
     columns = Sides(*(None if column is None else str(column) for column in (source_column, target_column)))
-    wanted = (format, columns, Sides(source_language, target_language))
+    wanted = (format, columns, Sides(source_language, target_language), watch)
     hold_out = _to_hold_out(valid)
     folder = Path(out) if out is not None else Path("runs") / corpora.open_corpus(pairs, *wanted).name
     if _goes_on(folder, resume, force):  # the run folder has all it needs: the corpus may be gone

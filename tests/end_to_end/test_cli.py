@@ -310,7 +310,8 @@ def test_chat_answers_each_line(trained: Path, cli) -> None:
 
 def test_data_list(cli) -> None:
     assert cli("data", "list").out.startswith("dates ")
-    assert [entry["name"] for entry in json.loads(cli("data", "list", "--json").out)] == ["dates"]
+    listed = [entry["name"] for entry in json.loads(cli("data", "list", "--json").out)]
+    assert listed == ["dates", "multi30k-en-de", "chatbot-ko"]
 
 
 def test_version(cli) -> None:

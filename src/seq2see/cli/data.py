@@ -1,19 +1,93 @@
-"""`seq2see data`: corpora by name."""
+"""`seq2see data`: corpora by name, and how a download is shown."""
 
 import json
+import sys
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from seq2see.cli.options import Debug, Json
+from seq2see.errors import SettingError
+
+if TYPE_CHECKING:
+    from rich.progress import Progress
+
+    from seq2see.data.downloads import Fetching
+
+
+class Downloads:
+    """`with Downloads() as watch: open_corpus(..., watch=watch)`: a line about each, and a bar on a terminal."""
+
+    def __init__(self) -> None:
+        self._begun: str | None = None
+        self._bar: Progress | None = None
+
+    def __enter__(self) -> "Downloads":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._bar:
+            self._bar.stop()
+            self._bar = None
+
+    def __call__(self, event: "Fetching") -> None:
+        from seq2see.data.downloads import in_bytes
+
+        if self._begun != event.corpus:
+            self._begun = event.corpus
+            typer.echo(f"downloading {event.corpus}: {in_bytes(event.total)} from {event.place}", err=True)
+            if sys.stderr.isatty():
+                self._start_bar(event)
+        if self._bar:
+            self._bar.update(self._bar.task_ids[0], completed=event.done)
+        if event.done == event.total:
+            self.__exit__()
+
+    def _start_bar(self, event: "Fetching") -> None:
+        from rich.console import Console
+        from rich.progress import BarColumn, DownloadColumn, Progress, TimeRemainingColumn, TransferSpeedColumn
+
+        columns = (BarColumn(bar_width=24), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn())
+        self._bar = Progress(*columns, console=Console(stderr=True), transient=True)
+        self._bar.add_task("", total=event.total, completed=event.done)
+        self._bar.start()
 
 
 def data_list(as_json: Json = False, debug: Debug = False) -> None:
     """List the corpora that have a name."""
     from seq2see.data.corpora import catalogue
+    from seq2see.data.downloads import in_bytes
 
     entries = catalogue()
     if as_json:
         typer.echo(json.dumps([entry._asdict() for entry in entries]))
         return
     for entry in entries:
-        typer.echo(f"{entry.name:<12}{entry.pairs:>10,} pairs  {entry.description} ({entry.licence})")
+        where = f"{in_bytes(entry.size)}, {'cached' if entry.cached else 'not cached'}" if entry.size else "built in"
+        typer.echo(f"{entry.name:<16}{entry.pairs:>7,} pairs  {where:<18}  {entry.description} ({entry.licence})")
+
+
+def data_get(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="One of those that `seq2see data list` shows.")],
+    more: Annotated[list[str] | None, typer.Argument(metavar="FILE", help="Further files for --from.")] = None,
+    places: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--from", metavar="FILE", help="Take these files, plain or .gz, or a folder of them, without a network."
+        ),
+    ] = None,
+    debug: Debug = False,
+) -> None:
+    """Download a corpus into the cache, or take it from local files; each file is verified by its checksum."""
+    from seq2see.data import corpora
+    from seq2see.data.downloads import in_bytes
+
+    if more and not places:
+        raise SettingError(f"one corpus at a time: {name}, then {', '.join(more)}. Files come after --from")
+    with Downloads() as watch:
+        folder = corpora.get(name, [*(places or ()), *(more or ())], watch)
+    if folder is None:
+        typer.echo(f"{name} is built in")
+        return
+    entry = next(entry for entry in corpora.catalogue() if entry.name == name)
+    typer.echo(f"{name}: {entry.pairs:,} pairs, {in_bytes(entry.size)} in {folder}")

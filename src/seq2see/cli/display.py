@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn
 
+from seq2see.cli.data import Downloads
+from seq2see.data.downloads import Fetching
 from seq2see.training.loop import INTERRUPTED, Finished, Stepped, Trained, Validated
 
 if TYPE_CHECKING:
@@ -21,6 +23,7 @@ class Display:
 
     def __init__(self) -> None:
         self._console = Console(stderr=True, highlight=False, soft_wrap=True)
+        self._downloads = Downloads()
         self._bar: Progress | None = None
         self._task: TaskID | None = None
         self._last_line = 0.0
@@ -33,6 +36,7 @@ class Display:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self._downloads.__exit__()
         if self._bar:
             self._bar.stop()
 
@@ -45,6 +49,8 @@ class Display:
         match event:
             case Said():
                 self.say(event.line)
+            case Fetching():
+                self._downloads(event)
             case Began():
                 self._settings = event.settings
                 self._last_line = time.monotonic() - QUIET_SECONDS

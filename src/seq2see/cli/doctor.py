@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from seq2see.cli.data import Downloads
 from seq2see.cli.options import (
     Debug,
     Format,
@@ -61,9 +62,10 @@ def doctor(
     from seq2see.data.raw import RawPairs
 
     wanted = (format, Sides(source_column, target_column), Sides(source_language, target_language))
-    corpus = corpora.open_corpus(pairs, *wanted)
+    with Downloads() as watch:
+        corpus = corpora.open_corpus(pairs, *wanted, watch)
+        others = RawPairs(*corpora.for_scoring(against, *wanted, watch).parts) if against else None
     rows = RawPairs(*corpus.train.parts)
-    others = RawPairs(*corpora.for_scoring(against, *wanted).parts) if against else None
     name = " ".join(pairs)
     if write:
         cleaning.check(Path(write), rows.paths, force)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from seq2see.cli.data import Downloads
 from seq2see.cli.options import (
     Beam,
     Debug,
@@ -84,7 +85,8 @@ def evaluate(
     for run in [run for run in runs if run.tags] or runs:  # a run of one direction may be compared with one of many
         run.tagged([], to)
     columns, languages = Sides(source_column, target_column), Sides(source_language, target_language)
-    scored = corpora.for_scoring(pairs, format, columns, languages)
+    with Downloads() as watch:
+        scored = corpora.for_scoring(pairs, format, columns, languages, watch)
     items = list(scored)
     for note in scored.notes:
         typer.echo(note, err=True)
@@ -103,7 +105,7 @@ def evaluate(
     sides = [(str(run.folder), each.scores) for run, each in zip(runs, evaluations, strict=True)]
     ours, theirs = sides[: len(folders)], sides[len(folders) :]
     differences = compare.paired_bootstrap([each for _, each in ours], [each for _, each in theirs]) if theirs else []
-    name = f"{pairs} (test)" if pairs in [entry.name for entry in corpora.catalogue()] else pairs
+    name = f"{pairs} (test)" if pairs in corpora.names() else pairs
     (_print_json if as_json else _print)(name, scored.dropped, evaluations[0], ours, theirs, differences)
     if output:  # last: scores that are printed are not lost to a full disk
         lines = [result.text.replace("\n", " ") + "\n" for result in evaluations[0].results]

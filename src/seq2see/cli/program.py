@@ -10,7 +10,7 @@ from typer.core import TyperGroup
 
 from seq2see import __version__
 from seq2see.cli.chat import chat
-from seq2see.cli.data import data_list
+from seq2see.cli.data import data_get, data_list
 from seq2see.cli.doctor import doctor
 from seq2see.cli.evaluate import evaluate
 from seq2see.cli.export import export
@@ -49,6 +49,7 @@ app.command(epilog="Example: seq2see evaluate runs/dates dates")(evaluate)
 app.command(epilog='Example: seq2see look runs/dates "12 mars 1987" -o attention.png')(look)
 app.command(epilog="Example: seq2see export runs/dates dates-ct2 --precision int8")(export)
 data.command("list", epilog="Example: seq2see data list --json")(data_list)
+data.command("get", epilog="Example: seq2see data get chatbot-ko --from ChatbotData.csv")(data_get)
 app.add_typer(data, name="data")
 
 

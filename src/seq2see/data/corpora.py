@@ -4,9 +4,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, Literal, NamedTuple
 
-from seq2see.data import dates
+from seq2see.data import dates, downloads
+from seq2see.data.downloads import File
 from seq2see.data.pair import NOTHING, Pair, Sides
 from seq2see.data.readers import Pairs, is_file, name_of_files, split_names
 from seq2see.errors import DataError, nearest
@@ -57,16 +58,136 @@ class Entry(NamedTuple):
     pairs: int
     description: str
     licence: str
+    size: int
+    """Bytes to download; 0: built in."""
+    cached: bool
 
 
-CATALOGUE: Final = (
-    Entry(
-        "dates",
-        sum(dates.SIZES.values()),
-        f"dates written out in {len(dates.LANGUAGES)} languages, to ISO 8601; built in",
-        "Unicode-3.0",
+Split = Literal["train", "valid", "test"]
+
+
+@dataclass(frozen=True)
+class Remote:
+    """A corpus that others keep, fetched when it is first asked for; listed only with checksums of bytes once held."""
+
+    name: str
+    pairs: int
+    description: str
+    licence: str
+    splits: Mapping[Split, tuple[File, ...]]
+    """Of each split one file, or two parallel ones."""
+
+    @property
+    def files(self) -> list[File]:
+        return list(chain.from_iterable(self.splits.values()))
+
+
+def _multi30k(name: str, size: int, sha256: str) -> File:
+    address = f"https://raw.githubusercontent.com/multi30k/dataset/master/data/task1/tok/{name}"
+    return File(name, address, size, sha256)
+
+
+REMOTES: Final = (
+    Remote(
+        "multi30k-en-de",
+        31_014,
+        "captions of images, English to German, lowercased and tokenised",
+        "research use; captions derive from Flickr30k",
+        {
+            "train": (
+                _multi30k(
+                    "train.lc.norm.tok.en",
+                    1_837_696,
+                    "08925f8e0572bcd5a006702fc5fe20e2d77c6917d4eebd576fc20de6693c2119",
+                ),
+                _multi30k(
+                    "train.lc.norm.tok.de",
+                    2_150_008,
+                    "cb5a23529b65ec2061f1dc446192a9c37382b63cc75f81a0be59d34894b3a505",
+                ),
+            ),
+            "valid": (
+                _multi30k(
+                    "val.lc.norm.tok.en", 64_608, "46573ce391ae227f1c72f873392436a20ef18e0a6d518098cfbd70b77c8572ec"
+                ),
+                _multi30k(
+                    "val.lc.norm.tok.de", 77_273, "97232bd273eceb7207f689527386a97e4be2616b18ada47576bdaf96c8ae1f00"
+                ),
+            ),
+            "test": (
+                _multi30k(
+                    "test_2016_flickr.lc.norm.tok.en",
+                    63_307,
+                    "5b7f32627cf99eced828311b955dae9800bb52bc8b91cf8b6526829e605b29d2",
+                ),
+                _multi30k(
+                    "test_2016_flickr.lc.norm.tok.de",
+                    71_917,
+                    "c6a33d39d48f9f510de147651316cd9d918e09ad0219df734a2f16b6baccacc4",
+                ),
+            ),
+        },
+    ),
+    Remote(
+        "chatbot-ko",
+        11_823,
+        "Korean questions and answers",
+        "MIT",
+        {
+            "train": (
+                File(
+                    "ChatbotData.csv",
+                    "https://raw.githubusercontent.com/songys/Chatbot_data/master/ChatbotData.csv",
+                    889_842,
+                    "287eb129695b577321c80ad397bb3c2279164d4ca577874d129fd3db5b30afe2",
+                ),
+            )
+        },
     ),
 )
+
+
+def remote(name: str) -> Remote | None:
+    """The corpus of that name that has to be fetched."""
+    return next((each for each in REMOTES if each.name == name), None)
+
+
+def names() -> list[str]:
+    """Of every corpus that has one."""
+    return ["dates", *(each.name for each in REMOTES)]
+
+
+def catalogue() -> list[Entry]:
+    """Every corpus that has a name."""
+    about_dates = f"dates written out in {len(dates.LANGUAGES)} languages, to ISO 8601"
+    return [
+        Entry("dates", sum(dates.SIZES.values()), about_dates, "Unicode-3.0", 0, True),
+        *(
+            Entry(
+                each.name,
+                each.pairs,
+                each.description,
+                each.licence,
+                sum(file.size for file in each.files),
+                not downloads.missing(each.name, each.files),
+            )
+            for each in REMOTES
+        ),
+    ]
+
+
+def get(name: str, places: Sequence[str | Path] = (), watch: downloads.Watch = downloads.unwatched) -> Path | None:
+    """Have a corpus in the cache, downloaded or from `places`; the folder it is in, None for one that is built in."""
+    found = remote(name)
+    if found is None:
+        if name == "dates":
+            return None
+        raise DataError(f"{name}: no such corpus. {nearest(name, names())}")
+    if places:
+        downloads.take(name, found.files, map(Path, places))
+    else:
+        downloads.download(name, found.files, watch)
+    return downloads.folder_of(name)
 
 
 @dataclass(frozen=True)
@@ -82,16 +203,12 @@ class DateSplit:
         return dates.pairs(self.split)
 
 
-def catalogue() -> list[Entry]:
-    """Every corpus that has a name."""
-    return list(CATALOGUE)
-
-
 def open_corpus(
     pairs: str | Path | Sequence[str | Path],
     format: str | None = None,
     columns: Sides = NOTHING,
     languages: Sides = NOTHING,
+    watch: downloads.Watch = downloads.unwatched,
 ) -> Corpus:
     """The corpus of that name, else the file or the parallel files; several are put together, in that order.
 
@@ -100,17 +217,20 @@ def open_corpus(
     Args:
         columns: which columns are source and target, where there are more or they have other names.
         languages: of source and target, over what the files say.
+        watch: called while a corpus is downloaded.
     """
-    names = _words(pairs)
-    if names == ["dates"]:
+    words = _words(pairs)
+    if words == ["dates"]:
         # 500 steps are two epochs: enough, since nothing in this corpus contradicts itself.
         settings = {"training": {"max_steps": 500, "validate_every": 125}}
         return Corpus(
-            "dates", Parts(DateSplit("train")), Parts(DateSplit("valid")), Parts(DateSplit("test")), settings, names
+            "dates", Parts(DateSplit("train")), Parts(DateSplit("valid")), Parts(DateSplit("test")), settings, words
         )
-    parts = [DateSplit("train") if name == "dates" else _file(name, format, columns, languages) for name in names]
+    parts = [
+        _named(word, "train", columns, languages, watch) or _file(word, format, columns, languages) for word in words
+    ]
     if any(columns) and not any(isinstance(part, Pairs) and part.has_columns for part in parts):
-        raise DataError(f"{', '.join(names)}: no columns to choose from; --source-column is for CSV, TSV and JSONL")
+        raise DataError(f"{', '.join(words)}: no columns to choose from; --source-column is for CSV, TSV and JSONL")
     options = {
         "--format": format,
         "--source-column": columns.source,
@@ -119,7 +239,33 @@ def open_corpus(
         "--target-language": languages.target,
     }
     asked = [word for option, value in options.items() if value is not None for word in (option, value)]
-    return Corpus(name_of(pairs), Parts(*parts), words=[*names, *asked])
+    valid = test = None
+    if len(words) == 1 and (found := remote(words[0])):
+        if "valid" in found.splits:
+            valid = Parts(_split(found, "valid", columns, languages, watch))
+        if "test" in found.splits:
+            test = Parts(_split(found, "test", columns, languages, watch))
+    return Corpus(name_of(pairs), Parts(*parts), valid, test, words=[*words, *asked])
+
+
+def _named(
+    name: str, split: Split, columns: Sides, languages: Sides, watch: downloads.Watch
+) -> "Pairs | DateSplit | None":
+    """A split of the corpus of that name; None where there is no such name."""
+    if name == "dates":
+        return DateSplit(split)
+    found = remote(name)
+    return None if found is None else _split(found, split, columns, languages, watch)
+
+
+def _split(found: Remote, split: Split, columns: Sides, languages: Sides, watch: downloads.Watch) -> Pairs:
+    if split not in found.splits:
+        what = {"train": "training", "valid": "validation", "test": "test"}[split]
+        raise DataError(f"{found.name}: no {what} set, only {' and '.join(found.splits)}. Give a file of pairs instead")
+    downloads.download(found.name, found.files, watch)
+    folder = downloads.folder_of(found.name)
+    paths = tuple(folder / file.name for file in found.splits[split])
+    return Pairs(paths, columns=columns, languages=languages)
 
 
 def _words(pairs: str | Path | Sequence[str | Path]) -> list[str]:
@@ -141,24 +287,30 @@ def name_of(pairs: str | Path | Sequence[str | Path]) -> str:
 
 
 def for_validation(
-    pairs: str | Path, format: str | None = None, columns: Sides = NOTHING, languages: Sides = NOTHING
+    pairs: str | Path,
+    format: str | None = None,
+    columns: Sides = NOTHING,
+    languages: Sides = NOTHING,
+    watch: downloads.Watch = downloads.unwatched,
 ) -> Parts:
     """What `train --valid` validates on: the validation split of a named corpus, or a file as `evaluate` reads it."""
-    if pairs == "dates":
-        return Parts(DateSplit("valid"))
-    return for_scoring(pairs, format, columns, languages)
+    named = _named(str(pairs), "valid", columns, languages, watch)
+    return Parts(named) if named is not None else for_scoring(pairs, format, columns, languages)
 
 
 def for_scoring(
-    pairs: str | Path, format: str | None = None, columns: Sides = NOTHING, languages: Sides = NOTHING
+    pairs: str | Path,
+    format: str | None = None,
+    columns: Sides = NOTHING,
+    languages: Sides = NOTHING,
+    watch: downloads.Watch = downloads.unwatched,
 ) -> Parts:
     """What `evaluate` scores on: the test split of a named corpus, or a file with any further references."""
-    if pairs == "dates":
-        return Parts(DateSplit("test"))
-    return Parts(_file(str(pairs), format, columns, languages, references=True))
+    named = _named(str(pairs), "test", columns, languages, watch)
+    return Parts(named or _file(str(pairs), format, columns, languages, references=True))
 
 
 def _check_name(pairs: str) -> None:
     """A bare word that is no file either was meant as a name."""
     if not set(pairs) & set("./\\,") and not is_file(Path(pairs)):
-        raise DataError(f"{pairs}: no such file or corpus. {nearest(pairs, [entry.name for entry in CATALOGUE])}")
+        raise DataError(f"{pairs}: no such file or corpus. {nearest(pairs, names())}")

@@ -51,7 +51,7 @@ class Pairs:
     `notes` are what is known of the file: of a header only once the first pair has come, of the whole at the end.
 
     Args:
-        pairs: "pairs.tsv", "pairs.jsonl.gz", or "train.en,train.ko".
+        pairs: "pairs.tsv", "pairs.jsonl.gz", or "train.en,train.ko"; or paths that exist.
         format: "tsv", "csv", "jsonl", "po", "mo", "tmx" or "text" (parallel), where the suffix does not say it.
         references: take columns after the second as further references; without it they are an error.
         columns: which columns are the source and the target, by name or by number from 1; a dotted path in JSONL.
@@ -60,13 +60,13 @@ class Pairs:
 
     def __init__(
         self,
-        pairs: str | Path,
+        pairs: str | Path | tuple[Path, ...],
         format: str | None = None,
         references: bool = False,
         columns: Sides = NOTHING,
         languages: Sides = NOTHING,
     ) -> None:
-        self.paths = _locate(str(pairs), format)
+        self.paths = pairs if isinstance(pairs, tuple) else _locate(str(pairs), format)
         self.format = "text" if len(self.paths) == 2 else format or _format_of(self.paths[0])
         self.references = references
         self.columns = columns

@@ -45,7 +45,9 @@ def test_a_slip_in_the_name(open_pairs: object) -> None:
     with pytest.raises(DataError) as raised:
         open_pairs("date")
     assert str(raised.value) == "date: no such file or corpus. Did you mean 'dates'?"
-    with pytest.raises(DataError, match=r"^xyzzy: no such file or corpus\. Choose from: dates\.$"):
+    with pytest.raises(
+        DataError, match=r"^xyzzy: no such file or corpus\. Choose from: chatbot-ko, dates, multi30k-en-de\.$"
+    ):
         open_pairs("xyzzy")
     with pytest.raises(DataError, match=r": no such file or corpus\. "):
         open_pairs("long" * 100)
@@ -75,15 +77,13 @@ def test_scoring_takes_the_test_split_or_a_file_with_references() -> None:
         list(corpora.open_corpus("mine.tsv").train)
 
 
-def test_catalogue_can_be_opened_and_counts_right() -> None:
+def test_catalogue_tells_enough_and_counts_right() -> None:
     entries = corpora.catalogue()
-    assert [entry.name for entry in entries] == ["dates"]
-    for entry in entries:
-        corpus = corpora.open_corpus(entry.name)
-        parts = [part for part in (corpus.train, corpus.valid, corpus.test) if part is not None]
-        assert sum(1 for part in parts for _ in part) == entry.pairs
-        assert entry.description
-        assert entry.licence
+    assert [entry.name for entry in entries] == corpora.names() == ["dates", "multi30k-en-de", "chatbot-ko"]
+    assert all(entry.description and entry.licence for entry in entries)
+    corpus = corpora.open_corpus("dates")
+    parts = [part for part in (corpus.train, corpus.valid, corpus.test) if part is not None]
+    assert sum(1 for part in parts for _ in part) == entries[0].pairs
 
 
 def test_several_files_one_after_another() -> None:
