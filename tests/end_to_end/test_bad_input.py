@@ -114,7 +114,7 @@ def test_parallel_files_of_unequal_length_say_both_counts(cli) -> None:
 
 
 def test_a_name_without_a_format(cli) -> None:
-    Path("pairs.dat").write_text("a\tb\n")
+    Path("pairs.dat").write_text("a b\n")
     refusal(cli("train", "pairs.dat"), "pairs.dat", "--format")
     refusal(cli("train", "pairs.dat", "--format", "tvs"), "unknown format 'tvs'. Did you mean 'tsv'?")
 

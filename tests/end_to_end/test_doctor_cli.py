@@ -204,8 +204,9 @@ def test_no_file_is_too_bad(cli, name: str, content: bytes) -> None:
     ],
 )
 def test_slips_get_one_line(cli, words: list[str], line: str) -> None:
-    for name in ("x.tsv", "x.dat", "there.tsv"):
+    for name in ("x.tsv", "there.tsv"):
         Path(name).write_text("a b\tc d\n")
+    Path("x.dat").write_text("a b, c d\n")
     ended = cli("doctor", *words)
     assert (ended.code, ended.out) == (2, "")
     assert ended.err.startswith("seq2see: ")

@@ -62,5 +62,7 @@ def test_tutorial_small_has_the_tutorials_parameters() -> None:
 def test_unknown_presets_get_the_nearest() -> None:
     with pytest.raises(SettingError, match=r"^unknown preset 'paper_base'\. Did you mean 'paper-base'\?$"):
         presets.preset("paper_base")
-    with pytest.raises(SettingError, match=r"^unknown preset 'x'\. Choose from: paper-base, paper-big, small, "):
+    with pytest.raises(
+        SettingError, match=r"^unknown preset 'x'\. Choose from: compact, paper-base, paper-big, small, "
+    ):
         presets.preset("x")

@@ -57,7 +57,9 @@ def test_a_slip_in_the_name(open_pairs: object) -> None:
 
 def test_a_bare_word_that_is_a_file() -> None:
     Path("mine").write_text("a\tb\n")
-    assert [pair.source for pair in corpora.open_corpus("mine", "tsv").train] == ["a"]
+    for format in ("tsv", None):
+        assert [pair.source for pair in corpora.open_corpus("mine", format).train] == ["a"]
+    Path("mine").write_text("a,b\n")
     with pytest.raises(DataError, match="--format"):
         corpora.open_corpus("mine")
 

@@ -81,3 +81,23 @@ def test_zeros_stay_zeros():
 def test_unknown_precision():
     with pytest.raises(SettingError, match=r"--precision int9: unknown. Did you mean 'int8'\?"):
         for_decoding(model(), "int9")
+
+
+def test_whoever_listens_to_the_model_does_not_hear_the_copy():
+    ours = model()
+    heard = []
+    handle = ours.decoder[0].cross_attention.weights.register_forward_hook(lambda *passed: heard.append(passed))
+    laid_out = for_decoding(ours)
+    handle.remove()
+    scores(laid_out)
+    assert heard == []
+    assert not laid_out.decoder[0].cross_attention.weights.heard
+
+
+def test_whole_numbers_are_multiplied_exactly():
+    """The largest that can be, in the longest sums: nothing saturates on this processor."""
+    torch.manual_seed(4)
+    a = torch.randint(0, 2, (3, 2048)).mul(254).sub(127).to(torch.int8)
+    b = torch.randint(0, 2, (2048, 5)).mul(254).sub(127).to(torch.int8)
+    for left, right in ((a, b), (torch.full_like(a, 127), torch.full_like(b, 127))):
+        assert torch.equal(torch._int_mm(left, right).long(), left.long() @ right.long())
