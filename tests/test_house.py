@@ -18,7 +18,7 @@ README = Path(__file__).parents[1] / "README.md"
 MOST_LINES = 500
 
 FLOORS = [
-    {"errors", "special", "config", "presets"},
+    {"errors", "special", "patterns", "config", "presets"},
     {"data", "model"},
     {"bundle", "suggest"},
     {"training", "decoding"},
@@ -29,7 +29,7 @@ FLOORS = [
     {"__main__"},  # the door, in front of the command line
 ]
 FLOOR = {room: number for number, rooms in enumerate(FLOORS) for room in rooms}
-GROUND = {"config": {"errors"}, "presets": {"config", "errors"}}
+GROUND = {"patterns": {"errors"}, "config": {"errors", "patterns"}, "presets": {"config", "errors"}}
 """The only arrows between rooms of one floor: the files of the ground floor lean on each other, in this order."""
 
 

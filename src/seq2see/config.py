@@ -13,10 +13,11 @@ from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any, Literal
 
+from seq2see import patterns
 from seq2see.errors import SettingError, nearest
 
 Overlay = Mapping[str, Mapping[str, Any]]
-TokenizerKind = Literal["unigram", "bpe", "characters", "symbols"]
+TokenizerKind = Literal["unigram", "bpe", "characters", "symbols", "pattern", "jamo"]
 Metric = Literal["loss", "bleu", "chrf", "ter", "exact", "error_rate"]
 
 
@@ -31,6 +32,12 @@ class Data:
 
     source_tokenizer: TokenizerKind = about("unigram", "how source text is cut into tokens")
     target_tokenizer: TokenizerKind = about("unigram", "how target text is cut into tokens")
+    source_pattern: str = about(
+        "",
+        "what a token is, for source_tokenizer=pattern: a regular expression, or "
+        + ", ".join(f"{name} ({each.about})" for name, each in patterns.NAMED.items()),
+    )
+    target_pattern: str = about("", "the same for target_tokenizer=pattern")
     source_vocabulary: int = about(8000, "most tokens in the source vocabulary, or in the shared one", 8)
     target_vocabulary: int = about(8000, "most tokens in the target vocabulary", 8)
     shared: bool = about(True, "one tokenizer for both sides, trained on both")
@@ -174,8 +181,20 @@ def check_keys(*overlays: Overlay) -> Settings:
                 raise SettingError(f"unknown section '{section}'. {nearest(section, SECTIONS)}")
             if not isinstance(values, Mapping):
                 raise SettingError(f"'{section}' is a section: write {section}.key=value")
+            for side in ("source", "target"):  # who chooses another kind has no more use for the pattern below
+                if section == "data" and values.get(f"{side}_tokenizer", "pattern") != "pattern":
+                    merged["data"].pop(f"{side}_pattern", None)
             merged[section].update(values)
-    return Settings(**{name: _build(name, kind, merged[name]) for name, kind in SECTIONS.items()})
+    settings = Settings(**{name: _build(name, kind, merged[name]) for name, kind in SECTIONS.items()})
+    for side, _, pattern in _sides(settings.data):
+        if pattern:
+            patterns.compiled(pattern, f"data.{side}_pattern")
+    return settings
+
+
+def _sides(data: Data) -> Iterable[tuple[str, TokenizerKind, str]]:
+    yield "source", data.source_tokenizer, data.source_pattern
+    yield "target", data.target_tokenizer, data.target_pattern
 
 
 def _build(section: str, kind: type, values: Mapping[str, Any]) -> Any:
@@ -226,8 +245,19 @@ def _check_together(settings: Settings) -> None:
         raise SettingError("rotary positions need an even width per head: change model.d_key or model.heads")
     if model.positions == "learned" and model.max_positions <= data.max_length:
         raise SettingError("model.max_positions must be larger than data.max_length (one place is for the end)")
+    for side, kind, pattern in _sides(data):
+        if kind == "pattern" and not pattern:
+            choice = f"a regular expression, or one of {', '.join(patterns.NAMED)}"
+            raise SettingError(f"data.{side}_tokenizer = 'pattern' needs data.{side}_pattern: {choice}")
+        if pattern and kind != "pattern":
+            raise SettingError(
+                f"data.{side}_pattern = {pattern!r} is of no use to data.{side}_tokenizer = {kind!r}: "
+                f"set data.{side}_tokenizer=pattern, too"
+            )
     if data.shared and data.source_tokenizer != data.target_tokenizer:
         raise SettingError("data.shared needs the same kind of tokenizer on both sides: set data.shared=false")
+    if data.shared and data.source_pattern != data.target_pattern:
+        raise SettingError("data.shared needs the same pattern on both sides: set data.shared=false")
     if model.tie == "all" and not data.shared:
         raise SettingError('model.tie = "all" needs data.shared = true: set model.tie=decoder')
 

@@ -257,11 +257,17 @@ def _train_tokenizers(found: Survey, settings: Settings, held_out: Callable[[Pai
     tags = [tokenizer.tag(language) for language in data.tags.split()]
     if data.shared:
         both = (text for pair in pairs for text in (pair.source, pair.target))
-        one = tokenizer.train(data.source_tokenizer, both, data.source_vocabulary, data.normalization, tags)
+        one = tokenizer.train(
+            data.source_tokenizer, both, data.source_vocabulary, data.normalization, tags, data.source_pattern
+        )
         return Tokenizers(one, one)
     return Tokenizers(
-        tokenizer.train(data.source_tokenizer, sources, data.source_vocabulary, data.normalization, tags),
-        tokenizer.train(data.target_tokenizer, targets, data.target_vocabulary, data.normalization),
+        tokenizer.train(
+            data.source_tokenizer, sources, data.source_vocabulary, data.normalization, tags, data.source_pattern
+        ),
+        tokenizer.train(
+            data.target_tokenizer, targets, data.target_vocabulary, data.normalization, pattern=data.target_pattern
+        ),
     )
 
 

@@ -194,5 +194,5 @@ def load(folder: str | Path) -> Run:
 
 
 def error_unit(settings: Settings) -> metrics.Unit:
-    """What the error rate counts: letters where the target is cut into letters, else what stands between blanks."""
-    return "characters" if settings.data.target_tokenizer == "characters" else "symbols"
+    """What the error rate counts: characters where the target is cut by them, else what stands between blanks."""
+    return "characters" if settings.data.target_tokenizer in ("characters", "jamo", "pattern") else "symbols"

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from seq2see import special
+from seq2see import patterns, special
 from seq2see.data.pair import Pair
 from seq2see.presets import preset
 
@@ -69,7 +69,9 @@ def survey(pairs: Iterable[Pair]) -> Survey:
 
 def suggest(corpus: Survey) -> dict[str, dict[str, Any]]:
     """An overlay for `config.resolve`."""
-    source_kind, target_kind = _kind(corpus.source, corpus.pairs), _kind(corpus.target, corpus.pairs)
+    looked_at = corpus.sample[:1000]
+    source_kind = _kind(corpus.source, corpus.pairs, [pair.source for pair in looked_at])
+    target_kind = _kind(corpus.target, corpus.pairs, [pair.target for pair in looked_at])
     shared = source_kind == target_kind == "unigram" and _overlap(corpus.source.alphabet, corpus.target.alphabet) > 0.5
     characters = (corpus.source.characters + corpus.target.characters) / corpus.pairs
     language = source_kind == target_kind == "unigram"
@@ -85,6 +87,8 @@ def suggest(corpus: Survey) -> dict[str, dict[str, Any]]:
         "data": {
             "source_tokenizer": source_kind,
             "target_tokenizer": target_kind,
+            "source_pattern": "smiles" if source_kind == "pattern" else "",
+            "target_pattern": "smiles" if target_kind == "pattern" else "",
             "source_vocabulary": max(sizes) if shared else sizes[0],
             "target_vocabulary": max(sizes) if shared else sizes[1],
             "shared": shared,
@@ -135,13 +139,19 @@ _TRAINING: dict[str, dict[str, Any]] = {
 }
 
 
-def _kind(side: Side, pairs: int) -> str:
-    """Few different words, several to a line: symbols. Lines without blanks: characters. Else subwords."""
+def _kind(side: Side, pairs: int, sample: list[str]) -> str:
+    """Few different words, several to a line: symbols. Molecules: a pattern. No blanks: characters. Else subwords."""
     if len(side.lexicon) <= 256 and side.words >= 2 * pairs and side.words >= 20 * len(side.lexicon):
         return "symbols"
     if side.words <= 1.05 * pairs:
-        return "characters"
+        return "pattern" if _are_molecules(sample) else "characters"
     return "unigram"
+
+
+def _are_molecules(lines: list[str]) -> bool:
+    """Whether nearly all lines are SMILES by its rules, and two thirds have more than letters, as few words do."""
+    more = sum(not line.isalpha() for line in lines)
+    return 3 * more >= 2 * len(lines) and sum(map(patterns.is_smiles, lines)) >= 0.98 * len(lines)
 
 
 def _vocabulary(side: Side, words_for_each: int) -> int:

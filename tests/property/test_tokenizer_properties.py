@@ -14,7 +14,7 @@ awkward = st.text(st.sampled_from(list(" \t\n\0▁▅⁇\ufdd001e\u0301<s>/가")
 
 @functools.cache
 def trained(kind, normalization="identity"):
-    return tokenizer.train(kind, TEXTS, 400, normalization)
+    return tokenizer.train(kind, TEXTS, 400, normalization, pattern="words" if kind == "pattern" else "")
 
 
 @pytest.mark.parametrize("kind", ["unigram", "bpe"])
@@ -37,7 +37,8 @@ def test_subwords_trained_on_any_text_give_it_back(kind, texts, vocabulary):
 @settings(deadline=None)
 @given(text=st.text(st.sampled_from(sorted(set("".join(TEXTS))))))
 def test_characters_give_back_what_they_have_seen(text):
-    assert trained("characters").decode(trained("characters").encode([text])[0]) == text
+    for kind in ("characters", "pattern", "jamo"):
+        assert trained(kind).decode(trained(kind).encode([text])[0]) == text
 
 
 @settings(deadline=None)
@@ -46,7 +47,7 @@ def test_symbols_give_back_the_text_with_single_spaces(text):
     assert trained("symbols").decode(trained("symbols").encode([text])[0]) == " ".join(text.split())
 
 
-@pytest.mark.parametrize("kind", ["unigram", "bpe", "characters", "symbols"])
+@pytest.mark.parametrize("kind", ["unigram", "bpe", "characters", "symbols", "pattern", "jamo"])
 @settings(deadline=None)
 @given(texts=st.lists(anything, max_size=3), other=anything)
 def test_a_text_is_cut_the_same_alone_and_in_company(kind, texts, other):
@@ -61,10 +62,49 @@ def test_what_comes_back_is_the_normalised_text(how, text):
     assert subwords.decode(subwords.encode([text])[0]) == tokenizer.normalize(text, how)
 
 
-@pytest.mark.parametrize("kind", ["unigram", "bpe", "characters", "symbols"])
+@pytest.mark.parametrize("kind", ["unigram", "bpe", "characters", "symbols", "pattern", "jamo"])
 @settings(deadline=None)
 @given(data=st.data())
 def test_whatever_a_model_says_can_be_decoded_and_labelled(kind, data):
     ids = data.draw(st.lists(st.integers(0, len(trained(kind)) - 1)))
     assert isinstance(trained(kind).decode(ids), str)
     assert all(label.isprintable() and " " not in label for label in trained(kind).pieces(ids))
+
+
+korean = st.text(st.sampled_from([*"가각힣한ㄱㅏ \ufdd0⁇", *"\u1100\u1112\u1161\u1175\u11a7\u11a8\u11c2\u11c3"]))
+molecule = st.text(st.sampled_from("CcNnOBrl[]()@H+-=#%12>.\\/ "))
+PATTERNS = ["smiles", "words", "code", "a+|ab", r"(?=b)|\s+", r"\b", "(?s:..)", "[^가]+"]
+
+
+@settings(deadline=None)
+@given(texts=st.lists(anything | korean, min_size=1, max_size=4).filter(any))
+def test_korean_letters_give_back_any_text(texts):
+    learned = tokenizer.train("jamo", texts, 1000)
+    assert [learned.decode(ids) for ids in learned.encode(texts)] == texts
+
+
+@settings(deadline=None)
+@given(text=anything | korean)
+def test_korean_letters_are_apart_for_any_text(text):
+    letters = tokenizer._decompose(text)
+    assert tokenizer._compose("".join(letters)) == text
+    assert not any("가" <= letter <= "힣" for letter in letters)
+
+
+@settings(deadline=None)
+@given(
+    texts=st.lists(anything | awkward | molecule, min_size=1, max_size=4).filter(any),
+    pattern=st.sampled_from(PATTERNS),
+    room=st.integers(0, 10),
+)
+def test_a_pattern_gives_back_any_text(texts, pattern, room):
+    learned = tokenizer.train("pattern", texts, special.COUNT + len(set("".join(texts))) + room, pattern=pattern)
+    assert [learned.decode(ids) for ids in learned.encode(texts)] == texts
+
+
+@settings(deadline=None)
+@given(text=anything | awkward | molecule, pattern=st.sampled_from(PATTERNS))
+def test_a_pattern_loses_nothing_of_any_text(text, pattern):
+    pieces = tokenizer._cutter("pattern", pattern)(text)
+    assert "".join(pieces) == text
+    assert all(pieces)

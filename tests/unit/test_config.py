@@ -12,6 +12,8 @@ from seq2see.errors import SettingError
 KEYS = [
     "data.source_tokenizer",
     "data.target_tokenizer",
+    "data.source_pattern",
+    "data.target_pattern",
     "data.source_vocabulary",
     "data.target_vocabulary",
     "data.shared",
@@ -113,6 +115,14 @@ def test_overlays_are_checked_together_not_one_by_one() -> None:
     assert "not divisible" in refused({"model": {"heads": 5}})
 
 
+def test_another_kind_of_tokenizer_drops_the_pattern_below() -> None:
+    molecules = {"data": {"shared": False, "source_tokenizer": "pattern", "source_pattern": "smiles"}}
+    below = config.resolve(molecules, {"model": {"tie": "none"}}, {"data": {"source_tokenizer": "pattern"}})
+    assert (below.data.source_tokenizer, below.data.source_pattern) == ("pattern", "smiles")
+    above = config.resolve(molecules, {"model": {"tie": "none"}}, {"data": {"source_tokenizer": "bpe"}})
+    assert (above.data.source_tokenizer, above.data.source_pattern) == ("bpe", "")
+
+
 def test_check_keys_leaves_contradictions_to_resolve() -> None:
     overlay = {"model": {"heads": 7}}
     assert config.check_keys(overlay).model.heads == 7
@@ -131,6 +141,32 @@ def test_check_keys_leaves_contradictions_to_resolve() -> None:
         ({"model": {"norm": "pro"}}, "model.norm = 'pro': unknown. Did you mean 'pre'?"),
         ({"model": {"tie": True}}, "model.tie = True: unknown. Choose from: all, decoder, none."),
         ({"data": {"source_tokenizer": ["bpe"]}}, "data.source_tokenizer = ['bpe']: unknown. Did you mean 'bpe'?"),
+        ({"data": {"source_pattern": 3}}, "data.source_pattern = 3: expected text"),
+        (
+            {"data": {"source_tokenizer": "pattern"}},
+            "data.source_tokenizer = 'pattern' needs data.source_pattern: "
+            "a regular expression, or one of smiles, words, code",
+        ),
+        (
+            {"data": {"target_pattern": "words"}},
+            "data.target_pattern = 'words' is of no use to data.target_tokenizer = 'unigram': "
+            "set data.target_tokenizer=pattern, too",
+        ),
+        (
+            {
+                "data": {
+                    "source_tokenizer": "pattern",
+                    "target_tokenizer": "pattern",
+                    "source_pattern": "code",
+                    "target_pattern": "words",
+                }
+            },
+            "data.shared needs the same pattern on both sides: set data.shared=false",
+        ),
+        (
+            {"data": {"target_pattern": "a(b"}},
+            "data.target_pattern = 'a(b': not a regular expression: missing ), unterminated subpattern at character 2",
+        ),
         ({"model": {"d_model": "wide"}}, "model.d_model = 'wide': expected a whole number"),
         ({"model": {"d_model": 8.0}}, "model.d_model = 8.0: expected a whole number"),
         ({"model": {"d_model": True}}, "model.d_model = True: expected a whole number"),

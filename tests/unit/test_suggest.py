@@ -29,6 +29,11 @@ def repeated(make: object, count: int) -> list[tuple[str, str]]:
     return [make() for _ in range(count)]
 
 
+def molecule() -> str:
+    parts = ["CC(=O)", "c1ccccc1", "N", "[C@@H](C)", "C/C=C/", "O", "Br", "[NH3+]", "C%12CCC%12", "C#C"]
+    return "C" + "".join(DICE.choices(parts, k=DICE.randint(1, 6))) + "O"
+
+
 CORPORA: dict[str, list[tuple[str, str]]] = {
     "one pair": [("hello", "bonjour")],
     "one pair of sentences": [("I am a student", "je suis un étudiant")],
@@ -42,6 +47,7 @@ CORPORA: dict[str, list[tuple[str, str]]] = {
     ),
     "Korean words": repeated(lambda: ("".join(DICE.choices(SYLLABLES, k=2)), word()), 5000),
     "molecules": repeated(lambda: ("".join(DICE.choices("CNO()=c1n#[]@H+", k=30)), word("CNO()=c1", 20)), 6000),
+    "reactions": repeated(lambda: (f"{molecule()}.{molecule()}>>{molecule()}", molecule()), 500),
     "numbers": [(f"{number} + {number}", str(2 * number)) for number in range(500)],
     "digits": repeated(lambda: (" ".join(DICE.choices("0123456789", k=6)), " ".join(DICE.choices("01", k=9))), 1000),
     "dates": [(pair.source, pair.target) for pair in dates.pairs("valid")],
@@ -77,7 +83,8 @@ def test_every_preset_lies_over_every_suggestion(name: str, preset: str) -> None
         ("sentences", "unigram", "unigram"),
         ("Korean", "unigram", "unigram"),
         ("Korean words", "characters", "characters"),
-        ("molecules", "characters", "characters"),
+        ("molecules", "characters", "characters"),  # with its letters, but not by its rules
+        ("reactions", "pattern", "pattern"),
         ("dates", "unigram", "characters"),
         ("one character each", "characters", "characters"),
     ],
@@ -85,6 +92,43 @@ def test_every_preset_lies_over_every_suggestion(name: str, preset: str) -> None
 def test_kinds_of_tokenizer(name: str, source: str, target: str) -> None:
     data = resolved(name).data
     assert (data.source_tokenizer, data.target_tokenizer) == (source, target)
+
+
+def test_molecules_are_cut_as_smiles() -> None:
+    data = resolved("reactions").data
+    assert (data.source_pattern, data.target_pattern, data.shared) == ("smiles", "smiles", False)
+    assert {resolved(name).data.source_pattern for name in CORPORA if name != "reactions"} == {""}
+
+
+def test_one_side_alone_may_be_molecules() -> None:
+    names = [(molecule(), word()) for _ in range(100)]
+    data = config.resolve(suggest.suggest(look(names))).data
+    assert (data.source_tokenizer, data.target_tokenizer) == ("pattern", "characters")
+    assert (data.source_pattern, data.target_pattern) == ("smiles", "")
+
+
+ALARMS = {
+    "words of atoms": ["cocoon", "bison", "CONSONS", "Coon", "spoon", "Bob", "COOK", "sonic", "onion"],
+    "letters only": ["CCO", "CCCN", "OCC", "CO", "c", "BrC"],
+    "numbers": ["12", "3.14", "1-2", "(555)", "100%", "1e5", "0"],
+    "dates": ["2011-12-03", "3/12/11", "12.3.2011", "2011", "11:45"],
+    "formulas": ["C6H12O6", "CO2", "N2O4", "H2O", "NaCl", "C2H5OH"],
+    "code": ["f(n)=n+1", "c[0]=o", "n::c()", "s.pop()", "[b]", "os.sep", "C#", "p()"],
+    "hyphens": ["so-and-so", "co-op", "no-one", "pop-up", "B-52", "C-4"],
+    "initials": ["P.S.", "B.C.", "N.B.", "I.O.U.", "c/o", "N/A"],
+    "tags": ["[PERSON]", "[NOUN][VERB]", "[CLS]", "[mask]"],
+    "Morse": ["-.-.", "...", "--", ".-"],
+    "chess": ["Nc3", "O-O", "Bb5", "Nf6", "cxb5", "N1c3"],
+    "chords": ["C/F", "C#", "F-C", "Bb", "G/B", "D-A"],
+    "Korean": ["한글", "안녕!", "가-나"],
+    "phones": ["p-o-n", "S", "OW1", "N-OW", "B-AO1"],
+}
+
+
+@pytest.mark.parametrize("name", ALARMS)
+def test_no_false_alarm_of_molecules(name: str) -> None:
+    settings = config.resolve(suggest.suggest(look([(text, text) for text in ALARMS[name] * 20])))
+    assert settings.data.source_tokenizer == "characters"
 
 
 def test_languages_of_one_alphabet_share_a_vocabulary_and_all_embeddings() -> None:
@@ -105,7 +149,7 @@ def test_more_pairs_a_larger_model() -> None:
     assert settings.data.source_vocabulary == 32_000
 
 
-@pytest.mark.parametrize("name", ["Korean words", "molecules", "letters to phones", "dates"])
+@pytest.mark.parametrize("name", ["Korean words", "molecules", "reactions", "letters to phones", "dates"])
 def test_characters_and_symbols_have_room_for_all_that_was_seen(name: str) -> None:
     """What falls out of such a vocabulary is unknown for ever; subwords fall back to bytes."""
     data = resolved(name).data
@@ -113,9 +157,9 @@ def test_characters_and_symbols_have_room_for_all_that_was_seen(name: str) -> No
         (0, data.source_tokenizer, data.source_vocabulary),
         (1, data.target_tokenizer, data.target_vocabulary),
     ):
-        if kind in ("characters", "symbols"):
+        if kind in ("characters", "symbols", "pattern"):
             texts = [pair[side] for pair in CORPORA[name]]
-            made = tokenizer.train(kind, texts, vocabulary)
+            made = tokenizer.train(kind, texts, vocabulary, pattern="smiles" if kind == "pattern" else "")
             assert [made.decode(ids) for ids in made.encode(texts[:500])] == texts[:500]
 
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn
 
+from seq2see import patterns
 from seq2see.cli.data import Downloads
 from seq2see.data.downloads import Fetching
 from seq2see.training.loop import INTERRUPTED, Finished, Stepped, Trained, Validated
@@ -113,9 +114,14 @@ def _opening(event: Any) -> list[str]:
     data, model, training = event.settings.data, event.settings.model, event.settings.training
     dropped = "".join(f", {count:,} dropped ({why.replace('_', ' ')})" for why, count in event.dropped.items() if count)
     source, target = event.vocabularies
-    tokens = f"{source:,} {data.source_tokenizer}, shared"
-    if not data.shared:
-        tokens = f"{source:,} {data.source_tokenizer} -> {target:,} {data.target_tokenizer}"
+    kinds = [
+        f"pattern {pattern}" if pattern in patterns.NAMED else kind
+        for kind, pattern in (
+            (data.source_tokenizer, data.source_pattern),
+            (data.target_tokenizer, data.target_pattern),
+        )
+    ]
+    tokens = f"{source:,} {kinds[0]}, shared" if data.shared else f"{source:,} {kinds[0]} -> {target:,} {kinds[1]}"
     languages = []
     if any(event.languages) or data.tags:
         targets = ", ".join(data.tags.split()) or event.languages.target or "?"

@@ -1,14 +1,16 @@
-"""Text to ids and back: subwords (SentencePiece), characters, or symbols between spaces.
+"""Text to ids and back: subwords (SentencePiece), characters, Korean letters, symbols between spaces, or a pattern.
 
     tokenizer = train("unigram", texts, vocabulary=8000)
     tokenizer.decode(tokenizer.encode(["안녕  world"])[0]) == "안녕  world"
 
 Subwords give back any text to the letter: an unseen character is spelled in UTF-8 bytes, so nothing is unknown.
-Characters give back what they have seen. Symbols give back the text with each run of spaces made one.
+Characters, Korean letters and patterns give back what they have seen. Symbols give back the text with each run of
+spaces made one.
 Normalisation comes first, here and not inside SentencePiece, so that every kind means the same by it.
 """
 
 import base64
+import functools
 import io
 import json
 import random
@@ -16,15 +18,15 @@ import re
 import unicodedata
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, Final, Literal, get_args
 
 import sentencepiece
 
-from seq2see import special
+from seq2see import patterns, special
 from seq2see.config import TokenizerKind
-from seq2see.errors import DataError, RunError
+from seq2see.errors import DataError, RunError, SettingError
 
 Normalization = Literal["identity", "nfkc", "nfkc_lower"]
 
@@ -136,12 +138,22 @@ class Subwords(Tokenizer):
 
 
 class Listed(Tokenizer):
-    """Characters or symbols: the vocabulary is a list, and what is not on it is unknown."""
+    """All that is not subwords: the vocabulary is a list, and what is not on it is unknown.
+
+    Only what a pattern has cut, and is not on the list, is spelled in characters.
+    """
 
     def __init__(
-        self, kind: TokenizerKind, normalization: Normalization, symbols: Sequence[str], tags: Sequence[str] = ()
+        self,
+        kind: TokenizerKind,
+        normalization: Normalization,
+        symbols: Sequence[str],
+        tags: Sequence[str] = (),
+        pattern: str = "",
     ) -> None:
         super().__init__(kind, normalization, tags)
+        self._pattern = pattern
+        self._cut = _cutter(kind, pattern)
         symbols = [*tags, *symbols]
         self._spellings = [*special.SPELLINGS, *symbols]
         self._ids = {symbol: id for id, symbol in enumerate(symbols, start=special.COUNT)}
@@ -151,24 +163,32 @@ class Listed(Tokenizer):
 
     def _encode(self, texts: list[str]) -> list[list[int]]:
         find = self._ids.get
-        normal = (normalize(text, self.normalization) for text in texts)
-        return [[find(symbol, special.UNKNOWN) for symbol in _cut(text, self.kind)] for text in normal]
+        cut: Iterable[Iterable[str]] = (self._cut(normalize(text, self.normalization)) for text in texts)
+        if self.kind == "pattern":
+            cut = ((each for piece in pieces for each in self._spell(piece)) for pieces in cut)
+        return [[find(symbol, special.UNKNOWN) for symbol in pieces] for pieces in cut]
+
+    def _spell(self, piece: str) -> Sequence[str]:
+        return (piece,) if piece in self._ids else piece
 
     def _tag_id(self, tag: str) -> int:
         return self._ids[tag]
 
     def decode(self, ids: Sequence[int]) -> str:
         heard = [UNKNOWN_MARK if id == special.UNKNOWN else self._spellings[id] for id in ids if id not in SILENT]
-        return ("" if self.kind == "characters" else " ").join(heard)
+        text = (" " if self.kind == "symbols" else "").join(heard)
+        return _compose(text) if self.kind == "jamo" else text
 
     def pieces(self, ids: Sequence[int]) -> list[str]:
-        return [_visible(self._spellings[id]) for id in ids]
+        shown = [self._spellings[id] for id in ids]
+        return [_visible(each[1:] if self.kind == "jamo" and _LOOSE.fullmatch(each) else each) for each in shown]
 
     def spellings(self) -> list[str]:
         return list(self._spellings)
 
     def _state(self) -> dict[str, Any]:
-        return {"symbols": self._spellings[special.COUNT + len(self.tags) :]}
+        pattern = {"pattern": self._pattern} if self.kind == "pattern" else {}
+        return pattern | {"symbols": self._spellings[special.COUNT + len(self.tags) :]}
 
 
 def tag(language: str) -> str:
@@ -182,23 +202,32 @@ def train(
     vocabulary: int,
     normalization: Normalization = "identity",
     tags: Sequence[str] = (),
+    pattern: str = "",
 ) -> Tokenizer:
     """Learn a vocabulary of at most `vocabulary` tokens, specials included; fewer where the texts give no more.
 
     Subwords need the 4 specials, the 256 bytes and an alphabet (see `_alphabet`): a smaller `vocabulary` than that is
     raised to it. The same texts give the same tokenizer on every machine. `tags` are tokens of their own.
+    `pattern`, an expression or the name of one, is for the kind of that name.
     """
     normal = (normalize(text, normalization) for text in texts)
     if kind in ("unigram", "bpe"):
         return Subwords(kind, normalization, _train_subwords(kind, _sample(normal), vocabulary, tags), tags)
-    counts = Counter[str]()
+    pattern = patterns.expression(pattern)  # not its name: a run keeps what it was trained with
+    cut = _cutter(kind, pattern)
+    counts, letters = Counter[str](), Counter[str]()
     for text in normal:
-        counts.update(_cut(text, kind))
+        counts.update(cut(text))
+        if kind == "pattern":
+            letters.update(text)
     if not counts:
         raise DataError("no text to learn a vocabulary from: every line is empty")
-    for each in tags:
+    for each in [*tags, *letters]:
         counts.pop(each, None)
-    return Listed(kind, normalization, _most_frequent(counts, vocabulary - special.COUNT - len(tags)), tags)
+    # What a pattern cuts and the list has no room for is spelled in letters: all of these come before longer tokens.
+    room = vocabulary - special.COUNT - len(tags)
+    symbols = _most_frequent(letters, room)
+    return Listed(kind, normalization, symbols + _most_frequent(counts, room - len(symbols)), tags, pattern)
 
 
 def load(path: Path) -> Tokenizer:
@@ -213,7 +242,8 @@ def load(path: Path) -> Tokenizer:
             raise ValueError(f"unknown kind {kind} or normalization {normalization}")
         if kind in ("unigram", "bpe"):
             return Subwords(kind, normalization, base64.b64decode(state["model"], validate=True), tags)
-        return Listed(kind, normalization, [str(symbol) for symbol in state["symbols"]], tags)
+        pattern = str(state["pattern"]) if kind == "pattern" else ""
+        return Listed(kind, normalization, [str(symbol) for symbol in state["symbols"]], tags, pattern)
     except FileNotFoundError:
         raise RunError(f"{path}: no such tokenizer file. Is the run folder complete?") from None
     except (
@@ -221,7 +251,8 @@ def load(path: Path) -> Tokenizer:
         ValueError,
         TypeError,
         RuntimeError,
-    ) as problem:  # in UTF-8, JSON, base64 or the SentencePiece model
+        SettingError,
+    ) as problem:  # in UTF-8, JSON, base64, the SentencePiece model or the pattern
         raise RunError(
             f"{path}: not a tokenizer file of seq2see, or damaged. Copy it again, or train anew"
         ) from problem
@@ -241,8 +272,30 @@ def normalize(text: str, how: Normalization) -> str:
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
-def _cut(text: str, kind: TokenizerKind) -> Sequence[str]:
-    return text if kind == "characters" else text.split()
+def _cutter(kind: TokenizerKind, pattern: str) -> Callable[[str], Sequence[str]]:
+    """How a kind that is not subwords cuts a text."""
+    match kind:
+        case "characters":
+            return lambda text: text
+        case "jamo":
+            return _decompose
+        case "pattern":
+            return functools.partial(_cut_by, patterns.compiled(pattern, "pattern"))
+        case _:
+            return str.split
+
+
+def _cut_by(expression: re.Pattern[str], text: str) -> list[str]:
+    """What the expression matches, and the characters between: end to end they are the text."""
+    pieces: list[str] = []
+    end = 0
+    for match in expression.finditer(text):
+        if match[0]:  # a look ahead, say, matches without a character
+            pieces += text[end : match.start()]
+            pieces.append(match[0])
+            end = match.end()
+    pieces += text[end:]
+    return pieces
 
 
 def _visible(piece: str) -> str:
@@ -273,6 +326,40 @@ def _unescape(text: str) -> str:
     for plain, escaped in reversed(_ESCAPED):
         text = text.replace(escaped, plain)
     return text
+
+
+# A Korean syllable is two or three letters in a block, and its number counts them through: 19 to begin with, 21 vowels,
+# and nothing or one of 27 at the end. Letters that stand loose in a text, and the escape itself, come with the escape
+# before them, so that what goes into a block was one; the letters that people type alone (U+3131 and on) are others.
+_LEADS, _VOWELS, _TAILS = "\u1100-\u1112", "\u1161-\u1175", "\u11a8-\u11c2"
+_LOOSE = re.compile(f"{_ESCAPE}([{_LEADS}{_VOWELS}{_TAILS}{_ESCAPE}])")
+_BLOCK = re.compile(f"{_LOOSE.pattern}|([{_LEADS}])([{_VOWELS}])([{_TAILS}]?)")
+
+
+def _decompose(text: str) -> list[str]:
+    """The characters of a text, Korean syllables in their letters: 한 -> ᄒ ᅡ ᆫ."""
+    letters: list[str] = []
+    for character in text:
+        place = ord(character) - 0xAC00
+        if 0 <= place < 19 * 21 * 28:
+            lead, rest = divmod(place, 21 * 28)
+            vowel, tail = divmod(rest, 28)
+            letters += (chr(0x1100 + lead), chr(0x1161 + vowel))
+            if tail:
+                letters.append(chr(0x11A7 + tail))
+        else:
+            letters.append(_ESCAPE + character if _LOOSE.match(_ESCAPE + character) else character)
+    return letters
+
+
+def _compose(text: str) -> str:
+    """Back from joined letters."""
+    return _BLOCK.sub(lambda found: found[1] or _block(found[2], found[3], found[4]), text)
+
+
+def _block(lead: str, vowel: str, tail: str) -> str:
+    number = (ord(lead) - 0x1100) * 21 + ord(vowel) - 0x1161
+    return chr(0xAC00 + number * 28 + (ord(tail) - 0x11A7 if tail else 0))
 
 
 SAMPLE_TEXTS: Final = 500_000

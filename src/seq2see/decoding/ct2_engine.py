@@ -148,7 +148,9 @@ def _words(tokenizer: Tokenizer) -> list[str]:
     """The vocabulary in words, as CTranslate2 wants it; one that stands there already gets its id behind it."""
     words: dict[str, None] = {}
     for id, word in enumerate(tokenizer.spellings()):
-        words[f"{word}#{id}" if word in words else word] = None
+        while word in words:
+            word += f"#{id}"
+        words[word] = None
     return list(words)
 
 

@@ -3,6 +3,7 @@ import io
 import json
 import subprocess
 import sys
+import unicodedata
 
 import pytest
 import sentencepiece
@@ -13,7 +14,12 @@ from seq2see.errors import DataError, RunError
 
 TEXTS = ["the cat sat on the mat", "hello world 2024", "안녕하세요 세계"] * 20
 SUBWORDS = ("unigram", "bpe")
-KINDS = (*SUBWORDS, "characters", "symbols")
+KINDS = (*SUBWORDS, "characters", "symbols", "jamo", "pattern")
+
+
+def train(kind, *arguments, **further):
+    """With a pattern where the kind needs one."""
+    return tokenizer.train(kind, *arguments, **({"pattern": "words"} if kind == "pattern" else {}), **further)
 
 
 @pytest.fixture(scope="module", params=SUBWORDS)
@@ -75,7 +81,7 @@ def test_a_large_alphabet_leaves_room_for_pieces(kind):
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_corpus_without_text_is_the_users_mistake(kind):
     with pytest.raises(DataError, match="no text"):
-        tokenizer.train(kind, ["", ""], vocabulary=50)
+        train(kind, ["", ""], vocabulary=50)
 
 
 def test_the_vocabulary_reaches_the_size_asked():
@@ -116,13 +122,13 @@ def test_normalisation_comes_first_and_is_kept(kind, how, expected, tmp_path):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_half_a_surrogate_pair_is_replaced(kind):
-    trained = tokenizer.train(kind, ["a\ud800"], 300)
+    trained = train(kind, ["a\ud800"], 300)
     assert trained.decode(trained.encode(["a\udfff"])[0]) == "a\ufffd"
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_load_gives_back_what_was_saved(kind, tmp_path):
-    trained = tokenizer.train(kind, TEXTS, 320)
+    trained = train(kind, TEXTS, 320)
     trained.save(tmp_path / "one.json")
     loaded = tokenizer.load(tmp_path / "one.json")
     loaded.save(tmp_path / "two.json")
@@ -147,7 +153,9 @@ def _foreign_model() -> str:
      '{"version": 1, "kind": "bpe", "normalization": "identity", "model": ""}',
      '{"version": 1, "kind": "bpe", "normalization": "identity", "model": "AAAA"}',
      '{"version": 1, "kind": "bpe", "normalization": "identity", "model": "é"}',
-     '{"version": 1, "kind": "symbols", "normalization": "identity", "symbols": 3}'],
+     '{"version": 1, "kind": "symbols", "normalization": "identity", "symbols": 3}',
+     '{"version": 1, "kind": "pattern", "normalization": "identity", "symbols": ["a"]}',
+     '{"version": 1, "kind": "pattern", "normalization": "identity", "pattern": "[", "symbols": ["a"]}'],
 )  # fmt: skip
 def test_a_broken_file_is_one_clear_line(broken, tmp_path):
     path = tmp_path / "source.tokenizer.json"
@@ -198,7 +206,7 @@ TAGS = [tokenizer.tag("de"), tokenizer.tag("pt-BR")]
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("normalization", ["identity", "nfkc_lower"])
 def test_a_tag_in_front_is_one_token_and_changes_no_other(kind, normalization, tmp_path):
-    tagged = tokenizer.train(kind, TEXTS, 320, normalization, TAGS)
+    tagged = train(kind, TEXTS, 320, normalization, TAGS)
     tagged.save(tmp_path / "tagged.json")
     for each in (tagged, tokenizer.load(tmp_path / "tagged.json")):
         plain, german, brazilian, both = each.encode(
@@ -231,3 +239,67 @@ def test_a_model_that_lacks_its_tags_is_refused(tmp_path):
     (tmp_path / "damaged.json").write_text(json.dumps(state | {"tags": ["<2de>"]}), encoding="utf-8")
     with pytest.raises(RunError, match="damaged"):
         tokenizer.load(tmp_path / "damaged.json")
+
+
+def cut(pattern, text):
+    return tokenizer._cutter("pattern", pattern)(text)
+
+
+def test_a_pattern_cuts_and_leaves_characters_between():
+    trained = tokenizer.train("pattern", ["ab12 cd3"], 50, pattern=r"\d+")
+    [ids] = trained.encode(["ab12 cd3"])
+    assert trained.pieces(ids) == ["a", "b", "12", "▁", "c", "d", "3"]
+    assert trained.decode(ids) == "ab12 cd3"
+
+
+def test_what_a_pattern_has_no_room_for_is_spelled_in_characters():
+    texts = ["tea tea tea", "eat"]
+    trained = tokenizer.train("pattern", texts, special.COUNT + 5, pattern="words")
+    assert sorted(trained.spellings()[special.COUNT :]) == [" ", "a", "e", "t", "tea"]
+    assert [trained.pieces([*ids]) for ids in trained.encode(["eat tea at", "x"])] == [
+        ["e", "a", "t", "▁", "tea", "▁", "a", "t"],
+        ["<unk>"],
+    ]
+
+
+@pytest.mark.parametrize("pattern", ["(?=a)", r"\b", "(?=b)|a+", "x*?y|(?<=b)"])
+def test_a_match_without_a_character_is_no_token(pattern):
+    assert "" not in cut(pattern, "baab c")
+    assert "".join(cut(pattern, "baab c")) == "baab c"
+
+
+def test_groups_in_a_pattern_change_nothing():
+    assert cut("(a(b)?)|(c)", "abacx") == ["ab", "a", "c", "x"]
+
+
+def test_a_tokenizer_keeps_the_expression_and_not_its_name(tmp_path, monkeypatch):
+    tokenizer.train("pattern", ["CBr"], 50, pattern="smiles").save(tmp_path / "t.json")
+    monkeypatch.setattr("seq2see.patterns.NAMED", {})
+    loaded = tokenizer.load(tmp_path / "t.json")
+    assert loaded.pieces(loaded.encode(["CBr"])[0]) == ["C", "Br"]
+
+
+def test_korean_syllables_are_cut_into_letters():
+    trained = tokenizer.train("jamo", ["한글, ok ㅋㅋ"], 50)
+    [ids] = trained.encode(["한글, ok ㅋㅋ"])
+    assert trained.pieces(ids) == [*"\u1112\u1161\u11ab\u1100\u1173\u11af", *",▁ok▁ㅋㅋ"]
+    assert trained.decode(ids) == "한글, ok ㅋㅋ"
+    assert trained.decode(trained.encode(["학 흔 간"])[0][:2]) == "하"
+    assert "".join(tokenizer._decompose("각힣")) == unicodedata.normalize("NFD", "각힣")
+
+
+@pytest.mark.parametrize(
+    "text", ["\u1100\u1161", "가\u11a8", "\u1100가\u1161", "\ufdd0가", "\ufdd0\ufdd0\u1100\u1161\ufdd0", "\ua960\ud7b0"]
+)
+def test_loose_korean_letters_stay_loose(text, tmp_path):
+    trained = tokenizer.train("jamo", [text], 50)
+    trained.save(tmp_path / "t.json")
+    [ids] = trained.encode([text])
+    assert trained.decode(ids) == tokenizer.load(tmp_path / "t.json").decode(ids) == text
+
+
+def test_letters_that_make_no_syllable_are_said_as_they_are():
+    """Whatever a model says has a text."""
+    trained = tokenizer.train("jamo", ["한"], 50)
+    lead, vowel, tail = trained.encode(["한"])[0]
+    assert trained.decode([tail, lead, lead, vowel, special.UNKNOWN]) == "\u11ab\u1112하⁇"

@@ -177,3 +177,26 @@ def test_torch_stays_out_once_converted(tmp_path: Path) -> None:
     said, torch_is_there = json.loads(done.stdout)
     assert len(said) == 1
     assert not torch_is_there
+
+
+@pytest.mark.parametrize(
+    ("kind", "pattern", "texts"),
+    [
+        ("pattern", "smiles", ["CC(=O)Oc1ccccc1", "[C@@H](Br)Cl>>C%12", "</s>#4 <s>"]),
+        ("pattern", r"</?\w+>(#\d)?|\s+", ["</s> <s>\t<s>#9 </s>#4", "<unk><pad>"]),
+        ("jamo", "", ["한글 \u1100\u1161 ㅋㅋ", "\ufdd0가"]),
+    ],
+)
+def test_every_token_of_a_pattern_or_of_korean_letters_is_a_word_of_its_own(kind, pattern, texts, tmp_path):
+    run = make_run(tmp_path / "run", {})
+    one = tokenizer.train(kind, texts, 100, pattern=pattern)
+    settings = bundle.read_settings(run)
+    made = build(settings.model, len(one), len(one))
+    Tokenizers(one, one).save(run)
+    bundle.save_weights(made, run / "model.safetensors")
+    assert len(set(ct2_engine._words(one))) == len(one)
+    engine = ct2_engine.open_engine(run, "float32")
+    tokenizers = Tokenizers.load(run)
+    found = translate(engine, tokenizers, settings, texts)
+    ours = translate(TorchEngine(made.eval()), tokenizers, settings, texts)
+    assert [list(each.translations[0].tokens) for each in found] == [list(each.translations[0].tokens) for each in ours]

@@ -1,0 +1,98 @@
+"""Named patterns cut as they say, faulty ones are refused in one line, and SMILES is known by its rules."""
+
+import re
+import warnings
+
+import pytest
+
+from seq2see import patterns
+from seq2see.errors import SettingError
+
+
+def found(name: str, text: str) -> list[str]:
+    return patterns.compiled(name, "here").findall(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "tokens"),
+    [
+        ("CC(=O)Oc1ccccc1", "C C ( = O ) O c 1 c c c c c 1"),
+        ("BrCClBC", "Br C Cl B C"),
+        ("N[C@@H](C)C(=O)O", "N [C@@H] ( C ) C ( = O ) O"),
+        ("[13CH3][NH4+].[Cl-]", "[13CH3] [NH4+] . [Cl-]"),
+        ("C%12CC%12C%(103)", "C %12 C C %12 C %(103)"),
+        (r"F/C=C\F", r"F / C = C \ F"),
+        ("CO>>C=O", "C O >> C = O"),
+        ("CO>[Pd]>C$C", "C O > [Pd] > C $ C"),
+        ("N@@1@", "N @@ 1 @"),
+    ],
+)
+def test_smiles(text: str, tokens: str) -> None:
+    assert found("smiles", text) == tokens.split()
+
+
+def test_words() -> None:
+    assert found("words", "It's  42 e\u0301te\u0301s_각") == ["It", "s", "  ", "42", " ", "e\u0301te\u0301s", "각"]
+
+
+def test_code() -> None:
+    assert found("code", "\tx_1 += 0xFF ** 1.5e-3\n  y->z") == [
+        *("\t", "x_1", " ", "+=", " ", "0xFF", " ", "**", " ", "1.5e-3", "\n", "  ", "y", "->", "z"),
+    ]
+
+
+@pytest.mark.parametrize("named", patterns.NAMED.values(), ids=patterns.NAMED.keys())
+def test_every_named_pattern_has_a_line_and_no_groups(named: patterns.Named) -> None:
+    assert named.about
+    assert "\n" not in named.about
+    assert re.compile(named.expression).groups == 0
+
+
+@pytest.mark.parametrize(
+    ("pattern", "message"),
+    [
+        ("[a-", "not a regular expression: unterminated character set at character 1"),
+        ("ab)", "not a regular expression: unbalanced parenthesis at character 3"),
+        ("*", "not a regular expression: nothing to repeat at character 1"),
+        ("\\", "not a regular expression: bad escape (end of pattern) at character 1"),
+        ("a{99999999999999999999}", "too large for a regular expression"),
+        ("a*", "matches even where there is no text. A token needs a character: write + for *"),
+        ("|a", "matches even where there is no text. A token needs a character: write + for *"),
+        ("smile", "no such pattern. Did you mean 'smiles'? Or write a regular expression"),
+    ],
+)
+def test_a_faulty_pattern_is_one_clear_line(pattern: str, message: str) -> None:
+    with pytest.raises(SettingError) as raised:
+        patterns.compiled(pattern, "data.source_pattern")
+    assert str(raised.value) == f"data.source_pattern = {pattern!r}: {message}"
+
+
+def test_very_deep_brackets_are_refused() -> None:
+    with pytest.raises(SettingError, match="too large"):
+        patterns.compiled("(" * 5000 + "a" + ")" * 5000, "here")
+
+
+def test_a_doubtful_pattern_does_not_warn() -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert patterns.compiled("[[a]+", "here").match("[a")
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["C", "CCO", "c1ccccc1", "CC(=O)Oc1ccccc1C(=O)O", "[Na+].[Cl-]", "N[C@@H](C)C(=O)O", r"F/C=C\F", "C=1CCCCC=1",
+     "C%12CCCC%12", "C12CC1CC2", "CO>>C=O", "CO.N>[Pd]>CN", "C.C>O", "CO>>", "[2H]C", "[Fe+++]", "[nH]1cccc1",
+     "[CH3:7][OH:2]", "[Co@OH12]", "*C", "C1.C1", "CC(C)(C)C", "C(.O)C"],
+)  # fmt: skip
+def test_molecules_and_reactions(text: str) -> None:
+    assert patterns.is_smiles(text)
+    assert "".join(found("smiles", text)) == text
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", ">", ">>", "C C", "C1CC", "C(C", "CC)", "C()C", "(C)C", "C=", "=C", "C..C", ".C", "C.", "1CC1", "C(1)1", "[C",
+     "[PERSON]", "[]", "C>C>C>C", "CX", "C6H6", "hello", "3-2", "2011-12-03", "한", "C\n", "C%1", "C==C"],
+)  # fmt: skip
+def test_what_is_no_molecule(text: str) -> None:
+    assert not patterns.is_smiles(text)
