@@ -4,6 +4,7 @@ import datetime
 import os
 import platform
 import subprocess
+import sys
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -26,7 +27,7 @@ def write(results: dict[str, Any], docs: Path, peers: Path) -> None:
     lines = [
         "# Benchmarks",
         "",
-        "Written by `make bench`: all candidates in one run, each in a process of its own, in rounds that go through",
+        f"Written by `{_command()}`: all candidates in one run, each in a process of its own, in rounds that go through",
         "all of them; medians, and the smallest and largest round in brackets. Compare within a table only.",
         "",
         f"{datetime.date.today()}, {_processor()}, {os.cpu_count()} cores, Python {platform.python_version()},",
@@ -130,6 +131,10 @@ def _translate(size: str, found: dict[str, Any]) -> list[str]:
 
 def _spread(numbers: list[float], digits: int = 0) -> str:
     return f"{median(numbers):,.{digits}f} ({min(numbers):,.{digits}f}-{max(numbers):,.{digits}f})"
+
+
+def _command() -> str:
+    return f"python -m bench {' '.join(sys.argv[1:])}" if sys.argv[1:] else "make bench"
 
 
 def _processor() -> str:
