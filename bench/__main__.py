@@ -131,14 +131,13 @@ def training(size: str, weights: Path, quick: bool) -> dict[str, Any]:
     return {"rows": rows, "losses": losses}
 
 
-def decoding(size: str, weights: Path, quick: bool) -> list[dict[str, Any]]:
+def decoding(size: str, weights: Path) -> list[dict[str, Any]]:
     found = []
     for batch, beam in DECODINGS:
         rows = []
-        rounds = 3
         asked = {"batch": batch, "beam": beam, "length": LENGTH}
         deed = partial(Process.ask, do="decode", **asked)
-        for entrant, process, rates in interleaved(DECODING, size, weights, rounds, deed):
+        for entrant, process, rates in interleaved(DECODING, size, weights, 3, deed):
             rows.append({"name": entrant.name, "rates": rates, "outputs": process.ask("decode", **asked)["outputs"]})
         first = rows[0]["outputs"]
         for row in rows:
@@ -183,7 +182,7 @@ def main() -> None:
         if "training" in options.only:
             results.setdefault("training", {})[size] = training(size, weights, options.quick)
         if "decoding" in options.only:
-            results.setdefault("decoding", {})[size] = decoding(size, weights, options.quick)
+            results.setdefault("decoding", {})[size] = decoding(size, weights)
             results.setdefault("mixed", {})[size] = mixed(size, copying, options.quick)
         if "translate" in options.only:
             rounds = 2 if options.quick else 5

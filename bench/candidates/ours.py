@@ -1,5 +1,6 @@
 """seq2see: the very functions that `seq2see train` and `--engine torch` use."""
 
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
@@ -22,11 +23,17 @@ class Candidate:
         self.settings = Training(label_smoothing=work.SMOOTHING, clip_norm=0.0)
         self.optimizer = adam(self.model.parameters(), self.settings)
         self.precision = "int8" if tuned else "float32"
+        self.remembers = False
 
-        self.engine: TorchEngine | None = None
+    @cached_property
+    def engine(self) -> TorchEngine:
+        """Made when it is first asked for: training has no use for it."""
+        return TorchEngine(self.model.eval(), precision=self.precision)
 
     def train(self, batch: work.Batch) -> None:
-        loop.keep_freed_memory()  # as `loop.train` does at its start
+        if not self.remembers:
+            loop.keep_freed_memory()  # as `loop.train` does at its start, and no decoding does
+            self.remembers = True
         loop.update(self.model, self.optimizer, [_packed(batch)], self.settings, rate=1e-5)
 
     def loss(self, batch: work.Batch) -> float:
@@ -36,15 +43,11 @@ class Candidate:
         return float(found.total / found.tokens)
 
     def decode(self, sources: list[list[int]], beam: int, length: int) -> list[list[int]]:
-        if self.engine is None:
-            self.engine = TorchEngine(self.model.eval(), precision=self.precision)
         tasks = [Task(source, length, []) for source in sources]
         found = self.engine.search(tasks, Decoding(beam=beam, length_penalty=1.0))
         return [hypotheses[0].tokens for hypotheses in found]
 
     def translate(self, sources: list[list[int]], beam: int) -> list[list[int]]:
-        if self.engine is None:
-            self.engine = TorchEngine(self.model.eval(), precision=self.precision)
         tasks = [Task(source, limit(len(source), max_ratio=2.0, max_extra=10), []) for source in sources]
         return [hypotheses[0].tokens for hypotheses in self.engine.search(tasks, Decoding(beam=beam))]
 
