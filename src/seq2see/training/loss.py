@@ -12,8 +12,8 @@ from torch.nn import functional as F
 
 from seq2see import special
 
-CHUNK_NUMBERS = 8_000_000
-"""Scores made at once: 32 MB in float32. Fewer make the matrix products thin, more only cost memory (docs/log.md)."""
+CHUNK_NUMBERS = 6_000_000
+"""Scores made at once: 24 MB in float32. Fewer make the matrix products thin, more only cost memory (docs/log.md)."""
 
 
 class Loss(NamedTuple):
@@ -103,5 +103,6 @@ class _OutputLoss(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx, gradient: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[no-untyped-def]
-        scaled = (None if part is None else part * gradient.to(part.dtype) for part in ctx.saved_tensors)
+        # In place: they are nobody else's, and a copy of the weights' gradient would be the peak of a step's memory.
+        scaled = (None if part is None else part.mul_(gradient) for part in ctx.saved_tensors)
         return (*scaled, None, None, None)
