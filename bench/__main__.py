@@ -192,4 +192,5 @@ def main() -> None:
         page.write(results, HERE.parent / "docs", PEERS)
 
 
-main()
+if __name__ == "__main__":
+    main()

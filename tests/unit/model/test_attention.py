@@ -228,7 +228,6 @@ def test_padding_then_packing_gives_the_rows_back(lengths):
     first = 0
     for row, length in zip(rectangle, lengths, strict=True):
         assert torch.equal(row[:length], x_ND[first : first + length])
-        assert not row[length:].any()
         first += length
     assert layout.places_N.tolist() == [place for length in lengths for place in range(length)]
     if layout.keep_BL is not None:
@@ -241,8 +240,15 @@ def test_gradients_pass_through_padding_and_packing():
     layout = packing(2, 0, 3)
     x_ND = torch.randn(5, 2, dtype=torch.float64, requires_grad=True)
     x_BLD = torch.randn(3, 3, 2, dtype=torch.float64, requires_grad=True)
-    assert torch.autograd.gradcheck(layout.pad, (x_ND,))
+    assert torch.autograd.gradcheck(lambda x_ND: layout.pack(layout.pad(x_ND)), (x_ND,))
     assert torch.autograd.gradcheck(layout.pack, (x_BLD,))
+
+
+def test_no_gradient_comes_from_the_padding():
+    layout = packing(2, 0, 3)
+    x_ND = torch.randn(5, 2, requires_grad=True)
+    layout.pad(x_ND).sum().backward()
+    assert torch.equal(x_ND.grad, torch.ones(5, 2))
 
 
 @given(some_lengths.filter(any))
@@ -255,7 +261,7 @@ def test_packed_and_rectangle_agree(causal, rotary, lengths):
     layout = packing(*lengths)
     x_ND = torch.randn(sum(lengths), D, dtype=torch.float64)
     x_BLD = layout.pad(x_ND)
-    tokens_BL = layout.pad(torch.ones(sum(lengths), 1))[..., 0]
+    tokens_BL = torch.arange(max(lengths)) < layout.lengths[:, None]
     keep = keep_past(tokens_BL) if causal else keep_padding(tokens_BL)
     packed = attention(x_ND, reach=Reach.packed(layout, layout, causal))
     torch.testing.assert_close(packed, layout.pack(attention(x_BLD, reach=keep)), rtol=0, atol=1e-12)

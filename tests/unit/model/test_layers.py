@@ -28,21 +28,44 @@ def packing(tokens):
 
 @pytest.mark.parametrize("rate", [0.1, 0.3, 0.5])
 def test_dropout_keeps_the_mean_and_has_the_right_rate(rate):
-    count = 400_003  # not a multiple of four: draws are shared by fours
+    """A call's own rate is one of the two multiples of 1/256 around the one asked for."""
+    count = 400_003  # not a multiple of eight: draws are shared by eights
     x = torch.full((count,), 2.0)
     dropped = Dropout(rate)(x)
-    spread = math.sqrt(rate * (1 - rate) / count)
-    assert abs((dropped == 0).double().mean().item() - rate) < 5 * spread
     kept = dropped[dropped != 0]
     assert kept.unique().numel() == 1
-    assert kept[0].item() == pytest.approx(2 / (1 - rate), rel=1e-4)
-    assert abs(dropped.double().mean().item() - 2) < 5 * spread * 2 / (1 - rate)
+    used = 1 - 2 / kept[0].item()
+    assert used * 256 == pytest.approx(round(used * 256), abs=1e-3)
+    assert abs(used - rate) < 1 / 256
+    spread = math.sqrt(used * (1 - used) / count)
+    assert abs((dropped == 0).double().mean().item() - used) < 5 * spread
+    assert abs(dropped.double().mean().item() - 2) < 5 * spread * 2 / (1 - used)
+
+
+def test_dropout_has_the_right_rate_on_average():
+    torch.manual_seed(3)
+    x = torch.ones(8)
+    used = [1 - 1 / max(Dropout(0.1)(x).max().item(), 1) for _ in range(2000)]  # nearly all keep at least one of eight
+    assert {round(each * 256) for each in used} - {0} == {25, 26}
+    assert sum(used) / len(used) == pytest.approx(0.1, abs=5 / 256 * math.sqrt(0.24 / 2000))
+
+
+def test_dropout_is_added_onto_another_in_the_same_pass():
+    x, onto = torch.randn(B, S, D, requires_grad=True), torch.randn(B, S, D, requires_grad=True)
+    torch.manual_seed(4)
+    alone = Dropout(0.4)(x)
+    torch.manual_seed(4)
+    summed = Dropout(0.4)(x, onto)
+    torch.testing.assert_close(summed, alone + onto)
+    for one, other in zip(*(torch.autograd.grad((each**2).sum(), (x, onto)) for each in (summed, alone + onto))):
+        torch.testing.assert_close(one, other)
+    assert torch.equal(Dropout(0.4).eval()(x, onto), x + onto)
 
 
 def test_dropout_decides_each_element_by_itself():
     """Elements that share one draw must not share their fate: neighbours drop together as often as chance says."""
-    zeros = Dropout(0.5)(torch.ones(100_000, 4)) == 0
-    for one in range(4):
+    zeros = Dropout(0.5)(torch.ones(100_000, 8)) == 0
+    for one in range(8):
         for other in range(one):
             together = (zeros[:, one] & zeros[:, other]).double().mean().item()
             assert together == pytest.approx(0.25, abs=5 * math.sqrt(0.25 * 0.75 / 100_000))
