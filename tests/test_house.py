@@ -158,7 +158,7 @@ def test_a_wrong_arrow_is_found(files, expected, tmp_path):
         assert word in complaint
 
 
-def test_the_model_knows_only_torch_numpy_and_itself():
+def test_the_model_knows_only_torch_triton_numpy_and_itself():
     foreign = set()
     for name, path in modules(HOUSE).items():
         if name.split(".")[0] != "model":
@@ -172,7 +172,7 @@ def test_the_model_knows_only_torch_numpy_and_itself():
             for each in found:
                 top = each.split(".")[0]
                 ours = each.startswith("seq2see.model") or (name, each) == ("model.build", "seq2see.config")
-                if not ours and top not in ("torch", "numpy") and top not in sys.stdlib_module_names:
+                if not ours and top not in ("torch", "triton", "numpy") and top not in sys.stdlib_module_names:
                     foreign.add(f"{name} imports {each}")
     assert not foreign
 

@@ -90,6 +90,7 @@ class Training:
     learning_rate: float = about(0.0, "rate at the end of warm-up; 0: the paper's, (d_model * warmup_steps)^-0.5", 0)
     warmup_steps: int = about(4000, "updates over which the rate rises", 1)
     label_smoothing: float = about(0.1, "share of the probability spread over the whole vocabulary", 0, 0.99)
+    agreement: float = about(0.0, "R-Drop: each batch passes twice, and what two dropouts say must agree this much", 0)
     adam_beta1: float = about(0.9, "decay of Adam's mean", 0, 0.9999)
     adam_beta2: float = about(0.98, "decay of Adam's variance", 0, 0.999999)
     adam_epsilon: float = about(1e-9, "Adam's epsilon", 1e-30)

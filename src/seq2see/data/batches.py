@@ -50,6 +50,16 @@ class Batch:
         inputs_N = self.target_N.roll(1)
         return inputs_N.masked_fill_(inputs_N == special.END, special.BEGIN)  # an END is only ever a target's last
 
+    def twice(self) -> "Batch":
+        """The same pairs again after themselves."""
+
+        def again(offsets: Tensor) -> Tensor:
+            return torch.cat([offsets, offsets[1:] + offsets[-1]])
+
+        return Batch(
+            self.source_N.repeat(2), again(self.source_offsets), self.target_N.repeat(2), again(self.target_offsets)
+        )
+
     def padded(self) -> tuple[Tensor, Tensor]:
         """(source_BS, target_BT): the same as rectangles, for a model that needs them."""
         return rectangle(self.source_N, self.source_offsets), rectangle(self.target_N, self.target_offsets)

@@ -5,16 +5,18 @@ fused kernel, and falls back to the written-out form while somebody listens. Mas
 *may be seen*.
 """
 
+import importlib.util
 import math
 from dataclasses import dataclass
 from functools import cached_property
+from types import ModuleType
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from seq2see.model.positions import rotate
+from seq2see.model.positions import rotate, rotate_rows
 from seq2see.model.state import Past
 
 
@@ -68,6 +70,20 @@ class Packing:
     offsets: Tensor
     """B + 1 row numbers, on the CPU: their values become shapes."""
     device: torch.device
+
+    @staticmethod
+    def fixed(offsets: Tensor, places_N: Tensor, longest: int) -> "Packing":
+        """One of fixed shapes, for a step that is recorded once: its numbers stay on the card and may change there.
+
+        Only kernels that need no padding can use it; `longest` is as long as a sequence may become.
+        """
+        packing = Packing(offsets, places_N.device)
+        vars(packing).update(offsets_on_device=offsets, places_N=places_N, longest=longest)
+        return packing
+
+    @cached_property
+    def offsets_on_device(self) -> Tensor:
+        return self.offsets.to(self.device, torch.int32, non_blocking=True)
 
     @cached_property
     def lengths(self) -> Tensor:
@@ -165,8 +181,14 @@ class Reach:
 
     @staticmethod
     def packed(query: Packing, key: Packing, causal: bool = False) -> "Reach":
-        keep_BM = None if causal else key.keep_BL
-        return Reach(None if keep_BM is None else keep_BM[:, None, None, :], causal, query, key)
+        return Reach(None, causal, query, key)
+
+    @cached_property
+    def mask(self) -> Tensor | None:
+        """`keep`, or the padding of the keys' rectangle. A triangle needs none: what is padded comes last."""
+        if self.key is None or self.causal or self.key.keep_BL is None:
+            return self.keep
+        return self.key.keep_BL[:, None, None, :]
 
 
 EVERYWHERE = Reach()
@@ -177,7 +199,7 @@ def attend(
 ) -> Tensor:
     """Attention over rectangles by the fused kernel, or written out while `weights` is heard."""
     heard = weights is not None and weights.heard
-    keep, causal = reach.keep, reach.causal
+    keep, causal = reach.mask, reach.causal
     if causal and (heard or keep is not None):  # the kernel takes a mask or a triangle, not both
         L, M = query_BHLK.shape[-2], key_BHMK.shape[-2]
         past_LM = torch.ones(L, M, dtype=torch.bool, device=query_BHLK.device).tril()
@@ -187,6 +209,15 @@ def attend(
     heads_BHLK, weights_BHLM = scaled_dot_product_attention(query_BHLK, key_BHMK, value_BHMK, keep)
     weights(weights_BHLM)
     return heads_BHLK
+
+
+HAS_TRITON = importlib.util.find_spec("triton") is not None
+"""PyTorch brings it along on Linux where it brings CUDA."""
+
+
+def kernels() -> ModuleType:
+    """Our own, for cards; imported when first used, as only they need Triton."""
+    return importlib.import_module("seq2see.model.kernels")
 
 
 class Projection(nn.Linear):
@@ -229,6 +260,8 @@ class MultiHeadAttention(nn.Module):
         """Rectangles BLD and BMD with an optional `keep` mask, or packed ND with a packed `Reach`."""
         if not isinstance(reach, Reach):
             reach = Reach(keep=reach)
+        if reach.query is not None and reach.key is not None and self.has_kernel(query):
+            return self._attend_packed(query, memory, reach.query, reach.key, reach.causal)
         if memory is None:
             query_BLHK, key_BMHK, value_BMHK = self._split(self.w_qkv(query), reach.query, self.widths)
         else:
@@ -238,6 +271,25 @@ class MultiHeadAttention(nn.Module):
             query_BLHK, key_BMHK = rotate(query_BLHK), rotate(key_BMHK)
         heads_BHLK = attend(query_BLHK, key_BMHK, value_BMHK, reach, self.weights)
         return self._join(heads_BHLK, reach.query)
+
+    def has_kernel(self, x: Tensor) -> bool:
+        """On a card with Triton, packed rows need no rectangle. A listener needs the weights, which it never has."""
+        return x.is_cuda and not self.weights.heard and HAS_TRITON and kernels().fits(self.d_key, self.d_value)
+
+    def _attend_packed(
+        self, query_ND: Tensor, memory_MD: Tensor | None, queries: Packing, keys: Packing, causal: bool
+    ) -> Tensor:
+        if memory_MD is None:
+            rows, memory = self.w_qkv(query_ND), None
+            if self.rotary:
+                turning, values = rows.split((2 * self.widths[0], self.widths[2]), -1)
+                turned = rotate_rows(turning.unflatten(-1, (-1, self.d_key)), queries.places_N, queries.longest)
+                rows = torch.cat([turned.flatten(1), values], -1)
+        else:
+            rows, memory = self.w_qkv(query_ND, self.query_rows), self.w_qkv(memory_MD, self.memory_rows)
+        offsets = queries.offsets_on_device, keys.offsets_on_device
+        heads_ND = kernels().packed_attention(rows, memory, *offsets, self.heads, queries.longest, keys.longest, causal)
+        return self.w_o(heads_ND)  # type: ignore[no-any-return]
 
     def start(self, memory_ND: Tensor, packing: Packing) -> tuple[Tensor, Tensor]:
         """Keys and values of a memory, BHSK each: computed once, looked at in every `step_across`."""

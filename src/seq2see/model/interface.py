@@ -34,11 +34,11 @@ class Seq2Seq(nn.Module, ABC):
     """From the decoder's vectors to scores of the vocabulary: part of the loss in training, of `step` in search."""
 
     @abstractmethod
-    def encode(self, source_N: Tensor, offsets: Tensor) -> Memory:
+    def encode(self, source_N: Tensor, offsets: Tensor | Packing) -> Memory:
         """Read packed sources; `offsets` (B + 1, on the CPU) say where each begins."""
 
     @abstractmethod
-    def decode(self, inputs_N: Tensor, offsets: Tensor, memory: Memory) -> Tensor:
+    def decode(self, inputs_N: Tensor, offsets: Tensor | Packing, memory: Memory) -> Tensor:
         """Teacher forcing: ND, the vector at each position from which `output` makes the next token's scores."""
 
     @abstractmethod

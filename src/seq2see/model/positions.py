@@ -32,6 +32,14 @@ def rotate(x_BHLK: Tensor, first: int = 0) -> Tensor:
     return torch.view_as_real(pairs_BHLK2 * turns_LK2).flatten(-2).to(x_BHLK.dtype)
 
 
+def rotate_rows(x_NHK: Tensor, places_N: Tensor, longest: int) -> Tensor:
+    """The same for packed rows, each with its place, all below `longest`."""
+    dtype = torch.promote_types(x_NHK.dtype, torch.float32)
+    turns_N1K2 = _turns(1 << longest.bit_length(), x_NHK.shape[-1], x_NHK.device, dtype)[places_N, None]
+    pairs_NHK2 = torch.view_as_complex(x_NHK.to(dtype).reshape(*x_NHK.shape[:-1], -1, 2))
+    return torch.view_as_real(pairs_NHK2 * turns_N1K2).flatten(-2).to(x_NHK.dtype)
+
+
 @lru_cache(maxsize=64)
 @torch.inference_mode(False)  # a table first asked for while decoding must serve training, too
 def _turns(length: int, d_key: int, device: torch.device, dtype: torch.dtype) -> Tensor:

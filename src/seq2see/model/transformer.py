@@ -110,16 +110,16 @@ class Transformer(Seq2Seq):
         logits_BTV = logits_NV.new_zeros(*inputs_BT.shape, logits_NV.shape[-1])
         return logits_BTV.masked_scatter((inputs_BT != padding)[:, :, None], logits_NV)
 
-    def encode(self, source_N: Tensor, offsets: Tensor) -> Memory:
-        packing = Packing(offsets, source_N.device)
+    def encode(self, source_N: Tensor, offsets: Tensor | Packing) -> Memory:
+        packing = offsets if isinstance(offsets, Packing) else Packing(offsets, source_N.device)
         reach = Reach.packed(packing, packing)
         x_ND = self.source_embedding(source_N, packing.places_N, packing.longest)
         for layer in self.encoder:
             x_ND = layer(x_ND, reach)
         return Memory(self.encoder_norm(x_ND), packing)
 
-    def decode(self, inputs_N: Tensor, offsets: Tensor, memory: Memory) -> Tensor:
-        packing = Packing(offsets, inputs_N.device)
+    def decode(self, inputs_N: Tensor, offsets: Tensor | Packing, memory: Memory) -> Tensor:
+        packing = offsets if isinstance(offsets, Packing) else Packing(offsets, inputs_N.device)
         past = Reach.packed(packing, packing, causal=True)
         across = Reach.packed(packing, memory.packing)
         x_ND = self.target_embedding(inputs_N, packing.places_N, packing.longest)

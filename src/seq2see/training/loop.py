@@ -23,7 +23,8 @@ from seq2see.data.store import Store
 from seq2see.model.interface import Seq2Seq
 from seq2see.training import checkpoint, schedule
 from seq2see.training.checkpoint import Progress
-from seq2see.training.loss import Loss, smoothed_cross_entropy
+from seq2see.training.graphs import RecordedPasses
+from seq2see.training.loss import Loss, teacher_forced
 from seq2see.training.optimizer import adam
 
 
@@ -98,6 +99,10 @@ def train(
     if device.type == "cpu":
         keep_freed_memory()
     meter = _Meter(progress, device)
+    passes = 2 if settings.agreement else 1
+    learn = plain_passes(model, settings)
+    if RecordedPasses.can(model):
+        learn = RecordedPasses(model, settings, in_bfloat16(settings, device))
     reason = limit_reached(progress, settings)
 
     def look_up(progress: Progress) -> tuple[Progress, Validated]:
@@ -127,8 +132,8 @@ def train(
         )
         with meter:
             lengths = store.source_lengths(indices) + store.target_lengths(indices)
-            pieces = [make_batch(store, piece) for piece in split(indices, lengths, micro_tokens)]
-            losses, norm = update(model, optimizer, pieces, settings, rate)
+            pieces = [make_batch(store, piece) for piece in split(indices, lengths, micro_tokens // passes)]
+            losses, norm = update(model, optimizer, pieces, settings, rate, learn)
             meter.add(losses, int(lengths.sum()))
 
         progress = replace(progress, step=step, position=position, seconds=meter.elapsed())
@@ -149,33 +154,50 @@ def train(
     yield Finished(progress.step, reason, meter.elapsed())
 
 
+Passes = Callable[[Batch, int], Tensor]
+"""Forward and backward over a piece of a batch of so many target tokens: the piece's sums, as in `Loss`."""
+
+
+def plain_passes(model: Seq2Seq, settings: Training) -> Passes:
+    """On any device; see `graphs` for cards that can do better."""
+    device = next(model.parameters()).device
+
+    def learn(piece: Batch, tokens: int) -> Tensor:
+        with torch.autocast(device.type, torch.bfloat16, enabled=in_bfloat16(settings, device)):
+            loss = loss_of(model, piece.to(device), settings.label_smoothing, settings.agreement)
+        (loss.total / tokens).backward()  # type: ignore[no-untyped-call]
+        return torch.stack([part.detach().double() for part in loss])
+
+    return learn
+
+
 def update(
-    model: Seq2Seq, optimizer: torch.optim.Optimizer, pieces: list[Batch], settings: Training, rate: float
+    model: Seq2Seq,
+    optimizer: torch.optim.Optimizer,
+    pieces: list[Batch],
+    settings: Training,
+    rate: float,
+    learn: Passes | None = None,
 ) -> tuple[Tensor, Tensor]:
     """One step of the optimizer on an effective batch in pieces: sums of their losses (as in `Loss`), gradient norm."""
-    device = next(model.parameters()).device
-    autocast = torch.autocast(device.type, torch.bfloat16, enabled=in_bfloat16(settings, device))
+    learn = learn or plain_passes(model, settings)
     count = sum(piece.target_tokens for piece in pieces)
-    sums = torch.zeros(3, dtype=torch.float64, device=device)
+    sums = torch.zeros(3, dtype=torch.float64, device=next(model.parameters()).device)
     model.train()
     for piece in pieces:
-        with autocast:
-            loss = loss_of(model, piece.to(device), settings.label_smoothing)
-        (loss.total / count).backward()  # type: ignore[no-untyped-call]
-        sums += torch.stack([part.detach().double() for part in loss])
+        sums += learn(piece.twice() if settings.agreement else piece, count)
     norm = nn.utils.clip_grad_norm_(model.parameters(), settings.clip_norm or math.inf)
     for group in optimizer.param_groups:
         group["lr"] = rate
     optimizer.step()
-    optimizer.zero_grad(set_to_none=True)
+    optimizer.zero_grad(set_to_none=not isinstance(learn, RecordedPasses))
     return sums, norm
 
 
-def loss_of(model: Seq2Seq, batch: Batch, smoothing: float = 0.0) -> Loss:
-    """The loss of a batch by teacher forcing: each target token is predicted from the true ones before it."""
-    memory = model.encode(batch.source_N, batch.source_offsets)
-    hidden_ND = model.decode(batch.inputs_N, batch.target_offsets, memory)
-    return smoothed_cross_entropy(hidden_ND, model.output, batch.target_N, smoothing)
+def loss_of(model: Seq2Seq, batch: Batch, smoothing: float = 0.0, agreement: float = 0.0) -> Loss:
+    """The loss of a batch on the model's device; see `smoothed_cross_entropy`."""
+    sides = batch.source_N, batch.source_offsets, batch.inputs_N, batch.target_offsets, batch.target_N
+    return teacher_forced(model, *sides, smoothing, agreement)
 
 
 def keep_freed_memory() -> None:

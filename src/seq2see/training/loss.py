@@ -11,9 +11,14 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from seq2see import special
+from seq2see.model.attention import Packing
+from seq2see.model.interface import Seq2Seq
 
 CHUNK_NUMBERS = 6_000_000
 """Scores made at once: 24 MB in float32. Fewer make the matrix products thin, more only cost memory (docs/log.md)."""
+
+CHUNK_NUMBERS_ON_CARD = 128_000_000
+"""The same where memory is ample and every launch costs."""
 
 
 class Loss(NamedTuple):
@@ -27,14 +32,37 @@ class Loss(NamedTuple):
     """Tokens that are not padding."""
 
 
-def smoothed_cross_entropy(hidden_ND: Tensor, output: nn.Linear, labels_N: Tensor, smoothing: float = 0.0) -> Loss:
+def smoothed_cross_entropy(
+    hidden_ND: Tensor, output: nn.Linear, labels_N: Tensor, smoothing: float = 0.0, agreement: float = 0.0
+) -> Loss:
     """How badly `output(hidden)` predicts the labels, padding left out.
 
     With smoothing e the label distribution is 1 - e on the label plus e spread evenly over the vocabulary.
+
+    With `agreement`, the second half of the rows must be the first half again, under another dropout: the loss is the
+    mean of both plus `agreement` times how much they disagree, (KL(p, q) + KL(q, p)) / 2 (R-Drop, Liang et al. 2021).
     """
     learning = torch.is_grad_enabled()  # asked here: inside a Function it is always off
-    total, plain = _OutputLoss.apply(hidden_ND, output.weight, output.bias, labels_N, smoothing, learning)  # type: ignore[no-untyped-call]
-    return Loss(total, plain, (labels_N != special.PAD).sum())
+    total, plain = _OutputLoss.apply(  # type: ignore[no-untyped-call]
+        hidden_ND, output.weight, output.bias, labels_N, smoothing, agreement, learning
+    )
+    passes = 2 if agreement else 1
+    return Loss(total / passes, plain / passes, (labels_N != special.PAD).sum() // passes)
+
+
+def teacher_forced(
+    model: Seq2Seq,
+    source_N: Tensor,
+    sources: Tensor | Packing,
+    inputs_N: Tensor,
+    targets: Tensor | Packing,
+    labels_N: Tensor,
+    smoothing: float = 0.0,
+    agreement: float = 0.0,
+) -> Loss:
+    """The loss by teacher forcing: each target token is predicted from the true ones before it."""
+    hidden_ND = model.decode(inputs_N, targets, model.encode(source_N, sources))
+    return smoothed_cross_entropy(hidden_ND, model.output, labels_N, smoothing, agreement)
 
 
 class _OutputLoss(torch.autograd.Function):
@@ -48,6 +76,7 @@ class _OutputLoss(torch.autograd.Function):
         bias_V: Tensor | None,
         labels_N: Tensor,
         smoothing: float,
+        agreement: float,
         learning: bool,
     ) -> tuple[Tensor, Tensor]:
         V = len(weight_VD)
@@ -64,38 +93,52 @@ class _OutputLoss(torch.autograd.Function):
             if bias_V is not None:
                 bias_gradient = (real_N1.sum() * (-smoothing / V)).to(bias_V.dtype).repeat(V)
         total, plain = hidden_ND.new_zeros((), dtype=torch.float32), hidden_ND.new_zeros((), dtype=torch.float32)
-        rows = max(1, CHUNK_NUMBERS // V)
-        for first in range(0, len(hidden_ND), rows):
-            here = slice(first, first + rows)
-            labels_C1, real_C1, hidden_CD = labels_N[here, None], real_N1[here], hidden_ND[here]
-            scores_CV = F.linear(hidden_CD, weight_VD, bias_V).float()
-            label_score_C1 = scores_CV.gather(1, labels_C1)
-            logs_CV = scores_CV.log_softmax(-1)
-            del scores_CV
-            label_log_C1 = logs_CV.gather(1, labels_C1)
-            plain = plain - (label_log_C1 * real_C1).sum()
-            surprise_C1 = -label_log_C1
-            if mean_weight_D is not None:
-                # Not a matrix product: those are bfloat16 under autocast.
-                mean_score_C1 = (hidden_CD.float() * mean_weight_D).sum(-1, keepdim=True) + mean_bias
-                mean_log_C1 = mean_score_C1 - label_score_C1 + label_log_C1
-                surprise_C1 = (1 - smoothing) * surprise_C1 - smoothing * mean_log_C1
-            total = total + (surprise_C1 * real_C1).sum()
-            if hidden_gradient is None or weight_gradient is None:
-                continue
-            # d loss / d scores = softmax - (1 - e) on the label - e / V everywhere, the last as said above. Padding is
-            # masked in the D-wide tensors, not in the V-wide ones.
-            gradient_CV = logs_CV.exp_()
-            gradient_CV.scatter_add_(1, labels_C1, torch.full_like(label_log_C1, smoothing - 1))
-            gradient_CV = gradient_CV.to(hidden_ND.dtype)
-            hidden_part_CD = gradient_CV @ weight_VD
-            if mean_weight_D is not None:
-                hidden_part_CD = hidden_part_CD - (smoothing * mean_weight_D).to(hidden_part_CD.dtype)
-            hidden_gradient[here] = hidden_part_CD * real_C1
-            weight_gradient.addmm_(gradient_CV.T, hidden_CD * real_C1)
-            if bias_gradient is not None:
-                bias_gradient += (gradient_CV * real_C1).sum(0)
-            del logs_CV, gradient_CV  # else they would live on while the next scores are made
+        passes = 2 if agreement else 1
+        once = len(hidden_ND) // passes
+        rows = max(1, (CHUNK_NUMBERS if hidden_ND.device.type == "cpu" else CHUNK_NUMBERS_ON_CARD) // (V * passes))
+        for first in range(0, once, rows):
+            last = min(first + rows, once)
+            gradients: list[Tensor] = []  # of the loss by the scores, for each pass
+            places = [slice(first + before, last + before) for before in range(0, passes * once, once)]
+            for here in places:
+                labels_C1, real_C1, hidden_CD = labels_N[here, None], real_N1[here], hidden_ND[here]
+                scores_CV = F.linear(hidden_CD, weight_VD, bias_V).float()
+                label_score_C1 = scores_CV.gather(1, labels_C1)
+                logs_CV = scores_CV.log_softmax(-1)
+                del scores_CV
+                label_log_C1 = logs_CV.gather(1, labels_C1)
+                plain = plain - (label_log_C1 * real_C1).sum()
+                surprise_C1 = -label_log_C1
+                if mean_weight_D is not None:
+                    # Not a matrix product: those are bfloat16 under autocast.
+                    mean_score_C1 = (hidden_CD.float() * mean_weight_D).sum(-1, keepdim=True) + mean_bias
+                    mean_log_C1 = mean_score_C1 - label_score_C1 + label_log_C1
+                    surprise_C1 = (1 - smoothing) * surprise_C1 - smoothing * mean_log_C1
+                total = total + (surprise_C1 * real_C1).sum()
+                gradients.append(logs_CV)
+                del logs_CV  # else it would live on while the next scores are made
+            if agreement:
+                difference_C1 = _disagree(gradients, agreement)
+                total = total + (difference_C1 * real_C1).sum()
+            else:
+                gradients[0].exp_()
+            for here in places if learning else []:
+                labels_C1, real_C1, hidden_CD = labels_N[here, None], real_N1[here], hidden_ND[here]
+                # d loss / d scores = softmax - (1 - e) on the label - e / V everywhere, the last as said above. Padding
+                # is masked in the D-wide tensors, not in the V-wide ones.
+                gradient_CV = gradients.pop(0)
+                gradient_CV.scatter_add_(1, labels_C1, torch.full_like(labels_C1, smoothing - 1, dtype=torch.float32))
+                gradient_CV = gradient_CV.to(hidden_ND.dtype)
+                hidden_part_CD = gradient_CV @ weight_VD
+                if mean_weight_D is not None:
+                    hidden_part_CD = hidden_part_CD - (smoothing * mean_weight_D).to(hidden_part_CD.dtype)
+                assert hidden_gradient is not None
+                assert weight_gradient is not None
+                hidden_gradient[here] = hidden_part_CD * real_C1
+                weight_gradient.addmm_(gradient_CV.T, hidden_CD * real_C1)
+                if bias_gradient is not None:
+                    bias_gradient += (gradient_CV * real_C1).sum(0)
+                del gradient_CV
         if learning:
             ctx.save_for_backward(hidden_gradient, weight_gradient, bias_gradient)
         ctx.mark_non_differentiable(plain)
@@ -105,4 +148,18 @@ class _OutputLoss(torch.autograd.Function):
     def backward(ctx, gradient: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[no-untyped-def]
         # In place: they are nobody else's, and a copy of the weights' gradient would be the peak of a step's memory.
         scaled = (None if part is None else part.mul_(gradient) for part in ctx.saved_tensors)
-        return (*scaled, None, None, None)
+        return (*scaled, None, None, None, None)
+
+
+def _disagree(logs: list[Tensor], weight: float) -> Tensor:
+    """How much two rows of log-probabilities differ, weighted, a number a row; each is replaced by its gradient.
+
+    That is the gradient by the scores of a pass's cross entropy but for its label, which is the softmax, and of
+    weight * (KL(p, q) + KL(q, p)), which is weight * (p * (log p / q - KL(p, q) + 1) - q) for p.
+    """
+    ratio_CV = logs[0] - logs[1]
+    p_CV, q_CV = logs[0].exp_(), logs[1].exp_()
+    first_C1, second_C1 = (p_CV * ratio_CV).sum(-1, keepdim=True), -(q_CV * ratio_CV).sum(-1, keepdim=True)
+    logs[0] = p_CV * (ratio_CV * weight + (1 + weight - weight * first_C1)) - weight * q_CV
+    logs[1] = q_CV * (ratio_CV * -weight + (1 + weight - weight * second_C1)) - weight * p_CV
+    return weight * (first_C1 + second_C1)

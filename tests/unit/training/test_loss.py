@@ -123,3 +123,19 @@ def test_half_precision_sums_in_full():
     assert (hidden.grad.dtype, output.weight.grad.dtype) == (torch.bfloat16, torch.bfloat16)
     expected = by_pytorch(hidden.float(), output.float(), labels, 0.1)
     torch.testing.assert_close(found.total, expected, rtol=0.01, atol=0)
+
+
+def test_agreement_is_the_divergence_between_two_passes_over_the_same_rows():
+    torch.manual_seed(1)
+    hidden_ND, output = torch.randn(14, D, requires_grad=True), nn.Linear(D, V)
+    labels_N = torch.tensor([5, 6, special.PAD, 7, 8, 1, 5]).repeat(2)
+    found = smoothed_cross_entropy(hidden_ND, output, labels_N, 0.1, agreement=2.5)
+    real_N = labels_N != special.PAD
+    plain = nn.functional.cross_entropy(output(hidden_ND), labels_N, reduction="none", label_smoothing=0.1)
+    one, other = output(hidden_ND).log_softmax(-1).chunk(2)
+    apart = ((one.exp() - other.exp()) * (one - other)).sum(-1) / 2
+    expected = (plain * real_N).sum() / 2 + 2.5 * (apart * real_N[:7]).sum()
+    torch.testing.assert_close(found.total, expected)
+    assert found.tokens == 6
+    weights = (hidden_ND, output.weight, output.bias)
+    torch.testing.assert_close(torch.autograd.grad(found.total, weights), torch.autograd.grad(expected, weights))

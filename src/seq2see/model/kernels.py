@@ -1,0 +1,241 @@
+"""Attention over packed sentences on a card, in Triton: no padding, no mask, nothing copied.
+
+Kernels made for long sequences waste most of their tiles on sentences of twenty tokens. Here a program takes one block
+of one sentence's queries and one head, and walks over that sentence's keys; blocks are as short as the sentences are.
+Shapes depend on the number of rows alone, so that a step can be recorded once and replayed (`training/graphs.py`).
+"""
+
+import math
+from typing import Any
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+LONGEST_BLOCK = 64
+"""Queries, and keys, in one tile."""
+
+
+def fits(d_key: int, d_value: int) -> bool:
+    """Whether heads of these widths are ones that the kernels know."""
+    return d_key == d_value and d_key in (16, 32, 64, 128)
+
+
+def packed_attention(
+    rows_N3D: Tensor,
+    memory_M2D: Tensor | None,
+    query_offsets: Tensor,
+    key_offsets: Tensor,
+    heads: int,
+    longest_query: int,
+    longest_key: int,
+    causal: bool = False,
+) -> Tensor:
+    """Each sentence's queries look at its keys: ND, the heads side by side.
+
+    Args:
+        rows_N3D: queries, keys and values side by side; queries alone where there is a memory.
+        memory_M2D: keys and values side by side.
+        query_offsets, key_offsets: where each sentence begins and the last one ends, int32, on the card.
+    """
+    return _PackedAttention.apply(  # type: ignore[no-untyped-call, no-any-return]
+        rows_N3D, memory_M2D, query_offsets, key_offsets, heads, longest_query, longest_key, causal
+    )
+
+
+def _block(longest: int) -> int:
+    return int(min(LONGEST_BLOCK, max(16, triton.next_power_of_2(longest))))
+
+
+def _cut(rows: Tensor, memory: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
+    """Queries, keys and values as views."""
+    if memory is None:
+        query, key, value = rows.chunk(3, -1)
+        return query, key, value
+    key, value = memory.chunk(2, -1)
+    return rows, key, value
+
+
+class _PackedAttention(torch.autograd.Function):
+    @staticmethod
+    def forward(  # type: ignore[no-untyped-def]
+        ctx,
+        rows: Tensor,
+        memory: Tensor | None,
+        query_offsets: Tensor,
+        key_offsets: Tensor,
+        heads: int,
+        longest_query: int,
+        longest_key: int,
+        causal: bool,
+    ) -> Tensor:
+        query, key, value = _cut(rows, memory)
+        N, D = query.shape
+        output_ND = torch.empty(N, D, dtype=rows.dtype, device=rows.device)
+        logs_HN = torch.empty(heads, N, dtype=torch.float32, device=rows.device)
+        sentences = len(query_offsets) - 1
+        ctx.fixed = {
+            "N": N,
+            "scale": math.log2(math.e) / math.sqrt(D // heads),
+            "CAUSAL": causal,
+            "WIDTH": D // heads,
+            "BLOCK_M": _block(longest_query),
+            "BLOCK_N": _block(longest_key),
+            "PRECISION": "ieee" if rows.dtype == torch.float32 else "tf32",
+        }
+        ctx.heads, ctx.longest = heads, (longest_query, longest_key)
+        grid = (triton.cdiv(longest_query, ctx.fixed["BLOCK_M"]), sentences, heads)
+        strides = query.stride(0), key.stride(0)
+        _forward[grid](query, key, value, output_ND, logs_HN, query_offsets, key_offsets, *strides, **ctx.fixed)
+        ctx.save_for_backward(rows, memory, output_ND, logs_HN, query_offsets, key_offsets)
+        return output_ND
+
+    @staticmethod
+    def backward(ctx, grad_ND: Tensor) -> tuple[Any, ...]:  # type: ignore[no-untyped-def]
+        rows, memory, output_ND, logs_HN, query_offsets, key_offsets = ctx.saved_tensors
+        grad_ND = grad_ND.contiguous()
+        rows_gradient = torch.empty_like(rows)
+        memory_gradient = None if memory is None else torch.empty_like(memory)
+        query, key, value = _cut(rows, memory)
+        query_gradient, key_gradient, value_gradient = _cut(rows_gradient, memory_gradient)
+        sentences = len(query_offsets) - 1
+        given = (query, key, value, output_ND, grad_ND, logs_HN, query_offsets, key_offsets)
+        strides = query.stride(0), key.stride(0)
+        grid = (triton.cdiv(ctx.longest[0], ctx.fixed["BLOCK_M"]), sentences, ctx.heads)
+        _backward_queries[grid](*given, query_gradient, *strides, **ctx.fixed)
+        grid = (triton.cdiv(ctx.longest[1], ctx.fixed["BLOCK_N"]), sentences, ctx.heads)
+        _backward_keys[grid](*given, key_gradient, value_gradient, *strides, **ctx.fixed)
+        return (rows_gradient, memory_gradient, *[None] * 6)
+
+
+@triton.jit
+def _tile(pointer, first, places, length, stride, head, WIDTH: tl.constexpr):  # type: ignore[no-untyped-def]
+    """Rows `first + places` of one head; zeros from `length` on."""
+    columns = head * WIDTH + tl.arange(0, WIDTH)
+    return tl.load(pointer + (first + places)[:, None] * stride + columns, mask=(places < length)[:, None], other=0.0)
+
+
+@triton.jit
+def _store(pointer, tile, first, places, length, stride, head, WIDTH: tl.constexpr):  # type: ignore[no-untyped-def]
+    columns = head * WIDTH + tl.arange(0, WIDTH)
+    there = pointer + (first + places)[:, None] * stride + columns
+    tl.store(there, tile.to(pointer.dtype.element_ty), mask=(places < length)[:, None])
+
+
+@triton.jit
+def _weights(scores, logs, rows, columns, length, CAUSAL: tl.constexpr):  # type: ignore[no-untyped-def]
+    """The softmax's weights again, from its scores (base 2) and the logarithms of its sums."""
+    keep = (columns < length)[None, :]
+    if CAUSAL:
+        keep = keep & (columns[None, :] <= rows[:, None])
+    return tl.where(keep, tl.exp2(scores - logs[:, None]), 0.0)
+
+
+@triton.jit
+def _forward(  # type: ignore[no-untyped-def]
+    query, key, value, output, logs, query_offsets, key_offsets, query_stride, key_stride, N, scale,
+    CAUSAL: tl.constexpr, WIDTH: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, PRECISION: tl.constexpr,
+):  # fmt: skip
+    block, sentence, head = tl.program_id(0), tl.program_id(1), tl.program_id(2)
+    first_row, first_key = tl.load(query_offsets + sentence), tl.load(key_offsets + sentence)
+    length = tl.load(query_offsets + sentence + 1) - first_row
+    key_length = tl.load(key_offsets + sentence + 1) - first_key
+    if block * BLOCK_M >= length:
+        return
+    rows = block * BLOCK_M + tl.arange(0, BLOCK_M)
+    query_tile = _tile(query, first_row, rows, length, query_stride, head, WIDTH)
+    best = tl.full([BLOCK_M], float("-inf"), tl.float32)
+    total = tl.zeros([BLOCK_M], tl.float32)
+    mixed = tl.zeros([BLOCK_M, WIDTH], tl.float32)
+    end = tl.minimum(key_length, (block + 1) * BLOCK_M) if CAUSAL else key_length
+    for start in range(0, end, BLOCK_N):
+        columns = start + tl.arange(0, BLOCK_N)
+        key_tile = _tile(key, first_key, columns, key_length, key_stride, head, WIDTH)
+        scores = tl.dot(query_tile, tl.trans(key_tile), input_precision=PRECISION) * scale
+        keep = (columns < key_length)[None, :]
+        if CAUSAL:
+            keep = keep & (columns[None, :] <= rows[:, None])
+        scores = tl.where(keep, scores, float("-inf"))
+        higher = tl.maximum(best, tl.max(scores, 1))
+        weights = tl.exp2(scores - higher[:, None])
+        shrink = tl.exp2(best - higher)
+        value_tile = _tile(value, first_key, columns, key_length, key_stride, head, WIDTH)
+        mixed = tl.dot(weights.to(value_tile.dtype), value_tile, mixed * shrink[:, None], input_precision=PRECISION)
+        total = total * shrink + tl.sum(weights, 1)
+        best = higher
+    total = tl.where(total == 0.0, 1.0, total)  # a sentence without keys gives zeros
+    _store(output, mixed / total[:, None], first_row, rows, length, tl.num_programs(2) * WIDTH, head, WIDTH)
+    tl.store(logs + head * N + first_row + rows, best + tl.log2(total), mask=rows < length)
+
+
+@triton.jit
+def _backward_queries(  # type: ignore[no-untyped-def]
+    query, key, value, output, gradient, logs, query_offsets, key_offsets, query_gradient, query_stride, key_stride,
+    N, scale,
+    CAUSAL: tl.constexpr, WIDTH: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, PRECISION: tl.constexpr,
+):  # fmt: skip
+    block, sentence, head = tl.program_id(0), tl.program_id(1), tl.program_id(2)
+    first_row, first_key = tl.load(query_offsets + sentence), tl.load(key_offsets + sentence)
+    length = tl.load(query_offsets + sentence + 1) - first_row
+    key_length = tl.load(key_offsets + sentence + 1) - first_key
+    if block * BLOCK_M >= length:
+        return
+    rows = block * BLOCK_M + tl.arange(0, BLOCK_M)
+    D = tl.num_programs(2) * WIDTH
+    query_tile = _tile(query, first_row, rows, length, query_stride, head, WIDTH)
+    gradient_tile = _tile(gradient, first_row, rows, length, D, head, WIDTH)
+    output_tile = _tile(output, first_row, rows, length, D, head, WIDTH)
+    shared = tl.sum(gradient_tile.to(tl.float32) * output_tile.to(tl.float32), 1)
+    row_logs = tl.load(logs + head * N + first_row + rows, mask=rows < length, other=0.0)
+    found = tl.zeros([BLOCK_M, WIDTH], tl.float32)
+    end = tl.minimum(key_length, (block + 1) * BLOCK_M) if CAUSAL else key_length
+    for start in range(0, end, BLOCK_N):
+        columns = start + tl.arange(0, BLOCK_N)
+        key_tile = _tile(key, first_key, columns, key_length, key_stride, head, WIDTH)
+        value_tile = _tile(value, first_key, columns, key_length, key_stride, head, WIDTH)
+        scores = tl.dot(query_tile, tl.trans(key_tile), input_precision=PRECISION) * scale
+        weights = _weights(scores, row_logs, rows, columns, key_length, CAUSAL)
+        by_weights = tl.dot(gradient_tile, tl.trans(value_tile), input_precision=PRECISION)
+        by_scores = weights * (by_weights - shared[:, None])
+        found = tl.dot(by_scores.to(key_tile.dtype), key_tile, found, input_precision=PRECISION)
+    found *= scale * 0.6931471805599453  # the scale in base 2 is the plain one times log2(e)
+    _store(query_gradient, found, first_row, rows, length, query_stride, head, WIDTH)
+
+
+@triton.jit
+def _backward_keys(  # type: ignore[no-untyped-def]
+    query, key, value, output, gradient, logs, query_offsets, key_offsets, key_gradient, value_gradient,
+    query_stride, key_stride, N, scale,
+    CAUSAL: tl.constexpr, WIDTH: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, PRECISION: tl.constexpr,
+):  # fmt: skip
+    block, sentence, head = tl.program_id(0), tl.program_id(1), tl.program_id(2)
+    first_row, first_key = tl.load(query_offsets + sentence), tl.load(key_offsets + sentence)
+    length = tl.load(query_offsets + sentence + 1) - first_row
+    key_length = tl.load(key_offsets + sentence + 1) - first_key
+    if block * BLOCK_N >= key_length:
+        return
+    columns = block * BLOCK_N + tl.arange(0, BLOCK_N)
+    D = tl.num_programs(2) * WIDTH
+    key_tile = _tile(key, first_key, columns, key_length, key_stride, head, WIDTH)
+    value_tile = _tile(value, first_key, columns, key_length, key_stride, head, WIDTH)
+    by_key = tl.zeros([BLOCK_N, WIDTH], tl.float32)
+    by_value = tl.zeros([BLOCK_N, WIDTH], tl.float32)
+    begin = (block * BLOCK_N) // BLOCK_M * BLOCK_M if CAUSAL else 0
+    for start in range(begin, length, BLOCK_M):
+        rows = start + tl.arange(0, BLOCK_M)
+        query_tile = _tile(query, first_row, rows, length, query_stride, head, WIDTH)
+        gradient_tile = _tile(gradient, first_row, rows, length, D, head, WIDTH)
+        output_tile = _tile(output, first_row, rows, length, D, head, WIDTH)
+        shared = tl.sum(gradient_tile.to(tl.float32) * output_tile.to(tl.float32), 1)
+        # From the last row on all scores are 0 and so must the weights be.
+        row_logs = tl.load(logs + head * N + first_row + rows, mask=rows < length, other=float("inf"))
+        scores = tl.dot(query_tile, tl.trans(key_tile), input_precision=PRECISION) * scale
+        weights = _weights(scores, row_logs, rows, columns, key_length, CAUSAL)
+        by_value = tl.dot(tl.trans(weights.to(gradient_tile.dtype)), gradient_tile, by_value, input_precision=PRECISION)
+        by_weights = tl.dot(gradient_tile, tl.trans(value_tile), input_precision=PRECISION)
+        by_scores = weights * (by_weights - shared[:, None])
+        by_key = tl.dot(tl.trans(by_scores.to(query_tile.dtype)), query_tile, by_key, input_precision=PRECISION)
+    by_key *= scale * 0.6931471805599453
+    _store(key_gradient, by_key, first_key, columns, key_length, key_stride, head, WIDTH)
+    _store(value_gradient, by_value, first_key, columns, key_length, key_stride, head, WIDTH)

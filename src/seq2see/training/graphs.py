@@ -1,0 +1,132 @@
+"""Passes recorded once for each shape and replayed: a card then never waits for Python (CUDA graphs).
+
+A recorded pass has fixed shapes and fixed places in memory. Batches are laid into a few shapes a little larger than
+themselves; the rows to spare become sentences of padding, which the loss ignores.
+"""
+
+from dataclasses import astuple, dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from seq2see import special
+from seq2see.config import Training
+from seq2see.data.batches import Batch
+from seq2see.model.attention import MultiHeadAttention, Packing
+from seq2see.model.interface import Seq2Seq
+from seq2see.training.loss import teacher_forced
+
+
+@dataclass(frozen=True)
+class Shape:
+    """What a recorded pass has room for."""
+
+    source_rows: int
+    longest_source: int
+    target_rows: int
+    longest_target: int
+    sentences: int
+
+    @staticmethod
+    def of(batch: Batch) -> "Shape":
+        """One that the batch fits into; few batches need one of their own, and few rows are to spare."""
+        rows, longest, sentences = [], [], 1
+        for offsets in (batch.source_offsets.numpy(), batch.target_offsets.numpy()):
+            count = int(offsets[-1])
+            step = max(64, (1 << count.bit_length()) >> 5)  # a sixteenth to a thirty-second
+            rows.append(-(-count // step) * step)
+            longest.append(_power_of_two(max(16, int(np.diff(offsets).max()))))
+            sentences = max(sentences, len(batch) + -(-(rows[-1] - count) // longest[-1]))
+        return Shape(rows[0], longest[0], rows[1], longest[1], _power_of_two(sentences))
+
+
+class RecordedPasses:
+    """Forward and backward over a piece of a batch; gradients add up in the weights' `grad`."""
+
+    def __init__(self, model: Seq2Seq, settings: Training, bfloat16: bool) -> None:
+        self._model, self._settings, self._bfloat16 = model, settings, bfloat16
+        self._weights = [weight for weight in model.parameters() if weight.requires_grad]
+        device = self._weights[0].device
+        for weight in self._weights:
+            weight.grad = torch.zeros_like(weight)
+        self._tokens = torch.ones((), device=device)
+        self._sums = torch.zeros(3, dtype=torch.float64, device=device)
+        self._recorded: dict[Shape, tuple[Tensor, torch.cuda.CUDAGraph]] = {}
+        self._memory = torch.cuda.graph_pool_handle()
+
+    @staticmethod
+    def can(model: Seq2Seq) -> bool:
+        """Whether all of the model's attention works without padding, and so in fixed shapes."""
+        one = next(model.parameters())
+        attentions = [module for module in model.modules() if isinstance(module, MultiHeadAttention)]
+        return one.is_cuda and bool(attentions) and all(each.has_kernel(one) for each in attentions)
+
+    def __call__(self, piece: Batch, tokens: int) -> Tensor:
+        """Sums as in `Loss`; the gradient is that of the loss divided by `tokens`."""
+        shape = Shape.of(piece)
+        if shape not in self._recorded:
+            self._recorded[shape] = self._record(shape, piece)
+        numbers, graph = self._recorded[shape]
+        numbers.copy_(torch.from_numpy(_laid_out(piece, shape)).pin_memory(), non_blocking=True)
+        self._tokens.fill_(tokens)
+        graph.replay()
+        return self._sums
+
+    def _record(self, shape: Shape, example: Batch) -> tuple[Tensor, torch.cuda.CUDAGraph]:
+        dice = torch.cuda.get_rng_state()  # recording must not change what dropout draws next
+        numbers = torch.from_numpy(_laid_out(example, shape)).to(self._tokens.device)
+        aside = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+        aside.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(aside):  # kernels are compiled and libraries start on their first use, unrecorded
+            torch.autograd.grad(self._loss(numbers, shape)[0], self._weights, allow_unused=True)
+        torch.cuda.current_stream().wait_stream(aside)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph, pool=self._memory):
+            loss = self._loss(numbers, shape)
+            (loss[0] / self._tokens).backward()  # type: ignore[no-untyped-call]
+            self._sums.copy_(torch.stack([part.detach().double() for part in loss]))
+        torch.cuda.set_rng_state(dice)
+        return numbers, graph
+
+    def _loss(self, numbers: Tensor, shape: Shape) -> tuple[Tensor, ...]:
+        sizes = _sizes(shape)
+        source_N, source_places_N, source_offsets, inputs_N, places_N, offsets, labels_N = torch.split(numbers, sizes)
+        sources = Packing.fixed(source_offsets, source_places_N, shape.longest_source)
+        targets = Packing.fixed(offsets, places_N, shape.longest_target)
+        with torch.autocast("cuda", torch.bfloat16, enabled=self._bfloat16):
+            smoothing, agreement = self._settings.label_smoothing, self._settings.agreement
+            return teacher_forced(self._model, source_N, sources, inputs_N, targets, labels_N, smoothing, agreement)
+
+
+def _sizes(shape: Shape) -> list[int]:
+    source, _, target, _, sentences = astuple(shape)
+    return [source, source, sentences + 1, target, target, sentences + 1, target]
+
+
+def _laid_out(batch: Batch, shape: Shape) -> NDArray[np.int64]:
+    """All numbers of a batch end to end, for one copy to the card: see `_sizes`."""
+    source, source_places, source_offsets = _side(
+        batch.source_N, batch.source_offsets, shape.source_rows, shape.longest_source, shape.sentences
+    )
+    side = batch.target_offsets, shape.target_rows, shape.longest_target, shape.sentences
+    inputs, places, offsets = _side(batch.inputs_N, *side)
+    labels, *_ = _side(batch.target_N, *side)
+    return np.concatenate([source, source_places, source_offsets, inputs, places, offsets, labels])
+
+
+def _side(
+    tokens_N: Tensor, offsets: Tensor, rows: int, longest: int, sentences: int
+) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+    """Tokens, places and offsets, the rows to spare as sentences of padding, the sentences to spare empty."""
+    spare = np.minimum(np.arange(len(tokens_N), rows + longest, longest), rows)[1:]
+    ends = np.concatenate([offsets.numpy(), spare])
+    ends = np.pad(ends, (0, sentences + 1 - len(ends)), constant_values=rows)
+    places = np.arange(rows) - np.repeat(ends[:-1], np.diff(ends))
+    return np.pad(tokens_N.numpy(), (0, rows - len(tokens_N)), constant_values=special.PAD), places, ends
+
+
+def _power_of_two(number: int) -> int:
+    """The next one."""
+    return 1 << (number - 1).bit_length()
