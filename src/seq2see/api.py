@@ -30,7 +30,7 @@ from seq2see.model.build import build, count_parameters
 from seq2see.model.interface import Seq2Seq
 from seq2see.prepare import Prepared, prepare, reopen
 from seq2see.run import Run, error_unit
-from seq2see.training import checkpoint, journal, loop
+from seq2see.training import checkpoint, fine_tuning, journal, loop
 
 
 @dataclass(frozen=True)
@@ -84,6 +84,7 @@ def train(
     tag: bool = False,
     resume: bool = False,
     force: bool = False,
+    from_run: str | Path | None = None,
     watch: Watch = lambda event: None,
 ) -> Run:
     """Train a model on pairs; the corpus suggests all settings that are not given.
@@ -103,6 +104,8 @@ def train(
         tag: put the language of the target in front of each source, so that one model serves many directions.
         resume: go on from the newest checkpoint in `out`; where there is no run yet, begin one.
         force: throw an earlier run in `out` away.
+        from_run: fine-tune the model of this run: its tokenizers, model and tags are kept, and `fine_tuning` in the
+            manifest says what it forgot.
         watch: called with each event.
 
     Raises:
@@ -124,15 +127,19 @@ def train(
     wanted = (format, columns, Sides(source_language, target_language), watch)
     hold_out = _to_hold_out(valid)
     folder = Path(out) if out is not None else Path("runs") / corpora.open_corpus(pairs, *wanted).name
+    if from_run is not None and folder.resolve() in (Path(from_run).resolve(), *Path(from_run).resolve().parents):
+        raise RunError(f"{folder}: is where --from {from_run} lies. Choose another --out for the new run")
     if _goes_on(folder, resume, force):  # the run folder has all it needs: the corpus may be gone
         trained_on, named = bundle.read_manifest(folder).get("corpus"), corpora.name_of(pairs)
         if trained_on != named:
             raise RunError(f"{folder}: a run on '{trained_on}' cannot go on with '{named}'. Choose another --out")
+        _check_start(folder, from_run)
         prepared = reopen(folder, overlays)
         if _is_finished(folder, prepared.settings):
             watch(
                 Said(f"{folder} is finished: nothing to resume. To go on, raise the limit that it reached with --set")
             )
+            _measure_forgetting(folder, prepared, device, watch)
             run = Run(folder)
             if not (folder / "report.html").exists():
                 _write_report(run, prepared)
@@ -140,6 +147,7 @@ def train(
     else:
         if resume:
             watch(Said(f"nothing to resume in {folder}: starting anew"))
+        base = None if from_run is None else fine_tuning.open_base(Path(from_run))
         prepared = prepare(
             folder,
             corpora.open_corpus(pairs, *wanted),
@@ -149,6 +157,7 @@ def train(
             say=lambda line: watch(Said(line)),
             hold_out=hold_out,
             tag=tag,
+            base=base,
         )
     return _train(folder, prepared, device, watch)
 
@@ -171,6 +180,9 @@ def _train(folder: Path, prepared: Prepared, device: torch.device, watch: Watch)
     torch.manual_seed(settings.training.seed)
     model = build(settings.model, len(tokenizers.source), len(tokenizers.target)).to(device)
     facts = bundle.read_manifest(folder)
+    if "fine_tuning" in facts:
+        fine_tuning.load_start(folder, model)
+        facts["fine_tuning"].pop("scores", None)  # of an end that is no more
     newest = checkpoint.newest(folder / "checkpoints")
     step = int(newest.name.partition("-")[2]) if newest else 0
     facts |= {
@@ -223,10 +235,42 @@ def _train(folder: Path, prepared: Prepared, device: torch.device, watch: Watch)
                 f"ended inside warm-up ({end.step:,} of {settings.training.warmup_steps:,} steps): expect little of it"
             )
         )
+    _measure_forgetting(folder, prepared, device, watch)
     watch(Said(f"scoring {min(REPORTED, len(prepared.valid_pairs)):,} validation pairs for report.html"))
     run = Run(folder)
     _write_report(run, prepared)
     return run
+
+
+def _check_start(folder: Path, from_run: str | Path | None) -> None:
+    """Refuse to go on with a run that began otherwise than `from_run` says; it need not be said, or still be there."""
+    began = fine_tuning.name_of(folder)
+    if from_run is not None and began != Path(from_run).resolve().name:
+        how = f"from '{began}'" if began else "without --from"
+        raise RunError(f"{folder}: was begun {how}, and cannot go on from {from_run}. Choose another --out")
+
+
+def _measure_forgetting(folder: Path, prepared: Prepared, device: torch.device, watch: Watch) -> None:
+    """Of a fine-tuning: score both validation sets with its first and its last weights; in the manifest, and said."""
+    facts = bundle.read_manifest(folder)
+    about = facts.get("fine_tuning")
+    if about is None or "scores" in about:
+        return
+    sets = {"new": prepared}
+    if prepared.old_valid is not None:
+        old = replace(prepared, valid=prepared.old_valid, valid_pairs=prepared.old_valid_pairs)
+        sets = {"old": old, "new": prepared}
+    watch(Said("scoring before and after"))
+    used = bundle.load(folder, device)
+    after = {which: _validate(used, each) for which, each in sets.items()}
+    fine_tuning.load_start(folder, used.model)
+    before = {which: _validate(used, each) for which, each in sets.items()}
+    about["scores"] = {which: {"before": before[which], "after": after[which]} for which in sets}
+    bundle.write_manifest(folder, facts)
+    names = {"old": about["from"], "new": facts["corpus"]}
+    higher = {metric: metrics.higher_is_better(metric) for metric in before["new"]}
+    for line in fine_tuning.table(names, about["scores"], higher):
+        watch(Said(line))
 
 
 @torch.inference_mode()
@@ -286,6 +330,7 @@ def _write_report(run: Run, prepared: Prepared) -> None:
             "dropped: too long": f"{facts['dropped_too_long']:,}",
             "source tokens": f"{facts['source_tokens']:,} of {len(prepared.tokenizers.source):,} kinds",
             "target tokens": f"{facts['target_tokens']:,} of {len(prepared.tokenizers.target):,} kinds",
+            **fine_tuning.as_facts(facts.get("fine_tuning", {})),
         },
     )
 

@@ -11,21 +11,23 @@ import shlex
 import shutil
 import time
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field, replace
 from itertools import islice
 from pathlib import Path
 from zlib import crc32
 
-from seq2see import bundle, config
+from seq2see import bundle, config, special
 from seq2see.bundle import Tokenizers
 from seq2see.config import Overlay, Settings
 from seq2see.data import doctor, store, tokenizer
 from seq2see.data.corpora import Corpus
-from seq2see.data.pair import Pair
+from seq2see.data.pair import Pair, Sides
 from seq2see.data.readers import Pairs
 from seq2see.data.store import Store
 from seq2see.errors import DataError, RunError, SettingError, nearest
 from seq2see.suggest import Survey, suggest, survey
+from seq2see.training import fine_tuning
+from seq2see.training.fine_tuning import Base
 
 Say = Callable[[str], None]
 
@@ -42,6 +44,9 @@ class Prepared:
     train: Store
     valid: Store
     valid_pairs: list[Pair]
+    old_valid: Store | None = None
+    """Of a fine-tuning: what the run that it starts from validated on, where that was at hand."""
+    old_valid_pairs: list[Pair] = field(default_factory=list)
 
 
 def prepare(
@@ -54,6 +59,7 @@ def prepare(
     *,
     hold_out: float | None = None,
     tag: bool = False,
+    base: Base | None = None,
 ) -> Prepared:
     """Make a run folder. It is filled beside its place and moved there when it is whole; what was there goes then.
 
@@ -63,7 +69,11 @@ def prepare(
         check: called with the settings before anything large is done; raises if they cannot work here.
         hold_out: validate on so many of the corpus's own pairs, or on that share of them if it is below 1.
         tag: put the language of its target in front of each source.
+        base: a run whose tokenizers, model and tags are kept.
     """
+    if base is not None:
+        fine_tuning.check(base, overlays, tag)
+        tag = bool(base.tags)
     say(f"reading {corpus.name}")
     tag = tag or any(overlay.get("data", {}).get("tags") for overlay in overlays)
     tags: set[str] = set()
@@ -79,20 +89,25 @@ def prepare(
         raise DataError("the validation set has no usable pair (a pair needs text on both sides)")
     _warn(corpus, seen, valid_pairs, say)
     del seen  # large where the corpus is
-    overlays = [suggest(found), corpus.settings, *overlays]
+    if base is None:
+        overlays = [suggest(found), corpus.settings, *overlays]
+    else:
+        overlays = [asdict(base.bundle.settings), _for_fine_tuning(base, corpus, found, tags, overlays, say), *overlays]
     if hold_out is not None:
         overlays.append({"data": {"validation_pairs": _as_count(hold_out, found.pairs)}})
     settings = config.resolve(*overlays)
     if tag:
-        overlays.append({"data": {"tags": " ".join(sorted(tags.union(settings.data.tags.split())))}})
-        settings = config.resolve(*overlays)
+        if base is None:
+            overlays.append({"data": {"tags": " ".join(sorted(tags.union(settings.data.tags.split())))}})
+            settings = config.resolve(*overlays)
         valid_pairs = [_tagged(pair, settings) for pair in valid_pairs]
     check(settings)
     place = folder.resolve()  # `.` and links have no name of their own
     beside = place.with_name(f".{place.name}.part")
     shutil.rmtree(beside, ignore_errors=True)
     try:
-        _fill(beside, corpus, valid_pairs, found, settings, overlays, say, most=0.1 if hold_out is None else 0.5)
+        most = 0.1 if hold_out is None else 0.5
+        _fill(beside, corpus, valid_pairs, found, settings, overlays, say, most, base)
         _move_in(beside, place)
     except BaseException:
         shutil.rmtree(beside, ignore_errors=True)
@@ -140,18 +155,31 @@ def _fill(
     overlays: list[Overlay],
     say: Say,
     most: float,
+    base: Base | None,
 ) -> None:
     began = time.perf_counter()
     folder.mkdir(parents=True)
     held_out = _held_out(found, 0 if valid_pairs else settings.data.validation_pairs, most)
-    say(f"learning tokens from {len(found.sample):,} pairs")
-    tokenizers = _train_tokenizers(found, settings, held_out)
+    if base is None:
+        say(f"learning tokens from {len(found.sample):,} pairs")
+        tokenizers = _train_tokenizers(found, settings, held_out)
+    else:
+        tokenizers = base.bundle.tokenizers
     tokenizers.save(folder)
 
     say(f"tokenising {found.pairs:,} pairs")
     limit = settings.data.max_length
-    training = (_tagged(pair, settings) for pair in corpus.train if not held_out(pair))
+    training: Iterator[Pair] = (_tagged(pair, settings) for pair in corpus.train if not held_out(pair))
+    old_sources = {pair.source for pair in base.valid_pairs} if base is not None else set()
+    met: set[str] = set()
+    if old_sources:
+        training = _noting_sources(training, old_sources, met)
     train_store, too_long = _write(folder / "corpus" / "train", training, tokenizers, limit, corpus.name)
+    if met:
+        say(
+            f"{len(met):,} of the {len(old_sources):,} old validation sources are among the new training pairs: "
+            "less will seem forgotten than is"
+        )
     if not valid_pairs:
         valid_pairs = [_tagged(pair, settings) for pair in corpus.train if held_out(pair)]
     if not valid_pairs:
@@ -160,13 +188,22 @@ def _fill(
     valid_store, _ = _write(folder / "corpus" / "valid", valid_pairs, tokenizers, limit, "the validation set")
     (folder / "validation.jsonl").write_text("".join(map(_as_json, valid_pairs)), encoding="utf-8")
 
+    of_base: dict[str, object] = {}
+    languages = corpus.train.languages
+    if base is not None:
+        _keep_start(folder, base, tokenizers, limit, say)
+        of_base = {"fine_tuning": {"from": base.name, "original": base.original}}
+        kept = zip(base.languages, languages, strict=True)
+        languages = base.languages if base.tags else Sides(*(old or new for old, new in kept))
+
     # Room for outputs: twice what the corpus needs on average, as letters to words needs more than words to words.
     ratio = train_store.target_tokens / train_store.source_tokens
-    settings = config.resolve({"decoding": {"max_ratio": max(2.0, round(2 * ratio, 1))}}, *overlays)
+    enough = max(2.0 if base is None else settings.decoding.max_ratio, round(2 * ratio, 1))
+    settings = config.resolve(overlays[0], {"decoding": {"max_ratio": enough}}, *overlays[1:])
     config.write_toml(settings, folder / "settings.toml")
     facts = {
         "corpus": corpus.name,
-        "languages": corpus.train.languages._asdict(),
+        "languages": languages._asdict(),
         "state": "prepared",
         "pairs": len(train_store),
         "validation_pairs": len(valid_store),
@@ -175,8 +212,51 @@ def _fill(
         "source_tokens": train_store.source_tokens,
         "target_tokens": train_store.target_tokens,
         "prepared_in_seconds": round(time.perf_counter() - began, 1),
+        **of_base,
     }
     bundle.write_manifest(folder, facts)
+
+
+def _for_fine_tuning(
+    base: Base, corpus: Corpus, found: Survey, tags: set[str], overlays: list[Overlay], say: Say
+) -> Overlay:
+    """Settings for these new pairs; says what in them a model from another corpus may not be ready for."""
+    say(f"starting from {base.folder}, its model and tokenizers")
+    if base.tags and tags - set(base.tags):
+        raise DataError(
+            f"{corpus.name}: has pairs to {', '.join(sorted(tags - set(base.tags)))}, and {base.folder} translates to "
+            f"{', '.join(base.tags)}: a new language needs a training without --from"
+        )
+    for side, has, new in zip(("source", "target"), base.languages, corpus.train.languages, strict=True):
+        if has and new and has != new and not base.tags:
+            say(f"the {side} of {base.folder} is '{has}', that of {corpus.name} is '{new}'")
+    looked_at = found.sample[:: max(1, len(found.sample) // 1000)]
+    tokens = 0
+    for side, cut in (("source", base.bundle.tokenizers.source), ("target", base.bundle.tokenizers.target)):
+        ids = [id for text in cut.encode([getattr(pair, side) for pair in looked_at]) for id in text]
+        tokens += len(ids) + len(looked_at)  # each ends with END
+        if unknown := ids.count(special.UNKNOWN):
+            say(f"{unknown:,} of {len(ids):,} {side} tokens looked at are unknown to {base.folder}, and stay so")
+    asked = {key: value for overlay in overlays for key, value in overlay.get("training", {}).items()}
+    return fine_tuning.suggest(base, round(tokens / len(looked_at) * found.pairs), asked)
+
+
+def _noting_sources(pairs: Iterable[Pair], known: set[str], met: set[str]) -> Iterator[Pair]:
+    """The pairs, those of their sources that are `known` put into `met`."""
+    for pair in pairs:
+        if pair.source in known:
+            met.add(pair.source)
+        yield pair
+
+
+def _keep_start(folder: Path, base: Base, tokenizers: Tokenizers, limit: int, say: Say) -> None:
+    """What tells at the end how much was forgotten: the first weights, and the validation pairs of that run."""
+    bundle.save_weights(base.bundle.model, folder / "start.safetensors")
+    if not base.valid_pairs:
+        say(f"{base.folder / 'validation.jsonl'}: no pairs there, so what is forgotten cannot be measured")
+        return
+    _write(folder / "corpus" / "old_valid", base.valid_pairs, tokenizers, limit, "the old validation set")
+    (folder / "old_validation.jsonl").write_text("".join(map(_as_json, base.valid_pairs)), encoding="utf-8")
 
 
 def reopen(folder: Path, overlays: list[Overlay]) -> Prepared:
@@ -190,7 +270,11 @@ def reopen(folder: Path, overlays: list[Overlay]) -> Prepared:
         )
     train, valid = Store(folder / "corpus" / "train"), Store(folder / "corpus" / "valid")
     valid_pairs = list(Pairs(folder / "validation.jsonl", references=True))
-    return Prepared(settings, Tokenizers.load(folder), train, valid, valid_pairs)
+    prepared = Prepared(settings, Tokenizers.load(folder), train, valid, valid_pairs)
+    if not (folder / "old_validation.jsonl").exists():
+        return prepared
+    old_pairs = list(Pairs(folder / "old_validation.jsonl", references=True))
+    return replace(prepared, old_valid=Store(folder / "corpus" / "old_valid"), old_valid_pairs=old_pairs)
 
 
 def _fixed(settings: Settings) -> tuple[object, ...]:
