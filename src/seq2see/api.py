@@ -123,7 +123,7 @@ def train(
     columns = Sides(*(None if column is None else str(column) for column in (source_column, target_column)))
     wanted = (format, columns, Sides(source_language, target_language), watch)
     hold_out = _to_hold_out(valid)
-    folder = Path(out) if out is not None else Path("runs") / corpora.open_corpus(pairs, *wanted).name
+    folder = Path(out) if out is not None else Path("runs") / corpora.name_of(pairs)
     if _goes_on(folder, resume, force):  # the run folder has all it needs: the corpus may be gone
         trained_on, named = bundle.read_manifest(folder).get("corpus"), corpora.name_of(pairs)
         if trained_on != named:
