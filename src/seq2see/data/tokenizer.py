@@ -216,7 +216,7 @@ def train(
     pattern = patterns.expression(pattern)  # not its name: a run keeps what it was trained with
     cut = _cutter(kind, pattern)
     counts, letters = Counter[str](), Counter[str]()
-    for text in normal:
+    for text in patterns.watched(normal, pattern) if kind == "pattern" else normal:
         counts.update(cut(text))
         if kind == "pattern":
             letters.update(text)
