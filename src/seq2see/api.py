@@ -126,7 +126,7 @@ def train(
     columns = Sides(*(None if column is None else str(column) for column in (source_column, target_column)))
     wanted = (format, columns, Sides(source_language, target_language), watch)
     hold_out = _to_hold_out(valid)
-    folder = Path(out) if out is not None else Path("runs") / corpora.open_corpus(pairs, *wanted).name
+    folder = Path(out) if out is not None else Path("runs") / corpora.name_of(pairs)
     if from_run is not None and folder.resolve() in (Path(from_run).resolve(), *Path(from_run).resolve().parents):
         raise RunError(f"{folder}: is where --from {from_run} lies. Choose another --out for the new run")
     if _goes_on(folder, resume, force):  # the run folder has all it needs: the corpus may be gone

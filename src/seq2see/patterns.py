@@ -1,8 +1,12 @@
 """What a token is, by a regular expression: those that have a name, and the check of one that is the user's own."""
 
 import re
+import signal
+import threading
 import warnings
 from collections import Counter
+from collections.abc import Iterable, Iterator
+from types import FrameType
 from typing import Final, NamedTuple
 
 from seq2see.errors import SettingError, nearest
@@ -55,6 +59,37 @@ def compiled(pattern: str, where: str) -> re.Pattern[str]:
     if made.match(""):
         raise SettingError(f"{said}: matches even where there is no text. A token needs a character: write + for *")
     return made
+
+
+PATIENCE: Final = 10.0
+"""Seconds of computing that an expression may take for one text: thousands of times what a sound one needs."""
+
+
+def watched(texts: Iterable[str], pattern: str) -> Iterator[str]:
+    """Texts to cut one by one; one on which the expression gets lost (`(a+)+b` on many an a) is an error, not a wait.
+
+    By a timer of the time computed, which a busy machine does not use up, and a signal, which matching listens to:
+    neither exists on Windows or outside the main thread.
+    """
+    if not hasattr(signal, "setitimer") or threading.current_thread() is not threading.main_thread():
+        yield from texts
+        return
+    text = ""
+
+    def give_up(number: int, frame: FrameType | None) -> None:
+        raise SettingError(
+            f"pattern {pattern!r}: lost in a text of {len(text):,} characters that begins {text[:30]!r}. "
+            "Does it repeat what repeats already, like (a+)+? Write a simpler one"
+        )
+
+    before = signal.signal(signal.SIGVTALRM, give_up)
+    try:
+        for text in texts:
+            signal.setitimer(signal.ITIMER_VIRTUAL, PATIENCE)
+            yield text
+    finally:
+        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+        signal.signal(signal.SIGVTALRM, before)
 
 
 # A stricter reading than the pattern's, which takes whatever stands in brackets.

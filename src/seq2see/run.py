@@ -134,11 +134,11 @@ class Run:
         engine = engine or self.engine()
         return translator.translate(engine, self.tokenizers, settings, lines, n_best=n_best, prefixes=prefixes)
 
-    def sampler(self, choose: "Choose") -> Engine:
+    def sampler(self, choose: "Choose", precision: str = "float32") -> Engine:
         """An engine that draws its words (`decoding.search.sampling`)."""
         from seq2see.decoding.torch_engine import TorchEngine
 
-        return TorchEngine(self.bundle.model, choose)
+        return TorchEngine(self.bundle.model, choose, precision)
 
     def look(self, sentence: str, to: str | None = None) -> "Look":
         """Every attention of every layer and head in the translation of one sentence, as arrays with token labels."""

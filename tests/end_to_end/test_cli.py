@@ -135,6 +135,14 @@ def test_translate(trained: Path, cli) -> None:
     assert cli("translate", trained, "--sample", "--top-k", "1", stdin=b"ab\n").out == "AB\n"
 
 
+def test_sampling_in_the_precision_that_was_asked_for(trained: Path) -> None:
+    from seq2see.cli.options import pick_engine
+
+    usual = {"sample": True, "temperature": 1.0, "top_k": 0, "top_p": 1.0, "seed": None}
+    for asked, name in ((None, "torch float32"), ("float32", "torch float32"), ("int8", "torch int8")):
+        assert pick_engine(seq2see.load(trained), "auto", asked, **usual).name == name
+
+
 def test_more_lines_than_are_read_at_once_stay_in_order(trained: Path, cli, monkeypatch: pytest.MonkeyPatch) -> None:
     from seq2see.cli import translate
 
@@ -305,7 +313,7 @@ def test_look_elsewhere(trained: Path, cli, place: str) -> None:
 
 def test_chat_answers_each_line(trained: Path, cli) -> None:
     ended = cli("chat", trained, stdin=b"ab\n\nh\n")
-    assert (ended.code, ended.out) == (0, "AB\nH\n")
+    assert (ended.code, ended.out) == (0, "AB\n\nH\n")
 
 
 def test_data_list(cli) -> None:

@@ -4,6 +4,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from seq2see.errors import SettingError
+
 if TYPE_CHECKING:
     from seq2see.decoding.hypothesis import Engine
     from seq2see.run import Run
@@ -75,6 +77,8 @@ def pick_engine(
     """What the options above ask for: our own engine drawing its words, or one that searches."""
     if not sample:
         return run.engine(engine, precision)
+    if engine not in ("auto", "torch"):
+        raise SettingError("--sample draws with our own engine: leave --engine out")
     from seq2see.decoding.search import sampling
 
-    return run.sampler(sampling(temperature, top_k, top_p, seed))
+    return run.sampler(sampling(temperature, top_k, top_p, seed), precision or "float32")

@@ -52,8 +52,6 @@ def translate(
     """Translate standard input to standard output, line by line."""
     if sample and n_best > 1:
         raise SettingError("--sample draws one translation of a line: leave --n-best out")
-    if sample and engine == "ctranslate2":
-        raise SettingError("--sample draws with our own engine: leave --engine out")
     from seq2see.run import load
 
     run = load(folder)
@@ -144,13 +142,14 @@ def _print(number: int, line: str, result: "Result", n_best: int, as_json: bool)
         translations = [
             {"text": each.text, "score": each.score, "probability": each.probability} for each in result.translations
         ]
-        _write(json.dumps({"source": line, "translations": translations}, ensure_ascii=False))
+        write_line(json.dumps({"source": line, "translations": translations}, ensure_ascii=False))
     elif n_best == 1:
-        _write(result.text)
+        write_line(result.text)
     else:
         for each in result.translations:
-            _write(f"{number}\t{each.score:.4f}\t{each.text}")
+            write_line(f"{number}\t{each.score:.4f}\t{each.text}")
 
 
-def _write(line: str) -> None:
+def write_line(line: str) -> None:
+    """One line of standard output, in UTF-8 whatever the machine speaks."""
     sys.stdout.buffer.write(line.replace("\n", " ").encode("utf-8", "replace") + b"\n")

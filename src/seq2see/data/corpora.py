@@ -229,8 +229,7 @@ def open_corpus(
     parts = [
         _named(word, "train", columns, languages, watch) or _file(word, format, columns, languages) for word in words
     ]
-    if any(columns) and not any(isinstance(part, Pairs) and part.has_columns for part in parts):
-        raise DataError(f"{', '.join(words)}: no columns to choose from; --source-column is for CSV, TSV and JSONL")
+    _check_columns(words, parts, columns)
     options = {
         "--format": format,
         "--source-column": columns.source,
@@ -242,27 +241,30 @@ def open_corpus(
     valid = test = None
     if len(words) == 1 and (found := remote(words[0])):
         if "valid" in found.splits:
-            valid = Parts(_split(found, "valid", columns, languages, watch))
+            valid = Parts(_split(found, "valid", columns, languages))
         if "test" in found.splits:
-            test = Parts(_split(found, "test", columns, languages, watch))
+            test = Parts(_split(found, "test", columns, languages))
     return Corpus(name_of(pairs), Parts(*parts), valid, test, words=[*words, *asked])
 
 
 def _named(
     name: str, split: Split, columns: Sides, languages: Sides, watch: downloads.Watch
 ) -> "Pairs | DateSplit | None":
-    """A split of the corpus of that name; None where there is no such name."""
+    """A split of the corpus of that name, all of which is then in the cache; None where there is no such name."""
     if name == "dates":
         return DateSplit(split)
     found = remote(name)
-    return None if found is None else _split(found, split, columns, languages, watch)
+    if found is None:
+        return None
+    wanted = _split(found, split, columns, languages)  # first: a corpus without that split need not be fetched
+    downloads.download(found.name, found.files, watch)
+    return wanted
 
 
-def _split(found: Remote, split: Split, columns: Sides, languages: Sides, watch: downloads.Watch) -> Pairs:
+def _split(found: Remote, split: Split, columns: Sides, languages: Sides) -> Pairs:
     if split not in found.splits:
         what = {"train": "training", "valid": "validation", "test": "test"}[split]
         raise DataError(f"{found.name}: no {what} set, only {' and '.join(found.splits)}. Give a file of pairs instead")
-    downloads.download(found.name, found.files, watch)
     folder = downloads.folder_of(found.name)
     paths = tuple(folder / file.name for file in found.splits[split])
     return Pairs(paths, columns=columns, languages=languages)
@@ -295,7 +297,7 @@ def for_validation(
 ) -> Parts:
     """What `train --valid` validates on: the validation split of a named corpus, or a file as `evaluate` reads it."""
     named = _named(str(pairs), "valid", columns, languages, watch)
-    return Parts(named) if named is not None else for_scoring(pairs, format, columns, languages)
+    return Parts(named or _file(str(pairs), format, columns, languages, references=True))
 
 
 def for_scoring(
@@ -306,8 +308,16 @@ def for_scoring(
     watch: downloads.Watch = downloads.unwatched,
 ) -> Parts:
     """What `evaluate` scores on: the test split of a named corpus, or a file with any further references."""
-    named = _named(str(pairs), "test", columns, languages, watch)
-    return Parts(named or _file(str(pairs), format, columns, languages, references=True))
+    part = _named(str(pairs), "test", columns, languages, watch)
+    part = part or _file(str(pairs), format, columns, languages, references=True)
+    _check_columns([str(pairs)], [part], columns)
+    return Parts(part)
+
+
+def _check_columns(words: Sequence[str], parts: "Sequence[Pairs | DateSplit]", columns: Sides) -> None:
+    """Refuse to choose columns where none of the parts has any."""
+    if any(columns) and not any(isinstance(part, Pairs) and part.has_columns for part in parts):
+        raise DataError(f"{', '.join(words)}: no columns to choose from; --source-column is for CSV, TSV and JSONL")
 
 
 def _check_name(pairs: str) -> None:

@@ -53,9 +53,39 @@ class Tokenizer(ABC):
         """The ids of each text, without begin and end. A tag in front is one token, and what follows is cut as ever."""
         if not self.tags:
             return self._encode(texts)
-        found = [next((tag for tag in self.tags if text.startswith(tag)), "") for text in texts]
+        found = [self._tag_of(text) for text in texts]
         rest = self._encode([text[len(tag) :].lstrip() for tag, text in zip(found, texts, strict=True)])
         return [[self._tag_id(tag), *ids] if tag else ids for tag, ids in zip(found, rest, strict=True)]
+
+    def _tag_of(self, text: str) -> str:
+        return next((tag for tag in self.tags if text.startswith(tag)), "")
+
+    def familiar(self, text: str) -> float:
+        """The share of a text, blanks and a tag apart, that training has shown: 0 to 1, and 1 where nothing is left.
+
+        A character is familiar if it has a token; a symbol between blanks is so as a whole. A letter must besides be
+        of a script that training knew well: a few names in Latin letters teach nobody English.
+        """
+        words = normalize(text.removeprefix(self._tag_of(text)), self.normalization).split()
+        parts = Counter(words if self.kind == "symbols" else "".join(words))
+        total = sum(len(part) * count for part, count in parts.items())
+        return (
+            sum(len(part) * count for part, count in parts.items() if self._is_familiar(part)) / total if total else 1
+        )
+
+    def _is_familiar(self, part: str) -> bool:
+        return self._has_tokens(part) and all(_script(letter) in self.scripts for letter in part if letter.isalpha())
+
+    @functools.cached_property
+    def scripts(self) -> list[str]:
+        """What the vocabulary is written in, most letters first; none that has less than a tenth of an even share."""
+        words = (spelling for spelling in self.spellings() if not _MARKED.fullmatch(spelling))
+        counts = Counter(_script(letter) for word in words for letter in word if letter.isalpha())
+        return [script for script, count in counts.most_common() if 10 * count * len(counts) >= counts.total()]
+
+    @abstractmethod
+    def _has_tokens(self, text: str) -> bool:
+        """Whether a text has tokens of its own: no bytes, nothing unknown."""
 
     @abstractmethod
     def _encode(self, texts: list[str]) -> list[list[int]]:
@@ -109,6 +139,9 @@ class Subwords(Tokenizer):
     def _encode(self, texts: list[str]) -> list[list[int]]:
         ids: list[list[int]] = self._processor.encode([_escape(normalize(text, self.normalization)) for text in texts])
         return ids
+
+    def _has_tokens(self, text: str) -> bool:
+        return not any(map(self._processor.is_byte, *self._encode([text])))
 
     def _tag_id(self, tag: str) -> int:
         return int(self._processor.piece_to_id(tag))
@@ -171,6 +204,9 @@ class Listed(Tokenizer):
     def _spell(self, piece: str) -> Sequence[str]:
         return (piece,) if piece in self._ids else piece
 
+    def _has_tokens(self, text: str) -> bool:
+        return special.UNKNOWN not in self._encode([text])[0]
+
     def _tag_id(self, tag: str) -> int:
         return self._ids[tag]
 
@@ -216,7 +252,7 @@ def train(
     pattern = patterns.expression(pattern)  # not its name: a run keeps what it was trained with
     cut = _cutter(kind, pattern)
     counts, letters = Counter[str](), Counter[str]()
-    for text in normal:
+    for text in patterns.watched(normal, pattern) if kind == "pattern" else normal:
         counts.update(cut(text))
         if kind == "pattern":
             letters.update(text)
@@ -270,6 +306,13 @@ def normalize(text: str, how: Normalization) -> str:
 
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
+_MARKED = re.compile("<.+>")
+"""Specials, tags and bytes in a vocabulary."""
+
+
+def _script(letter: str) -> str:
+    """`LATIN`, `HANGUL`, `CJK`: as the names of letters begin."""
+    return unicodedata.name(letter, "").partition(" ")[0]
 
 
 def _cutter(kind: TokenizerKind, pattern: str) -> Callable[[str], Sequence[str]]:

@@ -166,7 +166,7 @@ def _by_sacrebleu(name: str, best: Sequence[str], references: Sequence[Sequence[
     metric: Any
     match name:
         case "bleu":
-            metric = BLEU(tokenize=tokenize)
+            metric = BLEU(tokenize=tokenize, force=True)  # else it guesses, aloud, that such text was cut into words
         case "chrf":
             metric = CHRF()
         case _:

@@ -1,7 +1,6 @@
 """What translators keep, read back; and one line about what cannot be."""
 
 import gettext
-import gzip
 import io
 import struct
 import tracemalloc
@@ -10,35 +9,16 @@ from pathlib import Path
 from xml.sax.saxutils import escape, quoteattr
 
 import pytest
+from pair_files import complaint, sides, write
 
 from seq2see.data import catalogues
 from seq2see.data.pair import Pair, Sides
 from seq2see.data.readers import Pairs
-from seq2see.errors import DataError
 
 
 @pytest.fixture(autouse=True)
 def _in_an_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-
-
-def write(name: str, content: str | bytes) -> str:
-    data = content.encode() if isinstance(content, str) else content
-    Path(name).write_bytes(gzip.compress(data) if name.endswith(".gz") else data)
-    return name
-
-
-def sides(pairs: Pairs) -> list[tuple[str, str]]:
-    return [(pair.source, pair.target) for pair in pairs]
-
-
-def complaint(name: str, languages: Sides = Sides()) -> str:  # noqa: B008
-    with pytest.raises(DataError) as raised:
-        list(Pairs(name, languages=languages))
-    message = str(raised.value)
-    assert "\n" not in message
-    assert name in message
-    return message
 
 
 HEADER = 'msgid ""\nmsgstr ""\n"Language: ko\\n"\n"Content-Type: text/plain; charset=UTF-8\\n"\n\n'
@@ -264,13 +244,13 @@ class TestTmx:
         assert complaint("x.tmx") == (
             "x.tmx: 3 languages, en, de, fr. Choose two, for example: --source-language en --target-language de"
         )
-        assert "3 languages" in complaint("x.tmx", Sides("de", None))
+        assert "3 languages" in complaint("x.tmx", languages=Sides("de", None))
         pairs = Pairs("x.tmx", languages=Sides("en", "fr"))
         assert sides(pairs) == [("a", "c"), ("d", "e")]
         assert pairs.dropped == 1
         assert pairs.languages == Sides("en", "fr")
         assert sides(Pairs("x.tmx", languages=Sides(None, "fr"))) == [("a", "c"), ("d", "e")]
-        assert complaint("x.tmx", Sides("en", "ko")) == (
+        assert complaint("x.tmx", languages=Sides("en", "ko")) == (
             "x.tmx: no text in 'ko' (--target-language). Its languages are en, de, fr"
         )
 

@@ -151,6 +151,15 @@ def test_columns_where_there_are_none() -> None:
     assert [pair.target for pair in both.train] == ["x", "3"]
 
 
+def test_columns_where_there_are_none_to_score_on() -> None:
+    Path("a.en").write_text("x\n")
+    for pairs in ("a.en,a.en", "dates"):
+        with pytest.raises(DataError, match=rf"^{pairs}: no columns to choose from; --source-column is for CSV"):
+            corpora.for_scoring(pairs, columns=Sides("1", None))
+    # In a training the columns may be those of the other files.
+    assert [pair.source for pair in corpora.for_validation("a.en,a.en", columns=Sides("1", None))] == ["x"]
+
+
 def test_no_file_at_all() -> None:
     with pytest.raises(DataError, match="no pairs"):
         corpora.open_corpus([])

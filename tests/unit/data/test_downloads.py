@@ -161,6 +161,33 @@ def test_train_and_evaluate_by_name(server: Server, cli) -> None:
     refused(cli("evaluate", "runs/tiny", "table"), "table: no test set, only train. Give a file of pairs")
 
 
+def test_a_run_in_the_way_is_noticed_before_anything_is_fetched(server: Server, cli) -> None:
+    Path("runs/tiny").mkdir(parents=True)
+    Path("runs/tiny/mine").write_text("")
+    refused(cli("train", "tiny"), "runs/tiny: exists already. Go on with --resume")
+    assert server.asked == []
+
+
+def test_what_is_cached_is_verified_once(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    corpora.get("tiny")
+    verified: list[str] = []
+    digest = downloads._digest
+
+    def counted(path: Path, sizes: set[int]) -> str:
+        verified.append(path.name)
+        return digest(path, sizes)
+
+    monkeypatch.setattr(downloads, "_digest", counted)
+    corpora.open_corpus("tiny")
+    assert sorted(verified) == sorted(name for name in CONTENTS if name != "table.csv")
+
+
+def test_a_split_that_is_not_there_is_not_fetched_for(server: Server) -> None:
+    with pytest.raises(DataError, match="table: no test set"):
+        corpora.for_scoring("table")
+    assert server.asked == []
+
+
 def test_splits(server: Server) -> None:
     corpus = corpora.open_corpus("tiny")
     assert corpus.valid is not None

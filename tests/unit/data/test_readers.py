@@ -6,6 +6,7 @@ import tracemalloc
 from pathlib import Path
 
 import pytest
+from pair_files import complaint, sides, write
 
 from seq2see.data.pair import Pair, Sides
 from seq2see.data.readers import Pairs
@@ -15,25 +16,6 @@ from seq2see.errors import DataError
 @pytest.fixture(autouse=True)
 def _in_an_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-
-
-def write(name: str, content: str | bytes) -> str:
-    """A file in the current folder, compressed if its name says so; gives back the name."""
-    data = content.encode() if isinstance(content, str) else content
-    Path(name).write_bytes(gzip.compress(data) if name.endswith(".gz") else data)
-    return name
-
-
-def sides(pairs: Pairs) -> list[tuple[str, str]]:
-    return [(pair.source, pair.target) for pair in pairs]
-
-
-def complaint(pairs: str, format: str | None = None, references: bool = False, **given: Sides) -> str:
-    with pytest.raises(DataError) as raised:
-        list(Pairs(pairs, format, references, **given))
-    message = str(raised.value)
-    assert "\n" not in message
-    return message
 
 
 class TestGoodFiles:

@@ -303,3 +303,32 @@ def test_letters_that_make_no_syllable_are_said_as_they_are():
     trained = tokenizer.train("jamo", ["한"], 50)
     lead, vowel, tail = trained.encode(["한"])[0]
     assert trained.decode([tail, lead, lead, vowel, special.UNKNOWN]) == "\u11ab\u1112하⁇"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_training_has_shown_is_familiar_and_what_it_has_not_is_not(kind):
+    trained = train(kind, TEXTS, 400)
+    for text in TEXTS[:3]:
+        assert trained.familiar(text) == 1
+    for nothing in ("", "  ", "\u3000"):
+        assert trained.familiar(nothing) == 1
+    for text in ("Привет", "😀😀", "日本"):
+        assert trained.familiar(text) == 0
+    assert trained.familiar("cat 😀") == 0.75
+    assert trained.familiar(unicodedata.normalize("NFD", "안녕하세요")) < 0.5
+
+
+def test_a_script_of_a_few_letters_is_not_familiar():
+    korean = ["가나다라마바사아자차카타파하 거너더러머버서어저처커터퍼허"] * 9
+    trained = tokenizer.train("characters", [*korean, "ab"], 500)
+    assert trained.scripts == ["HANGUL", "LATIN"]
+    trained = tokenizer.train("characters", [*korean, "고노도로모보소오조초코토포호", "ab"], 500)
+    assert trained.scripts == ["HANGUL"]
+    assert (trained.familiar("ab"), trained.familiar("가나 ab")) == (0, 0.5)
+
+
+def test_familiar_after_normalisation_and_a_tag():
+    trained = tokenizer.train("characters", ["abc"], 50, "nfkc_lower", tags=["<2de>"])
+    assert trained.familiar("ＡBc") == 1
+    assert trained.familiar("<2de> abc") == 1
+    assert trained.familiar("<2de> xyz") == 0

@@ -157,6 +157,12 @@ def test_one_is_the_same_number(name):
     )
 
 
+def test_full_stops_after_a_blank_are_no_reason_to_talk(caplog):
+    """sacreBLEU guesses from a hundred of them that somebody forgot to join words."""
+    assert metrics.one("bleu", ["오늘 은 잘 가 ."] * 200, [["오늘 은 잘 가 ."]] * 200) == pytest.approx(100)
+    assert caplog.records == []
+
+
 def test_which_way_is_up():
     better = {name: metrics.higher_is_better(name) for name in get_args(config.Metric)}
     assert better == {"loss": False, "bleu": True, "chrf": True, "ter": False, "exact": True, "error_rate": False}
