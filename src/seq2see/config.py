@@ -165,6 +165,11 @@ def parse_assignments(assignments: Iterable[str]) -> Overlay:
     return overlay
 
 
+def keys(*overlays: Overlay) -> set[str]:
+    """The settings that overlays have a word in: `{"model.d_model"}`."""
+    return {f"{section}.{key}" for overlay in overlays for section, values in overlay.items() for key in values}
+
+
 def resolve(*overlays: Overlay) -> Settings:
     """Lay overlays over the defaults, the last one on top, and check the result."""
     settings = check_keys(*overlays)

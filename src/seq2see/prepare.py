@@ -11,7 +11,7 @@ import shlex
 import shutil
 import time
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from itertools import islice
 from pathlib import Path
 from zlib import crc32
@@ -25,7 +25,7 @@ from seq2see.data.pair import Pair
 from seq2see.data.readers import Pairs
 from seq2see.data.store import Store
 from seq2see.errors import DataError, RunError, SettingError, nearest
-from seq2see.suggest import Survey, suggest, survey
+from seq2see.suggest import ROWS, Survey, suggest, survey
 
 Say = Callable[[str], None]
 
@@ -42,6 +42,10 @@ class Prepared:
     train: Store
     valid: Store
     valid_pairs: list[Pair]
+    reasons: dict[str, str]
+    """Why the settings are as they are, by the rows of `suggest.ROWS`."""
+    yours: set[str]
+    """The settings that the user has chosen."""
 
 
 def prepare(
@@ -79,7 +83,10 @@ def prepare(
         raise DataError("the validation set has no usable pair (a pair needs text on both sides)")
     _warn(corpus, seen, valid_pairs, say)
     del seen  # large where the corpus is
-    overlays = [suggest(found), corpus.settings, *overlays]
+    suggestion, yours = suggest(found), config.keys(*overlays)
+    known = [name for name, keys in ROWS.items() if config.keys(corpus.settings).intersection(keys)]
+    reasons = suggestion.reasons | dict.fromkeys(known, f"known to suit {corpus.name}")
+    overlays = [suggestion.settings, corpus.settings, *overlays]
     if hold_out is not None:
         overlays.append({"data": {"validation_pairs": _as_count(hold_out, found.pairs)}})
     settings = config.resolve(*overlays)
@@ -97,7 +104,7 @@ def prepare(
     except BaseException:
         shutil.rmtree(beside, ignore_errors=True)
         raise
-    return reopen(folder, [])
+    return replace(reopen(folder, []), reasons=reasons, yours=yours)
 
 
 def _watched(pairs: Iterable[Pair], seen: doctor.Examination) -> Iterator[Pair]:
@@ -190,7 +197,10 @@ def reopen(folder: Path, overlays: list[Overlay]) -> Prepared:
         )
     train, valid = Store(folder / "corpus" / "train"), Store(folder / "corpus" / "valid")
     valid_pairs = list(Pairs(folder / "validation.jsonl", references=True))
-    return Prepared(settings, Tokenizers.load(folder), train, valid, valid_pairs)
+    rows = bundle.read_manifest(folder).get("choices", [])  # of those who began the run
+    reasons = {row["name"]: row["why"] for row in rows}
+    yours = config.keys(*overlays).union(*(row["yours"] for row in rows))
+    return Prepared(settings, Tokenizers.load(folder), train, valid, valid_pairs, reasons, yours)
 
 
 def _fixed(settings: Settings) -> tuple[object, ...]:

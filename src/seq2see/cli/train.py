@@ -1,5 +1,6 @@
 """`seq2see train`: pairs in, a run folder out."""
 
+import json
 import shlex
 import sys
 from typing import Annotated, get_args
@@ -7,7 +8,16 @@ from typing import Annotated, get_args
 import typer
 
 from seq2see import config
-from seq2see.cli.options import Debug, Format, ManyPairs, SourceColumn, SourceLanguage, TargetColumn, TargetLanguage
+from seq2see.cli.options import (
+    Debug,
+    Format,
+    Json,
+    ManyPairs,
+    SourceColumn,
+    SourceLanguage,
+    TargetColumn,
+    TargetLanguage,
+)
 from seq2see.presets import PRESETS
 
 METRICS = get_args(config.Metric)
@@ -45,6 +55,7 @@ def train(
     ] = False,
     resume: Annotated[bool, typer.Option("--resume", help="Go on where an earlier training stopped.")] = False,
     force: Annotated[bool, typer.Option("--force", help="Throw away what an earlier training left.")] = False,
+    as_json: Json = False,
     debug: Debug = False,
 ) -> None:
     """Train a model on pairs of sequences. No settings are needed: the corpus suggests them."""
@@ -77,4 +88,6 @@ def train(
             display.say(f"interrupted after step {display.step:,}; all is saved. Go on with:")
             display.say(f"  seq2see {shlex.join(again)} --resume")
             raise
+    if as_json:
+        typer.echo(json.dumps({"run": str(run.folder), **run.manifest}, ensure_ascii=False))
     typer.echo(f"model  {run.folder}\nreport {run.folder / 'report.html'}", err=True)
