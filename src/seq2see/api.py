@@ -14,22 +14,22 @@ from types import FrameType
 import torch
 
 import seq2see
-from seq2see import bundle, config, presets
+from seq2see import bundle, config, presets, suggest
 from seq2see.bundle import Bundle
 from seq2see.config import Overlay, Settings
-from seq2see.data import corpora
+from seq2see.data import corpora, tokenizer
 from seq2see.data.batches import Batches, make_batch
 from seq2see.data.downloads import Fetching
-from seq2see.data.pair import Sides
+from seq2see.data.pair import Pair, Sides
 from seq2see.data.store import Store
 from seq2see.decoding import translator
 from seq2see.decoding.torch_engine import TorchEngine
 from seq2see.errors import RunError, SettingError
-from seq2see.evaluation import metrics, report
+from seq2see.evaluation import diagnosis, metrics, report
 from seq2see.model.build import build, count_parameters
 from seq2see.model.interface import Seq2Seq
 from seq2see.prepare import Prepared, prepare, reopen
-from seq2see.run import Run, error_unit
+from seq2see.run import Evaluation, Run, error_unit
 from seq2see.training import checkpoint, fine_tuning, journal, loop
 
 
@@ -49,6 +49,8 @@ class Began:
     """The step it goes on from; 0 for a new run."""
     languages: Sides
     """Of source and target, where known."""
+    choices: list[suggest.Choice]
+    """What was chosen, by corpus, user or machine, and why."""
 
 
 class Interrupted(KeyboardInterrupt):
@@ -191,6 +193,17 @@ def _train(folder: Path, prepared: Prepared, device: torch.device, watch: Watch)
         "device": _device_name(device),
         "versions": {"seq2see": seq2see.__version__, "torch": torch.__version__, "python": platform.python_version()},
     }
+    micro_tokens = settings.training.micro_batch_tokens or _micro_tokens(device)
+    precision = "bfloat16" if loop.in_bfloat16(settings.training, device) else "float32"
+    choices = suggest.choices(
+        settings,
+        prepared.reasons | {"machine": "found here; does not change the model"},
+        prepared.yours,
+        facts,
+        (len(tokenizers.source), len(tokenizers.target)),
+        f"{facts['device']}, {precision}, {micro_tokens:,} tokens a pass",
+    )
+    facts["choices"] = [asdict(choice) for choice in choices]
     bundle.write_manifest(folder, facts)
     watch(
         Began(
@@ -204,6 +217,7 @@ def _train(folder: Path, prepared: Prepared, device: torch.device, watch: Watch)
             facts["device"],
             step,
             Sides(**facts.get("languages", {})),
+            choices,
         )
     )
     end: loop.Finished | None = None
@@ -217,7 +231,7 @@ def _train(folder: Path, prepared: Prepared, device: torch.device, watch: Watch)
             run=folder,
             validate=lambda: _validate(Bundle(settings, tokenizers, model.eval()), prepared),
             lower_is_better=not metrics.higher_is_better(settings.training.metric),
-            micro_tokens=settings.training.micro_batch_tokens or _micro_tokens(device),
+            micro_tokens=micro_tokens,
             should_stop=should_stop,
         ):
             log.write(event)
@@ -227,18 +241,20 @@ def _train(folder: Path, prepared: Prepared, device: torch.device, watch: Watch)
     assert end is not None
     if end.reason == loop.INTERRUPTED:
         raise Interrupted
+    if not (folder / "model.safetensors").exists():
+        why = diagnosis.no_model(journal.read(folder), settings)
+        bundle.write_manifest(folder, facts | {"diagnosis": {"findings": [why]}})
+        raise RunError(f"{folder}: no model came of it, {why}")
     facts |= {"state": "finished", "steps": end.step, "ended": end.reason, "trained_in_seconds": round(end.seconds, 1)}
     bundle.write_manifest(folder, facts)
-    if end.step < settings.training.warmup_steps:
-        watch(
-            Said(
-                f"ended inside warm-up ({end.step:,} of {settings.training.warmup_steps:,} steps): expect little of it"
-            )
-        )
     _measure_forgetting(folder, prepared, device, watch)
     watch(Said(f"scoring {min(REPORTED, len(prepared.valid_pairs)):,} validation pairs for report.html"))
     run = Run(folder)
-    _write_report(run, prepared)
+    findings = _write_report(run, prepared)
+    for line in findings:
+        watch(Said(f"warning   {line}"))
+    if not findings and end.step < (warmup := settings.training.warmup_steps):
+        watch(Said(f"warning   ended inside warm-up, {end.step:,} of {warmup:,} steps: expect little of it"))
     return run
 
 
@@ -273,6 +289,21 @@ def _measure_forgetting(folder: Path, prepared: Prepared, device: torch.device, 
         watch(Said(line))
 
 
+def _diagnose(run: Run, prepared: Prepared, shown: list[Pair], evaluation: Evaluation) -> diagnosis.Diagnosis:
+    """Compare a finished model with what needs no model."""
+    tags = "|".join(re.escape(tokenizer.tag(language)) for language in run.tags)
+    return diagnosis.diagnose(
+        evaluation.scores,
+        [result.text for result in evaluation.results],
+        [re.sub(f"^(?:{tags}) ", "", pair.source) if tags else pair.source for pair in shown],
+        [[pair.target, *pair.references] for pair in shown],
+        diagnosis.frequencies(prepared.train, prepared.valid, prepared.tokenizers.target),
+        journal.read(run.folder),
+        run.settings,
+        len(prepared.train),
+    )
+
+
 @torch.inference_mode()
 def _validate(used: Bundle, prepared: Prepared) -> dict[str, float]:
     """Mean loss of a token without smoothing, and the metric that the settings name, by greedy search."""
@@ -298,13 +329,19 @@ def _mean_loss(model: Seq2Seq, pairs: Store, batch_tokens: int) -> float:
     return total / count
 
 
-def _write_report(run: Run, prepared: Prepared) -> None:
-    """`report.html`: curves, scores and samples of the finished model on its validation pairs."""
+def _write_report(run: Run, prepared: Prepared) -> list[str]:
+    """`report.html`: curves, scores and samples of the finished model on its validation pairs.
+
+    What is wrong with the model goes there, into the manifest, and back to the caller.
+    """
     from seq2see.lens import pictures
 
     shown = prepared.valid_pairs[:REPORTED]
     evaluation = run.evaluate(shown, beam=1, engine=run.engine("torch"))
+    found = _diagnose(run, prepared, shown, evaluation)
     facts = run.manifest
+    facts["diagnosis"] = asdict(found)
+    bundle.write_manifest(run.folder, facts)
     report.write(
         run.folder / "report.html",
         title=str(facts["corpus"]),
@@ -332,7 +369,9 @@ def _write_report(run: Run, prepared: Prepared) -> None:
             "target tokens": f"{facts['target_tokens']:,} of {len(prepared.tokenizers.target):,} kinds",
             **fine_tuning.as_facts(facts.get("fine_tuning", {})),
         },
+        findings=found.findings,
     )
+    return found.findings
 
 
 def in_words(seconds: float) -> str:
@@ -394,7 +433,8 @@ def _polite_stop() -> Iterator[Callable[[], bool]]:
 def _device_name(device: torch.device) -> str:
     if device.type == "cuda":
         return torch.cuda.get_device_name(device)
-    return f"CPU, {torch.get_num_threads()} threads"
+    threads = torch.get_num_threads()
+    return f"CPU, {threads} thread{'' if threads == 1 else 's'}"
 
 
 def _micro_tokens(device: torch.device) -> int:

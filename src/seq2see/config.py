@@ -41,6 +41,9 @@ class Data:
     source_vocabulary: int = about(8000, "most tokens in the source vocabulary, or in the shared one", 8)
     target_vocabulary: int = about(8000, "most tokens in the target vocabulary", 8)
     shared: bool = about(True, "one tokenizer for both sides, trained on both")
+    cuts: int = about(
+        1, "ways in which each training pair is cut into subwords: the best, and others by chance", 1, 100
+    )
     normalization: Literal["identity", "nfkc", "nfkc_lower"] = about(
         "identity", "what is done to text before it is cut"
     )
@@ -164,6 +167,11 @@ def parse_assignments(assignments: Iterable[str]) -> Overlay:
             value = text
         overlay.setdefault(section, {})[key] = value
     return overlay
+
+
+def keys(*overlays: Overlay) -> set[str]:
+    """The settings that overlays have a word in: `{"model.d_model"}`."""
+    return {f"{section}.{key}" for overlay in overlays for section, values in overlay.items() for key in values}
 
 
 def resolve(*overlays: Overlay) -> Settings:

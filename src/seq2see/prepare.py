@@ -25,7 +25,7 @@ from seq2see.data.pair import Pair, Sides
 from seq2see.data.readers import Pairs
 from seq2see.data.store import Store
 from seq2see.errors import DataError, RunError, SettingError, nearest
-from seq2see.suggest import Survey, suggest, survey
+from seq2see.suggest import ROWS, Survey, suggest, survey
 from seq2see.training import fine_tuning
 from seq2see.training.fine_tuning import Base
 
@@ -44,6 +44,10 @@ class Prepared:
     train: Store
     valid: Store
     valid_pairs: list[Pair]
+    reasons: dict[str, str]
+    """Why the settings are as they are, by the rows of `suggest.ROWS`."""
+    yours: set[str]
+    """The settings that the user has chosen."""
     old_valid: Store | None = None
     """Of a fine-tuning: what the run that it starts from validated on, where that was at hand."""
     old_valid_pairs: list[Pair] = field(default_factory=list)
@@ -89,9 +93,14 @@ def prepare(
         raise DataError("the validation set has no usable pair (a pair needs text on both sides)")
     _warn(corpus, seen, valid_pairs, say)
     del seen  # large where the corpus is
+    yours = config.keys(*overlays)
     if base is None:
-        overlays = [suggest(found), corpus.settings, *overlays]
+        suggestion = suggest(found)
+        known = [name for name, keys in ROWS.items() if config.keys(corpus.settings).intersection(keys)]
+        reasons = suggestion.reasons | dict.fromkeys(known, f"known to suit {corpus.name}")
+        overlays = [suggestion.settings, corpus.settings, *overlays]
     else:
+        reasons = fine_tuning.reasons(base, found.pairs)
         overlays = [asdict(base.bundle.settings), _for_fine_tuning(base, corpus, found, tags, overlays, say), *overlays]
     if hold_out is not None:
         overlays.append({"data": {"validation_pairs": _as_count(hold_out, found.pairs)}})
@@ -112,7 +121,7 @@ def prepare(
     except BaseException:
         shutil.rmtree(beside, ignore_errors=True)
         raise
-    return reopen(folder, [])
+    return replace(reopen(folder, []), reasons=reasons, yours=yours)
 
 
 def _watched(pairs: Iterable[Pair], seen: doctor.Examination) -> Iterator[Pair]:
@@ -174,7 +183,10 @@ def _fill(
     met: set[str] = set()
     if old_sources:
         training = _noting_sources(training, old_sources, met)
-    train_store, too_long = _write(folder / "corpus" / "train", training, tokenizers, limit, corpus.name)
+    tokenizer.seed(settings.training.seed)
+    train_store, too_long = _write(
+        folder / "corpus" / "train", training, tokenizers, limit, corpus.name, settings.data.cuts
+    )
     if met:
         say(
             f"{len(met):,} of the {len(old_sources):,} old validation sources are among the new training pairs: "
@@ -205,7 +217,7 @@ def _fill(
         "corpus": corpus.name,
         "languages": languages._asdict(),
         "state": "prepared",
-        "pairs": len(train_store),
+        "pairs": len(train_store) // settings.data.cuts,
         "validation_pairs": len(valid_store),
         "dropped_empty": corpus.train.dropped,
         "dropped_too_long": too_long,
@@ -270,7 +282,10 @@ def reopen(folder: Path, overlays: list[Overlay]) -> Prepared:
         )
     train, valid = Store(folder / "corpus" / "train"), Store(folder / "corpus" / "valid")
     valid_pairs = list(Pairs(folder / "validation.jsonl", references=True))
-    prepared = Prepared(settings, Tokenizers.load(folder), train, valid, valid_pairs)
+    rows = bundle.read_manifest(folder).get("choices", [])  # of those who began the run
+    reasons = {row["name"]: row["why"] for row in rows}
+    yours = config.keys(*overlays).union(*(row["yours"] for row in rows))
+    prepared = Prepared(settings, Tokenizers.load(folder), train, valid, valid_pairs, reasons, yours)
     if not (folder / "old_validation.jsonl").exists():
         return prepared
     old_pairs = list(Pairs(folder / "old_validation.jsonl", references=True))
@@ -355,21 +370,28 @@ def _train_tokenizers(found: Survey, settings: Settings, held_out: Callable[[Pai
     )
 
 
-def _write(folder: Path, pairs: Iterable[Pair], tokenizers: Tokenizers, limit: int, name: str) -> tuple[Store, int]:
-    """Tokenise pairs into a store; with it, how many were left out for a side of more than `limit` tokens."""
+def _write(
+    folder: Path, pairs: Iterable[Pair], tokenizers: Tokenizers, limit: int, name: str, cuts: int = 1
+) -> tuple[Store, int]:
+    """Tokenise pairs into a store; with it, how many were left out for a side of more than `limit` tokens.
+
+    Args:
+        cuts: entries for each pair, cut by chance but for the first.
+    """
     too_long = 0
 
     def encoded() -> Iterator[tuple[list[int], list[int]]]:
         nonlocal too_long
         rest = iter(pairs)
         while block := list(islice(rest, 2000)):
-            sources = tokenizers.source.encode([pair.source for pair in block])
-            targets = tokenizers.target.encode([pair.target for pair in block])
-            for source, target in zip(sources, targets, strict=True):
-                if max(len(source), len(target)) > limit:
-                    too_long += 1
-                else:
-                    yield source, target
+            for cut in range(cuts):
+                sources = tokenizers.source.encode([pair.source for pair in block], by_chance=cut > 0)
+                targets = tokenizers.target.encode([pair.target for pair in block], by_chance=cut > 0)
+                for source, target in zip(sources, targets, strict=True):
+                    if max(len(source), len(target)) <= limit:
+                        yield source, target
+                    elif cut == 0:
+                        too_long += 1
 
     try:
         return store.write(folder, encoded(), max(len(tokenizers.source), len(tokenizers.target))), too_long

@@ -1,15 +1,16 @@
-"""What a corpus suggests: tokenizers, model size, dropout, batch, rate and steps, from one look at its pairs.
+"""What a corpus suggests: tokenizers, model size, dropout, batch, rate and steps, from one look at its pairs, and why.
 
 The same corpus suggests the same settings on every machine; a preset, a file or `--set` overrides them.
 """
 
 import math
 import random
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from seq2see import patterns, special
+from seq2see.config import Data, Settings
 from seq2see.data.pair import Pair
 from seq2see.presets import preset
 
@@ -67,23 +68,50 @@ def survey(pairs: Iterable[Pair]) -> Survey:
     return found
 
 
-def suggest(corpus: Survey) -> dict[str, dict[str, Any]]:
+@dataclass(frozen=True)
+class Suggestion:
+    """Settings for a corpus, and what speaks for them."""
+
+    settings: dict[str, dict[str, Any]]
     """An overlay for `config.resolve`."""
+    reasons: dict[str, str]
+    """In a few words that name facts of the corpus, by the rows of `ROWS`."""
+
+
+ROWS: dict[str, tuple[str, ...]] = {
+    "source": ("data.source_tokenizer", "data.source_vocabulary", "data.source_pattern", "data.shared"),
+    "target": ("data.target_tokenizer", "data.target_vocabulary", "data.target_pattern", "data.shared"),
+    "model": ("model.encoder_layers", "model.decoder_layers", "model.d_model", "model.heads", "model.d_ff"),
+    "dropout": ("model.dropout",),
+    "batch": ("training.batch_tokens",),
+    "rate": ("training.learning_rate", "training.warmup_steps", "training.schedule"),
+    "steps": ("training.max_steps", "training.max_minutes"),
+    "stopping": ("training.metric", "training.patience", "training.validate_every"),
+    "machine": ("training.micro_batch_tokens", "training.precision"),
+}
+"""The choices that are shown, with the settings that each is made of."""
+
+
+def suggest(corpus: Survey) -> Suggestion:
+    """Settings for a corpus that was looked at."""
+    pairs = corpus.pairs
     looked_at = corpus.sample[:1000]
-    source_kind = _kind(corpus.source, corpus.pairs, [pair.source for pair in looked_at])
-    target_kind = _kind(corpus.target, corpus.pairs, [pair.target for pair in looked_at])
-    shared = source_kind == target_kind == "unigram" and _overlap(corpus.source.alphabet, corpus.target.alphabet) > 0.5
-    characters = (corpus.source.characters + corpus.target.characters) / corpus.pairs
+    source_kind = _kind(corpus.source, pairs, [pair.source for pair in looked_at])
+    target_kind = _kind(corpus.target, pairs, [pair.target for pair in looked_at])
     language = source_kind == target_kind == "unigram"
-    if corpus.pairs < 5000 or (corpus.pairs < 50_000 and characters < 60 and not language):
+    shared = language and _overlap(corpus.source.alphabet, corpus.target.alphabet) > 0.5
+    characters = (corpus.source.characters + corpus.target.characters) / pairs
+    if pairs < 5000 or (pairs < 50_000 and characters < 60 and not language):
         size = "tiny"
-    elif corpus.pairs < 20_000 and language:
+    elif pairs < 20_000 and language:
         size = "compact"
     else:
-        size = "small" if corpus.pairs < 500_000 else "paper-base"
+        size = "small" if pairs < 500_000 else "paper-base"
     words_for_each = 50 if language else 100
     sizes = _vocabulary(corpus.source, words_for_each), _vocabulary(corpus.target, words_for_each)
-    return {
+    drop_more = (language or size == "small") and pairs < 200_000
+    training, reasons = _training(size, pairs, language)
+    settings = {
         "data": {
             "source_tokenizer": source_kind,
             "target_tokenizer": target_kind,
@@ -96,20 +124,43 @@ def suggest(corpus: Survey) -> dict[str, dict[str, Any]]:
         "model": {
             **preset(size)["model"],
             "tie": "all" if shared else "decoder",
-            "dropout": 0.3 if (language or size == "small") and corpus.pairs < 200_000 else 0.1,
+            "dropout": 0.3 if drop_more else 0.1,
         },
-        "training": {**_training(size, corpus.pairs, language), "metric": "loss" if language else "exact"},
+        "training": {**training, "metric": "loss" if language else "exact"},
     }
+    reasons |= {
+        "source": _why_tokens(source_kind, corpus.source, words_for_each),
+        "target": "the sides share their letters"
+        if shared
+        else _why_tokens(target_kind, corpus.target, words_for_each),
+        "model": f"{_count(pairs, 'pair')} of {_lengths(corpus, source_kind, target_kind)}",
+        "dropout": f"{_count(pairs, 'pair')} are soon learnt by heart"
+        if drop_more
+        else f"{_count(pairs, 'pair')} are not learnt by heart"
+        if pairs >= 200_000
+        else "short, strict sequences need little",
+        "stopping": "sentences have many right answers" if language else "an answer is right or wrong",
+    }
+    return Suggestion(settings, reasons)
 
 
-def _training(size: str, pairs: int, language: bool) -> dict[str, Any]:
+def _training(size: str, pairs: int, language: bool) -> tuple[dict[str, Any], dict[str, str]]:
     """A small model sees about a thousand tokens for each pair, some 40 epochs of sentences of 15 words."""
     found = dict(_TRAINING[size])
+    bears = f"a {size} model bears a high rate"
+    reasons = {"batch": f"suits a {size} model", "rate": bears, "steps": f"a {size} model has learnt by then"}
     if size in ("compact", "small"):
         found["max_steps"] = min(20_000, max(1000, pairs // 7))
-    if size == "small" and language:
-        found["learning_rate"] = 2e-3
-    return found
+        reasons["steps"] = {
+            1000: f"the fewest for a {size} model",
+            20_000: f"the most for a {size} model",
+        }.get(found["max_steps"], f"one for each 7 of {pairs:,} pairs")
+    if size == "small":
+        reasons["rate"] = "sentences bear a high rate" if language else f"suits a {size} model"
+        found["learning_rate"] = 2e-3 if language else 1e-3
+    if size == "paper-base":
+        reasons = dict.fromkeys(("batch", "rate", "steps"), f"the paper's, for {_count(pairs, 'pair')}")
+    return found, reasons
 
 
 _TRAINING: dict[str, dict[str, Any]] = {
@@ -131,7 +182,6 @@ _TRAINING: dict[str, dict[str, Any]] = {
     "small": {
         "batch_tokens": 8192,
         "warmup_steps": 400,
-        "learning_rate": 1e-3,
         "schedule": "cosine",
         "validate_every": 250,
     },
@@ -167,3 +217,98 @@ def _vocabulary(side: Side, words_for_each: int) -> int:
 def _overlap(one: set[str], other: set[str]) -> float:
     """Shared characters over those of the smaller alphabet."""
     return len(one & other) / max(1, min(len(one), len(other)))
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def _lengths(corpus: Survey, source_kind: str, target_kind: str) -> str:
+    """The mean lengths of the two sides in their own units: `13 + 12 words`, `7 letters + 6 symbols`."""
+    sizes, units = [], []
+    for side, kind in ((corpus.source, source_kind), (corpus.target, target_kind)):
+        by_letter = kind in ("characters", "pattern")
+        sizes.append(f"{round((side.characters if by_letter else side.words) / corpus.pairs):,}")
+        units.append("letters" if by_letter else "symbols" if kind == "symbols" else "words")
+    if units[0] == units[1]:
+        return f"{sizes[0]} + {sizes[1]} {units[0]}"
+    return f"{sizes[0]} {units[0]} + {sizes[1]} {units[1]}"
+
+
+def _why_tokens(kind: str, side: Side, words_for_each: int) -> str:
+    match kind:
+        case "symbols":
+            return f"only {_count(len(side.lexicon), 'word')}, over and over"
+        case "pattern":
+            return "these are molecules in SMILES"
+        case "characters":
+            return f"no blanks inside, {len(side.alphabet):,} letters"
+    if _vocabulary(side, words_for_each) % 1000:  # the alphabet asked for more
+        return f"two for each of {len(side.alphabet):,} letters"
+    return f"about one for {words_for_each} of {_count(side.words, 'word')}"
+
+
+@dataclass(frozen=True)
+class Choice:
+    """One row of what a training is about to do, and why."""
+
+    name: str
+    value: str
+    why: str
+    """Empty where the user has chosen."""
+    yours: list[str]
+    """Those of `settings` that the user has set, by option, file or preset."""
+    settings: dict[str, Any]
+
+
+def choices(
+    settings: Settings,
+    reasons: Mapping[str, str],
+    yours: Collection[str],
+    facts: Mapping[str, Any],
+    vocabularies: tuple[int, int],
+    machine: str,
+) -> list[Choice]:
+    """All rows of `ROWS`.
+
+    Args:
+        reasons: why each row is as it is, where the user has not chosen.
+        yours: the settings that are the user's, as `model.dropout`.
+        facts: of the manifest: tokens, pairs and parameters.
+        vocabularies: tokens of source and target, as many as there came to be.
+        machine: what the machine decides, in words.
+    """
+    data, model, training = settings.data, settings.model, settings.training
+    tokens_a_pair = (facts["source_tokens"] + facts["target_tokens"]) / facts["pairs"]
+    pairs_a_step = max(1, round(training.batch_tokens / tokens_a_pair))
+    epochs = round(training.max_steps * training.batch_tokens / (tokens_a_pair * facts["pairs"]))
+    length = f"about {_count(epochs, 'epoch')}" if epochs else "less than an epoch"
+    rate = training.learning_rate or (model.d_model * training.warmup_steps) ** -0.5
+    stale = training.patience * training.validate_every
+    values = {
+        "source": _tokens(data, "source", vocabularies[0]) + (", for both sides" if data.shared else ""),
+        "target": "the same" if data.shared else _tokens(data, "target", vocabularies[1]),
+        "model": f"{model.encoder_layers} + {model.decoder_layers} layers of {model.d_model}, {model.heads} heads: "
+        f"{facts['parameters']:,} parameters",
+        "dropout": f"{model.dropout:g}",
+        "batch": f"{training.batch_tokens:,} tokens, about {_count(pairs_a_step, 'pair')}",
+        "rate": f"{rate:.1e} after {_count(training.warmup_steps, 'step')}, then "
+        f"{'cosine to 0' if training.schedule == 'cosine' else 'inverse square root'}",
+        "steps": f"at most {training.max_steps:,}, {length}"
+        + (f"; {training.max_minutes:g} min" if training.max_minutes else ""),
+        "stopping": f"best by {training.metric}; "
+        + (f"{stale:,} steps without a gain end it" if training.patience else "nothing else ends it"),
+        "machine": machine,
+    }
+    tree = {"data": data, "model": model, "training": training}
+    found = []
+    for name, keys in ROWS.items():
+        own = [key for key in keys if key in yours]
+        held = {key: getattr(tree[key.partition(".")[0]], key.partition(".")[2]) for key in keys}
+        found.append(Choice(name, values[name], "" if own else reasons.get(name, ""), own, held))
+    return found
+
+
+def _tokens(data: Data, side: str, vocabulary: int) -> str:
+    kind, pattern = getattr(data, f"{side}_tokenizer"), getattr(data, f"{side}_pattern")
+    return f"{vocabulary:,} {f'pattern {pattern}' if pattern in patterns.NAMED else kind}"

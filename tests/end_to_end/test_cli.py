@@ -99,8 +99,8 @@ def test_train_says_what_it_does(cli) -> None:
     for line in (
         "reading pairs",
         "for validation, 2 dropped (empty)",
-        "1 + 1 layers, d_model 8, 2 heads",
-        "at most 3 steps",
+        "1 + 1 layers of 8, 2 heads",
+        "at most 3,",
         "done: all 3 steps done",
         f"model  {Path('runs', 'pairs')}",
         f"report {Path('runs', 'pairs', 'report.html')}",

@@ -67,7 +67,7 @@ def test_a_new_task_is_learned_and_the_old_one_forgotten(cli, own: Path) -> None
     assert ended.code == 0, ended.err
     assert contents(own) == before
     facts = json.loads(ended.out)
-    assert facts["folder"] == "new"
+    assert facts["run"] == "new"
     scores = facts["fine_tuning"]["scores"]
     assert scores["old"]["before"]["exact"] > 80
     assert scores["old"]["after"]["exact"] < 50

@@ -4,8 +4,11 @@ import random
 from collections.abc import Iterator
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from seq2see import config, suggest
+from seq2see.cli.display import table
 from seq2see.config import Settings
 from seq2see.data import dates, tokenizer
 from seq2see.data.pair import Pair
@@ -59,7 +62,7 @@ def look(pairs: list[tuple[str, str]]) -> suggest.Survey:
 
 
 def resolved(name: str) -> Settings:
-    return config.resolve(suggest.suggest(look(CORPORA[name])))
+    return config.resolve(suggest.suggest(look(CORPORA[name])).settings)
 
 
 @pytest.mark.parametrize("name", CORPORA)
@@ -72,7 +75,7 @@ def test_everything_suggested_resolves(name: str) -> None:
 @pytest.mark.parametrize("preset", ["paper-base", "paper-big", "tutorial-small", "small", "compact", "tiny"])
 @pytest.mark.parametrize("name", ["one pair", "letters to phones", "sentences", "Korean", "dates"])
 def test_every_preset_lies_over_every_suggestion(name: str, preset: str) -> None:
-    config.resolve(suggest.suggest(look(CORPORA[name])), suggest.preset(preset))
+    config.resolve(suggest.suggest(look(CORPORA[name])).settings, suggest.preset(preset))
 
 
 @pytest.mark.parametrize(
@@ -102,7 +105,7 @@ def test_molecules_are_cut_as_smiles() -> None:
 
 def test_one_side_alone_may_be_molecules() -> None:
     names = [(molecule(), word()) for _ in range(100)]
-    data = config.resolve(suggest.suggest(look(names))).data
+    data = config.resolve(suggest.suggest(look(names)).settings).data
     assert (data.source_tokenizer, data.target_tokenizer) == ("pattern", "characters")
     assert (data.source_pattern, data.target_pattern) == ("smiles", "")
 
@@ -127,7 +130,7 @@ ALARMS = {
 
 @pytest.mark.parametrize("name", ALARMS)
 def test_no_false_alarm_of_molecules(name: str) -> None:
-    settings = config.resolve(suggest.suggest(look([(text, text) for text in ALARMS[name] * 20])))
+    settings = config.resolve(suggest.suggest(look([(text, text) for text in ALARMS[name] * 20])).settings)
     assert settings.data.source_tokenizer == "characters"
 
 
@@ -144,7 +147,7 @@ def test_more_pairs_a_larger_model() -> None:
     assert few.d_model < some.d_model
     many = look(CORPORA["sentences"])
     many.pairs, many.source.words, many.target.words = 5_000_000, 100_000_000, 100_000_000
-    settings = config.resolve(suggest.suggest(many))
+    settings = config.resolve(suggest.suggest(many).settings)
     assert (settings.model.d_model, settings.model.encoder_layers) == (512, 6)
     assert settings.data.source_vocabulary == 32_000
 
@@ -198,3 +201,86 @@ def test_the_lexicon_stays_small_however_many_words_there_are(monkeypatch: pytes
 def test_nothing_is_counted_from_nothing() -> None:
     found = suggest.survey([])
     assert (found.pairs, found.sample, found.source.words) == (0, [], 0)
+
+
+# What was chosen, and why
+
+FACTS = {"source_tokens": 400_000, "target_tokens": 420_000, "pairs": 29_000, "parameters": 7_012_352}
+
+
+def rows(settings: Settings, reasons: dict[str, str], yours: set[str] | None = None) -> dict[str, suggest.Choice]:
+    made = suggest.choices(settings, reasons, yours or set(), FACTS, (8000, 41), "CPU, 2 threads, float32")
+    return {choice.name: choice for choice in made}
+
+
+@pytest.mark.parametrize("name", CORPORA)
+def test_every_row_has_a_reason_and_all_fits_in_100_columns(name: str) -> None:
+    suggestion = suggest.suggest(look(CORPORA[name]))
+    made = rows(config.resolve(suggestion.settings), {**suggestion.reasons, "machine": "found here"})
+    assert list(made) == list(suggest.ROWS)
+    assert all(choice.why and not choice.yours for choice in made.values())
+    lines = table(list(made.values()))
+    assert max(map(len, lines)) <= 100
+    assert len(lines) == len(suggest.ROWS)  # one line for each: short enough
+
+
+def test_reasons_name_facts_of_the_corpus() -> None:
+    reasons = suggest.suggest(look(CORPORA["letters to phones"])).reasons
+    assert reasons["source"] == "no blanks inside, 13 letters"
+    assert reasons["target"] == "only 10 words, over and over"
+    assert reasons["model"] == "2,000 pairs of 5 letters + 5 symbols"
+    assert suggest.suggest(look(CORPORA["one pair of sentences"])).reasons["model"] == "1 pair of 4 + 4 words"
+    assert suggest.suggest(look(CORPORA["reactions"])).reasons["source"] == "these are molecules in SMILES"
+
+
+@pytest.mark.parametrize(
+    ("pairs", "steps", "why"),
+    [
+        (5000, 1000, "the fewest for a compact model"),
+        (29_000, 4142, "one for each 7 of 29,000 pairs"),
+        (300_000, 20_000, "the most for a small model"),
+        (5_000_000, 100_000, "the paper's, for 5,000,000 pairs"),
+    ],
+)
+def test_the_reason_for_the_steps_is_the_true_one(pairs: int, steps: int, why: str) -> None:
+    many = look(CORPORA["sentences"])
+    many.pairs, many.source.words, many.target.words = pairs, 12 * pairs, 12 * pairs
+    suggestion = suggest.suggest(many)
+    assert (suggestion.settings["training"]["max_steps"], suggestion.reasons["steps"]) == (steps, why)
+
+
+def test_what_the_user_set_is_theirs() -> None:
+    suggestion = suggest.suggest(look(CORPORA["sentences"]))
+    overlay = {"model": {"dropout": 0.2, "d_model": 64}, "training": {"metric": "bleu"}}
+    made = rows(config.resolve(suggestion.settings, overlay), suggestion.reasons, config.keys(overlay))
+    assert (made["dropout"].value, made["dropout"].why, made["dropout"].yours) == ("0.2", "", ["model.dropout"])
+    assert made["model"].settings["model.d_model"] == 64
+    shown = {line.split()[0]: line for line in table(list(made.values()))}
+    assert shown["dropout"].endswith(" yours")
+    assert shown["model"].endswith(" yours: d_model")
+    assert shown["stopping"].endswith(" yours: metric")
+    assert "yours" not in shown["batch"]
+
+
+def test_sides_that_share_say_so() -> None:
+    suggestion = suggest.suggest(look(CORPORA["sentences"]))
+    made = rows(config.resolve(suggestion.settings), suggestion.reasons)
+    assert (made["source"].value, made["target"].value) == ("8,000 unigram, for both sides", "the same")
+    other = rows(config.resolve({"data": {"shared": False}, "model": {"tie": "none"}}), {})
+    assert other["target"].value == "41 unigram"
+
+
+@given(
+    st.integers(1, 99_999),
+    st.integers(1, 10**9),
+    st.sampled_from(["noam", "cosine"]),
+    st.sampled_from(["loss", "error_rate"]),
+    st.sets(st.sampled_from(sorted(key for keys in suggest.ROWS.values() for key in keys))),
+)
+def test_no_settings_break_the_table(width: int, number: int, schedule: str, metric: str, yours: set[str]) -> None:
+    training = {"max_steps": number, "batch_tokens": number, "warmup_steps": number, "validate_every": number}
+    model = {"encoder_layers": width, "d_model": 4 * width, "heads": 2}
+    overlay = {"model": model, "training": {**training, "schedule": schedule, "metric": metric, "max_minutes": 1.5}}
+    lines = table(list(rows(config.resolve(overlay), {}, yours).values()))
+    assert max(map(len, lines)) <= 100
+    assert [line[:9].strip() for line in lines if line[0] != " "] == list(suggest.ROWS)

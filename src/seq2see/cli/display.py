@@ -1,12 +1,13 @@
 """What a training shows while it runs: a live bar on a terminal, plain lines elsewhere; always on stderr."""
 
+import textwrap
 import time
+from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn
 
-from seq2see import patterns
 from seq2see.cli.data import Downloads
 from seq2see.data.downloads import Fetching
 from seq2see.training.loop import INTERRUPTED, Finished, Stepped, Trained, Validated
@@ -14,6 +15,7 @@ from seq2see.training.loop import INTERRUPTED, Finished, Stepped, Trained, Valid
 if TYPE_CHECKING:
     from seq2see.api import Event
     from seq2see.config import Settings
+    from seq2see.suggest import Choice
 
 QUIET_SECONDS = 10
 """Between two plain lines about training; validations are always shown."""
@@ -111,32 +113,31 @@ class Display:
 
 
 def _opening(event: Any) -> list[str]:
-    data, model, training = event.settings.data, event.settings.model, event.settings.training
     dropped = "".join(f", {count:,} dropped ({why.replace('_', ' ')})" for why, count in event.dropped.items() if count)
-    source, target = event.vocabularies
-    kinds = [
-        f"pattern {pattern}" if pattern in patterns.NAMED else kind
-        for kind, pattern in (
-            (data.source_tokenizer, data.source_pattern),
-            (data.target_tokenizer, data.target_pattern),
-        )
-    ]
-    tokens = f"{source:,} {kinds[0]}, shared" if data.shared else f"{source:,} {kinds[0]} -> {target:,} {kinds[1]}"
-    languages = []
-    if any(event.languages) or data.tags:
-        targets = ", ".join(data.tags.split()) or event.languages.target or "?"
-        languages = [f"languages {event.languages.source or '?'} -> {targets}{', by tag' if data.tags else ''}"]
-    lines = [
-        f"data      {event.pairs:,} pairs, {event.validation_pairs:,} for validation{dropped}",
-        *languages,
-        f"tokens    {tokens}",
-        f"model     {model.encoder_layers} + {model.decoder_layers} layers, d_model {model.d_model}, "
-        f"{model.heads} heads: {event.parameters:,} parameters",
-        f"training  {training.batch_tokens:,} tokens a step, at most {training.max_steps:,} steps, best by "
-        f"{training.metric}, on {event.device}",
-    ]
+    lines = [f"data      {event.pairs:,} pairs, {event.validation_pairs:,} for validation{dropped}"]
+    tags = event.settings.data.tags
+    if any(event.languages) or tags:
+        targets = ", ".join(tags.split()) or event.languages.target or "?"
+        lines.append(f"languages {event.languages.source or '?'} -> {targets}{', by tag' if tags else ''}")
+    lines += table(event.choices)
     if event.step:
         lines.append(f"resuming  after step {event.step:,}")
+    return lines
+
+
+VALUE_WIDTH, WHY_WIDTH = 50, 39
+"""With the names before them, 100 columns."""
+
+
+def table(choices: "list[Choice]") -> list[str]:
+    """Name, value, and why or by whom, in columns; what does not fit in a cell goes on below."""
+    lines = []
+    for choice in choices:
+        own = ", ".join(key.partition(".")[2] for key in choice.yours)
+        why = "yours" if len(choice.yours) == len(choice.settings) else f"yours: {own}" if own else choice.why
+        cells = [choice.name], textwrap.wrap(choice.value, VALUE_WIDTH), textwrap.wrap(why, WHY_WIDTH)
+        for name, value, reason in zip_longest(*cells, fillvalue=""):
+            lines.append(f"{name:<9} {value:<{VALUE_WIDTH}} {reason}".rstrip())
     return lines
 
 

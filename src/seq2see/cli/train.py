@@ -94,5 +94,5 @@ def train(
             display.say(f"  seq2see {shlex.join(again)} --resume")
             raise
     if as_json:
-        typer.echo(json.dumps({"folder": str(run.folder), **run.manifest}, ensure_ascii=False))
+        typer.echo(json.dumps({"run": str(run.folder), **run.manifest}, ensure_ascii=False))
     typer.echo(f"model  {run.folder}\nreport {run.folder / 'report.html'}", err=True)

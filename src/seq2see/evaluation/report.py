@@ -15,6 +15,7 @@ def write(
     samples: Sequence[tuple[str, str, str]],
     curves_svg: str,
     data: Mapping[str, str] | None = None,
+    findings: Sequence[str] = (),
 ) -> None:
     """Write the page; a part with nothing in it is left out.
 
@@ -27,9 +28,11 @@ def write(
         samples: (source, reference, translation); a translation equal to its reference is marked as right.
         curves_svg: inline SVG from our own pictures: the only argument that is not escaped.
         data: the summary of the corpus: pairs kept, dropped and why, lengths.
+        findings: what is wrong with the model.
     """
     parts = [
         _header(title, facts),
+        _section("What went wrong", "".join(f"<p>{_text(line)}</p>" for line in findings)),
         _section("Curves", f'<div class="curves">{curves_svg}</div>' if curves_svg else ""),
         _section("Scores", _scores(scores)),
         _section("Sample translations", _samples(samples)),

@@ -120,6 +120,16 @@ def suggest(base: Base, tokens: int, asked: Mapping[str, Any]) -> Overlay:
     }
 
 
+def reasons(base: Base, pairs: int) -> dict[str, str]:
+    """Why the settings are as they are, by the rows of the table that `train` prints."""
+    kept = dict.fromkeys(("source", "target", "model", "dropout", "stopping"), f"as in {base.name}")
+    return kept | {
+        "batch": f"{STEPS_AN_EPOCH} steps in an epoch of {pairs:,} pairs, at most as large as there",
+        "rate": f"1/{SLOWER} of what {base.name} began with, so that less is forgotten",
+        "steps": f"{EPOCHS} epochs of {pairs:,} pairs, at least {FEWEST_STEPS}",
+    }
+
+
 def _peak(training: Training, d_model: int) -> float:
     return schedule.rate(
         training.warmup_steps,

@@ -1,0 +1,197 @@
+"""Whether a training taught a model anything: its validation beside what needs no model, and what likely went wrong.
+
+A model must be clearly better, by exact match or by chrF, than each of three who know nothing: one that copies the
+source, one that always gives the commonest target, and its own answers handed to other sources. The last finds the
+model that writes good sentences whatever it is asked. One that is always right is no rival but the task itself, as
+copying is where sources are to be copied.
+"""
+
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from seq2see.config import Settings
+from seq2see.data.store import Store
+from seq2see.data.tokenizer import Tokenizer
+from seq2see.evaluation import metrics
+from seq2see.evaluation.compare import FEWEST, paired_bootstrap
+from seq2see.evaluation.metrics import Scores
+
+NAMES = ("exact", "chrf")
+SAMPLE = 100_000
+"""Training pairs, evenly spread, that frequencies are counted in."""
+SOLVED = 99.0
+"""Exact match in % that leaves no room to be clearly better."""
+FEW_PAIRS = 5000
+ENOUGH_STEPS = 1000
+"""After which something should have been learnt of a corpus that was not seen twice."""
+
+
+@dataclass(frozen=True)
+class Frequencies:
+    """What can be known of targets without a look at sources."""
+
+    commonest: str
+    """The target that most pairs have."""
+    unigram_loss: float
+    """Of a validation token, by a guesser that knows how often each token is, and nothing else."""
+
+
+@dataclass(frozen=True)
+class Diagnosis:
+    """A finished model beside those that know nothing, on the validation pairs."""
+
+    loss: float | None
+    """Of a validation token; None where it was not a finite number."""
+    unigram_loss: float
+    scores: dict[str, dict[str, float]]
+    """exact and chrf of the model, and of each baseline."""
+    findings: list[str]
+    """What is wrong, line by line; empty for a model that learnt its task."""
+
+
+def frequencies(train: Store, valid: Store, tokenizer: Tokenizer) -> Frequencies:
+    """Count targets and their tokens."""
+    chosen = np.arange(0, len(train), math.ceil(len(train) / SAMPLE))
+    _, _, tokens, offsets = train.gather(chosen)
+    targets = Counter(map(np.ndarray.tobytes, np.split(tokens, offsets[1:-1])))
+    commonest = np.frombuffer(targets.most_common(1)[0][0], dtype=tokens.dtype)[:-1]  # without END
+    counts = np.bincount(tokens, minlength=len(tokenizer)) + 1.0  # one more each: none is impossible
+    _, _, held_out, _ = valid.gather(np.arange(0, len(valid), math.ceil(len(valid) / SAMPLE)))
+    loss = -np.log(counts / counts.sum())[held_out].mean()
+    return Frequencies(tokenizer.decode(commonest.tolist()), float(loss))
+
+
+def diagnose(
+    scores: Scores,
+    hypotheses: Sequence[str],
+    sources: Sequence[str],
+    references: Sequence[Sequence[str]],
+    known: Frequencies,
+    rows: Sequence[Mapping[str, Any]],
+    settings: Settings,
+    pairs: int,
+) -> Diagnosis:
+    """Judge a finished training.
+
+    Args:
+        scores: of the hypotheses, `NAMES` among them.
+        rows: of `metrics.jsonl`.
+        pairs: how many it was trained on.
+    """
+    ours = Scores(tuple(scores[name] for name in NAMES))
+    baselines = {
+        "copying the source": list(sources),
+        "always giving the commonest target": [known.commonest] * len(hypotheses),
+    }
+    if len(hypotheses) > 1:
+        half = len(hypotheses) // 2  # far away: neighbours in a file are often alike
+        baselines["its own answers shuffled"] = [*hypotheses[half:], *hypotheses[:half]]
+    theirs = {
+        name: metrics.score([[text] for text in texts], references, names=NAMES) for name, texts in baselines.items()
+    }
+    kept = [row for row in rows if "validation" in row and row["best"]]
+    loss = kept[-1]["validation"]["loss"] if kept else math.nan
+    findings = _not_finite(rows, settings)
+    rivals = [who for who in theirs if theirs[who]["exact"].value < SOLVED] or [*theirs]
+    best = {name: max(rivals, key=lambda who: theirs[who][name].value) for name in NAMES}
+    if not any(_is_clearly_better(ours, theirs[best[name]], name) for name in NAMES):
+        by_match = settings.training.metric == "exact" and theirs[best["exact"]]["exact"].value > 0
+        name, named = ("exact", "exact match") if by_match else ("chrf", "chrF")
+        measured = f"{named} {ours[name].value:.1f} against {theirs[best[name]][name].value:.1f}"
+        if not findings and (early := _too_early(rows, settings)):
+            findings = [f"not clearly better than {best[name]} ({measured}): {early}"]
+        else:
+            among = f"on {len(hypotheses):,} validation pair{'' if len(hypotheses) == 1 else 's'}"
+            causes = findings or [_cause(min([loss, *(each for _, each in _trainings(rows))]), known, settings, pairs)]
+            findings = [f"not clearly better than {best[name]}: {measured} {among}", *causes]
+    findings += _overfitting(rows, settings)
+    every = {"model": ours, **theirs}
+    return Diagnosis(
+        loss if math.isfinite(loss) else None,
+        known.unigram_loss,
+        {who: {score.name: score.value for score in each} for who, each in every.items()},
+        findings,
+    )
+
+
+def no_model(rows: Sequence[Mapping[str, Any]], settings: Settings) -> str:
+    """Why a training left no model at all."""
+    return "; ".join(_not_finite(rows, settings)) or "no validation gave a number to choose a model by"
+
+
+def _is_clearly_better(ours: Scores, theirs: Scores, name: str) -> bool:
+    mine, other = ours[name].value, theirs[name].value
+    if name == "exact" and (mine >= SOLVED or (other >= SOLVED and mine >= other - 10)):
+        return True  # nothing is left to gain
+    if len(ours[name].counts) < FEWEST or mine <= other:
+        return mine > other
+    return paired_bootstrap([Scores((ours[name],))], [Scores((theirs[name],))])[0].verdict == "better"
+
+
+def _validations(rows: Sequence[Mapping[str, Any]]) -> list[tuple[int, float]]:
+    """Step and loss of each validation of the model itself, averages left out."""
+    return [
+        (row["step"], row["validation"]["loss"]) for row in rows if row.get("what") == "model" and "validation" in row
+    ]
+
+
+def _trainings(rows: Sequence[Mapping[str, Any]]) -> list[tuple[int, float]]:
+    return [(row["step"], row["loss"]) for row in rows if "loss" in row]
+
+
+def _lower_rate(settings: Settings) -> str:
+    training = settings.training
+    rate = training.learning_rate or (settings.model.d_model * training.warmup_steps) ** -0.5
+    return f"try a lower rate: --set training.learning_rate={rate / 4:.1g}"
+
+
+def _not_finite(rows: Sequence[Mapping[str, Any]], settings: Settings) -> list[str]:
+    broken = [step for step, loss in [*_trainings(rows), *_validations(rows)] if not math.isfinite(loss)]
+    return [f"the loss was not finite from step {min(broken):,} on: {_lower_rate(settings)}"] if broken else []
+
+
+def _too_early(rows: Sequence[Mapping[str, Any]], settings: Settings) -> str | None:
+    """In words, where training ended before anything could be learnt."""
+    validations, warmup = _validations(rows), settings.training.warmup_steps
+    step = validations[-1][0]
+    few = f"{step:,} step{' is' if step == 1 else 's are'} too few"
+    if step < warmup:
+        return f"{few}, warm-up takes {warmup:,}"
+    epoch = max((row["epoch"] for row in rows if "epoch" in row), default=0)
+    if (epoch < 2 and step < ENOUGH_STEPS) or len(validations) < 2 or validations[-1][1] < 0.97 * validations[-2][1]:
+        return few
+    return None
+
+
+def _cause(loss: float, known: Frequencies, settings: Settings, pairs: int) -> str:
+    """The likely reason why nothing was learnt although there was time; `loss` is the lowest, in training or after."""
+    if not loss < 0.98 * known.unigram_loss:
+        guess = f"the loss never fell below {known.unigram_loss:.2f}, that of guessing by frequency"
+        return f"{guess}: {_lower_rate(settings)}"
+    few = f", or {pairs:,} pairs are too few" if pairs < FEW_PAIRS else ""
+    return f"the sides may be unrelated or out of step (look with seq2see doctor){few}"
+
+
+def _overfitting(rows: Sequence[Mapping[str, Any]], settings: Settings) -> list[str]:
+    """Strong overfitting: the best model came at once, then validation got worse while training went on."""
+    validations, trainings = _validations(rows), _trainings(rows)
+    kept = [row["step"] for row in rows if "validation" in row and row["best"]]
+    training = settings.training
+    if len(validations) < 2 or not kept or kept[-1] > max(training.max_steps / 10, training.validate_every):
+        return []
+    lowest_at, lowest = min(validations, key=lambda each: each[1])
+    last = validations[-1][1]
+    before = [loss for step, loss in trainings if step <= lowest_at] or [loss for _, loss in trainings[:1]]
+    if not (last > 1.1 * lowest and before and trainings[-1][1] < before[-1]):
+        return []
+    more = "--set model.dropout=0.3, " if settings.model.dropout < 0.3 else ""
+    return [
+        f"overfitted: validation loss rose from {lowest:.2f} (step {lowest_at:,}) to {last:.2f}, training loss fell to "
+        f"{trainings[-1][1]:.2f}",
+        f"the model of step {kept[-1]:,} is kept; help comes from more pairs, {more}or a smaller --preset",
+    ]
