@@ -18,7 +18,7 @@ README = Path(__file__).parents[1] / "README.md"
 MOST_LINES = 500
 
 FLOORS = [
-    {"errors", "special", "patterns", "config", "presets"},
+    {"errors", "memory", "special", "patterns", "config", "presets"},
     {"data", "model"},
     {"bundle", "suggest"},
     {"training", "decoding"},

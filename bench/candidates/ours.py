@@ -13,6 +13,7 @@ from seq2see.data.batches import Batch
 from seq2see.decoding.hypothesis import Task
 from seq2see.decoding.torch_engine import TorchEngine
 from seq2see.decoding.translator import limit
+from seq2see.memory import keep_freed_memory
 from seq2see.training import loop
 from seq2see.training.optimizer import adam
 
@@ -23,7 +24,7 @@ class Candidate:
         self.settings = Training(label_smoothing=work.SMOOTHING, clip_norm=0.0)
         self.optimizer = adam(self.model.parameters(), self.settings)
         self.precision = "int8" if tuned else "float32"
-        self.remembers = False
+        keep_freed_memory()  # as training and decoding do at their start
 
     @cached_property
     def engine(self) -> TorchEngine:
@@ -31,9 +32,6 @@ class Candidate:
         return TorchEngine(self.model.eval(), precision=self.precision)
 
     def train(self, batch: work.Batch) -> None:
-        if not self.remembers:
-            loop.keep_freed_memory()  # as `loop.train` does at its start, and no decoding does
-            self.remembers = True
         loop.update(self.model, self.optimizer, [_packed(batch)], self.settings, rate=1e-5)
 
     def loss(self, batch: work.Batch) -> float:

@@ -41,9 +41,6 @@ class Data:
     source_vocabulary: int = about(8000, "most tokens in the source vocabulary, or in the shared one", 8)
     target_vocabulary: int = about(8000, "most tokens in the target vocabulary", 8)
     shared: bool = about(True, "one tokenizer for both sides, trained on both")
-    cuts: int = about(
-        1, "ways in which each training pair is cut into subwords: the best, and others by chance", 1, 100
-    )
     normalization: Literal["identity", "nfkc", "nfkc_lower"] = about(
         "identity", "what is done to text before it is cut"
     )

@@ -183,10 +183,7 @@ def _fill(
     met: set[str] = set()
     if old_sources:
         training = _noting_sources(training, old_sources, met)
-    tokenizer.seed(settings.training.seed)
-    train_store, too_long = _write(
-        folder / "corpus" / "train", training, tokenizers, limit, corpus.name, settings.data.cuts
-    )
+    train_store, too_long = _write(folder / "corpus" / "train", training, tokenizers, limit, corpus.name)
     if met:
         say(
             f"{len(met):,} of the {len(old_sources):,} old validation sources are among the new training pairs: "
@@ -217,7 +214,7 @@ def _fill(
         "corpus": corpus.name,
         "languages": languages._asdict(),
         "state": "prepared",
-        "pairs": len(train_store) // settings.data.cuts,
+        "pairs": len(train_store),
         "validation_pairs": len(valid_store),
         "dropped_empty": corpus.train.dropped,
         "dropped_too_long": too_long,
@@ -370,28 +367,21 @@ def _train_tokenizers(found: Survey, settings: Settings, held_out: Callable[[Pai
     )
 
 
-def _write(
-    folder: Path, pairs: Iterable[Pair], tokenizers: Tokenizers, limit: int, name: str, cuts: int = 1
-) -> tuple[Store, int]:
-    """Tokenise pairs into a store; with it, how many were left out for a side of more than `limit` tokens.
-
-    Args:
-        cuts: entries for each pair, cut by chance but for the first.
-    """
+def _write(folder: Path, pairs: Iterable[Pair], tokenizers: Tokenizers, limit: int, name: str) -> tuple[Store, int]:
+    """Tokenise pairs into a store; with it, how many were left out for a side of more than `limit` tokens."""
     too_long = 0
 
     def encoded() -> Iterator[tuple[list[int], list[int]]]:
         nonlocal too_long
         rest = iter(pairs)
         while block := list(islice(rest, 2000)):
-            for cut in range(cuts):
-                sources = tokenizers.source.encode([pair.source for pair in block], by_chance=cut > 0)
-                targets = tokenizers.target.encode([pair.target for pair in block], by_chance=cut > 0)
-                for source, target in zip(sources, targets, strict=True):
-                    if max(len(source), len(target)) <= limit:
-                        yield source, target
-                    elif cut == 0:
-                        too_long += 1
+            sources = tokenizers.source.encode([pair.source for pair in block])
+            targets = tokenizers.target.encode([pair.target for pair in block])
+            for source, target in zip(sources, targets, strict=True):
+                if max(len(source), len(target)) > limit:
+                    too_long += 1
+                else:
+                    yield source, target
 
     try:
         return store.write(folder, encoded(), max(len(tokenizers.source), len(tokenizers.target))), too_long

@@ -82,7 +82,7 @@ ROWS: dict[str, tuple[str, ...]] = {
     "source": ("data.source_tokenizer", "data.source_vocabulary", "data.source_pattern", "data.shared"),
     "target": ("data.target_tokenizer", "data.target_vocabulary", "data.target_pattern", "data.shared"),
     "model": ("model.encoder_layers", "model.decoder_layers", "model.d_model", "model.heads", "model.d_ff"),
-    "dropout": ("model.dropout",),
+    "dropout": ("model.dropout", "training.agreement"),
     "batch": ("training.batch_tokens",),
     "rate": ("training.learning_rate", "training.warmup_steps", "training.schedule"),
     "steps": ("training.max_steps", "training.max_minutes"),
@@ -110,7 +110,7 @@ def suggest(corpus: Survey) -> Suggestion:
     words_for_each = 50 if language else 100
     sizes = _vocabulary(corpus.source, words_for_each), _vocabulary(corpus.target, words_for_each)
     drop_more = (language or size == "small") and pairs < 200_000
-    training, reasons = _training(size, pairs, language)
+    training, reasons = _training(size, pairs, language, drop_more)
     settings = {
         "data": {
             "source_tokenizer": source_kind,
@@ -123,8 +123,9 @@ def suggest(corpus: Survey) -> Suggestion:
         },
         "model": {
             **preset(size)["model"],
+            **({"encoder_layers": 4, "decoder_layers": 4} if size == "small" and not language else {}),
             "tie": "all" if shared else "decoder",
-            "dropout": 0.3 if drop_more else 0.1,
+            "dropout": 0.1 if not drop_more else 0.3 if language else 0.2,
         },
         "training": {**training, "metric": "loss" if language else "exact"},
     }
@@ -144,17 +145,20 @@ def suggest(corpus: Survey) -> Suggestion:
     return Suggestion(settings, reasons)
 
 
-def _training(size: str, pairs: int, language: bool) -> tuple[dict[str, Any], dict[str, str]]:
-    """A small model sees about a thousand tokens for each pair, some 40 epochs of sentences of 15 words."""
+def _training(size: str, pairs: int, language: bool, drop_more: bool) -> tuple[dict[str, Any], dict[str, str]]:
+    """Of few sentences a small model sees two thousand tokens for each pair, else half as many (docs/log.md)."""
     found = dict(_TRAINING[size])
     bears = f"a {size} model bears a high rate"
     reasons = {"batch": f"suits a {size} model", "rate": bears, "steps": f"a {size} model has learnt by then"}
     if size in ("compact", "small"):
-        found["max_steps"] = min(20_000, max(1000, pairs // 7))
+        for_each = 4 if size == "small" and language and drop_more else 7
+        found["max_steps"] = min(20_000, max(1000, pairs // for_each))
         reasons["steps"] = {
             1000: f"the fewest for a {size} model",
             20_000: f"the most for a {size} model",
-        }.get(found["max_steps"], f"one for each 7 of {pairs:,} pairs")
+        }.get(found["max_steps"], f"one for each {for_each} of {pairs:,} pairs")
+    if size == "small" and drop_more:
+        found["agreement"] = 2.5 if language else 1.0
     if size == "small":
         reasons["rate"] = "sentences bear a high rate" if language else f"suits a {size} model"
         found["learning_rate"] = 2e-3 if language else 1e-3
@@ -290,7 +294,8 @@ def choices(
         "target": "the same" if data.shared else _tokens(data, "target", vocabularies[1]),
         "model": f"{model.encoder_layers} + {model.decoder_layers} layers of {model.d_model}, {model.heads} heads: "
         f"{facts['parameters']:,} parameters",
-        "dropout": f"{model.dropout:g}",
+        "dropout": f"{model.dropout:g}"
+        + (f", two of which must agree (R-Drop, {training.agreement:g})" if training.agreement else ""),
         "batch": f"{training.batch_tokens:,} tokens, about {_count(pairs_a_step, 'pair')}",
         "rate": f"{rate:.1e} after {_count(training.warmup_steps, 'step')}, then "
         f"{'cosine to 0' if training.schedule == 'cosine' else 'inverse square root'}",

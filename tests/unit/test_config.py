@@ -17,7 +17,6 @@ KEYS = [
     "data.source_vocabulary",
     "data.target_vocabulary",
     "data.shared",
-    "data.cuts",
     "data.normalization",
     "data.max_length",
     "data.validation_pairs",

@@ -237,7 +237,8 @@ def test_reasons_name_facts_of_the_corpus() -> None:
     ("pairs", "steps", "why"),
     [
         (5000, 1000, "the fewest for a compact model"),
-        (29_000, 4142, "one for each 7 of 29,000 pairs"),
+        (10_000, 1428, "one for each 7 of 10,000 pairs"),
+        (29_000, 7250, "one for each 4 of 29,000 pairs"),
         (300_000, 20_000, "the most for a small model"),
         (5_000_000, 100_000, "the paper's, for 5,000,000 pairs"),
     ],
@@ -256,7 +257,7 @@ def test_what_the_user_set_is_theirs() -> None:
     assert (made["dropout"].value, made["dropout"].why, made["dropout"].yours) == ("0.2", "", ["model.dropout"])
     assert made["model"].settings["model.d_model"] == 64
     shown = {line.split()[0]: line for line in table(list(made.values()))}
-    assert shown["dropout"].endswith(" yours")
+    assert shown["dropout"].endswith(" yours: dropout")
     assert shown["model"].endswith(" yours: d_model")
     assert shown["stopping"].endswith(" yours: metric")
     assert "yours" not in shown["batch"]

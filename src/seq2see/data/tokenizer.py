@@ -33,8 +33,6 @@ Normalization = Literal["identity", "nfkc", "nfkc_lower"]
 UNKNOWN_MARK: Final = "⁇"
 SPACE_MARK: Final = "▁"  # SentencePiece writes a space so, and labels show one so
 VERSION: Final = 1
-CHANCE: Final = 0.1
-"""How even the chances of other cuts are; 0: all alike for unigrams, none for BPE."""
 SILENT: Final = {special.PAD, special.BEGIN, special.END}
 
 
@@ -51,15 +49,12 @@ class Tokenizer(ABC):
     def __len__(self) -> int:
         """Size of the vocabulary, special tokens included: ids are below this."""
 
-    def encode(self, texts: list[str], by_chance: bool = False) -> list[list[int]]:
-        """The ids of each text, without begin and end. A tag in front is one token, and what follows is cut as ever.
-
-        `by_chance`: subwords cut the text in one of the ways they could, the likelier the more often.
-        """
+    def encode(self, texts: list[str]) -> list[list[int]]:
+        """The ids of each text, without begin and end. A tag in front is one token, and what follows is cut as ever."""
         if not self.tags:
-            return self._encode(texts, by_chance)
+            return self._encode(texts)
         found = [self._tag_of(text) for text in texts]
-        rest = self._encode([text[len(tag) :].lstrip() for tag, text in zip(found, texts, strict=True)], by_chance)
+        rest = self._encode([text[len(tag) :].lstrip() for tag, text in zip(found, texts, strict=True)])
         return [[self._tag_id(tag), *ids] if tag else ids for tag, ids in zip(found, rest, strict=True)]
 
     def _tag_of(self, text: str) -> str:
@@ -93,7 +88,7 @@ class Tokenizer(ABC):
         """Whether a text has tokens of its own: no bytes, nothing unknown."""
 
     @abstractmethod
-    def _encode(self, texts: list[str], by_chance: bool = False) -> list[list[int]]:
+    def _encode(self, texts: list[str]) -> list[list[int]]:
         """The same for texts without a tag."""
 
     @abstractmethod
@@ -141,14 +136,8 @@ class Subwords(Tokenizer):
     def __len__(self) -> int:
         return int(self._processor.get_piece_size())
 
-    def _encode(self, texts: list[str], by_chance: bool = False) -> list[list[int]]:
-        # Kudo 2018 for unigrams; for BPE the share of merges left out (Provilkov et al. 2020). One thread: one dice.
-        chance: dict[str, Any] = (
-            {"enable_sampling": True, "alpha": CHANCE, "nbest_size": -1, "num_threads": 1} if by_chance else {}
-        )
-        ids: list[list[int]] = self._processor.encode(
-            [_escape(normalize(text, self.normalization)) for text in texts], **chance
-        )
+    def _encode(self, texts: list[str]) -> list[list[int]]:
+        ids: list[list[int]] = self._processor.encode([_escape(normalize(text, self.normalization)) for text in texts])
         return ids
 
     def _has_tokens(self, text: str) -> bool:
@@ -205,7 +194,7 @@ class Listed(Tokenizer):
     def __len__(self) -> int:
         return len(self._spellings)
 
-    def _encode(self, texts: list[str], by_chance: bool = False) -> list[list[int]]:
+    def _encode(self, texts: list[str]) -> list[list[int]]:
         find = self._ids.get
         cut: Iterable[Iterable[str]] = (self._cut(normalize(text, self.normalization)) for text in texts)
         if self.kind == "pattern":
@@ -241,11 +230,6 @@ class Listed(Tokenizer):
 def tag(language: str) -> str:
     """How a source asks for a language: `de` -> `<2de>`, "to German"."""
     return f"<2{language}>"
-
-
-def seed(number: int) -> None:
-    """Of all that is cut by chance from here on."""
-    sentencepiece.set_random_generator_seed(number % 2**32)
 
 
 def train(

@@ -93,6 +93,11 @@ class RecordedPasses:
     def _loss(self, numbers: Tensor, shape: Shape) -> tuple[Tensor, ...]:
         sizes = _sizes(shape)
         source_N, source_places_N, source_offsets, inputs_N, places_N, offsets, labels_N = torch.split(numbers, sizes)
+        if self._settings.agreement:  # both halves with rows to spare of their own
+            source_N, source_places_N, inputs_N, places_N, labels_N = (
+                rows.repeat(2) for rows in (source_N, source_places_N, inputs_N, places_N, labels_N)
+            )
+            source_offsets, offsets = (torch.cat([each, each[1:] + each[-1]]) for each in (source_offsets, offsets))
         sources = Packing.fixed(source_offsets, source_places_N, shape.longest_source)
         targets = Packing.fixed(offsets, places_N, shape.longest_target)
         with torch.autocast("cuda", torch.bfloat16, enabled=self._bfloat16):

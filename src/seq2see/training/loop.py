@@ -4,10 +4,7 @@
 micro-batches that fit the machine; the loss is divided once, by the token count of all of them.
 """
 
-import contextlib
-import ctypes
 import math
-import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -20,6 +17,7 @@ from seq2see.bundle import load_weights, save_weights
 from seq2see.config import Training
 from seq2see.data.batches import Batch, Batches, make_batch, split
 from seq2see.data.store import Store
+from seq2see.memory import keep_freed_memory
 from seq2see.model.interface import Seq2Seq
 from seq2see.training import checkpoint, schedule
 from seq2see.training.checkpoint import Progress
@@ -163,8 +161,9 @@ def plain_passes(model: Seq2Seq, settings: Training) -> Passes:
     device = next(model.parameters()).device
 
     def learn(piece: Batch, tokens: int) -> Tensor:
+        piece = (piece.twice() if settings.agreement else piece).to(device)
         with torch.autocast(device.type, torch.bfloat16, enabled=in_bfloat16(settings, device)):
-            loss = loss_of(model, piece.to(device), settings.label_smoothing, settings.agreement)
+            loss = loss_of(model, piece, settings.label_smoothing, settings.agreement)
         (loss.total / tokens).backward()  # type: ignore[no-untyped-call]
         return torch.stack([part.detach().double() for part in loss])
 
@@ -185,7 +184,7 @@ def update(
     sums = torch.zeros(3, dtype=torch.float64, device=next(model.parameters()).device)
     model.train()
     for piece in pieces:
-        sums += learn(piece.twice() if settings.agreement else piece, count)
+        sums += learn(piece, count)
     norm = nn.utils.clip_grad_norm_(model.parameters(), settings.clip_norm or math.inf)
     for group in optimizer.param_groups:
         group["lr"] = rate
@@ -198,23 +197,6 @@ def loss_of(model: Seq2Seq, batch: Batch, smoothing: float = 0.0, agreement: flo
     """The loss of a batch on the model's device; see `smoothed_cross_entropy`."""
     sides = batch.source_N, batch.source_offsets, batch.inputs_N, batch.target_offsets, batch.target_N
     return teacher_forced(model, *sides, smoothing, agreement)
-
-
-def keep_freed_memory() -> None:
-    """Ask the C library to keep large blocks instead of handing each back to the system, which zeroes it anew.
-
-    For the whole process, until it ends.
-    """
-    if sys.platform != "linux":
-        return
-    with contextlib.suppress(OSError, AttributeError):  # another C library than glibc
-        mallopt = ctypes.CDLL(None).mallopt
-        mallopt(M_MMAP_MAX, 0)
-        mallopt(M_TRIM_THRESHOLD, 2**31 - 1)
-
-
-M_TRIM_THRESHOLD, M_MMAP_MAX = -1, -4
-"""From glibc's malloc.h."""
 
 
 def in_bfloat16(settings: Training, device: torch.device) -> bool:
