@@ -24,7 +24,6 @@ class Candidate:
         self.settings = Training(label_smoothing=work.SMOOTHING, clip_norm=0.0)
         self.optimizer = adam(self.model.parameters(), self.settings)
         self.precision = "int8" if tuned else "float32"
-        keep_freed_memory()  # as training and decoding do at their start
 
     @cached_property
     def engine(self) -> TorchEngine:
@@ -32,6 +31,7 @@ class Candidate:
         return TorchEngine(self.model.eval(), precision=self.precision)
 
     def train(self, batch: work.Batch) -> None:
+        keep_freed_memory()  # as `loop.train` does at its start, and no decoding does
         loop.update(self.model, self.optimizer, [_packed(batch)], self.settings, rate=1e-5)
 
     def loss(self, batch: work.Batch) -> float:

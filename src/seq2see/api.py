@@ -185,6 +185,7 @@ def _train(folder: Path, prepared: Prepared, device: torch.device, watch: Watch)
     if "fine_tuning" in facts:
         fine_tuning.load_start(folder, model)
         facts["fine_tuning"].pop("scores", None)  # of an end that is no more
+    facts.pop("diagnosis", None)
     newest = checkpoint.newest(folder / "checkpoints")
     step = int(newest.name.partition("-")[2]) if newest else 0
     facts |= {

@@ -130,7 +130,9 @@ def suggest(corpus: Survey) -> Suggestion:
         "training": {**training, "metric": "loss" if language else "exact"},
     }
     reasons |= {
-        "source": _why_tokens(source_kind, corpus.source, words_for_each),
+        "source": _why_tokens(
+            source_kind, corpus.target if shared and sizes[1] > sizes[0] else corpus.source, words_for_each
+        ),
         "target": "the sides share their letters"
         if shared
         else _why_tokens(target_kind, corpus.target, words_for_each),
@@ -247,8 +249,11 @@ def _why_tokens(kind: str, side: Side, words_for_each: int) -> str:
             return "these are molecules in SMILES"
         case "characters":
             return f"no blanks inside, {len(side.alphabet):,} letters"
-    if _vocabulary(side, words_for_each) % 1000:  # the alphabet asked for more
+    size = _vocabulary(side, words_for_each)
+    if size % 1000:  # the alphabet asked for more
         return f"two for each of {len(side.alphabet):,} letters"
+    if size > 2 * side.words / words_for_each:
+        return f"the fewest, for {_count(side.words, 'word')}"
     return f"about one for {words_for_each} of {_count(side.words, 'word')}"
 
 

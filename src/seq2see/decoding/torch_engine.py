@@ -8,7 +8,6 @@ from seq2see.decoding.hypothesis import Hypothesis, Task
 from seq2see.decoding.search import Choose
 from seq2see.decoding.translator import batches
 from seq2see.decoding.weights import for_decoding
-from seq2see.memory import keep_freed_memory
 from seq2see.model.interface import Seq2Seq
 
 
@@ -16,8 +15,6 @@ class TorchEngine:
     """Beam search, or token by token where `choose` is given (`search.sampling(...)`)."""
 
     def __init__(self, model: Seq2Seq, choose: Choose | None = None, precision: str = "float32") -> None:
-        if next(model.parameters()).device.type == "cpu":
-            keep_freed_memory()
         self.model = for_decoding(model, precision)
         self.choose = choose
         self.name = f"torch {precision}"

@@ -158,6 +158,8 @@ def _not_finite(rows: Sequence[Mapping[str, Any]], settings: Settings) -> list[s
 def _too_early(rows: Sequence[Mapping[str, Any]], settings: Settings) -> str | None:
     """In words, where training ended before anything could be learnt."""
     validations, warmup = _validations(rows), settings.training.warmup_steps
+    if not validations:
+        return None  # metrics.jsonl is gone
     step = validations[-1][0]
     few = f"{step:,} step{' is' if step == 1 else 's are'} too few"
     if step < warmup:

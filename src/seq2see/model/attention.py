@@ -75,7 +75,8 @@ class Packing:
     def fixed(offsets: Tensor, places_N: Tensor, longest: int) -> "Packing":
         """One of fixed shapes, for a step that is recorded once: its numbers stay on the card and may change there.
 
-        Only kernels that need no padding can use it; `longest` is as long as a sequence may become.
+        Only kernels that need no padding can use it: its offsets are on the card, and `longest` is as long as a
+        sequence may become.
         """
         packing = Packing(offsets, places_N.device)
         vars(packing).update(offsets_on_device=offsets, places_N=places_N, longest=longest)
@@ -274,7 +275,10 @@ class MultiHeadAttention(nn.Module):
 
     def has_kernel(self, x: Tensor) -> bool:
         """On a card with Triton, packed rows need no rectangle. A listener needs the weights, which it never has."""
-        return x.is_cuda and not self.weights.heard and HAS_TRITON and kernels().fits(self.d_key, self.d_value)
+        if not x.is_cuda or not HAS_TRITON or self.weights.heard or self.d_key != self.d_value:
+            return False
+        dtype = torch.get_autocast_dtype("cuda") if torch.is_autocast_enabled("cuda") else x.dtype
+        return bool(kernels().works(self.d_key, dtype, x.device))
 
     def _attend_packed(
         self, query_ND: Tensor, memory_MD: Tensor | None, queries: Packing, keys: Packing, causal: bool

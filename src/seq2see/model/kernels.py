@@ -6,6 +6,8 @@ Shapes depend on the number of rows alone, so that a step can be recorded once a
 """
 
 import math
+import warnings
+from functools import lru_cache
 from typing import Any
 
 import torch
@@ -17,9 +19,25 @@ LONGEST_BLOCK = 64
 """Queries, and keys, in one tile."""
 
 
-def fits(d_key: int, d_value: int) -> bool:
-    """Whether heads of these widths are ones that the kernels know."""
-    return d_key == d_value and d_key in (16, 32, 64, 128)
+@lru_cache
+def works(width: int, dtype: torch.dtype, device: torch.device) -> bool:
+    """Whether this card can do attention with heads of this width, by trying it once.
+
+    An older card, one with little memory on the chip, or a machine without a C compiler cannot; PyTorch's own kernels
+    then do it.
+    """
+    if not 8 <= width <= 128 or dtype not in (torch.float32, torch.float16, torch.bfloat16):
+        return False
+    try:
+        with torch.enable_grad(), torch.inference_mode(False):
+            rows = torch.zeros(LONGEST_BLOCK, 3 * width, dtype=dtype, device=device, requires_grad=True)
+            offsets = torch.tensor([0, LONGEST_BLOCK], dtype=torch.int32, device=device)
+            packed_attention(rows, None, offsets, offsets, 1, LONGEST_BLOCK, LONGEST_BLOCK).sum().backward()
+        torch.cuda.synchronize(device)
+    except Exception as problem:  # compilers and drivers fail in many ways
+        warnings.warn(f"Triton cannot serve this card, so attention takes PyTorch's kernels: {problem}", stacklevel=2)
+        return False
+    return True
 
 
 def packed_attention(
@@ -37,7 +55,7 @@ def packed_attention(
     Args:
         rows_N3D: queries, keys and values side by side; queries alone where there is a memory.
         memory_M2D: keys and values side by side.
-        query_offsets, key_offsets: where each sentence begins and the last one ends, int32, on the card.
+        query_offsets, key_offsets: where each sentence begins and the last one ends, on the card.
     """
     return _PackedAttention.apply(  # type: ignore[no-untyped-call, no-any-return]
         rows_N3D, memory_M2D, query_offsets, key_offsets, heads, longest_query, longest_key, causal
@@ -80,6 +98,7 @@ class _PackedAttention(torch.autograd.Function):
             "scale": math.log2(math.e) / math.sqrt(D // heads),
             "CAUSAL": causal,
             "WIDTH": D // heads,
+            "COLUMNS": max(16, triton.next_power_of_2(D // heads)),
             "BLOCK_M": _block(longest_query),
             "BLOCK_N": _block(longest_key),
             "PRECISION": "ieee" if rows.dtype == torch.float32 else "tf32",
@@ -110,17 +129,19 @@ class _PackedAttention(torch.autograd.Function):
 
 
 @triton.jit
-def _tile(pointer, first, places, length, stride, head, WIDTH: tl.constexpr):  # type: ignore[no-untyped-def]
-    """Rows `first + places` of one head; zeros from `length` on."""
-    columns = head * WIDTH + tl.arange(0, WIDTH)
-    return tl.load(pointer + (first + places)[:, None] * stride + columns, mask=(places < length)[:, None], other=0.0)
+def _tile(pointer, first, places, length, stride, head, WIDTH: tl.constexpr, COLUMNS: tl.constexpr):  # type: ignore[no-untyped-def]
+    """Rows `first + places` of one head; zeros from `length` on, and from `WIDTH` on."""
+    columns = tl.arange(0, COLUMNS)
+    inside = (places < length)[:, None] & (columns < WIDTH)[None, :]
+    return tl.load(pointer + (first + places)[:, None] * stride + head * WIDTH + columns, mask=inside, other=0.0)
 
 
 @triton.jit
-def _store(pointer, tile, first, places, length, stride, head, WIDTH: tl.constexpr):  # type: ignore[no-untyped-def]
-    columns = head * WIDTH + tl.arange(0, WIDTH)
-    there = pointer + (first + places)[:, None] * stride + columns
-    tl.store(there, tile.to(pointer.dtype.element_ty), mask=(places < length)[:, None])
+def _store(pointer, tile, first, places, length, stride, head, WIDTH: tl.constexpr, COLUMNS: tl.constexpr):  # type: ignore[no-untyped-def]
+    columns = tl.arange(0, COLUMNS)
+    inside = (places < length)[:, None] & (columns < WIDTH)[None, :]
+    there = pointer + (first + places)[:, None] * stride + head * WIDTH + columns
+    tl.store(there, tile.to(pointer.dtype.element_ty), mask=inside)
 
 
 @triton.jit
@@ -135,7 +156,8 @@ def _weights(scores, logs, rows, columns, length, CAUSAL: tl.constexpr):  # type
 @triton.jit
 def _forward(  # type: ignore[no-untyped-def]
     query, key, value, output, logs, query_offsets, key_offsets, query_stride, key_stride, N, scale,
-    CAUSAL: tl.constexpr, WIDTH: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, PRECISION: tl.constexpr,
+    CAUSAL: tl.constexpr, WIDTH: tl.constexpr, COLUMNS: tl.constexpr,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     block, sentence, head = tl.program_id(0), tl.program_id(1), tl.program_id(2)
     first_row, first_key = tl.load(query_offsets + sentence), tl.load(key_offsets + sentence)
@@ -144,14 +166,14 @@ def _forward(  # type: ignore[no-untyped-def]
     if block * BLOCK_M >= length:
         return
     rows = block * BLOCK_M + tl.arange(0, BLOCK_M)
-    query_tile = _tile(query, first_row, rows, length, query_stride, head, WIDTH)
+    query_tile = _tile(query, first_row, rows, length, query_stride, head, WIDTH, COLUMNS)
     best = tl.full([BLOCK_M], float("-inf"), tl.float32)
     total = tl.zeros([BLOCK_M], tl.float32)
-    mixed = tl.zeros([BLOCK_M, WIDTH], tl.float32)
+    mixed = tl.zeros([BLOCK_M, COLUMNS], tl.float32)
     end = tl.minimum(key_length, (block + 1) * BLOCK_M) if CAUSAL else key_length
     for start in range(0, end, BLOCK_N):
         columns = start + tl.arange(0, BLOCK_N)
-        key_tile = _tile(key, first_key, columns, key_length, key_stride, head, WIDTH)
+        key_tile = _tile(key, first_key, columns, key_length, key_stride, head, WIDTH, COLUMNS)
         scores = tl.dot(query_tile, tl.trans(key_tile), input_precision=PRECISION) * scale
         keep = (columns < key_length)[None, :]
         if CAUSAL:
@@ -160,12 +182,12 @@ def _forward(  # type: ignore[no-untyped-def]
         higher = tl.maximum(best, tl.max(scores, 1))
         weights = tl.exp2(scores - higher[:, None])
         shrink = tl.exp2(best - higher)
-        value_tile = _tile(value, first_key, columns, key_length, key_stride, head, WIDTH)
+        value_tile = _tile(value, first_key, columns, key_length, key_stride, head, WIDTH, COLUMNS)
         mixed = tl.dot(weights.to(value_tile.dtype), value_tile, mixed * shrink[:, None], input_precision=PRECISION)
         total = total * shrink + tl.sum(weights, 1)
         best = higher
     total = tl.where(total == 0.0, 1.0, total)  # a sentence without keys gives zeros
-    _store(output, mixed / total[:, None], first_row, rows, length, tl.num_programs(2) * WIDTH, head, WIDTH)
+    _store(output, mixed / total[:, None], first_row, rows, length, tl.num_programs(2) * WIDTH, head, WIDTH, COLUMNS)
     tl.store(logs + head * N + first_row + rows, best + tl.log2(total), mask=rows < length)
 
 
@@ -173,7 +195,8 @@ def _forward(  # type: ignore[no-untyped-def]
 def _backward_queries(  # type: ignore[no-untyped-def]
     query, key, value, output, gradient, logs, query_offsets, key_offsets, query_gradient, query_stride, key_stride,
     N, scale,
-    CAUSAL: tl.constexpr, WIDTH: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, PRECISION: tl.constexpr,
+    CAUSAL: tl.constexpr, WIDTH: tl.constexpr, COLUMNS: tl.constexpr,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     block, sentence, head = tl.program_id(0), tl.program_id(1), tl.program_id(2)
     first_row, first_key = tl.load(query_offsets + sentence), tl.load(key_offsets + sentence)
@@ -183,31 +206,32 @@ def _backward_queries(  # type: ignore[no-untyped-def]
         return
     rows = block * BLOCK_M + tl.arange(0, BLOCK_M)
     D = tl.num_programs(2) * WIDTH
-    query_tile = _tile(query, first_row, rows, length, query_stride, head, WIDTH)
-    gradient_tile = _tile(gradient, first_row, rows, length, D, head, WIDTH)
-    output_tile = _tile(output, first_row, rows, length, D, head, WIDTH)
+    query_tile = _tile(query, first_row, rows, length, query_stride, head, WIDTH, COLUMNS)
+    gradient_tile = _tile(gradient, first_row, rows, length, D, head, WIDTH, COLUMNS)
+    output_tile = _tile(output, first_row, rows, length, D, head, WIDTH, COLUMNS)
     shared = tl.sum(gradient_tile.to(tl.float32) * output_tile.to(tl.float32), 1)
     row_logs = tl.load(logs + head * N + first_row + rows, mask=rows < length, other=0.0)
-    found = tl.zeros([BLOCK_M, WIDTH], tl.float32)
+    found = tl.zeros([BLOCK_M, COLUMNS], tl.float32)
     end = tl.minimum(key_length, (block + 1) * BLOCK_M) if CAUSAL else key_length
     for start in range(0, end, BLOCK_N):
         columns = start + tl.arange(0, BLOCK_N)
-        key_tile = _tile(key, first_key, columns, key_length, key_stride, head, WIDTH)
-        value_tile = _tile(value, first_key, columns, key_length, key_stride, head, WIDTH)
+        key_tile = _tile(key, first_key, columns, key_length, key_stride, head, WIDTH, COLUMNS)
+        value_tile = _tile(value, first_key, columns, key_length, key_stride, head, WIDTH, COLUMNS)
         scores = tl.dot(query_tile, tl.trans(key_tile), input_precision=PRECISION) * scale
         weights = _weights(scores, row_logs, rows, columns, key_length, CAUSAL)
         by_weights = tl.dot(gradient_tile, tl.trans(value_tile), input_precision=PRECISION)
         by_scores = weights * (by_weights - shared[:, None])
         found = tl.dot(by_scores.to(key_tile.dtype), key_tile, found, input_precision=PRECISION)
     found *= scale * 0.6931471805599453  # the scale in base 2 is the plain one times log2(e)
-    _store(query_gradient, found, first_row, rows, length, query_stride, head, WIDTH)
+    _store(query_gradient, found, first_row, rows, length, query_stride, head, WIDTH, COLUMNS)
 
 
 @triton.jit
 def _backward_keys(  # type: ignore[no-untyped-def]
     query, key, value, output, gradient, logs, query_offsets, key_offsets, key_gradient, value_gradient,
     query_stride, key_stride, N, scale,
-    CAUSAL: tl.constexpr, WIDTH: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, PRECISION: tl.constexpr,
+    CAUSAL: tl.constexpr, WIDTH: tl.constexpr, COLUMNS: tl.constexpr,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     block, sentence, head = tl.program_id(0), tl.program_id(1), tl.program_id(2)
     first_row, first_key = tl.load(query_offsets + sentence), tl.load(key_offsets + sentence)
@@ -217,16 +241,16 @@ def _backward_keys(  # type: ignore[no-untyped-def]
         return
     columns = block * BLOCK_N + tl.arange(0, BLOCK_N)
     D = tl.num_programs(2) * WIDTH
-    key_tile = _tile(key, first_key, columns, key_length, key_stride, head, WIDTH)
-    value_tile = _tile(value, first_key, columns, key_length, key_stride, head, WIDTH)
-    by_key = tl.zeros([BLOCK_N, WIDTH], tl.float32)
-    by_value = tl.zeros([BLOCK_N, WIDTH], tl.float32)
+    key_tile = _tile(key, first_key, columns, key_length, key_stride, head, WIDTH, COLUMNS)
+    value_tile = _tile(value, first_key, columns, key_length, key_stride, head, WIDTH, COLUMNS)
+    by_key = tl.zeros([BLOCK_N, COLUMNS], tl.float32)
+    by_value = tl.zeros([BLOCK_N, COLUMNS], tl.float32)
     begin = (block * BLOCK_N) // BLOCK_M * BLOCK_M if CAUSAL else 0
     for start in range(begin, length, BLOCK_M):
         rows = start + tl.arange(0, BLOCK_M)
-        query_tile = _tile(query, first_row, rows, length, query_stride, head, WIDTH)
-        gradient_tile = _tile(gradient, first_row, rows, length, D, head, WIDTH)
-        output_tile = _tile(output, first_row, rows, length, D, head, WIDTH)
+        query_tile = _tile(query, first_row, rows, length, query_stride, head, WIDTH, COLUMNS)
+        gradient_tile = _tile(gradient, first_row, rows, length, D, head, WIDTH, COLUMNS)
+        output_tile = _tile(output, first_row, rows, length, D, head, WIDTH, COLUMNS)
         shared = tl.sum(gradient_tile.to(tl.float32) * output_tile.to(tl.float32), 1)
         # From the last row on all scores are 0 and so must the weights be.
         row_logs = tl.load(logs + head * N + first_row + rows, mask=rows < length, other=float("inf"))
@@ -237,5 +261,5 @@ def _backward_keys(  # type: ignore[no-untyped-def]
         by_scores = weights * (by_weights - shared[:, None])
         by_key = tl.dot(tl.trans(by_scores.to(query_tile.dtype)), query_tile, by_key, input_precision=PRECISION)
     by_key *= scale * 0.6931471805599453
-    _store(key_gradient, by_key, first_key, columns, key_length, key_stride, head, WIDTH)
-    _store(value_gradient, by_value, first_key, columns, key_length, key_stride, head, WIDTH)
+    _store(key_gradient, by_key, first_key, columns, key_length, key_stride, head, WIDTH, COLUMNS)
+    _store(value_gradient, by_value, first_key, columns, key_length, key_stride, head, WIDTH, COLUMNS)

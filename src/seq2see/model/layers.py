@@ -11,7 +11,7 @@ from seq2see.model.attention import MultiHeadAttention, Packing, Reach
 from seq2see.model.state import LayerState
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"relu": F.relu_, "gelu": F.gelu, "silu": F.silu}
-"""Of a tensor that nobody else has."""
+"""Relu works in place: what it is given is nobody else's."""
 
 
 class Dropout(nn.Module):
@@ -43,7 +43,7 @@ class _Dropped(torch.autograd.Function):
     @staticmethod
     def forward(ctx, x: Tensor, onto: Tensor | None, rate: float) -> Tensor:  # type: ignore[no-untyped-def]
         seed, chance = torch.randint(2**31, (2,)).tolist()
-        bar = int(rate * 256 + chance / 2**31)
+        bar = min(int(rate * 256 + chance / 2**31), 255)
         ctx.scale = 256 / (256 - bar)
         draws = np.random.SFC64(seed).random_raw((x.numel() + 7) // 8).view(np.int8)[: x.numel()]
         # As int8: PyTorch turns that into floats eight times as fast as booleans.

@@ -1,6 +1,7 @@
 """The whole model: embeddings and positions, the two stacks, the output layer (paper, sections 3.1, 3.4, 3.5)."""
 
 import math
+from functools import lru_cache
 from typing import Any, cast
 
 import torch
@@ -142,6 +143,7 @@ class Transformer(Seq2Seq):
         return self.output(self.decoder_norm(x_RD))  # type: ignore[no-any-return]
 
 
+@lru_cache(maxsize=64)  # a recorded pass goes on reading those that it was recorded with
 @torch.inference_mode(False)  # waves first asked for while decoding must serve training, too
 def _waves(length: int, d_model: int, device: torch.device) -> Tensor:
     return sinusoid(length, d_model, device)

@@ -122,9 +122,10 @@ def suggest(base: Base, tokens: int, asked: Mapping[str, Any]) -> Overlay:
 
 def reasons(base: Base, pairs: int) -> dict[str, str]:
     """Why the settings are as they are, by the rows of the table that `train` prints."""
-    kept = dict.fromkeys(("source", "target", "model", "dropout", "stopping"), f"as in {base.name}")
+    kept = dict.fromkeys(("source", "target", "model", "dropout"), f"as in {base.name}")
     return kept | {
-        "batch": f"{STEPS_AN_EPOCH} steps in an epoch of {pairs:,} pairs, at most as large as there",
+        "batch": f"for {STEPS_AN_EPOCH} steps in an epoch, from {FEWEST_TOKENS:,} to {base.original['batch_tokens']:,}",
+        "stopping": "ten looks on the way",
         "rate": f"1/{SLOWER} of what {base.name} began with, so that less is forgotten",
         "steps": f"{EPOCHS} epochs of {pairs:,} pairs, at least {FEWEST_STEPS}",
     }

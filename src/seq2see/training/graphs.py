@@ -4,6 +4,7 @@ A recorded pass has fixed shapes and fixed places in memory. Batches are laid in
 themselves; the rows to spare become sentences of padding, which the loss ignores.
 """
 
+from collections.abc import Callable
 from dataclasses import astuple, dataclass
 
 import numpy as np
@@ -42,11 +43,21 @@ class Shape:
         return Shape(rows[0], longest[0], rows[1], longest[1], _power_of_two(sentences))
 
 
-class RecordedPasses:
-    """Forward and backward over a piece of a batch; gradients add up in the weights' `grad`."""
+MOST = 64
+"""Recorded shapes; each keeps a little memory."""
 
-    def __init__(self, model: Seq2Seq, settings: Training, bfloat16: bool) -> None:
-        self._model, self._settings, self._bfloat16 = model, settings, bfloat16
+
+class RecordedPasses:
+    """Forward and backward over a piece of a batch; gradients add up in the weights' `grad`.
+
+    A shape is recorded when it comes a second time: the odd batch at a window's end is not worth it.
+    """
+
+    def __init__(
+        self, model: Seq2Seq, settings: Training, bfloat16: bool, plain: Callable[[Batch, int], Tensor]
+    ) -> None:
+        self._model, self._settings, self._bfloat16, self._plain = model, settings, bfloat16, plain
+        self._met: set[Shape] = set()
         self._weights = [weight for weight in model.parameters() if weight.requires_grad]
         device = self._weights[0].device
         for weight in self._weights:
@@ -57,16 +68,20 @@ class RecordedPasses:
         self._memory = torch.cuda.graph_pool_handle()
 
     @staticmethod
-    def can(model: Seq2Seq) -> bool:
+    def can(model: Seq2Seq, bfloat16: bool) -> bool:
         """Whether all of the model's attention works without padding, and so in fixed shapes."""
         one = next(model.parameters())
         attentions = [module for module in model.modules() if isinstance(module, MultiHeadAttention)]
-        return one.is_cuda and bool(attentions) and all(each.has_kernel(one) for each in attentions)
+        with torch.autocast("cuda", torch.bfloat16, enabled=bfloat16):
+            return one.is_cuda and bool(attentions) and all(each.has_kernel(one) for each in attentions)
 
     def __call__(self, piece: Batch, tokens: int) -> Tensor:
         """Sums as in `Loss`; the gradient is that of the loss divided by `tokens`."""
         shape = Shape.of(piece)
         if shape not in self._recorded:
+            if shape not in self._met or len(self._recorded) == MOST:
+                self._met.add(shape)
+                return self._plain(piece, tokens)
             self._recorded[shape] = self._record(shape, piece)
         numbers, graph = self._recorded[shape]
         numbers.copy_(torch.from_numpy(_laid_out(piece, shape)).pin_memory(), non_blocking=True)

@@ -99,8 +99,8 @@ def train(
     meter = _Meter(progress, device)
     passes = 2 if settings.agreement else 1
     learn = plain_passes(model, settings)
-    if RecordedPasses.can(model):
-        learn = RecordedPasses(model, settings, in_bfloat16(settings, device))
+    if RecordedPasses.can(model, bfloat16 := in_bfloat16(settings, device)):
+        learn = RecordedPasses(model, settings, bfloat16, learn)
     reason = limit_reached(progress, settings)
 
     def look_up(progress: Progress) -> tuple[Progress, Validated]:
@@ -130,9 +130,11 @@ def train(
         )
         with meter:
             lengths = store.source_lengths(indices) + store.target_lengths(indices)
-            pieces = [make_batch(store, piece) for piece in split(indices, lengths, micro_tokens // passes)]
+            pieces = [make_batch(store, piece) for piece in split(indices, lengths, max(1, micro_tokens // passes))]
             losses, norm = update(model, optimizer, pieces, settings, rate, learn)
             meter.add(losses, int(lengths.sum()))
+            if step % settings.log_every == 0:
+                norm = norm.cpu()  # waits for the card: its time is part of the training's
 
         progress = replace(progress, step=step, position=position, seconds=meter.elapsed())
         yield Stepped(step, progress.seconds)
@@ -189,7 +191,8 @@ def update(
     for group in optimizer.param_groups:
         group["lr"] = rate
     optimizer.step()
-    optimizer.zero_grad(set_to_none=not isinstance(learn, RecordedPasses))
+    # Recorded passes know where gradients lie. On a CPU new ones cost less than adding to zeros.
+    optimizer.zero_grad(set_to_none=sums.device.type == "cpu")
     return sums, norm
 
 

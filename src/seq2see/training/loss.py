@@ -1,7 +1,7 @@
 """The loss that ignores padding (paper, section 5.4), with the output layer folded in.
 
 Scores over the vocabulary are the largest tensors of a step by far, so they are made, used and dropped a few rows at a
-time, and their gradient is taken on the way: at most twice `CHUNK_NUMBERS` of them exist at a time.
+time, and their gradient is taken on the way: about twice `CHUNK_NUMBERS` of them exist at once, with R-Drop four times.
 """
 
 from typing import NamedTuple
@@ -120,7 +120,7 @@ class _OutputLoss(torch.autograd.Function):
             if agreement:
                 difference_C1 = _disagree(gradients, agreement)
                 total = total + (difference_C1 * real_C1).sum()
-            else:
+            elif learning:
                 gradients[0].exp_()
             for here in places if learning else []:
                 labels_C1, real_C1, hidden_CD = labels_N[here, None], real_N1[here], hidden_ND[here]
