@@ -15,9 +15,11 @@ HERE = Path(__file__).parent
 BATCHES = [("examples", 16), ("examples", 32), ("tokens", 256), ("tokens", 512), ("tokens", 1024), ("tokens", 2048)]
 
 
-def compare(run: Path, size: work.Size, peers: Path, rounds: int, say: Callable[[str], None]) -> dict[str, Any]:
+def compare(
+    run: Path, size: work.Size, peers: Path, rounds: int, count: int, say: Callable[[str], None]
+) -> dict[str, Any]:
     """Seconds of whole commands, reading, sorting, batching and start-up included; every output must be right."""
-    ids = [source[:-1] for source in work.mixed_sources(size, 1000 if size.layers < 6 else 200)]
+    ids = [source[:-1] for source in work.mixed_sources(size, count)]
     lines = "".join(" ".join(f"w{id}" for id in source) + "\n" for source in ids)
     converted = run.parent / f"{run.name}-ct2"
     if not (converted / "model.bin").exists():
