@@ -41,7 +41,7 @@ def test_presets_and_files_are_the_users_too(cli) -> None:
     Path("my.toml").write_text("[model]\ndropout = 0.25\n")
     ended = cli("train", "pairs.tsv", *QUICK, "--preset", "tutorial-small", "--config", "my.toml")
     assert ended.code == 0, ended.err
-    assert row(ended.err, "dropout").split() == ["dropout", "0.25", "yours"]
+    assert row(ended.err, "dropout").split() == ["dropout", "0.25", "yours:", "dropout"]
     assert row(ended.err, "rate").endswith(" yours")
 
 

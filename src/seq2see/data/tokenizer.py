@@ -78,10 +78,10 @@ class Tokenizer(ABC):
 
     @functools.cached_property
     def scripts(self) -> list[str]:
-        """What the vocabulary is written in, most letters first; none with less than a fiftieth of an even share."""
+        """What the vocabulary is written in, most letters first; none with less than a tenth of an even share."""
         words = (spelling for spelling in self.spellings() if not _MARKED.fullmatch(spelling))
         counts = Counter(_script(letter) for word in words for letter in word if letter.isalpha())
-        return [script for script, count in counts.most_common() if 50 * count * len(counts) >= counts.total()]
+        return [script for script, count in counts.most_common() if 10 * count * len(counts) >= counts.total()]
 
     @abstractmethod
     def _has_tokens(self, text: str) -> bool:

@@ -32,7 +32,7 @@ def works(width: int, dtype: torch.dtype, device: torch.device) -> bool:
         with torch.enable_grad(), torch.inference_mode(False):
             rows = torch.zeros(LONGEST_BLOCK, 3 * width, dtype=dtype, device=device, requires_grad=True)
             offsets = torch.tensor([0, LONGEST_BLOCK], dtype=torch.int32, device=device)
-            packed_attention(rows, None, offsets, offsets, 1, LONGEST_BLOCK, LONGEST_BLOCK).sum().backward()
+            packed_attention(rows, None, offsets, offsets, 1, LONGEST_BLOCK, LONGEST_BLOCK).sum().backward()  # type: ignore[no-untyped-call]
         torch.cuda.synchronize(device)
     except Exception as problem:  # compilers and drivers fail in many ways
         warnings.warn(f"Triton cannot serve this card, so attention takes PyTorch's kernels: {problem}", stacklevel=2)
