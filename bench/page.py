@@ -28,7 +28,7 @@ def write(results: dict[str, Any], docs: Path, peers: Path) -> None:
         "# Benchmarks",
         "",
         f"Written by `{_command()}`: the candidates of a table in one run, each in a process of its own, in rounds",
-        "that go through all of them; medians, and the smallest and largest round in brackets. Compare within a table only.",
+        "that go through all of them; medians, smallest and largest round in brackets. Compare within a table only.",
         "",
         f"{datetime.date.today()}, {_processor()}, {os.cpu_count()} cores, Python {platform.python_version()},",
         f"{_versions(peers)}.",
