@@ -237,7 +237,7 @@ def test_reasons_name_facts_of_the_corpus() -> None:
     ("pairs", "steps", "why"),
     [
         (5000, 1000, "the fewest for a compact model"),
-        (10_000, 1428, "one for each 7 of 10,000 pairs"),
+        (10_000, 1111, "one for each 9 of 10,000 pairs"),
         (29_000, 7250, "one for each 4 of 29,000 pairs"),
         (300_000, 20_000, "the most for a small model"),
         (5_000_000, 100_000, "the paper's, for 5,000,000 pairs"),
