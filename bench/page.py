@@ -1,4 +1,4 @@
-"""`docs/benchmarks.md` and its picture, from the results of one run."""
+"""`docs/benchmarks.md` and its picture, from what was measured last."""
 
 import datetime
 import os

@@ -104,6 +104,10 @@ class Training:
     average: int = about(5, "last checkpoints averaged at the end, kept if the average validates better", 1)
     log_every: int = about(50, "updates between lines in metrics.jsonl", 1)
 
+    def peak_rate(self, d_model: int) -> float:
+        """The rate at the end of warm-up, for a model of this width."""
+        return float(self.learning_rate or (d_model * self.warmup_steps) ** -0.5)
+
 
 @dataclass(frozen=True)
 class Decoding:

@@ -293,7 +293,7 @@ def choices(
     pairs_a_step = max(1, round(training.batch_tokens / tokens_a_pair))
     epochs = round(training.max_steps * training.batch_tokens / (tokens_a_pair * facts["pairs"]))
     length = f"about {_count(epochs, 'epoch')}" if epochs else "less than an epoch"
-    rate = training.learning_rate or (model.d_model * training.warmup_steps) ** -0.5
+    rate = training.peak_rate(model.d_model)
     stale = training.patience * training.validate_every
     values = {
         "source": _tokens(data, "source", vocabularies[0]) + (", for both sides" if data.shared else ""),

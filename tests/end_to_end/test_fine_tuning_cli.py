@@ -1,16 +1,12 @@
 """`seq2see train NEW --from RUN`: another run's model, new pairs, and what it forgot; through the real program."""
 
 import json
-import os
 import shutil
-import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 import torch
-from quick import QUICK
+from quick import QUICK, interrupted
 from safetensors.torch import load_file
 
 from conftest import random_words
@@ -224,23 +220,7 @@ def metrics(run: Path) -> list[dict[str, object]]:
 
 
 def test_interrupted_and_resumed_it_ends_like_one_that_was_not(cli, own: Path, tuned: Path) -> None:
-    words = ["train", new_pairs(), "--from", "upper", "--out", "new", *TUNE]
-    training = subprocess.Popen(
-        [sys.executable, "-m", "seq2see", *words],
-        env={**os.environ, "OMP_NUM_THREADS": str(torch.get_num_threads())},
-        stderr=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    assert training.stderr is not None
-    seen = ""
-    while "validation loss" not in seen:
-        line = training.stderr.readline()
-        assert line, seen
-        seen += line
-    training.send_signal(signal.SIGINT)
-    _, err = training.communicate(timeout=60)
-    assert training.returncode == 130, seen + err
+    _, err = interrupted("train", new_pairs(), "--from", "upper", "--out", "new", *TUNE)
     command = err.rstrip("\n").split("\n")[-1].split()
     shutil.rmtree(own)  # it is no longer needed
     ended = cli(*command[1:])

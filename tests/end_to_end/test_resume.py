@@ -2,15 +2,11 @@
 
 import gc
 import json
-import os
 import shutil
-import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
-import torch
+from quick import interrupted
 
 SETTINGS = [
     "model.encoder_layers=1",
@@ -64,23 +60,7 @@ def finished(whole: Path, tmp_path: Path) -> Path:
 def test_interrupted_by_ctrl_c_and_resumed(tmp_path: Path, whole: Path, cli, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     corpus(tmp_path / "pairs.tsv")
-    threads = str(torch.get_num_threads())
-    training = subprocess.Popen(
-        [sys.executable, "-m", "seq2see", "train", "pairs.tsv", "--out", "run", *SET],
-        env={**os.environ, "OMP_NUM_THREADS": threads},
-        stderr=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    assert training.stderr is not None
-    seen = ""
-    while "validation loss" not in seen:
-        line = training.stderr.readline()
-        assert line, seen
-        seen += line
-    training.send_signal(signal.SIGINT)
-    out, err = training.communicate(timeout=60)
-    assert training.returncode == 130, seen + err
+    out, err = interrupted("train", "pairs.tsv", "--out", "run", *SET)
     assert out == ""
     assert "Traceback" not in err
     *_, told, command = err.rstrip("\n").split("\n")

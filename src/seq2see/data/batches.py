@@ -52,13 +52,8 @@ class Batch:
 
     def twice(self) -> "Batch":
         """The same pairs again after themselves."""
-
-        def again(offsets: Tensor) -> Tensor:
-            return torch.cat([offsets, offsets[1:] + offsets[-1]])
-
-        return Batch(
-            self.source_N.repeat(2), again(self.source_offsets), self.target_N.repeat(2), again(self.target_offsets)
-        )
+        source_N, target_N = self.source_N.repeat(2), self.target_N.repeat(2)
+        return Batch(source_N, twice_over(self.source_offsets), target_N, twice_over(self.target_offsets))
 
     def padded(self) -> tuple[Tensor, Tensor]:
         """(source_BS, target_BT): the same as rectangles, for a model that needs them."""
@@ -68,6 +63,11 @@ class Batch:
         """The tokens on another device; offsets stay on the CPU, where they become shapes."""
         source_N, target_N = self.source_N.to(device, non_blocking=True), self.target_N.to(device, non_blocking=True)
         return Batch(source_N, self.source_offsets, target_N, self.target_offsets)
+
+
+def twice_over(offsets: Tensor) -> Tensor:
+    """Where sequences begin that come again after themselves: `[0, 2, 3]` -> `[0, 2, 3, 5, 6]`."""
+    return torch.cat([offsets, offsets[1:] + offsets[-1]])
 
 
 def rectangle(tokens_N: Tensor, offsets: Tensor) -> Tensor:

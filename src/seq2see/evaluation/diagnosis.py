@@ -145,8 +145,7 @@ def _trainings(rows: Sequence[Mapping[str, Any]]) -> list[tuple[int, float]]:
 
 
 def _lower_rate(settings: Settings) -> str:
-    training = settings.training
-    rate = training.learning_rate or (settings.model.d_model * training.warmup_steps) ** -0.5
+    rate = settings.training.peak_rate(settings.model.d_model)
     return f"try a lower rate: --set training.learning_rate={rate / 4:.1g}"
 
 

@@ -28,16 +28,20 @@ def rotate(x_BHLK: Tensor, first: int = 0) -> Tensor:
     *_, L, K = x_BHLK.shape
     dtype = torch.promote_types(x_BHLK.dtype, torch.float32)
     turns_LK2 = _turns(1 << (first + L).bit_length(), K, x_BHLK.device, dtype)[first : first + L]
-    pairs_BHLK2 = torch.view_as_complex(x_BHLK.to(dtype).reshape(*x_BHLK.shape[:-1], -1, 2))
-    return torch.view_as_real(pairs_BHLK2 * turns_LK2).flatten(-2).to(x_BHLK.dtype)
+    return _turned(x_BHLK, turns_LK2)
 
 
 def rotate_rows(x_NHK: Tensor, places_N: Tensor, longest: int) -> Tensor:
     """The same for packed rows, each with its place, all below `longest`."""
     dtype = torch.promote_types(x_NHK.dtype, torch.float32)
     turns_N1K2 = _turns(1 << longest.bit_length(), x_NHK.shape[-1], x_NHK.device, dtype)[places_N, None]
-    pairs_NHK2 = torch.view_as_complex(x_NHK.to(dtype).reshape(*x_NHK.shape[:-1], -1, 2))
-    return torch.view_as_real(pairs_NHK2 * turns_N1K2).flatten(-2).to(x_NHK.dtype)
+    return _turned(x_NHK, turns_N1K2)
+
+
+def _turned(x: Tensor, turns: Tensor) -> Tensor:
+    """Each pair of the last columns times its complex number, in the turns' precision."""
+    pairs = torch.view_as_complex(x.to(turns.real.dtype).reshape(*x.shape[:-1], -1, 2))
+    return torch.view_as_real(pairs * turns).flatten(-2).to(x.dtype)
 
 
 @lru_cache(maxsize=64)

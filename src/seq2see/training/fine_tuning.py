@@ -16,11 +16,10 @@ from torch import nn
 
 from seq2see import bundle
 from seq2see.bundle import Bundle
-from seq2see.config import Overlay, Training
+from seq2see.config import Overlay
 from seq2see.data.pair import Pair, Sides
 from seq2see.data.readers import Pairs
 from seq2see.errors import DataError, RunError, SettingError
-from seq2see.training import schedule
 
 EPOCHS = 10
 STEPS_AN_EPOCH = 20
@@ -64,7 +63,7 @@ def open_base(folder: Path) -> Base:
     used = bundle.load(folder)
     training = used.settings.training
     original = facts.get("fine_tuning", {}).get("original") or {
-        "peak": _peak(training, used.settings.model.d_model),
+        "peak": training.peak_rate(used.settings.model.d_model),
         "batch_tokens": training.batch_tokens,
     }
     try:
@@ -129,17 +128,6 @@ def reasons(base: Base, pairs: int) -> dict[str, str]:
         "rate": f"1/{SLOWER} of what {base.name} began with, so that less is forgotten",
         "steps": f"{EPOCHS} epochs of {pairs:,} pairs, at least {FEWEST_STEPS}",
     }
-
-
-def _peak(training: Training, d_model: int) -> float:
-    return schedule.rate(
-        training.warmup_steps,
-        schedule=training.schedule,
-        peak=training.learning_rate,
-        d_model=d_model,
-        warmup_steps=training.warmup_steps,
-        max_steps=training.max_steps,
-    )
 
 
 def load_start(folder: Path, model: nn.Module) -> None:

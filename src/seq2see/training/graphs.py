@@ -14,7 +14,7 @@ from torch import Tensor
 
 from seq2see import special
 from seq2see.config import Training
-from seq2see.data.batches import Batch
+from seq2see.data.batches import Batch, twice_over
 from seq2see.model.attention import MultiHeadAttention, Packing
 from seq2see.model.interface import Seq2Seq
 from seq2see.training.loss import teacher_forced
@@ -112,7 +112,7 @@ class RecordedPasses:
             source_N, source_places_N, inputs_N, places_N, labels_N = (
                 rows.repeat(2) for rows in (source_N, source_places_N, inputs_N, places_N, labels_N)
             )
-            source_offsets, offsets = (torch.cat([each, each[1:] + each[-1]]) for each in (source_offsets, offsets))
+            source_offsets, offsets = twice_over(source_offsets), twice_over(offsets)
         sources = Packing.fixed(source_offsets, source_places_N, shape.longest_source)
         targets = Packing.fixed(offsets, places_N, shape.longest_target)
         with torch.autocast("cuda", torch.bfloat16, enabled=self._bfloat16):
