@@ -160,10 +160,11 @@ class Terminal:
 
     def end(self, key: bytes) -> int:
         """Press a key until the program ends: in the moment after a prompt, readline does not hear it."""
-        for _ in range(60):
-            os.write(self.ours, key)
+        for _ in range(600):
+            with contextlib.suppress(OSError):  # it has just closed the other end
+                os.write(self.ours, key)
             with contextlib.suppress(subprocess.TimeoutExpired):
-                return self.process.wait(1)
+                return self.process.wait(0.1)
         raise AssertionError("still running")
 
 

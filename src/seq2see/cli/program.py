@@ -1,6 +1,8 @@
 """The program `seq2see`: its verbs, and what becomes of errors."""
 
+import atexit
 import os
+import signal
 import sys
 import traceback
 from typing import Any
@@ -73,6 +75,7 @@ UsageError = typer.BadParameter.__mro__[1]  # of click, or of typer's own copy o
 
 def main() -> None:
     """Run one verb. Exit code 0: done; 2: the user's mistake, in one line; 130: interrupted."""
+    atexit.register(signal.signal, signal.SIGINT, signal.SIG_IGN)  # Ctrl-C while Python ends would lose the exit code
     try:
         sys.exit(app(standalone_mode=False))
     except (KeyboardInterrupt, typer.Abort):
