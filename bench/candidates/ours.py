@@ -21,6 +21,7 @@ from seq2see.training.optimizer import adam
 class Candidate:
     def __init__(self, size: work.Size, weights: Path, tuned: bool) -> None:
         self.model = bundle.load(weights).model
+        self.model.output.bias.requires_grad_(False)  # Hugging Face has a constant there
         self.settings = Training(label_smoothing=work.SMOOTHING, clip_norm=0.0)
         self.optimizer = adam(self.model.parameters(), self.settings)
         self.precision = "int8" if tuned else "float32"

@@ -6,6 +6,7 @@ from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from seq2see.model.attention import Packing, Reach
 from seq2see.model.interface import Memory, Seq2Seq, State
@@ -15,11 +16,16 @@ from seq2see.model.state import DecoderState
 
 
 class Embedding(nn.Module):
-    """A vector for each token, scaled by sqrt(d_model), plus the wave of its place; dropout on the sum."""
+    """A vector for each token, scaled by sqrt(d_model), plus the wave of its place; dropout on the sum.
 
-    def __init__(self, tokens: nn.Embedding, positions: str, max_positions: int, dropout: float) -> None:
+    Tied to the output layer, whose gradient reaches every token, it passes on the gradient of the tokens it saw as
+    rows to be added there: all others would be zeros, as many as there are weights.
+    """
+
+    def __init__(self, tokens: nn.Embedding, positions: str, max_positions: int, dropout: float, tied: bool) -> None:
         super().__init__()
         self.tokens = tokens
+        self.tied = tied
         self.positions = positions
         self.dropout = Dropout(dropout)
         self.scale = math.sqrt(tokens.embedding_dim)
@@ -31,7 +37,7 @@ class Embedding(nn.Module):
 
     def forward(self, tokens_N: Tensor, places_N: Tensor, longest: int) -> Tensor:
         """`longest`: one more than the largest place, known to the caller without asking the device."""
-        x_ND = self.tokens(tokens_N) * self.scale
+        x_ND = F.embedding(tokens_N, self.tokens.weight, sparse=self.tied and not tokens_N.is_cuda) * self.scale
         if self.positions == "sinusoid":
             if longest > len(self.waves):
                 self.waves = _waves(max(longest, 2 * len(self.waves), 128), x_ND.shape[-1], x_ND.device)
@@ -72,8 +78,8 @@ class Transformer(Seq2Seq):
         super().__init__()
         source_tokens = nn.Embedding(source_vocabulary, d_model)
         target_tokens = source_tokens if tie == "all" else nn.Embedding(target_vocabulary, d_model)
-        self.source_embedding = Embedding(source_tokens, positions, max_positions, dropout)
-        self.target_embedding = Embedding(target_tokens, positions, max_positions, dropout)
+        self.source_embedding = Embedding(source_tokens, positions, max_positions, dropout, tie == "all")
+        self.target_embedding = Embedding(target_tokens, positions, max_positions, dropout, tie != "none")
         options: dict[str, Any] = {
             "d_key": d_key,
             "d_value": d_value,

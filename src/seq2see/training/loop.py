@@ -187,7 +187,9 @@ def update(
     model.train()
     for piece in pieces:
         sums += learn(piece, count)
-    norm = nn.utils.clip_grad_norm_(model.parameters(), settings.clip_norm or math.inf)
+    norm = nn.utils.get_total_norm([weight.grad for weight in model.parameters() if weight.grad is not None])
+    if settings.clip_norm and (norm.is_cuda or norm > settings.clip_norm):  # to ask a card would be to wait for it
+        nn.utils.clip_grads_with_norm_(model.parameters(), settings.clip_norm, norm)
     for group in optimizer.param_groups:
         group["lr"] = rate
     optimizer.step()

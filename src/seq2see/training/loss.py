@@ -90,7 +90,7 @@ class _OutputLoss(torch.autograd.Function):
         if learning:
             even_D = (hidden_ND * real_N1).sum(0, dtype=torch.float32) * (-smoothing / V)
             weight_gradient = even_D.to(weight_VD.dtype).repeat(V, 1)
-            if bias_V is not None:
+            if bias_V is not None and ctx.needs_input_grad[2]:
                 bias_gradient = (real_N1.sum() * (-smoothing / V)).to(bias_V.dtype).repeat(V)
         total, plain = hidden_ND.new_zeros((), dtype=torch.float32), hidden_ND.new_zeros((), dtype=torch.float32)
         passes = 2 if agreement else 1
@@ -137,7 +137,7 @@ class _OutputLoss(torch.autograd.Function):
                 hidden_gradient[here] = hidden_part_CD * real_C1
                 weight_gradient.addmm_(gradient_CV.T, hidden_CD * real_C1)
                 if bias_gradient is not None:
-                    bias_gradient += (gradient_CV * real_C1).sum(0)
+                    bias_gradient.addmv_(gradient_CV.T, real_C1[:, 0].to(gradient_CV.dtype))
                 del gradient_CV
         if learning:
             ctx.save_for_backward(hidden_gradient, weight_gradient, bias_gradient)
