@@ -70,9 +70,9 @@ def doctor(
     if write:
         cleaning.check(Path(write), rows.paths, force)
     if picture:
-        from seq2see.lens import pictures
+        from seq2see.lens import drawing, pictures
 
-        pictures.check_suffix(Path(picture))
+        drawing.check_suffix(Path(picture))
     with _patience(f"examining {name}"):
         diagnosis = examine(rows, others)
     for note in corpus.train.notes:

@@ -4,43 +4,23 @@ Figures are built from `matplotlib.figure.Figure`, never through pyplot, so noth
 costs half a second: import this module where a picture is wanted.
 """
 
-import html
-import io
 import math
 import re
-import unicodedata
-import warnings
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from functools import cache, lru_cache
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import matplotlib
 import numpy as np
-from matplotlib import font_manager
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure
-from matplotlib.ft2font import FT2Font
 from matplotlib.image import AxesImage
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
-from seq2see.errors import SettingError
-
-INK = "#1d2733"
-QUIET = "#6b7785"
-HAIRLINE = "#e3e8ee"
-BLUE = "#2f7ebc"
-ORANGE = "#d9792b"
-PAPER_TO_INK = LinearSegmentedColormap.from_list(
-    "paper_to_ink", ["#ffffff", "#d6e6f4", "#8fc1de", "#3f8fc5", "#15599d", "#08264f"]
-)
-SUFFIXES = (".png", ".svg", ".pdf")
-_RC: dict[Any, Any] = {"svg.fonttype": "none", "svg.hashsalt": "seq2see", "pdf.fonttype": 42}
+from seq2see.lens import drawing, letters
+from seq2see.lens.drawing import BLUE, FRAME, HAIRLINE, INK, ORANGE, PAPER_TO_INK, QUIET
 
 # --- attention -------------------------------------------------------------------------------------------------------
 
@@ -71,8 +51,8 @@ def attention(
     """
     H, L, M = weights_HLM.shape
     assert (len(rows), len(columns)) == (L, M), f"weights of {L} x {M} for {len(rows)} x {len(columns)} tokens"
-    check_suffix(path)
-    families = font_families(title + "".join(rows) + "".join(columns))
+    drawing.check_suffix(path)
+    families = letters.font_families(title + "".join(rows) + "".join(columns))
 
     cell = min(max(10 / max(L, M), 0.2), 0.5)
     width, height = M * cell, L * cell
@@ -97,7 +77,7 @@ def attention(
     bar.spines[:].set_color(HAIRLINE)
 
     # Text grows beyond the figure, and saving with bbox "tight" makes room; only the title needs a measured place.
-    with _drawing():
+    with drawing.drawing():
         box = large.get_tightbbox(canvas.get_renderer())  # type: ignore[no-untyped-call]
     assert box is not None
     left, top = box.x0 / figure.dpi, box.y1 / figure.dpi
@@ -106,15 +86,15 @@ def attention(
     style: dict[str, Any] = {"parse_math": False, "fontfamily": families}
     x, y = left / width, (top + 0.16) / height
     figure.text(x, y, subtitle, fontsize=9, color=QUIET, **style)
-    figure.text(x, y + 0.24 / height, _visible(title), fontsize=13, fontweight="bold", color=INK, **style)
-    _save(figure, path)
-    return _note(title + "".join(rows) + "".join(columns))
+    figure.text(x, y + 0.24 / height, letters.visible(title), fontsize=13, fontweight="bold", color=INK, **style)
+    drawing.save(figure, path)
+    return letters.note(title + "".join(rows) + "".join(columns))
 
 
 def _heat_map(axes: Axes, weights_LM: NDArray[np.floating[Any]]) -> AxesImage:
     image = axes.imshow(weights_LM, cmap=PAPER_TO_INK, vmin=0, vmax=1, aspect="auto", interpolation="nearest")
     axes.set(xticks=[], yticks=[])
-    axes.spines[:].set_color("#c5ced8")
+    axes.spines[:].set_color(FRAME)
     axes.spines[:].set_linewidth(0.6)
     return image
 
@@ -127,10 +107,10 @@ def _label(axes: Axes, rows: Sequence[str], columns: Sequence[str], cell: float,
         "fontfamily": families,
         "parse_math": False,
     }
-    slanted = max(_columns_wide(text) for text in columns) * style["fontsize"] * 0.62 > cell * 72
+    slanted = max(letters.columns_wide(text) for text in columns) * style["fontsize"] * 0.62 > cell * 72
     turn: dict[str, Any] = {"rotation": 45, "ha": "left", "va": "center", "rotation_mode": "anchor"} if slanted else {}
-    axes.set_yticks(range(len(rows)), [_visible(text) for text in rows], **style)
-    axes.set_xticks(range(len(columns)), [_visible(text) for text in columns], **style, **turn)
+    axes.set_yticks(range(len(rows)), [letters.visible(text) for text in rows], **style)
+    axes.set_xticks(range(len(columns)), [letters.visible(text) for text in columns], **style, **turn)
     axes.tick_params(length=0, pad=4, top=False, bottom=False, labeltop=True, labelbottom=False)
     for i in range(1, len(rows)):
         axes.axhline(i - 0.5, color=HAIRLINE, linewidth=0.4)
@@ -190,14 +170,14 @@ def curves(metrics: Sequence[Mapping[str, Any]], path: Path | None = None) -> st
     """
     panels = _panels(metrics)
     if path is not None:
-        check_suffix(path)
+        drawing.check_suffix(path)
         if panels:
             figure = Figure(
                 figsize=(3.7 * len(panels), 2.7), facecolor="white", layout=ConstrainedLayoutEngine(w_pad=0.12)
             )
             for place, (name, lines) in enumerate(panels.items(), start=1):
                 _curve(figure.add_subplot(1, len(panels), place), name, lines)
-            _save(figure, path)
+            drawing.save(figure, path)
     return "\n".join(_inline(name, lines) for name, lines in panels.items())
 
 
@@ -252,34 +232,16 @@ def _curve(axes: Axes, name: str, lines: list[Line]) -> None:
     axes.set_xlim(left=0)
     axes.xaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
     axes.yaxis.set_major_formatter(lambda value, _: f"{value:.3g}")
-    _dress(axes, _AXIS_NAMES.get(name, name), "step")
-
-
-def _dress(axes: Axes, title: str, along: str) -> None:
-    """The look of all panels with axes: a title, a name for x, quiet lines and no frame."""
-    axes.set_title(title, loc="left", fontsize=10, color=INK, pad=8)
-    axes.set_xlabel(along, fontsize=8.5, color=INK)
-    axes.tick_params(which="both", length=0, labelsize=8.5, labelcolor=INK)
-    axes.grid(axis="y", color=QUIET, alpha=0.22, linewidth=0.7)
-    axes.spines[["top", "right", "left"]].set_visible(False)
-    axes.spines["bottom"].set(color=QUIET, alpha=0.5)
-    axes.set_facecolor("none")
+    drawing.dress(axes, _AXIS_NAMES.get(name, name), "step")
 
 
 def _inline(name: str, lines: list[Line]) -> str:
     figure = Figure(figsize=(3.7, 2.7), facecolor="none", layout="constrained")
     _curve(figure.add_subplot(), name, lines)
-    written = io.StringIO()
-    with _drawing():
-        figure.savefig(written, format="svg", metadata=dict.fromkeys(("Date", "Creator", "Format", "Type")))
-    svg = written.getvalue()
-    svg = svg[svg.index("<svg") :]
-    # The page decides the size (viewBox keeps the proportions) and is not to be styled from inside a picture.
-    svg = re.sub(r"<metadata>.*?</metadata>|<style.*?</style>", "", svg, flags=re.DOTALL)
+    svg = drawing.inline(figure, f"{_AXIS_NAMES.get(name, name)} by step", tight=False)
     opening, rest = svg.split(">", maxsplit=1)
-    opening = re.sub(r' (width|height|version)="[^"]*"', "", opening)
-    label = html.escape(f"{_AXIS_NAMES.get(name, name)} by step")
-    return f'{opening} role="img" aria-label="{label}">{rest}'.replace(INK, "currentColor").strip()
+    # The page decides the size; viewBox keeps the proportions.
+    return re.sub(r' (width|height)="[^"]*"', "", opening) + ">" + rest.replace(INK, "currentColor")
 
 
 # --- lengths ---------------------------------------------------------------------------------------------------------
@@ -287,7 +249,7 @@ def _inline(name: str, lines: list[Line]) -> str:
 
 def lengths(source: NDArray[Any], target: NDArray[Any], path: Path) -> None:
     """How long the texts of a corpus are, and how the sides compare: a histogram of each on a scale of powers."""
-    check_suffix(path)
+    drawing.check_suffix(path)
     figure = Figure(figsize=(7.8, 2.9), facecolor="white", layout=ConstrainedLayoutEngine(w_pad=0.12))
     one, other = figure.subplots(1, 2)
     longest = max(10, int(source.max(initial=1)), int(target.max(initial=1)))
@@ -299,175 +261,13 @@ def lengths(source: NDArray[Any], target: NDArray[Any], path: Path) -> None:
         one.stairs(100 * shares, bins, color=colour, linewidth=1.5, label=label)
     one.set_xscale("log")
     one.legend(frameon=False, fontsize=8.5, labelcolor=INK, handlelength=1.4)
-    _dress(one, "pairs by length, % per character", "characters")
+    drawing.dress(one, "pairs by length, % per character", "characters")
     ratio = np.log2((target + 1.0) / (source + 1.0))
     other.hist(ratio, bins=60, weights=np.full(len(ratio), 100 / max(1, len(ratio))), color=BLUE)
     other.xaxis.set_major_locator(MaxNLocator(7, integer=True))
     other.xaxis.set_major_formatter(lambda value, _: f"{2.0**value:g}" if value >= 0 else f"1/{2.0**-value:g}")
-    _dress(other, "pairs by ratio of lengths, %", "target / source")
+    drawing.dress(other, "pairs by ratio of lengths, %", "target / source")
     for axes in (one, other):
         axes.yaxis.set_major_formatter(lambda value, _: f"{value:.3g}")
     one.xaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
-    _save(figure, path)
-
-
-# --- saving ----------------------------------------------------------------------------------------------------------
-
-
-def check_suffix(path: Path) -> None:
-    """Refuse a picture of an unknown format before anything is drawn, or even computed."""
-    if path.suffix.lower() not in SUFFIXES:
-        raise SettingError(f"{path}: unknown picture format '{path.suffix}'. Choose from: {', '.join(SUFFIXES)}.")
-
-
-@contextmanager
-def _drawing() -> Iterator[None]:
-    """matplotlib's settings while text is measured or drawn, restored afterwards."""
-    with matplotlib.rc_context(_RC), warnings.catch_warnings():
-        # The user hears of letters without a font once, in words, from `_note`.
-        warnings.filterwarnings("ignore", message=r"Glyph \d+ .* missing from", category=UserWarning)
-        yield
-
-
-def _save(figure: Figure, path: Path) -> None:
-    with _drawing():
-        dpi = min(160.0, 8000 / max(figure.get_size_inches()))  # a thousand tokens still make a file that opens
-        figure.savefig(path, dpi=dpi, bbox_inches="tight", pad_inches=0.25)
-
-
-# --- letters ---------------------------------------------------------------------------------------------------------
-
-BASE_FONT = "DejaVu Sans"  # comes with matplotlib; has Latin, Greek, Cyrillic, Arabic and symbols
-# Tried first, in this order, before all other fonts: the common sans-serif faces of each system.
-_KOREAN = ("Noto Sans CJK KR", "Noto Sans KR", "NanumGothic", "Nanum Gothic", "Malgun Gothic", "Apple SD Gothic Neo")
-_JAPANESE = ("Noto Sans CJK JP", "Noto Sans JP", "IPAexGothic", "Yu Gothic", "Hiragino Sans")
-_CHINESE = ("Noto Sans CJK SC", "Noto Sans SC", "WenQuanYi Zen Hei", "Microsoft YaHei", "PingFang SC")
-_OTHERS = (
-    "Noto Sans",
-    "Noto Sans Devanagari",
-    "Nirmala UI",
-    "Kohinoor Devanagari",
-    "Noto Sans Arabic",
-    "Arial Unicode MS",
-)
-_BOXES = ("Last Resort", "LastResort", "Adobe Blank")  # claim every character, draw none
-
-
-def font_families(text: str) -> list[str]:
-    """Installed font families that together draw the text, for matplotlib's `fontfamily`: DejaVu Sans, then others."""
-    families, _ = _search(_to_draw(text))
-    return list(families)
-
-
-def missing_glyphs(text: str) -> str:
-    """The characters of the text that no installed font draws, each once, in order of appearance."""
-    _, missing = _search(_to_draw(text))
-    return "".join(dict.fromkeys(character for character in text if character in missing))
-
-
-def _note(text: str) -> str | None:
-    missing = missing_glyphs(text)
-    if not missing:
-        return None
-    east_asian = any(unicodedata.east_asian_width(character) in "WF" for character in missing)
-    package = "fonts-noto-cjk" if east_asian else "fonts-noto-core"
-    kind = "a Noto or Nanum font" if east_asian else "a Noto font"
-    named = "".join(character if character.isprintable() else f"U+{ord(character):04X}" for character in missing)
-    return f"no installed font draws '{named}': install {kind}, for example `apt-get install {package}`"
-
-
-def _visible(token: str) -> str:
-    """A token as it is labelled: white space that would vanish gets a sign."""
-    token = token.replace("\n", "↵").replace("\t", "⇥").replace("\r", "␍")
-    return token if token.strip() else "␣" * len(token)
-
-
-def _columns_wide(text: str) -> int:
-    """Width in columns of a terminal: East Asian characters count twice."""
-    return sum(2 if unicodedata.east_asian_width(character) in "WF" else 1 for character in text)
-
-
-def _to_draw(text: str) -> frozenset[str]:
-    """Characters that need a glyph: not white space, not joiners, marks of direction or variation selectors."""
-    return frozenset(
-        character
-        for character in text
-        if not character.isspace()
-        and unicodedata.category(character) not in ("Cc", "Cf")
-        and not "\ufe00" <= character <= "\ufe0f"
-    )
-
-
-@lru_cache(maxsize=256)
-def _search(characters: frozenset[str]) -> tuple[tuple[str, ...], frozenset[str]]:
-    """Families that draw the characters, tried in order of preference, and the characters left over."""
-    families = [BASE_FONT]
-    # Fonts put what they like in the private use area (Co): no font's drawing there is the right one.
-    private = {ord(character) for character in characters if unicodedata.category(character) == "Co"}
-    left = {ord(character) for character in characters} - private - _coverage(BASE_FONT)
-    for refresh in (False, True):
-        if left and (not refresh or _add_new_fonts()):
-            for family in sorted(_regular_faces(), key=lambda name: (_rank(name, characters), name)):
-                if drawn := left & _coverage(family):
-                    families.append(family)
-                    left -= drawn
-                if not left:
-                    break
-    return tuple(families), frozenset(map(chr, left | private))
-
-
-def _rank(family: str, characters: frozenset[str]) -> int:
-    """Place in the order of trial. Korean, Japanese and Chinese draw the same Han characters each in their own way."""
-    if any("\u3040" <= character <= "\u30ff" for character in characters):
-        han = (*_JAPANESE, *_KOREAN, *_CHINESE)
-    elif any("\uac00" <= character <= "\ud7a3" or "\u1100" <= character <= "\u11ff" for character in characters):
-        han = (*_KOREAN, *_JAPANESE, *_CHINESE)
-    else:
-        han = (*_CHINESE, *_JAPANESE, *_KOREAN)
-    first = (*han, *_OTHERS)
-    if family in first:
-        return first.index(family)
-    return len(first) + (0 if family.startswith("Noto Sans") else 1 if family.startswith("Noto") else 2)
-
-
-def _regular_faces() -> dict[str, font_manager.FontEntry]:
-    """One face per family: upright, nearest to the regular weight."""
-    faces: dict[str, font_manager.FontEntry] = {}
-    for entry in font_manager.fontManager.ttflist:
-        if not entry.name.startswith(_BOXES) and "Color Emoji" not in entry.name:
-            faces[entry.name] = min(faces.get(entry.name, entry), entry, key=_irregularity)
-    return faces
-
-
-def _irregularity(entry: font_manager.FontEntry) -> tuple[bool, float]:
-    weight = font_manager.weight_dict.get(entry.weight, 400) if isinstance(entry.weight, str) else entry.weight
-    return entry.style != "normal", abs(weight - 400)
-
-
-@cache
-def _coverage(family: str) -> frozenset[int]:
-    """Code points that a family draws; none where its file cannot be read."""
-    face = _regular_faces().get(family)
-    if face is None:
-        return frozenset()
-    index = getattr(face, "index", 0)  # of the face in a .ttc collection; matplotlib before 3.11 reads the first only
-    try:
-        font = FT2Font(face.fname, face_index=index) if index else FT2Font(face.fname)
-    except (OSError, RuntimeError):
-        return frozenset()
-    return frozenset(font.get_charmap())
-
-
-@cache
-def _add_new_fonts() -> bool:
-    """Show matplotlib the fonts installed since it wrote its cache, which it never does by itself; whether any."""
-    known = {entry.fname for entry in font_manager.fontManager.ttflist}
-    found = False
-    for path in font_manager.findSystemFonts():
-        if path not in known:
-            try:
-                font_manager.fontManager.addfont(path)
-                found = True
-            except (OSError, RuntimeError):  # a format that FreeType does not read
-                continue
-    return found
+    drawing.save(figure, path)

@@ -9,7 +9,7 @@ import pytest
 from PIL import Image
 
 from seq2see.errors import SettingError
-from seq2see.lens import pictures
+from seq2see.lens import drawing, pictures
 
 ROWS = ["▁Das", "▁ist", "</s>"]
 COLUMNS = ["▁This", "▁is", "$5", "<b>", "\n"]
@@ -48,11 +48,11 @@ def test_darkest_colour_is_one_and_paper_is_zero(tmp_path):
     weights_HLM = np.zeros((1, 2, 2))
     weights_HLM[0, 0, 1] = 1
     pictures.attention(weights_HLM, ["a", "b"], ["c", "d"], "corner", path)
-    dark = np.array(matplotlib.colors.to_rgb(pictures.PAPER_TO_INK(1.0))) * 255
+    dark = np.array(matplotlib.colors.to_rgb(drawing.PAPER_TO_INK(1.0))) * 255
     dark_pixels = int((np.abs(pixels(path) - dark).max(axis=-1) < 1.5).sum())
     # half an inch a cell at 160 dpi, and the dark end of the colour bar
     assert 75 * 75 <= dark_pixels <= 85 * 85
-    assert pictures.PAPER_TO_INK(0.0)[:3] == (1, 1, 1)
+    assert drawing.PAPER_TO_INK(0.0)[:3] == (1, 1, 1)
 
 
 def test_svg_keeps_text_as_text(tmp_path):
@@ -85,7 +85,7 @@ def test_unknown_format(tmp_path):
         lambda path: pictures.curves(METRICS, path),
         lambda path: pictures.lengths(np.array([1]), np.array([2]), path),
     ):
-        with pytest.raises(SettingError, match=r"unknown picture format '.bmp'. Choose from: .png, .svg, .pdf"):
+        with pytest.raises(SettingError, match=r"unknown picture format '.bmp'. Choose from: .png, .svg, .pdf, .html"):
             draw(tmp_path / "picture.bmp")
     assert list(tmp_path.iterdir()) == []
 
@@ -97,40 +97,6 @@ def test_letters_without_a_font_are_named_and_do_not_warn(tmp_path):
     assert "'U+E000'" in note
     assert "apt-get install fonts-noto" in note
     assert path.exists()
-
-
-def test_missing_korean_asks_for_a_korean_font(monkeypatch):
-    monkeypatch.setattr(pictures, "_search", lambda characters: (("DejaVu Sans",), frozenset("국한")))
-    assert pictures.missing_glyphs("한국 한 ab") == "한국"
-    assert pictures._note("한국") == (
-        "no installed font draws '한국': install a Noto or Nanum font, for example `apt-get install fonts-noto-cjk`"
-    )
-
-
-@pytest.mark.parametrize(
-    "text", ["한국어", "日本語です", "汉字", "العربية", "हिन्दी", "größe ▁ </s>", "क\u200dष \ufe0f"]
-)
-def test_families_and_missing_agree(text):
-    families = pictures.font_families(text)
-    assert families[0] == "DejaVu Sans"
-    covered = frozenset().union(*map(pictures._coverage, families))
-    missing = pictures.missing_glyphs(text)
-    assert {c for c in text if ord(c) not in covered and c not in " \u200d\ufe0f"} == set(missing)
-    assert len(families) == len(set(families))
-
-
-def test_latin_needs_no_other_font():
-    assert pictures.font_families("größe") == ["DejaVu Sans"]
-    assert pictures.font_families("\ue000") == ["DejaVu Sans"]  # though some font has a sign of its own there
-
-
-def test_han_is_drawn_in_the_manner_of_its_neighbours():
-    order = ["Noto Sans CJK KR", "Noto Sans CJK JP", "Noto Sans CJK SC"]
-
-    def first(text):
-        return min(order, key=lambda family: pictures._rank(family, frozenset(text)))
-
-    assert [first("한漢"), first("の漢"), first("漢")] == order
 
 
 @pytest.mark.parametrize(
@@ -158,7 +124,7 @@ def test_curves_one_panel_each_as_inline_svg():
     assert "<?xml" not in svg
     assert "<style" not in svg
     assert "currentColor" in svg
-    assert pictures.INK not in svg
+    assert drawing.INK not in svg
     assert "9000" not in svg
     sizes = [re.findall(r" (?:width|height|viewBox)=", opening) for opening in re.findall(r"<svg[^>]*>", svg)]
     assert sizes == [[" viewBox="]] * 3
