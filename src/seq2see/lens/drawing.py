@@ -8,13 +8,14 @@ import html
 import io
 import re
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import matplotlib
 from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure
 
@@ -62,6 +63,30 @@ def dress(axes: Axes, title: str, along: str) -> None:
     axes.spines[["top", "right", "left"]].set_visible(False)
     axes.spines["bottom"].set(color=QUIET, alpha=0.5)
     axes.set_facecolor("none")
+
+
+def head(
+    figure: Figure,
+    axes: Axes,
+    title: str,
+    subtitle: str,
+    families: Sequence[str] = ("DejaVu Sans",),
+    math: bool = False,
+    gap: float = 0.16,
+) -> None:
+    """Title and subtitle above and left of all that `axes` and its labels take; with `math` the latter is TeX.
+
+    Text grows beyond the figure, and saving with bbox "tight" makes room; only a title needs a measured place.
+    """
+    width, height = figure.get_size_inches()
+    with drawing():
+        box = axes.get_tightbbox(FigureCanvasAgg(figure).get_renderer())  # type: ignore[no-untyped-call]
+    assert box is not None
+    x, y = box.x0 / figure.dpi / width, (box.y1 / figure.dpi + gap) / height
+    style: dict[str, Any] = {"fontfamily": list(families), "parse_math": False}
+    figure.text(x, y, subtitle, fontsize=9, color=QUIET, **(style | {"parse_math": math}))
+    y += (0.3 if math else 0.24) / height
+    figure.text(x, y, title, fontsize=13, fontweight="bold", color=INK, **style)
 
 
 def save(figure: Figure, path: Path, title: str = "seq2see") -> None:

@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.image import AxesImage
 from matplotlib.layout_engine import ConstrainedLayoutEngine
@@ -57,7 +56,6 @@ def attention(
     cell = min(max(10 / max(L, M), 0.2), 0.5)
     width, height = M * cell, L * cell
     figure = Figure(figsize=(width, height), facecolor="white")
-    canvas = FigureCanvasAgg(figure)
 
     large = figure.add_axes((0, 0, 1, 1))
     image = _heat_map(large, weights_HLM.mean(axis=0))
@@ -76,17 +74,9 @@ def attention(
     bar.tick_params(labelsize=8, labelcolor=QUIET, length=0)
     bar.spines[:].set_color(HAIRLINE)
 
-    # Text grows beyond the figure, and saving with bbox "tight" makes room; only the title needs a measured place.
-    with drawing.drawing():
-        box = large.get_tightbbox(canvas.get_renderer())  # type: ignore[no-untyped-call]
-    assert box is not None
-    left, top = box.x0 / figure.dpi, box.y1 / figure.dpi
     drawn = f"mean of {H} heads" if H > 1 else "1 head"
     subtitle = f"{drawn}  ·  a row: where one {row_name} token looks among the {column_name} tokens"
-    style: dict[str, Any] = {"parse_math": False, "fontfamily": families}
-    x, y = left / width, (top + 0.16) / height
-    figure.text(x, y, subtitle, fontsize=9, color=QUIET, **style)
-    figure.text(x, y + 0.24 / height, letters.visible(title), fontsize=13, fontweight="bold", color=INK, **style)
+    drawing.head(figure, large, letters.visible(title), subtitle, families)
     drawing.save(figure, path)
     return letters.note(title + "".join(rows) + "".join(columns))
 
