@@ -140,11 +140,11 @@ class Run:
 
         return TorchEngine(self.bundle.model, choose, precision)
 
-    def look(self, sentence: str, to: str | None = None) -> "Look":
-        """Every attention of every layer and head in the translation of one sentence, as arrays with token labels."""
+    def look(self, sentence: str, to: str | None = None, target: str | None = None) -> "Look":
+        """The inside of one translation, as arrays with token labels; its own translation, or `target`."""
         from seq2see.lens import answers
 
-        return answers.look(self.bundle, *self.tagged([sentence], to))
+        return answers.look(self.bundle, self.tagged([sentence], to)[0], target)
 
     def evaluate(
         self,

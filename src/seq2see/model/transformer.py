@@ -7,7 +7,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
-from seq2see.model.attention import Packing, Reach
+from seq2see.model.attention import Packing, Point, Reach
 from seq2see.model.interface import Memory, Seq2Seq, State
 from seq2see.model.layers import DecoderLayer, Dropout, EncoderLayer
 from seq2see.model.positions import sinusoid
@@ -21,6 +21,7 @@ class Embedding(nn.Module):
         super().__init__()
         self.tokens = tokens
         self.positions = positions
+        self.without_positions = Point()
         self.dropout = Dropout(dropout)
         self.scale = math.sqrt(tokens.embedding_dim)
         if positions == "learned":
@@ -31,7 +32,7 @@ class Embedding(nn.Module):
 
     def forward(self, tokens_N: Tensor, places_N: Tensor, longest: int) -> Tensor:
         """`longest`: one more than the largest place, known to the caller without asking the device."""
-        x_ND = self.tokens(tokens_N) * self.scale
+        x_ND = self.without_positions(self.tokens(tokens_N) * self.scale)
         if self.positions == "sinusoid":
             if longest > len(self.waves):
                 self.waves = _waves(max(longest, 2 * len(self.waves), 128), x_ND.shape[-1], x_ND.device)
