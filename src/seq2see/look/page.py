@@ -1,0 +1,83 @@
+"""One self-contained page about one translation: template, style, scripts and numbers in a single file.
+
+`parts` cuts what is known into pieces with names; the page asks for each by its name, so that a server can hand them out
+one by one to the same scripts.
+"""
+
+import json
+from dataclasses import asdict
+from importlib import resources
+from typing import Any
+
+from seq2see.lens.answers import Look
+from seq2see.run import Run
+
+SCRIPTS = ("basics.js", "attention.js", "components.js")
+LONGEST = 128
+"""Tokens on a side that a page shows. At 60 it is smooth; numbers and pixels grow with the square."""
+
+
+def parts(run: Run, look: Look, own_translation: str | None = None) -> dict[str, Any]:
+    """Everything that the page shows, by the names under which its components ask for it.
+
+    Args:
+        own_translation: what the model said by itself, where the translation was given.
+    """
+    settings, found = run.settings, look.json()
+    given: dict[str, Any] = {
+        "summary": {
+            **{name: found[name] for name in ("source", "translation", "source_tokens", "target_tokens", "input_tokens")},
+            "run": run.folder.name,
+            "parameters": run.manifest.get("parameters", 0),
+            "languages": {"source": run.languages.source, "target": run.languages.target},
+            "model": asdict(settings.model),
+            "decoding": asdict(settings.decoding),
+            "layers": {place: len(found[place]) for place in ("encoder", "decoder", "cross")},
+            "vectors": _vector_groups(settings.model.positions, list(found["vectors"])),
+            "forced": own_translation is not None,
+            "own_translation": own_translation,
+        },
+        "candidates": found["confidence"],
+        "layers": found["layers"],
+        "beam": found["beam"],
+    }
+    for place in ("encoder", "decoder", "cross"):
+        for layer, weights in enumerate(found[place]):
+            given[f"attention/{place}/{layer}"] = weights
+    for name, values in found["vectors"].items():
+        given[f"vectors/{name}"] = values
+    return given
+
+
+def _vector_groups(positions: str, names: list[str]) -> dict[str, list[dict[str, Any]]]:
+    """Which strips of vectors the page draws, under which titles."""
+    embedding = []
+    added = positions in ("sinusoid", "learned")
+    for side, title in (("source", "source"), ("target", "what the decoder reads")):
+        choices = [{"name": f"{side}_embedding.without_positions", "side": side, "label": "the table"}]
+        if added:
+            choices.append({"name": f"{side}_embedding.with_positions", "side": side, "label": "adding the positions"})
+        embedding.append({"title": title, "choices": choices})
+    layers = []
+    for stack, side in (("encoder", "source"), ("decoder", "target")):
+        found = [name for name in names if name.startswith(f"{stack}.")]
+        choices = [{"name": name, "side": side, "label": f"layer {number}"} for number, name in enumerate(found, 1)]
+        layers.append({"title": stack, "choices": choices})
+    return {"embedding": embedding, "layers": layers}
+
+
+def render(given: dict[str, Any]) -> str:
+    """The page as one text. Nothing in it asks for anything outside of it."""
+    blocks = []
+    for name, value in given.items():
+        # "<" would end the element, whatever a sentence says.
+        text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c")
+        blocks.append(f'<script type="application/json" id="part:{name}">{text}</script>')
+    page = _read("page.html")
+    page = page.replace("/* style */", _read("page.css"))
+    page = page.replace("/* script */", "\n".join(map(_read, SCRIPTS)))
+    return page.replace("<!-- parts -->", "\n".join(blocks))
+
+
+def _read(name: str) -> str:
+    return resources.files("seq2see.look").joinpath(name).read_text(encoding="utf-8")
