@@ -335,7 +335,7 @@ def _write_report(run: Run, prepared: Prepared) -> list[str]:
 
     What is wrong with the model goes there, into the manifest, and back to the caller.
     """
-    from seq2see.lens import pictures
+    from seq2see.lens import curves
 
     shown = prepared.valid_pairs[:REPORTED]
     evaluation = run.evaluate(shown, beam=1, engine=run.engine("torch"))
@@ -360,7 +360,7 @@ def _write_report(run: Run, prepared: Prepared) -> list[str]:
             (pair.source, pair.target, result.text)
             for pair, result in list(zip(shown, evaluation.results, strict=True))[:40]
         ],
-        curves_svg=pictures.curves([row for row in journal.read(run.folder) if row.get("what", "model") == "model"]),
+        curves_svg=curves.curves([row for row in journal.read(run.folder) if row.get("what", "model") == "model"]),
         data={
             "training pairs": f"{facts['pairs']:,}",
             "validation pairs": f"{facts['validation_pairs']:,}",

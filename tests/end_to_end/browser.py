@@ -38,7 +38,11 @@ class Browser:
         os.set_blocking(self._read, False)
         words = [program, "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run"]
         words += ["--hide-scrollbars", f"--window-size={width},{height}", f"--user-data-dir={profile}"]
-        words += ["--remote-debugging-pipe", *(["--blink-settings=preferredColorScheme=0"] if dark else []), "about:blank"]
+        words += [
+            "--remote-debugging-pipe",
+            *(["--blink-settings=preferredColorScheme=0"] if dark else []),
+            "about:blank",
+        ]
         # The shell puts the pipes where the browser looks for them.
         shell = f'exec "$@" 3<&{commands} 4>&{events}'
         self._process = subprocess.Popen(

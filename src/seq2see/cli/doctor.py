@@ -70,7 +70,7 @@ def doctor(
     if write:
         cleaning.check(Path(write), rows.paths, force)
     if picture:
-        from seq2see.lens import drawing, pictures
+        from seq2see.lens import curves, drawing
 
         drawing.check_suffix(Path(picture))
     with _patience(f"examining {name}"):
@@ -78,7 +78,7 @@ def doctor(
     for note in corpus.train.notes:
         typer.echo(note, err=True)
     if picture:
-        pictures.lengths(*diagnosis.lengths, Path(picture))
+        curves.lengths(*diagnosis.lengths, Path(picture))
     written = None
     if write:
         with _patience(f"writing {write}"):

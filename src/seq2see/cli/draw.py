@@ -160,11 +160,11 @@ def draw_curves(
     read_manifest(Path(folder))
     path = _place(out, "curves", False, force)
     assert path is not None
-    from seq2see.lens import pictures
+    from seq2see.lens import curves
     from seq2see.training import journal
 
     rows = [row for row in journal.read(Path(folder)) if row.get("what", "model") == "model"]
-    if not pictures.curves(rows, path):
+    if not curves.curves(rows, path):
         raise DataError(f"{folder}/metrics.jsonl: nothing to draw yet; train for a few steps first")
 
 

@@ -26,9 +26,12 @@ _BOXES = ("Last Resort", "LastResort", "Adobe Blank")  # claim every character, 
 
 
 def font_families(text: str) -> list[str]:
-    """Installed font families that together draw the text, for matplotlib's `fontfamily`: DejaVu Sans, then others."""
+    """Installed font families that together draw the text, for matplotlib's `fontfamily`: DejaVu Sans, then others.
+
+    The last is for the readers of an SVG, who may have none of them.
+    """
     families, _ = _search(_to_draw(text))
-    return list(families)
+    return [*families, "sans-serif"]
 
 
 def missing_glyphs(text: str) -> str:
@@ -46,17 +49,6 @@ def note(text: str) -> str | None:
     kind = "a Noto or Nanum font" if east_asian else "a Noto font"
     named = "".join(character if character.isprintable() else f"U+{ord(character):04X}" for character in missing)
     return f"no installed font draws '{named}': install {kind}, for example `apt-get install {package}`"
-
-
-def visible(token: str) -> str:
-    """A token as it is labelled: white space that would vanish gets a sign."""
-    token = token.replace("\n", "↵").replace("\t", "⇥").replace("\r", "␍")
-    return token if token.strip() else "␣" * len(token)
-
-
-def columns_wide(text: str) -> int:
-    """Width in columns of a terminal: East Asian characters count twice."""
-    return sum(2 if unicodedata.east_asian_width(character) in "WF" else 1 for character in text)
 
 
 def _to_draw(text: str) -> frozenset[str]:

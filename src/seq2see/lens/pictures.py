@@ -1,12 +1,11 @@
-"""Pictures: attention as heat maps, training as curves, with every letter of every script drawn.
+"""Pictures of one translation: attention, all heads, what each layer would say, the beam.
 
-Figures are built from `matplotlib.figure.Figure`, never through pyplot, so nothing global is left behind. matplotlib
-costs half a second: import this module where a picture is wanted.
+
+Each returns a line for the user where some letters have no font, else None.
 """
 
 import math
-import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +13,14 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.image import AxesImage
-from matplotlib.layout_engine import ConstrainedLayoutEngine
-from matplotlib.ticker import MaxNLocator
+from matplotlib.patches import FancyBboxPatch, PathPatch
+from matplotlib.path import Path as Curve
 from numpy.typing import NDArray
 
-from seq2see.lens import drawing, letters
-from seq2see.lens.drawing import BLUE, FRAME, HAIRLINE, INK, ORANGE, PAPER_TO_INK, QUIET
+from seq2see.lens import drawing, labels, letters
+from seq2see.lens.answers import Layers
+from seq2see.lens.drawing import BLUE, FRAME, HAIRLINE, INK, PAPER_TO_INK, QUIET
+from seq2see.lens.tree import Tree
 
 # --- attention -------------------------------------------------------------------------------------------------------
 
@@ -51,6 +52,7 @@ def attention(
     H, L, M = weights_HLM.shape
     assert (len(rows), len(columns)) == (L, M), f"weights of {L} x {M} for {len(rows)} x {len(columns)} tokens"
     drawing.check_suffix(path)
+    rows, columns = labels.of(rows), labels.of(columns)
     families = letters.font_families(title + "".join(rows) + "".join(columns))
 
     cell = min(max(10 / max(L, M), 0.2), 0.5)
@@ -76,7 +78,7 @@ def attention(
 
     drawn = f"mean of {H} heads" if H > 1 else "1 head"
     subtitle = f"{drawn}  ·  a row: where one {row_name} token looks among the {column_name} tokens"
-    drawing.head(figure, large, letters.visible(title), subtitle, families)
+    drawing.head(figure, large, labels.visible(title), subtitle, families)
     drawing.save(figure, path)
     return letters.note(title + "".join(rows) + "".join(columns))
 
@@ -97,10 +99,10 @@ def _label(axes: Axes, rows: Sequence[str], columns: Sequence[str], cell: float,
         "fontfamily": families,
         "parse_math": False,
     }
-    slanted = max(letters.columns_wide(text) for text in columns) * style["fontsize"] * 0.62 > cell * 72
+    slanted = max(labels.columns_wide(text) for text in columns) * style["fontsize"] * 0.62 > cell * 72
     turn: dict[str, Any] = {"rotation": 45, "ha": "left", "va": "center", "rotation_mode": "anchor"} if slanted else {}
-    axes.set_yticks(range(len(rows)), [letters.visible(text) for text in rows], **style)
-    axes.set_xticks(range(len(columns)), [letters.visible(text) for text in columns], **style, **turn)
+    axes.set_yticks(range(len(rows)), rows, **style)
+    axes.set_xticks(range(len(columns)), columns, **style, **turn)
     axes.tick_params(length=0, pad=4, top=False, bottom=False, labeltop=True, labelbottom=False)
     for i in range(1, len(rows)):
         axes.axhline(i - 0.5, color=HAIRLINE, linewidth=0.4)
@@ -138,126 +140,167 @@ def _places(H: int, L: int, M: int, width: float, height: float) -> list[tuple[f
     return places
 
 
-# --- curves ----------------------------------------------------------------------------------------------------------
-
-_AXIS_NAMES = {
-    "loss": "loss per token",
-    "bleu": "BLEU",
-    "chrf": "chrF",
-    "exact": "exact match, %",
-    "error_rate": "error rate, %",
-    "rate": "learning rate",
-}
-Line = tuple[str, list[float], list[float]]
+# --- all heads -------------------------------------------------------------------------------------------------------
 
 
-def curves(metrics: Sequence[Mapping[str, Any]], path: Path | None = None) -> str:
-    """Training curves from the rows of `metrics.jsonl`, as inline SVG; with a path, as a picture file too.
-
-    The SVG is one `<svg>` per panel, so that a page can put them side by side or below each other, without a
-    background and in the text colour of the page (`currentColor`). Panels: training and validation loss, each further
-    metric that validation measured, the learning rate. Nothing to draw gives an empty string and no file.
-    """
-    panels = _panels(metrics)
-    if path is not None:
-        drawing.check_suffix(path)
-        if panels:
-            figure = Figure(
-                figsize=(3.7 * len(panels), 2.7), facecolor="white", layout=ConstrainedLayoutEngine(w_pad=0.12)
-            )
-            for place, (name, lines) in enumerate(panels.items(), start=1):
-                _curve(figure.add_subplot(1, len(panels), place), name, lines)
-            drawing.save(figure, path)
-    return "\n".join(_inline(name, lines) for name, lines in panels.items())
-
-
-def _panels(metrics: Sequence[Mapping[str, Any]]) -> dict[str, list[Line]]:
-    """The lines of each panel: `{"loss": [("training", steps, values), ("validation", ...)], ...}`."""
-    trained = [row for row in metrics if "loss" in row]
-    validated = [row for row in metrics if "validation" in row]
-    further = dict.fromkeys(name for row in validated for name in row["validation"] if name != "loss")
-    panels: dict[str, list[Line]] = {"loss": [_line("training", trained, "loss")]}
-    for name in ("loss", *further):
-        rows = [{"step": row["step"], **row["validation"]} for row in validated]
-        panels.setdefault(name, []).append(_line("validation", rows, name))
-    panels["rate"] = [_line("rate", trained, "rate")]
-    drawn = {name: [line for line in lines if line[1]] for name, lines in panels.items()}
-    return {name: lines for name, lines in drawn.items() if lines}
-
-
-def _line(name: str, rows: Iterable[Mapping[str, Any]], key: str) -> Line:
-    points = [(row["step"], row[key]) for row in rows if row.get(key) is not None]
-    return name, [float(step) for step, _ in points], [float(value) for _, value in points]
-
-
-def _curve(axes: Axes, name: str, lines: list[Line]) -> None:
-    for label, steps, values in lines:
-        measured = label == "validation"
-        axes.plot(
-            steps,
-            values,
-            label=label,
-            color=ORANGE if measured else BLUE,
-            linewidth=1.8 if measured else 1.2,
-            marker="o" if measured else None,
-            markersize=3,
-        )
-    label, steps, values = lines[-1]
-    if label == "validation" and math.isfinite(values[-1]):
-        axes.annotate(
-            f"{values[-1]:.4g}",
-            (steps[-1], values[-1]),
-            xytext=(5, 0),
-            textcoords="offset points",
-            va="center",
-            fontsize=9,
-            color=ORANGE,
-            annotation_clip=False,
-        )
-    if len(lines) > 1:
-        axes.legend(frameon=False, fontsize=8.5, labelcolor=INK, handlelength=1.4)
-    axes.xaxis.set_major_locator(MaxNLocator(4, integer=True))
-    axes.yaxis.set_major_locator(MaxNLocator(5))
-    axes.margins(x=0.02, y=0.08)
-    axes.set_xlim(left=0)
-    axes.xaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
-    axes.yaxis.set_major_formatter(lambda value, _: f"{value:.3g}")
-    drawing.dress(axes, _AXIS_NAMES.get(name, name), "step")
-
-
-def _inline(name: str, lines: list[Line]) -> str:
-    figure = Figure(figsize=(3.7, 2.7), facecolor="none", layout="constrained")
-    _curve(figure.add_subplot(), name, lines)
-    svg = drawing.inline(figure, f"{_AXIS_NAMES.get(name, name)} by step", tight=False)
-    opening, rest = svg.split(">", maxsplit=1)
-    # The page decides the size; viewBox keeps the proportions.
-    return re.sub(r' (width|height)="[^"]*"', "", opening) + ">" + rest.replace(INK, "currentColor")
-
-
-# --- lengths ---------------------------------------------------------------------------------------------------------
-
-
-def lengths(source: NDArray[Any], target: NDArray[Any], path: Path) -> None:
-    """How long the texts of a corpus are, and how the sides compare: a histogram of each on a scale of powers."""
+def heads(
+    layers: Sequence[NDArray[np.floating[Any]]], rows: Sequence[str], columns: Sequence[str], title: str, path: Path
+) -> str | None:
+    """Every head of every layer side by side: what there is to choose from, and which heads have found a task."""
     drawing.check_suffix(path)
-    figure = Figure(figsize=(7.8, 2.9), facecolor="white", layout=ConstrainedLayoutEngine(w_pad=0.12))
-    one, other = figure.subplots(1, 2)
-    longest = max(10, int(source.max(initial=1)), int(target.max(initial=1)))
-    # Lengths are whole numbers: a bin must not be narrower than one, or small ones leave gaps.
-    bins = np.unique(np.geomspace(1, longest + 1, 60).round()) - 0.5
-    for name, values, colour in (("source", source, BLUE), ("target", target, ORANGE)):
-        label = f"{name}, median {np.median(values):,.0f}" if len(values) else name
-        shares = np.histogram(values, bins)[0] / np.diff(bins) / max(1, len(values))
-        one.stairs(100 * shares, bins, color=colour, linewidth=1.5, label=label)
-    one.set_xscale("log")
-    one.legend(frameon=False, fontsize=8.5, labelcolor=INK, handlelength=1.4)
-    drawing.dress(one, "pairs by length, % per character", "characters")
-    ratio = np.log2((target + 1.0) / (source + 1.0))
-    other.hist(ratio, bins=60, weights=np.full(len(ratio), 100 / max(1, len(ratio))), color=BLUE)
-    other.xaxis.set_major_locator(MaxNLocator(7, integer=True))
-    other.xaxis.set_major_formatter(lambda value, _: f"{2.0**value:g}" if value >= 0 else f"1/{2.0**-value:g}")
-    drawing.dress(other, "pairs by ratio of lengths, %", "target / source")
-    for axes in (one, other):
-        axes.yaxis.set_major_formatter(lambda value, _: f"{value:.3g}")
-    one.xaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
-    drawing.save(figure, path)
+    rows, columns = labels.of(rows), labels.of(columns)
+    L, M, H = len(rows), len(columns), layers[0].shape[0]
+    families = letters.font_families(title + "".join(rows) + "".join(columns))
+    side = min(max(11 / H, 0.9), 2.2)
+    width, height = (side, side * L / M) if M >= L else (side * M / L, side)
+    gap = 0.14
+    total = H * (width + gap) - gap, len(layers) * (height + gap) - gap
+    figure = Figure(figsize=total, facecolor="white")
+    for number, weights_HLM in enumerate(layers):
+        for head in range(H):
+            x, y = head * (width + gap), total[1] - number * (height + gap) - height
+            axes = figure.add_axes((x / total[0], y / total[1], width / total[0], height / total[1]))
+            _heat_map(axes, weights_HLM[head])
+            if not number:
+                axes.set_title(f"head {head + 1}", fontsize=8.5, color=QUIET, pad=5)
+            if not head:
+                axes.set_ylabel(f"layer {number + 1}", fontsize=8.5, color=QUIET, labelpad=6)
+    subtitle = f"rows: {_few(rows)}; columns: {_few(columns)}; white is 0, the darkest blue 1"
+    drawing.head(figure, figure.axes[0], labels.visible(title), subtitle, families)
+    drawing.save(figure, path, title)
+    return letters.note(title + "".join(rows) + "".join(columns))
+
+
+def _few(tokens: Sequence[str]) -> str:
+    """The first and the last of many tokens, to say what stands along an axis."""
+    return " ".join(tokens) if len(tokens) <= 8 else f"{' '.join(tokens[:4])} … {' '.join(tokens[-2:])}"
+
+
+# --- what each layer would say ---------------------------------------------------------------------------------------
+
+
+def layer_words(layers: Layers, said: Sequence[str], title: str, path: Path) -> str | None:
+    """A table: each layer's likeliest token at each step, the darker the surer, bold where it is what was said."""
+    drawing.check_suffix(path)
+    names = labels.of(said)
+    count, T = layers.probability.shape
+    words = [
+        [
+            names[step] if each[0].token == said[step] else labels.visible(each[0].token)
+            for step, each in enumerate(steps)
+        ]
+        for steps in layers.candidates
+    ]
+    text = title + "".join(names) + "".join(map("".join, words))
+    families = letters.font_families(text)
+    widths = [max(labels.columns_wide(column) for column in (names[t], *(row[t] for row in words))) for t in range(T)]
+    edges = np.concatenate([[0], np.cumsum([max(0.42, 0.2 + 0.095 * each) for each in widths])])
+    height = 0.36
+    figure = Figure(figsize=(float(edges[-1]), height * count), facecolor="white")
+    axes = figure.add_axes((0, 0, 1, 1))
+    shown = np.array([[each[0].probability for each in steps] for steps in layers.candidates])
+    axes.pcolormesh(
+        edges, np.arange(count + 1), shown, cmap=PAPER_TO_INK, vmin=0, vmax=1.15, edgecolor="white", linewidth=1.5
+    )
+    axes.set(xlim=(0, edges[-1]), ylim=(count, 0))
+    style: dict[str, Any] = {"fontfamily": families, "parse_math": False, "fontsize": 9.5}
+    middles = (edges[:-1] + edges[1:]) / 2
+    for row in range(count):
+        for step in range(T):
+            same = layers.rank[row][step] == 1
+            colour = "white" if shown[row][step] > 0.5 else INK
+            weight = "bold" if same else "normal"
+            axes.text(
+                middles[step],
+                row + 0.5,
+                words[row][step],
+                color=colour,
+                fontweight=weight,
+                ha="center",
+                va="center_baseline",
+                **style,
+            )
+    axes.set_xticks(middles, names, color=INK, **style)
+    axes.set_yticks(np.arange(count) + 0.5, [f"layer {row + 1}" for row in range(count)], fontsize=8.5, color=QUIET)
+    axes.tick_params(length=0, pad=5, labeltop=True, labelbottom=False)
+    axes.spines[:].set_visible(False)
+    subtitle = "what each layer would say next, the darker the surer; bold: what was said in the end (above)"
+    drawing.head(figure, axes, labels.visible(title), subtitle, families)
+    drawing.save(figure, path, title)
+    return letters.note(text)
+
+
+# --- the beam --------------------------------------------------------------------------------------------------------
+
+
+def beam(tree: Tree, title: str, path: Path) -> str | None:
+    """The search as columns of steps, best on top: what was kept, what was given up, and the way to the translation."""
+    drawing.check_suffix(path)
+    nodes = tree.nodes
+    names = [labels.visible(node.token) for node in nodes]
+    families = letters.font_families(title + "".join(names))
+    columns: dict[int, list[int]] = {}
+    for place, node in enumerate(nodes):
+        columns.setdefault(node.step, []).append(place)
+    spots: dict[int, tuple[float, float, float]] = {}  # x, y, width
+    x, high = 0.0, 0.3
+    for column in columns.values():
+        column.sort(key=lambda place: (nodes[place].state == "pruned", -nodes[place].score))
+        width = max(0.36, 0.18 + 0.092 * max(labels.columns_wide(names[place]) for place in column))
+        for row, place in enumerate(column):
+            spots[place] = x, -row * high, width
+        x += width + 0.34
+    height = max(map(len, columns.values())) * high
+    figure = Figure(figsize=(x, height), facecolor="white")
+    axes = figure.add_axes((0, 0, 1, 1))
+    axes.set(xlim=(0, x), ylim=(-height + high / 2, high / 2))
+    axes.set_axis_off()
+    best = set()
+    place = tree.best
+    while place > 0:
+        best.add(place)
+        place = nodes[place].parent
+    for place, node in enumerate(nodes):
+        left, y, width = spots[place]
+        faint = node.state == "pruned"
+        alpha = 0.4 if faint else 1.0
+        if node.parent >= 0:
+            begin, up, wide = spots[node.parent]
+            colour, thick = (BLUE, 2.0) if place in best else (QUIET, 0.8)
+            _bow(
+                axes,
+                (begin + wide, up),
+                (left, y),
+                color=colour,
+                linewidth=thick,
+                alpha=alpha,
+                zorder=2 if place in best else 1,
+            )
+        fill = "#dfe5ea" if node.state == "finished" else "#f6f8fa"
+        box = FancyBboxPatch(
+            (left, y - 0.105),
+            width,
+            0.21,
+            boxstyle="round,pad=0,rounding_size=0.04",
+            facecolor=fill,
+            edgecolor=BLUE if place in best else FRAME,
+            linewidth=1.5 if place in best else 0.7,
+            alpha=alpha,
+            clip_on=False,
+            zorder=3,
+        )
+        axes.add_patch(box)
+        style: dict[str, Any] = {"fontfamily": families, "parse_math": False, "ha": "center", "va": "center_baseline"}
+        axes.text(left + width / 2, y, names[place], fontsize=8.5, color=INK, alpha=alpha, zorder=4, **style)
+    finished = sum(node.state == "finished" for node in nodes)
+    subtitle = f"blue: the best of {finished} finished ones; pale: given up; {len(nodes) - 1} tokens looked at"
+    drawing.head(figure, axes, labels.visible(title), subtitle, families)
+    drawing.save(figure, path, title)
+    return letters.note(title + "".join(names))
+
+
+def _bow(axes: Axes, start: tuple[float, float], end: tuple[float, float], **style: Any) -> None:
+    """A line that leaves and arrives level."""
+    middle = (start[0] + end[0]) / 2
+    points = [start, (middle, start[1]), (middle, end[1]), end]
+    axes.add_patch(PathPatch(Curve(points, [Curve.MOVETO, *[Curve.CURVE4] * 3]), fill=False, clip_on=False, **style))

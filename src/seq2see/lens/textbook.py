@@ -17,7 +17,7 @@ from matplotlib.image import AxesImage
 from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
-from seq2see.lens import drawing, letters
+from seq2see.lens import drawing, labels, letters
 from seq2see.lens.drawing import BELOW_TO_ABOVE, BLUE, FRAME, INK, ORANGE, PAPER_TO_INK, QUIET
 from seq2see.model.attention import keep_padding, keep_past
 from seq2see.model.positions import sinusoid
@@ -137,16 +137,16 @@ def draw_masks(tokens: Sequence[str], padding: Sequence[bool], path: Path) -> No
     cell = min(max(7 / L, 0.16), 0.5)
     side = L * cell
     figure = Figure(figsize=(side, side), facecolor="white")
-    labels = [letters.visible(token) for token in tokens]
+    names = [labels.visible(token) for token in tokens]
     size = min(max(cell * 72 * 0.42, 6), 11)
-    longest = max(letters.columns_wide(each) for each in labels) * size * 0.62 / 72  # inches
+    longest = max(labels.columns_wide(each) for each in names) * size * 0.62 / 72  # inches
     upright = longest > cell
     above = 0.22 + (longest if upright else size / 72)
     step = max(1 + (longest + 0.5) / side, 2.9 / side)
-    names = ("padding mask", "encoder, and decoder looking across"), ("look-ahead mask", "decoder looking at itself")
-    for place, (keep_LL, (name, where)) in enumerate(zip(masks(padding), names, strict=True)):
+    titles = ("padding mask", "encoder, and decoder looking across"), ("look-ahead mask", "decoder looking at itself")
+    for place, (keep_LL, (name, where)) in enumerate(zip(masks(padding), titles, strict=True)):
         axes = figure.add_axes((place * step, 0, 1, 1))
-        _cells(axes, keep_LL, labels, padding, size, upright)
+        _cells(axes, keep_LL, names, padding, size, upright)
         for text, inches, size_of_text, colour in ((name, 0.2, 10, INK), (where, 0.0, 8.5, QUIET)):
             y = 1 + (above + inches) / side
             axes.text(0, y, text, transform=axes.transAxes, fontsize=size_of_text, color=colour)
@@ -161,9 +161,9 @@ def draw_masks(tokens: Sequence[str], padding: Sequence[bool], path: Path) -> No
 
 
 def _cells(
-    axes: Axes, keep_LL: NDArray[np.bool_], labels: Sequence[str], padding: Sequence[bool], size: float, upright: bool
+    axes: Axes, keep_LL: NDArray[np.bool_], names: Sequence[str], padding: Sequence[bool], size: float, upright: bool
 ) -> None:
-    L = len(labels)
+    L = len(names)
     edges = np.arange(L + 1) - 0.5
     axes.pcolormesh(edges, edges, keep_LL, cmap=ListedColormap([HIDDEN, BLUE]), vmin=0, vmax=1)
     for edge in edges:
@@ -174,10 +174,10 @@ def _cells(
     style: dict[str, Any] = {
         "fontsize": size,
         "parse_math": False,
-        "fontfamily": letters.font_families("".join(labels)),
+        "fontfamily": letters.font_families("".join(names)),
     }
-    axes.set_xticks(range(L), labels, rotation=90 if upright else 0, **style)
-    axes.set_yticks(range(L), labels, **style)
+    axes.set_xticks(range(L), names, rotation=90 if upright else 0, **style)
+    axes.set_yticks(range(L), names, **style)
     axes.tick_params(length=0, pad=4, labeltop=True, labelbottom=False)
     for ticks in (axes.get_xticklabels(), axes.get_yticklabels()):
         for tick, is_padding in zip(ticks, padding, strict=True):

@@ -16,13 +16,13 @@ async function attention(root, summary) {
   const shown = () => head < 0 ? means[layer] : layers[layer][head];
 
   const name = `heads-${groups++}`, thumbs = [];
-  const grid = element("fieldset", { class: "heads", style: `grid-template-columns: auto repeat(${layers[0].length + 1}, minmax(1.7rem, 3rem))` },
+  const grid = element("fieldset", { class: "heads", style: `grid-template-columns: auto repeat(${layers[0].length + 1}, minmax(1.7rem, 5rem))` },
     element("span", { class: "name" }), element("span", { class: "name" }, "mean"),
     ...layers[0].map((_, index) => element("span", { class: "name" }, index ? `${index + 1}` : "head 1")));
   layers.forEach((heads, atLayer) => {
     grid.append(element("span", { class: "name" }, `layer ${atLayer + 1}`));
     for (let atHead = -1; atHead < heads.length; atHead++) {
-      const canvas = element("canvas", { "aria-hidden": "true" });
+      const canvas = element("canvas", { "aria-hidden": "true", style: `aspect-ratio: ${Math.min(2, Math.max(0.5, labels[1].length / labels[0].length))}` });
       const title = `layer ${atLayer + 1}, ${atHead < 0 ? "mean of all heads" : `head ${atHead + 1}`}`;
       const input = element("input", { type: "radio", name, value: `${atLayer} ${atHead}`, "aria-label": title, onchange: () => { layer = atLayer; head = atHead; update(); } });
       input.checked = atLayer === layer && atHead === head;

@@ -12,7 +12,7 @@ async function heading(root, summary) {
 
 async function contents(root) {
   const links = new Map([...document.querySelectorAll("main section")].map(section => [section,
-    element("a", { href: `#${section.id}` }, section.querySelector("h2").firstChild.textContent.trim())]));
+    element("a", { href: `#${section.id}` }, section.dataset.name)]));
   root.append(element("ol", {}, ...[...links.values()].map(link => element("li", {}, link))));
   const seen = new Set();
   const observer = new IntersectionObserver(entries => {
@@ -149,7 +149,7 @@ const components = { heading, contents, tokens, vectors, attention, lens, candid
 
 function say(summary) {
   const { model, decoding } = summary, values = [model.positions, model.norm, decoding.length_formula];
-  for (const equation of document.querySelectorAll("[data-when]")) equation.hidden = !values.includes(equation.dataset.when);
+  for (const equation of document.querySelectorAll("[data-when]")) equation.toggleAttribute("hidden", !values.includes(equation.dataset.when));
   const words = {
     positions: { sinusoid: "A wave for each place is added, so that order counts: slow ones on the right, fast ones on the left.",
                  learned: "A learned vector for each place is added, so that order counts.",

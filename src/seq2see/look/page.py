@@ -1,7 +1,7 @@
 """One self-contained page about one translation: template, style, scripts and numbers in a single file.
 
-`parts` cuts what is known into pieces with names; the page asks for each by its name, so that a server can hand them out
-one by one to the same scripts.
+`parts` cuts what is known into pieces with names; the page asks for each by its name, so that a server can hand them
+out one by one to the same scripts.
 """
 
 import json
@@ -9,6 +9,8 @@ from dataclasses import asdict
 from importlib import resources
 from typing import Any
 
+from seq2see.errors import DataError
+from seq2see.lens import labels
 from seq2see.lens.answers import Look
 from seq2see.run import Run
 
@@ -23,10 +25,26 @@ def parts(run: Run, look: Look, own_translation: str | None = None) -> dict[str,
     Args:
         own_translation: what the model said by itself, where the translation was given.
     """
+    longest = max(len(look.source_tokens), len(look.target_tokens))
+    if longest > LONGEST:
+        raise DataError(
+            f"{longest} tokens: a page shows {LONGEST} on a side. Shorten the text, or draw it with -o FILE.png"
+        )
     settings, found = run.settings, look.json()
+    said = labels.of(look.target_tokens)
+    for steps in (found["confidence"]["candidates"], *found["layers"]["candidates"]):
+        for step, candidates in enumerate(steps):
+            for each in candidates:
+                each["token"] = (
+                    said[step] if each["token"] == look.target_tokens[step] else labels.visible(each["token"])
+                )
     given: dict[str, Any] = {
         "summary": {
-            **{name: found[name] for name in ("source", "translation", "source_tokens", "target_tokens", "input_tokens")},
+            "source": look.source,
+            "translation": look.translation,
+            "source_tokens": labels.of(look.source_tokens),
+            "target_tokens": said,
+            "input_tokens": labels.of(look.input_tokens),
             "run": run.folder.name,
             "parameters": run.manifest.get("parameters", 0),
             "languages": {"source": run.languages.source, "target": run.languages.target},

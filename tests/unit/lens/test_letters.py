@@ -19,15 +19,18 @@ def test_missing_korean_asks_for_a_korean_font(monkeypatch):
 def test_families_and_missing_agree(text):
     families = letters.font_families(text)
     assert families[0] == "DejaVu Sans"
-    covered = frozenset().union(*map(letters._coverage, families))
+    covered = frozenset().union(*map(letters._coverage, families[:-1]))
     missing = letters.missing_glyphs(text)
     assert {c for c in text if ord(c) not in covered and c not in " \u200d\ufe0f"} == set(missing)
     assert len(families) == len(set(families))
 
 
 def test_latin_needs_no_other_font():
-    assert letters.font_families("größe") == ["DejaVu Sans"]
-    assert letters.font_families("\ue000") == ["DejaVu Sans"]  # though some font has a sign of its own there
+    assert letters.font_families("größe") == ["DejaVu Sans", "sans-serif"]
+    assert letters.font_families("\ue000") == [
+        "DejaVu Sans",
+        "sans-serif",
+    ]  # though some font has a sign of its own there
 
 
 def test_han_is_drawn_in_the_manner_of_its_neighbours():
