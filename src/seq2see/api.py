@@ -186,6 +186,7 @@ def _train(folder: Path, prepared: Prepared, device: torch.device, watch: Watch)
         fine_tuning.load_start(folder, model)
         facts["fine_tuning"].pop("scores", None)  # of an end that is no more
     facts.pop("diagnosis", None)
+    facts.pop("alignment", None)
     newest = checkpoint.newest(folder / "checkpoints")
     step = int(newest.name.partition("-")[2]) if newest else 0
     facts |= {
@@ -252,6 +253,7 @@ def _train(folder: Path, prepared: Prepared, device: torch.device, watch: Watch)
     watch(Said(f"scoring {min(REPORTED, len(prepared.valid_pairs)):,} validation pairs for report.html"))
     run = Run(folder)
     findings = _write_report(run, prepared)
+    _ = run.alignment_method  # chosen, and kept in the manifest
     for line in findings:
         watch(Said(f"warning   {line}"))
     if not findings and end.step < (warmup := settings.training.warmup_steps):
