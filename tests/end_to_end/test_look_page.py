@@ -66,7 +66,18 @@ def test_a_korean_page_draws_everything_in_silence(page, tmp_path):
     assert "수요일" in said(page, "h1")
     assert page.run("document.querySelector('h1 bdi').lang") == "ko"
     parts = page.run("[...document.querySelectorAll('main section')].map(section => section.id)")
-    assert parts == ["tokens", "embeddings", "encoder", "layers", "decoder", "cross", "lens", "candidates", "beam"]
+    assert parts == [
+        "tokens",
+        "embeddings",
+        "encoder",
+        "layers",
+        "decoder",
+        "cross",
+        "alignment",
+        "lens",
+        "candidates",
+        "beam",
+    ]
     for name in parts:
         page.place(f"#{name}")
         page.wait(f"document.querySelector('#{name} [data-component]').children.length > 0")
@@ -111,6 +122,7 @@ def test_a_head_is_chosen(page):
     page.click("#encoder .heads label:has([value='0 2'])")
     assert said(page, "#encoder .said").startswith("layer 1, head 3")
     assert page.run("document.querySelector('#encoder .cells canvas').toDataURL()") != before
+    page.wait("document.querySelectorAll('#encoder .sum canvas').length === 3")  # query, key and product
     page.press("ArrowRight")
     assert said(page, "#encoder .said").startswith("layer 1, head 4")
     assert page.problems == []

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from seq2see.lens.answers import Look
 
 PLACES = ("cross", "encoder", "decoder")
-PICTURES = ("attention", "heads", "layers", "beam")
+PICTURES = ("attention", "heads", "alignment", "layers", "beam")
 
 
 def look(
@@ -56,15 +56,15 @@ def look(
     from seq2see.run import load
 
     run = load(folder)
-    seen = run.look(sentence, to, target)
     if as_page:
         from seq2see.look import page
 
-        own = run.search([sentence], engine=run.engine("torch"), to=to)[0].text if target is not None else None
-        path.write_text(page.render(page.parts(run, seen, own)), encoding="utf-8")
-        typer.echo(seen.translation)
+        parts = page.gather(run, sentence, to, target)
+        path.write_text(page.render(parts), encoding="utf-8")
+        typer.echo(parts["summary"]["translation"])
         typer.echo(f"open in a browser: {output}", err=True)
         return
+    seen = run.look(sentence, to, target)
     name, note = _draw(picture or "attention", seen, place, layer, path)
     typer.echo(seen.translation)
     typer.echo(f"{name}: {output}", err=True)
@@ -88,6 +88,8 @@ def _draw(picture: str, seen: "Look", place: str, layer: int, path: Path) -> tup
         case "heads":
             note = pictures.heads(layers, rows, columns, f"{title}   {place} attention", path)
             return f"all heads of {place} attention", note
+        case "alignment":
+            return "alignment", pictures.alignment(seen, title, path)
         case "layers":
             return "what each layer would say", pictures.layer_words(seen.layers, seen.target_tokens, title, path)
         case "beam":

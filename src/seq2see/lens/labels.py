@@ -39,6 +39,32 @@ def arrow(source: str, translation: str) -> str:
     return f"\u200e\u2068{source}\u2069 → \u2068{translation}\u2069"
 
 
+def right_to_left(text: str) -> bool:
+    """Whether a text begins with a letter of Arabic, Hebrew or their like."""
+    strong = (kind for kind in map(unicodedata.bidirectional, text) if kind in ("L", "R", "AL"))
+    return next(strong, "L") != "L"
+
+
+def in_order(tokens: Sequence[str], backwards: bool) -> list[int]:
+    """The places of tokens as they stand from left to right; in Arabic and Hebrew, numbers still run that way."""
+    if not backwards:
+        return list(range(len(tokens)))
+    order: list[int] = []
+    number: list[int] = []
+    for place, token in enumerate(tokens):
+        if token.strip("▁").isdecimal():
+            number.append(place)
+        else:
+            order = [place, *number, *order]
+            number = []
+    return [*number, *order]
+
+
+def touching(spans: Sequence[tuple[int, int]], span: tuple[int, int]) -> list[int]:
+    """The tokens, by their spans of characters, that have a character in common with a span."""
+    return [place for place, (start, end) in enumerate(spans) if start < span[1] and span[0] < end]
+
+
 def visible(token: str) -> str:
     """A token as it is labelled: white space that would vanish gets a sign."""
     token = token.replace("\n", "↵").replace("\t", "⇥").replace("\r", "␍")

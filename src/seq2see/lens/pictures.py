@@ -1,4 +1,4 @@
-"""Pictures of one translation: attention, all heads, what each layer would say, the beam.
+"""Pictures of one translation: attention, all heads, what each layer would say, the beam, alignment.
 
 
 Each returns a line for the user where some letters have no font, else None.
@@ -18,7 +18,7 @@ from matplotlib.path import Path as Curve
 from numpy.typing import NDArray
 
 from seq2see.lens import drawing, labels, letters
-from seq2see.lens.answers import Layers
+from seq2see.lens.answers import Layers, Look
 from seq2see.lens.drawing import BLUE, FRAME, HAIRLINE, INK, PAPER_TO_INK, QUIET
 from seq2see.lens.tree import Tree
 
@@ -304,3 +304,58 @@ def _bow(axes: Axes, start: tuple[float, float], end: tuple[float, float], **sty
     middle = (start[0] + end[0]) / 2
     points = [start, (middle, start[1]), (middle, end[1]), end]
     axes.add_patch(PathPatch(Curve(points, [Curve.MOVETO, *[Curve.CURVE4] * 3]), fill=False, clip_on=False, **style))
+
+
+# --- alignment -------------------------------------------------------------------------------------------------------
+
+
+def alignment(look: Look, title: str, path: Path) -> str | None:
+    """The sentence above, its translation below, and a line from each output token to what it comes from."""
+    drawing.check_suffix(path)
+    above, below = labels.of(look.source_tokens[:-1]), labels.of(look.target_tokens[:-1])  # the ends come from nowhere
+    text = title + "".join(above) + "".join(below)
+    families = letters.font_families(text)
+    rows = [
+        _line_up(names, labels.right_to_left(whole))
+        for names, whole in ((above, look.source), (below, look.translation))
+    ]
+    width = max((left + wide for row in rows for left, wide in row), default=1.0)
+    height = min(max(0.9, width / 7), 2.2)
+    figure = Figure(figsize=(width, height), facecolor="white")
+    axes = figure.add_axes((0, 0, 1, 1))
+    axes.set(xlim=(0, width), ylim=(0, height))
+    axes.set_axis_off()
+    style: dict[str, Any] = {"fontfamily": families, "parse_math": False, "ha": "center", "fontsize": 11, "color": INK}
+    shift = [(width - max((left + wide for left, wide in row), default=0.0)) / 2 for row in rows]  # both in the middle
+    for names, row, move, y, side in (
+        (above, rows[0], shift[0], height, "bottom"),
+        (below, rows[1], shift[1], 0, "top"),
+    ):
+        for name, (left, wide) in zip(names, row, strict=True):
+            axes.text(left + move + wide / 2, y + (0.06 if side == "bottom" else -0.06), name, va=side, **style)
+    for link in look.alignment.links:
+        for target in labels.touching(look.target_spans, link.target):
+            for source in labels.touching(look.source_spans, link.source):
+                ends = []
+                for place, row, move in ((target, rows[1], shift[1]), (source, rows[0], shift[0])):
+                    left, wide = row[place]
+                    ends.append(left + move + wide / 2)
+                middle = height / 2
+                points = [(ends[0], 0.02), (ends[0], middle), (ends[1], middle), (ends[1], height - 0.02)]
+                curve = Curve(points, [Curve.MOVETO, *[Curve.CURVE4] * 3])
+                axes.add_patch(PathPatch(curve, fill=False, edgecolor=BLUE, linewidth=1.3, alpha=0.75, clip_on=False))
+    drawing.head(
+        figure, axes, labels.visible(title), "from each output token to what it comes from", families, gap=0.45
+    )
+    drawing.save(figure, path, title)
+    return letters.note(text)
+
+
+def _line_up(names: Sequence[str], backwards: bool) -> list[tuple[float, float]]:
+    """Left edge and width of each label on one line, in inches; from the right where the text goes that way."""
+    places = [(0.0, 0.12 + 0.115 * max(1, labels.columns_wide(name))) for name in names]
+    x = 0.0
+    for place in labels.in_order(names, backwards):
+        places[place] = x, places[place][1]
+        x += places[place][1]
+    return places

@@ -31,27 +31,46 @@ async function attention(root, summary) {
     }
   });
 
-  const map = weightMap(sides, labels, level, shown, summary);
+  const example = element("div", { class: "example" });
+  let column = null;
+  const map = weightMap(sides, labels, level, shown, summary, "weight", (_, at) => { column = at; explain(); });
   const caption = element("p", { class: "said" });
   const looked = strip(sides[1], labels[1], summary.languages[sides[1]], { label: "where it looks" });
   root.classList.add("attention");
-  root.append(element("div", {}, caption, looked, map.root), grid);
+  root.append(element("div", {}, caption, looked, map.root), element("div", {}, grid, example));
+
+  /** One weight as it was computed: query and key number by number, their product, the score, and its share. */
+  async function explain() {
+    if (head < 0) return example.replaceChildren(element("p", {}, "Choose one head to see what its weights are made of."));
+    const now = [layer, head], row = chosen[sides[0]] ?? 0, { query, key } = await part(`inside/${place}/${layer}`);
+    if (now[0] !== layer || now[1] !== head) return;
+    const weights = shown()[row], to = column !== null && level(0, row, column) !== null ? column : weights.indexOf(Math.max(...weights));
+    const q = query[head][row], k = key[head][to], products = q.map((value, index) => value * k[index]);
+    const sum = products.reduce((total, value) => total + value, 0), width = q.length;
+    const line = (label, token, values) => [element("span", {}, label, token === null ? "" : element("bdi", { class: "word" }, token)), vectorStrip(values)];
+    example.replaceChildren(element("h3", {}, `One weight of head ${head + 1}`),
+      element("div", { class: "sum" }, ...line("query of ", labels[0][row], q), ...line("key of ", labels[1][to], k), ...line("their product", null, products)),
+      element("p", { class: "said" }, `sum ${number(sum, 2)}, divided by √${width}: ${number(sum / Math.sqrt(width), 2)}; the softmax of the row makes `,
+        element("b", {}, number(weights[to])), " of it, and so much of the value is taken."));
+  }
 
   function update() {
     map.draw();
     const row = chosen[sides[0]] ?? 0, weights = shown()[row];
     const best = weights.map((weight, index) => [weight, index]).sort((one, other) => other[0] - one[0]).slice(0, 3).filter(([weight]) => weight >= 0.01);
+    const word = index => element("bdi", { class: "word" }, labels[1][index]);
     const who = `layer ${layer + 1}, ${head < 0 ? "mean of the heads" : `head ${head + 1}`}: `;
-    caption.replaceChildren(who, element("b", {}, element("bdi", {}, labels[0][row])), " looks at ",
-      ...best.flatMap(([weight, index], at) => [at ? ", " : "", element("bdi", {}, labels[1][index]), ` ${number(weight)}`]));
-    [...looked.children].forEach((button, index) => button.setAttribute("style", level(weights[index], row, index) === null ? "background: var(--hidden); color: var(--quiet)" : shade(weights[index])));
+    caption.replaceChildren(who, element("b", {}, element("bdi", { class: "word" }, labels[0][row])), " looks at ",
+      ...best.flatMap(([weight, index], at) => [at ? ", " : "", word(index), ` ${number(weight)}`]));
+    explain();
+    looked.querySelectorAll("button").forEach((button, index) => button.setAttribute("style", level(weights[index], row, index) === null ? "background: var(--hidden); color: var(--quiet)" : shade(weights[index])));
   }
   whenSeen(root, () => { thumbs.forEach(draw => draw()); update(); });
   whenChosen(update);
 }
 
 /** The large map: rows look at columns. Pointer and arrow keys read single numbers, a click chooses the row. */
-function weightMap(sides, labels, level, matrix, summary) {
+function weightMap(sides, labels, level, matrix, summary, rampName = "weight", pointed = () => {}) {
   const [rows, columns] = labels;
   const cell = Math.max(9, Math.min(32, Math.floor(560 / Math.max(columns.length, rows.length * 0.8))));
   const size = Math.max(8, Math.min(14, cell - 3));
@@ -75,6 +94,7 @@ function weightMap(sides, labels, level, matrix, summary) {
     const value = matrix()[row][column];
     const seen = level(value, row, column) === null ? "hidden by the mask: 0" : number(value);
     hint(`${rows[row]} → ${columns[column]}   ${seen}`, x, y);
+    pointed(row, column);
     spot.hidden = false;
     spot.style.cssText = `left: ${column * cell - 1}px; top: ${row * cell - 1}px; width: ${cell + 1}px; height: ${cell + 1}px`;
     rowButtons.forEach((button, index) => button.classList.toggle("on", index === row));
@@ -108,7 +128,19 @@ function weightMap(sides, labels, level, matrix, summary) {
     point(row, column, box.left + column * cell, box.top + row * cell);
   });
   whenChosen(marks);
-  return { root, draw: () => paint(canvas, matrix(), "weight", level) };
+  return { root, draw: () => paint(canvas, matrix(), rampName, level) };
+}
+
+/** A few numbers as one line of colours. */
+function vectorStrip(values) {
+  const canvas = element("canvas", {}), most = Math.max(0.01, ...values.map(Math.abs));
+  paint(canvas, [values], "signed", value => 0.5 + value / most / 2);
+  canvas.addEventListener("pointermove", event => {
+    const box = canvas.getBoundingClientRect(), at = Math.min(values.length - 1, Math.max(0, Math.floor((event.clientX - box.left) / box.width * values.length)));
+    hint(`column ${at}   ${number(values[at])}`, event.clientX, event.clientY);
+  });
+  canvas.addEventListener("pointerleave", () => hint(""));
+  return canvas;
 }
 
 /** Columns stand in the order of reading, whatever the script: only the language is taken over, not the direction. */

@@ -149,13 +149,26 @@ function rove(group, buttons) {
 /** A row of pieces that can be chosen; `style` may colour them, `below` write under them. */
 function strip(side, tokens, language, options = {}) {
   const buttons = tokens.map((token, index) => element("button", {
-    class: /^<.+>$/.test(token) ? "piece sign" : "piece", type: "button", "data-index": index,
+    class: /^<.+>$/.test(token) ? "piece sign" : "piece", type: "button", dir: "auto", "data-index": index,
     onclick: () => choose(side, index),
   }, token, ...(options.below ? [element("small", {}, options.below(index))] : [])));
-  const list = element("div", { class: "strip", role: "group", "aria-label": options.label || `${side} pieces`, ...manner(tokens.join(""), language) }, ...buttons);
+  const how = manner(tokens.join(""), language);
+  const list = element("div", { class: "strip", role: "group", "aria-label": options.label || `${side} pieces`, ...how },
+    ...(how.dir === "rtl" ? numbersForwards(tokens, buttons) : buttons));
   rove(list, buttons);
   whenChosen(() => buttons.forEach((button, index) => button.setAttribute("aria-pressed", String(chosen[side] === index))));
   return list;
+}
+
+/** In a line that runs from the right, pieces of one number still run from the left. */
+function numbersForwards(tokens, buttons) {
+  const groups = [];
+  tokens.forEach((token, index) => {
+    const run = /^▁*\p{Nd}+$/u.test(token);
+    if (run && groups.at(-1)?.dir === "ltr") groups.at(-1).append(buttons[index]);
+    else groups.push(run ? element("span", { class: "run", dir: "ltr" }, buttons[index]) : buttons[index]);
+  });
+  return groups;
 }
 
 /** A group of radio buttons that looks like one control. */

@@ -67,6 +67,53 @@ function vectorMap(rows, labels, language) {
     element("div", { class: "labels", lang: manner(labels.join(""), language).lang, style: cell < 12 ? "font-size: .55rem" : null }, ...labels.map(label => element("span", {}, label))), canvas);
 }
 
+/** Source above, translation below, and a line from each output piece to what it comes from. */
+async function alignment(root, summary) {
+  const links = await part("alignment");
+  if (!links.length) return;
+  const above = strip("source", summary.source_tokens.slice(0, -1), summary.languages.source, { label: "source" });
+  const below = strip("target", summary.target_tokens.slice(0, -1), summary.languages.target, { label: "translation" });
+  const high = 90, svg = element("svg", { class: "links", height: high, role: "img", "aria-label": "alignment" });
+  root.classList.add("aligned");
+  root.append(above, svg, below);
+  let paths = [];
+  const draw = () => {
+    const left = root.getBoundingClientRect().left - root.scrollLeft;
+    const middle = (list, index) => { const box = list.querySelector(`[data-index="${index}"]`).getBoundingClientRect(); return box.left + box.width / 2 - left; };
+    svg.setAttribute("width", Math.max(above.scrollWidth, below.scrollWidth));
+    paths = links.map(({ source, target }) => {
+      const from = middle(below, target), to = middle(above, source);
+      return element("path", { svg: true, d: `M${from} ${high}C${from} ${high / 2} ${to} ${high / 2} ${to} 0` });
+    });
+    svg.replaceChildren(...paths);
+    mark();
+  };
+  const mark = () => paths.forEach((path, index) => {
+    const { source, target } = links[index], any = chosen.source !== null || chosen.target !== null;
+    const on = source === chosen.source || target === chosen.target;
+    path.setAttribute("class", on ? "on" : any ? "off" : "");
+  });
+  whenSeen(root, draw);
+  whenChosen(mark);
+}
+
+/** What each output piece loses when an input piece is left out, or by the slope of its probability. */
+async function importance(root, summary) {
+  const given = await part("importance"), names = ["left_out", "gradient"];
+  let name = names[0];
+  const scale = () => Math.max(0.01, ...given[name].flat().map(Math.abs));
+  let most = scale();
+  const map = weightMap(["target", "source"], [summary.target_tokens, summary.source_tokens], value => 0.5 + value / most / 2, () => given[name], summary, "signed");
+  const caption = element("p", { class: "said" });
+  const update = () => {
+    most = scale();
+    map.draw();
+    caption.textContent = `blue: it is needed; brown: it stands in the way; the strongest is ${number(most, 2)} (in natural logarithms)`;
+  };
+  root.append(choice("by", "importance", ["leaving out", "gradient × input"], index => { name = names[index]; update(); }), caption, map.root);
+  whenSeen(root, update);
+}
+
 async function lens(root, summary) {
   const { probability, rank, candidates } = await part("layers");
   const head = element("tr", {}, element("th", {}), ...summary.target_tokens.map(token => element("th", { scope: "col" }, element("bdi", {}, token))));
@@ -145,7 +192,7 @@ async function beam(root, summary) {
 
 /* --- start ----------------------------------------------------------------------------------------------------------- */
 
-const components = { heading, contents, tokens, vectors, attention, lens, candidates, beam };
+const components = { heading, contents, tokens, vectors, attention, alignment, importance, lens, candidates, beam };
 
 function say(summary) {
   const { model, decoding } = summary, values = [model.positions, model.norm, decoding.length_formula];

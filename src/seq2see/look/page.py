@@ -9,9 +9,17 @@ from dataclasses import asdict
 from importlib import resources
 from typing import Any
 
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from seq2see.bundle import Bundle
 from seq2see.errors import DataError
 from seq2see.lens import labels
 from seq2see.lens.answers import Look
+from seq2see.lens.capture import capture
+from seq2see.lens.importance import Importance
+from seq2see.lens.reading import ATTENTIONS, Reading, packed, read
 from seq2see.run import Run
 
 SCRIPTS = ("basics.js", "attention.js", "components.js")
@@ -19,18 +27,49 @@ LONGEST = 128
 """Tokens on a side that a page shows. At 60 it is smooth; numbers and pixels grow with the square."""
 
 
-def parts(run: Run, look: Look, own_translation: str | None = None) -> dict[str, Any]:
+def gather(run: Run, sentence: str, to: str | None = None, target: str | None = None) -> dict[str, Any]:
+    """Look at the translation of a sentence, or at `target`, and cut all that was seen into the parts of a page."""
+    look = run.look(sentence, to, target)
+    longest = max(len(look.source_tokens), len(look.target_tokens))
+    if longest > LONGEST:
+        raise DataError(
+            f"{longest} tokens: a page shows {LONGEST} on a side. Shorten the text, or draw a picture: -o FILE.png"
+        )
+    tagged = run.tagged([sentence], to)[0]
+    own = read(run.bundle, tagged).translation if target is not None else None
+    inside = queries_and_keys(run.bundle, read(run.bundle, tagged, target))
+    return parts(run, look, run.importance(sentence, to, target), inside, own)
+
+
+def queries_and_keys(bundle: Bundle, reading: Reading) -> dict[str, Any]:
+    """`{"cross/0": {"query": HTK, "key": HSK}}` for each place and layer: what each weight was made from."""
+    with torch.inference_mode(), capture(bundle.model, lambda name: name.endswith((".query", ".key"))) as seen:
+        memory = bundle.model.encode(*packed([reading.source_ids], bundle))
+        bundle.model.decode(*packed([reading.input_ids], bundle), memory)
+    return {
+        f"{place}/{layer}": {
+            each: _round(seen[f"{stack}.{layer}.{name}.{each}"][0][0].float().numpy(), 3) for each in ("query", "key")
+        }
+        for place, (stack, name) in ATTENTIONS.items()
+        for layer in range(len(getattr(bundle.model, stack)))
+    }
+
+
+def _round(values: NDArray[np.floating[Any]], digits: int) -> Any:
+    """As nested lists, with no more digits than a page shows: the numbers are most of its size."""
+    return values.astype(np.float64).round(digits).tolist()
+
+
+def parts(
+    run: Run, look: Look, importance: Importance, inside: dict[str, Any], own_translation: str | None = None
+) -> dict[str, Any]:
     """Everything that the page shows, by the names under which its components ask for it.
 
     Args:
         own_translation: what the model said by itself, where the translation was given.
     """
-    longest = max(len(look.source_tokens), len(look.target_tokens))
-    if longest > LONGEST:
-        raise DataError(
-            f"{longest} tokens: a page shows {LONGEST} on a side. Shorten the text, or draw it with -o FILE.png"
-        )
-    settings, found = run.settings, look.json()
+    settings = run.settings
+    found = {name: getattr(look, name).json() for name in ("confidence", "layers")}
     said = labels.of(look.target_tokens)
     for steps in (found["confidence"]["candidates"], *found["layers"]["candidates"]):
         for step, candidates in enumerate(steps):
@@ -50,20 +89,28 @@ def parts(run: Run, look: Look, own_translation: str | None = None) -> dict[str,
             "languages": {"source": run.languages.source, "target": run.languages.target},
             "model": asdict(settings.model),
             "decoding": asdict(settings.decoding),
-            "layers": {place: len(found[place]) for place in ("encoder", "decoder", "cross")},
-            "vectors": _vector_groups(settings.model.positions, list(found["vectors"])),
+            "layers": {place: len(getattr(look, place)) for place in ATTENTIONS},
+            "vectors": _vector_groups(settings.model.positions, list(look.vectors)),
             "forced": own_translation is not None,
             "own_translation": own_translation,
         },
         "candidates": found["confidence"],
         "layers": found["layers"],
-        "beam": found["beam"],
+        "alignment": [
+            {"source": source, "target": target}
+            for link in look.alignment.links
+            for target in labels.touching(look.target_spans, link.target)
+            for source in labels.touching(look.source_spans, link.source)
+        ],
+        "importance": {"left_out": _round(importance.left_out, 3), "gradient": _round(importance.gradient, 3)},
+        "beam": {"nodes": [node._asdict() for node in look.beam.nodes], "best": look.beam.best},
     }
-    for place in ("encoder", "decoder", "cross"):
-        for layer, weights in enumerate(found[place]):
-            given[f"attention/{place}/{layer}"] = weights
-    for name, values in found["vectors"].items():
-        given[f"vectors/{name}"] = values
+    for place in ATTENTIONS:
+        for layer, weights_HLM in enumerate(getattr(look, place)):
+            given[f"attention/{place}/{layer}"] = _round(weights_HLM, 4)
+            given[f"inside/{place}/{layer}"] = inside[f"{place}/{layer}"]
+    for name, vectors in look.vectors.items():
+        given[f"vectors/{name}"] = _round(vectors, 3)
     return given
 
 

@@ -12,6 +12,7 @@ from seq2see.errors import SettingError
 from seq2see.lens import drawing, pictures
 from seq2see.lens.answers import Candidate, Layers
 from seq2see.lens.tree import Node, Tree
+from seq2see.run import load
 
 ROWS = ["▁Das", "▁ist", "</s>"]
 COLUMNS = ["▁This", "▁is", "$5", "<b>", "\n"]
@@ -151,6 +152,17 @@ def test_the_beam_has_all_nodes(tmp_path):
         assert f">{label}<" in svg, label
     assert "the best of 1 finished" in svg
     pictures.beam(Tree(nodes[:1], 0), "nothing searched", tmp_path / "root.png")
+
+
+@pytest.mark.parametrize("target", [None, "BAC"])
+def test_alignment_has_a_line_for_each_link(trained, tmp_path, target):
+    look = load(trained).look("cab", target=target)
+    assert pictures.alignment(look, "alignment", tmp_path / "alignment.svg") is None
+    svg = (tmp_path / "alignment.svg").read_text(encoding="utf-8")
+    lines = svg.count(f"stroke: {drawing.BLUE}")
+    assert lines >= len(look.alignment.links) > 0
+    for token in (*look.source_tokens[:-1], *look.target_tokens[:-1]):
+        assert f">{token}<" in svg
 
 
 def test_a_picture_as_a_page_keeps_its_letters(tmp_path):

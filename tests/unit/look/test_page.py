@@ -1,12 +1,15 @@
 """The page holds everything that it shows, and nothing that it would have to fetch."""
 
 import json
+import math
 import re
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from seq2see.errors import DataError
+from seq2see.lens.reading import read
 from seq2see.look import page
 from seq2see.run import load
 
@@ -21,18 +24,30 @@ def seen(run):
     return run.look("cab")
 
 
-def test_parts_have_all_that_was_seen(run, seen):
-    given = page.parts(run, seen)
+@pytest.fixture(scope="module")
+def owed(run):
+    return run.importance("cab")
+
+
+@pytest.fixture(scope="module")
+def inside(run):
+    return page.queries_and_keys(run.bundle, read(run.bundle, "cab"))
+
+
+def test_parts_have_all_that_was_seen(run, seen, owed, inside):
+    given = page.parts(run, seen, owed, inside)
     assert given["summary"]["translation"] == seen.translation == run.translate(["cab"])[0]
     assert given["summary"]["source_tokens"] == seen.source_tokens
     assert not given["summary"]["forced"]
     for place in ("encoder", "decoder", "cross"):
         assert given["summary"]["layers"][place] == len(getattr(seen, place)) == 1
-        assert given[f"attention/{place}/0"] == getattr(seen, place)[0].round(5).tolist()
+        assert given[f"attention/{place}/0"] == page._round(getattr(seen, place)[0], 4)
     groups = given["summary"]["vectors"]
     names = [each["name"] for group in (*groups["embedding"], *groups["layers"]) for each in group["choices"]]
     assert len(names) == 2 * 2 + 2
     assert all(f"vectors/{name}" in given for name in names)
+    assert given["importance"]["left_out"] == page._round(owed.left_out, 3)
+    assert {link["target"] for link in given["alignment"]} <= set(range(len(seen.target_tokens) - 1))
     assert given["beam"]["nodes"][0]["token"] == "<s>"
 
 
@@ -41,8 +56,8 @@ def parts_in(text):
     return {name: json.loads(value) for name, value in found}
 
 
-def test_the_page_holds_the_parts_and_needs_no_network(run, seen):
-    given = page.parts(run, seen)
+def test_the_page_holds_the_parts_and_needs_no_network(run, seen, owed, inside):
+    given = page.parts(run, seen, owed, inside)
     text = page.render(given)
     assert parts_in(text) == json.loads(json.dumps(given))
     assert not re.search(r"""(?:src|href|url\()\s*=?\s*["']?(?:https?:)?//""", text)
@@ -52,32 +67,40 @@ def test_the_page_holds_the_parts_and_needs_no_network(run, seen):
         assert left not in text
 
 
-def test_a_sentence_cannot_break_out_of_its_place(run, seen):
+def test_a_sentence_cannot_break_out_of_its_place(run, seen, owed, inside):
     nasty = "</script><script>alert(1)</script><!-- parts -->/* script */"
-    given = page.parts(run, replace(seen, source=nasty))
+    given = page.parts(run, replace(seen, source=nasty), owed, inside)
     text = page.render(given)
     assert "alert(1)</script>" not in text
     assert parts_in(text)["summary"]["source"] == nasty
 
 
-def test_a_given_translation_is_marked(run):
-    given = page.parts(run, run.look("cab", target="BAC"), "CAB")
+def test_a_given_translation_is_marked(run, owed, inside):
+    given = page.parts(run, run.look("cab", target="BAC"), owed, inside, "CAB")
     summary = given["summary"]
     assert (summary["translation"], summary["forced"], summary["own_translation"]) == ("BAC", True, "CAB")
 
 
-def test_too_long_is_said(run, seen):
-    long = replace(seen, source_tokens=["a"] * (page.LONGEST + 1))
-    with pytest.raises(DataError, match=r"129 tokens: a page shows 128 on a side"):
-        page.parts(run, long)
+def test_too_long_is_said(run):
+    with pytest.raises(DataError, match=r"tokens: a page shows 128 on a side"):
+        page.gather(run, "abcdefgh" * 17)
 
 
-def test_candidates_bear_the_label_of_what_was_said(run, seen):
+def test_queries_and_keys_give_the_weights(run, seen, inside):
+    """softmax(q k / sqrt(d)) of what the page holds is the weight that it shows."""
+    for place, weights in (("encoder", seen.encoder[0]), ("cross", seen.cross[0])):
+        query, key = np.array(inside[f"{place}/0"]["query"]), np.array(inside[f"{place}/0"]["key"])
+        scores = query @ key.transpose(0, 2, 1) / math.sqrt(query.shape[-1])
+        shares = np.exp(scores) / np.exp(scores).sum(-1, keepdims=True)
+        assert np.abs(shares - weights).max() < 0.01
+
+
+def test_candidates_bear_the_label_of_what_was_said(run, seen, owed, inside):
     """A byte is labelled by its character in the sentence: the candidate that was chosen must be known by the same."""
     first = seen.confidence.candidates[0]
     changed = [[each._replace(token="xC3") if each.token == seen.target_tokens[0] else each for each in first]]
     confidence = replace(seen.confidence, candidates=changed + seen.confidence.candidates[1:])
     said = ["xC3", "xA9", *seen.target_tokens[2:]]
-    given = page.parts(run, replace(seen, target_tokens=said, confidence=confidence))
+    given = page.parts(run, replace(seen, target_tokens=said, confidence=confidence), owed, inside)
     assert given["summary"]["target_tokens"][:2] == ["é₁", "é₂"]
     assert given["candidates"]["candidates"][0][0]["token"] == "é₁"
