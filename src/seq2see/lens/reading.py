@@ -17,6 +17,7 @@ from torch import Tensor
 
 from seq2see import special
 from seq2see.bundle import Bundle
+from seq2see.data import spans
 from seq2see.decoding import search
 from seq2see.decoding.torch_engine import TorchEngine
 from seq2see.decoding.translator import batches, longest, translate
@@ -98,8 +99,8 @@ def read(bundle: Bundle, sentence: str, target: str | None = None) -> Reading:
         text,
         list(result.source),
         [*said, special.END],
-        [*bundle.tokenizers.source.pieces(list(result.source)[:-1]), end],
-        [*bundle.tokenizers.target.pieces(said), end],
+        [*spans.labels(bundle.tokenizers.source, result.source[:-1]), end],
+        [*spans.labels(bundle.tokenizers.target, said), end],
         plant(tree, bundle.tokenizers.target, bundle.settings.decoding),
     )
 
