@@ -80,6 +80,19 @@ def test_a_translation_can_be_forced(run):
     assert "".join(node.token for node in forced.beam.path(forced.beam.best)) == "BAD</s>"
 
 
+def test_letters_that_the_target_does_not_know_are_marked(run):
+    forced = run.look("bad", target="B漢D")
+    assert forced.translation == "B⁇D"
+    assert [forced.translation[start:end] for start, end in forced.target_spans] == ["B", "⁇", "D", ""]
+
+
+@pytest.mark.parametrize("sentence", ["", " \n"])
+def test_nothing_cannot_be_looked_at(run, sentence):
+    for ask in (run.look, run.importance):
+        with pytest.raises(SettingError, match="empty"):
+            ask(sentence)
+
+
 def test_tokens_know_their_characters(seen):
     assert [seen.source[start:end] for start, end in seen.source_spans] == [*"badge", ""]
     assert [seen.translation[start:end] for start, end in seen.target_spans] == [*"BADGE", ""]
