@@ -131,11 +131,13 @@ class Browser:
 
     def place(self, selector: str, x: float = 0.5, y: float = 0.5) -> tuple[float, float]:
         """Scroll an element into view; a point in it, by shares of its sides."""
-        box = self.run(
-            f"""(() => {{ const found = document.querySelector({json.dumps(selector)});
-            found.scrollIntoView({{block: "center", inline: "nearest", behavior: "instant"}});
-            const box = found.getBoundingClientRect(); return [box.left, box.top, box.width, box.height]; }})()"""
-        )
+        found = f"document.querySelector({json.dumps(selector)})"
+        script = f"""(() => {{ {found}.scrollIntoView({{block: "center", inline: "nearest", behavior: "instant"}});
+            const box = {found}.getBoundingClientRect(); return [box.left, box.top, box.width, box.height]; }})()"""
+        before, box = None, self.run(script)
+        while box != before:  # what comes into view may draw itself, and move what is below
+            self.run("new Promise(done => requestAnimationFrame(() => setTimeout(done, 30)))")
+            before, box = box, self.run(script)
         return box[0] + x * box[2], box[1] + y * box[3]
 
     def hover(self, selector: str, x: float = 0.5, y: float = 0.5) -> None:

@@ -405,3 +405,28 @@ def test_a_program_that_waits_for_each_answer_gets_it(trained: Path) -> None:
         program.stdin.close()
         assert program.stdout.read() == b""
         assert program.wait(60) == 0
+
+
+def test_translations_come_with_their_alignment(trained, cli):
+    plain = cli("translate", trained, stdin=b"bad\n\ncab\n").out
+    assert plain == "BAD\n\nCAB\n"
+    for engine in ("torch", "auto"):
+        ended = cli("translate", trained, "--alignments", "--engine", engine, stdin=b"bad\n\ncab\n")
+        assert (ended.code, ended.out) == (0, "BAD\t0-0\n\t\nCAB\t0-0\n")
+    ranked = cli("translate", trained, "--alignments", "--n-best", "2", stdin=b"bad\n").out.splitlines()
+    assert len(ranked) == 2
+    assert ranked[0].split("\t")[2:] == ["BAD", "0-0"]
+
+
+def test_alignments_by_characters(trained, cli):
+    lines = [
+        json.loads(line)
+        for line in cli("translate", trained, "--alignments", "--json", stdin=b" badge\n\n").out.splitlines()
+    ]
+    found = lines[0]["translations"][0]["alignment"]
+    assert found["pharaoh"] == "0-0"
+    assert [link["target"] for link in found["links"]] == [[place, place + 1] for place in range(5)]
+    assert all(1 <= link["source"][0] < link["source"][1] <= 6 for link in found["links"])
+    assert lines[1]["translations"][0]["alignment"] == {"pharaoh": "", "links": []}
+    unasked = json.loads(cli("translate", trained, "--json", stdin=b"bad\n").out)
+    assert "alignment" not in unasked["translations"][0]

@@ -77,6 +77,24 @@ def _without_blanks(text: str, start: int, end: int) -> Span:
     return start + len(body) - len(body.lstrip()), end - len(body) + len(body.rstrip())
 
 
+def labels(tokenizer: Tokenizer, ids: Sequence[int]) -> list[str]:
+    """`pieces`, but bytes that spell a letter together are labelled with it: `漢 1/3`, `漢 2/3`, `漢 3/3`."""
+    found = tokenizer.pieces(ids)
+    if tokenizer.kind not in ("unigram", "bpe"):
+        return found
+    spellings, text, spans = tokenizer.spellings(), tokenizer.decode(ids), written(tokenizer, ids)
+    bytes_of: dict[Span, list[int]] = {}
+    for place, (token, span) in enumerate(zip(ids, spans, strict=True)):
+        if re.fullmatch("<0x[0-9A-F]{2}>", spellings[token]):
+            bytes_of.setdefault(span, []).append(place)
+    for span, places in bytes_of.items():
+        letter = text[slice(*span)]
+        if len(places) > 1 and letter.isprintable():
+            for number, place in enumerate(places, start=1):
+                found[place] = f"{letter} {number}/{len(places)}"
+    return found
+
+
 def is_blank(text: str, span: Span) -> bool:
     """Whether nothing is there that could be seen."""
     return not any(not each.isspace() and unicodedata.category(each) != "Cf" for each in text[slice(*span)])

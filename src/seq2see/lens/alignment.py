@@ -73,14 +73,12 @@ class Alignment(Answer):
     """One for each output token that can be seen, in order."""
 
     def without_tag(self, length: int) -> "Alignment":
-        """The same where the source had no tag of that length in front: nothing comes from the tag."""
+        """The same for a source without the tag, and the blank after it, that were put in front of it."""
         if not length:
             return self
-        links = [link for link in self.links if link.source[0] >= length]
-        shifted = [Link((start - length, end - length), target) for (start, end), target in links]
         pairs = [pair.split("-") for pair in self.pharaoh.split()]
-        words = " ".join(f"{int(source) - 1}-{target}" for source, target in pairs if int(source))
-        return Alignment(words, shifted)
+        words = " ".join(f"{int(source) - 1}-{target}" for source, target in pairs)
+        return Alignment(words, [Link((start - length, end - length), target) for (start, end), target in self.links])
 
 
 def standard(bundle: Bundle) -> Method:
@@ -112,7 +110,7 @@ def choose(bundle: Bundle, pairs: Sequence[Pair]) -> Method:
     sources, targets = [each.source_ids for each in readings], [each.target_ids for each in readings]
     for index, weights in attention_of(bundle, sources, targets, CROSS):
         reading, weights_LHTS = readings[index], weights["cross"]
-        visible_S = _visible(reading.source, spans.read(bundle.tokenizers.source, reading.source))
+        visible_S = _visible(bundle, reading.source, spans.read(bundle.tokenizers.source, reading.source))
         if not visible_S.any():
             continue
         owed_T = _pick(_lent(np.abs(leave_out(bundle, reading))), visible_S)[:-1]  # the end comes from nowhere
@@ -180,7 +178,7 @@ def of_weights(
 ) -> Alignment:
     """The same for one translation whose cross attention, all of it, is at hand."""
     read = spans.read(bundle.tokenizers.source, source)[: weights_LHTS.shape[-1] - 1]
-    visible_S = _visible(source, read)
+    visible_S = _visible(bundle, source, read)
     if not visible_S.any():
         return Alignment("", [])
     target = bundle.tokenizers.target.decode(target_ids)
@@ -204,9 +202,10 @@ def _overlapping(words: list[Span], span: Span) -> list[int]:
     return [number for number, word in enumerate(words) if word[0] < span[1] and span[0] < word[1]]
 
 
-def _visible(source: str, read: list[Span]) -> NDArray[np.bool_]:
-    """Which source tokens can be aligned with: not the end, nor blanks. S - 1."""
-    return np.array([not spans.is_blank(source, span) for span in read], np.bool_)
+def _visible(bundle: Bundle, source: str, read: list[Span]) -> NDArray[np.bool_]:
+    """Which source tokens can be aligned with: not the end, nor blanks, nor a tag. S - 1."""
+    tags = bundle.tokenizers.source.tags
+    return np.array([not spans.is_blank(source, span) and source[slice(*span)] not in tags for span in read], np.bool_)
 
 
 def _mean(weights_LHTS: Floats, method: Method) -> Floats:

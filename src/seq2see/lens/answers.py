@@ -119,7 +119,7 @@ def look(bundle: Bundle, sentence: str, target: str | None = None, method: Metho
     with torch.inference_mode(), capture(bundle.model) as seen:
         memory = bundle.model.encode(*packed([reading.source_ids], bundle))
         bundle.model.output(bundle.model.decode(*packed([reading.input_ids], bundle), memory))
-        layers = layer_words(bundle, reading, seen)
+    layers = _layers(bundle, reading, seen)
     logs_TV = log_probabilities(seen["logits"][0])
     return Look(
         reading.source,
@@ -146,7 +146,8 @@ def look(bundle: Bundle, sentence: str, target: str | None = None, method: Metho
     )
 
 
-def layer_words(bundle: Bundle, reading: Reading, seen: Seen) -> Layers:
+@torch.inference_mode()
+def _layers(bundle: Bundle, reading: Reading, seen: Seen) -> Layers:
     """The logit lens over what was captured: each layer's stream through the last norm and the output layer."""
     model = bundle.model
     device = next(model.parameters()).device

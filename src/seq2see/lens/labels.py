@@ -1,31 +1,15 @@
-"""Tokens as labels: what would vanish gets a sign, bytes become the character that they spell, letters stay joined."""
+"""Tokens as labels: what would vanish gets a sign, letters stay joined, and text stands in its own direction."""
 
-import re
 import unicodedata
 from collections.abc import Sequence
 from itertools import pairwise
 
-_BYTE = re.compile(r"x([89A-F][0-9A-F])")
-_SMALL = str.maketrans("0123456789", "₀₁₂₃₄₅₆₇₈₉")
 _JOINER = "\u200d"
 
 
 def of(tokens: Sequence[str]) -> list[str]:
-    """Labels for tokens in the order of their text.
-
-    >>> of(["▁", "xEC", "x9A", "xB0", "ab"])
-    ['▁', '우₁', '우₂', '우₃', 'ab']
-    """
+    """Labels for tokens in the order of their text."""
     labels = [visible(token) for token in tokens]
-    start = 0
-    while start < len(tokens):
-        for length in (4, 3, 2):
-            if character := _spelled(tokens[start : start + length], length):
-                for number in range(length):
-                    labels[start + number] = f"{character}{str(number + 1).translate(_SMALL)}"
-                start += length - 1
-                break
-        start += 1
     # Arabic letters join their neighbours, also across the cut between two tokens: an invisible sign says so.
     for place, (one, other) in enumerate(pairwise(tokens)):
         if _joins(one[-1:]) and _joins(other[:1]):
@@ -62,7 +46,7 @@ def in_order(tokens: Sequence[str], backwards: bool) -> list[int]:
 
 def touching(spans: Sequence[tuple[int, int]], span: tuple[int, int]) -> list[int]:
     """The tokens, by their spans of characters, that have a character in common with a span."""
-    return [place for place, (start, end) in enumerate(spans) if start < span[1] and span[0] < end]
+    return [place for place, (start, end) in enumerate(spans) if max(start, span[0]) < min(end, span[1])]
 
 
 def visible(token: str) -> str:
@@ -77,18 +61,6 @@ def columns_wide(text: str) -> int:
         0 if unicodedata.category(character) in ("Mn", "Cf") else 1 + (unicodedata.east_asian_width(character) in "WF")
         for character in text
     )
-
-
-def _spelled(tokens: Sequence[str], length: int) -> str | None:
-    """The character that so many bytes in UTF-8 make, if they do."""
-    found = [_BYTE.fullmatch(token) for token in tokens]
-    if len(found) < length or not all(found):
-        return None
-    try:
-        character = bytes(int(each[1], 16) for each in found if each).decode("utf-8")
-    except UnicodeDecodeError:
-        return None
-    return character if len(character) == 1 and character.isprintable() else None
 
 
 def _joins(character: str) -> bool:

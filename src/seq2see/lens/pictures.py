@@ -185,11 +185,8 @@ def layer_words(layers: Layers, said: Sequence[str], title: str, path: Path) -> 
     names = labels.of(said)
     count, T = layers.probability.shape
     words = [
-        [
-            names[step] if each[0].token == said[step] else labels.visible(each[0].token)
-            for step, each in enumerate(steps)
-        ]
-        for steps in layers.candidates
+        [names[t] if rank[t] == 1 else labels.visible(each[0].token) for t, each in enumerate(steps)]
+        for rank, steps in zip(layers.rank, layers.candidates, strict=True)
     ]
     text = title + "".join(names) + "".join(map("".join, words))
     families = letters.font_families(text)

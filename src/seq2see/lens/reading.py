@@ -17,9 +17,11 @@ from torch import Tensor
 
 from seq2see import special
 from seq2see.bundle import Bundle
+from seq2see.data import spans
 from seq2see.decoding import search
 from seq2see.decoding.torch_engine import TorchEngine
 from seq2see.decoding.translator import batches, longest, translate
+from seq2see.errors import SettingError
 from seq2see.lens.capture import capture
 from seq2see.lens.tree import Tree, plant
 
@@ -85,21 +87,23 @@ class Reading:
 
 def read(bundle: Bundle, sentence: str, target: str | None = None) -> Reading:
     """Translate a sentence as `translate --engine torch` does, or take `target` for its translation."""
+    if not sentence.strip():
+        raise SettingError("the sentence is empty: there is nothing to look at")
     tree: list[search.Step] = []
     engine = TorchEngine(bundle.model, watch=tree.append)
     result = translate(engine, bundle.tokenizers, bundle.settings, [sentence])[0]
-    said, text = list(result.translations[0].tokens), result.text
+    said = list(result.translations[0].tokens)
     if target is not None:
-        said, text = bundle.tokenizers.target.encode([target.strip()])[0], target.strip()
+        said = bundle.tokenizers.target.encode([target.strip()])[0]
     said = said[: longest(bundle.settings) - 1]
     end = special.SPELLINGS[special.END]
     return Reading(
         sentence,
-        text,
+        bundle.tokenizers.target.decode(said),  # as the model has it: what it does not know is marked
         list(result.source),
         [*said, special.END],
-        [*bundle.tokenizers.source.pieces(list(result.source)[:-1]), end],
-        [*bundle.tokenizers.target.pieces(said), end],
+        [*spans.labels(bundle.tokenizers.source, result.source[:-1]), end],
+        [*spans.labels(bundle.tokenizers.target, said), end],
         plant(tree, bundle.tokenizers.target, bundle.settings.decoding),
     )
 

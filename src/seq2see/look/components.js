@@ -35,7 +35,8 @@ async function tokens(root, summary) {
 async function vectors(root, summary) {
   const groups = summary.vectors[root.dataset.names];
   for (const { title, choices } of groups) {
-    const picture = element("div", {});
+    const high = (choices[0].side === "source" ? summary.source_tokens : summary.input_tokens).length;
+    const picture = element("div", { style: `min-height: ${high * rowHeight(high)}px` });  // so that nothing jumps later
     const show = async index => {
       const { name, side } = choices[index];
       const rows = await part(`vectors/${name}`);
@@ -51,8 +52,10 @@ async function vectors(root, summary) {
   }
 }
 
+const rowHeight = rows => rows > 40 ? 9 : rows > 20 ? 12 : 16;
+
 function vectorMap(rows, labels, language) {
-  const cell = rows.length > 40 ? 9 : rows.length > 20 ? 12 : 16;
+  const cell = rowHeight(rows.length);
   const strength = Math.sqrt(rows.flat().reduce((sum, value) => sum + value * value, 0) / (rows.length * rows[0].length)) * 2.5 || 1;
   const canvas = element("canvas", { style: `height: ${rows.length * cell}px` });
   paint(canvas, rows, "signed", value => 0.5 + value / strength / 2);

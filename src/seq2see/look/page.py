@@ -71,12 +71,11 @@ def parts(
     settings = run.settings
     found = {name: getattr(look, name).json() for name in ("confidence", "layers")}
     said = labels.of(look.target_tokens)
-    for steps in (found["confidence"]["candidates"], *found["layers"]["candidates"]):
-        for step, candidates in enumerate(steps):
-            for each in candidates:
-                each["token"] = (
-                    said[step] if each["token"] == look.target_tokens[step] else labels.visible(each["token"])
-                )
+    ranks, rows = look.layers.rank, [*found["layers"]["candidates"], found["confidence"]["candidates"]]
+    for rank, row in zip([*ranks, ranks[-1]], rows, strict=True):  # the last layer's word is the model's
+        for step, candidates in enumerate(row):
+            for number, each in enumerate(candidates, start=1):
+                each["token"] = said[step] if number == rank[step] else labels.visible(each["token"])
     given: dict[str, Any] = {
         "summary": {
             "source": look.source,

@@ -62,6 +62,7 @@ def test_letters_that_bytes_spell_are_shared():
     found = shown("a漢b", spans.read(made, "a漢b"))
     assert found.count("漢") == 3
     assert found[-1] == "b"
+    assert spans.labels(made, ids)[-4:] == ["漢 1/3", "漢 2/3", "漢 3/3", "b"]
 
 
 def test_bytes_that_spell_nothing_stay_inside_the_text():
@@ -70,6 +71,7 @@ def test_bytes_that_spell_nothing_stay_inside_the_text():
     del broken[-2]  # the last byte of the letter
     text = made.decode(broken)
     assert all(0 <= start <= end <= len(text) for start, end in spans.written(made, broken))
+    assert len(spans.labels(made, broken)) == len(broken)
 
 
 def test_normalisation_is_seen_through():

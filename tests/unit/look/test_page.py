@@ -95,12 +95,10 @@ def test_queries_and_keys_give_the_weights(run, seen, inside):
         assert np.abs(shares - weights).max() < 0.01
 
 
-def test_candidates_bear_the_label_of_what_was_said(run, seen, owed, inside):
-    """A byte is labelled by its character in the sentence: the candidate that was chosen must be known by the same."""
-    first = seen.confidence.candidates[0]
-    changed = [[each._replace(token="xC3") if each.token == seen.target_tokens[0] else each for each in first]]
-    confidence = replace(seen.confidence, candidates=changed + seen.confidence.candidates[1:])
-    said = ["xC3", "xA9", *seen.target_tokens[2:]]
-    given = page.parts(run, replace(seen, target_tokens=said, confidence=confidence), owed, inside)
-    assert given["summary"]["target_tokens"][:2] == ["é₁", "é₂"]
-    assert given["candidates"]["candidates"][0][0]["token"] == "é₁"
+def test_what_was_said_has_one_label_everywhere(run, seen, owed, inside):
+    """In a sentence a byte is labelled by its character, alone by its number: the page must know it as the same."""
+    said = ["é 1/2", *seen.target_tokens[1:]]
+    given = page.parts(run, replace(seen, target_tokens=said), owed, inside)
+    place = seen.layers.rank[-1][0] - 1
+    assert given["candidates"]["candidates"][0][place]["token"] == "é 1/2"
+    assert given["layers"]["candidates"][-1][0][place]["token"] == "é 1/2"
