@@ -311,6 +311,30 @@ def test_look_elsewhere(trained: Path, cli, place: str) -> None:
     assert f"{place} attention of layer 1: x.svg" in ended.err
 
 
+@pytest.mark.parametrize("picture", ["heads", "alignment", "layers", "beam"])
+def test_look_draws_other_pictures(trained: Path, cli, picture: str, tmp_path: Path) -> None:
+    ended = cli("look", trained, "ab", "--picture", picture, "-o", tmp_path / "x.svg")
+    assert ended.code == 0, ended.err
+    assert ended.out == "AB\n"
+    again = cli("look", trained, "ab", "--picture", picture, "-o", tmp_path / "x.svg")
+    assert again.code == 2
+    assert "--force" in again.err
+    assert cli("look", trained, "ab", "--picture", picture, "-o", tmp_path / "x.html").code == 0
+    assert "<svg" in (tmp_path / "x.html").read_text(encoding="utf-8")
+
+
+def test_look_writes_a_page_or_prints_its_parts(trained: Path, cli, tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    ended = cli("look", trained, "ab")
+    assert (ended.code, ended.out) == (0, "AB\n")
+    page = (tmp_path / "look.html").read_text(encoding="utf-8")
+    assert page.startswith("<!doctype html>")
+    printed = json.loads(cli("look", trained, "ab", "--target", "BA", "--json").out)
+    assert printed["summary"]["translation"] == "BA"
+    assert printed["summary"]["own_translation"] == "AB"
+    assert {f'id="part:{name}"' in page for name in printed} == {True}
+
+
 def test_chat_answers_each_line(trained: Path, cli) -> None:
     ended = cli("chat", trained, stdin=b"ab\n\nh\n")
     assert (ended.code, ended.out) == (0, "AB\n\nH\n")

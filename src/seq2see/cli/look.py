@@ -1,5 +1,6 @@
 """`seq2see look`: what goes on inside one translation, as a page to walk through or as a picture."""
 
+import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -19,11 +20,15 @@ def look(
     folder: Folder,
     sentence: Annotated[str, typer.Argument(help="The source to translate and look into.")],
     output: Annotated[
-        str,
+        str | None,
         typer.Option(
-            "-o", "--output", "--out", help="A page (.html) with everything, or a .png, .svg or .pdf picture."
+            "-o",
+            "--output",
+            "--out",
+            metavar="FILE",
+            help="A page (.html) with everything, or a .png, .svg or .pdf picture. If not given: look.html.",
         ),
-    ] = "look.html",
+    ] = None,
     target: Annotated[
         str | None, typer.Option(metavar="TEXT", help="Explain this translation instead of the model's own.")
     ] = None,
@@ -35,6 +40,9 @@ def look(
     layer: Annotated[int, typer.Option(help="Its layer, counted from 1; 0: the last.")] = 0,
     to: To = None,
     force: Force = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print what a page shows as JSON, instead of a file.")
+    ] = False,
     debug: Debug = False,
 ) -> None:
     """Translate a sentence and show everything that happened inside: tokens, every head of every layer, the beam."""
@@ -46,7 +54,15 @@ def look(
         raise SettingError("the sentence is empty: there is nothing to look at")
     if target is not None and not target.strip():
         raise SettingError("--target is empty: leave it out, or give a translation")
-    path = Path(output)
+    if as_json:
+        if output is not None or picture is not None:
+            raise SettingError("--json prints what a page would show: leave --output and --picture out")
+        from seq2see.look import page
+        from seq2see.run import load
+
+        typer.echo(json.dumps(page.gather(load(folder), sentence, to, target), ensure_ascii=False))
+        return
+    path = Path(output or "look.html")
     check_new(path, force)
     as_page = path.suffix.lower() == ".html" and picture is None
     if not as_page:
@@ -62,12 +78,12 @@ def look(
         parts = page.gather(run, sentence, to, target)
         path.write_text(page.render(parts), encoding="utf-8")
         typer.echo(parts["summary"]["translation"])
-        typer.echo(f"open in a browser: {output}", err=True)
+        typer.echo(f"open in a browser: {path}", err=True)
         return
     seen = run.look(sentence, to, target)
     name, note = _draw(picture or "attention", seen, place, layer, path)
     typer.echo(seen.translation)
-    typer.echo(f"{name}: {output}", err=True)
+    typer.echo(f"{name}: {path}", err=True)
     if note:
         typer.echo(note, err=True)
 

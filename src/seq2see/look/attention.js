@@ -65,7 +65,7 @@ async function attention(root, summary) {
     explain();
     looked.querySelectorAll("button").forEach((button, index) => button.setAttribute("style", level(weights[index], row, index) === null ? "background: var(--hidden); color: var(--quiet)" : shade(weights[index])));
   }
-  whenSeen(root, () => { thumbs.forEach(draw => draw()); update(); });
+  whenSeen(root, () => { update(); spread(thumbs); });
   whenChosen(update);
 }
 

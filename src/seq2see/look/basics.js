@@ -130,6 +130,17 @@ function whenSeen(root, draw) {
   darkness.addEventListener("change", () => seen && draw());
 }
 
+/** Many small drawings over several frames, so that scrolling stays smooth. */
+function spread(tasks) {
+  const left = [...tasks];
+  const some = () => {
+    const until = performance.now() + 6;
+    while (left.length && performance.now() < until) left.shift()();
+    if (left.length) requestAnimationFrame(some);
+  };
+  some();
+}
+
 /** Arrow keys move between the buttons of a group, of which only one is a stop for Tab. */
 function rove(group, buttons) {
   const stop = to => buttons.forEach((button, index) => { button.tabIndex = index === to ? 0 : -1; });

@@ -44,7 +44,7 @@ async function vectors(root, summary) {
       picture.replaceChildren(vectorMap(rows, labels, summary.languages[side]));
     };
     root.append(element("h3", {}, title));
-    if (choices.length > 1) root.append(choice("after", `vectors-${root.dataset.names}-${title}`, choices.map(each => each.label), show));
+    if (choices.length > 1) root.append(choice(root.dataset.names === "layers" ? "after" : "show", `vectors-${root.dataset.names}-${title}`, choices.map(each => each.label), show));
     root.append(picture);
     let current = 0;
     whenSeen(root, () => show(current));

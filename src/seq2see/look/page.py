@@ -108,8 +108,12 @@ def parts(
         for layer, weights_HLM in enumerate(getattr(look, place)):
             given[f"attention/{place}/{layer}"] = _round(weights_HLM, 4)
             given[f"inside/{place}/{layer}"] = inside[f"{place}/{layer}"]
-    for name, vectors in look.vectors.items():
-        given[f"vectors/{name}"] = _round(vectors, 3)
+    vectors = dict(look.vectors)
+    for side in ("source", "target"):
+        before, after = (vectors[f"{side}_embedding.{each}_positions"] for each in ("without", "with"))
+        vectors[f"{side}_embedding.positions"] = after - before
+    for name, values in vectors.items():
+        given[f"vectors/{name}"] = _round(values, 3)
     return given
 
 
@@ -118,9 +122,11 @@ def _vector_groups(positions: str, names: list[str]) -> dict[str, list[dict[str,
     embedding = []
     added = positions in ("sinusoid", "learned")
     for side, title in (("source", "source"), ("target", "what the decoder reads")):
-        choices = [{"name": f"{side}_embedding.without_positions", "side": side, "label": "the table"}]
+        choices = [{"name": f"{side}_embedding.without_positions", "side": side, "label": "the tokens"}]
         if added:
-            choices.append({"name": f"{side}_embedding.with_positions", "side": side, "label": "adding the positions"})
+            waves = "the waves" if positions == "sinusoid" else "the positions"
+            choices.append({"name": f"{side}_embedding.positions", "side": side, "label": waves})
+            choices.append({"name": f"{side}_embedding.with_positions", "side": side, "label": "their sum"})
         embedding.append({"title": title, "choices": choices})
     layers = []
     for stack, side in (("encoder", "source"), ("decoder", "target")):

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from seq2see.errors import DataError
+from seq2see.lens import textbook
 from seq2see.lens.reading import read
 from seq2see.look import page
 from seq2see.run import load
@@ -44,8 +45,10 @@ def test_parts_have_all_that_was_seen(run, seen, owed, inside):
         assert given[f"attention/{place}/0"] == page._round(getattr(seen, place)[0], 4)
     groups = given["summary"]["vectors"]
     names = [each["name"] for group in (*groups["embedding"], *groups["layers"]) for each in group["choices"]]
-    assert len(names) == 2 * 2 + 2
+    assert len(names) == 2 * 3 + 2
     assert all(f"vectors/{name}" in given for name in names)
+    waves = textbook.waves(len(seen.source_tokens), run.settings.model.d_model)
+    assert np.abs(np.array(given["vectors/source_embedding.positions"]) - waves).max() < 0.001
     assert given["importance"]["left_out"] == page._round(owed.left_out, 3)
     assert {link["target"] for link in given["alignment"]} <= set(range(len(seen.target_tokens) - 1))
     assert given["beam"]["nodes"][0]["token"] == "<s>"
