@@ -36,8 +36,10 @@ def look(
         str | None,
         typer.Option(metavar="NAME", help=f"Which picture: {', '.join(PICTURES)}. If not given: attention."),
     ] = None,
-    place: Annotated[str, typer.Option(help="Which attention in a picture: cross, encoder or decoder.")] = "cross",
-    layer: Annotated[int, typer.Option(help="Its layer, counted from 1; 0: the last.")] = 0,
+    place: Annotated[
+        str | None, typer.Option(help="Which attention in a picture: cross, encoder or decoder. If not given: cross.")
+    ] = None,
+    layer: Annotated[int | None, typer.Option(help="Its layer, counted from 1; 0 or not given: the last.")] = None,
     to: To = None,
     force: Force = False,
     as_json: Annotated[
@@ -46,7 +48,7 @@ def look(
     debug: Debug = False,
 ) -> None:
     """Translate a sentence and show everything that happened inside: tokens, every head of every layer, the beam."""
-    if place not in PLACES:
+    if place is not None and place not in PLACES:
         raise SettingError(f"--place {place}: unknown. {nearest(place, PLACES)}")
     if picture is not None and picture not in PICTURES:
         raise SettingError(f"--picture {picture}: unknown. {nearest(picture, PICTURES)}")
@@ -65,6 +67,9 @@ def look(
     path = Path(output or "look.html")
     check_new(path, force)
     as_page = path.suffix.lower() == ".html" and picture is None
+    for option, value in (("--place", place), ("--layer", layer)):
+        if as_page and value is not None:
+            raise SettingError(f"{option} {value}: a page shows all. For a picture name one: -o FILE.png")
     if not as_page:
         from seq2see.lens import drawing
 
@@ -81,7 +86,7 @@ def look(
         typer.echo(f"open in a browser: {path}", err=True)
         return
     seen = run.look(sentence, to, target)
-    name, note = _draw(picture or "attention", seen, place, layer, path)
+    name, note = _draw(picture or "attention", seen, place or "cross", layer or 0, path)
     typer.echo(seen.translation)
     typer.echo(f"{name}: {path}", err=True)
     if note:

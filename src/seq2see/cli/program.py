@@ -86,7 +86,6 @@ def _program(
 
 
 @draw.callback(invoke_without_command=True)
-@data.callback(invoke_without_command=True)
 def _help_if_alone(context: typer.Context) -> None:
     if context.invoked_subcommand is None:
         typer.echo(context.get_help())
