@@ -6,6 +6,7 @@ costs half a second: import the modules that draw where a picture is wanted.
 
 import html
 import io
+import logging
 import re
 import warnings
 from collections.abc import Iterator, Sequence
@@ -48,10 +49,16 @@ def check_suffix(path: Path) -> None:
 @contextmanager
 def drawing() -> Iterator[None]:
     """matplotlib's settings while text is measured or drawn, restored afterwards."""
+    fonts = logging.getLogger("matplotlib.font_manager")
+    level = fonts.level
+    fonts.setLevel(logging.ERROR)  # that a rare script has no bold face is nobody's concern
     with matplotlib.rc_context(_RC), warnings.catch_warnings():
         # The user hears of letters without a font once, in words, from `letters.note`.
         warnings.filterwarnings("ignore", message=r"Glyph \d+ .* missing from", category=UserWarning)
-        yield
+        try:
+            yield
+        finally:
+            fonts.setLevel(level)
 
 
 def dress(axes: Axes, title: str, along: str) -> None:

@@ -207,8 +207,8 @@ function say(summary) {
                  none: "This model is not told the places." }[model.positions],
     norm: model.norm === "pre" ? "A norm keeps what goes into each of them in bounds." : "A norm keeps each sum in bounds.",
     activation: model.activation === "relu" ? "ReLU" : model.activation.toUpperCase(),
-    beam: decoding.beam > 1 ? `The search keeps the ${decoding.beam} best beginnings at each step, and ranks what is finished by its score (α = ${decoding.length_penalty}).`
-                            : "The search takes the likeliest piece at each step (a beam of 1).",
+    beam: (summary.forced ? "This is how the model searched by itself, before a translation was given. " : "") + (decoding.beam > 1 ? `The search keeps the ${decoding.beam} best beginnings at each step, and ranks what is finished by its score (α = ${decoding.length_penalty}).`
+                            : "The search takes the likeliest piece at each step (a beam of 1)."),
   };
   for (const place of document.querySelectorAll("[data-say]")) place.textContent = words[place.dataset.say];
 }
