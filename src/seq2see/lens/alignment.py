@@ -1,7 +1,7 @@
 """Which input a piece of output comes from, by the cross attention of heads that were chosen on validation pairs.
 
     method = choose(bundle, pairs)                          # once; a run keeps it in its manifest
-    align(bundle, method, [source], [translation])[0]       # .pharaoh == "0-2 1-1 2-0"
+    align(bundle, method, [sentence], [source_ids], [target_ids])[0].pharaoh        # "0-2 1-1 2-0"
 
 Not every head looks where its word comes from. What a word owes to each input token is known for sure by leaving the
 token out, which takes one reading for each token; so that is done for some validation pairs, and the heads that agree
@@ -129,9 +129,10 @@ def _few(bundle: Bundle, pairs: Sequence[Pair]) -> Iterator[Reading]:
     for pair in pairs[:MOST_PAIRS]:
         source = [*bundle.tokenizers.source.encode([pair.source])[0][: most - 1], special.END]
         target = [*bundle.tokenizers.target.encode([pair.target])[0][: most - 1], special.END]
-        tokens += len(source) * (len(source) + len(target))
-        if tokens > MOST_TOKENS:
-            break
+        needed = len(source) * (len(source) + len(target))
+        if tokens + needed > MOST_TOKENS:
+            continue
+        tokens += needed
         yield Reading(pair.source, pair.target, source, target)
 
 

@@ -21,7 +21,7 @@ from seq2see.lens import alignment
 from seq2see.lens.alignment import Alignment, Method
 from seq2see.lens.capture import Seen, capture
 from seq2see.lens.reading import Answer, Floats, Place, Reading, log_probabilities, packed, place_of, read
-from seq2see.lens.tree import Tree
+from seq2see.lens.tree import Tree, plant
 
 Weights = Floats
 
@@ -100,6 +100,7 @@ class Look(Answer):
     """The stream by the names of `capture`: embeddings without and with positions, and after each layer
     (`encoder.0`, `decoder.0`, ...)."""
     beam: Tree
+    """How the search found its translation, which is this one unless that was forced."""
 
     def __repr__(self) -> str:
         shapes = ", ".join(
@@ -142,7 +143,7 @@ def look(bundle: Bundle, sentence: str, target: str | None = None, method: Metho
             np.stack(_weights(seen, "cross")),
         ),
         _vectors(bundle, seen),
-        reading.beam,
+        plant(reading.steps, bundle.tokenizers.target, bundle.settings.decoding),
     )
 
 

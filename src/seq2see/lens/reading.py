@@ -7,7 +7,7 @@ And what all answers share: they are frozen dataclasses, and `json()` has their 
 
 import math
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass, field, fields, is_dataclass
+from dataclasses import dataclass, field, fields
 from typing import Any, Final, Literal
 
 import numpy as np
@@ -23,7 +23,6 @@ from seq2see.decoding.torch_engine import TorchEngine
 from seq2see.decoding.translator import batches, longest, translate
 from seq2see.errors import SettingError
 from seq2see.lens.capture import capture
-from seq2see.lens.tree import Tree, plant
 
 Floats = NDArray[np.float32]
 Place = Literal["encoder", "decoder", "cross"]
@@ -46,11 +45,9 @@ class Answer:
 
 def _plain(value: Any) -> Any:
     if isinstance(value, np.ndarray):
-        return value.round(5).tolist() if value.dtype.kind == "f" else value.tolist()
+        return value.astype(np.float64).round(5).tolist() if value.dtype.kind == "f" else value.tolist()
     if isinstance(value, Answer):
         return value.json()
-    if is_dataclass(value) and not isinstance(value, type):
-        return {each.name: _plain(getattr(value, each.name)) for each in fields(value)}
     if isinstance(value, tuple) and hasattr(value, "_asdict"):
         return {name: _plain(each) for name, each in value._asdict().items()}
     if isinstance(value, dict):
@@ -72,7 +69,7 @@ class Reading:
     """The end included, as it was said."""
     source_tokens: list[str] = field(default_factory=list)
     target_tokens: list[str] = field(default_factory=list)
-    beam: Tree = Tree([], 0)
+    steps: list[search.Step] = field(default_factory=list)
     """How the search found its translation, which is this one unless that was forced."""
 
     @property
@@ -89,8 +86,8 @@ def read(bundle: Bundle, sentence: str, target: str | None = None) -> Reading:
     """Translate a sentence as `translate --engine torch` does, or take `target` for its translation."""
     if not sentence.strip():
         raise SettingError("the sentence is empty: there is nothing to look at")
-    tree: list[search.Step] = []
-    engine = TorchEngine(bundle.model, watch=tree.append)
+    steps: list[search.Step] = []
+    engine = TorchEngine(bundle.model, watch=steps.append)
     result = translate(engine, bundle.tokenizers, bundle.settings, [sentence])[0]
     said = list(result.translations[0].tokens)
     if target is not None:
@@ -104,7 +101,7 @@ def read(bundle: Bundle, sentence: str, target: str | None = None) -> Reading:
         [*said, special.END],
         [*spans.labels(bundle.tokenizers.source, result.source[:-1]), end],
         [*spans.labels(bundle.tokenizers.target, said), end],
-        plant(tree, bundle.tokenizers.target, bundle.settings.decoding),
+        steps,
     )
 
 

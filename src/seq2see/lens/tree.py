@@ -8,6 +8,7 @@ from seq2see import special
 from seq2see.config import Decoding
 from seq2see.data.tokenizer import Tokenizer
 from seq2see.decoding import search
+from seq2see.lens.reading import Answer
 
 State = Literal["root", "kept", "finished", "pruned"]
 
@@ -34,7 +35,7 @@ class Node(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Tree:
+class Tree(Answer):
     """All that a search looked at. JSON: `{"nodes": [...], "best": 17}`; parents come before their children."""
 
     nodes: list[Node]

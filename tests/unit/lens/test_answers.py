@@ -112,7 +112,7 @@ def test_vectors_are_named_and_sized(seen):
 
 def test_all_of_it_is_json(run, seen):
     pairs = [Pair("bad", "BAD", ""), Pair("cab", "CAB", "")]
-    for answer in (seen, run.importance("bad"), run.head_worth(pairs), run.head_statistics(pairs)):
+    for answer in (seen, seen.beam, run.importance("bad"), run.head_worth(pairs), run.head_statistics(pairs)):
         text = json.dumps(answer.json(), allow_nan=False)
         assert json.loads(text) == answer.json()
     found = seen.json()
@@ -151,7 +151,7 @@ def test_the_tree_is_a_tree(seen):
 def test_greedy_is_a_tree_with_one_branch(trained):
     bundle = load(trained).bundle
     greedy = replace(bundle, settings=replace(bundle.settings, decoding=replace(bundle.settings.decoding, beam=1)))
-    grown = read(greedy, "bad").beam
+    grown = look(greedy, "bad").beam
     assert [node.token for node in grown.nodes] == ["<s>", "B", "A", "D", "</s>"]
     assert [node.state for node in grown.nodes] == ["root", "kept", "kept", "kept", "finished"]
     assert grown.best == 4
