@@ -102,7 +102,7 @@ def parts(
             for source in labels.touching(look.source_spans, link.source)
         ],
         "importance": {"left_out": _round(importance.left_out, 3), "gradient": _round(importance.gradient, 3)},
-        "beam": {"nodes": [node._asdict() for node in look.beam.nodes], "best": look.beam.best},
+        "beam": look.beam.json(),
     }
     for place in ATTENTIONS:
         for layer, weights_HLM in enumerate(getattr(look, place)):
