@@ -8,7 +8,7 @@ PEERS_READY := $(PEERS)/.ready
 
 .PHONY: demo test check bench bench-quick setup lock clean
 
-# Train on the built-in corpus, score on dates never seen, translate in several scripts, draw the attention.
+# Train on the built-in corpus, score on dates never seen, translate in several scripts, look inside.
 demo: setup
 	$(BIN)/seq2see train dates --out runs/dates --force
 	$(BIN)/seq2see evaluate runs/dates dates
@@ -16,7 +16,7 @@ demo: setup
 		'६ जून १९८४' '4 июля 1976 г.' '23 Ιανουαρίου 1921' '7 เมษายน 2058' > runs/dates/samples.txt
 	@$(BIN)/seq2see translate runs/dates < runs/dates/samples.txt | paste -d '|' runs/dates/samples.txt - \
 		| sed 's/|/  ->  /'
-	$(BIN)/seq2see look runs/dates 'Donnerstag, 5. Mai 2044' -o runs/dates/attention.png
+	$(BIN)/seq2see look runs/dates 'Donnerstag, 5. Mai 2044' -o runs/dates/look.html
 
 test: setup
 	$(BIN)/python -m pytest

@@ -206,13 +206,15 @@ def test_torch_is_imported_late(module):
     assert subprocess.run([sys.executable, "-c", check], check=False).returncode == 0
 
 
-@pytest.mark.parametrize("verb", [[], ["train"], ["doctor"], ["evaluate"], ["data", "list"], ["data", "get"]])
+@pytest.mark.parametrize(
+    "verb", [[], ["train"], ["doctor"], ["evaluate"], ["data", "list"], ["data", "get"], ["draw"], ["look"]]
+)
 def test_help_imports_nothing_heavy(verb):
     words = [sys.executable, "-X", "importtime", "-m", "seq2see", *verb, "--help"]
     ended = subprocess.run(words, check=True, capture_output=True, text=True)
     imported = set(re.findall(r"\| +([\w.]+)$", ended.stderr, re.MULTILINE))
     assert "seq2see.cli.program" in imported
-    assert not imported & {"torch", "numpy", "babel", "pydantic", "rich"}
+    assert not imported & {"torch", "numpy", "babel", "pydantic", "rich", "matplotlib"}
 
 
 def test_the_map_in_the_readme_is_true():

@@ -186,6 +186,7 @@ def _train(folder: Path, prepared: Prepared, device: torch.device, watch: Watch)
         fine_tuning.load_start(folder, model)
         facts["fine_tuning"].pop("scores", None)  # of an end that is no more
     facts.pop("diagnosis", None)
+    facts.pop("alignment", None)
     newest = checkpoint.newest(folder / "checkpoints")
     step = int(newest.name.partition("-")[2]) if newest else 0
     facts |= {
@@ -252,6 +253,7 @@ def _train(folder: Path, prepared: Prepared, device: torch.device, watch: Watch)
     watch(Said(f"scoring {min(REPORTED, len(prepared.valid_pairs)):,} validation pairs for report.html"))
     run = Run(folder)
     findings = _write_report(run, prepared)
+    _ = run.alignment_method  # chosen, and kept in the manifest
     for line in findings:
         watch(Said(f"warning   {line}"))
     if not findings and end.step < (warmup := settings.training.warmup_steps):
@@ -335,7 +337,7 @@ def _write_report(run: Run, prepared: Prepared) -> list[str]:
 
     What is wrong with the model goes there, into the manifest, and back to the caller.
     """
-    from seq2see.lens import pictures
+    from seq2see.lens import curves
 
     shown = prepared.valid_pairs[:REPORTED]
     evaluation = run.evaluate(shown, beam=1, engine=run.engine("torch"))
@@ -360,7 +362,7 @@ def _write_report(run: Run, prepared: Prepared) -> list[str]:
             (pair.source, pair.target, result.text)
             for pair, result in list(zip(shown, evaluation.results, strict=True))[:40]
         ],
-        curves_svg=pictures.curves([row for row in journal.read(run.folder) if row.get("what", "model") == "model"]),
+        curves_svg=curves.curves([row for row in journal.read(run.folder) if row.get("what", "model") == "model"]),
         data={
             "training pairs": f"{facts['pairs']:,}",
             "validation pairs": f"{facts['validation_pairs']:,}",

@@ -1,5 +1,6 @@
 """A trained model in its folder: translate, look inside, evaluate. Torch is imported only by what needs it."""
 
+import contextlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -11,6 +12,7 @@ from seq2see.bundle import Bundle, Tokenizers
 from seq2see.config import Settings
 from seq2see.data import tokenizer
 from seq2see.data.pair import Pair, Sides
+from seq2see.data.readers import Pairs
 from seq2see.decoding import ct2_engine, translator
 from seq2see.decoding.hypothesis import Engine
 from seq2see.decoding.translator import Result
@@ -20,7 +22,10 @@ from seq2see.evaluation.metrics import Scores
 
 if TYPE_CHECKING:
     from seq2see.decoding.search import Choose
+    from seq2see.lens.alignment import Alignment, Method
     from seq2see.lens.answers import Look
+    from seq2see.lens.heads import Head, Statistics, Worth
+    from seq2see.lens.importance import Importance
 
 EngineName = Literal["auto", "torch", "ctranslate2"]
 
@@ -140,11 +145,68 @@ class Run:
 
         return TorchEngine(self.bundle.model, choose, precision)
 
-    def look(self, sentence: str, to: str | None = None) -> "Look":
-        """Every attention of every layer and head in the translation of one sentence, as arrays with token labels."""
+    def look(self, sentence: str, to: str | None = None, target: str | None = None) -> "Look":
+        """The inside of one translation, as arrays with token labels; its own translation, or `target`."""
         from seq2see.lens import answers
 
-        return answers.look(self.bundle, *self.tagged([sentence], to))
+        return answers.look(self.bundle, self.tagged([sentence], to)[0], target, self.alignment_method)
+
+    def importance(self, sentence: str, to: str | None = None, target: str | None = None) -> "Importance":
+        """What each token of a translation owes to each token of the sentence: by gradient, and by leaving it out."""
+        from seq2see.lens import importance, reading
+
+        tagged = self.tagged([sentence], to)[0]
+        return importance.importance(self.bundle, reading.read(self.bundle, tagged, target))
+
+    def head_worth(
+        self, pairs: Iterable[Pair], groups: "Sequence[Sequence[Head]] | None" = None, metric: str = "bleu"
+    ) -> "Worth":
+        """What becomes of loss, score and translations without each head, or without each of `groups` of them."""
+        from seq2see.lens import heads
+
+        unit = error_unit(self.settings)
+        return heads.worth(
+            self.bundle, list(pairs), groups, lambda said, references: metrics.one(metric, said, references, unit)
+        )
+
+    def head_statistics(self, pairs: Iterable[Pair]) -> "Statistics":
+        """Where each head looks on average: how sharply, and how far."""
+        from seq2see.lens import heads
+
+        return heads.statistics(self.bundle, list(pairs))
+
+    @cached_property
+    def alignment_method(self) -> "Method":
+        """The heads that show where words come from, chosen on the validation pairs once and kept in the manifest."""
+        from seq2see.lens import alignment
+
+        kept = alignment.from_json(self.manifest.get("alignment"), self.settings)
+        if kept is not None:
+            return kept
+        path = self.folder / "validation.jsonl"
+        method = alignment.choose(self.bundle, list(Pairs(path)) if path.exists() else [])
+        self.manifest["alignment"] = method.json()
+        with contextlib.suppress(OSError):  # a folder that may only be read: chosen anew next time
+            bundle.write_manifest(self.folder, self.manifest)
+        return method
+
+    def align(self, lines: Sequence[str], results: Sequence[Result], to: str | None = None) -> "list[list[Alignment]]":
+        """Where each of the translations that `search` found comes from; spans count characters of `lines`."""
+        from seq2see.lens import alignment
+
+        tagged = self.tagged(lines, to)
+        sources, asked = [], []
+        for line, result in zip(tagged, results, strict=True):
+            sources += [line] * len(result.translations)
+            asked += [(result.source, each.tokens) for each in result.translations]
+        found = alignment.align(
+            self.bundle, self.alignment_method, sources, [source for source, _ in asked], [said for _, said in asked]
+        )
+        rest = iter(found)
+        return [
+            [next(rest).without_tag(len(with_tag) - len(line)) for _ in result.translations]
+            for line, with_tag, result in zip(lines, tagged, results, strict=True)
+        ]
 
     def evaluate(
         self,

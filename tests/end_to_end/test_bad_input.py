@@ -460,10 +460,15 @@ def test_bytes_that_are_not_utf_8_in_a_chat(cli, run: Path) -> None:
         (["evaluate", "RUN", "good.tsv", "-o", "."], "a folder"),
         (["train", "good.tsv", "--metric", "exat"], "Did you mean 'exact'?"),
         (["look", "RUN", "ab", "--place", "corss"], "Did you mean 'cross'?"),
-        (["look", "RUN", "ab", "--layer", "9"], "--layer 9"),
+        (["look", "RUN", "ab", "--layer", "9"], "--layer 9: a page shows all"),
+        (["look", "RUN", "ab", "--layer", "9", "-o", "x.png"], "--layer 9: the model has 1 layers"),
         (["look", "RUN", "ab", "-o", "x.gif"], "x.gif"),
         (["look", "RUN", "ab", "-o", "none/x.png"], "none"),
         (["look", "RUN", "  "], "empty"),
+        (["look", "RUN", "ab", "--target", " "], "--target is empty"),
+        (["look", "RUN", "ab", "--picture", "haeds"], "Did you mean 'heads'?"),
+        (["look", "RUN", "ab", "--json", "-o", "x.html"], "--json"),
+        (["look", "RUN", "abcdefgh" * 20], "a page shows 128"),
     ],
 )
 def test_a_slip_on_the_command_line(cli, run: Path, words: list[str], hint: str) -> None:

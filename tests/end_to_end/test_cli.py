@@ -311,6 +311,30 @@ def test_look_elsewhere(trained: Path, cli, place: str) -> None:
     assert f"{place} attention of layer 1: x.svg" in ended.err
 
 
+@pytest.mark.parametrize("picture", ["heads", "alignment", "layers", "beam"])
+def test_look_draws_other_pictures(trained: Path, cli, picture: str, tmp_path: Path) -> None:
+    ended = cli("look", trained, "ab", "--picture", picture, "-o", tmp_path / "x.svg")
+    assert ended.code == 0, ended.err
+    assert ended.out == "AB\n"
+    again = cli("look", trained, "ab", "--picture", picture, "-o", tmp_path / "x.svg")
+    assert again.code == 2
+    assert "--force" in again.err
+    assert cli("look", trained, "ab", "--picture", picture, "-o", tmp_path / "x.html").code == 0
+    assert "<svg" in (tmp_path / "x.html").read_text(encoding="utf-8")
+
+
+def test_look_writes_a_page_or_prints_its_parts(trained: Path, cli, tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    ended = cli("look", trained, "ab")
+    assert (ended.code, ended.out) == (0, "AB\n")
+    page = (tmp_path / "look.html").read_text(encoding="utf-8")
+    assert page.startswith("<!doctype html>")
+    printed = json.loads(cli("look", trained, "ab", "--target", "BA", "--json").out)
+    assert printed["summary"]["translation"] == "BA"
+    assert printed["summary"]["own_translation"] == "AB"
+    assert {f'id="part:{name}"' in page for name in printed} == {True}
+
+
 def test_chat_answers_each_line(trained: Path, cli) -> None:
     ended = cli("chat", trained, stdin=b"ab\n\nh\n")
     assert (ended.code, ended.out) == (0, "AB\n\nH\n")
@@ -405,3 +429,28 @@ def test_a_program_that_waits_for_each_answer_gets_it(trained: Path) -> None:
         program.stdin.close()
         assert program.stdout.read() == b""
         assert program.wait(60) == 0
+
+
+def test_translations_come_with_their_alignment(trained, cli):
+    plain = cli("translate", trained, stdin=b"bad\n\ncab\n").out
+    assert plain == "BAD\n\nCAB\n"
+    for engine in ("torch", "auto"):
+        ended = cli("translate", trained, "--alignments", "--engine", engine, stdin=b"bad\n\ncab\n")
+        assert (ended.code, ended.out) == (0, "BAD\t0-0\n\t\nCAB\t0-0\n")
+    ranked = cli("translate", trained, "--alignments", "--n-best", "2", stdin=b"bad\n").out.splitlines()
+    assert len(ranked) == 2
+    assert ranked[0].split("\t")[2:] == ["BAD", "0-0"]
+
+
+def test_alignments_by_characters(trained, cli):
+    lines = [
+        json.loads(line)
+        for line in cli("translate", trained, "--alignments", "--json", stdin=b" badge\n\n").out.splitlines()
+    ]
+    found = lines[0]["translations"][0]["alignment"]
+    assert found["pharaoh"] == "0-0"
+    assert [link["target"] for link in found["links"]] == [[place, place + 1] for place in range(5)]
+    assert all(1 <= link["source"][0] < link["source"][1] <= 6 for link in found["links"])
+    assert lines[1]["translations"][0]["alignment"] == {"pharaoh": "", "links": []}
+    unasked = json.loads(cli("translate", trained, "--json", stdin=b"bad\n").out)
+    assert "alignment" not in unasked["translations"][0]

@@ -203,6 +203,8 @@ def test_tags_are_recorded(tagged: Path) -> None:
     assert run.languages == Sides("en", None)
     assert run.translate(["abc"], to="fr") == ["cba"]
     assert run.look("abc", to="de").source_tokens == ["<2de>", "a", "b", "c", "</s>"]
+    (aligned,) = run.align(["abc"], run.search(["abc"], to="de"), to="de")
+    assert [link.source for link in aligned[0].links] == [(0, 1), (1, 2), (2, 3)], "in what was typed"
     validation = (tagged / "validation.jsonl").read_text(encoding="utf-8")
     assert '"source": "<2de> ' in validation
     assert '"source": "<2fr> ' in validation

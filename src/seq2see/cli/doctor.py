@@ -70,15 +70,15 @@ def doctor(
     if write:
         cleaning.check(Path(write), rows.paths, force)
     if picture:
-        from seq2see.lens import pictures
+        from seq2see.lens import curves, drawing
 
-        pictures.check_suffix(Path(picture))
+        drawing.check_suffix(Path(picture))
     with _patience(f"examining {name}"):
         diagnosis = examine(rows, others)
     for note in corpus.train.notes:
         typer.echo(note, err=True)
     if picture:
-        pictures.lengths(*diagnosis.lengths, Path(picture))
+        curves.lengths(*diagnosis.lengths, Path(picture))
     written = None
     if write:
         with _patience(f"writing {write}"):

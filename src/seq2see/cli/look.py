@@ -1,35 +1,102 @@
-"""`seq2see look`: what goes on inside one translation, drawn."""
+"""`seq2see look`: what goes on inside one translation, as a page to walk through or as a picture."""
 
+import json
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from seq2see.cli.options import Debug, Folder, To
+from seq2see.cli.options import Debug, Folder, Force, To, check_new
 from seq2see.errors import SettingError, nearest
 
+if TYPE_CHECKING:
+    from seq2see.lens.answers import Look
+
 PLACES = ("cross", "encoder", "decoder")
+PICTURES = ("attention", "heads", "alignment", "layers", "beam")
 
 
 def look(
     folder: Folder,
     sentence: Annotated[str, typer.Argument(help="The source to translate and look into.")],
-    output: Annotated[str, typer.Option("-o", "--output", help="A .png, .svg or .pdf file.")] = "attention.png",
-    place: Annotated[str, typer.Option(help="Which attention: cross, encoder or decoder.")] = "cross",
-    layer: Annotated[int, typer.Option(help="Which layer, counted from 1; 0: the last.")] = 0,
+    output: Annotated[
+        str | None,
+        typer.Option(
+            "-o",
+            "--output",
+            "--out",
+            metavar="FILE",
+            help="A page (.html) with everything, or a .png, .svg or .pdf picture. If not given: look.html.",
+        ),
+    ] = None,
+    target: Annotated[
+        str | None, typer.Option(metavar="TEXT", help="Explain this translation instead of the model's own.")
+    ] = None,
+    picture: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help=f"Which picture: {', '.join(PICTURES)}. If not given: attention."),
+    ] = None,
+    place: Annotated[
+        str | None, typer.Option(help="Which attention in a picture: cross, encoder or decoder. If not given: cross.")
+    ] = None,
+    layer: Annotated[int | None, typer.Option(help="Its layer, counted from 1; 0 or not given: the last.")] = None,
     to: To = None,
+    force: Force = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print what a page shows as JSON, instead of a file.")
+    ] = False,
     debug: Debug = False,
 ) -> None:
-    """Translate a sentence and draw where each token looked, head by head."""
-    if place not in PLACES:
+    """Translate a sentence and show everything that happened inside: tokens, every head of every layer, the beam."""
+    if place is not None and place not in PLACES:
         raise SettingError(f"--place {place}: unknown. {nearest(place, PLACES)}")
+    if picture is not None and picture not in PICTURES:
+        raise SettingError(f"--picture {picture}: unknown. {nearest(picture, PICTURES)}")
     if not sentence.strip():
         raise SettingError("the sentence is empty: there is nothing to look at")
-    from seq2see.lens import pictures
+    if target is not None and not target.strip():
+        raise SettingError("--target is empty: leave it out, or give a translation")
+    if as_json:
+        if output is not None or picture is not None:
+            raise SettingError("--json prints what a page would show: leave --output and --picture out")
+        from seq2see.look import page
+        from seq2see.run import load
+
+        typer.echo(json.dumps(page.gather(load(folder), sentence, to, target), ensure_ascii=False))
+        return
+    path = Path(output or "look.html")
+    check_new(path, force)
+    as_page = path.suffix.lower() == ".html" and picture is None
+    for option, value in (("--place", place), ("--layer", layer)):
+        if as_page and value is not None:
+            raise SettingError(f"{option} {value}: a page shows all. For a picture name one: -o FILE.png")
+    if not as_page:
+        from seq2see.lens import drawing
+
+        drawing.check_suffix(path)
     from seq2see.run import load
 
     run = load(folder)
-    seen = run.look(sentence, to)
+    if as_page:
+        from seq2see.look import page
+
+        parts = page.gather(run, sentence, to, target)
+        path.write_text(page.render(parts), encoding="utf-8")
+        typer.echo(parts["summary"]["translation"])
+        typer.echo(f"open in a browser: {path}", err=True)
+        return
+    seen = run.look(sentence, to, target)
+    name, note = _draw(picture or "attention", seen, place or "cross", layer or 0, path)
+    typer.echo(seen.translation)
+    typer.echo(f"{name}: {path}", err=True)
+    if note:
+        typer.echo(note, err=True)
+
+
+def _draw(picture: str, seen: "Look", place: str, layer: int, path: Path) -> tuple[str, str | None]:
+    """What was drawn, and a line about letters that have no font."""
+    from seq2see.lens import labels, pictures
+
     layers, rows, columns, row_name, column_name = {
         "cross": (seen.cross, seen.target_tokens, seen.source_tokens, "output", "input"),
         "encoder": (seen.encoder, seen.source_tokens, seen.source_tokens, "input", "input"),
@@ -37,13 +104,20 @@ def look(
     }[place]
     if not 0 <= layer <= len(layers):
         raise SettingError(f"--layer {layer}: the model has {len(layers)} layers there")
-    number = layer or len(layers)
-    title = f"{_shortened(seen.source)} → {_shortened(seen.translation)}"
-    note = pictures.attention(layers[number - 1], rows, columns, title, Path(output), row_name, column_name)
-    typer.echo(seen.translation)
-    typer.echo(f"{place} attention of layer {number}: {output}", err=True)
-    if note:
-        typer.echo(note, err=True)
+    title = labels.arrow(_shortened(seen.source), _shortened(seen.translation))
+    match picture:
+        case "heads":
+            note = pictures.heads(layers, rows, columns, f"{title}   {place} attention", path)
+            return f"all heads of {place} attention", note
+        case "alignment":
+            return "alignment", pictures.alignment(seen, title, path)
+        case "layers":
+            return "what each layer would say", pictures.layer_words(seen.layers, seen.target_tokens, title, path)
+        case "beam":
+            return "the beam", pictures.beam(seen.beam, title, path)
+        case _:
+            note = pictures.attention(layers[layer - 1], rows, columns, title, path, row_name, column_name)
+            return f"{place} attention of layer {layer or len(layers)}", note
 
 
 def _shortened(text: str) -> str:

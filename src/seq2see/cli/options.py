@@ -1,5 +1,6 @@
 """Options and arguments that several verbs share, and the engine that they ask for."""
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -60,7 +61,18 @@ PrecisionOption = Annotated[
     typer.Option("--precision", help="float32 or int8; not given: int8 with ctranslate2, float32 with torch."),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, for machines.")]
+Force = Annotated[bool, typer.Option("--force", help="Replace the file if it is there.")]
 Debug = Annotated[bool, typer.Option("--debug", help="On an error show the trace.")]
+
+
+def check_new(path: Path, force: bool) -> None:
+    """Refuse to write where something is already."""
+    if path.is_dir():
+        raise SettingError(f"{path}: a folder. Name a file in it")
+    if path.exists() and not force:
+        raise SettingError(f"{path}: exists already. Choose another name with -o, or replace it with --force")
+    if not path.absolute().parent.is_dir():
+        raise SettingError(f"{path}: there is no folder {path.parent}")
 
 
 def pick_engine(

@@ -14,6 +14,14 @@ from seq2see import __version__
 from seq2see.cli.chat import chat
 from seq2see.cli.data import data_get, data_list
 from seq2see.cli.doctor import doctor
+from seq2see.cli.draw import (
+    draw_architecture,
+    draw_curves,
+    draw_dot_products,
+    draw_masks,
+    draw_warm_up,
+    draw_waves,
+)
 from seq2see.cli.evaluate import evaluate
 from seq2see.cli.export import export
 from seq2see.cli.look import look
@@ -41,6 +49,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+draw = typer.Typer(cls=Verbs, help="Pictures that need no sentence.", epilog="Example: seq2see draw waves -o waves.png")
 data = typer.Typer(cls=Verbs, help="Corpora by name.", epilog="Example: seq2see data list")
 
 app.command(epilog=f"{SETTINGS_HELP}\n\nExample: seq2see train dates --out runs/dates")(train)
@@ -48,7 +57,14 @@ app.command(epilog="Example: seq2see doctor pairs.tsv --write clean.tsv")(doctor
 app.command(epilog='Example: echo "12 mars 1987" | seq2see translate runs/dates')(translate)
 app.command(epilog="Example: seq2see chat runs/dates")(chat)
 app.command(epilog="Example: seq2see evaluate runs/dates dates")(evaluate)
-app.command(epilog='Example: seq2see look runs/dates "12 mars 1987" -o attention.png')(look)
+app.command(epilog='Example: seq2see look runs/dates "12 mars 1987" -o look.html')(look)
+draw.command("waves", epilog="Example: seq2see draw waves --length 50 --d-model 128 -o waves.png")(draw_waves)
+draw.command("dot-products", epilog="Example: seq2see draw dot-products -o dot-products.svg")(draw_dot_products)
+draw.command("masks", epilog='Example: seq2see draw masks "<s>" ich bin hier "<pad>"')(draw_masks)
+draw.command("warm-up", epilog="Example: seq2see draw warm-up --d-model 512 --warmup-steps 4000")(draw_warm_up)
+draw.command("architecture", epilog="Example: seq2see draw architecture tutorial-small")(draw_architecture)
+draw.command("curves", epilog="Example: seq2see draw curves runs/dates -o curves.svg")(draw_curves)
+app.add_typer(draw, name="draw")
 app.command(epilog="Example: seq2see export runs/dates dates-ct2 --precision int8")(export)
 data.command("list", epilog="Example: seq2see data list --json")(data_list)
 data.command("get", epilog="Example: seq2see data get chatbot-ko --from ChatbotData.csv")(data_get)
@@ -66,6 +82,11 @@ def _program(
     context: typer.Context,
     version: bool = typer.Option(False, "--version", callback=_version, is_eager=True, help="Print the version."),
 ) -> None:
+    _help_if_alone(context)
+
+
+@draw.callback(invoke_without_command=True)
+def _help_if_alone(context: typer.Context) -> None:
     if context.invoked_subcommand is None:
         typer.echo(context.get_help())
 

@@ -4,7 +4,7 @@ import json
 import select
 import sys
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -28,6 +28,7 @@ from seq2see.errors import DataError, SettingError
 
 if TYPE_CHECKING:
     from seq2see.decoding.translator import Result
+    from seq2see.lens.alignment import Alignment
 
 AT_ONCE = 2000
 """Lines read before they are translated together: enough to batch well, few enough that output keeps coming."""
@@ -39,6 +40,14 @@ def translate(
     beam: Beam = None,
     n_best: NBest = 1,
     prefix: Annotated[str | None, typer.Option(help="Every translation begins with this text.")] = None,
+    alignments: Annotated[
+        bool,
+        typer.Option(
+            "--alignments",
+            help="After each translation a tab and the words it comes from: input-output, from 0 (Pharaoh format); "
+            "with --json also by characters.",
+        ),
+    ] = False,
     sample: Sample = False,
     temperature: Temperature = 1.0,
     top_k: TopK = 0,
@@ -65,8 +74,9 @@ def translate(
     for block in _blocks(AT_ONCE):
         prefixes = None if prefix is None else [prefix] * len(block)
         results = run.search(block, beam, n_best, prefixes, chosen, to)
-        for number, (line, result) in enumerate(zip(block, results, strict=True), start=first):
-            _print(number, line, result, n_best, as_json)
+        aligned = run.align(block, results, to) if alignments else [None] * len(block)
+        for number, (line, result, links) in enumerate(zip(block, results, aligned, strict=True), start=first):
+            _print(number, line, result, links, n_best, as_json)
             if result.cut:
                 limit = run.settings.decoding.max_source
                 typer.echo(
@@ -137,17 +147,20 @@ def _pauses() -> bool:
         return False
 
 
-def _print(number: int, line: str, result: "Result", n_best: int, as_json: bool) -> None:
+def _print(
+    number: int, line: str, result: "Result", aligned: "list[Alignment] | None", n_best: int, as_json: bool
+) -> None:
     if as_json:
-        translations = [
+        translations: list[dict[str, Any]] = [
             {"text": each.text, "score": each.score, "probability": each.probability} for each in result.translations
         ]
+        for translation, links in zip(translations, aligned or (), strict=False):
+            translation["alignment"] = links.json()
         write_line(json.dumps({"source": line, "translations": translations}, ensure_ascii=False))
-    elif n_best == 1:
-        write_line(result.text)
-    else:
-        for each in result.translations:
-            write_line(f"{number}\t{each.score:.4f}\t{each.text}")
+        return
+    for place, each in enumerate(result.translations):
+        shown = each.text if n_best == 1 else f"{number}\t{each.score:.4f}\t{each.text}"
+        write_line(f"{shown}\t{aligned[place].pharaoh}" if aligned else shown)
 
 
 def write_line(line: str) -> None:

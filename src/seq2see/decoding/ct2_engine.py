@@ -37,9 +37,10 @@ CONVERSION = 1
 TOKENS_AT_ONCE = 256
 """Of the sources, in one batch of one worker: about ten sentences. More were no faster (docs/log.md)."""
 PATIENCE, FEW_WORDS = 2.0, 1000
-"""Finished hypotheses to wait for, in beam widths, where there are fewer words than that. Among letters a wrong end is as likely
-as any other slip, and such ends fill the list before the right one is complete; our own search waits while a better one
-still grows. Among thousands of words that does not happen, and waiting costs a tenth of the time (docs/log.md)."""
+"""Finished hypotheses to wait for, in beam widths, where there are fewer words than that. Among letters a wrong end is
+as likely as any other slip, and such ends fill the list before the right one is complete; our own search waits while a
+better one still grows. Among thousands of words that does not happen, and waiting costs a sixth of the time
+(docs/log.md)."""
 
 
 def obstacle(settings: Settings) -> str | None:

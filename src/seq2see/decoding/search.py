@@ -5,11 +5,13 @@ rows; finished sentences leave the batch. A hypothesis' length counts all tokens
 """
 
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from seq2see import special
+from seq2see.config import Decoding
 from seq2see.decoding.hypothesis import Hypothesis
 from seq2see.model.interface import Memory, Seq2Seq, State
 
@@ -19,8 +21,25 @@ NEVER = (special.PAD, special.BEGIN)
 """Tokens that no output contains."""
 
 
+class Step(NamedTuple):
+    """One step of a search, for those who watch: the C candidates of each of B sentences, best first."""
+
+    sentences: list[int]
+    """Which of the batch are still searched: B of them."""
+    parents_BC: Tensor
+    """Which of the sentence's W rows of this step a candidate goes on from."""
+    tokens_BC: Tensor
+    totals_BC: Tensor
+    """Sums of log-probabilities up to and with the token; -inf where there is no such candidate."""
+    done_BC: Tensor
+    """Which are complete translations."""
+    picked_BW: Tensor
+    """The candidates that become the W rows of the next step."""
+
+
 LengthPenalty = Callable[[int], float]
 Choose = Callable[[Tensor], Tensor]
+Watch = Callable[[Step], None]
 
 
 def power_penalty(alpha: float) -> LengthPenalty:
@@ -31,6 +50,12 @@ def power_penalty(alpha: float) -> LengthPenalty:
 def paper_penalty(alpha: float) -> LengthPenalty:
     """((5 + length) / 6)^alpha, as in Wu et al. (2016), which the paper follows."""
     return lambda length: ((5 + length) / 6) ** alpha
+
+
+def penalty_of(settings: Decoding) -> LengthPenalty:
+    """The one that the settings name."""
+    formula = paper_penalty if settings.length_formula == "paper" else power_penalty
+    return formula(settings.length_penalty)
 
 
 def sampling(temperature: float = 1.0, top_k: int = 0, top_p: float = 1.0, seed: int | None = None) -> Choose:
@@ -90,6 +115,7 @@ def one_by_one(
     penalty: LengthPenalty,
     choose: Choose = greedy,
     prefixes: Sequence[Sequence[int]] = (),
+    watch: Watch | None = None,
 ) -> list[list[Hypothesis]]:
     """Commit to one token at each step, by `choose`; the prefix of a sentence is forced."""
     device = memory.states_ND.device
@@ -110,6 +136,11 @@ def one_by_one(
                 outputs[sentence].append(token)
                 if step + 1 < limits[sentence]:
                     staying.append(row)
+        if watch is not None:
+            first_B1 = torch.zeros_like(last_R)[:, None]
+            totals_B1 = torch.tensor([[totals[sentence]] for sentence in alive])
+            done_B1 = torch.tensor([[row not in staying] for row in range(len(alive))])
+            watch(Step(alive, first_B1, last_R[:, None], totals_B1, done_B1, first_B1))
         if not staying:
             break
         if len(staying) < len(alive):
@@ -131,6 +162,7 @@ def beam(
     width: int,
     penalty: LengthPenalty,
     prefixes: Sequence[Sequence[int]] = (),
+    watch: Watch | None = None,
 ) -> list[list[Hypothesis]]:
     """Keep the `width` best beginnings at each step; up to `width` hypotheses a sentence, best first.
 
@@ -177,6 +209,8 @@ def beam(
         parents_BW, tokens_BW = parents_BC.gather(1, picked_BW), tokens_BC.gather(1, picked_BW)
         texts_BWT = texts_BWT.gather(1, parents_BW[:, :, None].expand(-1, -1, step))
         texts_BWT = torch.cat([texts_BWT, tokens_BW[:, :, None]], 2)
+        if watch is not None:
+            watch(Step(alive, parents_BC, tokens_BC, totals_BC, done_BC, picked_BW))
 
         hopes = (totals_BW[:, 0] / penalty(length)).tolist()
         staying = [

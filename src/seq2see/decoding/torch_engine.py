@@ -5,18 +5,25 @@ import torch
 from seq2see.config import Decoding
 from seq2see.decoding import search
 from seq2see.decoding.hypothesis import Hypothesis, Task
-from seq2see.decoding.search import Choose
+from seq2see.decoding.search import Choose, Watch
 from seq2see.decoding.translator import batches
 from seq2see.decoding.weights import for_decoding
 from seq2see.model.interface import Seq2Seq
 
 
 class TorchEngine:
-    """Beam search, or token by token where `choose` is given (`search.sampling(...)`)."""
+    """Beam search, or token by token where `choose` is given (`search.sampling(...)`); `watch` is shown each step."""
 
-    def __init__(self, model: Seq2Seq, choose: Choose | None = None, precision: str = "float32") -> None:
+    def __init__(
+        self,
+        model: Seq2Seq,
+        choose: Choose | None = None,
+        precision: str = "float32",
+        watch: Watch | None = None,
+    ) -> None:
         self.model = for_decoding(model, precision)
         self.choose = choose
+        self.watch = watch
         self.name = f"torch {precision}"
 
     def search(self, tasks: list[Task], settings: Decoding) -> list[list[Hypothesis]]:
@@ -35,8 +42,8 @@ class TorchEngine:
         offsets = torch.tensor([0, *(len(task.source) for task in tasks)]).cumsum(0)
         memory = self.model.encode(source_N, offsets)
         limits, prefixes = [task.limit for task in tasks], [task.prefix for task in tasks]
-        formula = search.paper_penalty if settings.length_formula == "paper" else search.power_penalty
-        penalty = formula(settings.length_penalty)
+        penalty = search.penalty_of(settings)
         if self.choose is not None or settings.beam == 1:
-            return search.one_by_one(self.model, memory, limits, penalty, self.choose or search.greedy, prefixes)
-        return search.beam(self.model, memory, limits, settings.beam, penalty, prefixes)
+            choose = self.choose or search.greedy
+            return search.one_by_one(self.model, memory, limits, penalty, choose, prefixes, self.watch)
+        return search.beam(self.model, memory, limits, settings.beam, penalty, prefixes, self.watch)

@@ -7,7 +7,6 @@ import torch
 from torch import Tensor, nn
 
 from seq2see.errors import SettingError, nearest
-from seq2see.model.attention import Point
 from seq2see.model.interface import Seq2Seq
 
 PRECISIONS = ("float32", "int8")
@@ -30,8 +29,8 @@ def for_decoding(model: Seq2Seq, precision: str = "float32") -> Seq2Seq:
         return model
     laid_out = copy.deepcopy(model)
     for parent in list(laid_out.modules()):
-        if isinstance(parent, Point):
-            parent._forward_hooks.clear()
+        parent._forward_hooks.clear()
+        parent._forward_pre_hooks.clear()
         for name, child in parent.named_children():
             if isinstance(child, nn.Linear) and precision == "int8":
                 setattr(parent, name, Int8Linear(child))

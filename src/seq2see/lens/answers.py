@@ -1,23 +1,80 @@
-"""Questions about one translation, answered with plain arrays and token labels."""
+"""The inside of one translation: attention, confidence, what each layer would say, alignment, and the beam.
 
+look(bundle, "12 mars 1987").cross[-1]              # heads, output tokens, input tokens
+look(bundle, "12 mars 1987").json()                 # what a page shows, ready for json.dumps
+"""
+
+import math
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
-from seq2see import special
 from seq2see.bundle import Bundle
-from seq2see.decoding.torch_engine import TorchEngine
-from seq2see.decoding.translator import longest, translate
+from seq2see.data import spans
+from seq2see.data.spans import Span
+from seq2see.decoding import search
+from seq2see.lens import alignment
+from seq2see.lens.alignment import Alignment, Method
 from seq2see.lens.capture import Seen, capture
+from seq2see.lens.reading import Answer, Floats, Place, Reading, log_probabilities, packed, place_of, read
+from seq2see.lens.tree import Tree, plant
 
-Weights = NDArray[np.float32]
+Weights = Floats
+
+CANDIDATES = 5
+"""Next tokens that are shown for each place."""
+
+
+class Candidate(NamedTuple):
+    """One possible next token. JSON: `{"token": "▁mars", "probability": 0.93}`."""
+
+    token: str
+    probability: float
+
+
+@dataclass(frozen=True)
+class Confidence(Answer):
+    """How sure the decoder was of each token that it said.
+
+    JSON: `{"probability": [T], "candidates": [T][K] of {"token", "probability"}}`, candidates likeliest first.
+    """
+
+    probability: Floats
+    """T: of the token that was said; their product is the probability of the translation."""
+    candidates: list[list[Candidate]]
+
+
+@dataclass(frozen=True)
+class Layers(Answer):
+    """What each decoder layer would say if it were the last (logit lens).
+
+    JSON: `{"probability": [layers][T], "rank": [layers][T], "candidates": [layers][T][K] of {"token", "probability"}}`.
+    """
+
+    probability: Floats
+    """LT: of the token that was said in the end."""
+    rank: NDArray[np.int64]
+    """LT: the place of that token among all, 1 where the layer would say it."""
+    candidates: list[list[list[Candidate]]]
 
 
 @dataclass(frozen=True, repr=False)
-class Look:
-    """All attention inside one translation, by layer and head. Row i of an array is where token i looks."""
+class Look(Answer):
+    """The inside of one translation. Row i of a weight array is where token i looks.
+
+    JSON, with S source tokens, T target tokens, H heads:
+
+        {"source": text, "translation": text,
+         "source_tokens": [S], "target_tokens": [T], "input_tokens": [T],
+         "source_spans": [S] of [start, end], "target_spans": [T] of [start, end],
+         "encoder": [layers][H][S][S], "decoder": [layers][H][T][T], "cross": [layers][H][T][S],
+         "confidence": Confidence, "layers": Layers, "alignment": Alignment,
+         "vectors": {name: [S or T][D]}, "beam": Tree}
+    """
 
     source: str
     translation: str
@@ -26,12 +83,24 @@ class Look:
     """What the decoder said, the end included."""
     input_tokens: list[str]
     """What the decoder had read when it said so: `target_tokens` moved by one, with the begin in front."""
+    source_spans: list[Span]
+    """Which characters of `source` a token stands for; none for the end."""
+    target_spans: list[Span]
+    """The same in `translation`."""
     encoder: list[Weights]
     """For each layer HSS: source tokens looking at source tokens."""
     decoder: list[Weights]
     """For each layer HTT: decoder inputs looking at themselves and what came before."""
     cross: list[Weights]
     """For each layer HTS: decoder inputs looking at source tokens."""
+    confidence: Confidence
+    layers: Layers
+    alignment: Alignment
+    vectors: dict[str, Floats]
+    """The stream by the names of `capture`: embeddings without and with positions, and after each layer
+    (`encoder.0`, `decoder.0`, ...)."""
+    beam: Tree
+    """How the search found its translation, which is this one unless that was forced."""
 
     def __repr__(self) -> str:
         shapes = ", ".join(
@@ -40,30 +109,91 @@ class Look:
         return f"Look({self.source!r} -> {self.translation!r}, {shapes})"
 
 
-def look(bundle: Bundle, sentence: str) -> Look:
-    """Translate a sentence, then read the translation once more with everything visible."""
-    result = translate(TorchEngine(bundle.model), bundle.tokenizers, bundle.settings, [sentence])[0]
-    source, target = bundle.tokenizers.source, bundle.tokenizers.target
-    source_ids = list(result.source)
-    target_ids = list(result.translations[0].tokens)[: longest(bundle.settings) - 1]
-    device = next(bundle.model.parameters()).device
+def look(bundle: Bundle, sentence: str, target: str | None = None, method: Method | None = None) -> Look:
+    """Translate a sentence, then read the translation once more with everything visible.
+
+    Args:
+        target: explain this translation instead of the model's own.
+        method: how to align, as the run has chosen it.
+    """
+    reading = read(bundle, sentence, target)
     with torch.inference_mode(), capture(bundle.model) as seen:
-        memory = bundle.model.encode(torch.tensor(source_ids, device=device), torch.tensor([0, len(source_ids)]))
-        inputs_N = torch.tensor([special.BEGIN, *target_ids], device=device)
-        bundle.model.decode(inputs_N, torch.tensor([0, len(inputs_N)]), memory)
-    words = target.pieces(target_ids)
+        memory = bundle.model.encode(*packed([reading.source_ids], bundle))
+        bundle.model.output(bundle.model.decode(*packed([reading.input_ids], bundle), memory))
+    layers = _layers(bundle, reading, seen)
+    logs_TV = log_probabilities(seen["logits"][0])
     return Look(
-        sentence,
-        result.text,
-        [*source.pieces(source_ids[:-1]), special.SPELLINGS[special.END]],
-        [*words, special.SPELLINGS[special.END]],
-        [special.SPELLINGS[special.BEGIN], *words],
-        _layers(seen, "encoder", "self_attention"),
-        _layers(seen, "decoder", "self_attention"),
-        _layers(seen, "decoder", "cross_attention"),
+        reading.source,
+        reading.translation,
+        reading.source_tokens,
+        reading.target_tokens,
+        reading.input_tokens,
+        [*spans.read(bundle.tokenizers.source, sentence)[: len(reading.source_ids) - 1], (0, 0)],
+        [*spans.written(bundle.tokenizers.target, reading.target_ids[:-1]), (0, 0)],
+        _weights(seen, "encoder"),
+        _weights(seen, "decoder"),
+        _weights(seen, "cross"),
+        Confidence(_said(logs_TV, reading).exp().numpy(), _candidates(logs_TV, bundle)),
+        layers,
+        alignment.of_weights(
+            bundle,
+            method or alignment.standard(bundle),
+            sentence,
+            reading.target_ids[:-1],
+            np.stack(_weights(seen, "cross")),
+        ),
+        _vectors(bundle, seen),
+        plant(reading.steps, bundle.tokenizers.target, bundle.settings.decoding),
     )
 
 
-def _layers(seen: Seen, stack: str, place: str) -> list[Weights]:
-    names = [name for name in seen if name.startswith(f"{stack}.") and name.endswith(f".{place}.weights")]
-    return [seen[name][0][0].float().numpy() for name in names]
+@torch.inference_mode()
+def _layers(bundle: Bundle, reading: Reading, seen: Seen) -> Layers:
+    """The logit lens over what was captured: each layer's stream through the last norm and the output layer."""
+    model = bundle.model
+    device = next(model.parameters()).device
+    found = [
+        log_probabilities(model.output(model.decoder_norm(seen[name][0].to(device))).cpu())
+        for name in _stream_names(bundle, "decoder")
+    ]
+    said = [_said(logs_TV, reading) for logs_TV in found]
+    return Layers(
+        torch.stack(said).exp().numpy(),
+        torch.stack([(logs > own[:, None]).sum(-1) + 1 for logs, own in zip(found, said, strict=True)]).numpy(),
+        [_candidates(logs_TV, bundle) for logs_TV in found],
+    )
+
+
+def _said(logs_TV: Tensor, reading: Reading) -> Tensor:
+    return logs_TV.gather(-1, torch.tensor(reading.target_ids)[:, None])[:, 0]
+
+
+def _candidates(logs_TV: Tensor, bundle: Bundle) -> list[list[Candidate]]:
+    values_TC, ids_TC = search.top(logs_TV, min(CANDIDATES, logs_TV.shape[-1] - len(search.NEVER)))
+    pieces = bundle.tokenizers.target.pieces
+    return [
+        [Candidate(token, math.exp(log)) for token, log in zip(pieces(ids), logs, strict=True)]
+        for ids, logs in zip(ids_TC.tolist(), values_TC.tolist(), strict=True)
+    ]
+
+
+def _weights(seen: Seen, place: Place) -> list[Weights]:
+    return [seen[name][0][0].float().numpy() for name in seen if place_of(name) == place]
+
+
+def _stream_names(bundle: Bundle, stack: str) -> list[str]:
+    """What leaves each layer of a stack, by the names of `capture`."""
+    last = "sum" if bundle.settings.model.norm == "pre" else "normed"
+    return [f"{stack}.{layer}.around_feed_forward.{last}" for layer in range(len(getattr(bundle.model, stack)))]
+
+
+def _vectors(bundle: Bundle, seen: Seen) -> dict[str, Floats]:
+    found = {
+        name: seen[name][0].float().numpy()
+        for side in ("source", "target")
+        for name in (f"{side}_embedding.without_positions", f"{side}_embedding.with_positions")
+    }
+    for stack in ("encoder", "decoder"):
+        for name in _stream_names(bundle, stack):
+            found[name.partition(".around")[0]] = seen[name][0].float().numpy()
+    return found

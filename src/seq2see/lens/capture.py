@@ -4,35 +4,118 @@
         model.encode(...)
     seen["encoder.0.self_attention.weights"][-1]        # BHLM, the last time it passed by
 
-Every `Point` in a model is a named place; while somebody listens there, attention is computed in its written-out form,
-which is the only one that has weights to show.
+Each name holds a list: what passed there, in order. A search passes the decoder once for each step, so that item t of
+a decoder's list is step t; its rows are R = B x W hypotheses side by side. The names, all after the paper:
+
+    source_embedding, target_embedding
+        .without_positions .with_positions              ND (RD in a search)
+    encoder.0.self_attention, decoder.0.self_attention, decoder.0.cross_attention
+        .query .key .value                              BHLK and BHMK, rotated where positions rotate
+        .scores .weights                                BHLM; scores before the mask, weights after it
+        .heads                                          ND, the heads side by side, before the output projection
+        .output                                         ND, the sub-layer before residual and norm
+    encoder.0.feed_forward.hidden .output               NF after the activation, ND
+    encoder.0.around_attention .around_feed_forward, decoder.0.around_self .around_cross .around_feed_forward
+        .sum                                            ND, with the residual added
+        .normed                                         ND, out of the norm: of the sum, or of what goes in (pre-norm)
+    encoder_norm, decoder_norm                          ND, what a stack hands on
+    logits                                              NV, wherever the model computes them (a search does)
+
+In a search a sentence's W hypotheses are the L queries of BHLM, and M = steps x W places of all that was kept: those of
+other hypotheses have weight 0 (see `model.state`).
+
+Nothing of this costs anything while nobody listens: the listeners are hooks, and attention has one point (`inside`)
+which, while heard, makes it take its written-out form, the only one that has weights to show.
 """
 
+import math
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 from torch import Tensor, nn
 
-from seq2see.model.attention import Point
+from seq2see.model.attention import Inside, MultiHeadAttention
+from seq2see.model.layers import FeedForward, Residual
+from seq2see.model.transformer import Embedding, Transformer
 
 Seen = dict[str, list[Tensor]]
 
 
 @contextmanager
-def capture(model: nn.Module) -> Iterator[Seen]:
-    """Collect what passes each point, in order, detached and on the CPU."""
+def capture(model: nn.Module, only: Callable[[str], bool] = lambda name: True) -> Iterator[Seen]:
+    """Collect what passes, in order, detached and on the CPU.
+
+    Args:
+        only: which names to keep, where all would be too much: `lambda name: name.endswith(".weights")`.
+    """
     seen: Seen = defaultdict(list)
+    handles: list[Any] = []
 
-    def listen(name: str, point: Point) -> None:
-        handles.append(point.register_forward_hook(lambda _, __, tensor: seen[name].append(tensor.detach().cpu())))
+    def keep(name: str, tensor: Tensor) -> None:
+        seen[name].append(tensor.detach().cpu())
 
-    handles: list[object] = []
+    def keep_copy(name: str, tensor: Tensor) -> None:
+        seen[name].append(tensor.detach().clone().cpu())
+
+    def going_in(module: nn.Module, name: str) -> None:
+        if only(name):
+            handles.append(module.register_forward_pre_hook(lambda _, given: keep(name, given[0])))
+
+    def coming_out(module: nn.Module, name: str, keep: Callable[[str, Tensor], None] = keep) -> None:
+        if only(name):
+            handles.append(module.register_forward_hook(lambda _, __, tensor: keep(name, tensor)))
+
+    def inside(attention: MultiHeadAttention, prefix: str) -> None:
+        wanted = {each: name for each in _INSIDE if only(name := f"{prefix}{each}")}
+
+        def listen(_: object, __: object, passing: Inside) -> None:
+            for each, name in wanted.items():
+                keep(name, _INSIDE[each](passing))
+
+        if wanted:
+            handles.append(attention.inside.register_forward_hook(listen))
+
     try:
         for name, module in model.named_modules():
-            if isinstance(module, Point):
-                listen(name, module)
+            prefix = f"{name}." if name else ""
+            match module:
+                case Embedding():
+                    coming_out(module.without_positions, f"{prefix}without_positions")
+                    going_in(module.dropout, f"{prefix}with_positions")
+                case MultiHeadAttention():
+                    inside(module, prefix)
+                    going_in(module.w_o, f"{prefix}heads")
+                    coming_out(module.w_o, f"{prefix}output")
+                case FeedForward():
+                    going_in(module.w_2, f"{prefix}hidden")
+                    coming_out(module.w_2, f"{prefix}output")
+                case Residual(pre=True):
+                    coming_out(module.norm, f"{prefix}normed")
+                    coming_out(module, f"{prefix}sum")
+                case Residual():
+                    going_in(module.norm, f"{prefix}sum")
+                    coming_out(module.norm, f"{prefix}normed")
+                case Transformer():
+                    coming_out(module.encoder_norm, f"{prefix}encoder_norm")
+                    coming_out(module.decoder_norm, f"{prefix}decoder_norm")
+                    coming_out(module.output, f"{prefix}logits", keep_copy)  # a search goes on to write into them
         yield seen
     finally:
         for handle in handles:
-            handle.remove()  # type: ignore[attr-defined]
+            handle.remove()
+
+
+def _scores(passing: Inside) -> Tensor:
+    query, key = passing.query_BHLK, passing.key_BHMK
+    return query @ key.transpose(-2, -1) / math.sqrt(query.shape[-1])
+
+
+_INSIDE: dict[str, Callable[[Inside], Tensor]] = {
+    "query": lambda passing: passing.query_BHLK,
+    "key": lambda passing: passing.key_BHMK,
+    "value": lambda passing: passing.value_BHMK,
+    "scores": _scores,
+    "weights": lambda passing: passing.weights_BHLM,
+}

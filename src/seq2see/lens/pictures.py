@@ -1,46 +1,26 @@
-"""Pictures: attention as heat maps, training as curves, with every letter of every script drawn.
+"""Pictures of one translation: attention, all heads, what each layer would say, the beam, alignment.
 
-Figures are built from `matplotlib.figure.Figure`, never through pyplot, so nothing global is left behind. matplotlib
-costs half a second: import this module where a picture is wanted.
+
+Each returns a line for the user where some letters have no font, else None.
 """
 
-import html
-import io
 import math
-import re
-import unicodedata
-import warnings
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from functools import cache, lru_cache
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import matplotlib
 import numpy as np
-from matplotlib import font_manager
 from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure
-from matplotlib.ft2font import FT2Font
 from matplotlib.image import AxesImage
-from matplotlib.layout_engine import ConstrainedLayoutEngine
-from matplotlib.ticker import MaxNLocator
+from matplotlib.patches import FancyBboxPatch, PathPatch
+from matplotlib.path import Path as Curve
 from numpy.typing import NDArray
 
-from seq2see.errors import SettingError
-
-INK = "#1d2733"
-QUIET = "#6b7785"
-HAIRLINE = "#e3e8ee"
-BLUE = "#2f7ebc"
-ORANGE = "#d9792b"
-PAPER_TO_INK = LinearSegmentedColormap.from_list(
-    "paper_to_ink", ["#ffffff", "#d6e6f4", "#8fc1de", "#3f8fc5", "#15599d", "#08264f"]
-)
-SUFFIXES = (".png", ".svg", ".pdf")
-_RC: dict[Any, Any] = {"svg.fonttype": "none", "svg.hashsalt": "seq2see", "pdf.fonttype": 42}
+from seq2see.lens import drawing, labels, letters
+from seq2see.lens.answers import Layers, Look
+from seq2see.lens.drawing import BLUE, FRAME, HAIRLINE, INK, PAPER_TO_INK, QUIET
+from seq2see.lens.tree import Tree
 
 # --- attention -------------------------------------------------------------------------------------------------------
 
@@ -71,13 +51,13 @@ def attention(
     """
     H, L, M = weights_HLM.shape
     assert (len(rows), len(columns)) == (L, M), f"weights of {L} x {M} for {len(rows)} x {len(columns)} tokens"
-    check_suffix(path)
-    families = font_families(title + "".join(rows) + "".join(columns))
+    drawing.check_suffix(path)
+    rows, columns = labels.of(rows), labels.of(columns)
+    families = letters.font_families(title + "".join(rows) + "".join(columns))
 
     cell = min(max(10 / max(L, M), 0.2), 0.5)
     width, height = M * cell, L * cell
     figure = Figure(figsize=(width, height), facecolor="white")
-    canvas = FigureCanvasAgg(figure)
 
     large = figure.add_axes((0, 0, 1, 1))
     image = _heat_map(large, weights_HLM.mean(axis=0))
@@ -96,25 +76,17 @@ def attention(
     bar.tick_params(labelsize=8, labelcolor=QUIET, length=0)
     bar.spines[:].set_color(HAIRLINE)
 
-    # Text grows beyond the figure, and saving with bbox "tight" makes room; only the title needs a measured place.
-    with _drawing():
-        box = large.get_tightbbox(canvas.get_renderer())  # type: ignore[no-untyped-call]
-    assert box is not None
-    left, top = box.x0 / figure.dpi, box.y1 / figure.dpi
     drawn = f"mean of {H} heads" if H > 1 else "1 head"
     subtitle = f"{drawn}  ·  a row: where one {row_name} token looks among the {column_name} tokens"
-    style: dict[str, Any] = {"parse_math": False, "fontfamily": families}
-    x, y = left / width, (top + 0.16) / height
-    figure.text(x, y, subtitle, fontsize=9, color=QUIET, **style)
-    figure.text(x, y + 0.24 / height, _visible(title), fontsize=13, fontweight="bold", color=INK, **style)
-    _save(figure, path)
-    return _note(title + "".join(rows) + "".join(columns))
+    drawing.head(figure, large, labels.visible(title), subtitle, families)
+    drawing.save(figure, path)
+    return letters.note(title + "".join(rows) + "".join(columns))
 
 
 def _heat_map(axes: Axes, weights_LM: NDArray[np.floating[Any]]) -> AxesImage:
     image = axes.imshow(weights_LM, cmap=PAPER_TO_INK, vmin=0, vmax=1, aspect="auto", interpolation="nearest")
     axes.set(xticks=[], yticks=[])
-    axes.spines[:].set_color("#c5ced8")
+    axes.spines[:].set_color(FRAME)
     axes.spines[:].set_linewidth(0.6)
     return image
 
@@ -127,10 +99,10 @@ def _label(axes: Axes, rows: Sequence[str], columns: Sequence[str], cell: float,
         "fontfamily": families,
         "parse_math": False,
     }
-    slanted = max(_columns_wide(text) for text in columns) * style["fontsize"] * 0.62 > cell * 72
+    slanted = max(labels.columns_wide(text) for text in columns) * style["fontsize"] * 0.62 > cell * 72
     turn: dict[str, Any] = {"rotation": 45, "ha": "left", "va": "center", "rotation_mode": "anchor"} if slanted else {}
-    axes.set_yticks(range(len(rows)), [_visible(text) for text in rows], **style)
-    axes.set_xticks(range(len(columns)), [_visible(text) for text in columns], **style, **turn)
+    axes.set_yticks(range(len(rows)), rows, **style)
+    axes.set_xticks(range(len(columns)), columns, **style, **turn)
     axes.tick_params(length=0, pad=4, top=False, bottom=False, labeltop=True, labelbottom=False)
     for i in range(1, len(rows)):
         axes.axhline(i - 0.5, color=HAIRLINE, linewidth=0.4)
@@ -168,306 +140,219 @@ def _places(H: int, L: int, M: int, width: float, height: float) -> list[tuple[f
     return places
 
 
-# --- curves ----------------------------------------------------------------------------------------------------------
-
-_AXIS_NAMES = {
-    "loss": "loss per token",
-    "bleu": "BLEU",
-    "chrf": "chrF",
-    "exact": "exact match, %",
-    "error_rate": "error rate, %",
-    "rate": "learning rate",
-}
-Line = tuple[str, list[float], list[float]]
+# --- all heads -------------------------------------------------------------------------------------------------------
 
 
-def curves(metrics: Sequence[Mapping[str, Any]], path: Path | None = None) -> str:
-    """Training curves from the rows of `metrics.jsonl`, as inline SVG; with a path, as a picture file too.
-
-    The SVG is one `<svg>` per panel, so that a page can put them side by side or below each other, without a
-    background and in the text colour of the page (`currentColor`). Panels: training and validation loss, each further
-    metric that validation measured, the learning rate. Nothing to draw gives an empty string and no file.
-    """
-    panels = _panels(metrics)
-    if path is not None:
-        check_suffix(path)
-        if panels:
-            figure = Figure(
-                figsize=(3.7 * len(panels), 2.7), facecolor="white", layout=ConstrainedLayoutEngine(w_pad=0.12)
-            )
-            for place, (name, lines) in enumerate(panels.items(), start=1):
-                _curve(figure.add_subplot(1, len(panels), place), name, lines)
-            _save(figure, path)
-    return "\n".join(_inline(name, lines) for name, lines in panels.items())
-
-
-def _panels(metrics: Sequence[Mapping[str, Any]]) -> dict[str, list[Line]]:
-    """The lines of each panel: `{"loss": [("training", steps, values), ("validation", ...)], ...}`."""
-    trained = [row for row in metrics if "loss" in row]
-    validated = [row for row in metrics if "validation" in row]
-    further = dict.fromkeys(name for row in validated for name in row["validation"] if name != "loss")
-    panels: dict[str, list[Line]] = {"loss": [_line("training", trained, "loss")]}
-    for name in ("loss", *further):
-        rows = [{"step": row["step"], **row["validation"]} for row in validated]
-        panels.setdefault(name, []).append(_line("validation", rows, name))
-    panels["rate"] = [_line("rate", trained, "rate")]
-    drawn = {name: [line for line in lines if line[1]] for name, lines in panels.items()}
-    return {name: lines for name, lines in drawn.items() if lines}
+def heads(
+    layers: Sequence[NDArray[np.floating[Any]]], rows: Sequence[str], columns: Sequence[str], title: str, path: Path
+) -> str | None:
+    """Every head of every layer side by side: what there is to choose from, and which heads have found a task."""
+    drawing.check_suffix(path)
+    rows, columns = labels.of(rows), labels.of(columns)
+    L, M, H = len(rows), len(columns), layers[0].shape[0]
+    families = letters.font_families(title + "".join(rows) + "".join(columns))
+    side = min(max(11 / H, 0.9), 2.2)
+    width, height = (side, side * L / M) if M >= L else (side * M / L, side)
+    gap = 0.14
+    total = H * (width + gap) - gap, len(layers) * (height + gap) - gap
+    figure = Figure(figsize=total, facecolor="white")
+    for number, weights_HLM in enumerate(layers):
+        for head in range(H):
+            x, y = head * (width + gap), total[1] - number * (height + gap) - height
+            axes = figure.add_axes((x / total[0], y / total[1], width / total[0], height / total[1]))
+            _heat_map(axes, weights_HLM[head])
+            if not number:
+                axes.set_title(f"head {head + 1}", fontsize=8.5, color=QUIET, pad=5)
+            if not head:
+                axes.set_ylabel(f"layer {number + 1}", fontsize=8.5, color=QUIET, labelpad=6)
+    subtitle = f"rows: {_few(rows)}; columns: {_few(columns)}; white is 0, the darkest blue 1"
+    drawing.head(figure, figure.axes[0], labels.visible(title), subtitle, families)
+    drawing.save(figure, path, title)
+    return letters.note(title + "".join(rows) + "".join(columns))
 
 
-def _line(name: str, rows: Iterable[Mapping[str, Any]], key: str) -> Line:
-    points = [(row["step"], row[key]) for row in rows if row.get(key) is not None]
-    return name, [float(step) for step, _ in points], [float(value) for _, value in points]
+def _few(tokens: Sequence[str]) -> str:
+    """The first and the last of many tokens, to say what stands along an axis."""
+    return " ".join(tokens) if len(tokens) <= 8 else f"{' '.join(tokens[:4])} … {' '.join(tokens[-2:])}"
 
 
-def _curve(axes: Axes, name: str, lines: list[Line]) -> None:
-    for label, steps, values in lines:
-        measured = label == "validation"
-        axes.plot(
-            steps,
-            values,
-            label=label,
-            color=ORANGE if measured else BLUE,
-            linewidth=1.8 if measured else 1.2,
-            marker="o" if measured else None,
-            markersize=3,
-        )
-    label, steps, values = lines[-1]
-    if label == "validation" and math.isfinite(values[-1]):
-        axes.annotate(
-            f"{values[-1]:.4g}",
-            (steps[-1], values[-1]),
-            xytext=(5, 0),
-            textcoords="offset points",
-            va="center",
-            fontsize=9,
-            color=ORANGE,
-            annotation_clip=False,
-        )
-    if len(lines) > 1:
-        axes.legend(frameon=False, fontsize=8.5, labelcolor=INK, handlelength=1.4)
-    axes.xaxis.set_major_locator(MaxNLocator(4, integer=True))
-    axes.yaxis.set_major_locator(MaxNLocator(5))
-    axes.margins(x=0.02, y=0.08)
-    axes.set_xlim(left=0)
-    axes.xaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
-    axes.yaxis.set_major_formatter(lambda value, _: f"{value:.3g}")
-    _dress(axes, _AXIS_NAMES.get(name, name), "step")
+# --- what each layer would say ---------------------------------------------------------------------------------------
 
 
-def _dress(axes: Axes, title: str, along: str) -> None:
-    """The look of all panels with axes: a title, a name for x, quiet lines and no frame."""
-    axes.set_title(title, loc="left", fontsize=10, color=INK, pad=8)
-    axes.set_xlabel(along, fontsize=8.5, color=INK)
-    axes.tick_params(which="both", length=0, labelsize=8.5, labelcolor=INK)
-    axes.grid(axis="y", color=QUIET, alpha=0.22, linewidth=0.7)
-    axes.spines[["top", "right", "left"]].set_visible(False)
-    axes.spines["bottom"].set(color=QUIET, alpha=0.5)
-    axes.set_facecolor("none")
-
-
-def _inline(name: str, lines: list[Line]) -> str:
-    figure = Figure(figsize=(3.7, 2.7), facecolor="none", layout="constrained")
-    _curve(figure.add_subplot(), name, lines)
-    written = io.StringIO()
-    with _drawing():
-        figure.savefig(written, format="svg", metadata=dict.fromkeys(("Date", "Creator", "Format", "Type")))
-    svg = written.getvalue()
-    svg = svg[svg.index("<svg") :]
-    # The page decides the size (viewBox keeps the proportions) and is not to be styled from inside a picture.
-    svg = re.sub(r"<metadata>.*?</metadata>|<style.*?</style>", "", svg, flags=re.DOTALL)
-    opening, rest = svg.split(">", maxsplit=1)
-    opening = re.sub(r' (width|height|version)="[^"]*"', "", opening)
-    label = html.escape(f"{_AXIS_NAMES.get(name, name)} by step")
-    return f'{opening} role="img" aria-label="{label}">{rest}'.replace(INK, "currentColor").strip()
-
-
-# --- lengths ---------------------------------------------------------------------------------------------------------
-
-
-def lengths(source: NDArray[Any], target: NDArray[Any], path: Path) -> None:
-    """How long the texts of a corpus are, and how the sides compare: a histogram of each on a scale of powers."""
-    check_suffix(path)
-    figure = Figure(figsize=(7.8, 2.9), facecolor="white", layout=ConstrainedLayoutEngine(w_pad=0.12))
-    one, other = figure.subplots(1, 2)
-    longest = max(10, int(source.max(initial=1)), int(target.max(initial=1)))
-    # Lengths are whole numbers: a bin must not be narrower than one, or small ones leave gaps.
-    bins = np.unique(np.geomspace(1, longest + 1, 60).round()) - 0.5
-    for name, values, colour in (("source", source, BLUE), ("target", target, ORANGE)):
-        label = f"{name}, median {np.median(values):,.0f}" if len(values) else name
-        shares = np.histogram(values, bins)[0] / np.diff(bins) / max(1, len(values))
-        one.stairs(100 * shares, bins, color=colour, linewidth=1.5, label=label)
-    one.set_xscale("log")
-    one.legend(frameon=False, fontsize=8.5, labelcolor=INK, handlelength=1.4)
-    _dress(one, "pairs by length, % per character", "characters")
-    ratio = np.log2((target + 1.0) / (source + 1.0))
-    other.hist(ratio, bins=60, weights=np.full(len(ratio), 100 / max(1, len(ratio))), color=BLUE)
-    other.xaxis.set_major_locator(MaxNLocator(7, integer=True))
-    other.xaxis.set_major_formatter(lambda value, _: f"{2.0**value:g}" if value >= 0 else f"1/{2.0**-value:g}")
-    _dress(other, "pairs by ratio of lengths, %", "target / source")
-    for axes in (one, other):
-        axes.yaxis.set_major_formatter(lambda value, _: f"{value:.3g}")
-    one.xaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
-    _save(figure, path)
-
-
-# --- saving ----------------------------------------------------------------------------------------------------------
-
-
-def check_suffix(path: Path) -> None:
-    """Refuse a picture of an unknown format before anything is drawn, or even computed."""
-    if path.suffix.lower() not in SUFFIXES:
-        raise SettingError(f"{path}: unknown picture format '{path.suffix}'. Choose from: {', '.join(SUFFIXES)}.")
-
-
-@contextmanager
-def _drawing() -> Iterator[None]:
-    """matplotlib's settings while text is measured or drawn, restored afterwards."""
-    with matplotlib.rc_context(_RC), warnings.catch_warnings():
-        # The user hears of letters without a font once, in words, from `_note`.
-        warnings.filterwarnings("ignore", message=r"Glyph \d+ .* missing from", category=UserWarning)
-        yield
-
-
-def _save(figure: Figure, path: Path) -> None:
-    with _drawing():
-        dpi = min(160.0, 8000 / max(figure.get_size_inches()))  # a thousand tokens still make a file that opens
-        figure.savefig(path, dpi=dpi, bbox_inches="tight", pad_inches=0.25)
-
-
-# --- letters ---------------------------------------------------------------------------------------------------------
-
-BASE_FONT = "DejaVu Sans"  # comes with matplotlib; has Latin, Greek, Cyrillic, Arabic and symbols
-# Tried first, in this order, before all other fonts: the common sans-serif faces of each system.
-_KOREAN = ("Noto Sans CJK KR", "Noto Sans KR", "NanumGothic", "Nanum Gothic", "Malgun Gothic", "Apple SD Gothic Neo")
-_JAPANESE = ("Noto Sans CJK JP", "Noto Sans JP", "IPAexGothic", "Yu Gothic", "Hiragino Sans")
-_CHINESE = ("Noto Sans CJK SC", "Noto Sans SC", "WenQuanYi Zen Hei", "Microsoft YaHei", "PingFang SC")
-_OTHERS = (
-    "Noto Sans",
-    "Noto Sans Devanagari",
-    "Nirmala UI",
-    "Kohinoor Devanagari",
-    "Noto Sans Arabic",
-    "Arial Unicode MS",
-)
-_BOXES = ("Last Resort", "LastResort", "Adobe Blank")  # claim every character, draw none
-
-
-def font_families(text: str) -> list[str]:
-    """Installed font families that together draw the text, for matplotlib's `fontfamily`: DejaVu Sans, then others."""
-    families, _ = _search(_to_draw(text))
-    return list(families)
-
-
-def missing_glyphs(text: str) -> str:
-    """The characters of the text that no installed font draws, each once, in order of appearance."""
-    _, missing = _search(_to_draw(text))
-    return "".join(dict.fromkeys(character for character in text if character in missing))
-
-
-def _note(text: str) -> str | None:
-    missing = missing_glyphs(text)
-    if not missing:
-        return None
-    east_asian = any(unicodedata.east_asian_width(character) in "WF" for character in missing)
-    package = "fonts-noto-cjk" if east_asian else "fonts-noto-core"
-    kind = "a Noto or Nanum font" if east_asian else "a Noto font"
-    named = "".join(character if character.isprintable() else f"U+{ord(character):04X}" for character in missing)
-    return f"no installed font draws '{named}': install {kind}, for example `apt-get install {package}`"
-
-
-def _visible(token: str) -> str:
-    """A token as it is labelled: white space that would vanish gets a sign."""
-    token = token.replace("\n", "↵").replace("\t", "⇥").replace("\r", "␍")
-    return token if token.strip() else "␣" * len(token)
-
-
-def _columns_wide(text: str) -> int:
-    """Width in columns of a terminal: East Asian characters count twice."""
-    return sum(2 if unicodedata.east_asian_width(character) in "WF" else 1 for character in text)
-
-
-def _to_draw(text: str) -> frozenset[str]:
-    """Characters that need a glyph: not white space, not joiners, marks of direction or variation selectors."""
-    return frozenset(
-        character
-        for character in text
-        if not character.isspace()
-        and unicodedata.category(character) not in ("Cc", "Cf")
-        and not "\ufe00" <= character <= "\ufe0f"
+def layer_words(layers: Layers, said: Sequence[str], title: str, path: Path) -> str | None:
+    """A table: each layer's likeliest token at each step, the darker the surer, bold where it is what was said."""
+    drawing.check_suffix(path)
+    names = labels.of(said)
+    count, T = layers.probability.shape
+    words = [
+        [names[t] if rank[t] == 1 else labels.visible(each[0].token) for t, each in enumerate(steps)]
+        for rank, steps in zip(layers.rank, layers.candidates, strict=True)
+    ]
+    text = title + "".join(names) + "".join(map("".join, words))
+    families = letters.font_families(text)
+    widths = [max(labels.columns_wide(column) for column in (names[t], *(row[t] for row in words))) for t in range(T)]
+    edges = np.concatenate([[0], np.cumsum([max(0.42, 0.2 + 0.095 * each) for each in widths])])
+    height = 0.36
+    figure = Figure(figsize=(float(edges[-1]), height * count), facecolor="white")
+    axes = figure.add_axes((0, 0, 1, 1))
+    shown = np.array([[each[0].probability for each in steps] for steps in layers.candidates])
+    axes.pcolormesh(
+        edges, np.arange(count + 1), shown, cmap=PAPER_TO_INK, vmin=0, vmax=1.15, edgecolor="white", linewidth=1.5
     )
+    axes.set(xlim=(0, edges[-1]), ylim=(count, 0))
+    style: dict[str, Any] = {"fontfamily": families, "parse_math": False, "fontsize": 9.5}
+    middles = (edges[:-1] + edges[1:]) / 2
+    for row in range(count):
+        for step in range(T):
+            same = layers.rank[row][step] == 1
+            colour = "white" if shown[row][step] > 0.5 else INK
+            weight = "bold" if same else "normal"
+            axes.text(
+                middles[step],
+                row + 0.5,
+                words[row][step],
+                color=colour,
+                fontweight=weight,
+                ha="center",
+                va="center_baseline",
+                **style,
+            )
+    axes.set_xticks(middles, names, color=INK, **style)
+    axes.set_yticks(np.arange(count) + 0.5, [f"layer {row + 1}" for row in range(count)], fontsize=8.5, color=QUIET)
+    axes.tick_params(length=0, pad=5, labeltop=True, labelbottom=False)
+    axes.spines[:].set_visible(False)
+    subtitle = "what each layer would say next, the darker the surer; bold: what was said in the end (above)"
+    drawing.head(figure, axes, labels.visible(title), subtitle, families)
+    drawing.save(figure, path, title)
+    return letters.note(text)
 
 
-@lru_cache(maxsize=256)
-def _search(characters: frozenset[str]) -> tuple[tuple[str, ...], frozenset[str]]:
-    """Families that draw the characters, tried in order of preference, and the characters left over."""
-    families = [BASE_FONT]
-    # Fonts put what they like in the private use area (Co): no font's drawing there is the right one.
-    private = {ord(character) for character in characters if unicodedata.category(character) == "Co"}
-    left = {ord(character) for character in characters} - private - _coverage(BASE_FONT)
-    for refresh in (False, True):
-        if left and (not refresh or _add_new_fonts()):
-            for family in sorted(_regular_faces(), key=lambda name: (_rank(name, characters), name)):
-                if drawn := left & _coverage(family):
-                    families.append(family)
-                    left -= drawn
-                if not left:
-                    break
-    return tuple(families), frozenset(map(chr, left | private))
+# --- the beam --------------------------------------------------------------------------------------------------------
 
 
-def _rank(family: str, characters: frozenset[str]) -> int:
-    """Place in the order of trial. Korean, Japanese and Chinese draw the same Han characters each in their own way."""
-    if any("\u3040" <= character <= "\u30ff" for character in characters):
-        han = (*_JAPANESE, *_KOREAN, *_CHINESE)
-    elif any("\uac00" <= character <= "\ud7a3" or "\u1100" <= character <= "\u11ff" for character in characters):
-        han = (*_KOREAN, *_JAPANESE, *_CHINESE)
-    else:
-        han = (*_CHINESE, *_JAPANESE, *_KOREAN)
-    first = (*han, *_OTHERS)
-    if family in first:
-        return first.index(family)
-    return len(first) + (0 if family.startswith("Noto Sans") else 1 if family.startswith("Noto") else 2)
+def beam(tree: Tree, title: str, path: Path) -> str | None:
+    """The search as columns of steps, best on top: what was kept, what was given up, and the way to the translation."""
+    drawing.check_suffix(path)
+    nodes = tree.nodes
+    names = [labels.visible(node.token) for node in nodes]
+    families = letters.font_families(title + "".join(names))
+    columns: dict[int, list[int]] = {}
+    for place, node in enumerate(nodes):
+        columns.setdefault(node.step, []).append(place)
+    spots: dict[int, tuple[float, float, float]] = {}  # x, y, width
+    x, high = 0.0, 0.3
+    for column in columns.values():
+        column.sort(key=lambda place: (nodes[place].state == "pruned", -nodes[place].score))
+        width = max(0.36, 0.18 + 0.092 * max(labels.columns_wide(names[place]) for place in column))
+        for row, place in enumerate(column):
+            spots[place] = x, -row * high, width
+        x += width + 0.34
+    height = max(map(len, columns.values())) * high
+    figure = Figure(figsize=(x, height), facecolor="white")
+    axes = figure.add_axes((0, 0, 1, 1))
+    axes.set(xlim=(0, x), ylim=(-height + high / 2, high / 2))
+    axes.set_axis_off()
+    best = set()
+    place = tree.best
+    while place > 0:
+        best.add(place)
+        place = nodes[place].parent
+    for place, node in enumerate(nodes):
+        left, y, width = spots[place]
+        faint = node.state == "pruned"
+        alpha = 0.4 if faint else 1.0
+        if node.parent >= 0:
+            begin, up, wide = spots[node.parent]
+            colour, thick = (BLUE, 2.0) if place in best else (QUIET, 0.8)
+            _bow(
+                axes,
+                (begin + wide, up),
+                (left, y),
+                color=colour,
+                linewidth=thick,
+                alpha=alpha,
+                zorder=2 if place in best else 1,
+            )
+        fill = "#dfe5ea" if node.state == "finished" else "#f6f8fa"
+        box = FancyBboxPatch(
+            (left, y - 0.105),
+            width,
+            0.21,
+            boxstyle="round,pad=0,rounding_size=0.04",
+            facecolor=fill,
+            edgecolor=BLUE if place in best else FRAME,
+            linewidth=1.5 if place in best else 0.7,
+            alpha=alpha,
+            clip_on=False,
+            zorder=3,
+        )
+        axes.add_patch(box)
+        style: dict[str, Any] = {"fontfamily": families, "parse_math": False, "ha": "center", "va": "center_baseline"}
+        axes.text(left + width / 2, y, names[place], fontsize=8.5, color=INK, alpha=alpha, zorder=4, **style)
+    finished = sum(node.state == "finished" for node in nodes)
+    subtitle = f"blue: the best of {finished} finished ones; pale: given up; {len(nodes) - 1} tokens looked at"
+    drawing.head(figure, axes, labels.visible(title), subtitle, families)
+    drawing.save(figure, path, title)
+    return letters.note(title + "".join(names))
 
 
-def _regular_faces() -> dict[str, font_manager.FontEntry]:
-    """One face per family: upright, nearest to the regular weight."""
-    faces: dict[str, font_manager.FontEntry] = {}
-    for entry in font_manager.fontManager.ttflist:
-        if not entry.name.startswith(_BOXES) and "Color Emoji" not in entry.name:
-            faces[entry.name] = min(faces.get(entry.name, entry), entry, key=_irregularity)
-    return faces
+def _bow(axes: Axes, start: tuple[float, float], end: tuple[float, float], **style: Any) -> None:
+    """A line that leaves and arrives level."""
+    middle = (start[0] + end[0]) / 2
+    points = [start, (middle, start[1]), (middle, end[1]), end]
+    axes.add_patch(PathPatch(Curve(points, [Curve.MOVETO, *[Curve.CURVE4] * 3]), fill=False, clip_on=False, **style))
 
 
-def _irregularity(entry: font_manager.FontEntry) -> tuple[bool, float]:
-    weight = font_manager.weight_dict.get(entry.weight, 400) if isinstance(entry.weight, str) else entry.weight
-    return entry.style != "normal", abs(weight - 400)
+# --- alignment -------------------------------------------------------------------------------------------------------
 
 
-@cache
-def _coverage(family: str) -> frozenset[int]:
-    """Code points that a family draws; none where its file cannot be read."""
-    face = _regular_faces().get(family)
-    if face is None:
-        return frozenset()
-    index = getattr(face, "index", 0)  # of the face in a .ttc collection; matplotlib before 3.11 reads the first only
-    try:
-        font = FT2Font(face.fname, face_index=index) if index else FT2Font(face.fname)
-    except (OSError, RuntimeError):
-        return frozenset()
-    return frozenset(font.get_charmap())
+def alignment(look: Look, title: str, path: Path) -> str | None:
+    """The sentence above, its translation below, and a line from each output token to what it comes from."""
+    drawing.check_suffix(path)
+    above, below = labels.of(look.source_tokens[:-1]), labels.of(look.target_tokens[:-1])  # the ends come from nowhere
+    text = title + "".join(above) + "".join(below)
+    families = letters.font_families(text)
+    rows = [
+        _line_up(names, labels.right_to_left(whole))
+        for names, whole in ((above, look.source), (below, look.translation))
+    ]
+    width = max((left + wide for row in rows for left, wide in row), default=1.0)
+    height = min(max(0.9, width / 7), 2.2)
+    figure = Figure(figsize=(width, height), facecolor="white")
+    axes = figure.add_axes((0, 0, 1, 1))
+    axes.set(xlim=(0, width), ylim=(0, height))
+    axes.set_axis_off()
+    style: dict[str, Any] = {"fontfamily": families, "parse_math": False, "ha": "center", "fontsize": 11, "color": INK}
+    shift = [(width - max((left + wide for left, wide in row), default=0.0)) / 2 for row in rows]  # both in the middle
+    for names, row, move, y, side in (
+        (above, rows[0], shift[0], height, "bottom"),
+        (below, rows[1], shift[1], 0, "top"),
+    ):
+        for name, (left, wide) in zip(names, row, strict=True):
+            axes.text(left + move + wide / 2, y + (0.06 if side == "bottom" else -0.06), name, va=side, **style)
+    for link in look.alignment.links:
+        for target in labels.touching(look.target_spans, link.target):
+            for source in labels.touching(look.source_spans, link.source):
+                ends = []
+                for place, row, move in ((target, rows[1], shift[1]), (source, rows[0], shift[0])):
+                    left, wide = row[place]
+                    ends.append(left + move + wide / 2)
+                middle = height / 2
+                points = [(ends[0], 0.02), (ends[0], middle), (ends[1], middle), (ends[1], height - 0.02)]
+                curve = Curve(points, [Curve.MOVETO, *[Curve.CURVE4] * 3])
+                axes.add_patch(PathPatch(curve, fill=False, edgecolor=BLUE, linewidth=1.3, alpha=0.75, clip_on=False))
+    drawing.head(
+        figure, axes, labels.visible(title), "from each output token to what it comes from", families, gap=0.45
+    )
+    drawing.save(figure, path, title)
+    return letters.note(text)
 
 
-@cache
-def _add_new_fonts() -> bool:
-    """Show matplotlib the fonts installed since it wrote its cache, which it never does by itself; whether any."""
-    known = {entry.fname for entry in font_manager.fontManager.ttflist}
-    found = False
-    for path in font_manager.findSystemFonts():
-        if path not in known:
-            try:
-                font_manager.fontManager.addfont(path)
-                found = True
-            except (OSError, RuntimeError):  # a format that FreeType does not read
-                continue
-    return found
+def _line_up(names: Sequence[str], backwards: bool) -> list[tuple[float, float]]:
+    """Left edge and width of each label on one line, in inches; from the right where the text goes that way."""
+    places = [(0.0, 0.12 + 0.115 * max(1, labels.columns_wide(name))) for name in names]
+    x = 0.0
+    for place in labels.in_order(names, backwards):
+        places[place] = x, places[place][1]
+        x += places[place][1]
+    return places

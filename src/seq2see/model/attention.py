@@ -10,6 +10,7 @@ import math
 from dataclasses import dataclass
 from functools import cached_property
 from types import ModuleType
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -53,7 +54,7 @@ def keep_past(tokens_BT: Tensor, padding: int = 0) -> Tensor:
 
 
 class Point(nn.Identity):
-    """A named place where an inner tensor passes by. `lens.capture` listens here; otherwise nothing happens."""
+    """A named place where something of the inside passes by. `lens.capture` listens here; otherwise nothing happens."""
 
     @property
     def heard(self) -> bool:
@@ -195,20 +196,29 @@ class Reach:
 EVERYWHERE = Reach()
 
 
+class Inside(NamedTuple):
+    """What passes the point inside an attention: as heads saw it, rotated where positions rotate."""
+
+    query_BHLK: Tensor
+    key_BHMK: Tensor
+    value_BHMK: Tensor
+    weights_BHLM: Tensor
+
+
 def attend(
-    query_BHLK: Tensor, key_BHMK: Tensor, value_BHMK: Tensor, reach: Reach = EVERYWHERE, weights: Point | None = None
+    query_BHLK: Tensor, key_BHMK: Tensor, value_BHMK: Tensor, reach: Reach = EVERYWHERE, inside: Point | None = None
 ) -> Tensor:
-    """Attention over rectangles by the fused kernel, or written out while `weights` is heard."""
-    heard = weights is not None and weights.heard
+    """Attention over rectangles by the fused kernel, or written out while `inside` is heard."""
+    heard = inside is not None and inside.heard
     keep, causal = reach.mask, reach.causal
     if causal and (heard or keep is not None):  # the kernel takes a mask or a triangle, not both
         L, M = query_BHLK.shape[-2], key_BHMK.shape[-2]
         past_LM = torch.ones(L, M, dtype=torch.bool, device=query_BHLK.device).tril()
         keep, causal = past_LM if keep is None else keep & past_LM, False
-    if weights is None or not heard:
+    if inside is None or not heard:
         return F.scaled_dot_product_attention(query_BHLK, key_BHMK, value_BHMK, attn_mask=keep, is_causal=causal)
     heads_BHLK, weights_BHLM = scaled_dot_product_attention(query_BHLK, key_BHMK, value_BHMK, keep)
-    weights(weights_BHLM)
+    inside(Inside(query_BHLK, key_BHMK, value_BHMK, weights_BHLM))
     return heads_BHLK
 
 
@@ -247,7 +257,7 @@ class MultiHeadAttention(nn.Module):
         self.query_rows, self.memory_rows = slice(self.widths[0]), slice(self.widths[0], None)
         self.w_qkv = Projection(d_model, sum(self.widths))
         self.w_o = nn.Linear(heads * self.d_value, d_model)
-        self.weights = Point()
+        self.inside = Point()
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
@@ -270,12 +280,12 @@ class MultiHeadAttention(nn.Module):
             key_BMHK, value_BMHK = self._split(self.w_qkv(memory, self.memory_rows), reach.key, self.widths[1:])
         if self.rotary:
             query_BLHK, key_BMHK = rotate(query_BLHK), rotate(key_BMHK)
-        heads_BHLK = attend(query_BLHK, key_BMHK, value_BMHK, reach, self.weights)
+        heads_BHLK = attend(query_BLHK, key_BMHK, value_BMHK, reach, self.inside)
         return self._join(heads_BHLK, reach.query)
 
     def has_kernel(self, x: Tensor) -> bool:
         """On a card with Triton, packed rows need no rectangle. A listener needs the weights, which it never has."""
-        if not x.is_cuda or not HAS_TRITON or self.weights.heard or self.d_key != self.d_value:
+        if not x.is_cuda or not HAS_TRITON or self.inside.heard or self.d_key != self.d_value:
             return False
         dtype = torch.get_autocast_dtype("cuda") if torch.is_autocast_enabled("cuda") else x.dtype
         return bool(kernels().works(self.d_key, dtype, x.device))
@@ -314,7 +324,7 @@ class MultiHeadAttention(nn.Module):
             for part in parts
         )
         key_BHPK, value_BHPK = past.append(key_BHWK, value_BHWK)
-        joined = self._join(attend(query_BHWK, key_BHPK, value_BHPK, Reach(keep_B1WP), self.weights), None)
+        joined = self._join(attend(query_BHWK, key_BHPK, value_BHPK, Reach(keep_B1WP), self.inside), None)
         return joined.flatten(0, 1)
 
     def step_across(self, x_RD: Tensor, key_BHSK: Tensor, value_BHSK: Tensor, keep_B11S: Tensor | None) -> Tensor:
@@ -322,7 +332,7 @@ class MultiHeadAttention(nn.Module):
         B = len(key_BHSK)
         projected_BWD = self.w_qkv(x_RD, self.query_rows).view(B, -1, self.widths[0])
         (query_BHWK,) = self._split(projected_BWD, None, self.widths[:1])
-        joined = self._join(attend(query_BHWK, key_BHSK, value_BHSK, Reach(keep_B11S), self.weights), None)
+        joined = self._join(attend(query_BHWK, key_BHSK, value_BHSK, Reach(keep_B11S), self.inside), None)
         return joined.flatten(0, 1)
 
     def _split(self, projected: Tensor, packing: Packing | None, widths: tuple[int, ...]) -> list[Tensor]:

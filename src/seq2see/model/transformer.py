@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from seq2see.model.attention import Packing, Reach
+from seq2see.model.attention import Packing, Point, Reach
 from seq2see.model.interface import Memory, Seq2Seq, State
 from seq2see.model.layers import DecoderLayer, Dropout, EncoderLayer
 from seq2see.model.positions import sinusoid
@@ -27,6 +27,7 @@ class Embedding(nn.Module):
         self.tokens = tokens
         self.tied = tied
         self.positions = positions
+        self.without_positions = Point()
         self.dropout = Dropout(dropout)
         self.scale = math.sqrt(tokens.embedding_dim)
         if positions == "learned":
@@ -37,7 +38,8 @@ class Embedding(nn.Module):
 
     def forward(self, tokens_N: Tensor, places_N: Tensor, longest: int) -> Tensor:
         """`longest`: one more than the largest place, known to the caller without asking the device."""
-        x_ND = F.embedding(tokens_N, self.tokens.weight, sparse=self.tied and not tokens_N.is_cuda) * self.scale
+        tokens_ND = F.embedding(tokens_N, self.tokens.weight, sparse=self.tied and not tokens_N.is_cuda)
+        x_ND: Tensor = self.without_positions(tokens_ND * self.scale)
         if self.positions == "sinusoid":
             if longest > len(self.waves):
                 self.waves = _waves(max(longest, 2 * len(self.waves), 128), x_ND.shape[-1], x_ND.device)

@@ -86,12 +86,12 @@ def test_unknown_precision():
 def test_whoever_listens_to_the_model_does_not_hear_the_copy():
     ours = model()
     heard = []
-    handle = ours.decoder[0].cross_attention.weights.register_forward_hook(lambda *passed: heard.append(passed))
+    handle = ours.decoder[0].cross_attention.inside.register_forward_hook(lambda *passed: heard.append(passed))
     laid_out = for_decoding(ours)
     handle.remove()
     scores(laid_out)
     assert heard == []
-    assert not laid_out.decoder[0].cross_attention.weights.heard
+    assert not laid_out.decoder[0].cross_attention.inside.heard
 
 
 def test_whole_numbers_are_multiplied_exactly():

@@ -6,7 +6,7 @@ from html.parser import HTMLParser
 import pytest
 
 from seq2see.evaluation import report
-from seq2see.lens import pictures
+from seq2see.lens import curves
 
 VOID = {"meta", "wbr"}
 METRICS = [
@@ -53,7 +53,7 @@ class Reader(HTMLParser):
 @pytest.fixture(scope="module")
 def page(tmp_path_factory):
     path = tmp_path_factory.mktemp("run") / "report.html"
-    report.write(path, curves_svg=pictures.curves(METRICS), **PARTS)
+    report.write(path, curves_svg=curves.curves(METRICS), **PARTS)
     return path.read_text(encoding="utf-8")
 
 

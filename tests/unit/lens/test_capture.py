@@ -8,10 +8,14 @@ from seq2see import special
 from seq2see.bundle import Bundle, Tokenizers
 from seq2see.config import resolve
 from seq2see.data import tokenizer
+from seq2see.decoding import search
+from seq2see.decoding.weights import for_decoding
 from seq2see.lens.answers import look
 from seq2see.lens.capture import capture
+from seq2see.lens.tree import plant
 from seq2see.model.attention import MultiHeadAttention, Point
 from seq2see.model.build import build
+from seq2see.model.positions import sinusoid
 from seq2see.model.transformer import Transformer
 
 ENCODER, DECODER, HEADS, D = 2, 1, 2, 8
@@ -33,13 +37,13 @@ def model():
 
 @pytest.fixture
 def seen(model):
-    with torch.no_grad(), capture(model) as heard:
+    with torch.no_grad(), capture(model, only=lambda name: name.endswith(".weights")) as heard:
         model(SOURCE, INPUTS)
     return heard
 
 
 def listeners(model):
-    return sum(len(module._forward_hooks) for module in model.modules())
+    return sum(len(module._forward_hooks) + len(module._forward_pre_hooks) for module in model.modules())
 
 
 def test_every_attention_is_heard_by_name_in_order(seen):
@@ -137,7 +141,7 @@ def test_gradients_flow_while_listening(model):
 
 def test_nobody_listens_afterwards(model):
     with capture(model) as seen:
-        assert listeners(model) == len(NAMES)
+        assert listeners(model) > len(NAMES)
     model(SOURCE, INPUTS)
     assert listeners(model) == 0
     assert not seen
@@ -163,6 +167,136 @@ def test_a_single_attention_can_be_heard():
     with capture(attention) as seen:
         attention(torch.randn(2, 3, D), torch.randn(2, 5, D))
     assert seen["weights"][0].shape == (2, HEADS, 3, 5)
+
+
+# All that there is to hear
+
+
+@pytest.fixture(params=["post", "pre"])
+def whole(request):
+    torch.manual_seed(1)
+    sizes = {"encoder_layers": 1, "decoder_layers": 2, "d_model": D, "heads": HEADS, "d_ff": 12}
+    return Transformer(13, 13, norm=request.param, activation="relu", **sizes).double().eval()
+
+
+def heard(model):
+    with torch.no_grad(), capture(model) as seen:
+        logits = model(SOURCE[:1], INPUTS[:1])
+    return logits, {name: passed for name, (passed,) in seen.items()}
+
+
+def test_each_name_holds_what_the_paper_says(whole):
+    logits, seen = heard(whole)
+    table = whole.source_embedding.tokens.weight
+    torch.testing.assert_close(seen["source_embedding.without_positions"], table[SOURCE[0]] * math.sqrt(D))
+    waves = seen["source_embedding.with_positions"] - seen["source_embedding.without_positions"]
+    torch.testing.assert_close(waves, sinusoid(5, D, dtype=torch.float64))
+    for name in ("encoder.0.self_attention", "decoder.1.self_attention", "decoder.1.cross_attention"):
+        query, key, value, scores, weights, heads, output = (
+            seen[f"{name}.{each}"] for each in ("query", "key", "value", "scores", "weights", "heads", "output")
+        )
+        torch.testing.assert_close(scores, query @ key.transpose(-2, -1) / math.sqrt(D // HEADS))
+        keep = torch.ones(4, 4).tril() if name == "decoder.1.self_attention" else torch.ones(scores.shape[-2:])
+        exponentials = scores.exp() * keep
+        torch.testing.assert_close(weights, exponentials / exponentials.sum(-1, keepdim=True))
+        torch.testing.assert_close(heads, (weights @ value)[0].transpose(0, 1).flatten(1))
+        torch.testing.assert_close(output, whole.get_submodule(name).w_o(heads))
+    torch.testing.assert_close(seen["logits"], logits[0])
+    torch.testing.assert_close(seen["logits"], whole.output(seen["decoder_norm"]))
+
+
+def test_the_stream_goes_through_residuals_and_norms(whole):
+    _, seen = heard(whole)
+    layer = whole.encoder[0]
+    first = seen["source_embedding.with_positions"]
+    around, output = "encoder.0.around_attention", seen["encoder.0.self_attention.output"]
+    torch.testing.assert_close(seen[f"{around}.sum"], first + output)
+    normed = first if layer.around_attention.pre else first + output
+    torch.testing.assert_close(seen[f"{around}.normed"], layer.around_attention.norm(normed))
+    after = seen[f"{around}.sum" if layer.around_attention.pre else f"{around}.normed"]
+    feed = "encoder.0.around_feed_forward"
+    torch.testing.assert_close(seen[f"{feed}.sum"], after + seen["encoder.0.feed_forward.output"])
+    going_in = seen[f"{feed}.normed"] if layer.around_attention.pre else after
+    hidden = layer.feed_forward.w_1(going_in).relu()
+    torch.testing.assert_close(seen["encoder.0.feed_forward.hidden"], hidden)
+    last = seen[f"{feed}.sum" if layer.around_attention.pre else f"{feed}.normed"]
+    torch.testing.assert_close(seen["encoder_norm"], whole.encoder_norm(last))
+
+
+def test_the_order_is_that_of_the_computation(whole):
+    names = list(heard(whole)[1])
+    wanted = [
+        "source_embedding.without_positions",
+        "encoder.0.self_attention.weights",
+        "encoder.0.feed_forward.hidden",
+        "encoder_norm",
+        "target_embedding.with_positions",
+        "decoder.0.self_attention.query",
+        "decoder.0.cross_attention.query",
+        "decoder.1.feed_forward.output",
+        "logits",
+    ]
+    assert [name for name in names if name in wanted] == wanted
+
+
+def test_only_what_is_wanted_is_heard(whole):
+    with torch.no_grad(), capture(whole, only=lambda name: name.endswith(".hidden")) as seen:
+        whole(SOURCE, INPUTS)
+    assert sorted(seen) == [f"{stack}.feed_forward.hidden" for stack in ("decoder.0", "decoder.1", "encoder.0")]
+
+
+def test_a_copy_for_decoding_does_not_listen(whole):
+    with capture(whole) as seen:
+        copied = for_decoding(whole)
+        copied(SOURCE, INPUTS)
+    assert not seen
+    assert listeners(copied) == 0
+
+
+# In a search
+
+
+@pytest.mark.parametrize("width", [1, 3])
+@pytest.mark.parametrize("positions", ["sinusoid", "rotary"])
+def test_a_search_is_heard_step_by_step_and_hypothesis_by_hypothesis(width, positions):
+    """Along the path of the best hypothesis all is as when its translation is read at once."""
+    torch.manual_seed(4)
+    sizes = {"encoder_layers": 1, "decoder_layers": 2, "d_model": D, "heads": HEADS, "d_ff": 12}
+    model = Transformer(13, 13, positions=positions, **sizes).double().eval()
+    steps: list[search.Step] = []
+    with torch.inference_mode():
+        memory = model.encode(SOURCE[0], torch.tensor([0, 5]))
+        quiet = _search(model, memory, width)
+        with capture(model) as seen:
+            loud = _search(model, memory, width, steps.append)
+    assert [each.tokens for each in loud] == [each.tokens for each in quiet]
+    assert not any(logits.isinf().any() for logits in seen["logits"]), "what a search forbids is its own affair"
+    letters = tokenizer.train("characters", ["abcdefghi"], 13)
+    grown = plant(steps, letters, resolve({"decoding": {"length_penalty": 1.0}}).decoding)
+    path = grown.path(grown.best)
+    tokens = loud[0].tokens
+    assert len(path) in (len(tokens), len(tokens) + 1)
+    rows = [0, *(node.row for node in path[:-1])]  # each token was chosen in the row of the one before it
+    with torch.inference_mode(), capture(model) as at_once:
+        read = torch.tensor([special.BEGIN, *tokens[: len(path) - 1]])
+        model.output(model.decode(read, torch.tensor([0, len(read)]), memory))
+    for step, row in enumerate(rows):
+        for layer in range(2):
+            name = f"decoder.{layer}.cross_attention.weights"
+            torch.testing.assert_close(seen[name][step][0, :, row], at_once[name][0][0, :, step])
+            name = f"decoder.{layer}.self_attention.weights"
+            places = [place * width + earlier for place, earlier in enumerate(rows[: step + 1])]
+            torch.testing.assert_close(seen[name][step][0, :, row, places], at_once[name][0][0, :, step, : step + 1])
+            others = [place for place in range((step + 1) * width) if place not in places]
+            assert not seen[name][step][0, :, row, others].any(), "others' histories are hidden exactly"
+        torch.testing.assert_close(seen["logits"][step][row], at_once["logits"][0][step])
+
+
+def _search(model, memory, width, watch=None):
+    penalty = search.power_penalty(1.0)
+    if width == 1:
+        return search.one_by_one(model, memory, [6], penalty, watch=watch)[0]
+    return search.beam(model, memory, [6], width, penalty, watch=watch)[0]
 
 
 # Look

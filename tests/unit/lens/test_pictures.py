@@ -9,16 +9,13 @@ import pytest
 from PIL import Image
 
 from seq2see.errors import SettingError
-from seq2see.lens import pictures
+from seq2see.lens import drawing, pictures
+from seq2see.lens.answers import Candidate, Layers
+from seq2see.lens.tree import Node, Tree
+from seq2see.run import load
 
 ROWS = ["▁Das", "▁ist", "</s>"]
 COLUMNS = ["▁This", "▁is", "$5", "<b>", "\n"]
-METRICS = [
-    {"step": 50, "loss": 3.25, "rate": 1e-4, "tokens_per_second": 9000.0},
-    {"step": 100, "loss": 2.5, "rate": 2e-4, "tokens_per_second": 9000.0},
-    {"step": 100, "validation": {"loss": 2.25, "exact": 41.5}},
-    {"step": 150, "loss": float("nan"), "rate": 1e-4},
-]
 
 
 def weights(H, L, M):
@@ -48,11 +45,11 @@ def test_darkest_colour_is_one_and_paper_is_zero(tmp_path):
     weights_HLM = np.zeros((1, 2, 2))
     weights_HLM[0, 0, 1] = 1
     pictures.attention(weights_HLM, ["a", "b"], ["c", "d"], "corner", path)
-    dark = np.array(matplotlib.colors.to_rgb(pictures.PAPER_TO_INK(1.0))) * 255
+    dark = np.array(matplotlib.colors.to_rgb(drawing.PAPER_TO_INK(1.0))) * 255
     dark_pixels = int((np.abs(pixels(path) - dark).max(axis=-1) < 1.5).sum())
     # half an inch a cell at 160 dpi, and the dark end of the colour bar
     assert 75 * 75 <= dark_pixels <= 85 * 85
-    assert pictures.PAPER_TO_INK(0.0)[:3] == (1, 1, 1)
+    assert drawing.PAPER_TO_INK(0.0)[:3] == (1, 1, 1)
 
 
 def test_svg_keeps_text_as_text(tmp_path):
@@ -80,12 +77,8 @@ def test_pdf_and_one_head(tmp_path):
 
 
 def test_unknown_format(tmp_path):
-    for draw in (
-        lambda path: pictures.attention(weights(1, 3, 5), ROWS, COLUMNS, "layer 1", path),
-        lambda path: pictures.curves(METRICS, path),
-        lambda path: pictures.lengths(np.array([1]), np.array([2]), path),
-    ):
-        with pytest.raises(SettingError, match=r"unknown picture format '.bmp'. Choose from: .png, .svg, .pdf"):
+    for draw in (lambda path: pictures.attention(weights(1, 3, 5), ROWS, COLUMNS, "layer 1", path),):
+        with pytest.raises(SettingError, match=r"unknown picture format '.bmp'. Choose from: .png, .svg, .pdf, .html"):
             draw(tmp_path / "picture.bmp")
     assert list(tmp_path.iterdir()) == []
 
@@ -97,40 +90,6 @@ def test_letters_without_a_font_are_named_and_do_not_warn(tmp_path):
     assert "'U+E000'" in note
     assert "apt-get install fonts-noto" in note
     assert path.exists()
-
-
-def test_missing_korean_asks_for_a_korean_font(monkeypatch):
-    monkeypatch.setattr(pictures, "_search", lambda characters: (("DejaVu Sans",), frozenset("국한")))
-    assert pictures.missing_glyphs("한국 한 ab") == "한국"
-    assert pictures._note("한국") == (
-        "no installed font draws '한국': install a Noto or Nanum font, for example `apt-get install fonts-noto-cjk`"
-    )
-
-
-@pytest.mark.parametrize(
-    "text", ["한국어", "日本語です", "汉字", "العربية", "हिन्दी", "größe ▁ </s>", "क\u200dष \ufe0f"]
-)
-def test_families_and_missing_agree(text):
-    families = pictures.font_families(text)
-    assert families[0] == "DejaVu Sans"
-    covered = frozenset().union(*map(pictures._coverage, families))
-    missing = pictures.missing_glyphs(text)
-    assert {c for c in text if ord(c) not in covered and c not in " \u200d\ufe0f"} == set(missing)
-    assert len(families) == len(set(families))
-
-
-def test_latin_needs_no_other_font():
-    assert pictures.font_families("größe") == ["DejaVu Sans"]
-    assert pictures.font_families("\ue000") == ["DejaVu Sans"]  # though some font has a sign of its own there
-
-
-def test_han_is_drawn_in_the_manner_of_its_neighbours():
-    order = ["Noto Sans CJK KR", "Noto Sans CJK JP", "Noto Sans CJK SC"]
-
-    def first(text):
-        return min(order, key=lambda family: pictures._rank(family, frozenset(text)))
-
-    assert [first("한漢"), first("の漢"), first("漢")] == order
 
 
 @pytest.mark.parametrize(
@@ -149,61 +108,65 @@ def test_heads_do_not_overlap_and_keep_their_proportions(H, L, M):
         assert x1 + w1 <= x2 + 1e-9 or x2 + w2 <= x1 + 1e-9 or y1 + h1 <= y2 + 1e-9 or y2 + h2 <= y1 + 1e-9
 
 
-def test_curves_one_panel_each_as_inline_svg():
-    svg = pictures.curves(METRICS)
-    assert svg.startswith("<svg")
-    assert svg.count("<svg") == svg.count("</svg>") == 3
-    for word in ("loss per token", "exact match, %", "learning rate", "training", "validation", "2.25", "41.5"):
-        assert f">{word}</text>" in svg, word
-    assert "<?xml" not in svg
-    assert "<style" not in svg
-    assert "currentColor" in svg
-    assert pictures.INK not in svg
-    assert "9000" not in svg
-    sizes = [re.findall(r" (?:width|height|viewBox)=", opening) for opening in re.findall(r"<svg[^>]*>", svg)]
-    assert sizes == [[" viewBox="]] * 3
-
-
-def test_curves_follow_the_numbers():
-    changed = [dict(row, loss=row["loss"] * 3) if row.get("step") == 100 and "loss" in row else row for row in METRICS]
-    assert pictures.curves(METRICS) == pictures.curves(METRICS)
-    assert pictures.curves(METRICS) != pictures.curves(changed)
-
-
-def test_curves_as_a_file(tmp_path):
-    path = tmp_path / "curves.png"
-    pictures.curves(METRICS, path)
-    assert pixels(path).std() > 5
-
-
-def test_curves_with_little_to_draw(tmp_path):
-    assert pictures.curves([], tmp_path / "curves.png") == ""
-    assert list(tmp_path.iterdir()) == []
-    assert pictures.curves([{"step": 1, "loss": 3.0}]).count("<svg") == 1
-    assert pictures.curves([{"step": 1, "validation": {"loss": float("nan")}}]).count("<svg") == 1
-
-
 def test_nothing_global_is_left_behind(tmp_path):
     before = dict(matplotlib.rcParams)
     pictures.attention(weights(2, 3, 5), ROWS, COLUMNS, "layer 1", tmp_path / "attention.svg")
-    pictures.curves(METRICS)
     assert dict(matplotlib.rcParams) == before
 
 
-@pytest.mark.parametrize("count", [0, 1, 1000])
-def test_lengths_are_drawn(tmp_path, count):
-    source = np.random.default_rng(1).integers(1, 300, count).astype(np.uint16)
-    pictures.lengths(source, source // 2, tmp_path / "lengths.svg")
-    svg = (tmp_path / "lengths.svg").read_text(encoding="utf-8")
-    for label in ("characters", "target / source", "source", "target"):
-        assert f">{label}" in svg, label
-    if count:
-        assert f">source, median {np.median(source):,.0f}<" in svg
+def test_every_head_has_its_panel(tmp_path):
+    layers = [weights(3, 3, 5), weights(3, 3, 5)]
+    assert pictures.heads(layers, ROWS, COLUMNS, "all heads", tmp_path / "heads.svg") is None
+    svg = (tmp_path / "heads.svg").read_text(encoding="utf-8")
+    assert svg.count("<image") == 6
+    for label in ("head 1", "head 3", "layer 1", "layer 2", "all heads"):
+        assert f">{label}<" in svg, label
 
 
-def test_longer_texts_make_another_picture(tmp_path):
-    short, long = np.full(50, 10, np.uint16), np.full(50, 40, np.uint16)
-    pictures.lengths(short, long, tmp_path / "one.png")
-    pictures.lengths(long, short, tmp_path / "other.png")
-    one, other = pixels(tmp_path / "one.png"), pixels(tmp_path / "other.png")
-    assert one.shape != other.shape or np.abs(one - other).max() > 50
+def layers_of(words, ranks):
+    candidates = [[[Candidate(word, 0.75), Candidate("zz", 0.1)] for word in row] for row in words]
+    return Layers(np.full((len(words), len(words[0])), 0.5, np.float32), np.array(ranks), candidates)
+
+
+def test_the_words_of_each_layer(tmp_path):
+    layers = layers_of([["x", "한"], ["▁Das", "한"]], [[3, 1], [1, 1]])
+    assert pictures.layer_words(layers, ["▁Das", "한"], "layers", tmp_path / "layers.svg") is None
+    svg = (tmp_path / "layers.svg").read_text(encoding="utf-8")
+    assert svg.count(">한<") == 3  # above, and said by both layers
+    assert svg.count(">▁Das<") == 2
+    assert ">zz<" not in svg
+    bold = re.findall(r"font-weight: 700[^>]*>([^<]*)<", svg)
+    assert sorted(bold) == sorted(["한", "한", "▁Das", "layers"])
+
+
+def test_the_beam_has_all_nodes(tmp_path):
+    nodes = [
+        Node(-1, -1, 0, "<s>", 0.0, 0.0, "root"),
+        Node(0, 0, 0, "a", -0.1, -0.1, "kept"),
+        Node(0, 0, -1, "b$", -3.0, -3.0, "pruned"),
+        Node(1, 1, -1, "</s>", -0.2, -0.1, "finished"),
+    ]
+    assert pictures.beam(Tree(nodes, 3), "beam", tmp_path / "beam.svg") is None
+    svg = (tmp_path / "beam.svg").read_text(encoding="utf-8")
+    for label in ("&lt;s&gt;", "a", "b$", "&lt;/s&gt;"):
+        assert f">{label}<" in svg, label
+    assert "the best of 1 finished" in svg
+    pictures.beam(Tree(nodes[:1], 0), "nothing searched", tmp_path / "root.png")
+
+
+@pytest.mark.parametrize("target", [None, "BAC"])
+def test_alignment_has_a_line_for_each_link(trained, tmp_path, target):
+    look = load(trained).look("cab", target=target)
+    assert pictures.alignment(look, "alignment", tmp_path / "alignment.svg") is None
+    svg = (tmp_path / "alignment.svg").read_text(encoding="utf-8")
+    lines = svg.count(f"stroke: {drawing.BLUE}")
+    assert lines >= len(look.alignment.links) > 0
+    for token in (*look.source_tokens[:-1], *look.target_tokens[:-1]):
+        assert f">{token}<" in svg
+
+
+def test_a_picture_as_a_page_keeps_its_letters(tmp_path):
+    pictures.attention(weights(2, 3, 5), ROWS, COLUMNS, "<b> & 여우", tmp_path / "attention.html")
+    page = (tmp_path / "attention.html").read_text(encoding="utf-8")
+    assert "&lt;b&gt; &amp; 여우" in page
+    assert "<b>" not in page

@@ -149,7 +149,7 @@ def test_self_attention_is_that_of_pytorch():
     expected, expected_weights = theirs(x, x, x, key_padding_mask=hidden, average_attn_weights=False)
     listened = []
     assert torch.allclose(ours(x, reach=KEEP_PADDING), expected, rtol=0, atol=1e-12)
-    ours.weights.register_forward_hook(lambda _, __, weights: listened.append(weights))
+    ours.inside.register_forward_hook(lambda _, __, inside: listened.append(inside.weights_BHLM))
     assert torch.allclose(ours(x, reach=KEEP_PADDING), expected, rtol=0, atol=1e-12)
     assert torch.allclose(listened[0], expected_weights, rtol=0, atol=1e-12)
 

@@ -1,0 +1,203 @@
+"""`seq2see draw`: the pictures that need no sentence."""
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from seq2see import config, special
+from seq2see.cli.options import Debug, Force, check_new
+from seq2see.errors import DataError, SettingError, nearest
+from seq2see.presets import PRESETS, preset
+
+Length = Annotated[int, typer.Option(min=1, max=5000, help="Positions in the sentence.")]
+Width = Annotated[int, typer.Option("--d-model", min=2, max=5000, help="Width of the model.")]
+Out = Annotated[
+    str | None,
+    typer.Option(
+        "-o", "--out", metavar="FILE", help="A .png, .svg, .pdf or .html file; named after the picture if not given."
+    ),
+]
+Numbers = Annotated[bool, typer.Option("--json", help="Print the numbers; draw only where --out is given.")]
+
+
+def draw_waves(
+    length: Length = 50,
+    d_model: Width = 128,
+    out: Out = None,
+    force: Force = False,
+    as_json: Numbers = False,
+    debug: Debug = False,
+) -> None:
+    """The sines and cosines that tell each position from the others (paper, section 3.5)."""
+    path = _place(out, "waves", as_json, force)
+    from seq2see.lens import textbook
+
+    if path:
+        textbook.draw_waves(length, d_model, path)
+    if as_json:
+        _print({"length": length, "d_model": d_model, "waves": textbook.waves(length, d_model).tolist()})
+
+
+def draw_dot_products(
+    length: Length = 50,
+    d_model: Width = 128,
+    out: Out = None,
+    force: Force = False,
+    as_json: Numbers = False,
+    debug: Debug = False,
+) -> None:
+    """How alike the waves of two positions are: only their distance counts."""
+    path = _place(out, "dot-products", as_json, force)
+    from seq2see.lens import textbook
+
+    if path:
+        textbook.draw_dot_products(length, d_model, path)
+    if as_json:
+        products = textbook.dot_products(length, d_model).tolist()
+        _print({"length": length, "d_model": d_model, "dot_products": products})
+
+
+def draw_masks(
+    tokens: Annotated[
+        list[str] | None, typer.Argument(help="Numbers or words; 0 or <pad> is padding. If not given: 1 2 0 4 5.")
+    ] = None,
+    out: Out = None,
+    force: Force = False,
+    as_json: Numbers = False,
+    debug: Debug = False,
+) -> None:
+    """Who may see whom: the padding mask and the look-ahead mask."""
+    tokens = tokens or ["1", "2", "0", "4", "5"]
+    if len(tokens) > 100:
+        raise SettingError(f"{len(tokens)} tokens: more than 100 make no picture that can be read")
+    path = _place(out, "masks", as_json, force)
+    from seq2see.lens import letters, textbook
+
+    padding = [token in ("0", special.SPELLINGS[special.PAD]) for token in tokens]
+    if path:
+        textbook.draw_masks(tokens, padding, path)
+        if note := letters.note("".join(tokens)):
+            typer.echo(note, err=True)
+    if as_json:
+        keep_padding, keep_past = textbook.masks(padding)
+        _print({"tokens": tokens, "padding": keep_padding.tolist(), "look_ahead": keep_past.tolist()})
+
+
+def draw_warm_up(
+    d_model: Annotated[
+        list[int] | None,
+        typer.Option("--d-model", min=1, help="Width of the model; may be repeated. If not given: 128, 256, 512."),
+    ] = None,
+    warmup_steps: Annotated[
+        list[int] | None,
+        typer.Option(min=1, help="Steps of warm-up; may be repeated. If not given: 4000, 8000."),
+    ] = None,
+    max_steps: Annotated[int, typer.Option(min=2, max=10_000_000, help="Steps in the picture.")] = 20_000,
+    out: Out = None,
+    force: Force = False,
+    as_json: Numbers = False,
+    debug: Debug = False,
+) -> None:
+    """The paper's learning rate (section 5.3), for each width and each length of warm-up."""
+    widths, lengths = dict.fromkeys(d_model or [128, 256, 512]), dict.fromkeys(warmup_steps or [4000, 8000])
+    choices = [(width, length) for width in widths for length in lengths]
+    if len(choices) > 8:
+        raise SettingError(f"{len(choices)} curves: more than 8 cannot be told apart")
+    path = _place(out, "warm-up", as_json, force)
+    from seq2see.lens import textbook
+    from seq2see.training.schedule import noam
+
+    if path:
+        textbook.draw_warm_up(choices, max_steps, path)
+    if as_json:
+        curves: list[dict[str, Any]] = []
+        for width, warm in choices:
+            steps = textbook.steps_to_draw(warm, max_steps)
+            rates = [noam(step, width, warm) for step in steps]
+            curves.append({"d_model": width, "warmup_steps": warm, "peak": noam(warm, width, warm)})
+            curves[-1] |= {"steps": steps, "rates": rates}
+        _print({"curves": curves})
+
+
+def draw_architecture(
+    model: Annotated[
+        str, typer.Argument(metavar="MODEL", help=f"A run folder, or a preset: {', '.join(PRESETS)}.")
+    ] = "paper-base",
+    assignments: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="SECTION.KEY=VALUE", help="Change a setting of the preset; may be repeated."),
+    ] = None,
+    out: Out = None,
+    force: Force = False,
+    as_json: Numbers = False,
+    debug: Debug = False,
+) -> None:
+    """The plan of a model: every step, the shape of what leaves it, and its parameters."""
+    settings, sizes, title = _plan_of(model, assignments or [])
+    path = _place(out, "architecture", as_json, force)
+    from seq2see.lens import architecture
+
+    plan = architecture.steps(settings.model, *sizes)
+    if path:
+        architecture.draw(plan, title, path)
+    if as_json:
+        steps = [asdict(step) for step in plan]
+        _print({"model": title, "parameters": architecture.count_parameters(plan), "steps": steps})
+
+
+def draw_curves(
+    folder: Annotated[str, typer.Argument(metavar="RUN", help="The folder that train wrote, such as runs/dates.")],
+    out: Out = None,
+    force: Force = False,
+    debug: Debug = False,
+) -> None:
+    """How a run learned: loss, scores and rate, step by step (the numbers are in RUN/metrics.jsonl)."""
+    from seq2see.bundle import read_manifest
+
+    read_manifest(Path(folder))
+    path = _place(out, "curves", False, force)
+    assert path is not None
+    from seq2see.lens import curves
+    from seq2see.training import journal
+
+    rows = [row for row in journal.read(Path(folder)) if row.get("what", "model") == "model"]
+    if not curves.curves(rows, path):
+        raise DataError(f"{folder}/metrics.jsonl: nothing to draw yet; train for a few steps first")
+
+
+def _plan_of(model: str, assignments: list[str]) -> tuple[config.Settings, tuple[int, int], str]:
+    """Settings, vocabularies and the name of a preset or a run."""
+    if model in PRESETS:
+        settings = config.resolve(preset(model), config.parse_assignments(assignments))
+        data = settings.data
+        both = (data.source_vocabulary, data.source_vocabulary if data.shared else data.target_vocabulary)
+        return settings, both, " ".join([model, *assignments])
+    if not Path(model).is_dir():
+        raise SettingError(f"{model}: neither a run folder nor a preset. {nearest(model, PRESETS)}")
+    if assignments:
+        raise SettingError("--set changes a preset; a run is drawn as it was trained. Leave one out")
+    from seq2see import bundle
+
+    bundle.read_manifest(Path(model))
+    tokenizers = bundle.Tokenizers.load(Path(model))
+    return bundle.read_settings(Path(model)), (len(tokenizers.source), len(tokenizers.target)), model
+
+
+def _place(out: str | None, name: str, as_json: bool, force: bool) -> Path | None:
+    """Where to draw, checked before anything heavy is imported; None where only numbers are wanted."""
+    if out is None and as_json:
+        return None
+    path = Path(out or f"{name}.png")
+    check_new(path, force)
+    from seq2see.lens import drawing
+
+    drawing.check_suffix(path)
+    typer.echo(path, err=True)
+    return path
+
+
+def _print(numbers: dict[str, Any]) -> None:
+    typer.echo(json.dumps(numbers, ensure_ascii=False))

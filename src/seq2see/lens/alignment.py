@@ -1,0 +1,229 @@
+"""Which input a piece of output comes from, by the cross attention of heads that were chosen on validation pairs.
+
+    method = choose(bundle, pairs)                          # once; a run keeps it in its manifest
+    align(bundle, method, [sentence], [source_ids], [target_ids])[0].pharaoh        # "0-2 1-1 2-0"
+
+Not every head looks where its word comes from. What a word owes to each input token is known for sure by leaving the
+token out, which takes one reading for each token; so that is done for some validation pairs, and the heads that agree
+with it best are used from then on, in one reading.
+
+A token that follows surely from the one before it owes the input nothing when it is said: after 2, the years of this
+century go on with 0. But the decoder looks up where it stands when it reads it in the next step. So that row may count
+for it, too; and in choosing, the tokens beside it lend it a little of what they owe.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from seq2see import special
+from seq2see.bundle import Bundle
+from seq2see.config import Settings
+from seq2see.data import spans
+from seq2see.data.pair import Pair
+from seq2see.data.spans import Span
+from seq2see.decoding.translator import longest
+from seq2see.lens.importance import leave_out
+from seq2see.lens.reading import Answer, Floats, Place, Reading, attention_of
+
+MOST_PAIRS = 100
+MOST_TOKENS = 20_000
+"""Read at most in choosing: a second or two for a small model."""
+CROSS: Final[tuple[Place, ...]] = ("cross",)
+LENT = 0.05
+"""Of what its neighbours owe, to each token: nothing beside what it owes itself, if it does (docs/log.md)."""
+
+
+@dataclass(frozen=True)
+class Method:
+    """How a run aligns. In `manifest.json`: `{"heads": [[1, 0], [1, 2]], "reading": 0.5, "agreement": 0.7,
+    "pairs": 64}`."""
+
+    heads: list[list[int]]
+    """Decoder layer and head, from 0: the mean of their weights counts, in the row that says a token."""
+    reading: float
+    """How much the mean of all heads counts besides, in the row that reads it."""
+    agreement: float = 0.0
+    """The share of output tokens for which this and leaving out name the same input token."""
+    pairs: int = 0
+    """Validation pairs that this was measured on."""
+
+    def json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+class Link(NamedTuple):
+    """Characters of the input that characters of the output come from. JSON: `{"source": [3, 7], "target": [0, 2]}`."""
+
+    source: Span
+    target: Span
+
+
+@dataclass(frozen=True)
+class Alignment(Answer):
+    """Where each output token comes from. JSON: `{"pharaoh": "0-2 1-1", "links": [{"source": [3, 7], "target": [0, 2]},
+    ...]}`, characters from the first number up to the second."""
+
+    pharaoh: str
+    """Words between blanks, counted from 0: `input-output`, in the order of the output."""
+    links: list[Link]
+    """One for each output token that can be seen, in order."""
+
+    def without_tag(self, length: int) -> "Alignment":
+        """The same for a source without the tag, and the blank after it, that were put in front of it."""
+        if not length:
+            return self
+        pairs = [pair.split("-") for pair in self.pharaoh.split()]
+        words = " ".join(f"{int(source) - 1}-{target}" for source, target in pairs)
+        return Alignment(words, [Link((start - length, end - length), target) for (start, end), target in self.links])
+
+
+def standard(bundle: Bundle) -> Method:
+    """Where there are no validation pairs to choose by: all heads."""
+    return Method(_every(bundle), 0.25)
+
+
+def from_json(kept: Any, settings: Settings) -> Method | None:
+    """What a manifest has; None where it has nothing, or heads that the model does not have."""
+    try:
+        method = Method(**kept)
+        places = [(int(layer), int(head)) for layer, head in method.heads]
+        float(method.reading)
+    except (TypeError, ValueError):
+        return None
+    there = all(
+        0 <= layer < settings.model.decoder_layers and 0 <= head < settings.model.heads for layer, head in places
+    )
+    return method if places and there else None
+
+
+def choose(bundle: Bundle, pairs: Sequence[Pair]) -> Method:
+    """The heads whose weights point to the same input tokens as leaving these out does."""
+    readings = list(_few(bundle, pairs))
+    if not readings:
+        return standard(bundle)
+    candidates = list(_candidates(bundle))
+    hits, total = np.zeros(len(candidates)), 0
+    sources, targets = [each.source_ids for each in readings], [each.target_ids for each in readings]
+    for index, weights in attention_of(bundle, sources, targets, CROSS):
+        reading, weights_LHTS = readings[index], weights["cross"]
+        visible_S = _visible(bundle, reading.source, spans.read(bundle.tokenizers.source, reading.source))
+        if not visible_S.any():
+            continue
+        owed_T = _pick(_lent(np.abs(leave_out(bundle, reading))), visible_S)[:-1]  # the end comes from nowhere
+        total += len(owed_T)
+        for place, candidate in enumerate(candidates):
+            hits[place] += (_pick(_mean(weights_LHTS, candidate), visible_S)[:-1] == owed_T).sum()
+    if not total:
+        return standard(bundle)
+    best = candidates[int(hits.argmax())]
+    return Method(best.heads, best.reading, round(float(hits.max()) / total, 4), len(readings))
+
+
+def _few(bundle: Bundle, pairs: Sequence[Pair]) -> Iterator[Reading]:
+    """The first pairs as readings, as many as can be read so many times."""
+    tokens, most = 0, longest(bundle.settings)
+    for pair in pairs[:MOST_PAIRS]:
+        source = [*bundle.tokenizers.source.encode([pair.source])[0][: most - 1], special.END]
+        target = [*bundle.tokenizers.target.encode([pair.target])[0][: most - 1], special.END]
+        needed = len(source) * (len(source) + len(target))
+        if tokens + needed > MOST_TOKENS:
+            continue
+        tokens += needed
+        yield Reading(pair.source, pair.target, source, target)
+
+
+def _candidates(bundle: Bundle) -> Iterator[Method]:
+    """All heads, each layer, each head; with and without the row that reads. Of equals the first is taken."""
+    every = _every(bundle)
+    layers = [[each for each in every if each[0] == layer] for layer in range(len(bundle.model.decoder))]
+    for reading in (0.25, 0.5, 0.0):
+        for heads in (every, *reversed(layers), *([each] for each in every)):
+            yield Method(heads, reading)
+
+
+def _every(bundle: Bundle) -> list[list[int]]:
+    heads = range(bundle.settings.model.heads)
+    return [[layer, head] for layer in range(len(bundle.model.decoder)) for head in heads]
+
+
+def align(
+    bundle: Bundle,
+    method: Method,
+    sources: Sequence[str],
+    source_ids: Sequence[Sequence[int]],
+    target_ids: Sequence[Sequence[int]],
+) -> list[Alignment]:
+    """Align translations with what they were made from.
+
+    Args:
+        source_ids: what was read of each source, the end included (`Result.source`); nothing for an empty line.
+        target_ids: what was said, without the end (`Translation.tokens`).
+    """
+    asked = [
+        index for index, (source, target) in enumerate(zip(source_ids, target_ids, strict=True)) if source and target
+    ]
+    ended = [[*target_ids[index], special.END] for index in asked]
+    found = [Alignment("", [])] * len(sources)
+    for place, weights in attention_of(bundle, [source_ids[index] for index in asked], ended, CROSS):
+        index = asked[place]
+        found[index] = of_weights(bundle, method, sources[index], target_ids[index], weights["cross"])
+    return found
+
+
+def of_weights(
+    bundle: Bundle, method: Method, source: str, target_ids: Sequence[int], weights_LHTS: Floats
+) -> Alignment:
+    """The same for one translation whose cross attention, all of it, is at hand."""
+    read = spans.read(bundle.tokenizers.source, source)[: weights_LHTS.shape[-1] - 1]
+    visible_S = _visible(bundle, source, read)
+    if not visible_S.any():
+        return Alignment("", [])
+    target = bundle.tokenizers.target.decode(target_ids)
+    written = spans.written(bundle.tokenizers.target, target_ids)
+    picked_T = _pick(_mean(weights_LHTS, method), visible_S)[:-1].tolist()
+    links = [
+        Link(read[place], span)
+        for place, span in zip(picked_T, written, strict=True)
+        if not spans.is_blank(target, span)
+    ]
+    pairs = {
+        (output, input)
+        for link in links
+        for input in _overlapping(spans.words(source), link.source)
+        for output in _overlapping(spans.words(target), link.target)
+    }
+    return Alignment(" ".join(f"{input}-{output}" for output, input in sorted(pairs)), links)
+
+
+def _overlapping(words: list[Span], span: Span) -> list[int]:
+    return [number for number, word in enumerate(words) if word[0] < span[1] and span[0] < word[1]]
+
+
+def _visible(bundle: Bundle, source: str, read: list[Span]) -> NDArray[np.bool_]:
+    """Which source tokens can be aligned with: not the end, nor blanks, nor a tag. S - 1."""
+    tags = bundle.tokenizers.source.tags
+    return np.array([not spans.is_blank(source, span) and source[slice(*span)] not in tags for span in read], np.bool_)
+
+
+def _mean(weights_LHTS: Floats, method: Method) -> Floats:
+    mean_TS: Floats = np.mean([weights_LHTS[layer, head] for layer, head in method.heads], axis=0)
+    mean_TS[:-1] += method.reading * weights_LHTS[:, :, 1:].mean((0, 1))
+    return mean_TS
+
+
+def _lent(owed_TS: Floats) -> Floats:
+    lent_TS = owed_TS.copy()
+    lent_TS[1:] += LENT * owed_TS[:-1]
+    lent_TS[:-1] += LENT * owed_TS[1:]
+    return lent_TS
+
+
+def _pick(weights_TS: Floats, visible_S: NDArray[np.bool_]) -> NDArray[np.int64]:
+    """T: the input token with the largest weight. A source that was cut has fewer tokens than its text."""
+    S = weights_TS.shape[-1] - 1
+    picked_T: NDArray[np.int64] = np.where(visible_S[:S], weights_TS[:, :S], -1.0).argmax(-1)
+    return picked_T

@@ -1,0 +1,232 @@
+"""What the heads of a model are for: what is lost without them, and where they look, over a set of pairs."""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple, cast
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from seq2see import special
+from seq2see.bundle import Bundle
+from seq2see.data.pair import Pair
+from seq2see.decoding.torch_engine import TorchEngine
+from seq2see.decoding.translator import batches, longest, translate
+from seq2see.errors import DataError, SettingError
+from seq2see.lens.reading import AT_ONCE, ATTENTIONS, Answer, Floats, Place, attention_of, target_logs
+from seq2see.model.attention import MultiHeadAttention
+from seq2see.model.interface import Seq2Seq
+from seq2see.model.transformer import Transformer
+
+Score = Callable[[Sequence[str], Sequence[Sequence[str]]], float]
+"""Hypotheses and the references of each -> a number, such as BLEU."""
+
+
+class Head(NamedTuple):
+    """One head. JSON: `{"place": "cross", "layer": 0, "head": 2}`, counted from 0."""
+
+    place: Place
+    layer: int
+    head: int
+
+
+@contextmanager
+def switched_off(model: Seq2Seq, heads: Sequence[Head]) -> Iterator[None]:
+    """While this lasts, these heads say nothing: zeros go to the output projection in their place."""
+    handles: list[Any] = []
+    try:
+        for head in heads:
+            handles.append(_attention(model, head).w_o.register_forward_pre_hook(_silence(model, head)))
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+def _attention(model: Seq2Seq, head: Head) -> MultiHeadAttention:
+    """Where a head is; an error where there is none."""
+    stack, name = ATTENTIONS[head.place]
+    layers = getattr(model, stack)
+    if not 0 <= head.layer < len(layers):
+        raise SettingError(f"no layer {head.layer} in the {stack}: it has {len(layers)}, counted from 0")
+    attention: MultiHeadAttention = getattr(layers[head.layer], name)
+    if not 0 <= head.head < attention.heads:
+        raise SettingError(f"no head {head.head}: a layer has {attention.heads}, counted from 0")
+    return attention
+
+
+def _silence(model: Seq2Seq, head: Head) -> Callable[[object, tuple[Tensor, ...]], tuple[Tensor]]:
+    width = _attention(model, head).d_value
+    own = slice(head.head * width, (head.head + 1) * width)
+
+    def silence(_: object, given: tuple[Tensor, ...]) -> tuple[Tensor]:
+        joined = given[0].clone()
+        joined[..., own] = 0.0
+        return (joined,)
+
+    return silence
+
+
+def every_head(bundle: Bundle) -> list[Head]:
+    """All heads: those of the encoder, of the decoder's self-attention, of the cross attention."""
+    return [
+        Head(place, layer, head)
+        for place, (stack, _) in ATTENTIONS.items()
+        for layer in range(len(getattr(bundle.model, stack)))
+        for head in range(bundle.settings.model.heads)
+    ]
+
+
+class Without(NamedTuple):
+    """A model without some heads. JSON: `{"heads": [Head, ...], "loss": 0.31, "score": 27.1, "changed": 0.25,
+    "translations": [text, ...]}`."""
+
+    heads: list[Head]
+    loss: float
+    """Mean of a target token, in nats, without smoothing."""
+    score: float | None
+    changed: float
+    """The share of pairs whose translation is another one than with all heads."""
+    translations: list[str]
+
+
+@dataclass(frozen=True)
+class Worth(Answer):
+    """What heads are worth: the whole model, then without each group of heads.
+
+    JSON: `{"pairs": 100, "whole": Without, "without": [Without, ...]}`.
+    """
+
+    pairs: int
+    whole: Without
+    without: list[Without]
+
+
+def worth(
+    bundle: Bundle,
+    pairs: Sequence[Pair],
+    groups: Sequence[Sequence[Head]] | None = None,
+    score: Score | None = None,
+) -> Worth:
+    """Switch heads off, each group together, and see what becomes of loss and greedy translations.
+
+    Args:
+        groups: heads to switch off together; if not given, each head of the model by itself.
+        score: what to compare translations with targets by.
+    """
+    if not pairs:
+        raise DataError("no pair to measure heads on")
+    engine = TorchEngine(bundle.model)  # a copy: nobody else's model is switched off
+    settings = replace(bundle.settings, decoding=replace(bundle.settings.decoding, beam=1))
+    used = replace(bundle, model=cast(Transformer, engine.model))
+    sources, targets = _tokens(bundle, pairs)
+    references = [[pair.target, *pair.references] for pair in pairs]
+
+    def measure(heads: list[Head]) -> Without:
+        with switched_off(engine.model, heads):
+            results = translate(engine, bundle.tokenizers, settings, [pair.source for pair in pairs])
+            loss = _mean_loss(used, sources, targets)
+        said = [result.text for result in results]
+        value = None if score is None else score(said, references)
+        return Without(heads, loss, value, 0.0, said)
+
+    whole = measure([])
+    without = []
+    for group in [[head] for head in every_head(bundle)] if groups is None else groups:
+        found = measure(list(group))
+        changed = np.mean([ours != theirs for ours, theirs in zip(found.translations, whole.translations, strict=True)])
+        without.append(found._replace(changed=float(changed)))
+    return Worth(len(pairs), whole, without)
+
+
+@torch.inference_mode()
+def _mean_loss(bundle: Bundle, sources: list[list[int]], targets: list[list[int]]) -> float:
+    lengths = [len(source) + len(target) for source, target in zip(sources, targets, strict=True)]
+    total = sum(
+        float(target_logs(bundle, [sources[index] for index in batch], [targets[index] for index in batch]).sum())
+        for batch in batches(lengths, AT_ONCE)
+    )
+    return -total / sum(map(len, targets))
+
+
+def _tokens(bundle: Bundle, pairs: Sequence[Pair]) -> tuple[list[list[int]], list[list[int]]]:
+    """Both sides in ids, with their ends, as long as the model has places for."""
+    most = longest(bundle.settings) - 1
+    sources = bundle.tokenizers.source.encode([pair.source.strip() for pair in pairs])
+    targets = bundle.tokenizers.target.encode([pair.target.strip() for pair in pairs])
+    return [[*ids[:most], special.END] for ids in sources], [[*ids[:most], special.END] for ids in targets]
+
+
+class Habits(NamedTuple):
+    """Where one head looks, on average over all tokens of a corpus. JSON: the fields by name."""
+
+    place: Place
+    layer: int
+    head: int
+    entropy: float
+    """Of a row of weights, in nats: 0 looks at one token, more at many."""
+    spread: float
+    """The same as a share of what even weights would have: 0 to 1."""
+    peak: float
+    """The largest weight of a row."""
+    distance: float
+    """From a token to where it looks, in tokens; in cross attention, from the diagonal."""
+    offset: float
+    """The same with a sign: below 0 it looks back, above 0 ahead."""
+    previous: float
+    """The weight of the token just before, of the token itself, and of the one just after; in cross attention of
+    those at and beside the diagonal."""
+    same: float
+    following: float
+    end: float
+    """The weight of the source's end, or of the begin in the decoder: where heads look that have nothing to do."""
+
+
+@dataclass(frozen=True)
+class Statistics(Answer):
+    """The habits of every head over some pairs. JSON: `{"pairs": 1000, "heads": [Habits, ...]}`."""
+
+    pairs: int
+    heads: list[Habits]
+
+
+def statistics(bundle: Bundle, pairs: Sequence[Pair]) -> Statistics:
+    """Read the pairs once, and take the mean of what each head does at each token."""
+    if not pairs:
+        raise DataError("no pair to look at heads with")
+    totals: dict[Place, Floats] = {}
+    counts = dict.fromkeys(ATTENTIONS, 0)
+    for _, weights in attention_of(bundle, *_tokens(bundle, pairs)):
+        for place, weights_LHQM in weights.items():
+            found = _habits(weights_LHQM.astype(np.float64), place)
+            totals[place] = totals.get(place, 0) + found.sum(-1)
+            counts[place] += weights_LHQM.shape[2]
+    means = {place: total / counts[place] for place, total in totals.items()}
+    return Statistics(
+        len(pairs),
+        [Habits(*head, *means[head.place][:, head.layer, head.head].tolist()) for head in every_head(bundle)],
+    )
+
+
+def _habits(weights_LHQM: Any, place: Place) -> Any:
+    """What `Habits` has, for each layer, head and row: FLHQ."""
+    Q, M = weights_LHQM.shape[2:]
+    rows_Q, columns_M = np.arange(Q), np.arange(M)
+    visible_Q = rows_Q + 1 if place == "decoder" else np.full(Q, M)
+    home_Q = np.round(rows_Q * (M - 1) / max(1, Q - 1)).astype(np.int64) if place == "cross" else rows_Q
+    offset_QM = columns_M - home_Q[:, None]
+    logs = np.log(weights_LHQM, out=np.zeros_like(weights_LHQM), where=weights_LHQM > 0)
+    entropy = -(weights_LHQM * logs).sum(-1)
+    return np.stack(
+        [
+            entropy,
+            entropy / np.log(np.maximum(visible_Q, 2)),
+            weights_LHQM.max(-1),
+            (weights_LHQM * np.abs(offset_QM)).sum(-1),
+            (weights_LHQM * offset_QM).sum(-1),
+            *((weights_LHQM * (offset_QM == away)).sum(-1) for away in (-1, 0, 1)),
+            weights_LHQM[..., 0 if place == "decoder" else -1],
+        ]
+    )

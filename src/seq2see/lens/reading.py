@@ -1,0 +1,169 @@
+"""A sentence and its translation in tokens, read by the model as often as a question needs it.
+
+    reading = read(bundle, "12 mars 1987")              # translated; read(bundle, sentence, "1987-03-12") forces it
+
+And what all answers share: they are frozen dataclasses, and `json()` has their fields under their own names.
+"""
+
+import math
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, field, fields
+from typing import Any, Final, Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from seq2see import special
+from seq2see.bundle import Bundle
+from seq2see.data import spans
+from seq2see.decoding import search
+from seq2see.decoding.torch_engine import TorchEngine
+from seq2see.decoding.translator import batches, longest, translate
+from seq2see.errors import SettingError
+from seq2see.lens.capture import capture
+
+Floats = NDArray[np.float32]
+Place = Literal["encoder", "decoder", "cross"]
+ATTENTIONS: Final[dict[Place, tuple[str, str]]] = {
+    "encoder": ("encoder", "self_attention"),
+    "decoder": ("decoder", "self_attention"),
+    "cross": ("decoder", "cross_attention"),
+}
+"""The three places of attention: the stack, and its name in each layer there."""
+AT_ONCE = 8192
+"""Tokens in one pass where a sentence is read many times over."""
+
+
+class Answer:
+    """What has a JSON form: the fields by name, arrays as nested lists of numbers with five decimals."""
+
+    def json(self) -> dict[str, Any]:
+        return {each.name: _plain(getattr(self, each.name)) for each in fields(self)}  # type: ignore[arg-type]
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, np.ndarray):
+        return value.astype(np.float64).round(5).tolist() if value.dtype.kind == "f" else value.tolist()
+    if isinstance(value, Answer):
+        return value.json()
+    if isinstance(value, tuple) and hasattr(value, "_asdict"):
+        return {name: _plain(each) for name, each in value._asdict().items()}
+    if isinstance(value, dict):
+        return {name: _plain(each) for name, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(each) for each in value]
+    return value
+
+
+@dataclass(frozen=True)
+class Reading:
+    """A sentence and the translation that is looked into, in tokens."""
+
+    source: str
+    translation: str
+    source_ids: list[int]
+    """The end included, as it was read."""
+    target_ids: list[int]
+    """The end included, as it was said."""
+    source_tokens: list[str] = field(default_factory=list)
+    target_tokens: list[str] = field(default_factory=list)
+    steps: list[search.Step] = field(default_factory=list)
+    """How the search found its translation, which is this one unless that was forced."""
+
+    @property
+    def input_ids(self) -> list[int]:
+        """What the decoder had read when it said each target token."""
+        return [special.BEGIN, *self.target_ids[:-1]]
+
+    @property
+    def input_tokens(self) -> list[str]:
+        return [special.SPELLINGS[special.BEGIN], *self.target_tokens[:-1]]
+
+
+def read(bundle: Bundle, sentence: str, target: str | None = None) -> Reading:
+    """Translate a sentence as `translate --engine torch` does, or take `target` for its translation."""
+    if not sentence.strip():
+        raise SettingError("the sentence is empty: there is nothing to look at")
+    steps: list[search.Step] = []
+    engine = TorchEngine(bundle.model, watch=steps.append)
+    result = translate(engine, bundle.tokenizers, bundle.settings, [sentence])[0]
+    said = list(result.translations[0].tokens)
+    if target is not None:
+        said = bundle.tokenizers.target.encode([target.strip()])[0]
+    said = said[: longest(bundle.settings) - 1]
+    end = special.SPELLINGS[special.END]
+    return Reading(
+        sentence,
+        bundle.tokenizers.target.decode(said),  # as the model has it: what it does not know is marked
+        list(result.source),
+        [*said, special.END],
+        [*spans.labels(bundle.tokenizers.source, result.source[:-1]), end],
+        [*spans.labels(bundle.tokenizers.target, said), end],
+        steps,
+    )
+
+
+def target_logs(bundle: Bundle, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]) -> Tensor:
+    """N: the log-probability of each target token, sentence after sentence, in one pass. All have their ends."""
+    memory = bundle.model.encode(*packed(sources, bundle))
+    inputs = [[special.BEGIN, *target[:-1]] for target in targets]
+    logs_NV = log_probabilities(bundle.model.output(bundle.model.decode(*packed(inputs, bundle), memory)))
+    said_N, _ = packed(targets, bundle)
+    return logs_NV.gather(-1, said_N[:, None])[:, 0]
+
+
+@torch.inference_mode()
+def attention_of(
+    bundle: Bundle,
+    sources: Sequence[Sequence[int]],
+    targets: Sequence[Sequence[int]],
+    places: Collection[Place] = tuple(ATTENTIONS),
+) -> Iterator[tuple[int, dict[Place, Floats]]]:
+    """Read many pairs, in batches of like length: the number of each, and its weights by place, LHQM without padding.
+
+    Q rows look at M columns: source tokens (S), or the decoder's inputs (T). All have their ends.
+    """
+    lengths = [max(len(source), len(target)) for source, target in zip(sources, targets, strict=True)]
+    for batch in batches(lengths, AT_ONCE):
+        with capture(bundle.model, lambda name: place_of(name) in places) as seen:
+            memory = bundle.model.encode(*packed([sources[index] for index in batch], bundle))
+            inputs = [[special.BEGIN, *targets[index][:-1]] for index in batch]
+            bundle.model.decode(*packed(inputs, bundle), memory)
+        layers = {place: [each for name, (each,) in seen.items() if place_of(name) == place] for place in places}
+        for row, index in enumerate(batch):
+            S, T = len(sources[index]), len(targets[index])
+            sizes: dict[Place, tuple[int, int]] = {"encoder": (S, S), "decoder": (T, T), "cross": (T, S)}
+            yield (
+                index,
+                {
+                    place: torch.stack([each[row, :, : sizes[place][0], : sizes[place][1]] for each in found])
+                    .float()
+                    .numpy()
+                    for place, found in layers.items()
+                },
+            )
+
+
+def place_of(name: str) -> Place | None:
+    """`decoder.0.cross_attention.weights` -> `cross`; None for what is not weights."""
+    stack, _, rest = name.partition(".")
+    attention = rest.partition(".")[2].removesuffix(".weights")
+    if not name.endswith(".weights"):
+        return None
+    return next((place for place, where in ATTENTIONS.items() if where == (stack, attention)), None)
+
+
+def packed(sequences: Sequence[Sequence[int]], bundle: Bundle) -> tuple[Tensor, Tensor]:
+    """Tokens end to end, where the model is, and where each sequence begins."""
+    device = next(bundle.model.parameters()).device
+    tokens_N = torch.tensor([token for sequence in sequences for token in sequence], device=device)
+    return tokens_N, torch.tensor([0, *map(len, sequences)]).cumsum(0)
+
+
+def log_probabilities(logits_NV: Tensor) -> Tensor:
+    """Log-probabilities as a search has them: nothing for tokens that no output contains."""
+    scores_NV = logits_NV.float().clone()
+    scores_NV[:, search.NEVER] = -math.inf
+    return scores_NV.log_softmax(-1)

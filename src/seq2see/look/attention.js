@@ -1,0 +1,153 @@
+/* Attention: a thumbnail of every layer and head to choose from, the chosen one large, and where one piece looks. */
+
+let groups = 0;
+
+async function attention(root, summary) {
+  const place = root.dataset.place;
+  const sides = { encoder: ["source", "source"], decoder: ["target", "target"], cross: ["target", "source"] }[place];
+  // A decoder row is what was read when a piece was said; across, the piece that was said tells more.
+  const labels = { encoder: [summary.source_tokens, summary.source_tokens],
+                   decoder: [summary.input_tokens, summary.input_tokens],
+                   cross: [summary.target_tokens, summary.source_tokens] }[place];
+  const layers = await Promise.all(Array.from({ length: summary.layers[place] }, (_, layer) => part(`attention/${place}/${layer}`)));
+  const means = layers.map(heads => heads[0].map((row, i) => row.map((_, j) => heads.reduce((sum, head) => sum + head[i][j], 0) / heads.length)));
+  const level = place === "decoder" ? (value, row, column) => column > row ? null : value : value => value;
+  let layer = layers.length - 1, head = -1;
+  const shown = () => head < 0 ? means[layer] : layers[layer][head];
+
+  const name = `heads-${groups++}`, thumbs = [];
+  const grid = element("fieldset", { class: "heads", style: `grid-template-columns: auto repeat(${layers[0].length + 1}, minmax(1.7rem, 5rem))` },
+    element("span", { class: "name" }), element("span", { class: "name" }, "mean"),
+    ...layers[0].map((_, index) => element("span", { class: "name" }, index ? `${index + 1}` : "head 1")));
+  layers.forEach((heads, atLayer) => {
+    grid.append(element("span", { class: "name" }, `layer ${atLayer + 1}`));
+    for (let atHead = -1; atHead < heads.length; atHead++) {
+      const canvas = element("canvas", { "aria-hidden": "true", style: `aspect-ratio: ${Math.min(2, Math.max(0.5, labels[1].length / labels[0].length))}` });
+      const title = `layer ${atLayer + 1}, ${atHead < 0 ? "mean of all heads" : `head ${atHead + 1}`}`;
+      const input = element("input", { type: "radio", name, value: `${atLayer} ${atHead}`, "aria-label": title, onchange: () => { layer = atLayer; head = atHead; update(); } });
+      input.checked = atLayer === layer && atHead === head;
+      grid.append(element("label", { title }, input, canvas));
+      thumbs.push(() => paint(canvas, atHead < 0 ? means[atLayer] : heads[atHead], "weight", level));
+    }
+  });
+
+  const example = element("div", { class: "example" });
+  let column = null;
+  const map = weightMap(sides, labels, level, shown, summary, "weight", (_, at) => { column = at; explain(); });
+  const caption = element("p", { class: "said" });
+  const looked = strip(sides[1], labels[1], summary.languages[sides[1]], { label: "where it looks" });
+  root.classList.add("attention");
+  root.append(element("div", {}, caption, looked, map.root), element("div", {}, grid, example));
+
+  /** One weight as it was computed: query and key number by number, their product, the score, and its share. */
+  async function explain() {
+    if (head < 0) return example.replaceChildren(element("p", {}, "Choose one head to see what its weights are made of."));
+    const now = [layer, head], row = chosen[sides[0]] ?? 0, { query, key } = await part(`inside/${place}/${layer}`);
+    if (now[0] !== layer || now[1] !== head) return;
+    const weights = shown()[row], to = column !== null && level(0, row, column) !== null ? column : weights.indexOf(Math.max(...weights));
+    const q = query[head][row], k = key[head][to], products = q.map((value, index) => value * k[index]);
+    const sum = products.reduce((total, value) => total + value, 0), width = q.length;
+    const line = (label, token, values) => [element("span", {}, label, token === null ? "" : element("bdi", { class: "word" }, token)), vectorStrip(values)];
+    example.replaceChildren(element("h3", {}, `One weight of head ${head + 1}`),
+      element("div", { class: "sum" }, ...line("query of ", labels[0][row], q), ...line("key of ", labels[1][to], k), ...line("their product", null, products)),
+      element("p", { class: "said" }, `sum ${number(sum, 2)}, divided by √${width}: ${number(sum / Math.sqrt(width), 2)}; the softmax of the row makes `,
+        element("b", {}, number(weights[to])), " of it, and so much of the value is taken."));
+  }
+
+  function update() {
+    map.draw();
+    const row = chosen[sides[0]] ?? 0, weights = shown()[row];
+    const best = weights.map((weight, index) => [weight, index]).sort((one, other) => other[0] - one[0]).slice(0, 3).filter(([weight]) => weight >= 0.01);
+    const word = index => element("bdi", { class: "word" }, labels[1][index]);
+    const who = `layer ${layer + 1}, ${head < 0 ? "mean of the heads" : `head ${head + 1}`}: `;
+    caption.replaceChildren(who, element("b", {}, element("bdi", { class: "word" }, labels[0][row])), " looks at ",
+      ...best.flatMap(([weight, index], at) => [at ? ", " : "", word(index), ` ${number(weight)}`]));
+    explain();
+    looked.querySelectorAll("button").forEach((button, index) => button.setAttribute("style", level(weights[index], row, index) === null ? "background: var(--hidden); color: var(--quiet)" : shade(weights[index])));
+  }
+  whenSeen(root, () => { update(); spread(thumbs); });
+  whenChosen(update);
+}
+
+/** The large map: rows look at columns. Pointer and arrow keys read single numbers, a click chooses the row. */
+function weightMap(sides, labels, level, matrix, summary, rampName = "weight", pointed = () => {}) {
+  const [rows, columns] = labels;
+  const cell = Math.max(9, Math.min(32, Math.floor(560 / Math.max(columns.length, rows.length * 0.8))));
+  const size = Math.max(8, Math.min(14, cell - 3));
+  const widest = Math.max(...columns.map(token => wide(token, size)));
+  const level_labels = widest < cell;
+  const canvas = element("canvas", { style: `width: ${columns.length * cell}px; height: ${rows.length * cell}px` });
+  const mark = element("div", { class: "mark" }), spot = element("div", { class: "mark hover", hidden: "" });
+  const cells = element("div", { class: "cells", tabindex: "0", role: "application", "aria-label": "weights; arrow keys read them, Enter chooses the row" }, canvas, mark, spot);
+  const rowButtons = rows.map((token, index) => element("button", { type: "button", onclick: () => choose(sides[0], index) }, token));
+  const columnButtons = columns.map((token, index) => element("button", { type: "button", style: level_labels ? `left: ${index * cell}px` : `left: ${(index + 0.5) * cell + size / 3}px`, onclick: () => choose(sides[1], index) }, token));
+  const rowList = element("div", { class: "rows", ...lang(rows, summary.languages[sides[0]]) }, ...rowButtons);
+  const columnList = element("div", { class: level_labels ? "columns level" : "columns", ...lang(columns, summary.languages[sides[1]]) }, ...columnButtons);
+  rove(rowList, rowButtons);
+  rove(columnList, columnButtons);
+  const root = element("div", { class: "map", "--cell": `${cell}px`, "--size": `${size}px`, "--head": `${level_labels ? size + 8 : widest * 0.77 + size + 6}px` }, columnList, rowList, cells);
+
+  let at = [0, 0];
+  const inside = (value, count) => Math.max(0, Math.min(count - 1, value));
+  function point(row, column, x, y) {
+    at = [row, column];
+    const value = matrix()[row][column];
+    const seen = level(value, row, column) === null ? "hidden by the mask: 0" : number(value);
+    hint(`${rows[row]} → ${columns[column]}   ${seen}`, x, y);
+    pointed(row, column);
+    spot.hidden = false;
+    spot.style.cssText = `left: ${column * cell - 1}px; top: ${row * cell - 1}px; width: ${cell + 1}px; height: ${cell + 1}px`;
+    rowButtons.forEach((button, index) => button.classList.toggle("on", index === row));
+    columnButtons.forEach((button, index) => button.classList.toggle("on", index === column));
+  }
+  function leave() {
+    hint("");
+    spot.hidden = true;
+    marks();
+  }
+  function marks() {
+    const row = chosen[sides[0]], column = chosen[sides[1]];
+    mark.hidden = row === null;
+    mark.style.cssText = `left: -2px; top: ${(row ?? 0) * cell - 1}px; width: ${columns.length * cell + 2}px; height: ${cell + 1}px`;
+    rowButtons.forEach((button, index) => button.classList.toggle("on", index === row));
+    columnButtons.forEach((button, index) => button.classList.toggle("on", index === column));
+  }
+  cells.addEventListener("pointermove", event => {
+    const box = canvas.getBoundingClientRect();
+    point(inside(Math.floor((event.clientY - box.top) / cell), rows.length), inside(Math.floor((event.clientX - box.left) / cell), columns.length), event.clientX, event.clientY);
+  });
+  cells.addEventListener("pointerleave", leave);
+  cells.addEventListener("blur", leave);
+  cells.addEventListener("click", () => choose(sides[0], at[0]));
+  cells.addEventListener("keydown", event => {
+    const [down, right] = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1], Enter: [0, 0] }[event.key] ?? [];
+    if (down === undefined) return;
+    event.preventDefault();
+    if (event.key === "Enter") choose(sides[0], at[0]);
+    const box = canvas.getBoundingClientRect(), row = inside(at[0] + down, rows.length), column = inside(at[1] + right, columns.length);
+    point(row, column, box.left + column * cell, box.top + row * cell);
+  });
+  whenChosen(marks);
+  return { root, draw: () => paint(canvas, matrix(), rampName, level) };
+}
+
+/** A few numbers as one line of colours. */
+function vectorStrip(values) {
+  const canvas = element("canvas", {}), most = Math.max(0.01, ...values.map(Math.abs));
+  paint(canvas, [values], "signed", value => 0.5 + value / most / 2);
+  canvas.addEventListener("pointermove", event => {
+    const box = canvas.getBoundingClientRect(), at = Math.min(values.length - 1, Math.max(0, Math.floor((event.clientX - box.left) / box.width * values.length)));
+    hint(`column ${at}   ${number(values[at])}`, event.clientX, event.clientY);
+  });
+  canvas.addEventListener("pointerleave", () => hint(""));
+  return canvas;
+}
+
+/** Columns stand in the order of reading, whatever the script: only the language is taken over, not the direction. */
+const lang = (tokens, language) => ({ lang: manner(tokens.join(""), language).lang });
+
+const ruler = document.createElement("canvas").getContext("2d");
+function wide(text, size) {
+  ruler.font = `${size}px ${getComputedStyle(document.body).fontFamily}`;
+  return ruler.measureText(text).width;
+}

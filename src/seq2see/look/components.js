@@ -1,0 +1,219 @@
+/* The other components of the page, in its order, and what starts them all. */
+
+async function heading(root, summary) {
+  const { run, model } = summary;
+  document.title = `${summary.source} → ${summary.translation}`;
+  root.append(
+    element("h1", {}, element("bdi", manner(summary.source, summary.languages.source), summary.source), element("span", { class: "arrow" }, "→"),
+      element("bdi", manner(summary.translation, summary.languages.target), summary.translation)),
+    element("p", { class: "facts" }, `${run}: ${model.encoder_layers} + ${model.decoder_layers} layers of ${model.d_model}, ${model.heads} heads, ${summary.parameters.toLocaleString("en")} parameters`));
+  if (summary.forced) root.append(element("p", { class: "forced" }, "This translation was given. The model itself says: ", element("bdi", {}, summary.own_translation)));
+}
+
+async function contents(root) {
+  const links = new Map([...document.querySelectorAll("main section")].map(section => [section,
+    element("a", { href: `#${section.id}` }, section.dataset.name)]));
+  root.append(element("ol", {}, ...[...links.values()].map(link => element("li", {}, link))));
+  const seen = new Set();
+  const observer = new IntersectionObserver(entries => {
+    for (const entry of entries) seen[entry.isIntersecting ? "add" : "delete"](entry.target);
+    const current = [...links.keys()].find(section => seen.has(section));
+    for (const [section, link] of links) section === current ? link.setAttribute("aria-current", "true") : link.removeAttribute("aria-current");
+  }, { rootMargin: "-20% 0px -60% 0px" });
+  for (const section of links.keys()) observer.observe(section);
+}
+
+async function tokens(root, summary) {
+  const line = (title, side, list) => element("div", {}, element("h3", {}, title), strip(side, list, summary.languages[side], { below: index => index, label: title }));
+  root.append(
+    line(`source, ${summary.source_tokens.length} pieces`, "source", summary.source_tokens),
+    line("what the decoder reads", "target", summary.input_tokens),
+    line(`what it says, ${summary.target_tokens.length} pieces`, "target", summary.target_tokens));
+}
+
+/** Vectors as strips of colour, a row for each piece; with several in a group, one of them at a time. */
+async function vectors(root, summary) {
+  const groups = summary.vectors[root.dataset.names];
+  for (const { title, choices } of groups) {
+    const high = (choices[0].side === "source" ? summary.source_tokens : summary.input_tokens).length;
+    const picture = element("div", { style: `min-height: ${high * rowHeight(high)}px` });  // so that nothing jumps later
+    const show = async index => {
+      const { name, side } = choices[index];
+      const rows = await part(`vectors/${name}`);
+      const labels = side === "source" ? summary.source_tokens : summary.input_tokens;
+      picture.replaceChildren(vectorMap(rows, labels, summary.languages[side]));
+    };
+    root.append(element("h3", {}, title));
+    if (choices.length > 1) root.append(choice(root.dataset.names === "layers" ? "after" : "show", `vectors-${root.dataset.names}-${title}`, choices.map(each => each.label), show));
+    root.append(picture);
+    let current = 0;
+    whenSeen(root, () => show(current));
+    root.addEventListener("change", event => { if (event.target.name === `vectors-${root.dataset.names}-${title}`) current = +event.target.value; });
+  }
+}
+
+const rowHeight = rows => rows > 40 ? 9 : rows > 20 ? 12 : 16;
+
+function vectorMap(rows, labels, language) {
+  const cell = rowHeight(rows.length);
+  const strength = Math.sqrt(rows.flat().reduce((sum, value) => sum + value * value, 0) / (rows.length * rows[0].length)) * 2.5 || 1;
+  const canvas = element("canvas", { style: `height: ${rows.length * cell}px` });
+  paint(canvas, rows, "signed", value => 0.5 + value / strength / 2);
+  canvas.addEventListener("pointermove", event => {
+    const box = canvas.getBoundingClientRect();
+    const row = Math.min(rows.length - 1, Math.max(0, Math.floor((event.clientY - box.top) / box.height * rows.length)));
+    const column = Math.min(rows[0].length - 1, Math.max(0, Math.floor((event.clientX - box.left) / box.width * rows[0].length)));
+    hint(`${labels[row]}   column ${column}   ${number(rows[row][column])}`, event.clientX, event.clientY);
+  });
+  canvas.addEventListener("pointerleave", () => hint(""));
+  return element("div", { class: "vectors", "--cell": `${cell}px` },
+    element("div", { class: "labels", lang: manner(labels.join(""), language).lang, style: cell < 12 ? "font-size: .55rem" : null }, ...labels.map(label => element("span", {}, label))), canvas);
+}
+
+/** Source above, translation below, and a line from each output piece to what it comes from. */
+async function alignment(root, summary) {
+  const links = await part("alignment");
+  if (!links.length) return;
+  const above = strip("source", summary.source_tokens.slice(0, -1), summary.languages.source, { label: "source" });
+  const below = strip("target", summary.target_tokens.slice(0, -1), summary.languages.target, { label: "translation" });
+  const high = 90, svg = element("svg", { class: "links", height: high, role: "img", "aria-label": "alignment" });
+  root.classList.add("aligned");
+  root.append(above, svg, below);
+  let paths = [];
+  const draw = () => {
+    const left = root.getBoundingClientRect().left - root.scrollLeft;
+    const middle = (list, index) => { const box = list.querySelector(`[data-index="${index}"]`).getBoundingClientRect(); return box.left + box.width / 2 - left; };
+    svg.setAttribute("width", Math.max(above.scrollWidth, below.scrollWidth));
+    paths = links.map(({ source, target }) => {
+      const from = middle(below, target), to = middle(above, source);
+      return element("path", { svg: true, d: `M${from} ${high}C${from} ${high / 2} ${to} ${high / 2} ${to} 0` });
+    });
+    svg.replaceChildren(...paths);
+    mark();
+  };
+  const mark = () => paths.forEach((path, index) => {
+    const { source, target } = links[index], any = chosen.source !== null || chosen.target !== null;
+    const on = source === chosen.source || target === chosen.target;
+    path.setAttribute("class", on ? "on" : any ? "off" : "");
+  });
+  whenSeen(root, draw);
+  whenChosen(mark);
+}
+
+/** What each output piece loses when an input piece is left out, or by the slope of its probability. */
+async function importance(root, summary) {
+  const given = await part("importance"), names = ["left_out", "gradient"];
+  let name = names[0];
+  const scale = () => Math.max(0.01, ...given[name].flat().map(Math.abs));
+  let most = scale();
+  const map = weightMap(["target", "source"], [summary.target_tokens, summary.source_tokens], value => 0.5 + value / most / 2, () => given[name], summary, "signed");
+  const caption = element("p", { class: "said" });
+  const update = () => {
+    most = scale();
+    map.draw();
+    caption.textContent = `blue: it is needed; brown: it stands in the way; the strongest is ${number(most, 2)} (in natural logarithms)`;
+  };
+  root.append(choice("by", "importance", ["leaving out", "gradient × input"], index => { name = names[index]; update(); }), caption, map.root);
+  whenSeen(root, update);
+}
+
+async function lens(root, summary) {
+  const { probability, rank, candidates } = await part("layers");
+  const head = element("tr", {}, element("th", {}), ...summary.target_tokens.map(token => element("th", { scope: "col" }, element("bdi", {}, token))));
+  const rows = candidates.map((steps, layer) => element("tr", {}, element("th", { scope: "row" }, `layer ${layer + 1}`), ...steps.map((words, step) => {
+    const said = summary.target_tokens[step];
+    const text = [`layer ${layer + 1}: `, words.map(each => `${each.token} ${percent(each.probability)}`).join("   ")].join("");
+    const more = rank[layer][step] > 1 ? `   ·   ${said} is number ${rank[layer][step]}, ${percent(probability[layer][step])}` : "";
+    return element("td", { class: words[0].token === said ? "same" : null, "data-probability": words[0].probability,
+      onpointermove: event => hint(text + more, event.clientX, event.clientY), onpointerleave: () => hint(""), onclick: () => choose("target", step) }, words[0].token);
+  })));
+  const table = element("table", { lang: manner(summary.target_tokens.join(""), summary.languages.target).lang }, element("thead", {}, head), element("tbody", {}, ...rows));
+  root.append(element("div", { class: "scroll", tabindex: "0" }, table));
+  whenSeen(root, () => { for (const cell of table.querySelectorAll("td")) cell.style.cssText = shade(+cell.dataset.probability * 0.85); });
+}
+
+async function candidates(root, summary) {
+  const { probability, candidates: steps } = await part("candidates");
+  const said = strip("target", summary.target_tokens, summary.languages.target, { below: index => percent(probability[index]), label: "output pieces and how sure the model was" });
+  const bars = element("div", { class: "bars", lang: manner(summary.target_tokens.join(""), summary.languages.target).lang });
+  root.append(said, bars);
+  whenChosen(() => {
+    const step = chosen.target ?? 0, own = summary.target_tokens[step];
+    const words = steps[step].some(each => each.token === own) ? steps[step] : [...steps[step], { token: own, probability: probability[step] }];
+    bars.replaceChildren(...words.flatMap(each => [
+      element("bdi", { class: each.token === own ? "chosen" : null }, each.token),
+      element("div", { class: "bar" }, element("i", { style: `width: ${100 * each.probability}%` })),
+      element("span", { class: "number" }, percent(each.probability))]));
+  });
+}
+
+/** The beam as columns of steps, best on top, each piece joined to what it goes on from. */
+async function beam(root, summary) {
+  const { nodes, best } = await part("beam");
+  if (nodes.length < 2) return root.append(element("p", {}, "Nothing was searched."));
+  const onBest = new Set();
+  for (let at = best; at > 0; at = nodes[at].parent) onBest.add(at);
+  const columns = [];
+  nodes.forEach((node, index) => { (columns[node.step + 1] ??= []).push(index); });
+  const order = { finished: 0, kept: 0, root: 0, pruned: 1 };
+  const spot = [], widths = columns.map(column => Math.max(26, ...column.map(index => wide(nodes[index].token, 13) + 14)));
+  const high = 26, gap = 30;
+  let x = 2;
+  columns.forEach((column, step) => {
+    column.sort((one, other) => order[nodes[one].state] - order[nodes[other].state] || nodes[other].score - nodes[one].score);
+    column.forEach((index, row) => { spot[index] = { x: x, y: 4 + row * high, width: widths[step] }; });
+    x += widths[step] + gap;
+  });
+  const height = Math.max(...columns.map(column => column.length)) * high + 6;
+  const svg = element("svg", { class: "beam", width: x, height, viewBox: `0 0 ${x} ${height}`, role: "img", "aria-label": "the beam", lang: manner(summary.target_tokens.join(""), summary.languages.target).lang });
+  const edges = [], boxes = [];
+  const path = index => { const list = []; for (let at = index; at > 0; at = nodes[at].parent) list.push(at); return list.reverse(); };
+  function light(index) {
+    const on = new Set(index === null ? [] : path(index));
+    boxes.forEach((box, at) => { box.classList.toggle("on", on.has(at)); edges[at]?.classList.toggle("on", on.has(at)); });
+  }
+  nodes.forEach((node, index) => {
+    const { x, y, width } = spot[index], kind = `${node.state}${onBest.has(index) ? " best" : ""}`;
+    if (node.parent >= 0) {
+      const from = spot[node.parent], start = from.x + from.width, middle = (start + x) / 2;
+      edges[index] = element("path", { svg: true, class: `edge ${kind}`, d: `M${start} ${from.y + 10}C${middle} ${from.y + 10} ${middle} ${y + 10} ${x} ${y + 10}` });
+      svg.append(edges[index]);
+    }
+    const text = element("text", { svg: true, x: x + width / 2, y: y + 10.5 }, node.token);
+    const box = element("g", { svg: true, class: `node ${kind}`, "data-index": index }, element("rect", { svg: true, x, y, width, height: 20, rx: 4 }), text);
+    box.addEventListener("pointermove", event => {
+      light(index);
+      const words = { finished: "finished", kept: "kept", pruned: "given up", root: "begin" }[node.state];
+      hint(`${path(index).map(at => nodes[at].token).join(" ")}   score ${number(node.score)}   probability ${percent(Math.exp(node.log_probability))}   ${words}`, event.clientX, event.clientY);
+    });
+    box.addEventListener("pointerleave", () => { hint(""); light(null); });
+    boxes[index] = box;
+  });
+  svg.append(...boxes);
+  root.append(element("div", { class: "scroll", tabindex: "0" }, svg));
+}
+
+/* --- start ----------------------------------------------------------------------------------------------------------- */
+
+const components = { heading, contents, tokens, vectors, attention, alignment, importance, lens, candidates, beam };
+
+function say(summary) {
+  const { model, decoding } = summary, values = [model.positions, model.norm, decoding.length_formula];
+  for (const equation of document.querySelectorAll("[data-when]")) equation.toggleAttribute("hidden", !values.includes(equation.dataset.when));
+  const words = {
+    positions: { sinusoid: "A wave for each place is added, so that order counts: slow ones on the right, fast ones on the left.",
+                 learned: "A learned vector for each place is added, so that order counts.",
+                 rotary: "This model adds nothing for the place: it turns queries and keys by an angle that grows with it, so that only distances count.",
+                 none: "This model is not told the places." }[model.positions],
+    norm: model.norm === "pre" ? "A norm keeps what goes into each of them in bounds." : "A norm keeps each sum in bounds.",
+    activation: model.activation === "relu" ? "ReLU" : model.activation.toUpperCase(),
+    beam: (summary.forced ? "This is how the model searched by itself, before a translation was given. " : "") + (decoding.beam > 1 ? `The search keeps the ${decoding.beam} best beginnings at each step, and ranks what is finished by its score (α = ${decoding.length_penalty}).`
+                            : "The search takes the likeliest piece at each step (a beam of 1)."),
+  };
+  for (const place of document.querySelectorAll("[data-say]")) place.textContent = words[place.dataset.say];
+}
+
+const summary = await part("summary");
+say(summary);
+for (const root of document.querySelectorAll("[data-component]")) await components[root.dataset.component](root, summary);
+document.documentElement.dataset.ready = "true";

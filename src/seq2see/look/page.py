@@ -1,0 +1,153 @@
+"""One self-contained page about one translation: template, style, scripts and numbers in a single file.
+
+`parts` cuts what is known into pieces with names; the page asks for each by its name, so that a server can hand them
+out one by one to the same scripts.
+"""
+
+import json
+from dataclasses import asdict
+from importlib import resources
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from seq2see.bundle import Bundle
+from seq2see.errors import DataError
+from seq2see.lens import labels
+from seq2see.lens.answers import Look
+from seq2see.lens.capture import capture
+from seq2see.lens.importance import Importance
+from seq2see.lens.reading import ATTENTIONS, Reading, packed, read
+from seq2see.run import Run
+
+SCRIPTS = ("basics.js", "attention.js", "components.js")
+LONGEST = 128
+"""Tokens on a side that a page shows. At 60 it is smooth; numbers and pixels grow with the square."""
+
+
+def gather(run: Run, sentence: str, to: str | None = None, target: str | None = None) -> dict[str, Any]:
+    """Look at the translation of a sentence, or at `target`, and cut all that was seen into the parts of a page."""
+    look = run.look(sentence, to, target)
+    longest = max(len(look.source_tokens), len(look.target_tokens))
+    if longest > LONGEST:
+        raise DataError(
+            f"{longest} tokens: a page shows {LONGEST} on a side. Shorten the text, or draw a picture: -o FILE.png"
+        )
+    tagged = run.tagged([sentence], to)[0]
+    own = read(run.bundle, tagged).translation if target is not None else None
+    inside = queries_and_keys(run.bundle, read(run.bundle, tagged, target))
+    return parts(run, look, run.importance(sentence, to, target), inside, own)
+
+
+def queries_and_keys(bundle: Bundle, reading: Reading) -> dict[str, Any]:
+    """`{"cross/0": {"query": HTK, "key": HSK}}` for each place and layer: what each weight was made from."""
+    with torch.inference_mode(), capture(bundle.model, lambda name: name.endswith((".query", ".key"))) as seen:
+        memory = bundle.model.encode(*packed([reading.source_ids], bundle))
+        bundle.model.decode(*packed([reading.input_ids], bundle), memory)
+    return {
+        f"{place}/{layer}": {
+            each: _round(seen[f"{stack}.{layer}.{name}.{each}"][0][0].float().numpy(), 3) for each in ("query", "key")
+        }
+        for place, (stack, name) in ATTENTIONS.items()
+        for layer in range(len(getattr(bundle.model, stack)))
+    }
+
+
+def _round(values: NDArray[np.floating[Any]], digits: int) -> Any:
+    """As nested lists, with no more digits than a page shows: the numbers are most of its size."""
+    return values.astype(np.float64).round(digits).tolist()
+
+
+def parts(
+    run: Run, look: Look, importance: Importance, inside: dict[str, Any], own_translation: str | None = None
+) -> dict[str, Any]:
+    """Everything that the page shows, by the names under which its components ask for it.
+
+    Args:
+        own_translation: what the model said by itself, where the translation was given.
+    """
+    settings = run.settings
+    found = {name: getattr(look, name).json() for name in ("confidence", "layers")}
+    said = labels.of(look.target_tokens)
+    ranks, rows = look.layers.rank, [*found["layers"]["candidates"], found["confidence"]["candidates"]]
+    for rank, row in zip([*ranks, ranks[-1]], rows, strict=True):  # the last layer's word is the model's
+        for step, candidates in enumerate(row):
+            for number, each in enumerate(candidates, start=1):
+                each["token"] = said[step] if number == rank[step] else labels.visible(each["token"])
+    given: dict[str, Any] = {
+        "summary": {
+            "source": look.source,
+            "translation": look.translation,
+            "source_tokens": labels.of(look.source_tokens),
+            "target_tokens": said,
+            "input_tokens": labels.of(look.input_tokens),
+            "run": run.folder.name,
+            "parameters": run.manifest.get("parameters", 0),
+            "languages": {"source": run.languages.source, "target": run.languages.target},
+            "model": asdict(settings.model),
+            "decoding": asdict(settings.decoding),
+            "layers": {place: len(getattr(look, place)) for place in ATTENTIONS},
+            "vectors": _vector_groups(settings.model.positions, list(look.vectors)),
+            "forced": own_translation is not None,
+            "own_translation": own_translation,
+        },
+        "candidates": found["confidence"],
+        "layers": found["layers"],
+        "alignment": [
+            {"source": source, "target": target}
+            for link in look.alignment.links
+            for target in labels.touching(look.target_spans, link.target)
+            for source in labels.touching(look.source_spans, link.source)
+        ],
+        "importance": {"left_out": _round(importance.left_out, 3), "gradient": _round(importance.gradient, 3)},
+        "beam": look.beam.json(),
+    }
+    for place in ATTENTIONS:
+        for layer, weights_HLM in enumerate(getattr(look, place)):
+            given[f"attention/{place}/{layer}"] = _round(weights_HLM, 4)
+            given[f"inside/{place}/{layer}"] = inside[f"{place}/{layer}"]
+    vectors = dict(look.vectors)
+    for side in ("source", "target"):
+        before, after = (vectors[f"{side}_embedding.{each}_positions"] for each in ("without", "with"))
+        vectors[f"{side}_embedding.positions"] = after - before
+    for name, values in vectors.items():
+        given[f"vectors/{name}"] = _round(values, 3)
+    return given
+
+
+def _vector_groups(positions: str, names: list[str]) -> dict[str, list[dict[str, Any]]]:
+    """Which strips of vectors the page draws, under which titles."""
+    embedding = []
+    added = positions in ("sinusoid", "learned")
+    for side, title in (("source", "source"), ("target", "what the decoder reads")):
+        choices = [{"name": f"{side}_embedding.without_positions", "side": side, "label": "the tokens"}]
+        if added:
+            waves = "the waves" if positions == "sinusoid" else "the positions"
+            choices.append({"name": f"{side}_embedding.positions", "side": side, "label": waves})
+            choices.append({"name": f"{side}_embedding.with_positions", "side": side, "label": "their sum"})
+        embedding.append({"title": title, "choices": choices})
+    layers = []
+    for stack, side in (("encoder", "source"), ("decoder", "target")):
+        found = [name for name in names if name.startswith(f"{stack}.")]
+        choices = [{"name": name, "side": side, "label": f"layer {number}"} for number, name in enumerate(found, 1)]
+        layers.append({"title": stack, "choices": choices})
+    return {"embedding": embedding, "layers": layers}
+
+
+def render(given: dict[str, Any]) -> str:
+    """The page as one text. Nothing in it asks for anything outside of it."""
+    blocks = []
+    for name, value in given.items():
+        # "<" would end the element, whatever a sentence says.
+        text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c")
+        blocks.append(f'<script type="application/json" id="part:{name}">{text}</script>')
+    page = _read("page.html")
+    page = page.replace("/* style */", _read("page.css"))
+    page = page.replace("/* script */", "\n".join(map(_read, SCRIPTS)))
+    return page.replace("<!-- parts -->", "\n".join(blocks))
+
+
+def _read(name: str) -> str:
+    return resources.files("seq2see.look").joinpath(name).read_text(encoding="utf-8")

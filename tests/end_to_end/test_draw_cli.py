@@ -1,0 +1,83 @@
+"""`seq2see draw` as a user types it."""
+
+import json
+
+import pytest
+
+from seq2see.model.build import count_parameters
+from seq2see.run import load
+
+
+@pytest.mark.parametrize("what", ["waves", "dot-products", "masks", "warm-up", "architecture"])
+def test_each_picture_has_a_name_and_is_not_replaced(what, cli, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert cli("draw", what).code == 0
+    assert (tmp_path / f"{what}.png").read_bytes().startswith(b"\x89PNG")
+    again = cli("draw", what)
+    assert again.code == 2
+    assert f"{what}.png: exists already" in again.err
+    assert cli("draw", what, "--force").code == 0
+
+
+@pytest.mark.parametrize(
+    ("what", "keys"),
+    [
+        ("waves", {"length", "d_model", "waves"}),
+        ("dot-products", {"length", "d_model", "dot_products"}),
+        ("masks", {"tokens", "padding", "look_ahead"}),
+        ("warm-up", {"curves"}),
+        ("architecture", {"model", "parameters", "steps"}),
+    ],
+)
+def test_numbers_instead_of_a_picture(what, keys, cli, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    ended = cli("draw", what, "--json")
+    assert ended.code == 0
+    assert json.loads(ended.out).keys() == keys
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_peak_of_the_paper(cli):
+    ended = cli("draw", "warm-up", "--d-model", "512", "--warmup-steps", "4000", "--json")
+    (curve,) = json.loads(ended.out)["curves"]
+    assert curve["peak"] == pytest.approx(6.98771e-4, rel=1e-5)
+    assert max(curve["rates"]) == curve["peak"]
+
+
+def test_a_run_and_its_curves(cli, trained, tmp_path):
+    ended = cli("draw", "architecture", trained, "--json", "-o", tmp_path / "plan.svg")
+    run = load(trained)
+    sizes = len(run.tokenizers.source), len(run.tokenizers.target)
+    assert json.loads(ended.out)["parameters"] == count_parameters(run.settings.model, *sizes)
+    assert (tmp_path / "plan.svg").exists()
+    assert cli("draw", "curves", trained, "-o", tmp_path / "curves.svg").code == 0
+    assert ">loss per token<" in (tmp_path / "curves.svg").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        (["architecture", "paper-bse"], "neither a run folder nor a preset. Did you mean 'paper-base'?"),
+        (["architecture", "--set", "model.hads=3"], "unknown setting 'model.hads'"),
+        (["curves", "nowhere"], "nowhere: no such run folder"),
+        (["waves", "-o", "waves.bmp"], "unknown picture format '.bmp'"),
+        (["waves", "-o", "nowhere/waves.png"], "there is no folder nowhere"),
+        (["waves", "--length", "0"], "--length"),
+        (["masks", *["a"] * 101], "more than 100"),
+        (["warm-up", *[word for width in range(1, 6) for word in ("--d-model", width)]], "more than 8"),
+    ],
+)
+def test_mistakes_get_one_line(words, line, cli, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    ended = cli("draw", *words)
+    assert ended.code == 2
+    assert line in ended.err
+    assert ended.err.count("\n") == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_draw_alone_lists_the_pictures(cli):
+    ended = cli("draw")
+    assert ended.code == 0
+    for name in ("waves", "dot-products", "masks", "warm-up", "architecture", "curves"):
+        assert f"\n  {name} " in ended.out

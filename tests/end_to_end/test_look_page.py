@@ -1,0 +1,203 @@
+"""`look` pages in a real browser: they draw, they answer pointer and keyboard, and the console stays silent."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from browser import Browser, find
+from PIL import Image
+
+pytestmark = [
+    pytest.mark.browser,
+    pytest.mark.skipif(not find(), reason="no Chromium: install one, for example `apt-get install chromium`"),
+]
+TINY = {
+    "model": {"encoder_layers": 2, "decoder_layers": 2, "d_model": 32, "heads": 4, "d_ff": 64, "norm": "pre"},
+    "training": {"max_steps": 60, "warmup_steps": 20, "batch_tokens": 1000, "validate_every": 30, "average": 1},
+}
+
+
+@pytest.fixture(scope="module")
+def korean(tmp_path_factory):
+    """A run that has seen Korean dates for a few seconds: what it says does not matter here."""
+    from seq2see import api
+
+    folder = tmp_path_factory.mktemp("korean")
+    lines = [f"{month}월 {day}일 수요일\t{month:02}-{day:02}\n" for month in range(1, 13) for day in range(1, 29)]
+    (folder / "dates.tsv").write_text("".join(lines), encoding="utf-8")
+    return api.train(folder / "dates.tsv", folder / "run", settings=TINY).folder
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory):
+    with Browser(tmp_path_factory.mktemp("profile")) as browser:
+        yield browser
+
+
+@pytest.fixture
+def page(browser, cli, korean, tmp_path):
+    """A page in Korean, open."""
+    return opened(browser, cli, korean, "7월 17일 수요일", tmp_path)
+
+
+def opened(browser, cli, run, sentence, tmp_path, *words):
+    ended = cli("look", run, sentence, "-o", tmp_path / "look.html", *words)
+    assert ended.code == 0, ended.err
+    browser.problems.clear()
+    browser.open(tmp_path / "look.html")
+    return browser
+
+
+def said(page, selector):
+    return page.run(f"document.querySelector('{selector}').textContent")
+
+
+def colours(page, selector):
+    """How many colours a canvas holds."""
+    return page.run(
+        f"""(() => {{ const canvas = document.querySelector('{selector}'), found = new Set();
+        const data = canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height).data;
+        for (let i = 0; i < data.length; i += 4) found.add(data.slice(i, i + 3).join());
+        return found.size }})()"""
+    )
+
+
+def test_a_korean_page_draws_everything_in_silence(page, tmp_path):
+    assert "수요일" in said(page, "h1")
+    assert page.run("document.querySelector('h1 bdi').lang") == "ko"
+    parts = page.run("[...document.querySelectorAll('main section')].map(section => section.id)")
+    assert parts == [
+        "tokens",
+        "embeddings",
+        "encoder",
+        "layers",
+        "decoder",
+        "cross",
+        "alignment",
+        "lens",
+        "candidates",
+        "beam",
+    ]
+    for name in parts:
+        page.place(f"#{name}")
+        page.wait(f"document.querySelector('#{name} [data-component]').children.length > 0")
+    for name in ("encoder", "decoder", "cross"):
+        page.place(f"#{name} .cells")
+        page.wait(f"document.querySelector('#{name} .cells canvas').width > 1")
+        assert colours(page, f"#{name} .cells canvas") > 3
+        assert page.run(f"document.querySelectorAll('#{name} .heads input').length") == 2 * (4 + 1)
+    with Image.open(page.screenshot(tmp_path / "page.png")) as image:
+        assert np.asarray(image.convert("RGB"), dtype=float).std() > 10
+    assert page.run("document.documentElement.scrollWidth <= innerWidth")  # nothing sticks out
+    assert page.problems == []
+
+
+def test_hover_reads_a_number(page):
+    weights = page.run("JSON.parse(document.getElementById('part:attention/cross/1').textContent)")
+    mean = np.mean(weights, axis=0)
+    columns = mean.shape[1]
+    page.place("#cross .cells")
+    page.wait("document.querySelector('#cross .cells canvas').width > 1")
+    page.hover("#cross .cells canvas", (2 + 0.5) / columns, 0.5 / len(mean))
+    page.wait("!document.getElementById('tip').hidden")
+    assert said(page, "#tip").endswith(f"{mean[0][2]:.3f}")
+    page.hover("h1")
+    page.wait("document.getElementById('tip').hidden")
+    assert page.problems == []
+
+
+def test_the_future_is_hidden_by_the_mask(page):
+    page.place("#decoder .cells")
+    page.wait("document.querySelector('#decoder .cells canvas').width > 1")
+    page.hover("#decoder .cells canvas", 0.95, 0.05)
+    page.wait("!document.getElementById('tip').hidden")
+    assert said(page, "#tip").endswith("hidden by the mask: 0")
+
+
+def test_a_head_is_chosen(page):
+    page.place("#encoder .cells")
+    page.wait("document.querySelector('#encoder .cells canvas').width > 1")
+    assert said(page, "#encoder .said").startswith("layer 2, mean of the heads")
+    before = page.run("document.querySelector('#encoder .cells canvas').toDataURL()")
+    page.click("#encoder .heads label:has([value='0 2'])")
+    assert said(page, "#encoder .said").startswith("layer 1, head 3")
+    assert page.run("document.querySelector('#encoder .cells canvas').toDataURL()") != before
+    page.wait("document.querySelectorAll('#encoder .sum canvas').length === 3")  # query, key and product
+    page.press("ArrowRight")
+    assert said(page, "#encoder .said").startswith("layer 1, head 4")
+    assert page.problems == []
+
+
+def test_a_click_follows_a_token_down_the_page(page):
+    page.click("#tokens [data-component] > div:nth-child(3) .piece:nth-child(2)")
+    for place in ("#tokens", "#candidates"):
+        assert page.run(f"document.querySelectorAll('{place} .piece[aria-pressed=true]').length") >= 1
+    token = page.run("JSON.parse(document.getElementById('part:summary').textContent).target_tokens[1]")
+    weights = page.run("JSON.parse(document.getElementById('part:attention/cross/1').textContent)")
+    best = np.mean(weights, axis=0)[1].max()
+    assert f"{token} looks at " in said(page, "#cross .said").replace("\u2068", "")
+    assert f"{best:.3f}" in said(page, "#cross .said")
+    assert page.run("document.querySelector('#candidates .bars .chosen').textContent") == token
+    page.click("#tokens [data-component] > div:nth-child(3) .piece:nth-child(2)")  # again: nothing is chosen
+    assert page.run("document.querySelectorAll('.piece[aria-pressed=true]').length") == 0
+
+
+def test_the_keyboard_reads_the_map(page):
+    page.place("#cross .cells")
+    page.wait("document.querySelector('#cross .cells canvas').width > 1")
+    page.run("document.querySelector('#cross .cells').focus()")
+    for key in ("ArrowDown", "ArrowRight", "ArrowRight"):
+        page.press(key)
+    weights = page.run("JSON.parse(document.getElementById('part:attention/cross/1').textContent)")
+    assert said(page, "#tip").endswith(f"{np.mean(weights, axis=0)[1][2]:.3f}")
+    page.press("Enter")
+    token = page.run("JSON.parse(document.getElementById('part:summary').textContent).target_tokens[1]")
+    assert said(page, "#cross .said b") == token
+
+
+def test_the_beam_tells_of_each_node(page):
+    best = page.run("document.querySelectorAll('#beam .node.best').length")
+    assert best == page.run("JSON.parse(document.getElementById('part:summary').textContent).target_tokens.length")
+    page.hover("#beam .node.best rect")
+    page.wait("!document.getElementById('tip').hidden")
+    assert "score" in said(page, "#tip")
+
+
+def test_sixty_tokens_in_the_dark_and_on_a_narrow_screen(browser, cli, trained, tmp_path):
+    sentence = "abcdefgh" * 8
+    page = opened(browser, cli, trained, sentence, tmp_path)
+    assert page.run("document.querySelectorAll('#encoder .rows button').length") >= 60
+    try:
+        page.ask("Emulation.setDeviceMetricsOverride", width=420, height=800, deviceScaleFactor=1, mobile=True)
+        page.ask("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": "dark"}])
+        page.place("#encoder .cells")
+        page.wait("document.querySelector('#encoder .cells canvas').width >= 60")
+        page.wait("document.documentElement.scrollWidth <= 420")
+        with Image.open(page.screenshot(tmp_path / "dark.png")) as image:
+            assert np.asarray(image.convert("L"), dtype=float).mean() < 90
+    finally:
+        page.ask("Emulation.setEmulatedMedia", features=[])
+        page.ask("Emulation.setDeviceMetricsOverride", width=1280, height=900, deviceScaleFactor=1, mobile=False)
+    assert page.problems == []
+
+
+def test_a_given_translation_is_explained(browser, cli, trained, tmp_path):
+    page = opened(browser, cli, trained, "cab", tmp_path, "--target", "BAC")
+    assert said(page, "h1").endswith("BAC")
+    assert said(page, ".forced").endswith("CAB")
+    assert page.problems == []
+
+
+def test_a_part_that_is_not_in_the_page_is_asked_for(browser, cli, trained, tmp_path: Path):
+    """One front end: without its part in the page, a component asks the server that it came from."""
+    cli("look", trained, "cab", "-o", tmp_path / "look.html")
+    text = (tmp_path / "look.html").read_text(encoding="utf-8")
+    (tmp_path / "look.html").write_text(text.replace('id="part:beam"', 'id="elsewhere"'), encoding="utf-8")
+    browser.ask("Page.navigate", url=(tmp_path / "look.html").as_uri())
+    browser.wait("document.querySelector('#candidates .bars')?.children.length > 0")
+    for _ in range(100):
+        browser.run("new Promise(done => setTimeout(done, 20))")
+        if browser.problems:
+            break
+    assert any("parts/beam" in problem or "fetch" in problem for problem in browser.problems)
+    browser.problems.clear()

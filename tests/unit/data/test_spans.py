@@ -1,0 +1,112 @@
+"""Every token knows its characters, in the text that was read and in the text that was made."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from seq2see import special
+from seq2see.data import spans, tokenizer
+
+TEXTS = ["a bad cab", "bad  bed", "한국어 안녕", "12 mars 1987", "ein Tag im Mai"] * 4
+KINDS = ["unigram", "bpe", "characters", "jamo", "symbols", "pattern"]
+
+
+@pytest.fixture(scope="module", params=KINDS)
+def made(request):
+    return tokenizer.train(request.param, TEXTS, 330, pattern="words" if request.param == "pattern" else "")
+
+
+def shown(text, found):
+    return [text[start:end] for start, end in found]
+
+
+def test_what_was_read(made):
+    text = "  bad 한국 cab "
+    found = spans.read(made, text)
+    assert len(found) == len(made.encode([text.strip()])[0])
+    whole = "".join(shown(text, found)).replace(" ", "")
+    if made.kind == "jamo":  # three letters and three of two syllables: each has its whole syllable
+        assert shown(text, found) == ["b", "a", "d", " ", "한", "한", "한", "국", "국", "국", " ", "c", "a", "b"]
+    elif made.kind in ("unigram", "bpe"):  # the bytes of a letter share it
+        assert list(dict.fromkeys(whole)) == list(dict.fromkeys("bad한국cab"))
+    else:
+        assert whole == "bad한국cab"
+
+
+def test_what_was_written(made):
+    text = "a bad 한국 cab"
+    ids = made.encode([text])[0]
+    found = spans.written(made, [*ids, special.END])
+    assert found[-1][0] == found[-1][1], "the end has no characters"
+    decoded = made.decode(ids)
+    last = 0
+    for start, end in found[:-1]:
+        assert 0 <= start <= end <= len(decoded)
+        assert end >= last
+        last = end
+    assert set(decoded.replace(" ", "")) <= set("".join(shown(decoded, found)))
+
+
+def test_blanks_belong_to_nobody_else():
+    made = tokenizer.train("unigram", TEXTS, 330)
+    text = "a bad cab"
+    for start, end in spans.written(made, made.encode([text])[0]):
+        piece = text[start:end]
+        assert piece == piece.strip() or not piece.strip()
+
+
+def test_letters_that_bytes_spell_are_shared():
+    made = tokenizer.train("unigram", ["abc"] * 9, 300)
+    ids = made.encode(["a漢b"])[0]
+    assert len(ids) > 4
+    found = shown("a漢b", spans.read(made, "a漢b"))
+    assert found.count("漢") == 3
+    assert found[-1] == "b"
+    assert spans.labels(made, ids)[-4:] == ["漢 1/3", "漢 2/3", "漢 3/3", "b"]
+
+
+def test_bytes_that_spell_nothing_stay_inside_the_text():
+    made = tokenizer.train("unigram", ["abc"] * 9, 300)
+    broken = made.encode(["a漢b"])[0]
+    del broken[-2]  # the last byte of the letter
+    text = made.decode(broken)
+    assert all(0 <= start <= end <= len(text) for start, end in spans.written(made, broken))
+    assert len(spans.labels(made, broken)) == len(broken)
+
+
+def test_normalisation_is_seen_through():
+    made = tokenizer.train("characters", ["abcdefi é ㈜"], 99, "nfkc")
+    assert shown("ﬁe\u0301b", spans.read(made, "ﬁe\u0301b")) == ["ﬁ", "ﬁ", "e\u0301", "b"]
+    lower = tokenizer.train("characters", ["abc"], 99, "nfkc_lower")
+    assert spans.read(lower, " AB") == [(1, 2), (2, 3)]
+
+
+def test_a_tag_is_a_token():
+    made = tokenizer.train("characters", ["abc"], 99, tags=["<2de>"])
+    assert spans.read(made, "<2de>  ab") == [(0, 5), (7, 8), (8, 9)]
+    assert spans.read(made, "ab") == [(0, 1), (1, 2)]
+
+
+def test_words():
+    assert spans.words(" a  bc\u3000d") == [(1, 2), (4, 6), (7, 8)]
+    assert spans.is_blank("a b", (1, 2))
+    assert spans.is_blank("a b", (1, 1))
+    assert not spans.is_blank("a b", (1, 3))
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.text(alphabet="ab cde漢한국é\u0301ﬁ\u200d", max_size=12), st.sampled_from(KINDS), st.booleans())
+def test_any_text_has_a_span_for_each_token(text, kind, normal):
+    made = MADE.setdefault(
+        (kind, normal),
+        tokenizer.train(
+            kind, TEXTS, 330, "nfkc" if normal else "identity", pattern="words" if kind == "pattern" else ""
+        ),
+    )
+    found = spans.read(made, text)
+    assert len(found) == len(made.encode([text.strip()])[0])
+    assert all(0 <= start <= end <= len(text) for start, end in found)
+    assert [start for start, _ in found] == sorted(start for start, _ in found)
+
+
+MADE: dict = {}

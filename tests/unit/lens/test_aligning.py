@@ -1,0 +1,110 @@
+"""Alignment: chosen on validation pairs, kept with the run, and by words and characters."""
+
+import json
+import shutil
+
+import numpy as np
+import pytest
+
+from seq2see.data.pair import Pair
+from seq2see.lens import alignment
+from seq2see.lens.alignment import Alignment, Link, Method
+from seq2see.run import load
+
+WORDS = ["badge", "face", "bed", "hag", "deaf"]
+
+
+@pytest.fixture
+def run(trained, tmp_path):
+    shutil.copytree(trained, tmp_path / "run")
+    return load(tmp_path / "run")
+
+
+def aligned(run, lines, **options):
+    return run.align(lines, run.search(lines, engine=run.engine("torch"), **options))
+
+
+def test_letters_come_from_their_letters(run):
+    links = [link for (each,) in aligned(run, WORDS) for link in each.links]
+    assert len(links) == len("".join(WORDS))
+    assert np.mean([link.source == link.target for link in links]) >= 0.8, "a tiny model, 150 steps old"
+
+
+def test_training_has_chosen_and_kept_the_heads(run, monkeypatch):
+    kept = run.manifest["alignment"]
+    assert kept["pairs"] > 10
+    assert 0.5 < kept["agreement"] <= 1
+    monkeypatch.setattr(alignment, "choose", None)  # not asked again
+    assert load(run.folder).alignment_method == Method(**kept)
+
+
+@pytest.mark.parametrize(
+    "kept",
+    [None, [], {}, {"heads": [], "reading": 0.5}, {"heads": [[7, 0]], "reading": 0.5}, {"heads": 3, "reading": "x"}],
+)
+def test_an_older_or_damaged_manifest_is_completed(run, kept):
+    path = run.folder / "manifest.json"
+    manifest = json.loads(path.read_text())
+    expected = manifest["alignment"]
+    path.write_text(json.dumps(manifest | {"alignment": kept}))
+    assert load(run.folder).alignment_method.json() == expected
+    assert json.loads(path.read_text())["alignment"] == expected
+
+
+def test_a_folder_that_may_only_be_read(run, monkeypatch):
+    del run.manifest["alignment"]
+
+    def refuse(*_):
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr("seq2see.bundle.write_manifest", refuse)
+    assert aligned(run, ["bad"])[0][0].pharaoh == "0-0"
+
+
+def test_without_validation_pairs_all_heads_count(run):
+    (run.folder / "validation.jsonl").unlink()
+    del run.manifest["alignment"]
+    assert run.alignment_method == Method([[0, 0], [0, 1]], 0.25)
+
+
+def test_pairs_of_blanks_choose_nothing(run):
+    assert alignment.choose(run.bundle, [Pair(" ", "A", "")]) == alignment.standard(run.bundle)
+
+
+def test_every_translation_and_empty_lines(run):
+    found = aligned(run, ["bad", "", "  cab "], n_best=2)
+    assert [len(each) for each in found] == [2, 1, 2]
+    assert found[1] == [Alignment("", [])]
+    assert [link.source for link in found[2][0].links] == [(2, 3), (3, 4), (4, 5)], "characters of the line as it is"
+
+
+def test_one_alone_and_many_at_once(run):
+    together = aligned(run, WORDS)
+    assert together == [aligned(run, [word])[0] for word in WORDS]
+
+
+def test_words_and_characters_by_hand(run):
+    """Weights made by hand: three output letters, four input letters with a blank, and the end."""
+    bundle = run.bundle
+    target = bundle.tokenizers.target.encode(["ABC"])[0]
+    weights = np.zeros((1, 1, 4, 5), np.float32)
+    weights[0, 0, [0, 1, 2, 3], [3, 4, 1, 4]] = 1
+    weights[0, 0, 1, 0] = 0.1  # the end has more, and does not count
+    found = alignment.of_weights(bundle, Method([[0, 0]], 0.0), "ab c", target, weights)
+    assert found.links == [Link((3, 4), (0, 1)), Link((0, 1), (1, 2)), Link((1, 2), (2, 3))]
+    assert found.pharaoh == "0-0 1-0"
+    later = alignment.of_weights(bundle, Method([[0, 0]], 20.0), "ab c", target, weights)
+    assert [link.source for link in later.links] == [(0, 1), (1, 2), (1, 2)], "the row that reads it counts more"
+
+
+def test_a_tag_is_taken_off():
+    found = Alignment("1-0 2-1", [Link((6, 8), (0, 1)), Link((9, 10), (2, 3))])
+    assert found.without_tag(0) is found
+    assert found.without_tag(6) == Alignment("0-0 1-1", [Link((0, 2), (0, 1)), Link((3, 4), (2, 3))])
+
+
+def test_a_source_that_was_cut(run):
+    results = run.search(["badge"], engine=run.engine("torch"))
+    source = (*results[0].source[:2], results[0].source[-1])
+    found = alignment.align(run.bundle, run.alignment_method, ["badge"], [source], [results[0].translations[0].tokens])
+    assert {link.source for link in found[0].links} <= {(0, 1), (1, 2)}

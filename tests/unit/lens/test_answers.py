@@ -1,0 +1,285 @@
+"""What is said about one translation is true of the model, and is plain JSON."""
+
+import copy
+import json
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from seq2see import special
+from seq2see.data.pair import Pair
+from seq2see.errors import DataError, SettingError
+from seq2see.lens import heads
+from seq2see.lens.answers import look
+from seq2see.lens.heads import Head
+from seq2see.lens.importance import gradient_times_input, importance, leave_out
+from seq2see.lens.reading import read, target_logs
+from seq2see.run import load
+
+
+@pytest.fixture(scope="module")
+def run(trained):
+    """Writes small letters large: one layer each, two heads."""
+    return load(trained)
+
+
+@pytest.fixture(scope="module")
+def seen(run):
+    return run.look("badge")
+
+
+def test_it_explains_what_translate_says(run, seen):
+    (result,) = run.search(["badge"], engine=run.engine("torch"))
+    assert seen.translation == result.text == "BADGE"
+    assert math.prod(seen.confidence.probability) == pytest.approx(result.translations[0].probability, rel=1e-4)
+    assert seen.beam.nodes[seen.beam.best].score == pytest.approx(result.translations[0].score, abs=1e-5)
+
+
+def test_the_likeliest_candidates_come_first(seen):
+    for place, candidates in enumerate(seen.confidence.candidates):
+        shares = [each.probability for each in candidates]
+        assert shares == sorted(shares, reverse=True)
+        assert 0 < sum(shares) <= 1.0001
+        assert candidates[0].token == seen.target_tokens[place]
+        assert not {"<pad>", "<s>"} & {each.token for each in candidates}
+
+
+def test_the_last_layer_says_what_the_model_says(seen):
+    np.testing.assert_allclose(seen.layers.probability[-1], seen.confidence.probability, rtol=1e-5)
+    assert (seen.layers.rank[-1] == 1).all()
+    said = [[each.token for each in place] for place in seen.layers.candidates[-1]]
+    assert said == [[each.token for each in place] for place in seen.confidence.candidates]
+
+
+def test_earlier_layers_are_read_through_the_same_output(run):
+    """By hand: the stream after the first layer of a deeper model."""
+    bundle = load(run.folder).bundle
+    bundle.model.decoder.append(copy.deepcopy(bundle.model.decoder[0]))
+    found = look(bundle, "bad")
+    model = bundle.model
+    with torch.no_grad():
+        memory = model.encode(torch.tensor(bundle.tokenizers.source.encode(["bad"])[0] + [3]), torch.tensor([0, 4]))
+        ids = bundle.tokenizers.target.encode([found.translation])[0]
+        del model.decoder[1]
+        first = model.decode(torch.tensor([special.BEGIN, *ids]), torch.tensor([0, len(ids) + 1]), memory)
+        logits = model.output(first)
+        logits[:, [special.PAD, special.BEGIN]] = -math.inf
+    expected = logits.softmax(-1)[range(len(ids) + 1), [*ids, special.END]]
+    np.testing.assert_allclose(found.layers.probability[0], expected, rtol=1e-4)
+
+
+def test_a_translation_can_be_forced(run):
+    forced = run.look("bad", target="DAB")
+    assert forced.translation == "DAB"
+    assert forced.target_tokens == ["D", "A", "B", "</s>"]
+    assert forced.confidence.probability[0] < 0.5
+    assert forced.confidence.candidates[0][0].token == "B", "what it would have said"
+    assert "".join(node.token for node in forced.beam.path(forced.beam.best)) == "BAD</s>"
+
+
+def test_letters_that_the_target_does_not_know_are_marked(run):
+    forced = run.look("bad", target="B漢D")
+    assert forced.translation == "B⁇D"
+    assert [forced.translation[start:end] for start, end in forced.target_spans] == ["B", "⁇", "D", ""]
+
+
+@pytest.mark.parametrize("sentence", ["", " \n"])
+def test_nothing_cannot_be_looked_at(run, sentence):
+    for ask in (run.look, run.importance):
+        with pytest.raises(SettingError, match="empty"):
+            ask(sentence)
+
+
+def test_tokens_know_their_characters(seen):
+    assert [seen.source[start:end] for start, end in seen.source_spans] == [*"badge", ""]
+    assert [seen.translation[start:end] for start, end in seen.target_spans] == [*"BADGE", ""]
+
+
+def test_vectors_are_named_and_sized(seen):
+    S, T = len(seen.source_tokens), len(seen.target_tokens)
+    assert {name: vectors.shape for name, vectors in seen.vectors.items()} == {
+        "source_embedding.without_positions": (S, 32),
+        "source_embedding.with_positions": (S, 32),
+        "target_embedding.without_positions": (T, 32),
+        "target_embedding.with_positions": (T, 32),
+        "encoder.0": (S, 32),
+        "decoder.0": (T, 32),
+    }
+
+
+def test_all_of_it_is_json(run, seen):
+    pairs = [Pair("bad", "BAD", ""), Pair("cab", "CAB", "")]
+    for answer in (seen, seen.beam, run.importance("bad"), run.head_worth(pairs), run.head_statistics(pairs)):
+        text = json.dumps(answer.json(), allow_nan=False)
+        assert json.loads(text) == answer.json()
+    found = seen.json()
+    assert found["cross"][0][1][2][3] == pytest.approx(seen.cross[0][1, 2, 3], abs=1e-5)
+    assert found["beam"]["nodes"][1].keys() == {
+        "parent",
+        "step",
+        "row",
+        "token",
+        "log_probability",
+        "score",
+        "state",
+    }
+    assert found["confidence"]["candidates"][0][0].keys() == {"token", "probability"}
+    assert found["alignment"]["links"][0] == {"source": [0, 1], "target": [0, 1]}
+
+
+# The beam
+
+
+def test_the_tree_is_a_tree(seen):
+    nodes = seen.beam.nodes
+    assert nodes[0].state == "root"
+    for place, node in enumerate(nodes[1:], start=1):
+        assert 0 <= node.parent < place
+        assert node.step == nodes[node.parent].step + 1
+        assert node.log_probability <= nodes[node.parent].log_probability
+        assert nodes[node.parent].state in ("root", "kept"), "nothing grows on what was given up"
+        assert (node.row >= 0) == (node.state == "kept")
+    assert {node.state for node in nodes} == {"root", "kept", "finished", "pruned"}
+    for step in range(max(node.step for node in nodes)):
+        rows = [node.row for node in nodes if node.step == step and node.row >= 0]
+        assert sorted(rows) == list(range(len(rows)))
+
+
+def test_greedy_is_a_tree_with_one_branch(trained):
+    bundle = load(trained).bundle
+    greedy = replace(bundle, settings=replace(bundle.settings, decoding=replace(bundle.settings.decoding, beam=1)))
+    grown = look(greedy, "bad").beam
+    assert [node.token for node in grown.nodes] == ["<s>", "B", "A", "D", "</s>"]
+    assert [node.state for node in grown.nodes] == ["root", "kept", "kept", "kept", "finished"]
+    assert grown.best == 4
+
+
+# Importance
+
+
+def test_leaving_out_is_what_it_says(run):
+    reading = read(run.bundle, "badge")
+    found = leave_out(run.bundle, reading)
+    assert found.shape == (6, 6)
+    with torch.no_grad():
+        whole = target_logs(run.bundle, [reading.source_ids], [reading.target_ids])
+        without = target_logs(run.bundle, [[*reading.source_ids[:2], *reading.source_ids[3:]]], [reading.target_ids])
+    np.testing.assert_allclose(found[:, 2], whole - without, atol=1e-4)
+    assert not found[:, -1].any(), "the end stays"
+    assert found[2].argmax() == 2, "D owes most to d"
+
+
+def test_gradient_times_input_is_the_slope_along_the_embedding(run):
+    reading = read(run.bundle, "badge")
+    found = gradient_times_input(run.bundle, reading)
+    assert found.shape == (6, 6)
+    point = run.bundle.model.source_embedding.without_positions
+
+    def at(factor, place):
+        def scale(_, __, x_ND):
+            scaled = x_ND.clone()
+            scaled[place] *= factor
+            return scaled
+
+        handle = point.register_forward_hook(scale)
+        with torch.no_grad():
+            logs = target_logs(run.bundle, [reading.source_ids], [reading.target_ids])
+        handle.remove()
+        return logs.numpy()
+
+    for place in (0, 3):
+        slope = (at(1.01, place) - at(0.99, place)) / 0.02
+        np.testing.assert_allclose(found[:, place], slope, atol=0.02, rtol=0.05)
+    assert not point.heard
+
+
+def test_long_sentences_are_read_in_parts(run, monkeypatch):
+    reading = read(run.bundle, "badge")
+    whole = importance(run.bundle, reading)
+    monkeypatch.setattr("seq2see.lens.importance.AT_ONCE", 25)
+    parts = importance(run.bundle, reading)
+    np.testing.assert_allclose(parts.left_out, whole.left_out, atol=1e-4)
+    np.testing.assert_allclose(parts.gradient, whole.gradient, atol=1e-4)
+
+
+# Heads
+
+PAIRS = [Pair(word, word.upper(), "") for word in ("bad", "cab", "badge", "h", "face")]
+
+
+def test_a_head_that_is_switched_off_says_nothing(run):
+    model = run.bundle.model
+    x, memory = torch.randn(2, 3, 32), torch.randn(2, 5, 32)
+    attention = model.decoder[0].cross_attention
+    with torch.no_grad():
+        both = attention(x, memory)
+        with heads.switched_off(model, [Head("cross", 0, 0)]):
+            second = attention(x, memory)
+        with heads.switched_off(model, [Head("cross", 0, 1)]):
+            first = attention(x, memory)
+        with heads.switched_off(model, [Head("cross", 0, 0), Head("cross", 0, 1)]):
+            neither = attention(x, memory)
+        torch.testing.assert_close(neither, attention.w_o.bias.expand(2, 3, 32))
+        torch.testing.assert_close(first + second - neither, both)
+        assert torch.equal(attention(x, memory), both), "and it speaks again"
+
+
+@pytest.mark.parametrize("head", [Head("cross", 1, 0), Head("encoder", 0, 2), Head("decoder", -1, 0)])
+def test_a_head_that_is_not_there(run, head):
+    with pytest.raises(SettingError, match=r"no (head|layer)"), heads.switched_off(run.bundle.model, [head]):
+        pass
+
+
+def test_worth_by_one_and_together(run):
+    found = run.head_worth(PAIRS, metric="exact")
+    assert found.whole.translations == [pair.target for pair in PAIRS]
+    assert found.whole.score == 100
+    assert [each.heads for each in found.without] == [[head] for head in heads.every_head(run.bundle)]
+    assert len(found.without) == 6
+    every = run.head_worth(PAIRS, [[], [Head("cross", 0, 0), Head("cross", 0, 1)]], metric="exact")
+    nothing, blind = every.without
+    assert nothing.loss == pytest.approx(found.whole.loss)
+    assert nothing.changed == 0
+    assert blind.changed == 1, "without any cross attention the source is unknown"
+    assert blind.score == 0
+    assert blind.loss > found.whole.loss + 1
+    assert run.look("bad").translation == "BAD", "the run itself is whole"
+
+
+def test_loss_is_that_of_the_model(run):
+    reading = read(run.bundle, "bad")
+    found = heads.worth(run.bundle, [Pair("bad", "BAD", "")], [])
+    with torch.no_grad():
+        logs = target_logs(run.bundle, [reading.source_ids], [reading.target_ids])
+    assert found.whole.loss == pytest.approx(-float(logs.mean()), rel=1e-4)
+    assert found.whole.score is None
+
+
+def test_habits_of_known_weights():
+    even = np.full((1, 1, 3, 4), 0.25)
+    entropy, spread, peak, *_, end = heads._habits(even, "cross")[:, 0, 0].mean(-1)
+    assert (entropy, spread, peak, end) == pytest.approx((math.log(4), 1, 0.25, 0.25))
+    before = np.eye(4)[[0, 0, 1, 2]][None, None]
+    habits = dict(zip(heads.Habits._fields[3:], heads._habits(before, "decoder")[:, 0, 0].mean(-1), strict=True))
+    assert habits["entropy"] == habits["spread"] == 0
+    assert (habits["distance"], habits["offset"]) == (0.75, -0.75)
+    assert (habits["previous"], habits["same"], habits["following"], habits["end"]) == (0.75, 0.25, 0, 0.5)
+    diagonal = np.eye(5)[[0, 2, 4]][None, None]
+    assert heads._habits(diagonal, "cross")[3, 0, 0].sum() == 0, "far apart, and yet on the diagonal"
+
+
+def test_statistics_do_not_depend_on_batches(run, monkeypatch):
+    together = run.head_statistics(PAIRS)
+    assert [(each.place, each.layer, each.head) for each in together.heads] == heads.every_head(run.bundle)
+    monkeypatch.setattr("seq2see.lens.reading.AT_ONCE", 1)
+    alone = run.head_statistics(PAIRS)
+    np.testing.assert_allclose([each[3:] for each in alone.heads], [each[3:] for each in together.heads], atol=1e-5)
+
+
+def test_no_pairs_no_answer(run):
+    for ask in (run.head_worth, run.head_statistics):
+        with pytest.raises(DataError, match="no pair"):
+            ask([])

@@ -1,0 +1,74 @@
+"""The plan of a model agrees with the model."""
+
+import pytest
+import torch
+
+from seq2see import config, presets
+from seq2see.config import Model
+from seq2see.lens import architecture
+from seq2see.lens.capture import capture
+from seq2see.model.build import build, count_parameters
+
+SMALL = {"encoder_layers": 2, "decoder_layers": 1, "d_model": 12, "heads": 3, "d_ff": 20}
+
+
+@pytest.mark.parametrize("norm", ["post", "pre"])
+@pytest.mark.parametrize("positions", ["sinusoid", "learned", "rotary", "none"])
+@pytest.mark.parametrize("tie", ["all", "decoder", "none"])
+@pytest.mark.parametrize("output_bias", [False, True])
+def test_all_parameters_are_in_the_plan(norm, positions, tie, output_bias):
+    model = Model(**SMALL, norm=norm, positions=positions, tie=tie, output_bias=output_bias)
+    plan = architecture.steps(model, 30, 30)
+    assert architecture.count_parameters(plan) == count_parameters(model, 30, 30)
+
+
+def test_the_tutorial_and_the_paper():
+    for name, size, expected in (("tutorial-small", 9000, 5_316_392), ("paper-base", 37_000, 63_082_496)):
+        model = config.resolve(presets.preset(name)).model
+        plan = architecture.steps(model, size, size)
+        assert architecture.count_parameters(plan) == expected
+
+
+def test_shapes_are_those_of_the_model():
+    """What capture hears for 5 source and 4 target tokens is what the plan says, S and T filled in."""
+    model = Model(**SMALL)
+    built = build(model, 30, 30).eval()
+    with torch.inference_mode(), capture(built) as seen:
+        memory = built.encode(torch.arange(5), torch.tensor([0, 5]))
+        logits = built.output(built.decode(torch.arange(4), torch.tensor([0, 4]), memory))
+    plan = architecture.steps(model, 30, 30)
+
+    def filled(text):
+        numbers = text.replace("S", "5").replace("T", "4").split(" × ")
+        return [int(number) for number in numbers]
+
+    inside = {(step.stack, step.name): step.inside for step in plan}
+    for key, point in (
+        (("encoder", "multi-head attention"), "encoder.0.self_attention.weights"),
+        (("decoder", "masked multi-head attention"), "decoder.0.self_attention.weights"),
+        (("decoder", "cross attention"), "decoder.0.cross_attention.weights"),
+    ):
+        (weights,) = [line.removeprefix("weights ") for line in inside[key] if line.startswith("weights ")]
+        assert filled(weights) == list(seen[point][0].shape[1:])
+    last = [step for step in plan if step.stack == "encoder"][-1]
+    assert filled(last.shape) == list(memory.states_ND.shape)
+    assert filled(plan[-1].shape) == list(logits.shape)
+
+
+@pytest.mark.parametrize("name", presets.PRESETS)
+def test_every_preset_can_be_drawn(name, tmp_path):
+    model = config.resolve(presets.preset(name)).model
+    plan = architecture.steps(model, 1000, 1000)
+    architecture.draw(plan, name, tmp_path / "plan.svg")
+    svg = (tmp_path / "plan.svg").read_text(encoding="utf-8")
+    for step in plan:
+        for text in (step.name.replace("&", "&amp;"), step.shape, *step.inside):
+            assert f">{text}<" in svg, text
+    assert f">× {model.encoder_layers}<" in svg
+    assert f"{count_parameters(model, 1000, 1000):,} parameters" in svg
+
+
+def test_a_single_layer_has_a_frame_too(tmp_path):
+    plan = architecture.steps(Model(**SMALL), 30, 30)
+    architecture.draw(plan, "one", tmp_path / "plan.svg")
+    assert ">× 1<" in (tmp_path / "plan.svg").read_text(encoding="utf-8")

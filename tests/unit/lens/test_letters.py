@@ -1,0 +1,42 @@
+"""Every letter has a font, or the user hears which package has one."""
+
+import pytest
+
+from seq2see.lens import letters
+
+
+def test_missing_korean_asks_for_a_korean_font(monkeypatch):
+    monkeypatch.setattr(letters, "_search", lambda characters: (("DejaVu Sans",), frozenset("국한")))
+    assert letters.missing_glyphs("한국 한 ab") == "한국"
+    assert letters.note("한국") == (
+        "no installed font draws '한국': install a Noto or Nanum font, for example `apt-get install fonts-noto-cjk`"
+    )
+
+
+@pytest.mark.parametrize(
+    "text", ["한국어", "日本語です", "汉字", "العربية", "हिन्दी", "größe ▁ </s>", "क\u200dष \ufe0f"]
+)
+def test_families_and_missing_agree(text):
+    families = letters.font_families(text)
+    assert families[0] == "DejaVu Sans"
+    covered = frozenset().union(*map(letters._coverage, families[:-1]))
+    missing = letters.missing_glyphs(text)
+    assert {c for c in text if ord(c) not in covered and c not in " \u200d\ufe0f"} == set(missing)
+    assert len(families) == len(set(families))
+
+
+def test_latin_needs_no_other_font():
+    assert letters.font_families("größe") == ["DejaVu Sans", "sans-serif"]
+    assert letters.font_families("\ue000") == [
+        "DejaVu Sans",
+        "sans-serif",
+    ]  # though some font has a sign of its own there
+
+
+def test_han_is_drawn_in_the_manner_of_its_neighbours():
+    order = ["Noto Sans CJK KR", "Noto Sans CJK JP", "Noto Sans CJK SC"]
+
+    def first(text):
+        return min(order, key=lambda family: letters._rank(family, frozenset(text)))
+
+    assert [first("한漢"), first("の漢"), first("漢")] == order

@@ -1,0 +1,107 @@
+"""The page holds everything that it shows, and nothing that it would have to fetch."""
+
+import json
+import math
+import re
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from seq2see.errors import DataError
+from seq2see.lens import textbook
+from seq2see.lens.reading import read
+from seq2see.look import page
+from seq2see.run import load
+
+
+@pytest.fixture(scope="module")
+def run(trained):
+    return load(trained)
+
+
+@pytest.fixture(scope="module")
+def seen(run):
+    return run.look("cab")
+
+
+@pytest.fixture(scope="module")
+def owed(run):
+    return run.importance("cab")
+
+
+@pytest.fixture(scope="module")
+def inside(run):
+    return page.queries_and_keys(run.bundle, read(run.bundle, "cab"))
+
+
+def test_parts_have_all_that_was_seen(run, seen, owed, inside):
+    given = page.parts(run, seen, owed, inside)
+    assert given["summary"]["translation"] == seen.translation == run.translate(["cab"])[0]
+    assert given["summary"]["source_tokens"] == seen.source_tokens
+    assert not given["summary"]["forced"]
+    for place in ("encoder", "decoder", "cross"):
+        assert given["summary"]["layers"][place] == len(getattr(seen, place)) == 1
+        assert given[f"attention/{place}/0"] == page._round(getattr(seen, place)[0], 4)
+    groups = given["summary"]["vectors"]
+    names = [each["name"] for group in (*groups["embedding"], *groups["layers"]) for each in group["choices"]]
+    assert len(names) == 2 * 3 + 2
+    assert all(f"vectors/{name}" in given for name in names)
+    waves = textbook.waves(len(seen.source_tokens), run.settings.model.d_model)
+    assert np.abs(np.array(given["vectors/source_embedding.positions"]) - waves).max() < 0.001
+    assert given["importance"]["left_out"] == page._round(owed.left_out, 3)
+    assert {link["target"] for link in given["alignment"]} <= set(range(len(seen.target_tokens) - 1))
+    assert given["beam"]["nodes"][0]["token"] == "<s>"
+
+
+def parts_in(text):
+    found = re.findall(r'<script type="application/json" id="part:([^"]+)">(.*?)</script>', text, re.DOTALL)
+    return {name: json.loads(value) for name, value in found}
+
+
+def test_the_page_holds_the_parts_and_needs_no_network(run, seen, owed, inside):
+    given = page.parts(run, seen, owed, inside)
+    text = page.render(given)
+    assert parts_in(text) == json.loads(json.dumps(given))
+    assert not re.search(r"""(?:src|href|url\()\s*=?\s*["']?(?:https?:)?//""", text)
+    assert "@import" not in text
+    assert "default-src 'none'" in text
+    for left in ("/* style */", "/* script */", "<!-- parts -->"):
+        assert left not in text
+
+
+def test_a_sentence_cannot_break_out_of_its_place(run, seen, owed, inside):
+    nasty = "</script><script>alert(1)</script><!-- parts -->/* script */"
+    given = page.parts(run, replace(seen, source=nasty), owed, inside)
+    text = page.render(given)
+    assert "alert(1)</script>" not in text
+    assert parts_in(text)["summary"]["source"] == nasty
+
+
+def test_a_given_translation_is_marked(run, owed, inside):
+    given = page.parts(run, run.look("cab", target="BAC"), owed, inside, "CAB")
+    summary = given["summary"]
+    assert (summary["translation"], summary["forced"], summary["own_translation"]) == ("BAC", True, "CAB")
+
+
+def test_too_long_is_said(run):
+    with pytest.raises(DataError, match=r"tokens: a page shows 128 on a side"):
+        page.gather(run, "abcdefgh" * 17)
+
+
+def test_queries_and_keys_give_the_weights(run, seen, inside):
+    """softmax(q k / sqrt(d)) of what the page holds is the weight that it shows."""
+    for place, weights in (("encoder", seen.encoder[0]), ("cross", seen.cross[0])):
+        query, key = np.array(inside[f"{place}/0"]["query"]), np.array(inside[f"{place}/0"]["key"])
+        scores = query @ key.transpose(0, 2, 1) / math.sqrt(query.shape[-1])
+        shares = np.exp(scores) / np.exp(scores).sum(-1, keepdims=True)
+        assert np.abs(shares - weights).max() < 0.01
+
+
+def test_what_was_said_has_one_label_everywhere(run, seen, owed, inside):
+    """In a sentence a byte is labelled by its character, alone by its number: the page must know it as the same."""
+    said = ["é 1/2", *seen.target_tokens[1:]]
+    given = page.parts(run, replace(seen, target_tokens=said), owed, inside)
+    place = seen.layers.rank[-1][0] - 1
+    assert given["candidates"]["candidates"][0][place]["token"] == "é 1/2"
+    assert given["layers"]["candidates"][-1][0][place]["token"] == "é 1/2"
