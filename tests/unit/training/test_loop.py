@@ -11,7 +11,6 @@ import torch
 from safetensors.torch import load_file
 
 import seq2see
-from seq2see.bundle import named_weights
 from seq2see.config import Training
 from seq2see.data import store
 from seq2see.data.store import Store
@@ -214,7 +213,7 @@ def test_the_best_weights_are_kept_not_the_last(pairs: Store, tmp_path: Path) ->
     losses = scores(2.0, 1.0, 3.0, 9.0)
 
     def validate() -> dict[str, float]:
-        kept.append({name: weight.clone() for name, weight in named_weights(model).items()})
+        kept.append({name: weight.detach().clone() for name, weight in model.named_parameters()})
         return losses()
 
     run(model, pairs, tmp_path, validate=validate)
@@ -256,7 +255,7 @@ def test_interrupted_and_resumed_is_uninterrupted(pairs: Store, tmp_path: Path, 
     before = run(make(0.1), pairs, tmp_path / "parts", stop_at=stop_at)
     assert before[-1].reason == loop.INTERRUPTED
     assert before[-1].step == stop_at
-    assert (tmp_path / "parts" / "checkpoints" / f"pause-{stop_at:08}").exists() == (stop_at % 2 == 1)
+    assert (tmp_path / "parts" / "checkpoints" / f"pause-{stop_at:08}").exists()
     torch.manual_seed(99)
     after = run(make(0.1), pairs, tmp_path / "parts")
     losses = [event.loss for event in of(Trained, before)] + [event.loss for event in of(Trained, after)]
