@@ -335,17 +335,23 @@ def _diagnose(run: Run, prepared: Prepared, shown: list[Pair], evaluation: Evalu
 @torch.inference_mode()
 def _validate(used: Bundle, prepared: Prepared) -> dict[str, float]:
     """Mean loss of a token without smoothing, and the metric that the settings name, by greedy search."""
-    training = used.settings.training
-    scores = {
-        "loss": _mean_loss(used.model, prepared.valid, machine.micro_tokens(next(used.model.parameters()).device))
-    }
+    training, decoding = used.settings.training, used.settings.decoding
+    at_once = machine.micro_tokens(next(used.model.parameters()).device)
+    mean_loss = partial(_mean_loss, used.model, prepared.valid)
+    scores = {"loss": machine.in_smaller_batches(mean_loss, at_once)}
     if training.metric != "loss":
-        greedy = replace(used.settings, decoding=replace(used.settings.decoding, beam=1))
         sources = [pair.source for pair in prepared.valid_pairs]
-        results = translator.translate(TorchEngine(used.model), used.tokenizers, greedy, sources)
-        references = [[pair.target, *pair.references] for pair in prepared.valid_pairs]
+
+        def answers(tokens: int) -> list[str]:
+            greedy = replace(used.settings, decoding=replace(decoding, beam=1, batch_tokens=tokens))
+            results = translator.translate(TorchEngine(used.model), used.tokenizers, greedy, sources)
+            return [result.text for result in results]
+
         scores[training.metric] = metrics.one(
-            training.metric, [result.text for result in results], references, error_unit(used.settings)
+            training.metric,
+            machine.in_smaller_batches(answers, decoding.batch_tokens),
+            [[pair.target, *pair.references] for pair in prepared.valid_pairs],
+            error_unit(used.settings),
         )
     return scores
 

@@ -2,14 +2,19 @@
 
 import contextlib
 import os
-from collections.abc import Iterator
+import traceback
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import TypeVar
 
 import torch
 
 from seq2see.config import Settings
 from seq2see.errors import SettingError
+from seq2see.memory import is_used_up
 from seq2see.model.build import count_parameters
+
+Result = TypeVar("Result")
 
 
 def name(device: torch.device) -> str:
@@ -44,6 +49,19 @@ def _free_memory() -> int:
         return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable"))
     except (OSError, StopIteration):
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+def in_smaller_batches(work: Callable[[int], Result], tokens: int) -> Result:
+    """`work(tokens)`, which changes nothing, with half as many tokens each time that memory runs out."""
+    while True:
+        try:
+            return work(tokens)
+        except (MemoryError, RuntimeError) as problem:
+            if not is_used_up(problem) or tokens < 16:
+                raise
+            traceback.clear_frames(problem.__traceback__)  # they hold on to all that memory
+        torch.cuda.empty_cache()
+        tokens //= 2
 
 
 @contextlib.contextmanager

@@ -320,19 +320,26 @@ def reopen(folder: Path, overlays: list[Overlay]) -> Prepared:
             f"{folder}: settings of data and model, the seed and training.batch_tokens are fixed once a run has begun. "
             "Train anew with --force"
         )
+    facts, tokenizers = bundle.read_manifest(folder), Tokenizers.load(folder)
+    vocabularies = len(tokenizers.source), len(tokenizers.target)
     try:
-        train, valid = Store(folder / "corpus" / "train"), Store(folder / "corpus" / "valid")
+        train, valid = (Store(folder / "corpus" / each, vocabularies) for each in ("train", "valid"))
     except DataError as problem:
         raise RunError(f"{problem}, with --force: the run cannot go on without") from None
+    if len(train) != facts.get("pairs", len(train)):
+        raise RunError(
+            f"{folder / 'corpus' / 'train'}: {len(train):,} pairs, the run began with {facts['pairs']:,}: it was "
+            "changed. Copy the run again, or train anew with --force"
+        )
     valid_pairs = list(Pairs(folder / "validation.jsonl", references=True))
-    rows = bundle.read_manifest(folder).get("choices", [])  # of those who began the run
+    rows = facts.get("choices", [])  # of those who began the run
     reasons = {row["name"]: row["why"] for row in rows}
     yours = config.keys(*overlays).union(*(row["yours"] for row in rows))
-    prepared = Prepared(settings, Tokenizers.load(folder), train, valid, valid_pairs, reasons, yours)
+    prepared = Prepared(settings, tokenizers, train, valid, valid_pairs, reasons, yours)
     if not (folder / "old_validation.jsonl").exists():
         return prepared
     old_pairs = list(Pairs(folder / "old_validation.jsonl", references=True))
-    return replace(prepared, old_valid=Store(folder / "corpus" / "old_valid"), old_valid_pairs=old_pairs)
+    return replace(prepared, old_valid=Store(folder / "corpus" / "old_valid", vocabularies), old_valid_pairs=old_pairs)
 
 
 def _fixed(settings: Settings) -> tuple[object, ...]:

@@ -153,8 +153,10 @@ def train(
                 save_weights(model, run / "model.safetensors")
             # Before the checkpoint: on resume, lines past it are cut, but one that was never written would be missed.
             yield Validated(progress.step, scores, best)
-            checkpoint.save(checkpoints, model, optimizer, progress, average=settings.average, keep=settings.keep)
-            saved = progress.step
+            if not progress.skipped or reason is not None:  # while updates fail, it must not push out a good one
+                checkpoint.save(checkpoints, model, optimizer, progress, average=settings.average, keep=settings.keep)
+                saved = progress.step
+            due = False
             reason = reason or limit_reached(progress, settings)
         if reason is not None:
             break
@@ -232,9 +234,10 @@ def _whole_or_not_at_all(optimizer: torch.optim.Optimizer) -> Iterator[None]:
     dice = checkpoint.random_state()
     try:
         yield
-    except (Stopped, MemoryError, RuntimeError):
-        optimizer.zero_grad(set_to_none=not torch.cuda.is_available())
-        checkpoint.set_random_state(dice)
+    except (Stopped, MemoryError, RuntimeError) as problem:
+        if isinstance(problem, Stopped) or is_used_up(problem):
+            optimizer.zero_grad(set_to_none=not torch.cuda.is_available())
+            checkpoint.set_random_state(dice)
         raise
 
 
