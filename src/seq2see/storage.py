@@ -74,9 +74,9 @@ def in_one_line(path: Path) -> Iterator[None]:
             errno.ENOSPC: "the disk is full. Make room",
             errno.EDQUOT: "the quota is used up. Make room",
             errno.EFBIG: "the file is larger than may be written here (ulimit -f). Raise the limit",
-            errno.EROFS: "read-only. Make it writable, or copy the run",
-            errno.EACCES: "may not be written. Change its permissions, or copy the run",
-            errno.EPERM: "may not be written. Change its permissions, or copy the run",
+            errno.EROFS: "read-only. Make it writable, or copy the run elsewhere",
+            errno.EACCES: "may not be written. Change its permissions, or copy the run elsewhere",
+            errno.EPERM: "may not be written. Change its permissions, or copy the run elsewhere",
         }.get(number or 0, f"cannot be written ({getattr(problem, 'strerror', None) or problem}). Mend that")
         raise RunError(f"{path}: {reason}, then go on with --resume: what was saved before is still whole") from problem
 

@@ -82,8 +82,8 @@ def main() -> None:
             signal.signal(number, _end)
     try:
         sys.exit(app(standalone_mode=False))
-    except (KeyboardInterrupt, typer.Abort) as ending:
-        sys.exit(128 + getattr(ending, "signal", signal.SIGINT))
+    except (KeyboardInterrupt, typer.Abort):
+        sys.exit(130)
     except SystemExit as ending:
         if not isinstance(ending.__context__, BrokenPipeError):  # which typer makes an exit of
             raise
@@ -99,16 +99,9 @@ def main() -> None:
         sys.exit(2)
 
 
-class _Ended(KeyboardInterrupt):
-    """By a signal: whatever was begun is cleared away, as after Ctrl-C."""
-
-    def __init__(self, signal: int) -> None:
-        super().__init__(signal)
-        self.signal = signal
-
-
 def _end(number: int, frame: FrameType | None) -> None:
-    raise _Ended(number)
+    """Clear away whatever was begun, as after Ctrl-C."""
+    sys.exit(128 + number)
 
 
 def _one_line(problem: Exception) -> str | None:
