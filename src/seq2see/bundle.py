@@ -9,7 +9,7 @@ RUN/manifest.json             format, version, facts about the training
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -30,6 +30,24 @@ FORMAT = "seq2see run"
 VERSION = 1
 ROOM = 10_000_000
 """Weights that settings may ask for beyond those of the file: enough to say in which of them it does not fit."""
+
+FACTS: dict[str, Callable[[Any], bool]] = {
+    "corpus": lambda fact: isinstance(fact, str),
+    "state": lambda fact: isinstance(fact, str),
+    "pairs": lambda fact: type(fact) is int,
+    "parameters": lambda fact: type(fact) is int,
+    "languages": lambda fact: (
+        isinstance(fact, dict)
+        and all(side in ("source", "target") and isinstance(code, str | None) for side, code in fact.items())
+    ),
+    "choices": lambda fact: (
+        isinstance(fact, list)
+        and all(isinstance(row, dict) and {"name", "why", "yours"} <= row.keys() for row in fact)
+        and all(isinstance(row["name"], str) and isinstance(row["yours"], list) for row in fact)
+    ),
+    "fine_tuning": lambda fact: isinstance(fact, dict),
+}
+"""Of a manifest, those that others build on, and what they must look like."""
 
 
 @dataclass(frozen=True)
@@ -123,6 +141,9 @@ def read_manifest(folder: Path) -> dict[str, Any]:
         raise RunError(
             f"{folder}: run format {manifest.get('version')!r}, this seq2see reads up to {VERSION}. Upgrade seq2see"
         )
+    for fact, is_right in FACTS.items():
+        if fact in manifest and not is_right(manifest[fact]):
+            raise RunError(f"{path}: '{fact}' is {str(manifest[fact])[:40]!r}; the run folder is damaged")
     return manifest
 
 
