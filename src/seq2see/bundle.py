@@ -119,7 +119,7 @@ def read_settings(folder: Path) -> Settings:
     """The settings that a run was trained with."""
     try:
         return config.resolve(config.read_toml(folder / "settings.toml"))
-    except SeqError as problem:
+    except (SeqError, OSError) as problem:
         raise RunError(f"{folder}: half written or damaged ({problem})") from None
 
 

@@ -313,6 +313,7 @@ def _keep_start(folder: Path, base: Base, tokenizers: Tokenizers, limit: int, sa
 
 def reopen(folder: Path, overlays: list[Overlay]) -> Prepared:
     """What an earlier `prepare` left, with settings changed where the user says so."""
+    facts = bundle.read_manifest(folder)  # first: it refuses what must not even be opened
     before = bundle.read_settings(folder)
     settings = config.resolve(asdict(before), *overlays)
     if _fixed(settings) != _fixed(before):
@@ -320,7 +321,7 @@ def reopen(folder: Path, overlays: list[Overlay]) -> Prepared:
             f"{folder}: settings of data and model, the seed and training.batch_tokens are fixed once a run has begun. "
             "Train anew with --force"
         )
-    facts, tokenizers = bundle.read_manifest(folder), Tokenizers.load(folder)
+    tokenizers = Tokenizers.load(folder)
     vocabularies = len(tokenizers.source), len(tokenizers.target)
     try:
         train, valid = (Store(folder / "corpus" / each, vocabularies) for each in ("train", "valid"))

@@ -67,7 +67,7 @@ def read(run: Path) -> list[dict[str, Any]]:
     """The rows of `metrics.jsonl`; from a line on that a crash cut short or somebody damaged, they are left out."""
     rows = []
     path = run / "metrics.jsonl"
-    for line in path.read_text(encoding="utf-8", errors="replace").splitlines() if path.exists() else []:
+    for line in path.read_text(encoding="utf-8", errors="replace").splitlines() if path.is_file() else []:
         try:
             row = json.loads(line)
         except (ValueError, RecursionError):
