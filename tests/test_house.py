@@ -18,9 +18,9 @@ README = Path(__file__).parents[1] / "README.md"
 MOST_LINES = 500
 
 FLOORS = [
-    {"errors", "memory", "special", "patterns", "config", "presets"},
+    {"errors", "memory", "special", "storage", "patterns", "config", "presets"},
     {"data", "model"},
-    {"bundle", "suggest"},
+    {"bundle", "machine", "suggest"},
     {"training", "decoding"},
     {"lens", "evaluation", "prepare", "interop"},
     {"run"},
@@ -29,7 +29,12 @@ FLOORS = [
     {"__main__"},  # the door, in front of the command line
 ]
 FLOOR = {room: number for number, rooms in enumerate(FLOORS) for room in rooms}
-GROUND = {"patterns": {"errors"}, "config": {"errors", "patterns"}, "presets": {"config", "errors"}}
+GROUND = {
+    "storage": {"errors"},
+    "patterns": {"errors"},
+    "config": {"errors", "patterns", "storage"},
+    "presets": {"config", "errors"},
+}
 """The only arrows between rooms of one floor: the files of the ground floor lean on each other, in this order."""
 
 

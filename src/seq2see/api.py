@@ -4,17 +4,16 @@ import contextlib
 import os
 import platform
 import re
-import signal
-import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
-from types import FrameType
 
+import numpy as np
 import torch
 
 import seq2see
-from seq2see import bundle, config, presets, suggest
+from seq2see import bundle, config, machine, presets, storage, suggest
 from seq2see.bundle import Bundle
 from seq2see.config import Overlay, Settings
 from seq2see.data import corpora, tokenizer
@@ -24,13 +23,16 @@ from seq2see.data.pair import Pair, Sides
 from seq2see.data.store import Store
 from seq2see.decoding import translator
 from seq2see.decoding.torch_engine import TorchEngine
-from seq2see.errors import RunError, SettingError
+from seq2see.errors import RunError, SeqError, SettingError
 from seq2see.evaluation import diagnosis, metrics, report
-from seq2see.model.build import build, count_parameters
+from seq2see.model.build import build
 from seq2see.model.interface import Seq2Seq
-from seq2see.prepare import Prepared, prepare, reopen
+from seq2see.prepare import LEFT_OVER, Prepared, held, prepare, reopen
 from seq2see.run import Evaluation, Run, error_unit
 from seq2see.training import checkpoint, fine_tuning, journal, loop
+from seq2see.training.bad_numbers import NotFinite
+from seq2see.training.checkpoint import Progress
+from seq2see.training.stopping import Stop
 
 
 @dataclass(frozen=True)
@@ -54,7 +56,11 @@ class Began:
 
 
 class Interrupted(KeyboardInterrupt):
-    """Ctrl-C or SIGTERM was heard, and everything is saved."""
+    """A signal asked for a stop, and everything is saved."""
+
+    def __init__(self, signal: int) -> None:
+        super().__init__(signal)
+        self.signal = signal
 
 
 @dataclass(frozen=True)
@@ -111,7 +117,7 @@ def train(
         watch: called with each event.
 
     Raises:
-        Interrupted: after Ctrl-C, once everything is saved.
+        Interrupted: after Ctrl-C, SIGTERM or SIGHUP, once everything is saved.
     """
     if resume and force:
         raise SettingError("--resume goes on with a run, --force throws it away: choose one")
@@ -127,6 +133,7 @@ def train(
     _refuse_ranks()
     columns = Sides(*(None if column is None else str(column) for column in (source_column, target_column)))
     wanted = (format, columns, Sides(source_language, target_language), watch)
+    wanted_pairs = partial(corpora.open_corpus, pairs, *wanted)
     hold_out = _to_hold_out(valid)
     folder = Path(out) if out is not None else Path("runs") / corpora.name_of(pairs)
     if from_run is not None and folder.resolve() in (Path(from_run).resolve(), *Path(from_run).resolve().parents):
@@ -146,22 +153,26 @@ def train(
             if not (folder / "report.html").exists():
                 _write_report(run, prepared)
             return run
-    else:
-        if resume:
-            watch(Said(f"nothing to resume in {folder}: starting anew"))
-        base = None if from_run is None else fine_tuning.open_base(Path(from_run))
+        with storage.sole_writer(folder):
+            return _train(folder, prepared, device, watch, wanted_pairs)
+    if resume:
+        watch(Said(f"nothing to resume in {folder}: starting anew"))
+    base = None if from_run is None else fine_tuning.open_base(Path(from_run))
+    corpus = wanted_pairs()
+    to_validate = None if valid is None or hold_out is not None else corpora.for_validation(str(valid), *wanted)
+    with held(folder):
         prepared = prepare(
             folder,
-            corpora.open_corpus(pairs, *wanted),
-            None if valid is None or hold_out is not None else corpora.for_validation(str(valid), *wanted),
+            corpus,
+            to_validate,
             overlays,
-            check=lambda chosen: _check_memory(chosen, device),
+            check=lambda chosen: machine.check_memory(chosen, device),
             say=lambda line: watch(Said(line)),
             hold_out=hold_out,
             tag=tag,
             base=base,
         )
-    return _train(folder, prepared, device, watch)
+        return _train(folder, prepared, device, watch, wanted_pairs)
 
 
 def _to_hold_out(valid: str | Path | float | None) -> float | None:
@@ -176,7 +187,9 @@ def _to_hold_out(valid: str | Path | float | None) -> float | None:
     return number
 
 
-def _train(folder: Path, prepared: Prepared, device: torch.device, watch: Watch) -> Run:
+def _train(
+    folder: Path, prepared: Prepared, device: torch.device, watch: Watch, corpus: Callable[[], corpora.Corpus]
+) -> Run:
     settings, tokenizers = prepared.settings, prepared.tokenizers
     config.write_toml(settings, folder / "settings.toml")  # limits may have been raised
     torch.manual_seed(settings.training.seed)
@@ -188,14 +201,16 @@ def _train(folder: Path, prepared: Prepared, device: torch.device, watch: Watch)
     facts.pop("diagnosis", None)
     facts.pop("alignment", None)
     newest = checkpoint.newest(folder / "checkpoints")
-    step = int(newest.name.partition("-")[2]) if newest else 0
+    for path, problem in checkpoint.damaged(folder / "checkpoints"):
+        watch(Said(f"warning   {path} is not whole ({problem}): going on before it"))
+    before = Progress() if newest is None else checkpoint.read_progress(newest)
     facts |= {
         "state": "training",
         "parameters": sum(weight.numel() for weight in model.parameters()),
-        "device": _device_name(device),
+        "device": machine.name(device),
         "versions": {"seq2see": seq2see.__version__, "torch": torch.__version__, "python": platform.python_version()},
     }
-    micro_tokens = settings.training.micro_batch_tokens or _micro_tokens(device)
+    micro_tokens = settings.training.micro_batch_tokens or before.micro_tokens or machine.micro_tokens(device)
     precision = "bfloat16" if loop.in_bfloat16(settings.training, device) else "float32"
     choices = suggest.choices(
         settings,
@@ -217,32 +232,44 @@ def _train(folder: Path, prepared: Prepared, device: torch.device, watch: Watch)
             facts["parameters"],
             (len(tokenizers.source), len(tokenizers.target)),
             facts["device"],
-            step,
+            before.step,
             Sides(**facts.get("languages", {})),
             choices,
         )
     )
     end: loop.Finished | None = None
-    with contextlib.closing(journal.Journal(folder, step)) as log, _polite_stop() as should_stop:
-        for event in loop.train(
-            model,
-            prepared.train,
-            settings.training,
-            window_pairs=settings.data.window_pairs,
-            d_model=settings.model.d_model,
-            run=folder,
-            validate=lambda: _validate(Bundle(settings, tokenizers, model.eval()), prepared),
-            lower_is_better=not metrics.higher_is_better(settings.training.metric),
-            micro_tokens=micro_tokens,
-            should_stop=should_stop,
-        ):
-            log.write(event)
-            watch(event)
-            if isinstance(event, loop.Finished):
-                end = event
+    stop = Stop()
+
+    def validate() -> dict[str, float]:
+        with stop.at_once():
+            return _validate(Bundle(settings, tokenizers, model.eval()), prepared)
+
+    log = journal.Journal(folder, before.step, newest is not None and checkpoint.is_pause(newest))
+    with contextlib.closing(log), stop.listening(), machine.deterministic(settings.training.deterministic):
+        try:
+            for event in loop.train(
+                model,
+                prepared.train,
+                settings.training,
+                window_pairs=settings.data.window_pairs,
+                d_model=settings.model.d_model,
+                run=folder,
+                validate=validate,
+                lower_is_better=not metrics.higher_is_better(settings.training.metric),
+                micro_tokens=micro_tokens,
+                should_stop=stop.asked,
+            ):
+                log.write(event)
+                watch(event)
+                if isinstance(event, loop.Finished):
+                    end = event
+        except NotFinite as found:
+            why = diagnosis.not_finite(found, _lines(found.pairs, prepared, corpus), settings)
+            bundle.write_manifest(folder, facts | {"diagnosis": {"findings": [why]}})
+            raise RunError(f"{folder}: {why}") from None
     assert end is not None
     if end.reason == loop.INTERRUPTED:
-        raise Interrupted
+        raise Interrupted(stop.signal)
     if not (folder / "model.safetensors").exists():
         why = diagnosis.no_model(journal.read(folder), settings)
         bundle.write_manifest(folder, facts | {"diagnosis": {"findings": [why]}})
@@ -310,15 +337,23 @@ def _diagnose(run: Run, prepared: Prepared, shown: list[Pair], evaluation: Evalu
 @torch.inference_mode()
 def _validate(used: Bundle, prepared: Prepared) -> dict[str, float]:
     """Mean loss of a token without smoothing, and the metric that the settings name, by greedy search."""
-    training = used.settings.training
-    scores = {"loss": _mean_loss(used.model, prepared.valid, _micro_tokens(next(used.model.parameters()).device))}
+    training, decoding = used.settings.training, used.settings.decoding
+    at_once = machine.micro_tokens(next(used.model.parameters()).device)
+    mean_loss = partial(_mean_loss, used.model, prepared.valid)
+    scores = {"loss": machine.in_smaller_batches(mean_loss, at_once)}
     if training.metric != "loss":
-        greedy = replace(used.settings, decoding=replace(used.settings.decoding, beam=1))
         sources = [pair.source for pair in prepared.valid_pairs]
-        results = translator.translate(TorchEngine(used.model), used.tokenizers, greedy, sources)
-        references = [[pair.target, *pair.references] for pair in prepared.valid_pairs]
+
+        def answers(tokens: int) -> list[str]:
+            greedy = replace(used.settings, decoding=replace(decoding, beam=1, batch_tokens=tokens))
+            results = translator.translate(TorchEngine(used.model), used.tokenizers, greedy, sources)
+            return [result.text for result in results]
+
         scores[training.metric] = metrics.one(
-            training.metric, [result.text for result in results], references, error_unit(used.settings)
+            training.metric,
+            machine.in_smaller_batches(answers, decoding.batch_tokens),
+            [[pair.target, *pair.references] for pair in prepared.valid_pairs],
+            error_unit(used.settings),
         )
     return scores
 
@@ -388,20 +423,20 @@ def in_words(seconds: float) -> str:
 
 def _goes_on(folder: Path, resume: bool, force: bool) -> bool:
     """Whether an earlier run in `folder` goes on; an error where something is in the way of a new one."""
-    if not folder.exists() or (folder.is_dir() and not any(folder.iterdir())):
+    if not folder.exists() or (folder.is_dir() and {path.name for path in folder.iterdir()} <= LEFT_OVER):
         return False
     if not folder.is_dir():
         raise RunError(f"{folder}: a file is in the way of the run folder")
     if not resume and not force:
         raise RunError(f"{folder}: exists already. Go on with --resume, or throw it away with --force")
-    bundle.read_manifest(folder)  # refuses folders that are not ours, also under --force
-    return resume and (folder / "settings.toml").exists()
+    state = bundle.read_manifest(folder).get("state")  # refuses folders that are not ours, also under --force
+    return resume and state != "preparing" and (folder / "settings.toml").exists()
 
 
 def _is_finished(folder: Path, settings: Settings) -> bool:
     """Whether a run has ended by a limit that still holds."""
     newest = checkpoint.newest(folder / "checkpoints")
-    if bundle.read_manifest(folder)["state"] != "finished" or newest is None:
+    if bundle.read_manifest(folder).get("state") != "finished" or newest is None:
         return False
     return loop.limit_reached(checkpoint.read_progress(newest), settings.training) is not None
 
@@ -412,56 +447,19 @@ def _refuse_ranks() -> None:
         raise SettingError("training in several processes is not there yet: start one without torchrun")
 
 
-@contextlib.contextmanager
-def _polite_stop() -> Iterator[Callable[[], bool]]:
-    """Ctrl-C or SIGTERM asks for a stop after the current step; a second one does not wait."""
-    asked = threading.Event()
-
-    def ask(number: int, frame: FrameType | None) -> None:
-        if asked.is_set():
-            raise KeyboardInterrupt
-        asked.set()
-
-    if threading.current_thread() is not threading.main_thread():
-        yield asked.is_set
-        return
-    before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield asked.is_set
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-
-
-def _device_name(device: torch.device) -> str:
-    if device.type == "cuda":
-        return torch.cuda.get_device_name(device)
-    threads = torch.get_num_threads()
-    return f"CPU, {threads} thread{'' if threads == 1 else 's'}"
-
-
-def _micro_tokens(device: torch.device) -> int:
-    """Tokens in one pass: what keeps a processor's caches, or a card, busy."""
-    return 65_536 if device.type == "cuda" else 4096
-
-
-def _check_memory(settings: Settings, device: torch.device) -> None:
-    """Refuse a model whose weights, gradients and Adam's two means cannot fit, before anything is made."""
-    data = settings.data
-    weights = count_parameters(settings.model, data.source_vocabulary, data.target_vocabulary)
-    needed = 16 * weights
-    free = torch.cuda.mem_get_info(device)[0] if device.type == "cuda" else _free_memory()
-    if needed > free:
-        raise SettingError(
-            f"a model of {weights:,} weights needs {needed / 2**30:,.1f} GiB to train, "
-            f"{free / 2**30:,.1f} GiB are free: choose a smaller preset (small, tiny) or a smaller model.d_model"
+def _lines(pairs: list[int], prepared: Prepared, corpus: Callable[[], corpora.Corpus]) -> list[str]:
+    """Where some training pairs stand in the corpus, if that can still be read, and what they say."""
+    texts = {}
+    for pair in pairs:
+        source, _, target, _ = prepared.train.gather(np.array([pair]))
+        sides = (
+            prepared.tokenizers.source.decode(source[:-1].tolist()),
+            prepared.tokenizers.target.decode(target[:-1].tolist()),
         )
-
-
-def _free_memory() -> int:
-    """Bytes that can be had without swapping."""
-    try:
-        lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
-        return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable"))
-    except (OSError, StopIteration):
-        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+        texts[sides] = f"training pair {pair + 1:,}"
+    if texts:
+        with contextlib.suppress(SeqError, OSError):
+            for each in corpus().train:
+                if (each.source, each.target) in texts:
+                    texts[each.source, each.target] = each.where
+    return [f"{where} ({source[:40]!r} -> {target[:40]!r})" for (source, target), where in texts.items()]

@@ -14,9 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from safetensors import SafetensorError
-
-from seq2see import config
+from seq2see import config, storage
 from seq2see.config import Settings
 from seq2see.data import tokenizer
 from seq2see.data.tokenizer import Tokenizer
@@ -30,6 +28,26 @@ if TYPE_CHECKING:
 
 FORMAT = "seq2see run"
 VERSION = 1
+ROOM = 10_000_000
+"""Weights that settings may ask for beyond those of the file: enough to say in which of them it does not fit."""
+
+FACTS: dict[str, Callable[[Any], bool]] = {
+    "corpus": lambda fact: isinstance(fact, str),
+    "state": lambda fact: isinstance(fact, str),
+    "pairs": lambda fact: type(fact) is int,
+    "parameters": lambda fact: type(fact) is int,
+    "languages": lambda fact: (
+        isinstance(fact, dict)
+        and all(side in ("source", "target") and isinstance(code, str | None) for side, code in fact.items())
+    ),
+    "choices": lambda fact: (
+        isinstance(fact, list)
+        and all(isinstance(row, dict) and {"name", "why", "yours"} <= row.keys() for row in fact)
+        and all(isinstance(row["name"], str) and isinstance(row["yours"], list) for row in fact)
+    ),
+    "fine_tuning": lambda fact: isinstance(fact, dict),
+}
+"""Of a manifest, those that others build on, and what they must look like."""
 
 
 @dataclass(frozen=True)
@@ -62,15 +80,18 @@ class Bundle:
 
 def load(folder: Path, device: "torch.device | str" = "cpu") -> Bundle:
     """Read a run folder back."""
-    from safetensors.torch import load_file
-
-    from seq2see.model.build import build
+    from seq2see.model.build import build, count_parameters
 
     read_manifest(folder)
     settings = read_settings(folder)
     tokenizers = Tokenizers.load(folder)
-    model = build(settings.model, len(tokenizers.source), len(tokenizers.target))
-    load_weights(model, read_weights(folder, load_file))
+    path = weights_file(folder)
+    sizes = len(tokenizers.source), len(tokenizers.target)
+    asked, there = count_parameters(settings.model, *sizes), storage.count_numbers(path)
+    if asked > 2 * there + ROOM:
+        raise RunError(f"{path}: {there:,} weights, the settings ask for {asked:,}. Copy the run again")
+    model = build(settings.model, *sizes)
+    read_weights(model, path)
     return Bundle(settings, tokenizers, model.to(device).eval())
 
 
@@ -94,20 +115,11 @@ def weights_file(folder: Path) -> Path:
     return weights
 
 
-def read_weights(folder: Path, load_file: Callable[[Path], Any]) -> Any:
-    """A run's weights by name, read by safetensors' loader for torch or for numpy."""
-    path = weights_file(folder)
-    try:
-        return load_file(path)
-    except (OSError, SafetensorError) as problem:
-        raise RunError(f"{path}: cannot be read ({problem}); the file is cut short or not safetensors") from None
-
-
 def read_settings(folder: Path) -> Settings:
     """The settings that a run was trained with."""
     try:
         return config.resolve(config.read_toml(folder / "settings.toml"))
-    except SeqError as problem:
+    except (SeqError, OSError) as problem:
         raise RunError(f"{folder}: half written or damaged ({problem})") from None
 
 
@@ -116,11 +128,12 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     path = folder / "manifest.json"
     if not folder.is_dir():
         raise RunError(f"{folder}: no such run folder. Train one with: seq2see train PAIRS --out {folder}")
+    storage.refuse_tricks(folder)
     try:
-        manifest = json.loads(path.read_text(encoding="utf-8"))
+        manifest = storage.read_json(path)
     except FileNotFoundError:
         raise RunError(f"{folder}: not a run folder, or half written (it has no manifest.json)") from None
-    except ValueError:
+    except (ValueError, IsADirectoryError):
         raise RunError(f"{path}: not JSON; the run folder is damaged") from None
     if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
         raise RunError(f"{folder}: a folder of another format (manifest.json does not say '{FORMAT}')")
@@ -128,46 +141,48 @@ def read_manifest(folder: Path) -> dict[str, Any]:
         raise RunError(
             f"{folder}: run format {manifest.get('version')!r}, this seq2see reads up to {VERSION}. Upgrade seq2see"
         )
+    for fact, is_right in FACTS.items():
+        if fact in manifest and not is_right(manifest[fact]):
+            raise RunError(f"{path}: '{fact}' is {str(manifest[fact])[:40]!r}; the run folder is damaged")
     return manifest
 
 
 def write_manifest(folder: Path, facts: Mapping[str, Any]) -> None:
     """Replace the manifest in one move."""
-    write_atomically(folder / "manifest.json", json.dumps({"format": FORMAT, "version": VERSION, **facts}, indent=1))
+    storage.write_text(folder / "manifest.json", json.dumps({"format": FORMAT, "version": VERSION, **facts}, indent=1))
 
 
 def save_weights(model: "nn.Module", path: Path) -> None:
     """Replace a weight file in one move."""
-    from safetensors.torch import save_file
-
-    beside = path.with_name(f".{path.name}.part")
-    save_file(named_weights(model), beside)
-    beside.chmod(0o644)  # safetensors makes files that only their maker can read
-    beside.replace(path)
+    storage.write_tensors(path, named_weights(model))
 
 
-def write_atomically(path: Path, text: str) -> None:
-    """A reader sees the old text or the new one, never half of it."""
-    beside = path.with_name(f".{path.name}.part")
-    beside.write_text(text, encoding="utf-8")
-    beside.replace(path)
+def read_weights(model: "nn.Module", path: Path) -> None:
+    """Give a model the weights of a file that has exactly these."""
+    load_weights(model, storage.read_tensors(path, accept=lambda shapes: _check_fit(model, shapes)))
 
 
 def named_weights(model: "nn.Module") -> "dict[str, Tensor]":
     """Weights by name; those that are tied appear once."""
-    return {name: weight.detach().cpu().contiguous() for name, weight in model.named_parameters()}
+    return {name: weight.detach() for name, weight in model.named_parameters()}
 
 
 def load_weights(model: "nn.Module", weights: "Mapping[str, Tensor]") -> None:
     """Copy weights by name into a model that has exactly these."""
     import torch
 
-    own = dict(model.named_parameters())
-    if own.keys() != weights.keys():
-        missing, foreign = sorted(own.keys() - weights.keys()), sorted(weights.keys() - own.keys())
-        raise RunError(f"the weights do not fit the settings: missing {missing[:3]}, unexpected {foreign[:3]}")
+    _check_fit(model, {name: tuple(weight.shape) for name, weight in weights.items()})
     with torch.no_grad():
-        for name, weight in weights.items():
-            if own[name].shape != weight.shape:
-                raise RunError(f"weight {name} is {list(weight.shape)}, the settings ask for {list(own[name].shape)}")
-            own[name].copy_(weight)
+        for name, weight in model.named_parameters():
+            weight.copy_(weights[name])
+
+
+def _check_fit(model: "nn.Module", shapes: storage.Shapes) -> None:
+    """Refuse other weights than the model has."""
+    own = {name: tuple(weight.shape) for name, weight in model.named_parameters()}
+    if own.keys() != shapes.keys():
+        missing, foreign = sorted(own.keys() - shapes.keys()), sorted(shapes.keys() - own.keys())
+        raise RunError(f"the weights do not fit the settings: missing {missing[:3]}, unexpected {foreign[:3]}")
+    for name, shape in shapes.items():
+        if own[name] != shape:
+            raise RunError(f"weight {name} is {list(shape)}, the settings ask for {list(own[name])}")

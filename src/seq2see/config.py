@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any, Literal
 
-from seq2see import patterns
+from seq2see import patterns, storage
 from seq2see.errors import SettingError, nearest
 
 Overlay = Mapping[str, Mapping[str, Any]]
@@ -102,6 +102,10 @@ class Training:
     metric: Metric = about("loss", "what validation measures and the best checkpoint is chosen by")
     patience: int = about(8, "validations without a better score before stopping; 0: never", 0)
     average: int = about(5, "last checkpoints averaged at the end, kept if the average validates better", 1)
+    keep: int = about(2, "newest checkpoints kept whole, to go on from; older ones keep weights while averaged", 1)
+    deterministic: bool = about(
+        False, "on a card, the same bits each time and after a resume, but slower; a processor always does"
+    )
     log_every: int = about(50, "updates between lines in metrics.jsonl", 1)
 
     def peak_rate(self, d_model: int) -> float:
@@ -141,7 +145,7 @@ def read_toml(path: Path) -> Overlay:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise SettingError(f"{path}: no such settings file") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as problem:
+    except (ValueError, RecursionError) as problem:
         raise SettingError(f"{path}: not TOML: {problem}") from None
 
 
@@ -149,9 +153,7 @@ def write_toml(settings: Settings, path: Path) -> None:
     """Write the whole tree, so that a run says everything about itself."""
     import tomli_w
 
-    beside = path.with_name(f".{path.name}.part")
-    beside.write_text(tomli_w.dumps(asdict(settings)), encoding="utf-8")
-    beside.replace(path)  # in one move: a run whose settings are cut short would not load
+    storage.write_text(path, tomli_w.dumps(asdict(settings)))
 
 
 def parse_assignments(assignments: Iterable[str]) -> Overlay:

@@ -1,4 +1,4 @@
-"""The C library's memory: kept, for programs that ask for the same large blocks over and over."""
+"""Memory: kept from the system by programs that ask for it over and over, and known to be used up."""
 
 import contextlib
 import ctypes
@@ -20,3 +20,14 @@ def keep_freed_memory() -> None:
 
 M_TRIM_THRESHOLD, M_MMAP_MAX = -1, -4
 """From glibc's malloc.h."""
+
+
+def is_used_up(problem: BaseException) -> bool:
+    """Whether an error says that memory ran out, on a card or in torch's allocator for the processor."""
+    said = str(problem)
+    return isinstance(problem, MemoryError) or (
+        isinstance(problem, RuntimeError)
+        and any(
+            words in said for words in ("out of memory", "can't allocate memory", "not enough memory", "ALLOC_FAILED")
+        )
+    )

@@ -5,6 +5,7 @@ the validation pairs where they are held out. Memory stays flat, but for the 46 
 was there before.
 """
 
+import contextlib
 import json
 import re
 import shlex
@@ -16,7 +17,7 @@ from itertools import islice
 from pathlib import Path
 from zlib import crc32
 
-from seq2see import bundle, config, special
+from seq2see import bundle, config, special, storage
 from seq2see.bundle import Tokenizers
 from seq2see.config import Overlay, Settings
 from seq2see.data import doctor, store, tokenizer
@@ -111,17 +112,55 @@ def prepare(
             settings = config.resolve(*overlays)
         valid_pairs = [_tagged(pair, settings) for pair in valid_pairs]
     check(settings)
-    place = folder.resolve()  # `.` and links have no name of their own
-    beside = place.with_name(f".{place.name}.part")
-    shutil.rmtree(beside, ignore_errors=True)
+    place, beside = folder.resolve(), _workplace(folder)  # `.` and links have no name of their own
+    beside.mkdir(parents=True, exist_ok=True)
+    _empty(beside)
     try:
         most = 0.1 if hold_out is None else 0.5
-        _fill(beside, corpus, valid_pairs, found, settings, overlays, say, most, base)
-        _move_in(beside, place)
+        with storage.in_one_line(beside):
+            _fill(beside, corpus, valid_pairs, found, settings, overlays, say, most, base)
+            storage.sync_all(beside)
+            _move_in(beside, place)
     except BaseException:
         shutil.rmtree(beside, ignore_errors=True)
         raise
     return replace(reopen(folder, []), reasons=reasons, yours=yours)
+
+
+PART = ".part"
+LEFT_OVER = {PART, storage.LOCK}
+"""What may stand in a folder where no run has been made yet."""
+
+
+def _workplace(folder: Path) -> Path:
+    """Where a run is made: inside its folder where there is one, which may be a disk of its own, else beside it."""
+    place = folder.resolve()
+    return place / PART if place.exists() else place.with_name(f".{place.name}{PART}")
+
+
+@contextlib.contextmanager
+def held(folder: Path) -> Iterator[None]:
+    """Keep other trainings out of a folder, which need not be there yet; the lock moves there with what is made."""
+    place = folder.resolve()
+    home = place if place.exists() else _workplace(folder)
+    missing = [each for each in (home, *home.parents) if not each.exists()]
+    with storage.in_one_line(folder):
+        home.mkdir(parents=True, exist_ok=True)
+    try:
+        with storage.sole_writer(home):
+            yield
+    except BaseException:
+        for each in missing:
+            with contextlib.suppress(OSError):  # not empty: more came of it than that
+                shutil.rmtree(each) if each == home and home != place else each.rmdir()
+        raise
+
+
+def _empty(folder: Path, *keep: str) -> None:
+    """Of all but the lock."""
+    for old in folder.iterdir():
+        if old.name not in (storage.LOCK, *keep):
+            shutil.rmtree(old) if old.is_dir() and not old.is_symlink() else old.unlink()
 
 
 def _watched(pairs: Iterable[Pair], seen: doctor.Examination) -> Iterator[Pair]:
@@ -145,14 +184,19 @@ def _warn(corpus: Corpus, seen: doctor.Examination, valid_pairs: list[Pair], say
 
 def _move_in(whole: Path, place: Path) -> None:
     """Put a finished folder in its place. One that is there is emptied, not replaced: somebody may stand in it."""
-    if not place.exists():
-        whole.rename(place)
+    if whole.parent != place:
+        try:
+            whole.rename(place)
+        except OSError:
+            raise RunError(f"{place}: was made by somebody else meanwhile. Choose another --out") from None
+        storage.sync(place.parent)
         return
-    for old in place.iterdir():
-        shutil.rmtree(old) if old.is_dir() and not old.is_symlink() else old.unlink()
+    bundle.write_manifest(place, {"state": "preparing"})  # who finds it half way knows that there is nothing to lose
+    _empty(place, PART, "manifest.json")
     for new in sorted(whole.iterdir(), key=lambda path: path.name == "manifest.json"):  # last: it makes a run of it
         new.rename(place / new.name)
     whole.rmdir()
+    storage.sync(place)
 
 
 def _fill(
@@ -167,7 +211,6 @@ def _fill(
     base: Base | None,
 ) -> None:
     began = time.perf_counter()
-    folder.mkdir(parents=True)
     held_out = _held_out(found, 0 if valid_pairs else settings.data.validation_pairs, most)
     if base is None:
         say(f"learning tokens from {len(found.sample):,} pairs")
@@ -270,6 +313,7 @@ def _keep_start(folder: Path, base: Base, tokenizers: Tokenizers, limit: int, sa
 
 def reopen(folder: Path, overlays: list[Overlay]) -> Prepared:
     """What an earlier `prepare` left, with settings changed where the user says so."""
+    facts = bundle.read_manifest(folder)  # first: it refuses what must not even be opened
     before = bundle.read_settings(folder)
     settings = config.resolve(asdict(before), *overlays)
     if _fixed(settings) != _fixed(before):
@@ -277,16 +321,26 @@ def reopen(folder: Path, overlays: list[Overlay]) -> Prepared:
             f"{folder}: settings of data and model, the seed and training.batch_tokens are fixed once a run has begun. "
             "Train anew with --force"
         )
-    train, valid = Store(folder / "corpus" / "train"), Store(folder / "corpus" / "valid")
+    tokenizers = Tokenizers.load(folder)
+    vocabularies = len(tokenizers.source), len(tokenizers.target)
+    try:
+        train, valid = (Store(folder / "corpus" / each, vocabularies) for each in ("train", "valid"))
+    except DataError as problem:
+        raise RunError(f"{problem}, with --force: the run cannot go on without") from None
+    if len(train) != facts.get("pairs", len(train)):
+        raise RunError(
+            f"{folder / 'corpus' / 'train'}: {len(train):,} pairs, the run began with {facts['pairs']:,}: it was "
+            "changed. Copy the run again, or train anew with --force"
+        )
     valid_pairs = list(Pairs(folder / "validation.jsonl", references=True))
-    rows = bundle.read_manifest(folder).get("choices", [])  # of those who began the run
+    rows = facts.get("choices", [])  # of those who began the run
     reasons = {row["name"]: row["why"] for row in rows}
     yours = config.keys(*overlays).union(*(row["yours"] for row in rows))
-    prepared = Prepared(settings, Tokenizers.load(folder), train, valid, valid_pairs, reasons, yours)
+    prepared = Prepared(settings, tokenizers, train, valid, valid_pairs, reasons, yours)
     if not (folder / "old_validation.jsonl").exists():
         return prepared
     old_pairs = list(Pairs(folder / "old_validation.jsonl", references=True))
-    return replace(prepared, old_valid=Store(folder / "corpus" / "old_valid"), old_valid_pairs=old_pairs)
+    return replace(prepared, old_valid=Store(folder / "corpus" / "old_valid", vocabularies), old_valid_pairs=old_pairs)
 
 
 def _fixed(settings: Settings) -> tuple[object, ...]:

@@ -5,7 +5,6 @@ from collections import defaultdict
 from collections.abc import Iterator
 from datetime import date
 
-import pytest
 from babel import Locale
 from babel.dates import DateTimeFormat, get_date_format
 
@@ -58,7 +57,6 @@ def shares_right(run: Run, split: dates.Split, count: int) -> dict[str, float]:
     return {language: sum(found) / len(found) for language, found in right.items()}
 
 
-@pytest.mark.slow
 def test_year_month_and_day_come_from_the_right_characters(tmp_path):
     run = api.train("dates", tmp_path / "run", settings={"training": {"max_steps": 300}})
     assert run.manifest["alignment"]["pairs"] > 20, "chosen on validation pairs, and kept"

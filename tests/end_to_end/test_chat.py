@@ -185,9 +185,11 @@ def terminal() -> Iterator[Callable[..., Terminal]]:
 
 def _own_terminal() -> None:
     import fcntl
+    import signal
     import termios
 
     fcntl.ioctl(0, termios.TIOCSCTTY, 0)  # so that Ctrl-C reaches the program
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # and is heard where the tests themselves run in the background
 
 
 def test_a_conversation_in_a_terminal(korean: Path, terminal) -> None:

@@ -41,6 +41,20 @@ def contents(folder: Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
 
 
+def assert_same_end(run: Path, whole: Path) -> None:
+    """The same bytes of model, weights, optimizer and settings, the same metrics, and no more or fewer checkpoints."""
+    assert metrics(run) == metrics(whole)
+    names = [path.relative_to(whole) for path in sorted(whole.glob("checkpoints/*/*.safetensors"))]
+    assert [path.relative_to(run) for path in sorted(run.glob("checkpoints/*/*.safetensors"))] == names
+    for name in ("model.safetensors", "settings.toml", "source.tokenizer.json", "target.tokenizer.json", *names):
+        assert (run / name).read_bytes() == (whole / name).read_bytes(), name
+    states = [json.loads((path / "state.json").read_text()) for path in sorted((run / "checkpoints").iterdir())]
+    others = [json.loads((path / "state.json").read_text()) for path in sorted((whole / "checkpoints").iterdir())]
+    timings = {"seconds": 0, "crc32": ""}
+    assert [state | timings for state in states] == [state | timings for state in others]
+    assert json.loads((run / "manifest.json").read_text())["state"] == "finished"
+
+
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The uninterrupted run; copy it before changing anything."""
@@ -73,13 +87,7 @@ def test_interrupted_by_ctrl_c_and_resumed(tmp_path: Path, whole: Path, cli, mon
     ended = cli(*command.split()[1:])  # as the message says
     assert ended.code == 0, ended.err
     assert f"resuming  after step {step}" in ended.err
-    assert metrics(tmp_path / "run") == metrics(whole)
-    for name in ("model.safetensors", "settings.toml", "source.tokenizer.json", "target.tokenizer.json"):
-        assert (tmp_path / "run" / name).read_bytes() == (whole / name).read_bytes(), name
-    names = [path.name for path in sorted((whole / "checkpoints").iterdir())]
-    assert [path.name for path in sorted((tmp_path / "run" / "checkpoints").iterdir())] == names
-    assert len(names) == 3
-    assert json.loads((tmp_path / "run" / "manifest.json").read_text())["state"] == "finished"
+    assert_same_end(tmp_path / "run", whole)
 
 
 def test_a_finished_run_says_so(finished: Path, cli) -> None:
@@ -178,12 +186,30 @@ def test_the_model_of_a_run_is_fixed(finished: Path, cli) -> None:
 
 
 @pytest.mark.parametrize("file", ["weights.safetensors", "optimizer.safetensors", "state.json"])
-def test_a_damaged_checkpoint(finished: Path, cli, file: str) -> None:
+def test_a_checkpoint_that_is_not_whole_is_passed_over(finished: Path, whole: Path, cli, file: str) -> None:
+    """As after a copy that was cut short: the one before is gone on from, and the end is the same."""
     path = max((finished / "checkpoints").iterdir()) / file
     path.write_bytes(path.read_bytes()[:20])
+    manifest = json.loads((finished / "manifest.json").read_text())
+    (finished / "manifest.json").write_text(json.dumps(manifest | {"state": "training"}))
+    ended = cli("train", finished.parent / "pairs.tsv", "--out", finished, "--resume", *SET)
+    assert ended.code == 0, ended.err
+    assert f"{path.parent} is not whole (" in ended.err
+    assert "resuming  after step 120" in ended.err
+    assert_same_end(finished, whole)
+
+
+def test_a_checkpoint_with_a_wrong_bit(finished: Path, cli) -> None:
+    path = max((finished / "checkpoints").iterdir()) / "optimizer.safetensors"
+    content = bytearray(path.read_bytes())
+    content[-1000] ^= 4
+    path.write_bytes(content)
     ended = cli(
         "train", finished.parent / "pairs.tsv", "--out", finished, "--resume", "--set", "training.max_steps=250"
     )
     gc.collect()  # a journal left open would complain here, and not in whatever test comes next
     assert ended.code == 2
-    assert "this checkpoint cannot be read" in ended.err.rstrip("\n").split("\n")[-1]
+    last = ended.err.rstrip("\n").split("\n")[-1]
+    assert "this checkpoint cannot be read" in last
+    assert "its checksum is wrong" in last
+    assert "Remove it to go on before it" in last

@@ -24,7 +24,7 @@ from seq2see.model.build import build
 from seq2see.training import loop
 
 FILE = Path(__file__).with_name("losses.txt")
-STEPS = 20
+STEPS = 100
 SETTINGS = config.resolve(
     {
         "model": {"encoder_layers": 2, "decoder_layers": 1, "d_model": 16, "heads": 2, "d_ff": 24, "dropout": 0.1},

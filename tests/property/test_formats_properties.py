@@ -4,6 +4,7 @@ import contextlib
 import csv
 import io
 import json
+import os
 import struct
 from collections.abc import Callable
 from pathlib import Path
@@ -17,7 +18,10 @@ from seq2see.data.pair import Sides
 from seq2see.data.readers import FORMATS, Pairs
 from seq2see.errors import DataError
 
-in_one_folder = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=100)
+EXAMPLES = int(os.environ.get("FUZZ_EXAMPLES", "100"))
+in_one_folder = settings(
+    suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=EXAMPLES
+)
 
 # One line, nothing around it that a reader takes off, and none of the characters that XML cannot hold.
 characters = st.characters(exclude_categories=["Cs", "Cc"], exclude_characters="\u2028\u2029\x85\ufffe\uffff")

@@ -192,7 +192,7 @@ def test_writing_replaces_in_one_move(tmp_path: Path, monkeypatch: pytest.Monkey
         raise OSError("power cut")
 
     monkeypatch.setattr(Path, "replace", crash)
-    with pytest.raises(OSError, match="power cut"):
+    with pytest.raises(RunError, match="power cut"):
         bundle.write_manifest(tmp_path, {"state": "new"})
     assert json.loads(path.read_text())["state"] == "old"
 

@@ -56,6 +56,8 @@ KEYS = [
     "training.metric",
     "training.patience",
     "training.average",
+    "training.keep",
+    "training.deterministic",
     "training.log_every",
     "decoding.beam",
     "decoding.length_penalty",

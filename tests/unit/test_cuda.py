@@ -1,6 +1,8 @@
 """The same program on a card: skipped where there is none."""
 
+import os
 import random
+import signal
 from pathlib import Path
 
 import pytest
@@ -9,7 +11,7 @@ import torch
 import seq2see
 from seq2see.decoding.torch_engine import TorchEngine
 from seq2see.model.attention import kernels, scaled_dot_product_attention
-from seq2see.training import checkpoint
+from seq2see.training import checkpoint, loop
 from seq2see.training.graphs import RecordedPasses
 from seq2see.training.loop import Trained
 
@@ -37,6 +39,56 @@ def test_a_run_trains_in_bfloat16_and_goes_on(tmp_path: Path) -> None:
     newest = checkpoint.newest(tmp_path / "run" / "checkpoints")
     assert newest is not None
     assert newest.name == "step-00000060"
+
+
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+def test_deterministic_settings_make_a_resume_exact_to_the_bit(tmp_path: Path, precision: str) -> None:
+    """Stopped in the middle of an epoch and of an accumulation, by the clock of the test, and resumed."""
+    model = {**SETTINGS["model"], "dropout": 0.1}
+    training = {**SETTINGS["training"], "deterministic": True, "precision": precision, "micro_batch_tokens": 200}
+    settings = {"model": model, "training": {**training, "log_every": 1, "metric": "loss"}}
+    seq2see.train(pairs(tmp_path), tmp_path / "whole", settings=settings)
+    for step in (7, 20, 33):
+
+        def stop(event: object, step: int = step) -> None:
+            if isinstance(event, Trained) and event.step == step:
+                os.kill(os.getpid(), signal.SIGTERM)
+
+        with pytest.raises(KeyboardInterrupt):
+            seq2see.train(pairs(tmp_path), tmp_path / "parts", settings=settings, resume=True, watch=stop)
+    seq2see.train(pairs(tmp_path), tmp_path / "parts", settings=settings, resume=True)
+    names = [path.relative_to(tmp_path / "whole") for path in (tmp_path / "whole").rglob("*.safetensors")]
+    assert len(names) == 5
+    for name in names:
+        assert (tmp_path / "parts" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes(), name
+
+
+def test_memory_of_a_card_that_is_used_up(tmp_path: Path) -> None:
+    """With a share of the card that one pass does not fit into, passes shrink and the losses stay the same."""
+    found: dict[float, list[float]] = {}
+    shrunk: list[loop.Shrunk] = []
+    model = {**SETTINGS["model"], "d_model": 512, "d_ff": 2048, "encoder_layers": 4, "dropout": 0.0}
+    training = {**SETTINGS["training"], "batch_tokens": 60_000, "max_steps": 4, "precision": "float32", "log_every": 1}
+    path = tmp_path / "long.tsv"
+    dice = random.Random(1)
+    texts = ["".join(dice.choices("abcd", k=100)) for _ in range(600)]
+    path.write_text("".join(f"{text}\t{text[::-1]}\n" for text in texts))
+    for share in (1.0, 0.03):
+        torch.cuda.empty_cache()
+        torch.cuda.set_per_process_memory_fraction(share)
+        losses: list[float] = []
+
+        def watch(event: object, losses: list[float] = losses) -> None:
+            if isinstance(event, Trained):
+                losses.append(event.loss)
+            if isinstance(event, loop.Shrunk):
+                shrunk.append(event)
+
+        seq2see.train(path, tmp_path / str(share), settings={"model": model, "training": training}, watch=watch)
+        found[share] = losses
+    torch.cuda.set_per_process_memory_fraction(1.0)
+    assert shrunk
+    assert found[0.03] == pytest.approx(found[1.0], rel=1e-3)
 
 
 def test_a_card_says_what_a_processor_says(tmp_path: Path) -> None:

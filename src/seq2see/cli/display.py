@@ -10,7 +10,7 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn
 
 from seq2see.cli.data import Downloads
 from seq2see.data.downloads import Fetching
-from seq2see.training.loop import INTERRUPTED, Finished, Stepped, Trained, Validated
+from seq2see.training.loop import INTERRUPTED, Finished, Returned, Shrunk, Stepped, Trained, Validated
 
 if TYPE_CHECKING:
     from seq2see.api import Event
@@ -66,6 +66,14 @@ class Display:
                 self._stepped(event)
             case Trained():
                 self._trained(event)
+            case Shrunk():
+                smaller = f"passes of {event.micro_tokens:,} tokens from here on"
+                self.say(f"step {event.step:>7,}  memory is used up: {smaller}; updates stay the same")
+            case Returned():
+                self.step = event.step
+                failed = f"{event.updates} updates in a row were not finite"
+                slower = f"at 1/{2**event.slowed} of the rate"
+                self.say(f"step {event.failed_at:>7,}  {failed}: back to step {event.step:,}, {slower}")
             case Validated():
                 self.step = event.step
                 scores = "  ".join(f"{name} {_number(value)}" for name, value in event.scores.items())
@@ -82,7 +90,10 @@ class Display:
                     self.say(f"done: {event.reason}, {in_words(event.seconds)}")
 
     def _trained(self, event: Trained) -> None:
-        self._numbers = f"loss {event.loss:.3f}  rate {event.rate:.1e}  {event.tokens_per_second:,.0f} tokens/s  "
+        skipped = f"{event.skipped} skipped, not finite  " if event.skipped else ""
+        self._numbers = (
+            f"loss {event.loss:.3f}  {skipped}rate {event.rate:.1e}  {event.tokens_per_second:,.0f} tokens/s  "
+        )
         self._tell(event)
 
     def _stepped(self, event: Stepped) -> None:

@@ -5,6 +5,7 @@ import os
 import signal
 import sys
 import traceback
+from types import FrameType
 from typing import Any
 
 import typer
@@ -95,8 +96,11 @@ UsageError = typer.BadParameter.__mro__[1]  # of click, or of typer's own copy o
 
 
 def main() -> None:
-    """Run one verb. Exit code 0: done; 2: the user's mistake, in one line; 130: interrupted."""
+    """Run one verb. Exit code 0: done; 2: the user's mistake, in one line; 130: Ctrl-C; 143: SIGTERM; 129: SIGHUP."""
     atexit.register(signal.signal, signal.SIGINT, signal.SIG_IGN)  # Ctrl-C while Python ends would lose the exit code
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) == signal.SIG_DFL:  # nobody ignores it, as nohup does
+            signal.signal(number, _end)
     try:
         sys.exit(app(standalone_mode=False))
     except (KeyboardInterrupt, typer.Abort):
@@ -114,6 +118,11 @@ def main() -> None:
             traceback.print_exc()
         typer.echo(f"seq2see: {line}", err=True)
         sys.exit(2)
+
+
+def _end(number: int, frame: FrameType | None) -> None:
+    """Clear away whatever was begun, as after Ctrl-C."""
+    sys.exit(128 + number)
 
 
 def _one_line(problem: Exception) -> str | None:

@@ -88,11 +88,11 @@ def train(
                 from_run=from_run,
                 watch=display.show,
             )
-        except api.Interrupted:
+        except api.Interrupted as stopped:
             again = [word for word in sys.argv[1:] if word not in ("--force", "--resume")]
             display.say(f"interrupted after step {display.step:,}; all is saved. Go on with:")
             display.say(f"  seq2see {shlex.join(again)} --resume")
-            raise
+            raise typer.Exit(128 + stopped.signal) from None
     if as_json:
         typer.echo(json.dumps({"run": str(run.folder), **run.manifest}, ensure_ascii=False))
     typer.echo(f"model  {run.folder}\nreport {run.folder / 'report.html'}", err=True)

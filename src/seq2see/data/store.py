@@ -16,7 +16,7 @@ from typing import Any, BinaryIO, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from seq2see import special
+from seq2see import special, storage
 from seq2see.errors import DataError
 
 Int64s = NDArray[np.int64]
@@ -27,22 +27,29 @@ BLOCK: Final = 1 << 20  # tokens held back before they are written
 
 
 class Store:
-    """An open store: lengths and tokens of any pairs, by index."""
+    """An open store: lengths and tokens of any pairs, by index.
 
-    def __init__(self, folder: Path) -> None:
+    Args:
+        vocabularies: of source and target; what is not below them is no token.
+    """
+
+    def __init__(self, folder: Path, vocabularies: tuple[int, int] | None = None) -> None:
         try:
-            about = json.loads((folder / "store.json").read_text(encoding="utf-8"))
+            about = storage.read_json(folder / "store.json")
             pairs, dtype = int(about["pairs"]), np.dtype(about["dtype"])
             if about["format"] != FORMAT:
                 raise DataError(f"{folder}: store of format {about['format']}, expected {FORMAT}. Tokenise anew")
             if dtype.str not in DTYPES:
                 raise ValueError(f"dtype {dtype}")
             self.source_tokens, self.target_tokens = int(about["source_tokens"]), int(about["target_tokens"])
+            self._vocabularies = vocabularies or (int(about["vocabulary"]), int(about["vocabulary"]))
+            if min(pairs, self.source_tokens, self.target_tokens) < 1:
+                raise ValueError("nothing in it")
         except FileNotFoundError:
             raise DataError(
                 f"{folder}: no store.json, so the store is missing or half written. Tokenise anew"
             ) from None
-        except (ValueError, KeyError, TypeError) as problem:
+        except (ValueError, KeyError, TypeError, OverflowError, OSError) as problem:
             raise DataError(f"{folder}: damaged store.json. Tokenise anew") from problem
         self.folder = folder
         self._source = _open(folder / "source.tokens", dtype, self.source_tokens)
@@ -55,17 +62,29 @@ class Store:
 
     def source_lengths(self, indices: Int64s) -> Int64s:
         """Tokens of each source, END included."""
-        return np.asarray(self._source_offsets[indices + 1] - self._source_offsets[indices])
+        return self._lengths(self._source_offsets, indices, self.source_tokens)
 
     def target_lengths(self, indices: Int64s) -> Int64s:
         """Tokens of each target, END included."""
-        return np.asarray(self._target_offsets[indices + 1] - self._target_offsets[indices])
+        return self._lengths(self._target_offsets, indices, self.target_tokens)
+
+    def _lengths(self, offsets: Int64s, indices: Int64s, tokens: int) -> Int64s:
+        starts, ends = offsets[indices], offsets[indices + 1]
+        lengths = np.asarray(ends - starts)
+        if len(indices) and (lengths.min() < 1 or starts.min() < 0 or ends.max() > tokens):
+            raise DataError(f"{self.folder}: its offsets are damaged. Copy the run again, or tokenise anew")
+        return lengths
 
     def gather(self, indices: Int64s) -> tuple[Int64s, Int64s, Int64s, Int64s]:
         """Source tokens and offsets, target tokens and offsets: the pairs end to end, in the order given."""
-        return *_gather(self._source, self._source_offsets, indices), *_gather(
-            self._target, self._target_offsets, indices
+        self.source_lengths(indices), self.target_lengths(indices)  # looked at: a wrong one would ask for any memory
+        sides = (
+            *_gather(self._source, self._source_offsets, indices),
+            *_gather(self._target, self._target_offsets, indices),
         )
+        if sides[0].max() >= self._vocabularies[0] or sides[2].max() >= self._vocabularies[1]:
+            raise DataError(f"{self.folder}: its tokens are damaged. Copy the run again, or tokenise anew")
+        return sides
 
 
 def write(folder: Path, encoded: Iterable[tuple[list[int], list[int]]], vocabulary: int) -> Store:

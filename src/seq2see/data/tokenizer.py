@@ -24,7 +24,7 @@ from typing import Any, Final, Literal, get_args
 
 import sentencepiece
 
-from seq2see import patterns, special
+from seq2see import patterns, special, storage
 from seq2see.config import TokenizerKind
 from seq2see.errors import DataError, RunError, SettingError
 
@@ -269,7 +269,7 @@ def train(
 def load(path: Path) -> Tokenizer:
     """Read what `save` wrote; nothing in the file is executed."""
     try:
-        state = json.loads(path.read_text(encoding="utf-8"))
+        state = storage.read_json(path)
         if state["version"] != VERSION:
             raise RunError(f"{path}: format {state['version']}, expected {VERSION}. Was it written by a newer seq2see?")
         kind, normalization = state["kind"], state["normalization"]
@@ -283,6 +283,7 @@ def load(path: Path) -> Tokenizer:
     except FileNotFoundError:
         raise RunError(f"{path}: no such tokenizer file. Is the run folder complete?") from None
     except (
+        OSError,
         KeyError,
         ValueError,
         TypeError,

@@ -17,13 +17,13 @@ from zlib import crc32
 import numpy as np
 from numpy.typing import NDArray
 
-from seq2see import bundle, special
+from seq2see import bundle, special, storage
 from seq2see.bundle import Tokenizers
 from seq2see.config import Decoding, Model, Settings
 from seq2see.data.tokenizer import Tokenizer
 from seq2see.decoding import translator
 from seq2see.decoding.hypothesis import Hypothesis, Task
-from seq2see.errors import SettingError, nearest
+from seq2see.errors import RunError, SettingError, nearest
 
 if TYPE_CHECKING:
     import ctranslate2
@@ -197,12 +197,14 @@ def _cache(run: Path) -> Path:
 
 def convert(run: Path, folder: Path, precision: str) -> None:
     """Write a run's model as a CTranslate2 model into an existing folder."""
-    from safetensors.numpy import load_file
-
     settings, tokenizers = bundle.read_settings(run), Tokenizers.load(run)
     if problem := obstacle(settings):
         raise SettingError(f"{run}: {problem}")
-    spec = _specification(settings.model, bundle.read_weights(run, load_file), settings)
+    weights = storage.read_tensors(bundle.weights_file(run), "np")
+    try:
+        spec = _specification(settings.model, weights, settings)
+    except KeyError as name:
+        raise RunError(f"{run}: the weights do not fit the settings: {name} is missing") from None
     spec.register_source_vocabulary(_words(tokenizers.source))
     spec.register_target_vocabulary(_words(tokenizers.target))
     _, unknown, begin, end = special.SPELLINGS

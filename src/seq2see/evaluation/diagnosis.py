@@ -20,6 +20,7 @@ from seq2see.data.tokenizer import Tokenizer
 from seq2see.evaluation import metrics
 from seq2see.evaluation.compare import FEWEST, paired_bootstrap
 from seq2see.evaluation.metrics import Scores
+from seq2see.training.bad_numbers import NotFinite
 
 NAMES = ("exact", "chrf")
 SAMPLE = 100_000
@@ -122,6 +123,17 @@ def diagnose(
 def no_model(rows: Sequence[Mapping[str, Any]], settings: Settings) -> str:
     """Why a training left no model at all."""
     return "; ".join(_not_finite(rows, settings)) or "no validation gave a number to choose a model by"
+
+
+def not_finite(found: NotFinite, lines: Sequence[str], settings: Settings) -> str:
+    """Why a training was given up."""
+    where = f"step {found.step:,}, a batch of {found.batch:,} pairs"
+    which = f", {'; '.join(lines)} alone suffice{'s' if len(lines) == 1 else ''} for it" if lines else ""
+    again = f", even at 1/{2**found.slowed} of the rate" if found.slowed else ""
+    return (
+        f"the loss was not finite in {found.updates} updates in a row{again} ({where}{which}; "
+        f"it begins in {found.place}): {_lower_rate(settings)}"
+    )
 
 
 def _is_clearly_better(ours: Scores, theirs: Scores, name: str) -> bool:

@@ -2,25 +2,27 @@
 
 A checkpoint is a folder with `weights.safetensors`, `optimizer.safetensors` and `state.json`: `step-00001000` after a
 validation, `pause-00001234` where training was interrupted between two. It is written under another name, synced and
-then renamed, so that a folder with the right name is whole. Only `step-` checkpoints are averaged: a run that was
-interrupted ends like one that was not.
+then renamed; `state.json`, written last, marks it as whole: it knows the sizes of the others and its own checksum.
+Only `step-` checkpoints are averaged: a run that was interrupted ends like one that was not.
 """
 
 import json
-import os
+import re
 import shutil
-from dataclasses import asdict, dataclass, field
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
+from zlib import crc32
 
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
-from seq2see.bundle import load_weights, named_weights
+from seq2see import bundle, storage
 from seq2see.data.batches import Position
 from seq2see.errors import RunError
+
+TENSORS = ("weights.safetensors", "optimizer.safetensors")
 
 
 @dataclass(frozen=True)
@@ -34,8 +36,14 @@ class Progress:
     best_step: int = 0
     stale: int = 0
     """Validations since the best one."""
-    sums: tuple[float, ...] = (0.0, 0.0, 0.0)
-    """Of smoothed loss, loss and tokens since the last line of the log: the next line tells of all its steps."""
+    sums: tuple[float, ...] = (0.0, 0.0, 0.0, 0.0)
+    """Of smoothed loss, loss, tokens and skipped updates since the last line of the log: the next tells of them all."""
+    skipped: int = 0
+    """Updates in a row, up to this one, that were skipped since their numbers were not finite."""
+    slowed: int = 0
+    """How often the rate was halved after such a row."""
+    micro_tokens: int = 0
+    """Tokens in one pass; 0: not known."""
 
 
 def save(
@@ -44,34 +52,38 @@ def save(
     optimizer: torch.optim.Optimizer,
     progress: Progress,
     *,
-    keep: int,
+    average: int,
+    keep: int = 2,
     pause: bool = False,
 ) -> None:
-    """Write one checkpoint, then prune: `keep` of them stay, the newest two with their optimizer."""
+    """Write one checkpoint, then prune: the newest `keep` stay whole, the newest `average` keep their weights."""
     final = folder / f"{'pause' if pause else 'step'}-{progress.step:08d}"
     beside = folder / f".{final.name}.part"
-    shutil.rmtree(beside, ignore_errors=True)
-    beside.mkdir(parents=True)
-    save_file(named_weights(model), beside / "weights.safetensors")
-    save_file(_optimizer_tensors(optimizer), beside / "optimizer.safetensors")
-    (beside / "state.json").write_text(json.dumps(asdict(progress), indent=1), encoding="utf-8")
-    for file in beside.iterdir():
-        file.chmod(0o644)
-        _sync(file)
-    shutil.rmtree(final, ignore_errors=True)
-    beside.rename(final)
-    _sync(folder)
+    try:
+        with storage.in_one_line(final):
+            shutil.rmtree(beside, ignore_errors=True)
+            beside.mkdir(parents=True)
+            storage.write_tensors(beside / "weights.safetensors", bundle.named_weights(model))
+            storage.write_tensors(beside / "optimizer.safetensors", _optimizer_tensors(optimizer))
+            state = asdict(progress) | {"files": {name: (beside / name).stat().st_size for name in TENSORS}}
+            storage.write_text(beside / "state.json", json.dumps(state | {"crc32": _mark(state)}, indent=1))
+            shutil.rmtree(final, ignore_errors=True)
+            beside.rename(final)
+            storage.sync(folder)
+    except RunError:
+        shutil.rmtree(beside, ignore_errors=True)  # half a checkpoint only fills the disk further
+        raise
 
     validated = steps(folder)
-    for old in validated[:-keep] + [path for path in folder.glob("pause-*") if path != final]:
+    for old in validated[: -max(keep, average)] + [path for path in _all(folder) if is_pause(path) and path != final]:
         shutil.rmtree(old)
-    for path in validated[-keep:-2]:
+    for path in validated[:-keep]:
         (path / "optimizer.safetensors").unlink(missing_ok=True)
 
 
 def steps(folder: Path) -> list[Path]:
-    """Whole checkpoints made at validations, oldest first."""
-    return sorted(folder.glob("step-*"))
+    """Checkpoints made at validations, oldest first."""
+    return [path for path in _all(folder) if not is_pause(path)]
 
 
 def is_pause(path: Path) -> bool:
@@ -79,74 +91,161 @@ def is_pause(path: Path) -> bool:
     return path.name.startswith("pause-")
 
 
+def step_of(path: Path) -> int:
+    return int(path.name.partition("-")[2])
+
+
+def _all(folder: Path) -> list[Path]:
+    """Oldest first; of the same step, the pause before the validation."""
+    found = folder.iterdir() if folder.is_dir() else []
+    named = [path for path in found if re.fullmatch("(step|pause)-[0-9]{8,12}", path.name) and path.is_dir()]
+    return sorted(named, key=lambda path: (step_of(path), path.name))
+
+
 def newest(folder: Path) -> Path | None:
-    """The checkpoint to go on from."""
-    whole = [*steps(folder), *folder.glob("pause-*")]
-    return max(whole, key=lambda path: path.name.partition("-")[2], default=None)
+    """The checkpoint to go on from: the last that is whole."""
+    return next(whole(folder), None)
+
+
+def whole(folder: Path) -> Iterator[Path]:
+    """Checkpoints that can be gone on from, newest first."""
+    return (path for path in reversed(_all(folder)) if damage(path) is None)
+
+
+def damage(path: Path) -> str | None:
+    """What is wrong with a checkpoint, in words; None for one that can be gone on from. Numbers are not read."""
+    try:
+        _, sizes = _read_state(path)
+        for name in TENSORS:
+            size = (path / name).stat().st_size
+            if size != sizes.get(name, size):
+                return f"{name} has {size:,} bytes of {sizes[name]:,}"
+    except RunError as problem:
+        return str(problem)
+    except OSError as problem:
+        return f"{name}: {problem.strerror}"
+    return None
+
+
+def damaged(folder: Path) -> Iterator[tuple[Path, str]]:
+    """Those after the newest whole one, and what is wrong with each."""
+    for path in reversed(_all(folder)):
+        problem = damage(path)
+        if problem is None:
+            return
+        yield path, problem
+
+
+def drop_after(folder: Path, path: Path) -> None:
+    """Throw away what came after a checkpoint."""
+    for later in _all(folder):
+        if step_of(later) > step_of(path):
+            shutil.rmtree(later)
 
 
 def restore(path: Path, model: nn.Module, optimizer: torch.optim.Optimizer) -> Progress:
     """Put a checkpoint's weights, optimizer state and random state back."""
-    try:
-        load_weights(model, load_file(path / "weights.safetensors"))
-        tensors = load_file(path / "optimizer.safetensors")
-    except (OSError, SafetensorError) as problem:
-        raise _unreadable(path, problem) from None
     progress = read_progress(path)
-    _restore_optimizer(optimizer, tensors)
+    try:
+        bundle.read_weights(model, path / "weights.safetensors")
+        _restore_optimizer(optimizer, path / "optimizer.safetensors")
+    except RunError as problem:
+        raise RunError(f"{path}: this checkpoint cannot be read ({problem}). Remove it to go on before it") from None
     return progress
 
 
 def read_progress(path: Path) -> Progress:
     """Where training stood at a checkpoint."""
+    return _read_state(path)[0]
+
+
+def _read_state(path: Path) -> tuple[Progress, dict[str, int]]:
+    """And the sizes of the other files; none where an early version did not note them."""
     try:
-        state = json.loads((path / "state.json").read_text(encoding="utf-8"))
-        return Progress(**{**state, "position": Position(**state["position"]), "sums": tuple(state["sums"])})
-    except (OSError, ValueError, TypeError, KeyError) as problem:
-        raise _unreadable(path, problem) from None
+        state = storage.read_json(path / "state.json")
+        mark = state.pop("crc32", None)
+        if mark is not None and mark != _mark(state):
+            raise ValueError("its checksum is wrong")
+        sizes = state.pop("files", {})
+        sums = tuple(map(float, state["sums"]))
+        state |= {"position": Position(**state["position"]), "sums": (*sums, *(0.0,) * (4 - len(sums)))}
+        progress = Progress(**state)
+        for part in (progress, progress.position):
+            for each in fields(part):
+                value = getattr(part, each.name)
+                if each.type in (int, float) and (type(value) not in (int, each.type) or not value >= 0):
+                    raise ValueError(f"{each.name} is {value!r}")
+        if progress.step != step_of(path):
+            raise ValueError(f"it is of step {progress.step}")
+        return progress, {name: int(sizes[name]) for name in sizes}
+    except (OSError, ValueError, TypeError, KeyError, AttributeError) as problem:
+        why = getattr(problem, "strerror", None) or problem
+        raise RunError(
+            f"{path}: this checkpoint cannot be read (state.json: {why}). Remove it to go on before it"
+        ) from None
 
 
-def _unreadable(path: Path, problem: Exception) -> RunError:
-    return RunError(f"{path}: this checkpoint cannot be read ({problem}). Remove it to resume from the one before")
+def _mark(state: dict[str, Any]) -> str:
+    return f"{crc32(json.dumps(state, sort_keys=True).encode()):08x}"
 
 
 def average(paths: list[Path]) -> dict[str, Tensor]:
     """The mean of several checkpoints' weights, summed in float64."""
     total: dict[str, Tensor] = {}
     for path in paths:
-        for name, weight in load_file(path / "weights.safetensors").items():
+        for name, weight in storage.read_tensors(path / "weights.safetensors").items():
             total[name] = total[name] + weight.double() if name in total else weight.double()
     return {name: (weight / len(paths)).float() for name, weight in total.items()}
+
+
+Dice = dict[str, Tensor]
+
+
+def random_state() -> Dice:
+    """Of all generators that training draws from."""
+    state = {"random.cpu": torch.get_rng_state()}
+    if torch.cuda.is_available():
+        state["random.cuda"] = torch.cuda.get_rng_state()
+    return state
+
+
+def set_random_state(state: Dice) -> None:
+    torch.set_rng_state(state["random.cpu"])
+    if "random.cuda" in state and torch.cuda.is_available():
+        torch.cuda.set_rng_state(state["random.cuda"])
 
 
 def _optimizer_tensors(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
     """Adam's two means of each weight, its step count, and the generators' states, as flat named tensors."""
     tensors = {
-        f"{index}.{key}": value.detach().cpu().contiguous()
+        f"{index}.{key}": value
         for index, entry in optimizer.state_dict()["state"].items()
         for key, value in entry.items()
     }
-    tensors["random.cpu"] = torch.get_rng_state()
-    if torch.cuda.is_available():
-        tensors["random.cuda"] = torch.cuda.get_rng_state()
-    return tensors
+    return tensors | random_state()
 
 
-def _restore_optimizer(optimizer: torch.optim.Optimizer, tensors: dict[str, Tensor]) -> None:
-    torch.set_rng_state(tensors.pop("random.cpu"))
-    cuda = tensors.pop("random.cuda", None)
-    if cuda is not None and torch.cuda.is_available():
-        torch.cuda.set_rng_state(cuda)
+def _restore_optimizer(optimizer: torch.optim.Optimizer, path: Path) -> None:
+    weights = [weight for group in optimizer.param_groups for weight in group["params"]]
+
+    def accept(shapes: storage.Shapes) -> None:
+        for name, shape in shapes.items():
+            index, _, key = name.partition(".")
+            known = {"exp_avg", "exp_avg_sq"} if index.isdecimal() and int(index) < len(weights) else set()
+            if key in known and shape == tuple(weights[int(index)].shape):
+                continue
+            if (known and (key, shape) == ("step", ())) or (index == "random" and sum(shape) < 10_000):
+                continue
+            raise RunError(f"{path}: {name} of {list(shape)} is no part of this model's optimizer")
+
+    tensors = storage.read_tensors(path, accept=accept)
+    dice = {name: tensors.pop(name) for name in list(tensors) if name.startswith("random.")}
     entries: dict[int, dict[str, Any]] = {}
     for name, value in tensors.items():
         index, key = name.split(".")
         entries.setdefault(int(index), {})[key] = value
-    optimizer.load_state_dict({"state": entries, "param_groups": optimizer.state_dict()["param_groups"]})
-
-
-def _sync(path: Path) -> None:
-    handle = os.open(path, os.O_RDONLY)
     try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
+        optimizer.load_state_dict({"state": entries, "param_groups": optimizer.state_dict()["param_groups"]})
+        set_random_state(dice)
+    except (KeyError, RuntimeError, TypeError, ValueError) as problem:
+        raise RunError(f"{path}: cannot be read ({problem})") from None

@@ -10,8 +10,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from safetensors import SafetensorError
-from safetensors.torch import load_file
 from torch import nn
 
 from seq2see import bundle
@@ -19,7 +17,7 @@ from seq2see.bundle import Bundle
 from seq2see.config import Overlay
 from seq2see.data.pair import Pair, Sides
 from seq2see.data.readers import Pairs
-from seq2see.errors import DataError, RunError, SettingError
+from seq2see.errors import DataError, SettingError
 
 EPOCHS = 10
 STEPS_AN_EPOCH = 20
@@ -132,12 +130,7 @@ def reasons(base: Base, pairs: int) -> dict[str, str]:
 
 def load_start(folder: Path, model: nn.Module) -> None:
     """Give a model the weights that the run in `folder` began with."""
-    path = folder / "start.safetensors"
-    try:
-        weights = load_file(path)
-    except (OSError, SafetensorError) as problem:
-        raise RunError(f"{path}: cannot be read ({problem}). Start the fine-tuning anew with --force") from None
-    bundle.load_weights(model, weights)
+    bundle.read_weights(model, folder / "start.safetensors")
 
 
 def table(names: Mapping[str, str], changes: Mapping[str, Change], higher_is_better: Mapping[str, bool]) -> list[str]:

@@ -1,28 +1,45 @@
 """What happened, step by step: `metrics.jsonl` for programs, TensorBoard events for eyes."""
 
+import contextlib
 import json
+import os
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from seq2see.bundle import write_atomically
-from seq2see.training.loop import Event, Trained, Validated
+from seq2see import storage
+from seq2see.training.loop import Event, Returned, Trained, Validated
 
 
 class Journal:
-    """Writes each event of a training as it comes; on resume, lines past the checkpoint are cut."""
+    """Writes each event of a training as it comes; on resume, lines past the checkpoint are cut.
 
-    def __init__(self, run: Path, step: int) -> None:
+    Args:
+        pause: the checkpoint was made before a validation, not after one.
+    """
+
+    def __init__(self, run: Path, step: int, pause: bool = False) -> None:
+        self._run = run
+        self._open(step, pause)
+
+    def _open(self, step: int, pause: bool = False) -> None:
+        """Cut what comes after a checkpoint: later lines, and those of an end, or a return, that is no more."""
         from torch.utils.tensorboard import SummaryWriter
 
-        self._path = run / "metrics.jsonl"
-        kept = [row for row in read(run) if row["step"] <= step]
-        write_atomically(self._path, "".join(json.dumps(row) + "\n" for row in kept))
-        self._file = self._path.open("a", encoding="utf-8")
-        self._board = SummaryWriter(run / "tensorboard", purge_step=step + 1 if step else None)
+        path = self._run / "metrics.jsonl"
+        before = [row for row in read(self._run) if row["step"] <= step]
+        kept = [row for row in before if row["step"] < step or "loss" in row or (not pause and _is_of_model(row))]
+        storage.write_text(path, "".join(json.dumps(row) + "\n" for row in kept))
+        self._file = path.open("a", encoding="utf-8")
+        self._board = SummaryWriter(self._run / "tensorboard", purge_step=step + 1 if step else None)
 
     def write(self, event: Event) -> None:
+        """Add an event; a validation, which a checkpoint follows, is on the disk when this returns."""
         match event:
+            case Returned():
+                self.close()
+                self._open(event.step)
+                row, scalars = {"step": event.step, "returned": asdict(event)}, {}
             case Trained():
                 row = asdict(event)
                 scalars = {f"training/{key}": row[key] for key in ("loss", "smoothed_loss", "gradient_norm", "rate")}
@@ -32,23 +49,35 @@ class Journal:
                 scalars = {f"validation/{key}": value for key, value in event.scores.items()}
             case _:  # a single step, or the end: nothing to keep
                 return
-        self._file.write(json.dumps(row) + "\n")
-        self._file.flush()
-        for name, value in scalars.items():
-            self._board.add_scalar(name, value, event.step)
+        with storage.in_one_line(self._run / "metrics.jsonl"):
+            self._file.write(json.dumps(row) + "\n")
+            self._file.flush()
+            if isinstance(event, Validated):
+                os.fsync(self._file.fileno())
+            for name, value in scalars.items():
+                self._board.add_scalar(name, value, event.step)
 
     def close(self) -> None:
-        self._file.close()
-        self._board.close()
+        for file in (self._file, self._board):
+            with contextlib.suppress(OSError):  # a full disk: `write` has told
+                file.close()
 
 
 def read(run: Path) -> list[dict[str, Any]]:
-    """The rows of `metrics.jsonl`; a last line cut short by a crash is left out."""
+    """The rows of `metrics.jsonl`; from a line on that a crash cut short or somebody damaged, they are left out."""
     rows = []
     path = run / "metrics.jsonl"
-    for line in path.read_text(encoding="utf-8").splitlines() if path.exists() else []:
+    for line in path.read_text(encoding="utf-8", errors="replace").splitlines() if path.is_file() else []:
         try:
-            rows.append(json.loads(line))
-        except ValueError:
+            row = json.loads(line)
+        except (ValueError, RecursionError):
             break
+        if not isinstance(row, dict) or type(row.get("step")) is not int:
+            break
+        rows.append(row)
     return rows
+
+
+def _is_of_model(row: dict[str, Any]) -> bool:
+    """Whether it tells of a validation, and not of the average, which comes at the end."""
+    return "validation" in row and row.get("what") == "model"

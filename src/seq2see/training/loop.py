@@ -4,10 +4,13 @@
 micro-batches that fit the machine; the loss is divided once, by the token count of all of them.
 """
 
+import contextlib
 import math
 import time
+import traceback
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -16,14 +19,17 @@ from torch import Tensor, nn
 from seq2see.bundle import load_weights, save_weights
 from seq2see.config import Training
 from seq2see.data.batches import Batch, Batches, make_batch, split
-from seq2see.data.store import Store
-from seq2see.memory import keep_freed_memory
+from seq2see.data.store import Int64s, Store
+from seq2see.errors import RunError
+from seq2see.memory import is_used_up, keep_freed_memory
 from seq2see.model.interface import Seq2Seq
-from seq2see.training import checkpoint, schedule
+from seq2see.training import bad_numbers, checkpoint, schedule
+from seq2see.training.bad_numbers import NotFinite
 from seq2see.training.checkpoint import Progress
 from seq2see.training.graphs import RecordedPasses
 from seq2see.training.loss import Loss, teacher_forced
 from seq2see.training.optimizer import adam
+from seq2see.training.stopping import Stopped
 
 
 @dataclass(frozen=True)
@@ -48,6 +54,28 @@ class Trained:
     rate: float
     tokens_per_second: float
     seconds: float
+    skipped: int = 0
+    """Updates that were not made, since loss or gradient was not finite."""
+
+
+@dataclass(frozen=True)
+class Shrunk:
+    """Memory ran out in update `step`: it is made anew, and all others, in smaller passes."""
+
+    step: int
+    micro_tokens: int
+
+
+@dataclass(frozen=True)
+class Returned:
+    """Updates failed one after the other: training goes on after an earlier `step`, at half the rate."""
+
+    step: int
+    failed_at: int
+    updates: int
+    """Skipped in a row."""
+    slowed: int
+    """How often it was halved by now."""
 
 
 @dataclass(frozen=True)
@@ -70,7 +98,10 @@ class Finished:
 
 
 INTERRUPTED = "interrupted"
-Event = Stepped | Trained | Validated | Finished
+BAD_UPDATES = 5
+"""In a row, up to a line of the log, that send training back; fewer are skipped and counted."""
+MOST_RETURNS = 3
+Event = Stepped | Trained | Shrunk | Returned | Validated | Finished
 Validate = Callable[[], dict[str, float]]
 
 
@@ -87,40 +118,52 @@ def train(
     micro_tokens: int,
     should_stop: Callable[[], bool] = lambda: False,
 ) -> Iterator[Event]:
-    """Train until a limit, from the newest checkpoint in `run` if there is one; leaves the best model in `run`."""
+    """Train until a limit, from the newest checkpoint in `run` if there is one; leaves the best model in `run`.
+
+    What a step leaves behind is in `progress`, the model, the optimizer and the random state, and nowhere else: a step
+    or a validation that is broken off, by `Stopped` or for want of memory, is as if it had never begun.
+    """
     device = next(model.parameters()).device
-    optimizer = adam(model.parameters(), settings)
-    progress = Progress()
-    if kept := checkpoint.newest(run / "checkpoints"):
-        progress = checkpoint.restore(kept, model, optimizer)
-    batches = iter(Batches(store, settings.batch_tokens, window_pairs, settings.seed, progress.position))
     if device.type == "cpu":
         keep_freed_memory()
+    optimizer = adam(model.parameters(), settings)
+    checkpoints = run / "checkpoints"
+    progress = Progress()
+    if kept := checkpoint.newest(checkpoints):
+        progress = checkpoint.restore(kept, model, optimizer)
+    progress = replace(progress, micro_tokens=micro_tokens)
+    saved = progress.step
+    plan = partial(Batches, store, settings.batch_tokens, window_pairs, settings.seed)
+    batches = iter(plan(progress.position))
     meter = _Meter(progress, device)
-    passes = 2 if settings.agreement else 1
-    learn = plain_passes(model, settings)
-    if RecordedPasses.can(model, bfloat16 := in_bfloat16(settings, device)):
-        learn = RecordedPasses(model, settings, bfloat16, learn)
+    learn = fastest_passes(model, settings)
     reason = limit_reached(progress, settings)
+    due = kept is not None and checkpoint.is_pause(kept) and _is_due(progress.step, reason, settings)
 
-    def look_up(progress: Progress) -> tuple[Progress, Validated]:
-        """Validate, remember how well it went, and save."""
-        scores = validate()
-        progress = _judge(progress, scores[settings.metric], lower_is_better)
-        progress = replace(progress, seconds=meter.elapsed(), sums=meter.sums())
-        best = progress.best_step == progress.step
-        if best:
-            save_weights(model, run / "model.safetensors")
-        checkpoint.save(run / "checkpoints", model, optimizer, progress, keep=settings.average)
-        return progress, Validated(progress.step, scores, best)
+    while True:
+        if due:
+            try:
+                scores = validate()
+            except Stopped:
+                reason = INTERRUPTED
+                break
+            progress = _judge(meter.note(progress), scores[settings.metric], lower_is_better)
+            best = progress.best_step == progress.step
+            if best:
+                save_weights(model, run / "model.safetensors")
+            # Before the checkpoint: on resume, lines past it are cut, but one that was never written would be missed.
+            yield Validated(progress.step, scores, best)
+            if not progress.skipped or reason is not None:  # while updates fail, it must not push out a good one
+                checkpoint.save(checkpoints, model, optimizer, progress, average=settings.average, keep=settings.keep)
+                saved = progress.step
+            due = False
+            reason = reason or limit_reached(progress, settings)
+        if reason is not None:
+            break
 
-    if reason is not None and kept is not None and checkpoint.is_pause(kept):
-        progress, event = look_up(progress)  # it was paused where it now must end: it has not been measured there
-        yield event
-    while reason is None:
         indices, position = next(batches)
         step = progress.step + 1
-        rate = schedule.rate(
+        rate = 0.5**progress.slowed * schedule.rate(
             step,
             schedule=settings.schedule,
             peak=settings.learning_rate,
@@ -128,34 +171,131 @@ def train(
             warmup_steps=settings.warmup_steps,
             max_steps=settings.max_steps,
         )
+        lengths = store.source_lengths(indices) + store.target_lengths(indices)
+        pieces = split(indices, lengths, max(1, progress.micro_tokens // times(settings)))
+        try:
+            with meter, _whole_or_not_at_all(optimizer):
+                batch = [make_batch(store, piece) for piece in pieces]
+                losses, norm = update(model, optimizer, batch, settings, rate, learn, should_stop)
+        except Stopped:
+            reason = INTERRUPTED
+            break
+        except (MemoryError, RuntimeError) as problem:
+            smaller = _smaller_passes(problem, pieces, int(lengths.sum()), progress.micro_tokens, settings)
+            progress = replace(progress, micro_tokens=smaller)
+            del learn  # recorded passes have memory of their own
+            torch.cuda.empty_cache()
+            learn = fastest_passes(model, settings)
+            batches = iter(plan(progress.position))
+            yield Shrunk(step, smaller)
+            continue
+
         with meter:
-            lengths = store.source_lengths(indices) + store.target_lengths(indices)
-            pieces = [make_batch(store, piece) for piece in split(indices, lengths, max(1, micro_tokens // passes))]
-            losses, norm = update(model, optimizer, pieces, settings, rate, learn)
             meter.add(losses, int(lengths.sum()))
             if step % settings.log_every == 0:
                 norm = norm.cpu()  # waits for the card: its time is part of the training's
-
         progress = replace(progress, step=step, position=position, seconds=meter.elapsed())
         yield Stepped(step, progress.seconds)
         if step % settings.log_every == 0:
             yield meter.read(step, position.epoch, float(norm), rate)
+            progress = meter.note(progress)
+            if progress.skipped >= BAD_UPDATES:
+                before = _return_to_good(checkpoints, model, optimizer, progress)
+                if before is None:
+                    raise _diagnosed(model, store, indices, settings, progress)
+                yield Returned(before.step, step, progress.skipped, before.slowed)
+                progress, saved = before, before.step
+                batches, meter = iter(plan(progress.position)), _Meter(progress, device)
+                continue
         reason = limit_reached(progress, settings) or (INTERRUPTED if should_stop() else None)
-        if step % settings.validate_every == 0 or reason not in (None, INTERRUPTED):
-            progress, event = look_up(progress)
-            yield event
-            reason = reason or limit_reached(progress, settings)
-        elif reason == INTERRUPTED:
-            progress = replace(progress, sums=meter.sums())
-            checkpoint.save(run / "checkpoints", model, optimizer, progress, keep=settings.average, pause=True)
+        due = _is_due(step, reason, settings)
 
     if reason != INTERRUPTED:
-        yield from _average(model, run, progress, settings.metric, validate, lower_is_better)
+        try:
+            yield from _average(model, run, progress, settings, validate, lower_is_better)
+        except Stopped:
+            reason = INTERRUPTED  # all is saved
+    elif progress.step != saved:
+        progress = meter.note(progress)
+        checkpoint.save(
+            checkpoints, model, optimizer, progress, average=settings.average, keep=settings.keep, pause=True
+        )
     yield Finished(progress.step, reason, meter.elapsed())
+
+
+def _is_due(step: int, reason: str | None, settings: Training) -> bool:
+    """Whether to validate after a step: regularly, and at the end; who was interrupted validates when going on."""
+    return reason != INTERRUPTED and (step % settings.validate_every == 0 or reason is not None)
+
+
+@contextlib.contextmanager
+def _whole_or_not_at_all(optimizer: torch.optim.Optimizer) -> Iterator[None]:
+    """An update that is broken off leaves neither gradients behind, nor a gap in the random numbers."""
+    dice = checkpoint.random_state()
+    try:
+        yield
+    except (Stopped, MemoryError, RuntimeError) as problem:
+        if isinstance(problem, Stopped) or is_used_up(problem):
+            optimizer.zero_grad(set_to_none=not torch.cuda.is_available())
+            checkpoint.set_random_state(dice)
+        raise
+
+
+def _smaller_passes(
+    problem: Exception, pieces: list[Int64s], tokens: int, micro_tokens: int, settings: Training
+) -> int:
+    """Half as many tokens in a pass where memory ran out; other problems are raised again."""
+    if not is_used_up(problem):
+        raise problem
+    if max(map(len, pieces)) == 1:
+        raise RunError(
+            "memory is used up by a single pair. Lower data.max_length in a new run, choose a smaller preset, or end "
+            "what else takes memory and go on with --resume"
+        ) from problem
+    traceback.clear_frames(problem.__traceback__)  # they hold on to all that memory
+    return max(1, min(micro_tokens, tokens * times(settings)) // 2)
+
+
+def _return_to_good(
+    checkpoints: Path, model: Seq2Seq, optimizer: torch.optim.Optimizer, progress: Progress
+) -> Progress | None:
+    """Go back to the newest checkpoint after an update that was made, at half the rate; None: no, or too often."""
+    good = next((path for path in checkpoint.whole(checkpoints) if not checkpoint.read_progress(path).skipped), None)
+    if good is None or progress.slowed >= MOST_RETURNS:
+        return None
+    checkpoint.drop_after(checkpoints, good)
+    restored = checkpoint.restore(good, model, optimizer)
+    return replace(restored, slowed=progress.slowed + 1, seconds=progress.seconds, micro_tokens=progress.micro_tokens)
+
+
+def _diagnosed(model: Seq2Seq, store: Store, indices: Int64s, settings: Training, progress: Progress) -> NotFinite:
+    """What is to be said of a batch whose update failed, where nothing is left to try."""
+    device = next(model.parameters()).device
+
+    def loss(pairs: Int64s) -> Tensor:
+        batch = make_batch(store, pairs).to(device)
+        with torch.autocast(device.type, torch.bfloat16, enabled=in_bfloat16(settings, device)):
+            return loss_of(model, batch, settings.label_smoothing).total
+
+    place, pairs = bad_numbers.find(model, indices, loss)
+    return NotFinite(progress.step, progress.skipped, progress.slowed, place, pairs, len(indices))
 
 
 Passes = Callable[[Batch, int], Tensor]
 """Forward and backward over a piece of a batch of so many target tokens: the piece's sums, as in `Loss`."""
+
+
+def times(settings: Training) -> int:
+    """How often each batch passes through the model."""
+    return 2 if settings.agreement else 1
+
+
+def fastest_passes(model: Seq2Seq, settings: Training) -> Passes:
+    """Recorded ones, where the card can. Not where bits matter: whether one is recorded hangs on what came before."""
+    plain, bfloat16 = plain_passes(model, settings), in_bfloat16(settings, next(model.parameters()).device)
+    if settings.deterministic or not RecordedPasses.can(model, bfloat16):
+        return plain
+    return RecordedPasses(model, settings, bfloat16, plain)
 
 
 def plain_passes(model: Seq2Seq, settings: Training) -> Passes:
@@ -179,23 +319,31 @@ def update(
     settings: Training,
     rate: float,
     learn: Passes | None = None,
+    should_stop: Callable[[], bool] = lambda: False,
 ) -> tuple[Tensor, Tensor]:
-    """One step of the optimizer on an effective batch in pieces: sums of their losses (as in `Loss`), gradient norm."""
+    """One step of the optimizer on an effective batch in pieces: sums of their losses (as in `Loss`), gradient norm.
+
+    With the sums comes 1 for an update that was skipped, since its loss or its gradient was not finite, else 0.
+    """
     learn = learn or plain_passes(model, settings)
     count = sum(piece.target_tokens for piece in pieces)
     sums = torch.zeros(3, dtype=torch.float64, device=next(model.parameters()).device)
     model.train()
-    for piece in pieces:
+    for number, piece in enumerate(pieces):
+        if number and should_stop():
+            raise Stopped
         sums += learn(piece, count)
     norm = nn.utils.get_total_norm([weight.grad for weight in model.parameters() if weight.grad is not None])
     if settings.clip_norm and (norm.is_cuda or norm > settings.clip_norm):  # to ask a card would be to wait for it
         nn.utils.clip_grads_with_norm_(model.parameters(), settings.clip_norm, norm)
+    skipped = ~(norm.isfinite() & sums.isfinite().all())
     for group in optimizer.param_groups:
         group["lr"] = rate
+    optimizer.found_inf = skipped.float()  # type: ignore[attr-defined]  # Adam obeys it on the card: nobody waits
     optimizer.step()
     # Recorded passes know where gradients lie. On a CPU new ones cost less than adding to zeros.
     optimizer.zero_grad(set_to_none=sums.device.type == "cpu")
-    return sums, norm
+    return torch.cat([sums.masked_fill(skipped, 0.0), skipped.double()[None]]), norm
 
 
 def loss_of(model: Seq2Seq, batch: Batch, smoothing: float = 0.0, agreement: float = 0.0) -> Loss:
@@ -235,15 +383,16 @@ def _judge(progress: Progress, score: float, lower_is_better: bool) -> Progress:
 
 
 def _average(
-    model: Seq2Seq, run: Path, progress: Progress, metric: str, validate: Validate, lower_is_better: bool
+    model: Seq2Seq, run: Path, progress: Progress, settings: Training, validate: Validate, lower_is_better: bool
 ) -> Iterator[Validated]:
     """Average the last checkpoints; the average becomes the model if it validates at least as well as the best one."""
-    last = checkpoint.steps(run / "checkpoints")
+    last = checkpoint.steps(run / "checkpoints")[-settings.average :]
     if len(last) < 2:
         return
     load_weights(model, checkpoint.average(last))
     scores = validate()
-    better = scores[metric] == progress.best or _is_better(scores[metric], progress.best, lower_is_better)
+    score = scores[settings.metric]
+    better = score == progress.best or _is_better(score, progress.best, lower_is_better)
     if better:
         save_weights(model, run / "model.safetensors")
     yield Validated(progress.step, scores, better, f"average of the last {len(last)} checkpoints")
@@ -255,6 +404,7 @@ class _Meter:
     def __init__(self, progress: Progress, device: torch.device) -> None:
         self._began = time.perf_counter() - progress.seconds
         self._sums = torch.tensor(progress.sums, dtype=torch.float64, device=device)  # there: reading it would wait
+        self._in_a_row = torch.tensor(float(progress.skipped), dtype=torch.float64, device=device)
         self._tokens = 0
         self._busy = 0.0
 
@@ -270,15 +420,25 @@ class _Meter:
 
     def add(self, losses: Tensor, tokens: int) -> None:
         self._sums += losses
+        self._in_a_row = (self._in_a_row + 1) * losses[-1]
         self._tokens += tokens
 
-    def sums(self) -> tuple[float, ...]:
-        """Of smoothed loss, loss and target tokens since the last reading."""
-        return tuple(self._sums.tolist())
+    def note(self, progress: Progress) -> Progress:
+        """What must not be lost between two lines of the log."""
+        return replace(
+            progress,
+            seconds=self.elapsed(),
+            sums=tuple(self._sums.tolist()),
+            skipped=int(self._in_a_row),
+        )
 
     def read(self, step: int, epoch: int, gradient_norm: float, rate: float) -> Trained:
-        total, plain, count = self.sums()
+        total, plain, count, skipped = self._sums.tolist()
         speed = self._tokens / self._busy
         self._sums.zero_()
         self._tokens, self._busy = 0, 0.0
-        return Trained(step, epoch, plain / count, total / count, gradient_norm, rate, speed, self.elapsed())
+        if not count:  # all were skipped
+            total = plain = math.nan
+        count = count or 1.0
+        means = plain / count, total / count
+        return Trained(step, epoch, *means, gradient_norm, rate, speed, self.elapsed(), int(skipped))

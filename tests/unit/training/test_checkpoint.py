@@ -1,5 +1,6 @@
 """Checkpoints: whole or not there, few, and enough to go on from."""
 
+import errno
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -41,8 +42,8 @@ def has_optimizer(folder: Path) -> list[str]:
 def test_names_and_contents(tmp_path: Path) -> None:
     model, optimizer = make()
     update(model, optimizer)
-    checkpoint.save(tmp_path, model, optimizer, Progress(step=70), keep=3)
-    checkpoint.save(tmp_path, model, optimizer, Progress(step=72), keep=3, pause=True)
+    checkpoint.save(tmp_path, model, optimizer, Progress(step=70), average=3)
+    checkpoint.save(tmp_path, model, optimizer, Progress(step=72), average=3, pause=True)
     assert names(tmp_path) == ["pause-00000072", "step-00000070"]
     assert names(tmp_path / "pause-00000072") == ["optimizer.safetensors", "state.json", "weights.safetensors"]
 
@@ -51,7 +52,7 @@ def test_restore_gives_weights_optimizer_progress_and_chance_back(tmp_path: Path
     model, optimizer = make()
     update(model, optimizer, 3)
     progress = Progress(70, Position(2, 1, 5), 12.5, 0.25, 60, 1)
-    checkpoint.save(tmp_path, model, optimizer, progress, keep=1)
+    checkpoint.save(tmp_path, model, optimizer, progress, average=1)
     update(model, optimizer, 2)
     expected = {name: weight.clone() for name, weight in model.named_parameters()}
 
@@ -68,7 +69,7 @@ def test_restore_gives_weights_optimizer_progress_and_chance_back(tmp_path: Path
 def test_progress_is_json_with_every_field(tmp_path: Path) -> None:
     model, optimizer = make()
     progress = Progress(7, Position(1, 0, 3), 0.5)
-    checkpoint.save(tmp_path, model, optimizer, progress, keep=1)
+    checkpoint.save(tmp_path, model, optimizer, progress, average=1)
     assert checkpoint.restore(tmp_path / "step-00000007", *make()) == progress
     assert asdict(progress)["position"] == {"epoch": 1, "window": 0, "batch": 3}
 
@@ -76,7 +77,7 @@ def test_progress_is_json_with_every_field(tmp_path: Path) -> None:
 def test_the_last_few_stay_and_the_newest_two_can_be_resumed(tmp_path: Path) -> None:
     model, optimizer = make()
     for step in (10, 20, 30, 40):
-        checkpoint.save(tmp_path, model, optimizer, Progress(step), keep=3)
+        checkpoint.save(tmp_path, model, optimizer, Progress(step), average=3)
     assert names(tmp_path) == ["step-00000020", "step-00000030", "step-00000040"]
     assert has_optimizer(tmp_path) == ["step-00000030", "step-00000040"]
 
@@ -84,14 +85,14 @@ def test_the_last_few_stay_and_the_newest_two_can_be_resumed(tmp_path: Path) -> 
 def test_a_pause_lives_until_the_next_checkpoint_and_pushes_none_out(tmp_path: Path) -> None:
     model, optimizer = make()
     for step in (10, 20):
-        checkpoint.save(tmp_path, model, optimizer, Progress(step), keep=2)
-    checkpoint.save(tmp_path, model, optimizer, Progress(25), keep=2, pause=True)
+        checkpoint.save(tmp_path, model, optimizer, Progress(step), average=2)
+    checkpoint.save(tmp_path, model, optimizer, Progress(25), average=2, pause=True)
     assert names(tmp_path) == ["pause-00000025", "step-00000010", "step-00000020"]
     assert has_optimizer(tmp_path) == ["pause-00000025", "step-00000010", "step-00000020"]
     assert checkpoint.newest(tmp_path) == tmp_path / "pause-00000025"
-    checkpoint.save(tmp_path, model, optimizer, Progress(27), keep=2, pause=True)
+    checkpoint.save(tmp_path, model, optimizer, Progress(27), average=2, pause=True)
     assert names(tmp_path) == ["pause-00000027", "step-00000010", "step-00000020"]
-    checkpoint.save(tmp_path, model, optimizer, Progress(30), keep=2)
+    checkpoint.save(tmp_path, model, optimizer, Progress(30), average=2)
     assert names(tmp_path) == ["step-00000020", "step-00000030"]
     assert has_optimizer(tmp_path) == ["step-00000020", "step-00000030"]
 
@@ -99,7 +100,7 @@ def test_a_pause_lives_until_the_next_checkpoint_and_pushes_none_out(tmp_path: P
 def test_a_pause_is_not_averaged(tmp_path: Path) -> None:
     model, optimizer = make()
     for step, pause in ((10, False), (20, False), (25, True)):
-        checkpoint.save(tmp_path, model, optimizer, Progress(step), keep=5, pause=pause)
+        checkpoint.save(tmp_path, model, optimizer, Progress(step), average=5, pause=pause)
     assert [path.name for path in checkpoint.steps(tmp_path)] == ["step-00000010", "step-00000020"]
 
 
@@ -108,7 +109,7 @@ def test_the_average_is_the_mean(tmp_path: Path) -> None:
     saved = []
     for step in (10, 20, 30):
         update(model, optimizer)
-        checkpoint.save(tmp_path, model, optimizer, Progress(step), keep=5)
+        checkpoint.save(tmp_path, model, optimizer, Progress(step), average=5)
         saved.append({name: weight.detach().clone() for name, weight in model.named_parameters()})
     mean = checkpoint.average(checkpoint.steps(tmp_path))
     assert mean.keys() == saved[0].keys()
@@ -125,26 +126,27 @@ def test_nothing_yet(tmp_path: Path) -> None:
 
 def test_a_crash_while_writing_leaves_the_one_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     model, optimizer = make()
-    checkpoint.save(tmp_path, model, optimizer, Progress(10), keep=1)
+    checkpoint.save(tmp_path, model, optimizer, Progress(10), average=1)
 
     def crash(*_: object, **__: object) -> None:
-        raise OSError("disk full")
+        raise OSError(errno.ENOSPC, "No space left on device")
 
     with monkeypatch.context() as patched:
-        patched.setattr(checkpoint.json, "dumps", crash)
-        with pytest.raises(OSError, match="disk full"):
-            checkpoint.save(tmp_path, model, optimizer, Progress(20), keep=1)
+        patched.setattr(checkpoint.storage, "write_text", crash)
+        with pytest.raises(RunError, match=r"step-00000020: the disk is full\. Make room, then go on with --resume"):
+            checkpoint.save(tmp_path, model, optimizer, Progress(20), average=1)
+    assert names(tmp_path) == ["step-00000010"]
     assert checkpoint.newest(tmp_path) == tmp_path / "step-00000010"
     assert checkpoint.restore(tmp_path / "step-00000010", *make()).step == 10
-    checkpoint.save(tmp_path, model, optimizer, Progress(20), keep=1)  # what the crash left is in nobody's way
-    assert names(tmp_path) == ["step-00000020"]
+    checkpoint.save(tmp_path, model, optimizer, Progress(20), average=1)  # what the crash left is in nobody's way
+    assert names(tmp_path) == ["step-00000010", "step-00000020"]
 
 
 def test_the_same_step_again_replaces(tmp_path: Path) -> None:
     model, optimizer = make()
-    checkpoint.save(tmp_path, model, optimizer, Progress(10), keep=2)
+    checkpoint.save(tmp_path, model, optimizer, Progress(10), average=2)
     update(model, optimizer)
-    checkpoint.save(tmp_path, model, optimizer, replace(Progress(10), stale=4), keep=2)
+    checkpoint.save(tmp_path, model, optimizer, replace(Progress(10), stale=4), average=2)
     assert checkpoint.restore(tmp_path / "step-00000010", *make()).stale == 4
     assert torch.equal(load_file(tmp_path / "step-00000010" / "weights.safetensors")["0.weight"], model[0].weight)
 
@@ -154,7 +156,7 @@ def test_the_same_step_again_replaces(tmp_path: Path) -> None:
 def test_a_damaged_checkpoint_is_told_in_one_line(tmp_path: Path, file: str, how: str) -> None:
     model, optimizer = make()
     update(model, optimizer)
-    checkpoint.save(tmp_path, model, optimizer, Progress(10), keep=1)
+    checkpoint.save(tmp_path, model, optimizer, Progress(10), average=1)
     path = tmp_path / "step-00000010" / file
     content = path.read_bytes()
     if how == "removed":
@@ -169,7 +171,7 @@ def test_a_damaged_checkpoint_is_told_in_one_line(tmp_path: Path, file: str, how
 
 def test_a_checkpoint_of_another_model(tmp_path: Path) -> None:
     model, optimizer = make()
-    checkpoint.save(tmp_path, model, optimizer, Progress(10), keep=1)
+    checkpoint.save(tmp_path, model, optimizer, Progress(10), average=1)
     other = nn.Sequential(nn.Linear(3, 5), nn.Linear(5, 2))
-    with pytest.raises(RunError, match=r"^weight 0\.bias is \[4\], the settings ask for \[5\]$"):
+    with pytest.raises(RunError, match=r"\(weight 0\.bias is \[4\], the settings ask for \[5\]\)"):
         checkpoint.restore(tmp_path / "step-00000010", other, adam(other.parameters(), Training()))

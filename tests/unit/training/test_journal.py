@@ -42,6 +42,7 @@ def test_a_row_for_each_event_that_has_numbers(written: Path) -> None:
         "rate": 1e-3,
         "tokens_per_second": 1000.0,
         "seconds": 0.5,
+        "skipped": 0,
     }
     assert rows[2] == {"step": 10, "validation": {"loss": 2.0, "exact": 12.5}, "best": True, "what": "model"}
     assert rows[4]["what"] == "average of the last 2 checkpoints"
@@ -55,7 +56,7 @@ def test_every_line_is_there_at_once(tmp_path: Path) -> None:
     log.close()
 
 
-@pytest.mark.parametrize(("step", "kept"), [(0, []), (4, []), (5, [5]), (12, [5, 10, 10]), (15, [5, 10, 10, 15, 15])])
+@pytest.mark.parametrize(("step", "kept"), [(0, []), (4, []), (5, [5]), (12, [5, 10, 10]), (15, [5, 10, 10, 15])])
 def test_lines_past_the_checkpoint_are_cut_on_resume(written: Path, step: int, kept: list[int]) -> None:
     log = Journal(written, step)
     assert [row["step"] for row in journal.read(written)] == kept

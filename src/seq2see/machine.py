@@ -1,0 +1,79 @@
+"""The machine: its name, what it can hold, and whether it must give the same bits each time."""
+
+import contextlib
+import os
+import traceback
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TypeVar
+
+import torch
+
+from seq2see.config import Settings
+from seq2see.errors import SettingError
+from seq2see.memory import is_used_up
+from seq2see.model.build import count_parameters
+
+Result = TypeVar("Result")
+
+
+def name(device: torch.device) -> str:
+    if device.type == "cuda":
+        return torch.cuda.get_device_name(device)
+    threads = torch.get_num_threads()
+    return f"CPU, {threads} thread{'' if threads == 1 else 's'}"
+
+
+def micro_tokens(device: torch.device) -> int:
+    """Tokens in one pass: what keeps a processor's caches, or a card, busy."""
+    return 65_536 if device.type == "cuda" else 4096
+
+
+def check_memory(settings: Settings, device: torch.device) -> None:
+    """Refuse a model whose weights, gradients and Adam's two means cannot fit, before anything is made."""
+    data = settings.data
+    weights = count_parameters(settings.model, data.source_vocabulary, data.target_vocabulary)
+    needed = 16 * weights
+    free = torch.cuda.mem_get_info(device)[0] if device.type == "cuda" else _free_memory()
+    if needed > free:
+        raise SettingError(
+            f"a model of {weights:,} weights needs {needed / 2**30:,.1f} GiB to train, "
+            f"{free / 2**30:,.1f} GiB are free: choose a smaller preset (small, tiny) or a smaller model.d_model"
+        )
+
+
+def _free_memory() -> int:
+    """Bytes that can be had without swapping."""
+    try:
+        lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
+        return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable"))
+    except (OSError, StopIteration):
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+def in_smaller_batches(work: Callable[[int], Result], tokens: int) -> Result:
+    """`work(tokens)`, which changes nothing, with half as many tokens each time that memory runs out."""
+    while True:
+        try:
+            return work(tokens)
+        except (MemoryError, RuntimeError) as problem:
+            if not is_used_up(problem) or tokens < 16:
+                raise
+            traceback.clear_frames(problem.__traceback__)  # they hold on to all that memory
+        torch.cuda.empty_cache()
+        tokens //= 2
+
+
+@contextlib.contextmanager
+def deterministic(wanted: bool) -> Iterator[None]:
+    """Have torch choose only kernels that add up in the same order each time."""
+    if not wanted:
+        yield
+        return
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # cuBLAS asks for it
+    before = torch.are_deterministic_algorithms_enabled()
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    try:
+        yield
+    finally:
+        torch.use_deterministic_algorithms(before)

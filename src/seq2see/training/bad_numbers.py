@@ -1,0 +1,66 @@
+"""Where a loss or a gradient stops being a finite number: which pairs of a batch, which layer of the model."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from seq2see.data.store import Int64s
+
+
+@dataclass(eq=False)
+class NotFinite(Exception):  # noqa: N818
+    """Updates failed one after the other, and going back to a checkpoint does not help or cannot be done."""
+
+    step: int
+    updates: int
+    """That failed in a row."""
+    slowed: int
+    """How often the rate was halved before."""
+    place: str
+    """In the model, where it begins."""
+    pairs: list[int]
+    """Indices in the store of up to three pairs that each suffice for it; none where it takes more than one."""
+    batch: int
+    """Pairs in the last batch that failed."""
+
+
+def find(model: nn.Module, pairs: Int64s, loss: Callable[[Int64s], Tensor]) -> tuple[str, list[int]]:
+    """Where in the model it begins, and which of `pairs`, at most three, suffice for it each alone."""
+    alone = (pair for pair in pairs if place(model, pairs[pairs == pair], loss))
+    guilty = [int(pair) for pair in islice(alone, 3)]
+    return place(
+        model, pairs[pairs == guilty[0]] if guilty else pairs, loss
+    ) or "no layer, but the sum over all passes", guilty
+
+
+def place(model: nn.Module, pairs: Int64s, loss: Callable[[Int64s], Tensor]) -> str:
+    """The first layer with a number that is not finite, forwards or then backwards; "" where all are."""
+    met: list[str] = []
+
+    def note(name: str) -> Callable[[nn.Module, Any, Any], None]:
+        def hook(module: nn.Module, inputs: Any, output: Any) -> None:
+            if isinstance(output, Tensor) and not bool(output.isfinite().all()):
+                met.append(name)
+
+        return hook
+
+    hooks = [module.register_forward_hook(note(name)) for name, module in model.named_modules() if name]
+    try:
+        with torch.enable_grad():
+            total = loss(pairs)
+            if met:
+                return met[0]
+            if not bool(total.isfinite()):
+                return "the loss itself"
+            total.backward()  # type: ignore[no-untyped-call]
+        broken = [n for n, w in model.named_parameters() if w.grad is not None and not bool(w.grad.isfinite().all())]
+        return f"the gradient of {broken[-1]}" if broken else ""  # gradients flow from the last to the first
+    finally:
+        for hook in hooks:
+            hook.remove()
+        for weight in model.parameters():
+            weight.grad = None

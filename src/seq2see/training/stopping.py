@@ -1,0 +1,56 @@
+"""A stop that somebody asks for: Ctrl-C, a scheduler's SIGTERM, a terminal that is closed."""
+
+import contextlib
+import signal
+import threading
+from collections.abc import Iterator
+from types import FrameType
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+class Stopped(Exception):  # noqa: N818
+    """What was going on is given up at once; nothing has changed by it."""
+
+
+class Stop:
+    """Whether a stop was asked for, and by which signal; a second signal does not wait."""
+
+    def __init__(self) -> None:
+        self.signal = 0
+        self._at_once = False
+
+    def asked(self) -> bool:
+        return self.signal != 0
+
+    @contextlib.contextmanager
+    def listening(self) -> Iterator[None]:
+        """Hear signals, where this thread can; those that somebody else chose to ignore (nohup) stay ignored."""
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        heard = [number for number in SIGNALS if signal.getsignal(number) != signal.SIG_IGN]
+        before = {number: signal.signal(number, self._hear) for number in heard}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+    @contextlib.contextmanager
+    def at_once(self) -> Iterator[None]:
+        """Around what changes nothing, such as a validation: it is left by `Stopped` wherever it stands."""
+        self._at_once = True
+        try:
+            if self.asked():
+                raise Stopped
+            yield
+        finally:
+            self._at_once = False
+
+    def _hear(self, number: int, frame: FrameType | None) -> None:
+        if self.asked():
+            raise KeyboardInterrupt
+        self.signal = number
+        if self._at_once:
+            raise Stopped

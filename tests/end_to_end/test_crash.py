@@ -1,0 +1,187 @@
+"""What a machine does to a training: signals, two in the same folder, a full disk, numbers that are no numbers.
+
+Each leaves the last whole checkpoint, one line that says what to do, and an exit code that a scheduler understands.
+"""
+
+import json
+import os
+import pickle
+import resource
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from quick import QUICK
+from test_resume import SET, SETTINGS, assert_same_end, contents, corpus
+
+from seq2see import storage
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    from seq2see import api, config
+
+    folder = tmp_path_factory.mktemp("whole")
+    api.train(corpus(folder / "pairs.tsv"), folder / "run", settings=config.parse_assignments(SETTINGS))
+    return folder / "run"
+
+
+@pytest.fixture
+def finished(whole: Path, tmp_path: Path) -> Path:
+    corpus(tmp_path / "pairs.tsv")
+    return Path(shutil.copytree(whole, tmp_path / "run"))
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGHUP, 129)])
+def test_a_scheduler_asks_for_the_end(tmp_path: Path, whole: Path, cli, number: signal.Signals, code: int) -> None:
+    pairs = corpus(tmp_path / "pairs.tsv")
+    words = ["train", str(pairs), "--out", str(tmp_path / "run"), *SET]
+    training = subprocess.Popen(
+        [sys.executable, "-m", "seq2see", *words],
+        env={**os.environ, "OMP_NUM_THREADS": str(torch.get_num_threads())},
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert training.stderr is not None
+    while "validation loss" not in training.stderr.readline():
+        assert training.poll() is None
+    training.send_signal(number)
+    _, err = training.communicate(timeout=60)
+    assert training.returncode == code, err
+    assert "all is saved" in err
+    ended = cli(*words, "--resume")
+    assert ended.code == 0, ended.err
+    assert_same_end(tmp_path / "run", whole)
+
+
+@pytest.mark.parametrize("how", ["--resume", "--force"])
+def test_a_second_training_in_the_folder_is_refused(finished: Path, cli, how: str) -> None:
+    before = contents(finished)
+    with storage.sole_writer(finished):
+        more = ["--set", "training.max_steps=140"]
+        ended = cli("train", finished.parent / "pairs.tsv", "--out", finished, *SET, *more, how)
+    assert ended.code == 2
+    assert "another training is at work there (process " in ended.err
+    assert contents(finished) | {storage.LOCK: b""} == before | {storage.LOCK: b""}
+
+
+def test_a_second_training_that_makes_the_same_folder_is_refused(tmp_path: Path, cli) -> None:
+    from seq2see.prepare import held
+
+    pairs = corpus(tmp_path / "pairs.tsv")
+    with held(tmp_path / "run"):
+        ended = cli("train", pairs, "--out", tmp_path / "run", *QUICK)
+        assert ended.code == 2
+        assert "another training is at work there" in ended.err
+    shutil.rmtree(tmp_path / ".run.part")
+    assert cli("train", pairs, "--out", tmp_path / "run", *QUICK).code == 0
+
+
+def test_a_disk_that_is_full(tmp_path: Path, whole: Path, cli) -> None:
+    """By the limit that a shell can set: from the first optimizer on, a checkpoint is too large for it."""
+    pairs = corpus(tmp_path / "pairs.tsv")
+    words = ["train", pairs, "--out", tmp_path / "run", *SET]
+    size = (whole / "checkpoints" / "step-00000130" / "weights.safetensors").stat().st_size
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size + 100, before[1]))
+    try:
+        ended = cli(*words)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert ended.code == 2
+    last = ended.err.rstrip("\n").split("\n")[-1]
+    assert "optimizer.safetensors: the file is larger than may be written here (ulimit -f). Raise the limit" in last
+    assert last.endswith("then go on with --resume: what was saved before is still whole")
+    assert not list((tmp_path / "run" / "checkpoints").iterdir())
+    assert cli(*words, "--resume").code == 0
+    assert_same_end(tmp_path / "run", whole)
+
+
+def test_a_crash_while_an_earlier_run_is_thrown_away(finished: Path, whole: Path, cli, monkeypatch) -> None:
+    """--force empties the folder only when the new run is whole, and whatever is left then can be gone on from."""
+    from seq2see import prepare
+
+    real = prepare._empty
+
+    def crash(folder: Path, *keep: str) -> None:
+        real(folder, *keep)
+        if folder == finished:
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(prepare, "_empty", crash)
+        ended = cli("train", finished.parent / "pairs.tsv", "--out", finished, *SET, "--force")
+        assert ended.code == 130
+    ended = cli("train", finished.parent / "pairs.tsv", "--out", finished, *SET, "--resume")
+    assert ended.code == 0, ended.err
+    assert_same_end(finished, whole)
+
+
+def test_numbers_that_are_not_finite_name_batch_lines_and_layer(tmp_path: Path, cli) -> None:
+    pairs = corpus(tmp_path / "pairs.tsv")
+    wild = ["training.learning_rate=1e30", "training.clip_norm=0", "training.log_every=1", "training.max_steps=50"]
+    settings = [word for setting in wild for word in ("--set", setting)]
+    ended = cli("train", pairs, "--out", tmp_path / "run", *QUICK, *settings)
+    assert ended.code == 2
+    last = ended.err.rstrip("\n").split("\n")[-1]
+    assert "the loss was not finite in 5 updates in a row (step 6, a batch of " in last
+    assert f"{pairs}, line " in last
+    assert "it begins in encoder.0." in last
+    assert "try a lower rate: --set training.learning_rate=" in last
+    rows = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+    assert [row["skipped"] for row in rows] == [0, 1, 1, 1, 1, 1]
+
+
+class Bomb:
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return os.mkdir, (str(self.path),)
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "checkpoints/step-00000130/optimizer.safetensors"])
+def test_a_file_that_wants_to_run_is_refused(finished: Path, cli, name: str) -> None:
+    size = (finished / name).stat().st_size
+    (finished / name).write_bytes(pickle.dumps(Bomb(finished / "ran")).ljust(size, b"."))
+    longer = ["--set", "training.max_steps=140", "--resume"]
+    words = ["translate", finished] if name.startswith("model") else ["train", "pairs.tsv", "--out", finished, *longer]
+    ended = cli(*words, stdin=b"1\n")
+    assert ended.code == 2
+    assert "a pickle, as torch.save writes: reading it could run a program. Refused" in ended.err
+    assert not (finished / "ran").exists()
+
+
+def test_a_run_that_leads_out_of_its_folder_is_refused(finished: Path, cli, tmp_path: Path) -> None:
+    """Pruning checkpoints would throw away what lies elsewhere."""
+    (finished / "checkpoints").rename(tmp_path / "elsewhere")
+    (finished / "checkpoints").symlink_to(tmp_path / "elsewhere")
+    before = contents(tmp_path / "elsewhere")
+    for words in (["train", finished.parent / "pairs.tsv", "--out", finished, "--resume"], ["translate", finished]):
+        ended = cli(*words, stdin=b"1\n")
+        assert ended.code == 2
+        assert "a link that leads out of the run folder" in ended.err
+    assert contents(tmp_path / "elsewhere") == before
+
+
+@pytest.mark.parametrize("width", [4096, 10**12])
+def test_settings_that_ask_for_more_than_the_file_has(finished: Path, cli, width: int) -> None:
+    path = finished / "settings.toml"
+    path.write_text(path.read_text().replace("d_ff = 32", f"d_ff = {width}"))
+    ended = cli("translate", finished, "--engine", "torch", stdin=b"1\n")
+    assert ended.code == 2
+    assert "Copy the run again" in ended.err or "the settings ask for [4096" in ended.err
+
+
+def test_a_corpus_that_changed_inside_the_run(finished: Path, cli) -> None:
+    path = finished / "corpus" / "train" / "source.tokens"
+    path.write_bytes(b"\xff" * path.stat().st_size)
+    ended = cli(
+        "train", finished.parent / "pairs.tsv", "--out", finished, "--resume", "--set", "training.max_steps=140"
+    )
+    assert ended.code == 2
+    assert "its tokens are damaged. Copy the run again, or tokenise anew" in ended.err
