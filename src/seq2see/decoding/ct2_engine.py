@@ -29,6 +29,9 @@ if TYPE_CHECKING:
 
     Weights = dict[str, NDArray[np.float32]]
 
+os.environ.setdefault("CT2_USE_MKL", "0")
+"""oneDNN instead, in which int8 takes 9 % less time (docs/log.md). CTranslate2 reads this when it is imported."""
+
 PRECISIONS = ("float32", "int8")
 """What a CPU computes in. `convert` writes float16 as well, for cards."""
 
@@ -76,7 +79,6 @@ class Ct2Engine:
     """A converted model, with a worker of one thread for each core: by far the fastest way to share them."""
 
     def __init__(self, folder: Path, tokenizers: Tokenizers, precision: str) -> None:
-        os.environ.setdefault("CT2_USE_MKL", "0")  # oneDNN instead: int8 takes 9 % less time (docs/log.md)
         import ctranslate2
 
         self.name = f"ctranslate2 {precision}"
