@@ -16,7 +16,7 @@ from seq2see.data.readers import Pairs
 from seq2see.decoding import ct2_engine, translator
 from seq2see.decoding.hypothesis import Engine
 from seq2see.decoding.translator import Result
-from seq2see.errors import DataError, SettingError, nearest
+from seq2see.errors import DataError, RunError, SettingError, nearest
 from seq2see.evaluation import metrics
 from seq2see.evaluation.metrics import Scores
 
@@ -186,8 +186,9 @@ class Run:
         path = self.folder / "validation.jsonl"
         method = alignment.choose(self.bundle, list(Pairs(path)) if path.exists() else [])
         self.manifest["alignment"] = method.json()
-        with contextlib.suppress(OSError):  # a folder that may only be read: chosen anew next time
-            bundle.write_manifest(self.folder, self.manifest)
+        with contextlib.suppress(RunError):  # a folder that may only be read, a full disk: chosen anew next time
+            facts = bundle.read_manifest(self.folder)  # as it is now: a training may have ended meanwhile
+            bundle.write_manifest(self.folder, facts | {"alignment": method.json()})
         return method
 
     def align(self, lines: Sequence[str], results: Sequence[Result], to: str | None = None) -> "list[list[Alignment]]":
