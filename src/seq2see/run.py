@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from seq2see.lens.answers import Look
     from seq2see.lens.heads import Head, Statistics, Worth
     from seq2see.lens.importance import Importance
+    from seq2see.lens.reading import Reading, Watch
 
 EngineName = Literal["auto", "torch", "ctranslate2"]
 
@@ -49,6 +50,8 @@ class Run:
     def __init__(self, folder: str | Path) -> None:
         self.folder = Path(folder)
         self.manifest = bundle.read_manifest(self.folder)
+        self.watch: Watch = lambda what, done, total: None
+        """Told how far an answer is that takes long: `watch("leaving out input tokens", 12, 60)`."""
         self._engines: dict[str, Engine] = {}
 
     def __repr__(self) -> str:
@@ -149,14 +152,19 @@ class Run:
         """The inside of one translation, as arrays with token labels; its own translation, or `target`."""
         from seq2see.lens import answers
 
-        return answers.look(self.bundle, self.tagged([sentence], to)[0], target, self.alignment_method)
+        return answers.look(self.bundle, self.read(sentence, to, target), self.alignment_method)
+
+    def read(self, sentence: str, to: str | None = None, target: str | None = None) -> "Reading":
+        """A sentence and its translation in tokens, which answers are about; its own translation, or `target`."""
+        from seq2see.lens import reading
+
+        return reading.read(self.bundle, self.tagged([sentence], to)[0], target)
 
     def importance(self, sentence: str, to: str | None = None, target: str | None = None) -> "Importance":
         """What each token of a translation owes to each token of the sentence: by gradient, and by leaving it out."""
-        from seq2see.lens import importance, reading
+        from seq2see.lens import importance
 
-        tagged = self.tagged([sentence], to)[0]
-        return importance.importance(self.bundle, reading.read(self.bundle, tagged, target))
+        return importance.importance(self.bundle, self.read(sentence, to, target), self.watch)
 
     def head_worth(
         self, pairs: Iterable[Pair], groups: "Sequence[Sequence[Head]] | None" = None, metric: str = "bleu"
@@ -184,7 +192,7 @@ class Run:
         if kept is not None:
             return kept
         path = self.folder / "validation.jsonl"
-        method = alignment.choose(self.bundle, list(Pairs(path)) if path.exists() else [])
+        method = alignment.choose(self.bundle, list(Pairs(path)) if path.exists() else [], self.watch)
         self.manifest["alignment"] = method.json()
         with contextlib.suppress(RunError):  # a folder that may only be read, a full disk: chosen anew next time
             facts = bundle.read_manifest(self.folder)  # as it is now: a training may have ended meanwhile

@@ -1,6 +1,5 @@
 """Pictures of one translation: attention, all heads, what each layer would say, the beam, alignment.
 
-
 Each returns a line for the user where some letters have no font, else None.
 """
 
@@ -44,7 +43,7 @@ def attention(
         rows: the L tokens that attend, named `row_name` in the picture.
         columns: the M tokens attended to, named `column_name`.
         title: one line above the picture.
-        path: where to save; the suffix says the format: .png, .svg or .pdf.
+        path: where to save; the suffix says the format, one of `drawing.SUFFIXES`.
 
     Returns:
         A line for the user where some letters have no font, else None.
@@ -79,7 +78,7 @@ def attention(
     drawn = f"mean of {H} heads" if H > 1 else "1 head"
     subtitle = f"{drawn}  ·  a row: where one {row_name} token looks among the {column_name} tokens"
     drawing.head(figure, large, labels.visible(title), subtitle, families)
-    drawing.save(figure, path)
+    drawing.save(figure, path, title)
     return letters.note(title + "".join(rows) + "".join(columns))
 
 
@@ -252,27 +251,16 @@ def beam(tree: Tree, title: str, path: Path) -> str | None:
     axes = figure.add_axes((0, 0, 1, 1))
     axes.set(xlim=(0, x), ylim=(-height + high / 2, high / 2))
     axes.set_axis_off()
-    best = set()
-    place = tree.best
-    while place > 0:
-        best.add(place)
-        place = nodes[place].parent
+    best = set(tree.path(tree.best))
     for place, node in enumerate(nodes):
         left, y, width = spots[place]
-        faint = node.state == "pruned"
-        alpha = 0.4 if faint else 1.0
+        alpha = 0.4 if node.state == "pruned" else 1.0
         if node.parent >= 0:
             begin, up, wide = spots[node.parent]
-            colour, thick = (BLUE, 2.0) if place in best else (QUIET, 0.8)
-            _bow(
-                axes,
-                (begin + wide, up),
-                (left, y),
-                color=colour,
-                linewidth=thick,
-                alpha=alpha,
-                zorder=2 if place in best else 1,
-            )
+            colour, thick, above = (BLUE, 2.0, 2) if node in best else (QUIET, 0.8, 1)
+            middle = (begin + wide + left) / 2
+            points = [(begin + wide, up), (middle, up), (middle, y), (left, y)]
+            _bow(axes, points, color=colour, linewidth=thick, alpha=alpha, zorder=above)
         fill = "#dfe5ea" if node.state == "finished" else "#f6f8fa"
         box = FancyBboxPatch(
             (left, y - 0.105),
@@ -280,8 +268,8 @@ def beam(tree: Tree, title: str, path: Path) -> str | None:
             0.21,
             boxstyle="round,pad=0,rounding_size=0.04",
             facecolor=fill,
-            edgecolor=BLUE if place in best else FRAME,
-            linewidth=1.5 if place in best else 0.7,
+            edgecolor=BLUE if node in best else FRAME,
+            linewidth=1.5 if node in best else 0.7,
             alpha=alpha,
             clip_on=False,
             zorder=3,
@@ -296,10 +284,8 @@ def beam(tree: Tree, title: str, path: Path) -> str | None:
     return letters.note(title + "".join(names))
 
 
-def _bow(axes: Axes, start: tuple[float, float], end: tuple[float, float], **style: Any) -> None:
-    """A line that leaves and arrives level."""
-    middle = (start[0] + end[0]) / 2
-    points = [start, (middle, start[1]), (middle, end[1]), end]
+def _bow(axes: Axes, points: Sequence[tuple[float, float]], **style: Any) -> None:
+    """From the first of four points towards the second, and on to the last as if from the third."""
     axes.add_patch(PathPatch(Curve(points, [Curve.MOVETO, *[Curve.CURVE4] * 3]), fill=False, clip_on=False, **style))
 
 
@@ -330,17 +316,12 @@ def alignment(look: Look, title: str, path: Path) -> str | None:
     ):
         for name, (left, wide) in zip(names, row, strict=True):
             axes.text(left + move + wide / 2, y + (0.06 if side == "bottom" else -0.06), name, va=side, **style)
-    for link in look.alignment.links:
-        for target in labels.touching(look.target_spans, link.target):
-            for source in labels.touching(look.source_spans, link.source):
-                ends = []
-                for place, row, move in ((target, rows[1], shift[1]), (source, rows[0], shift[0])):
-                    left, wide = row[place]
-                    ends.append(left + move + wide / 2)
-                middle = height / 2
-                points = [(ends[0], 0.02), (ends[0], middle), (ends[1], middle), (ends[1], height - 0.02)]
-                curve = Curve(points, [Curve.MOVETO, *[Curve.CURVE4] * 3])
-                axes.add_patch(PathPatch(curve, fill=False, edgecolor=BLUE, linewidth=1.3, alpha=0.75, clip_on=False))
+    for linked in look.linked:
+        upper, lower = (
+            row[place][0] + row[place][1] / 2 + move for place, row, move in zip(linked, rows, shift, strict=True)
+        )
+        points = [(lower, 0.02), (lower, height / 2), (upper, height / 2), (upper, height - 0.02)]
+        _bow(axes, points, color=BLUE, linewidth=1.3, alpha=0.75)
     drawing.head(
         figure, axes, labels.visible(title), "from each output token to what it comes from", families, gap=0.45
     )

@@ -58,7 +58,7 @@ def test_earlier_layers_are_read_through_the_same_output(run):
     """By hand: the stream after the first layer of a deeper model."""
     bundle = load(run.folder).bundle
     bundle.model.decoder.append(copy.deepcopy(bundle.model.decoder[0]))
-    found = look(bundle, "bad")
+    found = look(bundle, read(bundle, "bad"))
     model = bundle.model
     with torch.no_grad():
         memory = model.encode(torch.tensor(bundle.tokenizers.source.encode(["bad"])[0] + [3]), torch.tensor([0, 4]))
@@ -151,7 +151,7 @@ def test_the_tree_is_a_tree(seen):
 def test_greedy_is_a_tree_with_one_branch(trained):
     bundle = load(trained).bundle
     greedy = replace(bundle, settings=replace(bundle.settings, decoding=replace(bundle.settings.decoding, beam=1)))
-    grown = look(greedy, "bad").beam
+    grown = look(greedy, read(greedy, "bad")).beam
     assert [node.token for node in grown.nodes] == ["<s>", "B", "A", "D", "</s>"]
     assert [node.state for node in grown.nodes] == ["root", "kept", "kept", "kept", "finished"]
     assert grown.best == 4
@@ -198,11 +198,21 @@ def test_gradient_times_input_is_the_slope_along_the_embedding(run):
 
 def test_long_sentences_are_read_in_parts(run, monkeypatch):
     reading = read(run.bundle, "badge")
-    whole = importance(run.bundle, reading)
+    whole = leave_out(run.bundle, reading)
     monkeypatch.setattr("seq2see.lens.importance.AT_ONCE", 25)
-    parts = importance(run.bundle, reading)
-    np.testing.assert_allclose(parts.left_out, whole.left_out, atol=1e-4)
-    np.testing.assert_allclose(parts.gradient, whole.gradient, atol=1e-4)
+    told = []
+    parts = leave_out(run.bundle, reading, lambda *words: told.append(words))
+    np.testing.assert_allclose(parts, whole, atol=1e-4)
+    assert told == [("leaving out input tokens", done, 5) for done in (2, 4, 5)]
+
+
+def test_who_waits_is_told(run):
+    told = []
+    importance(run.bundle, read(run.bundle, "badge"), lambda *words: told.append(words))
+    assert [words for words in told if words[0].startswith("gradient")] == [
+        ("gradients of output tokens", done, 6) for done in range(1, 7)
+    ]
+    assert told[-1] == ("leaving out input tokens", 5, 5)
 
 
 # Heads
