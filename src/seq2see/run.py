@@ -166,22 +166,48 @@ class Run:
 
         return importance.importance(self.bundle, self.read(sentence, to, target), self.watch)
 
+    @property
+    def metric(self) -> str:
+        """What its translations are scored by: what chose the best model, or BLEU where that was the loss."""
+        chosen = self.settings.training.metric
+        return "bleu" if chosen == "loss" else chosen
+
     def head_worth(
-        self, pairs: Iterable[Pair], groups: "Sequence[Sequence[Head]] | None" = None, metric: str = "bleu"
+        self, pairs: Iterable[Pair], groups: "Sequence[Sequence[Head]] | None" = None, metric: str | None = None
     ) -> "Worth":
-        """What becomes of loss, score and translations without each head, or without each of `groups` of them."""
+        """What becomes of loss, score and translations without each head, or without each of `groups` of them.
+
+        Args:
+            metric: one of those of `evaluate`; `self.metric` if not given.
+        """
         from seq2see.lens import heads
 
-        unit = error_unit(self.settings)
+        name, unit = metric or self.metric, error_unit(self.settings)
         return heads.worth(
-            self.bundle, list(pairs), groups, lambda said, references: metrics.one(metric, said, references, unit)
+            self.bundle,
+            self._with_tags(pairs),
+            groups,
+            lambda said, references: metrics.one(name, said, references, unit),
+            self.watch,
         )
 
     def head_statistics(self, pairs: Iterable[Pair]) -> "Statistics":
         """Where each head looks on average: how sharply, and how far."""
         from seq2see.lens import heads
 
-        return heads.statistics(self.bundle, list(pairs))
+        return heads.statistics(self.bundle, self._with_tags(pairs), self.watch)
+
+    def _with_tags(self, pairs: Iterable[Pair], to: str | None = None) -> list[Pair]:
+        """Each source asks for the language of its target, or `to`, where the run has several."""
+        if not (self.tags or to):
+            return list(pairs)
+        return [pair._replace(source=self.tagged([pair.source], to or pair.language)[0]) for pair in pairs]
+
+    @property
+    def validation_pairs(self) -> list[Pair]:
+        """What it was validated on; none where the file is not there any more."""
+        path = self.folder / "validation.jsonl"
+        return list(Pairs(path)) if path.exists() else []
 
     @cached_property
     def alignment_method(self) -> "Method":
@@ -191,8 +217,7 @@ class Run:
         kept = alignment.from_json(self.manifest.get("alignment"), self.settings)
         if kept is not None:
             return kept
-        path = self.folder / "validation.jsonl"
-        method = alignment.choose(self.bundle, list(Pairs(path)) if path.exists() else [], self.watch)
+        method = alignment.choose(self.bundle, self.validation_pairs, self.watch)
         self.manifest["alignment"] = method.json()
         with contextlib.suppress(RunError):  # a folder that may only be read, a full disk: chosen anew next time
             facts = bundle.read_manifest(self.folder)  # as it is now: a training may have ended meanwhile
@@ -241,14 +266,11 @@ class Run:
             from seq2see.data import corpora
 
             pairs = corpora.for_scoring(str(pairs))
-        pairs = list(pairs)
+        pairs = self._with_tags(pairs, to)
         engine = engine or self.engine(precision="float32")
         if not pairs:
             raise DataError("nothing to evaluate: no usable pair")
-        sources = [pair.source for pair in pairs]
-        if self.tags or to:
-            sources = [text for pair in pairs for text in self.tagged([pair.source], to or pair.language)]
-        results = self.search(sources, beam, n_best, engine=engine)
+        results = self.search([pair.source for pair in pairs], beam, n_best, engine=engine)
         hypotheses = [[each.text for each in result.translations] for result in results]
         references = [[pair.target, *pair.references] for pair in pairs]
         unit = unit or error_unit(self.settings)

@@ -1,4 +1,5 @@
-"""Pictures of one translation: attention, all heads, what each layer would say, the beam, alignment.
+"""Pictures of one translation: attention, all heads, what each layer would say, the beam, alignment; and of what
+heads are for, over many.
 
 Each returns a line for the user where some letters have no font, else None.
 """
@@ -12,13 +13,15 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.image import AxesImage
-from matplotlib.patches import FancyBboxPatch, PathPatch
+from matplotlib.patches import FancyBboxPatch, PathPatch, Rectangle
 from matplotlib.path import Path as Curve
 from numpy.typing import NDArray
 
 from seq2see.lens import drawing, labels, letters
 from seq2see.lens.answers import Layers, Look
-from seq2see.lens.drawing import BLUE, FRAME, HAIRLINE, INK, PAPER_TO_INK, QUIET
+from seq2see.lens.drawing import BELOW_TO_ABOVE, BLUE, FRAME, HAIRLINE, INK, PAPER_TO_INK, QUIET
+from seq2see.lens.heads import Habits, Statistics, Worth
+from seq2see.lens.reading import ATTENTIONS, Place
 from seq2see.lens.tree import Tree
 
 # --- attention -------------------------------------------------------------------------------------------------------
@@ -337,3 +340,80 @@ def _line_up(names: Sequence[str], backwards: bool) -> list[tuple[float, float]]
         places[place] = x, places[place][1]
         x += places[place][1]
     return places
+
+
+# --- what heads are for ----------------------------------------------------------------------------------------------
+
+_CELL = 0.66, 0.42  # inches
+_HABIT = 0.4  # of all weight: from here on a head is named after it
+
+
+def head_worth(worth: Worth, statistics: Statistics, metric: str, title: str, path: Path) -> str | None:
+    """Every head twice: how much the loss rises without it, and where it looks.
+
+    Args:
+        worth: of each head by itself.
+        metric: the name of its scores.
+    """
+    drawing.check_suffix(path)
+    without = {tuple(head): each for each in worth.without for head in each.heads}
+    most = max(abs(each.loss - worth.whole.loss) for each in worth.without) or 1.0
+    H = 1 + max(each.head for each in statistics.heads)
+    depths = [1 + max(each.layer for each in statistics.heads if each.place == place) for place in ATTENTIONS]
+    gap = 0.3
+    wide, high = H * _CELL[0], [depth * _CELL[1] for depth in depths]
+    width, height = 2 * wide + gap, sum(high) + 2 * gap
+    figure = Figure(figsize=(width, height), facecolor="white")
+    panels: dict[tuple[Place, int], Axes] = {}
+    bottom = height + gap
+    for place, depth, tall in zip(ATTENTIONS, depths, high, strict=True):
+        bottom -= tall + gap
+        for side, name in enumerate(("loss without it", "where it looks")):
+            box = side * (wide + gap) / width, bottom / height, wide / width, tall / height
+            axes = panels[place, side] = figure.add_axes(box)
+            axes.set(xlim=(-0.5, H - 0.5), ylim=(depth - 0.5, -0.5), xticks=[], yticks=[])
+            axes.tick_params(length=0, pad=4, labelsize=8, labelcolor=QUIET, labeltop=True, labelbottom=False)
+            axes.spines[:].set_color(FRAME)
+            if place == "encoder":
+                axes.set_xticks(range(H), [f"head {head + 1}" for head in range(H)])
+                axes.set_title(name, loc="left", fontsize=10, color=INK, pad=8)
+            if side == 0:
+                axes.set_yticks(range(depth), [f"layer {layer + 1}" for layer in range(depth)])
+                axes.set_ylabel(place, fontsize=10, color=INK, labelpad=8)
+    for each in statistics.heads:
+        found = without[each[:3]]
+        rise = found.loss - worth.whole.loss
+        # A few heads carry most of it: the root lets the others be seen, and the number says how much it is.
+        share = math.copysign(math.sqrt(abs(rise) / most), rise)
+        lines = f"{round(rise, 3) + 0.0:+.3f}", f"{found.changed:.0%}"
+        _cell(panels[each.place, 0], each.head, each.layer, BELOW_TO_ABOVE((share + 1) / 2), lines)
+        lines = _habit(each), f"{each.peak:.2f}"
+        _cell(panels[each.place, 1], each.head, each.layer, PAPER_TO_INK(0.8 * (1 - each.spread)), lines)
+    meaning = (
+        "left: how much the loss rises without the head, and how many translations change\n"
+        "right: what it looks at most, or how many tokens away, and its largest weight; the darker the sharper"
+    )
+    figure.text(0, -0.14 / height, meaning, fontsize=8, color=QUIET, va="top", linespacing=1.5)
+    subtitle = (
+        f"{worth.pairs:,} pairs  ·  with all heads: loss {worth.whole.loss:.3f}, {metric} {worth.whole.score:.2f}"
+    )
+    drawing.head(figure, figure.axes[0], labels.visible(title), subtitle, letters.font_families(title))
+    drawing.save(figure, path, title)
+    return letters.note(title)
+
+
+def _cell(axes: Axes, x: int, y: int, colour: tuple[float, float, float, float], lines: tuple[str, str]) -> None:
+    """One head: what matters, and below it, smaller, what comes second."""
+    axes.add_patch(Rectangle((x - 0.5, y - 0.5), 1, 1, facecolor=colour, edgecolor="white", linewidth=1))
+    red, green, blue, _ = colour
+    ink = "white" if 0.3 * red + 0.6 * green + 0.1 * blue < 0.55 else INK
+    axes.text(x, y - 0.14, lines[0], fontsize=7.5, color=ink, ha="center", va="center")
+    axes.text(x, y + 0.24, lines[1], fontsize=6, color=ink, ha="center", va="center")
+
+
+def _habit(of: Habits) -> str:
+    """Where a head looks, in a word, or how far away where no word fits."""
+    there = "diagonal" if of.place == "cross" else "itself"
+    edge = "begin" if of.place == "decoder" else "end"
+    weight, name = max((of.end, edge), (of.same, there), (of.previous, "before"), (of.following, "after"))
+    return name if weight >= _HABIT else f"± {of.distance:.1f}"

@@ -259,6 +259,25 @@ def test_worth_by_one_and_together(run):
     assert run.look("bad").translation == "BAD", "the run itself is whole"
 
 
+def test_scores_are_those_that_chose_the_model(run):
+    assert run.settings.training.metric == run.metric == "exact"
+    assert run.head_worth(PAIRS, [[]]) == run.head_worth(PAIRS, [[]], metric="exact")
+    other = load(run.folder)
+    other.settings = replace(run.settings, training=replace(run.settings.training, metric="loss"))
+    assert other.metric == "bleu"
+
+
+def test_heads_of_a_run_with_tags_see_the_tag(run):
+    """A source asks for the language of its pair; one that has its tag already keeps it."""
+    tagged = load(run.folder)
+    tagged.settings = replace(run.settings, data=replace(run.settings.data, tags="de fr"))
+    pairs = [Pair("bad", "BAD", "", language="fr"), Pair("<2de> cab", "CAB", "", language="fr")]
+    assert [pair.source for pair in tagged._with_tags(pairs)] == ["<2fr> bad", "<2de> cab"]
+    assert run._with_tags(pairs) == pairs
+    with pytest.raises(SettingError, match="choose with --to"):
+        tagged.head_statistics([Pair("bad", "BAD", "")])
+
+
 def test_loss_is_that_of_the_model(run):
     reading = read(run.bundle, "bad")
     found = heads.worth(run.bundle, [Pair("bad", "BAD", "")], [])
