@@ -173,29 +173,34 @@ class Run:
         return "bleu" if chosen == "loss" else chosen
 
     def head_worth(
-        self, pairs: Iterable[Pair], groups: "Sequence[Sequence[Head]] | None" = None, metric: str | None = None
+        self,
+        pairs: Iterable[Pair],
+        groups: "Sequence[Sequence[Head]] | None" = None,
+        metric: str | None = None,
+        to: str | None = None,
     ) -> "Worth":
         """What becomes of loss, score and translations without each head, or without each of `groups` of them.
 
         Args:
             metric: one of those of `evaluate`; `self.metric` if not given.
+            to: the language, one of `tags`; if not given, that of each pair.
         """
         from seq2see.lens import heads
 
         name, unit = metric or self.metric, error_unit(self.settings)
         return heads.worth(
             self.bundle,
-            self._with_tags(pairs),
+            self._with_tags(pairs, to),
             groups,
             lambda said, references: metrics.one(name, said, references, unit),
             self.watch,
         )
 
-    def head_statistics(self, pairs: Iterable[Pair]) -> "Statistics":
+    def head_statistics(self, pairs: Iterable[Pair], to: str | None = None) -> "Statistics":
         """Where each head looks on average: how sharply, and how far."""
         from seq2see.lens import heads
 
-        return heads.statistics(self.bundle, self._with_tags(pairs), self.watch)
+        return heads.statistics(self.bundle, self._with_tags(pairs, to), self.watch)
 
     def _with_tags(self, pairs: Iterable[Pair], to: str | None = None) -> list[Pair]:
         """Each source asks for the language of its target, or `to`, where the run has several."""

@@ -84,6 +84,12 @@ def test_heads_as_numbers_on_validation_pairs(cli, trained, tmp_path, monkeypatc
     assert list(tmp_path.iterdir()) == []
 
 
+def test_heads_of_a_run_without_tags_have_no_language(cli, trained):
+    ended = cli("draw", "heads", trained, "--to", "de", "--json")
+    assert ended.code == 2
+    assert "was trained without --tag" in ended.err
+
+
 def test_a_run_without_validation_pairs_needs_some(cli, trained, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     shutil.copytree(trained, "run")

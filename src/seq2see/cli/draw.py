@@ -10,7 +10,7 @@ import typer
 
 from seq2see import config, special
 from seq2see.cli.data import Downloads
-from seq2see.cli.options import Debug, Folder, Force, check_new
+from seq2see.cli.options import Debug, Folder, Force, To, check_new
 from seq2see.cli.progress import progress
 from seq2see.errors import DataError, SettingError, nearest
 from seq2see.presets import PRESETS, preset
@@ -188,6 +188,7 @@ def draw_heads(
     limit: Annotated[
         int, typer.Option(min=1, help="The first pairs that count: all of them are translated once for each head.")
     ] = 100,
+    to: To = None,
     out: Out = None,
     force: Force = False,
     as_json: Numbers = False,
@@ -198,6 +199,7 @@ def draw_heads(
     from seq2see.run import load
 
     run = load(folder)
+    run.tagged([], to)  # a slip in --to need not wait for a download
     if pairs is None:
         name, chosen = "validation", run.validation_pairs[:limit]
     else:
@@ -208,7 +210,7 @@ def draw_heads(
     if not chosen:
         raise DataError(f"{pairs or f'{folder}/validation.jsonl'}: no usable pair. Name a file: draw heads RUN PAIRS")
     with progress() as run.watch:
-        statistics, worth = run.head_statistics(chosen), run.head_worth(chosen)
+        statistics, worth = run.head_statistics(chosen, to), run.head_worth(chosen, to=to)
     if path:
         from seq2see.lens import pictures
 

@@ -40,7 +40,8 @@ def switched_off(model: Seq2Seq, heads: Sequence[Head]) -> Iterator[None]:
     handles: list[Any] = []
     try:
         for head in heads:
-            handles.append(_attention(model, head).w_o.register_forward_pre_hook(_silence(model, head)))
+            attention = _attention(model, head)
+            handles.append(attention.w_o.register_forward_pre_hook(_silence(head.head, attention.d_value)))
         yield
     finally:
         for handle in handles:
@@ -59,9 +60,8 @@ def _attention(model: Seq2Seq, head: Head) -> MultiHeadAttention:
     return attention
 
 
-def _silence(model: Seq2Seq, head: Head) -> Callable[[object, tuple[Tensor, ...]], tuple[Tensor]]:
-    width = _attention(model, head).d_value
-    own = slice(head.head * width, (head.head + 1) * width)
+def _silence(number: int, width: int) -> Callable[[object, tuple[Tensor, ...]], tuple[Tensor]]:
+    own = slice(number * width, (number + 1) * width)
 
     def silence(_: object, given: tuple[Tensor, ...]) -> tuple[Tensor]:
         joined = given[0].clone()

@@ -273,6 +273,7 @@ def test_heads_of_a_run_with_tags_see_the_tag(run):
     tagged.settings = replace(run.settings, data=replace(run.settings.data, tags="de fr"))
     pairs = [Pair("bad", "BAD", "", language="fr"), Pair("<2de> cab", "CAB", "", language="fr")]
     assert [pair.source for pair in tagged._with_tags(pairs)] == ["<2fr> bad", "<2de> cab"]
+    assert [pair.source for pair in tagged._with_tags(pairs, "de")] == ["<2de> bad", "<2de> cab"]
     assert run._with_tags(pairs) == pairs
     with pytest.raises(SettingError, match="choose with --to"):
         tagged.head_statistics([Pair("bad", "BAD", "")])
