@@ -16,7 +16,7 @@ from seq2see.data.readers import Pairs
 from seq2see.decoding import ct2_engine, translator
 from seq2see.decoding.hypothesis import Engine
 from seq2see.decoding.translator import Result
-from seq2see.errors import DataError, SettingError, nearest
+from seq2see.errors import DataError, RunError, SettingError, nearest
 from seq2see.evaluation import metrics
 from seq2see.evaluation.metrics import Scores
 
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from seq2see.lens.answers import Look
     from seq2see.lens.heads import Head, Statistics, Worth
     from seq2see.lens.importance import Importance
+    from seq2see.lens.reading import Reading, Watch
 
 EngineName = Literal["auto", "torch", "ctranslate2"]
 
@@ -49,6 +50,8 @@ class Run:
     def __init__(self, folder: str | Path) -> None:
         self.folder = Path(folder)
         self.manifest = bundle.read_manifest(self.folder)
+        self.watch: Watch = lambda what, done, total: None
+        """Told how far an answer is that takes long: `watch("leaving out input tokens", 12, 60)`."""
         self._engines: dict[str, Engine] = {}
 
     def __repr__(self) -> str:
@@ -149,31 +152,67 @@ class Run:
         """The inside of one translation, as arrays with token labels; its own translation, or `target`."""
         from seq2see.lens import answers
 
-        return answers.look(self.bundle, self.tagged([sentence], to)[0], target, self.alignment_method)
+        return answers.look(self.bundle, self.read(sentence, to, target), self.alignment_method)
+
+    def read(self, sentence: str, to: str | None = None, target: str | None = None) -> "Reading":
+        """A sentence and its translation in tokens, which answers are about; its own translation, or `target`."""
+        from seq2see.lens import reading
+
+        return reading.read(self.bundle, self.tagged([sentence], to)[0], target)
 
     def importance(self, sentence: str, to: str | None = None, target: str | None = None) -> "Importance":
         """What each token of a translation owes to each token of the sentence: by gradient, and by leaving it out."""
-        from seq2see.lens import importance, reading
+        from seq2see.lens import importance
 
-        tagged = self.tagged([sentence], to)[0]
-        return importance.importance(self.bundle, reading.read(self.bundle, tagged, target))
+        return importance.importance(self.bundle, self.read(sentence, to, target), self.watch)
+
+    @property
+    def metric(self) -> str:
+        """What its translations are scored by: what chose the best model, or BLEU where that was the loss."""
+        chosen = self.settings.training.metric
+        return "bleu" if chosen == "loss" else chosen
 
     def head_worth(
-        self, pairs: Iterable[Pair], groups: "Sequence[Sequence[Head]] | None" = None, metric: str = "bleu"
+        self,
+        pairs: Iterable[Pair],
+        groups: "Sequence[Sequence[Head]] | None" = None,
+        metric: str | None = None,
+        to: str | None = None,
     ) -> "Worth":
-        """What becomes of loss, score and translations without each head, or without each of `groups` of them."""
+        """What becomes of loss, score and translations without each head, or without each of `groups` of them.
+
+        Args:
+            metric: one of those of `evaluate`; `self.metric` if not given.
+            to: the language, one of `tags`; if not given, that of each pair.
+        """
         from seq2see.lens import heads
 
-        unit = error_unit(self.settings)
+        name, unit = metric or self.metric, error_unit(self.settings)
         return heads.worth(
-            self.bundle, list(pairs), groups, lambda said, references: metrics.one(metric, said, references, unit)
+            self.bundle,
+            self._with_tags(pairs, to),
+            groups,
+            lambda said, references: metrics.one(name, said, references, unit),
+            self.watch,
         )
 
-    def head_statistics(self, pairs: Iterable[Pair]) -> "Statistics":
+    def head_statistics(self, pairs: Iterable[Pair], to: str | None = None) -> "Statistics":
         """Where each head looks on average: how sharply, and how far."""
         from seq2see.lens import heads
 
-        return heads.statistics(self.bundle, list(pairs))
+        return heads.statistics(self.bundle, self._with_tags(pairs, to), self.watch)
+
+    def _with_tags(self, pairs: Iterable[Pair], to: str | None = None) -> list[Pair]:
+        """Each source asks for the language of its target, or `to`, where the run has several."""
+        if not (self.tags or to):
+            return list(pairs)
+        return [pair._replace(source=self.tagged([pair.source], to or pair.language)[0]) for pair in pairs]
+
+    @property
+    def validation_pairs(self) -> list[Pair]:
+        """What it was validated on; none where the file is not there any more."""
+        path = self.folder / "validation.jsonl"
+        return list(Pairs(path)) if path.exists() else []
 
     @cached_property
     def alignment_method(self) -> "Method":
@@ -183,11 +222,11 @@ class Run:
         kept = alignment.from_json(self.manifest.get("alignment"), self.settings)
         if kept is not None:
             return kept
-        path = self.folder / "validation.jsonl"
-        method = alignment.choose(self.bundle, list(Pairs(path)) if path.exists() else [])
+        method = alignment.choose(self.bundle, self.validation_pairs, self.watch)
         self.manifest["alignment"] = method.json()
-        with contextlib.suppress(OSError):  # a folder that may only be read: chosen anew next time
-            bundle.write_manifest(self.folder, self.manifest)
+        with contextlib.suppress(RunError):  # a folder that may only be read, a full disk: chosen anew next time
+            facts = bundle.read_manifest(self.folder)  # as it is now: a training may have ended meanwhile
+            bundle.write_manifest(self.folder, facts | {"alignment": method.json()})
         return method
 
     def align(self, lines: Sequence[str], results: Sequence[Result], to: str | None = None) -> "list[list[Alignment]]":
@@ -232,14 +271,11 @@ class Run:
             from seq2see.data import corpora
 
             pairs = corpora.for_scoring(str(pairs))
-        pairs = list(pairs)
+        pairs = self._with_tags(pairs, to)
         engine = engine or self.engine(precision="float32")
         if not pairs:
             raise DataError("nothing to evaluate: no usable pair")
-        sources = [pair.source for pair in pairs]
-        if self.tags or to:
-            sources = [text for pair in pairs for text in self.tagged([pair.source], to or pair.language)]
-        results = self.search(sources, beam, n_best, engine=engine)
+        results = self.search([pair.source for pair in pairs], beam, n_best, engine=engine)
         hypotheses = [[each.text for each in result.translations] for result in results]
         references = [[pair.target, *pair.references] for pair in pairs]
         unit = unit or error_unit(self.settings)

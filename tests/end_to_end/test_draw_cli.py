@@ -1,6 +1,8 @@
 """`seq2see draw` as a user types it."""
 
 import json
+import shutil
+from pathlib import Path
 
 import pytest
 
@@ -54,9 +56,65 @@ def test_a_run_and_its_curves(cli, trained, tmp_path):
     assert ">loss per token<" in (tmp_path / "curves.svg").read_text(encoding="utf-8")
 
 
+def test_heads_of_a_run(cli, trained, tmp_path, monkeypatch):
+    """A tiny model has six heads; each is drawn, and those that are needed most are named."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "words.tsv").write_text("bad\tBAD\ncab\tCAB\nface\tFACE\n", encoding="utf-8")
+    ended = cli("draw", "heads", trained, "words.tsv", "--limit", "2", "-o", "heads.svg")
+    assert ended.err == "heads.svg\n"
+    first, *named = ended.out.splitlines()
+    assert first.startswith("pairs: 2 of words.tsv; with all heads: loss 0.")
+    assert first.endswith("exact 100.00")
+    assert len(named) == 5
+    rises = [float(line.partition("loss ")[2].partition(",")[0]) for line in named]
+    assert rises == sorted(rises, reverse=True)
+    drawn = (tmp_path / "heads.svg").read_text(encoding="utf-8")
+    assert f">{rises[0]:+.3f}<" in drawn
+    assert drawn.count(">head 2<") == 2
+
+
+def test_heads_as_numbers_on_validation_pairs(cli, trained, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    ended = cli("draw", "heads", trained, "--limit", "3", "--json")
+    found = json.loads(ended.out)
+    assert found.keys() == {"set", "metric", "worth", "statistics"}
+    assert (found["set"], found["metric"]) == ("validation", "exact")
+    assert found["worth"]["pairs"] == found["statistics"]["pairs"] == 3
+    assert len(found["worth"]["without"]) == len(found["statistics"]["heads"]) == 6
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_heads_of_a_run_without_tags_have_no_language(cli, trained):
+    ended = cli("draw", "heads", trained, "--to", "de", "--json")
+    assert ended.code == 2
+    assert "was trained without --tag" in ended.err
+
+
+def test_a_run_without_validation_pairs_needs_some(cli, trained, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    shutil.copytree(trained, "run")
+    Path("run", "validation.jsonl").unlink()
+    ended = cli("draw", "heads", "run")
+    assert ended.code == 2
+    assert "run/validation.jsonl: no usable pair" in ended.err
+    assert ended.err.count("\n") == 1
+
+
+def test_a_run_that_has_not_begun_has_no_curves(cli, trained, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    shutil.copytree(trained, "run")
+    Path("run", "metrics.jsonl").unlink()
+    ended = cli("draw", "curves", "run")
+    assert ended.code == 2
+    assert "nothing to draw yet" in ended.err
+    assert ended.err.count("\n") == 1
+
+
 @pytest.mark.parametrize(
     ("words", "line"),
     [
+        (["heads", "nowhere"], "nowhere: no such run folder"),
+        (["heads", "nowhere", "--limit", "0"], "--limit"),
         (["architecture", "paper-bse"], "neither a run folder nor a preset. Did you mean 'paper-base'?"),
         (["architecture", "--set", "model.hads=3"], "unknown setting 'model.hads'"),
         (["curves", "nowhere"], "nowhere: no such run folder"),
@@ -79,5 +137,5 @@ def test_mistakes_get_one_line(words, line, cli, tmp_path, monkeypatch):
 def test_draw_alone_lists_the_pictures(cli):
     ended = cli("draw")
     assert ended.code == 0
-    for name in ("waves", "dot-products", "masks", "warm-up", "architecture", "curves"):
+    for name in ("waves", "dot-products", "masks", "warm-up", "architecture", "curves", "heads"):
         assert f"\n  {name} " in ended.out

@@ -2,16 +2,21 @@
 
 import json
 from dataclasses import asdict
+from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from seq2see import config, special
-from seq2see.cli.options import Debug, Force, check_new
+from seq2see.cli.data import Downloads
+from seq2see.cli.options import Debug, Folder, Force, To, check_new
+from seq2see.cli.progress import progress
 from seq2see.errors import DataError, SettingError, nearest
 from seq2see.presets import PRESETS, preset
 
+MOST_NEEDED = 5
+"""Heads that are named beside the picture of all."""
 Length = Annotated[int, typer.Option(min=1, max=5000, help="Positions in the sentence.")]
 Width = Annotated[int, typer.Option("--d-model", min=2, max=5000, help="Width of the model.")]
 Out = Annotated[
@@ -37,6 +42,7 @@ def draw_waves(
 
     if path:
         textbook.draw_waves(length, d_model, path)
+        _tell(path)
     if as_json:
         _print({"length": length, "d_model": d_model, "waves": textbook.waves(length, d_model).tolist()})
 
@@ -55,6 +61,7 @@ def draw_dot_products(
 
     if path:
         textbook.draw_dot_products(length, d_model, path)
+        _tell(path)
     if as_json:
         products = textbook.dot_products(length, d_model).tolist()
         _print({"length": length, "d_model": d_model, "dot_products": products})
@@ -79,8 +86,7 @@ def draw_masks(
     padding = [token in ("0", special.SPELLINGS[special.PAD]) for token in tokens]
     if path:
         textbook.draw_masks(tokens, padding, path)
-        if note := letters.note("".join(tokens)):
-            typer.echo(note, err=True)
+        _tell(path, letters.note("".join(tokens)))
     if as_json:
         keep_padding, keep_past = textbook.masks(padding)
         _print({"tokens": tokens, "padding": keep_padding.tolist(), "look_ahead": keep_past.tolist()})
@@ -112,6 +118,7 @@ def draw_warm_up(
 
     if path:
         textbook.draw_warm_up(choices, max_steps, path)
+        _tell(path)
     if as_json:
         curves: list[dict[str, Any]] = []
         for width, warm in choices:
@@ -142,14 +149,14 @@ def draw_architecture(
 
     plan = architecture.steps(settings.model, *sizes)
     if path:
-        architecture.draw(plan, title, path)
+        _tell(path, architecture.draw(plan, title, path))
     if as_json:
         steps = [asdict(step) for step in plan]
         _print({"model": title, "parameters": architecture.count_parameters(plan), "steps": steps})
 
 
 def draw_curves(
-    folder: Annotated[str, typer.Argument(metavar="RUN", help="The folder that train wrote, such as runs/dates.")],
+    folder: Folder,
     out: Out = None,
     force: Force = False,
     debug: Debug = False,
@@ -166,6 +173,60 @@ def draw_curves(
     rows = [row for row in journal.read(Path(folder)) if row.get("what", "model") == "model"]
     if not curves.curves(rows, path):
         raise DataError(f"{folder}/metrics.jsonl: nothing to draw yet; train for a few steps first")
+    _tell(path)
+
+
+def draw_heads(
+    folder: Folder,
+    pairs: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="PAIRS",
+            help="A file or a corpus by name, as evaluate has it. If not given: the validation pairs.",
+        ),
+    ] = None,
+    limit: Annotated[
+        int, typer.Option(min=1, help="The first pairs that count: all of them are translated once for each head.")
+    ] = 100,
+    to: To = None,
+    out: Out = None,
+    force: Force = False,
+    as_json: Numbers = False,
+    debug: Debug = False,
+) -> None:
+    """What each head of a run is for: what is lost without it, and where it looks."""
+    path = _place(out, "heads", as_json, force)
+    from seq2see.run import load
+
+    run = load(folder)
+    run.tagged([], to)  # a slip in --to need not wait for a download
+    if pairs is None:
+        name, chosen = "validation", run.validation_pairs[:limit]
+    else:
+        from seq2see.data import corpora
+
+        with Downloads() as watch:
+            name, chosen = pairs, list(islice(corpora.for_scoring(pairs, watch=watch), limit))
+    if not chosen:
+        raise DataError(f"{pairs or f'{folder}/validation.jsonl'}: no usable pair. Name a file: draw heads RUN PAIRS")
+    with progress() as run.watch:
+        statistics, worth = run.head_statistics(chosen, to), run.head_worth(chosen, to=to)
+    if path:
+        from seq2see.lens import pictures
+
+        title = f"{run.folder.resolve().name}: what each head is for"
+        _tell(path, pictures.head_worth(worth, statistics, run.metric, title, path))
+    if as_json:
+        _print({"set": name, "metric": run.metric, "worth": worth.json(), "statistics": statistics.json()})
+        return
+    whole = worth.whole
+    typer.echo(
+        f"pairs: {worth.pairs:,} of {name}; with all heads: loss {whole.loss:.3f}, {run.metric} {whole.score:.2f}"
+    )
+    for each in sorted(worth.without, key=lambda each: -each.loss)[:MOST_NEEDED]:
+        (head,) = each.heads
+        lost = f"loss {each.loss - whole.loss:+.3f}, {run.metric} {each.score:.2f}, {each.changed:.0%} changed"
+        typer.echo(f"without {head.place} layer {head.layer + 1} head {head.head + 1}: {lost}")
 
 
 def _plan_of(model: str, assignments: list[str]) -> tuple[config.Settings, tuple[int, int], str]:
@@ -195,8 +256,14 @@ def _place(out: str | None, name: str, as_json: bool, force: bool) -> Path | Non
     from seq2see.lens import drawing
 
     drawing.check_suffix(path)
-    typer.echo(path, err=True)
     return path
+
+
+def _tell(path: Path, note: str | None = None) -> None:
+    """Where the picture is, and which letters it could not draw."""
+    typer.echo(path, err=True)
+    if note:
+        typer.echo(note, err=True)
 
 
 def _print(numbers: dict[str, Any]) -> None:

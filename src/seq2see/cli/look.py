@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from seq2see.cli.options import Debug, Folder, Force, To, check_new
+from seq2see.cli.progress import progress
 from seq2see.errors import SettingError, nearest
 
 if TYPE_CHECKING:
@@ -62,7 +63,10 @@ def look(
         from seq2see.look import page
         from seq2see.run import load
 
-        typer.echo(json.dumps(page.gather(load(folder), sentence, to, target), ensure_ascii=False))
+        run = load(folder)
+        with progress() as run.watch:
+            parts = page.gather(run, sentence, to, target)
+        typer.echo(json.dumps(parts, ensure_ascii=False))
         return
     path = Path(output or "look.html")
     check_new(path, force)
@@ -80,12 +84,14 @@ def look(
     if as_page:
         from seq2see.look import page
 
-        parts = page.gather(run, sentence, to, target)
+        with progress() as run.watch:
+            parts = page.gather(run, sentence, to, target)
         path.write_text(page.render(parts), encoding="utf-8")
         typer.echo(parts["summary"]["translation"])
         typer.echo(f"open in a browser: {path}", err=True)
         return
-    seen = run.look(sentence, to, target)
+    with progress() as run.watch:
+        seen = run.look(sentence, to, target)
     name, note = _draw(picture or "attention", seen, place or "cross", layer or 0, path)
     typer.echo(seen.translation)
     typer.echo(f"{name}: {path}", err=True)

@@ -19,6 +19,7 @@ from seq2see.cli.draw import (
     draw_architecture,
     draw_curves,
     draw_dot_products,
+    draw_heads,
     draw_masks,
     draw_warm_up,
     draw_waves,
@@ -65,6 +66,7 @@ draw.command("masks", epilog='Example: seq2see draw masks "<s>" ich bin hier "<p
 draw.command("warm-up", epilog="Example: seq2see draw warm-up --d-model 512 --warmup-steps 4000")(draw_warm_up)
 draw.command("architecture", epilog="Example: seq2see draw architecture tutorial-small")(draw_architecture)
 draw.command("curves", epilog="Example: seq2see draw curves runs/dates -o curves.svg")(draw_curves)
+draw.command("heads", epilog="Example: seq2see draw heads runs/dates dates -o heads.png")(draw_heads)
 app.add_typer(draw, name="draw")
 app.command(epilog="Example: seq2see export runs/dates dates-ct2 --precision int8")(export)
 data.command("list", epilog="Example: seq2see data list --json")(data_list)

@@ -24,6 +24,7 @@ from seq2see.cli.options import (
     TopP,
     pick_engine,
 )
+from seq2see.cli.progress import progress
 from seq2see.errors import DataError, SettingError
 
 if TYPE_CHECKING:
@@ -74,7 +75,8 @@ def translate(
     for block in _blocks(AT_ONCE):
         prefixes = None if prefix is None else [prefix] * len(block)
         results = run.search(block, beam, n_best, prefixes, chosen, to)
-        aligned = run.align(block, results, to) if alignments else [None] * len(block)
+        with progress() as run.watch:
+            aligned = run.align(block, results, to) if alignments else [None] * len(block)
         for number, (line, result, links) in enumerate(zip(block, results, aligned, strict=True), start=first):
             _print(number, line, result, links, n_best, as_json)
             if result.cut:

@@ -95,6 +95,11 @@ def labels(tokenizer: Tokenizer, ids: Sequence[int]) -> list[str]:
     return found
 
 
+def touching(spans: Sequence[Span], span: Span) -> list[int]:
+    """Which of the spans have a character in common with another."""
+    return [place for place, (start, end) in enumerate(spans) if max(start, span[0]) < min(end, span[1])]
+
+
 def is_blank(text: str, span: Span) -> bool:
     """Whether nothing is there that could be seen."""
     return not any(not each.isspace() and unicodedata.category(each) != "Cf" for each in text[slice(*span)])

@@ -27,7 +27,7 @@ from seq2see.data.pair import Pair
 from seq2see.data.spans import Span
 from seq2see.decoding.translator import longest
 from seq2see.lens.importance import leave_out
-from seq2see.lens.reading import Answer, Floats, Place, Reading, attention_of
+from seq2see.lens.reading import Answer, Floats, Place, Reading, Watch, attention_of, unwatched
 
 MOST_PAIRS = 100
 MOST_TOKENS = 20_000
@@ -100,7 +100,7 @@ def from_json(kept: Any, settings: Settings) -> Method | None:
     return method if places and there else None
 
 
-def choose(bundle: Bundle, pairs: Sequence[Pair]) -> Method:
+def choose(bundle: Bundle, pairs: Sequence[Pair], watch: Watch = unwatched) -> Method:
     """The heads whose weights point to the same input tokens as leaving these out does."""
     readings = list(_few(bundle, pairs))
     if not readings:
@@ -108,7 +108,8 @@ def choose(bundle: Bundle, pairs: Sequence[Pair]) -> Method:
     candidates = list(_candidates(bundle))
     hits, total = np.zeros(len(candidates)), 0
     sources, targets = [each.source_ids for each in readings], [each.target_ids for each in readings]
-    for index, weights in attention_of(bundle, sources, targets, CROSS):
+    for number, (index, weights) in enumerate(attention_of(bundle, sources, targets, CROSS), start=1):
+        watch("choosing heads that align, by validation pairs", number, len(readings))
         reading, weights_LHTS = readings[index], weights["cross"]
         visible_S = _visible(bundle, reading.source, spans.read(bundle.tokenizers.source, reading.source))
         if not visible_S.any():
@@ -193,14 +194,10 @@ def of_weights(
     pairs = {
         (output, input)
         for link in links
-        for input in _overlapping(spans.words(source), link.source)
-        for output in _overlapping(spans.words(target), link.target)
+        for input in spans.touching(spans.words(source), link.source)
+        for output in spans.touching(spans.words(target), link.target)
     }
     return Alignment(" ".join(f"{input}-{output}" for output, input in sorted(pairs)), links)
-
-
-def _overlapping(words: list[Span], span: Span) -> list[int]:
-    return [number for number, word in enumerate(words) if word[0] < span[1] and span[0] < word[1]]
 
 
 def _visible(bundle: Bundle, source: str, read: list[Span]) -> NDArray[np.bool_]:

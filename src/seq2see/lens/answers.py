@@ -1,7 +1,8 @@
 """The inside of one translation: attention, confidence, what each layer would say, alignment, and the beam.
 
-look(bundle, "12 mars 1987").cross[-1]              # heads, output tokens, input tokens
-look(bundle, "12 mars 1987").json()                 # what a page shows, ready for json.dumps
+seen = look(bundle, read(bundle, "12 mars 1987"))
+seen.cross[-1]                                      # heads, output tokens, input tokens
+seen.json()                                         # ready for json.dumps
 """
 
 import math
@@ -20,7 +21,7 @@ from seq2see.decoding import search
 from seq2see.lens import alignment
 from seq2see.lens.alignment import Alignment, Method
 from seq2see.lens.capture import Seen, capture
-from seq2see.lens.reading import Answer, Floats, Place, Reading, log_probabilities, packed, place_of, read
+from seq2see.lens.reading import Answer, Floats, Place, Reading, decoded, log_probabilities, place_of
 from seq2see.lens.tree import Tree, plant
 
 Weights = Floats
@@ -102,6 +103,16 @@ class Look(Answer):
     beam: Tree
     """How the search found its translation, which is this one unless that was forced."""
 
+    @property
+    def linked(self) -> list[tuple[int, int]]:
+        """The alignment by tokens: places in `source_tokens` and in `target_tokens`."""
+        return [
+            (source, target)
+            for link in self.alignment.links
+            for target in spans.touching(self.target_spans, link.target)
+            for source in spans.touching(self.source_spans, link.source)
+        ]
+
     def __repr__(self) -> str:
         shapes = ", ".join(
             f"{name} {[each.shape for each in getattr(self, name)]}" for name in ("encoder", "decoder", "cross")
@@ -109,17 +120,14 @@ class Look(Answer):
         return f"Look({self.source!r} -> {self.translation!r}, {shapes})"
 
 
-def look(bundle: Bundle, sentence: str, target: str | None = None, method: Method | None = None) -> Look:
-    """Translate a sentence, then read the translation once more with everything visible.
+def look(bundle: Bundle, reading: Reading, method: Method | None = None) -> Look:
+    """Read a sentence and its translation once more, with everything visible.
 
     Args:
-        target: explain this translation instead of the model's own.
         method: how to align, as the run has chosen it.
     """
-    reading = read(bundle, sentence, target)
     with torch.inference_mode(), capture(bundle.model) as seen:
-        memory = bundle.model.encode(*packed([reading.source_ids], bundle))
-        bundle.model.output(bundle.model.decode(*packed([reading.input_ids], bundle), memory))
+        bundle.model.output(decoded(bundle, [reading.source_ids], [reading.target_ids]))
     layers = _layers(bundle, reading, seen)
     logs_TV = log_probabilities(seen["logits"][0])
     return Look(
@@ -128,7 +136,7 @@ def look(bundle: Bundle, sentence: str, target: str | None = None, method: Metho
         reading.source_tokens,
         reading.target_tokens,
         reading.input_tokens,
-        [*spans.read(bundle.tokenizers.source, sentence)[: len(reading.source_ids) - 1], (0, 0)],
+        [*spans.read(bundle.tokenizers.source, reading.source)[: len(reading.source_ids) - 1], (0, 0)],
         [*spans.written(bundle.tokenizers.target, reading.target_ids[:-1]), (0, 0)],
         _weights(seen, "encoder"),
         _weights(seen, "decoder"),
@@ -138,7 +146,7 @@ def look(bundle: Bundle, sentence: str, target: str | None = None, method: Metho
         alignment.of_weights(
             bundle,
             method or alignment.standard(bundle),
-            sentence,
+            reading.source,
             reading.target_ids[:-1],
             np.stack(_weights(seen, "cross")),
         ),

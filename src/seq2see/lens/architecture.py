@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import FancyArrowPatch, FancyBboxPatch
 
 from seq2see.config import Model
-from seq2see.lens import drawing
+from seq2see.lens import drawing, letters
 from seq2see.lens.drawing import BLUE, FRAME, INK, ORANGE, QUIET
 from seq2see.model.build import build
 
@@ -156,8 +156,11 @@ class _Box:
         return self.left + _WIDTH / 2, self.bottom + self.height / 2
 
 
-def draw(plan: list[Step], title: str, path: Path) -> None:
-    """Figure 1 of the paper, with the shape at each arrow and the parameters in each box."""
+def draw(plan: list[Step], title: str, path: Path) -> str | None:
+    """Figure 1 of the paper, with the shape at each arrow and the parameters in each box.
+
+    Returns a line for the user where some letters of the title have no font, else None.
+    """
     drawing.check_suffix(path)
     encoder, decoder = _pile(plan, "encoder"), _pile(plan, "decoder")
     width, height = _LEFT["decoder"] + _WIDTH + 0.8, max(encoder[-1].top, decoder[-1].top) + _GAP
@@ -181,8 +184,10 @@ def draw(plan: list[Step], title: str, path: Path) -> None:
     y = 1 + 0.3 / height
     x = min(0.0, -0.75 / width)
     figure.text(x, y, subtitle, fontsize=9, color=QUIET)
-    figure.text(x, y + 0.24 / height, title, fontsize=13, fontweight="bold", color=INK, parse_math=False)
+    style: dict[str, Any] = {"fontfamily": letters.font_families(title), "parse_math": False}
+    figure.text(x, y + 0.24 / height, title, fontsize=13, fontweight="bold", color=INK, **style)
     drawing.save(figure, path, title)
+    return letters.note(title)
 
 
 def _pile(plan: list[Step], stack: Stack) -> list[_Box]:

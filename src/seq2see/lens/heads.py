@@ -7,6 +7,7 @@ from typing import Any, NamedTuple, cast
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from seq2see import special
@@ -15,11 +16,12 @@ from seq2see.data.pair import Pair
 from seq2see.decoding.torch_engine import TorchEngine
 from seq2see.decoding.translator import batches, longest, translate
 from seq2see.errors import DataError, SettingError
-from seq2see.lens.reading import AT_ONCE, ATTENTIONS, Answer, Floats, Place, attention_of, target_logs
+from seq2see.lens.reading import AT_ONCE, ATTENTIONS, Answer, Place, Watch, attention_of, target_logs, unwatched
 from seq2see.model.attention import MultiHeadAttention
 from seq2see.model.interface import Seq2Seq
 from seq2see.model.transformer import Transformer
 
+Numbers = NDArray[np.float64]
 Score = Callable[[Sequence[str], Sequence[Sequence[str]]], float]
 """Hypotheses and the references of each -> a number, such as BLEU."""
 
@@ -38,7 +40,8 @@ def switched_off(model: Seq2Seq, heads: Sequence[Head]) -> Iterator[None]:
     handles: list[Any] = []
     try:
         for head in heads:
-            handles.append(_attention(model, head).w_o.register_forward_pre_hook(_silence(model, head)))
+            attention = _attention(model, head)
+            handles.append(attention.w_o.register_forward_pre_hook(_silence(head.head, attention.d_value)))
         yield
     finally:
         for handle in handles:
@@ -57,9 +60,8 @@ def _attention(model: Seq2Seq, head: Head) -> MultiHeadAttention:
     return attention
 
 
-def _silence(model: Seq2Seq, head: Head) -> Callable[[object, tuple[Tensor, ...]], tuple[Tensor]]:
-    width = _attention(model, head).d_value
-    own = slice(head.head * width, (head.head + 1) * width)
+def _silence(number: int, width: int) -> Callable[[object, tuple[Tensor, ...]], tuple[Tensor]]:
+    own = slice(number * width, (number + 1) * width)
 
     def silence(_: object, given: tuple[Tensor, ...]) -> tuple[Tensor]:
         joined = given[0].clone()
@@ -109,6 +111,7 @@ def worth(
     pairs: Sequence[Pair],
     groups: Sequence[Sequence[Head]] | None = None,
     score: Score | None = None,
+    watch: Watch = unwatched,
 ) -> Worth:
     """Switch heads off, each group together, and see what becomes of loss and greedy translations.
 
@@ -118,7 +121,7 @@ def worth(
     """
     if not pairs:
         raise DataError("no pair to measure heads on")
-    engine = TorchEngine(bundle.model)  # a copy: nobody else's model is switched off
+    engine = TorchEngine(bundle.model)
     settings = replace(bundle.settings, decoding=replace(bundle.settings.decoding, beam=1))
     used = replace(bundle, model=cast(Transformer, engine.model))
     sources, targets = _tokens(bundle, pairs)
@@ -134,8 +137,10 @@ def worth(
 
     whole = measure([])
     without = []
-    for group in [[head] for head in every_head(bundle)] if groups is None else groups:
+    groups = [[head] for head in every_head(bundle)] if groups is None else groups
+    for number, group in enumerate(groups, start=1):
         found = measure(list(group))
+        watch("translating without a head", number, len(groups))
         changed = np.mean([ours != theirs for ours, theirs in zip(found.translations, whole.translations, strict=True)])
         without.append(found._replace(changed=float(changed)))
     return Worth(len(pairs), whole, without)
@@ -192,13 +197,14 @@ class Statistics(Answer):
     heads: list[Habits]
 
 
-def statistics(bundle: Bundle, pairs: Sequence[Pair]) -> Statistics:
+def statistics(bundle: Bundle, pairs: Sequence[Pair], watch: Watch = unwatched) -> Statistics:
     """Read the pairs once, and take the mean of what each head does at each token."""
     if not pairs:
         raise DataError("no pair to look at heads with")
-    totals: dict[Place, Floats] = {}
+    totals: dict[Place, Numbers] = {}
     counts = dict.fromkeys(ATTENTIONS, 0)
-    for _, weights in attention_of(bundle, *_tokens(bundle, pairs)):
+    for number, (_, weights) in enumerate(attention_of(bundle, *_tokens(bundle, pairs)), start=1):
+        watch("reading pairs", number, len(pairs))
         for place, weights_LHQM in weights.items():
             found = _habits(weights_LHQM.astype(np.float64), place)
             totals[place] = totals.get(place, 0) + found.sum(-1)
@@ -210,7 +216,7 @@ def statistics(bundle: Bundle, pairs: Sequence[Pair]) -> Statistics:
     )
 
 
-def _habits(weights_LHQM: Any, place: Place) -> Any:
+def _habits(weights_LHQM: Numbers, place: Place) -> Numbers:
     """What `Habits` has, for each layer, head and row: FLHQ."""
     Q, M = weights_LHQM.shape[2:]
     rows_Q, columns_M = np.arange(Q), np.arange(M)

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from seq2see.bundle import Bundle
-from seq2see.lens.reading import AT_ONCE, Answer, Floats, Reading, target_logs
+from seq2see.lens.reading import AT_ONCE, Answer, Floats, Reading, Watch, target_logs, unwatched
 
 
 @dataclass(frozen=True)
@@ -24,55 +24,53 @@ class Importance(Answer):
     """How much the log-probability falls when the token is left out of the source. Negative: it rises."""
 
 
-def importance(bundle: Bundle, reading: Reading) -> Importance:
+def importance(bundle: Bundle, reading: Reading, watch: Watch = unwatched) -> Importance:
     """What each input token did for each output token, by its gradient and by leaving it out."""
     return Importance(
         reading.source_tokens,
         reading.target_tokens,
-        gradient_times_input(bundle, reading),
-        leave_out(bundle, reading),
+        gradient_times_input(bundle, reading, watch),
+        leave_out(bundle, reading, watch),
     )
 
 
-def gradient_times_input(bundle: Bundle, reading: Reading) -> Floats:
+def gradient_times_input(bundle: Bundle, reading: Reading, watch: Watch = unwatched) -> Floats:
     """TS: for output token t, the gradient of its log-probability along each input token's own embedding.
 
-    The sentence is read T times side by side, one reading for each output token: one backward pass for many.
+    The sentence is read once; what is repeated is the way back, once for each output token.
     """
-    S, T = len(reading.source_ids), len(reading.target_ids)
     held: list[Tensor] = []
 
-    def hold(_: object, __: object, x_ND: Tensor) -> Tensor:
-        held.append(x_ND.detach().requires_grad_())
+    def hold(_: object, __: object, x_SD: Tensor) -> Tensor:
+        held.append(x_SD.detach().requires_grad_())
         return held[-1]
 
-    rows = []
-    for places in _chunks(range(T), S + T):
-        held.clear()
-        handle = bundle.model.source_embedding.without_positions.register_forward_hook(hold)
-        try:
-            logs_N = target_logs(bundle, [reading.source_ids] * len(places), [reading.target_ids] * len(places))
-        finally:
-            handle.remove()
-        total = logs_N.view(len(places), T)[range(len(places)), list(places)].sum()
-        (slope,) = torch.autograd.grad(total, held[0])
-        rows.append((slope * held[0].detach()).sum(-1).view(len(places), S))
-    return torch.cat(rows).float().cpu().numpy()
+    handle = bundle.model.source_embedding.without_positions.register_forward_hook(hold)
+    try:
+        logs_T = target_logs(bundle, [reading.source_ids], [reading.target_ids])
+    finally:
+        handle.remove()
+    (x_SD,), rows = held, []
+    for number, log in enumerate(logs_T, start=1):
+        (slope_SD,) = torch.autograd.grad(log, x_SD, retain_graph=number < len(logs_T))
+        rows.append((slope_SD * x_SD.detach()).sum(-1))
+        watch("gradients of output tokens", number, len(logs_T))
+    return torch.stack(rows).float().cpu().numpy()
 
 
 @torch.inference_mode()
-def leave_out(bundle: Bundle, reading: Reading) -> Floats:
-    """TS: how far the log-probability of output token t falls without input token s. The end is never left out: 0."""
+def leave_out(bundle: Bundle, reading: Reading, watch: Watch = unwatched) -> Floats:
+    """TS: how far the log-probability of output token t falls without input token s. The end is never left out: 0.
+
+    As many of these readings as make a pass of `AT_ONCE` tokens stand side by side.
+    """
     S, T = len(reading.source_ids), len(reading.target_ids)
     full_T = target_logs(bundle, [reading.source_ids], [reading.target_ids])
     columns = [torch.zeros_like(full_T)]
-    for places in _chunks(range(S - 1), S + T):
+    size = max(1, AT_ONCE // (S + T))
+    for first in range(0, S - 1, size):
+        places = range(first, min(first + size, S - 1))
         shorter = [[*reading.source_ids[:place], *reading.source_ids[place + 1 :]] for place in places]
         columns[-1:-1] = full_T - target_logs(bundle, shorter, [reading.target_ids] * len(places)).view(-1, T)
+        watch("leaving out input tokens", places.stop, S - 1)
     return torch.stack(columns, -1).float().cpu().numpy()
-
-
-def _chunks(places: range, tokens: int) -> list[range]:
-    """Places in groups that make passes of about `AT_ONCE` tokens."""
-    size = max(1, AT_ONCE // tokens)
-    return [places[first : first + size] for first in range(0, len(places), size)]

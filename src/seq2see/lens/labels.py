@@ -44,11 +44,6 @@ def in_order(tokens: Sequence[str], backwards: bool) -> list[int]:
     return [*number, *order]
 
 
-def touching(spans: Sequence[tuple[int, int]], span: tuple[int, int]) -> list[int]:
-    """The tokens, by their spans of characters, that have a character in common with a span."""
-    return [place for place, (start, end) in enumerate(spans) if max(start, span[0]) < min(end, span[1])]
-
-
 def visible(token: str) -> str:
     """A token as it is labelled: white space that would vanish gets a sign."""
     token = token.replace("\n", "↵").replace("\t", "⇥").replace("\r", "␍")

@@ -1,4 +1,4 @@
-"""Letters of every script: which installed fonts draw them, what to install where none does, and tokens as labels.
+"""Letters of every script: which installed fonts draw them, and what to install where none does.
 
 matplotlib shapes and orders Arabic and Devanagari by itself since 3.11; what it does not do is look for a font.
 """
@@ -41,6 +41,7 @@ def missing_glyphs(text: str) -> str:
 
 
 def note(text: str) -> str | None:
+    """A line for the user where some letters have no font."""
     missing = missing_glyphs(text)
     if not missing:
         return None

@@ -1,5 +1,5 @@
-"""Pictures of one translation: attention, all heads, what each layer would say, the beam, alignment.
-
+"""Pictures of one translation: attention, all heads, what each layer would say, the beam, alignment; and of what
+heads are for, over many.
 
 Each returns a line for the user where some letters have no font, else None.
 """
@@ -13,13 +13,15 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.image import AxesImage
-from matplotlib.patches import FancyBboxPatch, PathPatch
+from matplotlib.patches import FancyBboxPatch, PathPatch, Rectangle
 from matplotlib.path import Path as Curve
 from numpy.typing import NDArray
 
 from seq2see.lens import drawing, labels, letters
 from seq2see.lens.answers import Layers, Look
-from seq2see.lens.drawing import BLUE, FRAME, HAIRLINE, INK, PAPER_TO_INK, QUIET
+from seq2see.lens.drawing import BELOW_TO_ABOVE, BLUE, FRAME, HAIRLINE, INK, PAPER_TO_INK, QUIET
+from seq2see.lens.heads import Habits, Statistics, Worth
+from seq2see.lens.reading import ATTENTIONS, Place
 from seq2see.lens.tree import Tree
 
 # --- attention -------------------------------------------------------------------------------------------------------
@@ -44,7 +46,7 @@ def attention(
         rows: the L tokens that attend, named `row_name` in the picture.
         columns: the M tokens attended to, named `column_name`.
         title: one line above the picture.
-        path: where to save; the suffix says the format: .png, .svg or .pdf.
+        path: where to save; the suffix says the format, one of `drawing.SUFFIXES`.
 
     Returns:
         A line for the user where some letters have no font, else None.
@@ -79,7 +81,7 @@ def attention(
     drawn = f"mean of {H} heads" if H > 1 else "1 head"
     subtitle = f"{drawn}  ·  a row: where one {row_name} token looks among the {column_name} tokens"
     drawing.head(figure, large, labels.visible(title), subtitle, families)
-    drawing.save(figure, path)
+    drawing.save(figure, path, title)
     return letters.note(title + "".join(rows) + "".join(columns))
 
 
@@ -252,27 +254,16 @@ def beam(tree: Tree, title: str, path: Path) -> str | None:
     axes = figure.add_axes((0, 0, 1, 1))
     axes.set(xlim=(0, x), ylim=(-height + high / 2, high / 2))
     axes.set_axis_off()
-    best = set()
-    place = tree.best
-    while place > 0:
-        best.add(place)
-        place = nodes[place].parent
+    best = set(tree.path(tree.best))
     for place, node in enumerate(nodes):
         left, y, width = spots[place]
-        faint = node.state == "pruned"
-        alpha = 0.4 if faint else 1.0
+        alpha = 0.4 if node.state == "pruned" else 1.0
         if node.parent >= 0:
             begin, up, wide = spots[node.parent]
-            colour, thick = (BLUE, 2.0) if place in best else (QUIET, 0.8)
-            _bow(
-                axes,
-                (begin + wide, up),
-                (left, y),
-                color=colour,
-                linewidth=thick,
-                alpha=alpha,
-                zorder=2 if place in best else 1,
-            )
+            colour, thick, above = (BLUE, 2.0, 2) if node in best else (QUIET, 0.8, 1)
+            middle = (begin + wide + left) / 2
+            points = [(begin + wide, up), (middle, up), (middle, y), (left, y)]
+            _bow(axes, points, color=colour, linewidth=thick, alpha=alpha, zorder=above)
         fill = "#dfe5ea" if node.state == "finished" else "#f6f8fa"
         box = FancyBboxPatch(
             (left, y - 0.105),
@@ -280,8 +271,8 @@ def beam(tree: Tree, title: str, path: Path) -> str | None:
             0.21,
             boxstyle="round,pad=0,rounding_size=0.04",
             facecolor=fill,
-            edgecolor=BLUE if place in best else FRAME,
-            linewidth=1.5 if place in best else 0.7,
+            edgecolor=BLUE if node in best else FRAME,
+            linewidth=1.5 if node in best else 0.7,
             alpha=alpha,
             clip_on=False,
             zorder=3,
@@ -296,10 +287,8 @@ def beam(tree: Tree, title: str, path: Path) -> str | None:
     return letters.note(title + "".join(names))
 
 
-def _bow(axes: Axes, start: tuple[float, float], end: tuple[float, float], **style: Any) -> None:
-    """A line that leaves and arrives level."""
-    middle = (start[0] + end[0]) / 2
-    points = [start, (middle, start[1]), (middle, end[1]), end]
+def _bow(axes: Axes, points: Sequence[tuple[float, float]], **style: Any) -> None:
+    """From the first of four points towards the second, and on to the last as if from the third."""
     axes.add_patch(PathPatch(Curve(points, [Curve.MOVETO, *[Curve.CURVE4] * 3]), fill=False, clip_on=False, **style))
 
 
@@ -330,17 +319,12 @@ def alignment(look: Look, title: str, path: Path) -> str | None:
     ):
         for name, (left, wide) in zip(names, row, strict=True):
             axes.text(left + move + wide / 2, y + (0.06 if side == "bottom" else -0.06), name, va=side, **style)
-    for link in look.alignment.links:
-        for target in labels.touching(look.target_spans, link.target):
-            for source in labels.touching(look.source_spans, link.source):
-                ends = []
-                for place, row, move in ((target, rows[1], shift[1]), (source, rows[0], shift[0])):
-                    left, wide = row[place]
-                    ends.append(left + move + wide / 2)
-                middle = height / 2
-                points = [(ends[0], 0.02), (ends[0], middle), (ends[1], middle), (ends[1], height - 0.02)]
-                curve = Curve(points, [Curve.MOVETO, *[Curve.CURVE4] * 3])
-                axes.add_patch(PathPatch(curve, fill=False, edgecolor=BLUE, linewidth=1.3, alpha=0.75, clip_on=False))
+    for linked in look.linked:
+        upper, lower = (
+            row[place][0] + row[place][1] / 2 + move for place, row, move in zip(linked, rows, shift, strict=True)
+        )
+        points = [(lower, 0.02), (lower, height / 2), (upper, height / 2), (upper, height - 0.02)]
+        _bow(axes, points, color=BLUE, linewidth=1.3, alpha=0.75)
     drawing.head(
         figure, axes, labels.visible(title), "from each output token to what it comes from", families, gap=0.45
     )
@@ -356,3 +340,80 @@ def _line_up(names: Sequence[str], backwards: bool) -> list[tuple[float, float]]
         places[place] = x, places[place][1]
         x += places[place][1]
     return places
+
+
+# --- what heads are for ----------------------------------------------------------------------------------------------
+
+_CELL = 0.66, 0.42  # inches
+_HABIT = 0.4  # of all weight: from here on a head is named after it
+
+
+def head_worth(worth: Worth, statistics: Statistics, metric: str, title: str, path: Path) -> str | None:
+    """Every head twice: how much the loss rises without it, and where it looks.
+
+    Args:
+        worth: of each head by itself.
+        metric: the name of its scores.
+    """
+    drawing.check_suffix(path)
+    without = {tuple(head): each for each in worth.without for head in each.heads}
+    most = max(abs(each.loss - worth.whole.loss) for each in worth.without) or 1.0
+    H = 1 + max(each.head for each in statistics.heads)
+    depths = [1 + max(each.layer for each in statistics.heads if each.place == place) for place in ATTENTIONS]
+    gap = 0.3
+    wide, high = H * _CELL[0], [depth * _CELL[1] for depth in depths]
+    width, height = 2 * wide + gap, sum(high) + 2 * gap
+    figure = Figure(figsize=(width, height), facecolor="white")
+    panels: dict[tuple[Place, int], Axes] = {}
+    bottom = height + gap
+    for place, depth, tall in zip(ATTENTIONS, depths, high, strict=True):
+        bottom -= tall + gap
+        for side, name in enumerate(("loss without it", "where it looks")):
+            box = side * (wide + gap) / width, bottom / height, wide / width, tall / height
+            axes = panels[place, side] = figure.add_axes(box)
+            axes.set(xlim=(-0.5, H - 0.5), ylim=(depth - 0.5, -0.5), xticks=[], yticks=[])
+            axes.tick_params(length=0, pad=4, labelsize=8, labelcolor=QUIET, labeltop=True, labelbottom=False)
+            axes.spines[:].set_color(FRAME)
+            if place == "encoder":
+                axes.set_xticks(range(H), [f"head {head + 1}" for head in range(H)])
+                axes.set_title(name, loc="left", fontsize=10, color=INK, pad=8)
+            if side == 0:
+                axes.set_yticks(range(depth), [f"layer {layer + 1}" for layer in range(depth)])
+                axes.set_ylabel(place, fontsize=10, color=INK, labelpad=8)
+    for each in statistics.heads:
+        found = without[each[:3]]
+        rise = found.loss - worth.whole.loss
+        # A few heads carry most of it: the root lets the others be seen, and the number says how much it is.
+        share = math.copysign(math.sqrt(abs(rise) / most), rise)
+        lines = f"{round(rise, 3) + 0.0:+.3f}", f"{found.changed:.0%}"
+        _cell(panels[each.place, 0], each.head, each.layer, BELOW_TO_ABOVE((share + 1) / 2), lines)
+        lines = _habit(each), f"{each.peak:.2f}"
+        _cell(panels[each.place, 1], each.head, each.layer, PAPER_TO_INK(0.8 * (1 - each.spread)), lines)
+    meaning = (
+        "left: how much the loss rises without the head, and how many translations change\n"
+        "right: what it looks at most, or how many tokens away, and its largest weight; the darker the sharper"
+    )
+    figure.text(0, -0.14 / height, meaning, fontsize=8, color=QUIET, va="top", linespacing=1.5)
+    subtitle = (
+        f"{worth.pairs:,} pairs  ·  with all heads: loss {worth.whole.loss:.3f}, {metric} {worth.whole.score:.2f}"
+    )
+    drawing.head(figure, figure.axes[0], labels.visible(title), subtitle, letters.font_families(title))
+    drawing.save(figure, path, title)
+    return letters.note(title)
+
+
+def _cell(axes: Axes, x: int, y: int, colour: tuple[float, float, float, float], lines: tuple[str, str]) -> None:
+    """One head: what matters, and below it, smaller, what comes second."""
+    axes.add_patch(Rectangle((x - 0.5, y - 0.5), 1, 1, facecolor=colour, edgecolor="white", linewidth=1))
+    red, green, blue, _ = colour
+    ink = "white" if 0.3 * red + 0.6 * green + 0.1 * blue < 0.55 else INK
+    axes.text(x, y - 0.14, lines[0], fontsize=7.5, color=ink, ha="center", va="center")
+    axes.text(x, y + 0.24, lines[1], fontsize=6, color=ink, ha="center", va="center")
+
+
+def _habit(of: Habits) -> str:
+    """Where a head looks, in a word, or how far away where no word fits."""
+    there = "diagonal" if of.place == "cross" else "itself"
+    edge = "begin" if of.place == "decoder" else "end"
+    weight, name = max((of.end, edge), (of.same, there), (of.previous, "before"), (of.following, "after"))
+    return name if weight >= _HABIT else f"± {of.distance:.1f}"

@@ -6,7 +6,7 @@ And what all answers share: they are frozen dataclasses, and `json()` has their 
 """
 
 import math
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, Final, Literal
 
@@ -32,8 +32,15 @@ ATTENTIONS: Final[dict[Place, tuple[str, str]]] = {
     "cross": ("decoder", "cross_attention"),
 }
 """The three places of attention: the stack, and its name in each layer there."""
-AT_ONCE = 8192
-"""Tokens in one pass where a sentence is read many times over."""
+AT_ONCE = 2048
+"""Tokens in one pass where a sentence is read many times over: more is no faster on a processor, and tells less often
+how far it is."""
+Watch = Callable[[str, int, int], None]
+"""Is told what is being done, and how many of how many are: `watch("leaving tokens out", 12, 60)`."""
+
+
+def unwatched(what: str, done: int, total: int) -> None:
+    """Nobody waits."""
 
 
 class Answer:
@@ -69,16 +76,14 @@ class Reading:
     """The end included, as it was said."""
     source_tokens: list[str] = field(default_factory=list)
     target_tokens: list[str] = field(default_factory=list)
+    own_translation: str = ""
+    """What the model says by itself: `translation`, unless that was forced."""
     steps: list[search.Step] = field(default_factory=list)
-    """How the search found its translation, which is this one unless that was forced."""
-
-    @property
-    def input_ids(self) -> list[int]:
-        """What the decoder had read when it said each target token."""
-        return [special.BEGIN, *self.target_ids[:-1]]
+    """How the search found `own_translation`."""
 
     @property
     def input_tokens(self) -> list[str]:
+        """What the decoder had read when it said each target token."""
         return [special.SPELLINGS[special.BEGIN], *self.target_tokens[:-1]]
 
 
@@ -101,17 +106,23 @@ def read(bundle: Bundle, sentence: str, target: str | None = None) -> Reading:
         [*said, special.END],
         [*spans.labels(bundle.tokenizers.source, result.source[:-1]), end],
         [*spans.labels(bundle.tokenizers.target, said), end],
+        result.text,
         steps,
     )
 
 
 def target_logs(bundle: Bundle, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]) -> Tensor:
     """N: the log-probability of each target token, sentence after sentence, in one pass. All have their ends."""
-    memory = bundle.model.encode(*packed(sources, bundle))
-    inputs = [[special.BEGIN, *target[:-1]] for target in targets]
-    logs_NV = log_probabilities(bundle.model.output(bundle.model.decode(*packed(inputs, bundle), memory)))
-    said_N, _ = packed(targets, bundle)
+    logs_NV = log_probabilities(bundle.model.output(decoded(bundle, sources, targets)))
+    said_N, _ = _packed(targets, bundle)
     return logs_NV.gather(-1, said_N[:, None])[:, 0]
+
+
+def decoded(bundle: Bundle, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]) -> Tensor:
+    """ND: what leaves the decoder where it says each target token, in one pass over both stacks."""
+    inputs = [[special.BEGIN, *target[:-1]] for target in targets]
+    memory = bundle.model.encode(*_packed(sources, bundle))
+    return bundle.model.decode(*_packed(inputs, bundle), memory)
 
 
 @torch.inference_mode()
@@ -128,9 +139,7 @@ def attention_of(
     lengths = [max(len(source), len(target)) for source, target in zip(sources, targets, strict=True)]
     for batch in batches(lengths, AT_ONCE):
         with capture(bundle.model, lambda name: place_of(name) in places) as seen:
-            memory = bundle.model.encode(*packed([sources[index] for index in batch], bundle))
-            inputs = [[special.BEGIN, *targets[index][:-1]] for index in batch]
-            bundle.model.decode(*packed(inputs, bundle), memory)
+            decoded(bundle, [sources[index] for index in batch], [targets[index] for index in batch])
         layers = {place: [each for name, (each,) in seen.items() if place_of(name) == place] for place in places}
         for row, index in enumerate(batch):
             S, T = len(sources[index]), len(targets[index])
@@ -155,7 +164,7 @@ def place_of(name: str) -> Place | None:
     return next((place for place, where in ATTENTIONS.items() if where == (stack, attention)), None)
 
 
-def packed(sequences: Sequence[Sequence[int]], bundle: Bundle) -> tuple[Tensor, Tensor]:
+def _packed(sequences: Sequence[Sequence[int]], bundle: Bundle) -> tuple[Tensor, Tensor]:
     """Tokens end to end, where the model is, and where each sequence begins."""
     device = next(bundle.model.parameters()).device
     tokens_N = torch.tensor([token for sequence in sequences for token in sequence], device=device)

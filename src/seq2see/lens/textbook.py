@@ -251,6 +251,4 @@ def _scale(figure: Figure, image: AxesImage, place: tuple[float, float, float, f
     bar = figure.add_axes(place)
     figure.colorbar(image, cax=bar, ticks=ticks)
     bar.tick_params(labelsize=8.5, labelcolor=QUIET, length=0)
-    bar.spines[:].set_visible(False)
-    for spine in bar.spines.values():
-        spine.set(color=FRAME, linewidth=0.6, visible=True)
+    bar.spines[:].set(color=FRAME, linewidth=0.6, visible=True)

@@ -15,11 +15,11 @@ from numpy.typing import NDArray
 
 from seq2see.bundle import Bundle
 from seq2see.errors import DataError
-from seq2see.lens import labels
+from seq2see.lens import answers, labels
 from seq2see.lens.answers import Look
 from seq2see.lens.capture import capture
-from seq2see.lens.importance import Importance
-from seq2see.lens.reading import ATTENTIONS, Reading, packed, read
+from seq2see.lens.importance import Importance, importance
+from seq2see.lens.reading import ATTENTIONS, Reading, decoded
 from seq2see.run import Run
 
 SCRIPTS = ("basics.js", "attention.js", "components.js")
@@ -29,23 +29,22 @@ LONGEST = 128
 
 def gather(run: Run, sentence: str, to: str | None = None, target: str | None = None) -> dict[str, Any]:
     """Look at the translation of a sentence, or at `target`, and cut all that was seen into the parts of a page."""
-    look = run.look(sentence, to, target)
-    longest = max(len(look.source_tokens), len(look.target_tokens))
+    reading = run.read(sentence, to, target)
+    longest = max(len(reading.source_ids), len(reading.target_ids))
     if longest > LONGEST:
         raise DataError(
             f"{longest} tokens: a page shows {LONGEST} on a side. Shorten the text, or draw a picture: -o FILE.png"
         )
-    tagged = run.tagged([sentence], to)[0]
-    own = read(run.bundle, tagged).translation if target is not None else None
-    inside = queries_and_keys(run.bundle, read(run.bundle, tagged, target))
-    return parts(run, look, run.importance(sentence, to, target), inside, own)
+    seen = answers.look(run.bundle, reading, run.alignment_method)
+    owed = importance(run.bundle, reading, run.watch)
+    own = None if target is None else reading.own_translation
+    return parts(run, seen, owed, queries_and_keys(run.bundle, reading), own)
 
 
 def queries_and_keys(bundle: Bundle, reading: Reading) -> dict[str, Any]:
     """`{"cross/0": {"query": HTK, "key": HSK}}` for each place and layer: what each weight was made from."""
     with torch.inference_mode(), capture(bundle.model, lambda name: name.endswith((".query", ".key"))) as seen:
-        memory = bundle.model.encode(*packed([reading.source_ids], bundle))
-        bundle.model.decode(*packed([reading.input_ids], bundle), memory)
+        decoded(bundle, [reading.source_ids], [reading.target_ids])
     return {
         f"{place}/{layer}": {
             each: _round(seen[f"{stack}.{layer}.{name}.{each}"][0][0].float().numpy(), 3) for each in ("query", "key")
@@ -61,7 +60,7 @@ def _round(values: NDArray[np.floating[Any]], digits: int) -> Any:
 
 
 def parts(
-    run: Run, look: Look, importance: Importance, inside: dict[str, Any], own_translation: str | None = None
+    run: Run, look: Look, owed: Importance, inside: dict[str, Any], own_translation: str | None = None
 ) -> dict[str, Any]:
     """Everything that the page shows, by the names under which its components ask for it.
 
@@ -95,13 +94,8 @@ def parts(
         },
         "candidates": found["confidence"],
         "layers": found["layers"],
-        "alignment": [
-            {"source": source, "target": target}
-            for link in look.alignment.links
-            for target in labels.touching(look.target_spans, link.target)
-            for source in labels.touching(look.source_spans, link.source)
-        ],
-        "importance": {"left_out": _round(importance.left_out, 3), "gradient": _round(importance.gradient, 3)},
+        "alignment": [{"source": source, "target": target} for source, target in look.linked],
+        "importance": {"left_out": _round(owed.left_out, 3), "gradient": _round(owed.gradient, 3)},
         "beam": look.beam.json(),
     }
     for place in ATTENTIONS:

@@ -94,6 +94,11 @@ def test_words():
     assert not spans.is_blank("a b", (1, 3))
 
 
+def test_spans_that_touch_have_a_character_in_common():
+    assert spans.touching([(0, 2), (2, 3), (3, 3), (3, 6)], (1, 4)) == [0, 1, 3]
+    assert spans.touching([(0, 2)], (2, 4)) == []
+
+
 @settings(max_examples=40, deadline=None)
 @given(st.text(alphabet="ab cde漢한국é\u0301ﬁ\u200d", max_size=12), st.sampled_from(KINDS), st.booleans())
 def test_any_text_has_a_span_for_each_token(text, kind, normal):

@@ -1,11 +1,13 @@
 """Alignment: chosen on validation pairs, kept with the run, and by words and characters."""
 
+import errno
 import json
 import shutil
 
 import numpy as np
 import pytest
 
+from seq2see import bundle
 from seq2see.data.pair import Pair
 from seq2see.lens import alignment
 from seq2see.lens.alignment import Alignment, Link, Method
@@ -53,12 +55,25 @@ def test_an_older_or_damaged_manifest_is_completed(run, kept):
 
 def test_a_folder_that_may_only_be_read(run, monkeypatch):
     del run.manifest["alignment"]
+    before = (run.folder / "manifest.json").read_text()
 
-    def refuse(*_):
-        raise PermissionError(13, "Permission denied")
+    def refuse(path):
+        raise OSError(errno.EROFS, "Read-only file system", str(path))
 
-    monkeypatch.setattr("seq2see.bundle.write_manifest", refuse)
+    monkeypatch.setattr("seq2see.storage.sync", refuse)  # root may write anywhere: a disk that refuses will do
     assert aligned(run, ["bad"])[0][0].pharaoh == "0-0"
+    assert (run.folder / "manifest.json").read_text() == before
+    assert not list(run.folder.glob(".*.part"))
+
+
+def test_what_a_training_wrote_meanwhile_stays(run):
+    """Two programs in one folder: choosing takes seconds, and must not bring back what was read before."""
+    del run.manifest["alignment"]
+    later = bundle.read_manifest(run.folder) | {"steps": 999}
+    del later["alignment"]
+    bundle.write_manifest(run.folder, later)
+    chosen = run.alignment_method
+    assert bundle.read_manifest(run.folder) == later | {"alignment": chosen.json()}
 
 
 def test_without_validation_pairs_all_heads_count(run):

@@ -58,7 +58,7 @@ def test_earlier_layers_are_read_through_the_same_output(run):
     """By hand: the stream after the first layer of a deeper model."""
     bundle = load(run.folder).bundle
     bundle.model.decoder.append(copy.deepcopy(bundle.model.decoder[0]))
-    found = look(bundle, "bad")
+    found = look(bundle, read(bundle, "bad"))
     model = bundle.model
     with torch.no_grad():
         memory = model.encode(torch.tensor(bundle.tokenizers.source.encode(["bad"])[0] + [3]), torch.tensor([0, 4]))
@@ -151,7 +151,7 @@ def test_the_tree_is_a_tree(seen):
 def test_greedy_is_a_tree_with_one_branch(trained):
     bundle = load(trained).bundle
     greedy = replace(bundle, settings=replace(bundle.settings, decoding=replace(bundle.settings.decoding, beam=1)))
-    grown = look(greedy, "bad").beam
+    grown = look(greedy, read(greedy, "bad")).beam
     assert [node.token for node in grown.nodes] == ["<s>", "B", "A", "D", "</s>"]
     assert [node.state for node in grown.nodes] == ["root", "kept", "kept", "kept", "finished"]
     assert grown.best == 4
@@ -198,11 +198,21 @@ def test_gradient_times_input_is_the_slope_along_the_embedding(run):
 
 def test_long_sentences_are_read_in_parts(run, monkeypatch):
     reading = read(run.bundle, "badge")
-    whole = importance(run.bundle, reading)
+    whole = leave_out(run.bundle, reading)
     monkeypatch.setattr("seq2see.lens.importance.AT_ONCE", 25)
-    parts = importance(run.bundle, reading)
-    np.testing.assert_allclose(parts.left_out, whole.left_out, atol=1e-4)
-    np.testing.assert_allclose(parts.gradient, whole.gradient, atol=1e-4)
+    told = []
+    parts = leave_out(run.bundle, reading, lambda *words: told.append(words))
+    np.testing.assert_allclose(parts, whole, atol=1e-4)
+    assert told == [("leaving out input tokens", done, 5) for done in (2, 4, 5)]
+
+
+def test_who_waits_is_told(run):
+    told = []
+    importance(run.bundle, read(run.bundle, "badge"), lambda *words: told.append(words))
+    assert [words for words in told if words[0].startswith("gradient")] == [
+        ("gradients of output tokens", done, 6) for done in range(1, 7)
+    ]
+    assert told[-1] == ("leaving out input tokens", 5, 5)
 
 
 # Heads
@@ -247,6 +257,26 @@ def test_worth_by_one_and_together(run):
     assert blind.score == 0
     assert blind.loss > found.whole.loss + 1
     assert run.look("bad").translation == "BAD", "the run itself is whole"
+
+
+def test_scores_are_those_that_chose_the_model(run):
+    assert run.settings.training.metric == run.metric == "exact"
+    assert run.head_worth(PAIRS, [[]]) == run.head_worth(PAIRS, [[]], metric="exact")
+    other = load(run.folder)
+    other.settings = replace(run.settings, training=replace(run.settings.training, metric="loss"))
+    assert other.metric == "bleu"
+
+
+def test_heads_of_a_run_with_tags_see_the_tag(run):
+    """A source asks for the language of its pair; one that has its tag already keeps it."""
+    tagged = load(run.folder)
+    tagged.settings = replace(run.settings, data=replace(run.settings.data, tags="de fr"))
+    pairs = [Pair("bad", "BAD", "", language="fr"), Pair("<2de> cab", "CAB", "", language="fr")]
+    assert [pair.source for pair in tagged._with_tags(pairs)] == ["<2fr> bad", "<2de> cab"]
+    assert [pair.source for pair in tagged._with_tags(pairs, "de")] == ["<2de> bad", "<2de> cab"]
+    assert run._with_tags(pairs) == pairs
+    with pytest.raises(SettingError, match="choose with --to"):
+        tagged.head_statistics([Pair("bad", "BAD", "")])
 
 
 def test_loss_is_that_of_the_model(run):

@@ -10,6 +10,7 @@ from seq2see.config import resolve
 from seq2see.data import tokenizer
 from seq2see.decoding import search
 from seq2see.decoding.weights import for_decoding
+from seq2see.lens import reading
 from seq2see.lens.answers import look
 from seq2see.lens.capture import capture
 from seq2see.lens.tree import plant
@@ -325,7 +326,7 @@ def bundle(request):
 
 
 def test_look_has_every_layer_and_head_with_labels_for_each_side(bundle):
-    found = look(bundle, "a bad cab")
+    found = look(bundle, reading.read(bundle, "a bad cab"))
     S, T = len("a bad cab") + 1, len(found.input_tokens)
     assert found.source == "a bad cab"
     assert found.source_tokens == [*"a▁bad▁cab", "</s>"]
@@ -348,6 +349,6 @@ def test_look_says_what_translating_says(bundle):
     from seq2see.decoding.translator import translate
 
     before = translate(TorchEngine(bundle.model), bundle.tokenizers, bundle.settings, ["abc"])[0].text
-    assert look(bundle, "abc").translation == before
+    assert look(bundle, reading.read(bundle, "abc")).translation == before
     assert translate(TorchEngine(bundle.model), bundle.tokenizers, bundle.settings, ["abc"])[0].text == before
     assert listeners(bundle.model) == 0

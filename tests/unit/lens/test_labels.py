@@ -39,10 +39,5 @@ def test_arabic_runs_backwards_and_its_numbers_forwards():
     assert not labels.right_to_left("")
 
 
-def test_tokens_by_their_characters():
-    assert labels.touching([(0, 2), (2, 3), (3, 3), (3, 6)], (1, 4)) == [0, 1, 3]
-    assert labels.touching([(0, 2)], (2, 4)) == []
-
-
 def test_wide_letters_count_twice_and_signs_nothing():
     assert labels.columns_wide("ab한\u200d") == 4

@@ -11,6 +11,7 @@ from PIL import Image
 from seq2see.errors import SettingError
 from seq2see.lens import drawing, pictures
 from seq2see.lens.answers import Candidate, Layers
+from seq2see.lens.heads import Habits, Head, Statistics, Without, Worth
 from seq2see.lens.tree import Node, Tree
 from seq2see.run import load
 
@@ -170,3 +171,25 @@ def test_a_picture_as_a_page_keeps_its_letters(tmp_path):
     page = (tmp_path / "attention.html").read_text(encoding="utf-8")
     assert "&lt;b&gt; &amp; 여우" in page
     assert "<b>" not in page
+
+
+def test_heads_by_worth_and_habit(tmp_path):
+    """Two heads in each place: one is needed and looks back, one is in the way and looks nowhere in particular."""
+    heads = [Head(place, 0, head) for place in ("encoder", "decoder", "cross") for head in range(2)]
+    whole = Without([], 1.0, 50.0, 0.0, ["a"])
+    without = [Without([head], 3.0 if head.head else 0.9, 25.0, 0.5, ["b"]) for head in heads]
+    habits = [
+        Habits(*head, 0.1, 0.1, 0.97, 1, -1, 0.9, 0.0, 0.1, 0.0)
+        if head.head
+        else Habits(*head, 1.0, 0.8, 0.31, 2.345, 0, 0.1, 0.1, 0.1, 0.1)
+        for head in heads
+    ]
+    path = tmp_path / "heads.svg"
+    assert pictures.head_worth(Worth(7, whole, without), Statistics(7, habits), "bleu", "dates: $2$", path) is None
+    svg = path.read_text(encoding="utf-8")
+    for text in ("+2.000", "-0.100", "before", "± 2.3", "0.97", "0.31"):
+        assert svg.count(f">{text}<") == 3, text
+    assert svg.count(">50%<") == 6
+    assert "7 pairs  ·  with all heads: loss 1.000, bleu 50.00" in svg
+    needed = matplotlib.colors.to_hex(drawing.BELOW_TO_ABOVE(1.0))
+    assert svg.count(f"fill: {needed}") == 3, "the most that is lost is the darkest blue"

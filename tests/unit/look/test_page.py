@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from seq2see.decoding.torch_engine import TorchEngine
 from seq2see.errors import DataError
 from seq2see.lens import textbook
 from seq2see.lens.reading import read
@@ -82,6 +83,17 @@ def test_a_given_translation_is_marked(run, owed, inside):
     given = page.parts(run, run.look("cab", target="BAC"), owed, inside, "CAB")
     summary = given["summary"]
     assert (summary["translation"], summary["forced"], summary["own_translation"]) == ("BAC", True, "CAB")
+
+
+def test_a_sentence_is_searched_once(run, monkeypatch):
+    """A large model takes a second for it; all parts are about the same reading."""
+    searched = []
+    search = TorchEngine.search
+    monkeypatch.setattr(TorchEngine, "search", lambda *given: searched.append(given) or search(*given))
+    given = page.gather(run, "cab", target="BAC")
+    assert len(searched) == 1
+    assert given["summary"]["own_translation"] == "CAB"
+    assert page.gather(run, "cab")["summary"]["own_translation"] is None
 
 
 def test_too_long_is_said(run):
