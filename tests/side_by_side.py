@@ -13,6 +13,15 @@ WAIT = 60
 """Seconds: what takes longer hangs."""
 
 
+def wait_until(done: Callable[[], bool]) -> bool:
+    """Whether it came true in time, counted in looks: a machine that stood still for a while has not waited."""
+    for _ in range(WAIT * 20):
+        if done():
+            return True
+        time.sleep(0.05)
+    return False
+
+
 def start(work: Callable[..., Any], *words: Any, world: int = 2) -> list[ForkServerProcess]:
     """`work(*words)` in `world` processes, from a server that has imported everything once."""
     context = multiprocessing.get_context("forkserver")
@@ -28,9 +37,7 @@ def start(work: Callable[..., Any], *words: Any, world: int = 2) -> list[ForkSer
 
 def finish(processes: list[ForkServerProcess]) -> list[int | None]:
     """Their exit codes; those that hang are ended, and have None."""
-    until = time.monotonic() + WAIT
-    for process in processes:
-        process.join(max(0.0, until - time.monotonic()))
+    wait_until(lambda: all(process.exitcode is not None for process in processes))
     codes = [process.exitcode for process in processes]
     for process in processes:
         process.kill()

@@ -6,7 +6,6 @@ import re
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,7 @@ import pytest
 from test_resume import assert_same_end, metrics
 
 from conftest import random_words
-from side_by_side import WAIT, finish, start
+from side_by_side import finish, start, wait_until
 
 MODEL = {"encoder_layers": 1, "decoder_layers": 1, "d_model": 16, "heads": 2, "d_ff": 24, "dropout": 0.2}
 TRAINING = {
@@ -53,11 +52,8 @@ def step_of(run: Path) -> int:
     return int(steps[-1]) if steps else 0
 
 
-def wait_until(run: Path, step: int) -> None:
-    until = time.monotonic() + WAIT
-    while step_of(run) < step:
-        assert time.monotonic() < until, "no such step"
-        time.sleep(0.005)
+def wait_for(run: Path, step: int) -> None:
+    assert wait_until(lambda: step_of(run) >= step)
 
 
 def test_a_stop_of_one_stops_all_at_the_same_step(tmp_path: Path) -> None:
@@ -65,7 +61,7 @@ def test_a_stop_of_one_stops_all_at_the_same_step(tmp_path: Path) -> None:
     corpus(tmp_path)
     assert finish(start(train, tmp_path, "whole", {})) == [0, 0]
     processes = start(train, tmp_path, "run", {})
-    wait_until(tmp_path / "run", 15)
+    wait_for(tmp_path / "run", 15)
     os.kill(processes[1].pid or 0, signal.SIGTERM)
     assert finish(processes) == [128 + signal.SIGTERM] * 2
     assert 15 <= step_of(tmp_path / "run") < 40
@@ -77,51 +73,77 @@ def test_a_stop_of_one_stops_all_at_the_same_step(tmp_path: Path) -> None:
 def test_who_is_left_alone_does_not_wait(tmp_path: Path, rank: int) -> None:
     corpus(tmp_path)
     processes = start(train, tmp_path, "run", {"max_steps": 100_000})
-    wait_until(tmp_path / "run", 25)
+    wait_for(tmp_path / "run", 25)
     processes[rank].kill()
     codes = finish(processes)
     assert codes[rank] == -signal.SIGKILL
     assert codes[1 - rank] not in (None, 0, -signal.SIGKILL)
 
 
-def torchrun(*words: object, restarts: int = 0) -> list[str]:
-    """The command that a user would type."""
-    options = ["--nproc-per-node", "2", "--rdzv-backend", "c10d", "--rdzv-endpoint", "localhost:0"]
-    program = [sys.executable, "-m", "torch.distributed.run", *options, "--max-restarts", str(restarts)]
-    return [*program, "-m", "seq2see", *map(str, words)]
+def call(folder: Path, *words: str) -> None:
+    """The program in a process of several, its standard streams in files of its rank."""
+    from seq2see.cli.program import main
+
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        file = folder / (name if name == "stdin" else f"{name} {os.environ['RANK']}")
+        os.dup2(os.open(file, os.O_RDWR | os.O_CREAT), number)
+    sys.stdin, sys.stdout, sys.stderr = open(0), open(1, "w"), open(2, "w")  # noqa: SIM115
+    sys.argv = ["seq2see", *words]
+    main()
 
 
 def test_two_processes_translate_and_evaluate_like_one(trained: Path, tmp_path: Path, cli) -> None:
     lines = "\n".join([*random_words(50, 7), "", "abc" * 400]).encode()  # the last is too long, and cut
-    ended = subprocess.run(torchrun("translate", trained), input=lines, capture_output=True, timeout=WAIT, check=False)
+    (tmp_path / "stdin").write_bytes(lines)
     alone = cli("translate", trained, stdin=lines)
-    assert ended.stdout.decode() == alone.out
-    assert [line for line in ended.stderr.decode().splitlines() if line.startswith("line ")] == alone.err.splitlines()
+    assert "was cut" in alone.err
+    assert finish(start(call, tmp_path, "translate", str(trained))) == [0, 0]
+    assert (tmp_path / "stdout 0").read_text() == alone.out
+    assert alone.err in (tmp_path / "stderr 0").read_text()
+    assert (tmp_path / "stdout 1").read_text() == ""
+
     pairs = tmp_path / "pairs.tsv"
     pairs.write_text("".join(f"{word}\t{word.upper()}\n" for word in random_words(31, 9)))
-    words = ["evaluate", trained, pairs, "--json", "--output", tmp_path / "two"]
-    ended = subprocess.run(torchrun(*words), capture_output=True, timeout=WAIT, check=False)
-    words[-1] = tmp_path / "one"
-    assert json.loads(ended.stdout) == json.loads(cli(*words).out)
+    words = ["evaluate", str(trained), str(pairs), "--json", "--output"]
+    (tmp_path / "stdout 0").unlink()
+    assert finish(start(call, tmp_path, *words, str(tmp_path / "two"))) == [0, 0]
+    assert json.loads((tmp_path / "stdout 0").read_text()) == json.loads(cli(*words, tmp_path / "one").out)
     assert (tmp_path / "two").read_text() == (tmp_path / "one").read_text()
+    assert (tmp_path / "stdout 1").read_text() == ""
 
 
 def test_a_killed_process_is_started_again_and_the_run_goes_on(tmp_path: Path) -> None:
     """And nothing that was trained is thrown away, even if --force stands in the command."""
     pairs = corpus(tmp_path)
     settings = [f"model.{key}={value}" for key, value in MODEL.items()]
-    settings += [f"training.{key}={value}" for key, value in (TRAINING | {"max_steps": 400}).items()]
+    settings += [f"training.{key}={value}" for key, value in (TRAINING | {"max_steps": 50}).items()]
     words = ["train", pairs, "--out", tmp_path / "run", "--force"]
     words += [word for each in settings for word in ("--set", each)]
-    job = subprocess.Popen(torchrun(*words, restarts=1), stderr=subprocess.PIPE, text=True)
-    wait_until(tmp_path / "run", 25)
+    options = [
+        "--nproc-per-node",
+        "2",
+        "--rdzv-backend",
+        "c10d",
+        "--rdzv-endpoint",
+        "localhost:0",
+        "--max-restarts",
+        "1",
+    ]
+    command = [sys.executable, "-m", "torch.distributed.run", *options, "-m", "seq2see", *map(str, words)]
+    with (tmp_path / "stderr").open("wb") as said:
+        job = subprocess.Popen(command, stderr=said)
+    wait_for(tmp_path / "run", 25)
     os.kill(worker(job.pid, rank=1), signal.SIGKILL)
-    _, err = job.communicate(timeout=WAIT)
-    assert job.returncode == 0, err
+    wait_until(lambda: job.poll() is not None)
+    code = job.poll()
+    job.terminate()  # and its processes with it
+    job.wait()
+    err = (tmp_path / "stderr").read_text()
+    assert code == 0, err
     assert re.search(r"resuming  after step \d\d", err)
-    assert err.count("done: all 400 steps done") == 1
+    assert err.count("done: all 50 steps done") == 1
     steps = [row["step"] for row in metrics(tmp_path / "run") if "loss" in row]
-    assert steps == list(range(1, 401))
+    assert steps == list(range(1, 51))
 
 
 def worker(job: int, rank: int) -> int:

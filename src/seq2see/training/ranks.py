@@ -12,6 +12,8 @@ corpus, writing a checkpoint, reading standard input), the others look at a noti
 import contextlib
 import json
 import os
+import re
+import secrets
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -32,6 +34,8 @@ A rank that dies on this machine is noticed at once, by torchrun and by its clos
 silent is not: then this alone ends the others, within a minute. It can be so short since a step takes a second, all
 ranks get as much to do, and nobody waits here for the first rank's disk.
 """
+START_TIMEOUT = timedelta(minutes=10)
+"""The same while processes start, which takes as long as the slowest disk needs to read PyTorch."""
 BUCKET_NUMBERS = 25_000_000
 """Of gradients summed in one go, 100 MB: few enough goes that their start costs nothing, and no second copy of all."""
 Result = TypeVar("Result")
@@ -66,17 +70,10 @@ class _Group:
         with contextlib.suppress(RuntimeError):  # the board may be what is lost
             self._board.set("failed", "")
 
-    def meet(self) -> None:
-        """Wait until all ranks are here, however long they take to start."""
-        here = self._board.add("here", 1)
-        while here < self.world:
-            time.sleep(0.05)
-            here = self._board.add("here", 0)
-
 
 _group: _Group | None = None
 _boards: list[Any] = []
-_joined_before = 0
+"""One for the life of the process: it may be its only keeper."""
 
 
 def from_torchrun() -> tuple[int, int]:
@@ -118,13 +115,12 @@ def is_restart() -> bool:
 @contextlib.contextmanager
 def joined() -> Iterator[None]:
     """Join the other processes that torchrun started; nothing where it did not."""
-    global _group, _joined_before
+    global _group
     number, count = from_torchrun()
     if count == 1 or _group is not None:
         yield
         return
-    _group = _start(number, count, _joined_before)
-    _joined_before += 1
+    _group = _start(number, count)
     try:
         yield
         _stop()
@@ -135,7 +131,7 @@ def joined() -> Iterator[None]:
         _group = None
 
 
-def _start(number: int, count: int, joined_before: int) -> _Group:
+def _start(number: int, count: int) -> _Group:
     import torch
     from torch import distributed
     from torch.distributed.distributed_c10d import PrefixStore
@@ -145,10 +141,8 @@ def _start(number: int, count: int, joined_before: int) -> _Group:
         torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
     try:
         if not _boards:
-            _boards.append(next(rendezvous("env://", timeout=TIMEOUT))[0])
-        board = PrefixStore(f"seq2see {joined_before}", _boards[0])
-        group = _Group(number, count, board)
-        group.meet()
+            _boards.append(next(rendezvous("env://", timeout=START_TIMEOUT))[0])
+        board = PrefixStore(_meet(_boards[0], number, count), _boards[0])
         distributed.init_process_group(
             "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo",
             store=PrefixStore("collectives", board),
@@ -157,11 +151,33 @@ def _start(number: int, count: int, joined_before: int) -> _Group:
             timeout=TIMEOUT,
         )
     except (RuntimeError, ValueError) as problem:
-        why = str(problem).partition("\n")[0]
         raise SettingError(
-            f"the processes of this training do not find each other: {why}. Start with torchrun"
+            f"the processes of this training do not find each other ({_shortly(problem)}). Start them with torchrun"
         ) from None
-    return group
+    return _Group(number, count, board)
+
+
+def _meet(board: Any, number: int, count: int) -> str:
+    """Wait until all ranks are here, however long they take to start; gives the name of their meeting.
+
+    After a restart the board may still have what was put up before, so that nothing on it is believed but an answer:
+    each rank puts up a word that it makes up, the first a list of the words that it sees, and who finds its own there
+    signs the list. The word of the first is the name.
+    """
+    word = secrets.token_hex(8)
+    board.set(f"word {number}", word)
+    if number == 0:
+        keys = [f"word {other}" for other in range(count)]
+        while not board.check([f"{word} signed by {other}" for other in range(1, count)]):
+            board.set("words", json.dumps([str(board.get(key), "utf-8") if board.check([key]) else "" for key in keys]))
+            time.sleep(0.02)
+        return word
+    while True:
+        words = json.loads(board.get("words")) if board.check(["words"]) else []
+        if word in words:
+            board.set(f"{words[0]} signed by {number}", "")
+            return str(words[0])
+        time.sleep(0.02)
 
 
 def _stop() -> None:
@@ -176,11 +192,15 @@ def _with_all() -> Iterator[None]:
     try:
         yield
     except RuntimeError as problem:
-        why = str(problem).partition("\n")[0]
         raise RunError(
-            f"another process of this training was lost, or took longer than {TIMEOUT.seconds} s ({why}). "
-            "Go on with --resume"
+            f"another process was lost, or took longer than {TIMEOUT.seconds} s ({_shortly(problem)}). A training goes "
+            "on with --resume"
         ) from problem
+
+
+def _shortly(problem: Exception) -> str:
+    """The first sentence, without the place in the library's source before it."""
+    return re.sub(r"^\[\S*\] ", "", str(problem).partition("\n")[0]).partition(". ")[0].rstrip(".")
 
 
 # Where only the first rank works
@@ -364,7 +384,9 @@ def shard(model: "nn.Module") -> None:
         register_fsdp_forward_method(model, method)
     for module in model.modules():
         if isinstance(module, FSDPModule):
-            module.set_gradient_divide_factor(1.0)  # sums, not means: the loss is divided by the tokens of all ranks
+            # Sums, not means: the loss is divided by the tokens of all ranks.
+            module.set_gradient_divide_factor(1.0)
+            module.set_force_sum_reduction_for_comms(True)
 
 
 def whole(tensors: Mapping[str, "Tensor"]) -> dict[str, "Tensor"]:
