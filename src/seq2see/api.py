@@ -1,11 +1,10 @@
 """`train`: from pairs to a finished run folder, whatever happens on the way."""
 
 import contextlib
-import os
 import platform
 import re
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 
@@ -17,19 +16,15 @@ from seq2see import bundle, config, machine, presets, storage, suggest
 from seq2see.bundle import Bundle
 from seq2see.config import Overlay, Settings
 from seq2see.data import corpora, tokenizer
-from seq2see.data.batches import Batches, make_batch
 from seq2see.data.downloads import Fetching
 from seq2see.data.pair import Pair, Sides
-from seq2see.data.store import Store
-from seq2see.decoding import translator
-from seq2see.decoding.torch_engine import TorchEngine
 from seq2see.errors import RunError, SeqError, SettingError
-from seq2see.evaluation import diagnosis, metrics, report
+from seq2see.evaluation import diagnosis, metrics, report, validation
 from seq2see.model.build import build
-from seq2see.model.interface import Seq2Seq
+from seq2see.model.transformer import Transformer
 from seq2see.prepare import LEFT_OVER, Prepared, held, prepare, reopen
 from seq2see.run import Evaluation, Run, error_unit
-from seq2see.training import checkpoint, fine_tuning, journal, loop
+from seq2see.training import checkpoint, fine_tuning, journal, loop, ranks
 from seq2see.training.bad_numbers import NotFinite
 from seq2see.training.checkpoint import Progress
 from seq2see.training.stopping import Stop
@@ -76,6 +71,7 @@ Event = Said | Fetching | Began | loop.Event
 Watch = Callable[[Event], None]
 
 
+@ranks.joined()
 def train(
     pairs: str | Path | Sequence[str | Path],
     out: str | Path | None = None,
@@ -96,6 +92,8 @@ def train(
     watch: Watch = lambda event: None,
 ) -> Run:
     """Train a model on pairs; the corpus suggests all settings that are not given.
+
+    Started by torchrun, many processes train one model together; the first of them alone writes and calls `watch`.
 
     Args:
         pairs: a file, two parallel files joined by a comma, or the name of a corpus; or a list of these.
@@ -130,7 +128,10 @@ def train(
         overlays.append(settings)
     config.check_keys(*overlays)
     device = bundle.pick_device()
-    _refuse_ranks()
+    if not ranks.is_first():
+        return _train_along(device)
+    if ranks.is_restart():
+        resume, force = True, False  # what was trained before a process was lost must not be thrown away
     columns = Sides(*(None if column is None else str(column) for column in (source_column, target_column)))
     wanted = (format, columns, Sides(source_language, target_language), watch)
     wanted_pairs = partial(corpora.open_corpus, pairs, *wanted)
@@ -152,6 +153,7 @@ def train(
             run = Run(folder)
             if not (folder / "report.html").exists():
                 _write_report(run, prepared)
+            ranks.first_does(lambda: [str(folder.absolute()), 0])
             return run
         with storage.sole_writer(folder):
             return _train(folder, prepared, device, watch, wanted_pairs)
@@ -192,12 +194,9 @@ def _train(
 ) -> Run:
     settings, tokenizers = prepared.settings, prepared.tokenizers
     config.write_toml(settings, folder / "settings.toml")  # limits may have been raised
-    torch.manual_seed(settings.training.seed)
-    model = build(settings.model, len(tokenizers.source), len(tokenizers.target)).to(device)
+    model = _new_model(folder, prepared, device)
     facts = bundle.read_manifest(folder)
-    if "fine_tuning" in facts:
-        fine_tuning.load_start(folder, model)
-        facts["fine_tuning"].pop("scores", None)  # of an end that is no more
+    facts.get("fine_tuning", {}).pop("scores", None)  # of an end that is no more
     facts.pop("diagnosis", None)
     facts.pop("alignment", None)
     newest = checkpoint.newest(folder / "checkpoints")
@@ -207,7 +206,7 @@ def _train(
     facts |= {
         "state": "training",
         "parameters": sum(weight.numel() for weight in model.parameters()),
-        "device": machine.name(device),
+        "device": machine.name(device) if ranks.alone() else f"{ranks.world()} x {machine.name(device)}",
         "versions": {"seq2see": seq2see.__version__, "torch": torch.__version__, "python": platform.python_version()},
     }
     micro_tokens = settings.training.micro_batch_tokens or before.micro_tokens or machine.micro_tokens(device)
@@ -238,27 +237,12 @@ def _train(
         )
     )
     end: loop.Finished | None = None
-    stop = Stop()
-
-    def validate() -> dict[str, float]:
-        with stop.at_once():
-            return _validate(Bundle(settings, tokenizers, model.eval()), prepared)
-
+    ranks.first_does(lambda: [str(folder.absolute()), micro_tokens])
+    stop = Stop(0.0 if ranks.alone() else ECHO)
     log = journal.Journal(folder, before.step, newest is not None and checkpoint.is_pause(newest))
-    with contextlib.closing(log), stop.listening(), machine.deterministic(settings.training.deterministic):
+    with contextlib.closing(log), contextlib.closing(_events(folder, prepared, model, micro_tokens, stop)) as events:
         try:
-            for event in loop.train(
-                model,
-                prepared.train,
-                settings.training,
-                window_pairs=settings.data.window_pairs,
-                d_model=settings.model.d_model,
-                run=folder,
-                validate=validate,
-                lower_is_better=not metrics.higher_is_better(settings.training.metric),
-                micro_tokens=micro_tokens,
-                should_stop=stop.asked,
-            ):
+            for event in events:
                 log.write(event)
                 watch(event)
                 if isinstance(event, loop.Finished):
@@ -269,7 +253,7 @@ def _train(
             raise RunError(f"{folder}: {why}") from None
     assert end is not None
     if end.reason == loop.INTERRUPTED:
-        raise Interrupted(stop.signal)
+        raise Interrupted(int(ranks.largest(stop.signal)))
     if not (folder / "model.safetensors").exists():
         why = diagnosis.no_model(journal.read(folder), settings)
         bundle.write_manifest(folder, facts | {"diagnosis": {"findings": [why]}})
@@ -285,7 +269,72 @@ def _train(
         watch(Said(f"warning   {line}"))
     if not findings and end.step < (warmup := settings.training.warmup_steps):
         watch(Said(f"warning   ended inside warm-up, {end.step:,} of {warmup:,} steps: expect little of it"))
+    ranks.first_does(lambda: None)
     return run
+
+
+def _train_along(device: torch.device) -> Run:
+    """What all ranks but the first do: wait until there is something to train, and train it with the first."""
+    place, micro_tokens = ranks.first_does(lambda: None)
+    folder = Path(place)
+    if not micro_tokens:  # it is finished already
+        return Run(folder)
+    try:
+        prepared = reopen(folder, [])
+        model = _new_model(folder, prepared, device)
+    except SeqError as problem:
+        where = f"process {ranks.rank()}: all machines need to see the run folder under the same name"
+        raise ranks.OnlyHereError(f"{problem} ({where})") from None
+    stop = Stop(0.0 if ranks.alone() else ECHO)
+    try:
+        *_, end = _events(folder, prepared, model, micro_tokens, stop)
+    except NotFinite:
+        ranks.first_does(lambda: None)  # which will say so, and end all
+    if isinstance(end, loop.Finished) and end.reason == loop.INTERRUPTED:
+        raise Interrupted(int(ranks.largest(stop.signal)))
+    ranks.first_does(lambda: None)
+    return Run(folder)
+
+
+ECHO = 2.0
+"""Seconds within which a signal that comes again is still the first, among several processes."""
+
+
+def _new_model(folder: Path, prepared: Prepared, device: torch.device) -> Transformer:
+    settings, tokenizers = prepared.settings, prepared.tokenizers
+    torch.manual_seed(settings.training.seed)
+    model = build(settings.model, len(tokenizers.source), len(tokenizers.target)).to(device)
+    if fine_tuning.name_of(folder):
+        fine_tuning.load_start(folder, model)
+    return model
+
+
+def _events(
+    folder: Path, prepared: Prepared, model: Transformer, micro_tokens: int, stop: Stop
+) -> Generator[loop.Event]:
+    """Train; on all ranks alike."""
+    settings = prepared.settings
+    used = Bundle(settings, prepared.tokenizers, model)
+
+    def validate() -> dict[str, float]:
+        model.eval()
+        with ranks.all_or_none(), stop.at_once():
+            mine = validation.measure(used, prepared.valid, prepared.valid_pairs, ranks.rank(), ranks.world())
+        return validation.scores(used, prepared.valid_pairs, error_unit(settings), ranks.from_all(mine))
+
+    with stop.listening(), machine.deterministic(settings.training.deterministic):
+        yield from loop.train(
+            model,
+            prepared.train,
+            settings.training,
+            window_pairs=settings.data.window_pairs,
+            d_model=settings.model.d_model,
+            run=folder,
+            validate=validate,
+            lower_is_better=not metrics.higher_is_better(settings.training.metric),
+            micro_tokens=micro_tokens,
+            should_stop=stop.asked,
+        )
 
 
 def _check_start(folder: Path, from_run: str | Path | None) -> None:
@@ -302,15 +351,19 @@ def _measure_forgetting(folder: Path, prepared: Prepared, device: torch.device, 
     about = facts.get("fine_tuning")
     if about is None or "scores" in about:
         return
-    sets = {"new": prepared}
+    sets = {"new": (prepared.valid, prepared.valid_pairs)}
     if prepared.old_valid is not None:
-        old = replace(prepared, valid=prepared.old_valid, valid_pairs=prepared.old_valid_pairs)
-        sets = {"old": old, "new": prepared}
+        sets = {"old": (prepared.old_valid, prepared.old_valid_pairs), **sets}
     watch(Said("scoring before and after"))
     used = bundle.load(folder, device)
-    after = {which: _validate(used, each) for which, each in sets.items()}
+
+    def measured() -> dict[str, dict[str, float]]:
+        unit = error_unit(used.settings)
+        return {which: validation.validate(used, *pairs, unit) for which, pairs in sets.items()}
+
+    after = measured()
     fine_tuning.load_start(folder, used.model)
-    before = {which: _validate(used, each) for which, each in sets.items()}
+    before = measured()
     about["scores"] = {which: {"before": before[which], "after": after[which]} for which in sets}
     bundle.write_manifest(folder, facts)
     names = {"old": about["from"], "new": facts["corpus"]}
@@ -332,39 +385,6 @@ def _diagnose(run: Run, prepared: Prepared, shown: list[Pair], evaluation: Evalu
         run.settings,
         len(prepared.train),
     )
-
-
-@torch.inference_mode()
-def _validate(used: Bundle, prepared: Prepared) -> dict[str, float]:
-    """Mean loss of a token without smoothing, and the metric that the settings name, by greedy search."""
-    training, decoding = used.settings.training, used.settings.decoding
-    at_once = machine.micro_tokens(next(used.model.parameters()).device)
-    mean_loss = partial(_mean_loss, used.model, prepared.valid)
-    scores = {"loss": machine.in_smaller_batches(mean_loss, at_once)}
-    if training.metric != "loss":
-        sources = [pair.source for pair in prepared.valid_pairs]
-
-        def answers(tokens: int) -> list[str]:
-            greedy = replace(used.settings, decoding=replace(decoding, beam=1, batch_tokens=tokens))
-            results = translator.translate(TorchEngine(used.model), used.tokenizers, greedy, sources)
-            return [result.text for result in results]
-
-        scores[training.metric] = metrics.one(
-            training.metric,
-            machine.in_smaller_batches(answers, decoding.batch_tokens),
-            [[pair.target, *pair.references] for pair in prepared.valid_pairs],
-            error_unit(used.settings),
-        )
-    return scores
-
-
-def _mean_loss(model: Seq2Seq, pairs: Store, batch_tokens: int) -> float:
-    device = next(model.parameters()).device
-    total, count = 0.0, 0
-    for indices, _ in Batches(pairs, batch_tokens, len(pairs), seed=0).one_epoch():
-        loss = loop.loss_of(model, make_batch(pairs, indices).to(device))
-        total, count = total + float(loss.plain), count + int(loss.tokens)
-    return total / count
 
 
 def _write_report(run: Run, prepared: Prepared) -> list[str]:
@@ -439,12 +459,6 @@ def _is_finished(folder: Path, settings: Settings) -> bool:
     if bundle.read_manifest(folder).get("state") != "finished" or newest is None:
         return False
     return loop.limit_reached(checkpoint.read_progress(newest), settings.training) is not None
-
-
-def _refuse_ranks() -> None:
-    """Several processes would each write the whole run into one folder."""
-    if int(os.environ.get("WORLD_SIZE", "1")) > 1:
-        raise SettingError("training in several processes is not there yet: start one without torchrun")
 
 
 def _lines(pairs: list[int], prepared: Prepared, corpus: Callable[[], corpora.Corpus]) -> list[str]:

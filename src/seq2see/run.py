@@ -2,23 +2,24 @@
 
 import contextlib
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, get_args
 
 from seq2see import bundle
 from seq2see.bundle import Bundle, Tokenizers
-from seq2see.config import Settings
+from seq2see.config import Decoding, Settings
 from seq2see.data import tokenizer
 from seq2see.data.pair import Pair, Sides
 from seq2see.data.readers import Pairs
 from seq2see.decoding import ct2_engine, translator
-from seq2see.decoding.hypothesis import Engine
+from seq2see.decoding.hypothesis import Engine, Hypothesis, Task
 from seq2see.decoding.translator import Result
 from seq2see.errors import DataError, RunError, SettingError, nearest
 from seq2see.evaluation import metrics
 from seq2see.evaluation.metrics import Scores
+from seq2see.training import ranks
 
 if TYPE_CHECKING:
     from seq2see.decoding.search import Choose
@@ -27,6 +28,31 @@ if TYPE_CHECKING:
     from seq2see.lens.heads import Head, Statistics, Worth
     from seq2see.lens.importance import Importance
     from seq2see.lens.reading import Reading, Watch
+
+
+class Shared:
+    """An engine of many ranks, which are all asked the same: each searches for a share, and all get all answers.
+
+    They meet after every `AT_ONCE` tasks: none then waits for long, and none is taken for lost (`ranks.TIMEOUT`).
+    """
+
+    AT_ONCE = 1000
+
+    def __init__(self, engine: Engine) -> None:
+        self.name = engine.name
+        self._engine = engine
+
+    def search(self, tasks: list[Task], settings: Decoding) -> list[list[Hypothesis]]:
+        rank, world = ranks.rank(), ranks.world()
+        answers: list[list[Hypothesis]] = []
+        for begin in range(0, len(tasks), self.AT_ONCE * world):
+            block = tasks[begin : begin + self.AT_ONCE * world]
+            mine = self._engine.search(block[rank::world], settings)
+            parts = ranks.from_all([[asdict(each) for each in found] for found in mine])
+            of_tasks = (parts[number % world][number // world] for number in range(len(block)))
+            answers += [[Hypothesis(**each) for each in found] for found in of_tasks]
+        return answers
+
 
 EngineName = Literal["auto", "torch", "ctranslate2"]
 

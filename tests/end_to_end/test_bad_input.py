@@ -575,10 +575,16 @@ def test_the_run_may_be_this_very_folder_or_a_link(cli, tmp_path: Path, monkeypa
     assert cli("train", good, "--out", ".", *QUICK).code == 0
 
 
-def test_several_processes_are_refused(cli, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("variables", [{"WORLD_SIZE": "two"}, {"WORLD_SIZE": "2"}, {"WORLD_SIZE": "2", "RANK": "1"}])
+def test_half_of_what_torchrun_says(cli, monkeypatch: pytest.MonkeyPatch, variables: dict[str, str]) -> None:
     Path("good.tsv").write_text(GOOD)
-    monkeypatch.setenv("WORLD_SIZE", "2")
-    refusal(cli("train", "good.tsv", "--out", "run", *QUICK), "torchrun")
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    ended = cli("train", "good.tsv", "--out", "run", *QUICK)
+    if variables.get("RANK") == "1":
+        assert (ended.code, ended.err) == (2, "")  # the first process says it
+    else:
+        refusal(ended, "torchrun")
 
 
 def test_a_run_goes_on_with_its_own_corpus_only(cli, own_run: Path) -> None:

@@ -23,8 +23,10 @@ from seq2see.cli.options import (
     To,
 )
 from seq2see.errors import DataError, RunError, SettingError
+from seq2see.training import ranks
 
 if TYPE_CHECKING:
+    from seq2see.data.corpora import Parts
     from seq2see.data.pair import Pair
     from seq2see.decoding.hypothesis import Engine
     from seq2see.evaluation.compare import Difference
@@ -79,29 +81,39 @@ def evaluate(
     from seq2see.data import corpora
     from seq2see.data.pair import Sides
     from seq2see.evaluation import compare
-    from seq2see.run import error_unit, load
+    from seq2see.run import Shared, error_unit, load
 
     runs = [load(folder) for folder in (*folders, *(against or ()))]
     for run in [run for run in runs if run.tags] or runs:  # a run of one direction may be compared with one of many
         run.tagged([], to)
     columns, languages = Sides(source_column, target_column), Sides(source_language, target_language)
-    with Downloads() as watch:
-        scored = corpora.for_scoring(pairs, format, columns, languages, watch)
-    items = list(scored)
-    for note in scored.notes:
-        typer.echo(note, err=True)
-    for file in references or ():
-        items = _with_references(items, Path(file), scored.dropped)
-    beam = beam or runs[0].settings.decoding.beam
-    unit = error_unit(runs[0].settings)
-    evaluations = []
-    for run, chosen in zip(runs, _engines(runs, engine, precision), strict=True):
-        if len(runs) > 1:
-            typer.echo(f"translating with {run.folder}", err=True)
-        evaluations.append(run.evaluate(items, beam, n_best, tokenize, chosen, unit, to if run.tags else None))
-        if cut := sum(result.cut for result in evaluations[-1].results):
-            limit = run.settings.decoding.max_source
-            typer.echo(f"{_plural(cut, 'source')} longer than decoding.max_source = {limit} tokens: cut", err=True)
+
+    def read() -> "tuple[Parts, list[Pair]]":
+        with Downloads() as watch:
+            found = corpora.for_scoring(pairs, format, columns, languages, watch)
+        items = list(found)
+        for file in references or ():
+            items = _with_references(items, Path(file), found.dropped)
+        return found, items
+
+    with ranks.joined():
+        scored, items = ranks.after_first(read)  # which may download it
+        say = typer.echo if ranks.is_first() else lambda line, err: None
+        for note in scored.notes:
+            say(note, err=True)
+        beam = beam or runs[0].settings.decoding.beam
+        unit = error_unit(runs[0].settings)
+        evaluations = []
+        for run, chosen in zip(runs, ranks.after_first(lambda: _engines(runs, engine, precision)), strict=True):
+            if len(runs) > 1:
+                say(f"translating with {run.folder}", err=True)
+            searching = chosen if ranks.alone() else Shared(chosen)
+            evaluations.append(run.evaluate(items, beam, n_best, tokenize, searching, unit, to if run.tags else None))
+            if cut := sum(result.cut for result in evaluations[-1].results):
+                limit = run.settings.decoding.max_source
+                say(f"{_plural(cut, 'source')} longer than decoding.max_source = {limit} tokens: cut", err=True)
+        if not ranks.is_first():
+            return
     sides = [(str(run.folder), each.scores) for run, each in zip(runs, evaluations, strict=True)]
     ours, theirs = sides[: len(folders)], sides[len(folders) :]
     differences = compare.paired_bootstrap([each for _, each in ours], [each for _, each in theirs]) if theirs else []

@@ -30,6 +30,7 @@ from seq2see.cli.look import look
 from seq2see.cli.train import SETTINGS_HELP, train
 from seq2see.cli.translate import translate
 from seq2see.errors import SeqError
+from seq2see.training import ranks
 
 
 class Verbs(TyperGroup):
@@ -118,7 +119,8 @@ def main() -> None:
             raise
         if "--debug" in sys.argv:
             traceback.print_exc()
-        typer.echo(f"seq2see: {line}", err=True)
+        if ranks.may_speak(problem):
+            typer.echo(f"seq2see: {line}", err=True)
         sys.exit(2)
 
 

@@ -67,6 +67,7 @@ def train(
     config.check_keys(overlay)  # a misspelt key need not wait for torch
     from seq2see import api
     from seq2see.cli.display import Display
+    from seq2see.training import ranks
 
     with Display() as display:
         try:
@@ -90,9 +91,14 @@ def train(
             )
         except api.Interrupted as stopped:
             again = [word for word in sys.argv[1:] if word not in ("--force", "--resume")]
-            display.say(f"interrupted after step {display.step:,}; all is saved. Go on with:")
-            display.say(f"  seq2see {shlex.join(again)} --resume")
+            number, count = ranks.from_torchrun()
+            if number == 0:
+                program = "seq2see" if count == 1 else "torchrun ... -m seq2see"
+                display.say(f"interrupted after step {display.step:,}; all is saved. Go on with:")
+                display.say(f"  {program} {shlex.join(again)} --resume")
             raise typer.Exit(128 + stopped.signal) from None
+    if ranks.from_torchrun()[0]:
+        return  # the first process tells of it
     if as_json:
         typer.echo(json.dumps({"run": str(run.folder), **run.manifest}, ensure_ascii=False))
     typer.echo(f"model  {run.folder}\nreport {run.folder / 'report.html'}", err=True)

@@ -4,6 +4,7 @@ import json
 import select
 import sys
 from collections.abc import Iterator
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -26,10 +27,12 @@ from seq2see.cli.options import (
 )
 from seq2see.cli.progress import progress
 from seq2see.errors import DataError, SettingError
+from seq2see.training import ranks
 
 if TYPE_CHECKING:
     from seq2see.decoding.translator import Result
     from seq2see.lens.alignment import Alignment
+    from seq2see.run import Run
 
 AT_ONCE = 2000
 """Lines read before they are translated together: enough to batch well, few enough that output keeps coming."""
@@ -62,30 +65,56 @@ def translate(
     """Translate standard input to standard output, line by line."""
     if sample and n_best > 1:
         raise SettingError("--sample draws one translation of a line: leave --n-best out")
-    from seq2see.run import load
+    if sample and ranks.from_torchrun()[1] > 1:
+        raise SettingError("--sample draws in one process: start it without torchrun")
+    from seq2see.run import Shared, load
 
     run = load(folder)
     if engine == "auto" and prefix:  # the engines count forced words differently in a score: ours like any others
         engine = "torch"
-    chosen = pick_engine(
-        run, engine, precision, sample=sample, temperature=temperature, top_k=top_k, top_p=top_p, seed=seed
-    )
     run.tagged([], to)  # a slip in --to need not wait for a line
-    first = 1
-    for block in _blocks(AT_ONCE):
-        prefixes = None if prefix is None else [prefix] * len(block)
-        results = run.search(block, beam, n_best, prefixes, chosen, to)
-        with progress() as run.watch:
-            aligned = run.align(block, results, to) if alignments else [None] * len(block)
-        for number, (line, result, links) in enumerate(zip(block, results, aligned, strict=True), start=first):
-            _print(number, line, result, links, n_best, as_json)
-            if result.cut:
-                limit = run.settings.decoding.max_source
-                typer.echo(
-                    f"line {number}: longer than decoding.max_source = {limit} tokens, the rest was cut", err=True
-                )
-        sys.stdout.flush()
-        first += len(block)
+    choose = partial(
+        pick_engine,
+        run,
+        engine,
+        precision,
+        sample=sample,
+        temperature=temperature,
+        top_k=top_k,
+        top_p=top_p,
+        seed=seed,
+    )
+    with ranks.joined():
+        chosen = ranks.after_first(choose)  # which may convert the model, and keep it
+        searching = chosen if ranks.alone() else Shared(chosen)
+        first = 1
+        blocks = _blocks(AT_ONCE * ranks.world())
+        while block := ranks.first_does(lambda: next(blocks, None)):
+            prefixes = None if prefix is None else [prefix] * len(block)
+            results = run.search(block, beam, n_best, prefixes, searching, to)
+            if ranks.is_first():
+                with progress() as run.watch:
+                    aligned = run.align(block, results, to) if alignments else [None] * len(block)
+                _write(run, block, results, aligned, first, n_best, as_json)
+            first += len(block)
+
+
+def _write(
+    run: "Run",
+    block: list[str],
+    results: "list[Result]",
+    aligned: "list[list[Alignment]] | list[None]",
+    first: int,
+    n_best: int,
+    as_json: bool,
+) -> None:
+    """A block of answers in order, and what is to be said of single lines."""
+    for number, (line, result, links) in enumerate(zip(block, results, aligned, strict=True), start=first):
+        _print(number, line, result, links, n_best, as_json)
+        if result.cut:
+            limit = run.settings.decoding.max_source
+            typer.echo(f"line {number}: longer than decoding.max_source = {limit} tokens, the rest was cut", err=True)
+    sys.stdout.flush()
 
 
 def _blocks(size: int) -> Iterator[list[str]]:

@@ -1,7 +1,8 @@
 """The training loop: a generator that pulls batches through the model and yields what a watcher wants to know.
 
 `for event in train(...)` trains; the consumer draws, logs, and stops it. One update sees one effective batch, cut into
-micro-batches that fit the machine; the loss is divided once, by the token count of all of them.
+micro-batches that fit the machine and shared among the ranks (`ranks`: many processes run this loop side by side); the
+loss is divided once, by the token count of all of them.
 """
 
 import contextlib
@@ -23,7 +24,7 @@ from seq2see.data.store import Int64s, Store
 from seq2see.errors import RunError
 from seq2see.memory import is_used_up, keep_freed_memory
 from seq2see.model.interface import Seq2Seq
-from seq2see.training import bad_numbers, checkpoint, schedule
+from seq2see.training import bad_numbers, checkpoint, ranks, schedule
 from seq2see.training.bad_numbers import NotFinite
 from seq2see.training.checkpoint import Progress
 from seq2see.training.graphs import RecordedPasses
@@ -128,16 +129,18 @@ def train(
         keep_freed_memory()
     optimizer = adam(model.parameters(), settings)
     checkpoints = run / "checkpoints"
+    save = partial(checkpoint.save, checkpoints, model, optimizer, average=settings.average, keep=settings.keep)
     progress = Progress()
-    if kept := checkpoint.newest(checkpoints):
+    if kept := _chosen_by_first(lambda: checkpoint.newest(checkpoints)):
         progress = checkpoint.restore(kept, model, optimizer)
+    ranks.take_from_first(model.parameters())
     progress = replace(progress, micro_tokens=micro_tokens)
     saved = progress.step
     plan = partial(Batches, store, settings.batch_tokens, window_pairs, settings.seed)
     batches = iter(plan(progress.position))
     meter = _Meter(progress, device)
     learn = fastest_passes(model, settings)
-    reason = limit_reached(progress, settings)
+    reason = _limit_of_all(progress, settings)
     due = kept is not None and checkpoint.is_pause(kept) and _is_due(progress.step, reason, settings)
 
     while True:
@@ -150,14 +153,14 @@ def train(
             progress = _judge(meter.note(progress), scores[settings.metric], lower_is_better)
             best = progress.best_step == progress.step
             if best:
-                save_weights(model, run / "model.safetensors")
+                ranks.first_does(lambda: save_weights(model, run / "model.safetensors"))
             # Before the checkpoint: on resume, lines past it are cut, but one that was never written would be missed.
             yield Validated(progress.step, scores, best)
             if not progress.skipped or reason is not None:  # while updates fail, it must not push out a good one
-                checkpoint.save(checkpoints, model, optimizer, progress, average=settings.average, keep=settings.keep)
+                ranks.first_does(partial(save, progress))
                 saved = progress.step
             due = False
-            reason = reason or limit_reached(progress, settings)
+            reason = reason or _limit_of_all(progress, settings)
         if reason is not None:
             break
 
@@ -172,11 +175,14 @@ def train(
             max_steps=settings.max_steps,
         )
         lengths = store.source_lengths(indices) + store.target_lengths(indices)
-        pieces = split(indices, lengths, max(1, progress.micro_tokens // times(settings)))
+        at_once = max(1, progress.micro_tokens // times(settings))
+        pieces = split(indices, lengths, at_once, ranks.rank(), ranks.world())
+        tokens = int(store.target_lengths(indices).sum())  # every rank knows the whole batch: nobody need be asked
         try:
             with meter, _whole_or_not_at_all(optimizer):
+                ranks.throw_dice(settings.seed, step)
                 batch = [make_batch(store, piece) for piece in pieces]
-                losses, norm = update(model, optimizer, batch, settings, rate, learn, should_stop)
+                losses, norm = update(model, optimizer, batch, settings, rate, learn, should_stop, tokens)
         except Stopped:
             reason = INTERRUPTED
             break
@@ -207,7 +213,8 @@ def train(
                 progress, saved = before, before.step
                 batches, meter = iter(plan(progress.position)), _Meter(progress, device)
                 continue
-        reason = limit_reached(progress, settings) or (INTERRUPTED if should_stop() else None)
+        # Among several ranks, who is asked to stop says so in the next update, where all listen.
+        reason = _limit_of_all(progress, settings) or (INTERRUPTED if ranks.alone() and should_stop() else None)
         due = _is_due(step, reason, settings)
 
     if reason != INTERRUPTED:
@@ -217,9 +224,7 @@ def train(
             reason = INTERRUPTED  # all is saved
     elif progress.step != saved:
         progress = meter.note(progress)
-        checkpoint.save(
-            checkpoints, model, optimizer, progress, average=settings.average, keep=settings.keep, pause=True
-        )
+        ranks.first_does(partial(save, progress, pause=True))
     yield Finished(progress.step, reason, meter.elapsed())
 
 
@@ -247,23 +252,32 @@ def _smaller_passes(
     """Half as many tokens in a pass where memory ran out; other problems are raised again."""
     if not is_used_up(problem):
         raise problem
-    if max(map(len, pieces)) == 1:
+    if ranks.largest(max(map(len, pieces), default=0)) <= 1:
         raise RunError(
             "memory is used up by a single pair. Lower data.max_length in a new run, choose a smaller preset, or end "
             "what else takes memory and go on with --resume"
         ) from problem
     traceback.clear_frames(problem.__traceback__)  # they hold on to all that memory
-    return max(1, min(micro_tokens, tokens * times(settings)) // 2)
+    return max(1, min(micro_tokens, tokens // ranks.world() * times(settings)) // 2)
 
 
 def _return_to_good(
     checkpoints: Path, model: Seq2Seq, optimizer: torch.optim.Optimizer, progress: Progress
 ) -> Progress | None:
     """Go back to the newest checkpoint after an update that was made, at half the rate; None: no, or too often."""
-    good = next((path for path in checkpoint.whole(checkpoints) if not checkpoint.read_progress(path).skipped), None)
-    if good is None or progress.slowed >= MOST_RETURNS:
+    if progress.slowed >= MOST_RETURNS:
         return None
-    checkpoint.drop_after(checkpoints, good)
+
+    def choose() -> Path | None:
+        for path in checkpoint.whole(checkpoints):
+            if not checkpoint.read_progress(path).skipped:
+                checkpoint.drop_after(checkpoints, path)
+                return path
+        return None
+
+    good = _chosen_by_first(choose)
+    if good is None:
+        return None
     restored = checkpoint.restore(good, model, optimizer)
     return replace(restored, slowed=progress.slowed + 1, seconds=progress.seconds, micro_tokens=progress.micro_tokens)
 
@@ -277,7 +291,7 @@ def _diagnosed(model: Seq2Seq, store: Store, indices: Int64s, settings: Training
         with torch.autocast(device.type, torch.bfloat16, enabled=in_bfloat16(settings, device)):
             return loss_of(model, batch, settings.label_smoothing).total
 
-    place, pairs = bad_numbers.find(model, indices, loss)
+    place, pairs = ranks.first_does(lambda: bad_numbers.find(model, indices, loss))
     return NotFinite(progress.step, progress.skipped, progress.slowed, place, pairs, len(indices))
 
 
@@ -320,27 +334,38 @@ def update(
     rate: float,
     learn: Passes | None = None,
     should_stop: Callable[[], bool] = lambda: False,
+    tokens: int | None = None,
 ) -> tuple[Tensor, Tensor]:
     """One step of the optimizer on an effective batch in pieces: sums of their losses (as in `Loss`), gradient norm.
 
     With the sums comes 1 for an update that was skipped, since its loss or its gradient was not finite, else 0.
+
+    Args:
+        pieces: those of this rank.
+        tokens: target tokens of the whole batch, those of the other ranks included; not given, there are none.
     """
+    tokens = tokens or sum(piece.target_tokens for piece in pieces)
     learn = learn or plain_passes(model, settings)
-    count = sum(piece.target_tokens for piece in pieces)
     sums = torch.zeros(3, dtype=torch.float64, device=next(model.parameters()).device)
     model.train()
-    for number, piece in enumerate(pieces):
-        if number and should_stop():
+    with ranks.all_or_none():
+        if not ranks.alone() and should_stop():
             raise Stopped
-        sums += learn(piece, count)
-    norm = nn.utils.get_total_norm([weight.grad for weight in model.parameters() if weight.grad is not None])
-    if settings.clip_norm and (norm.is_cuda or norm > settings.clip_norm):  # to ask a card would be to wait for it
-        nn.utils.clip_grads_with_norm_(model.parameters(), settings.clip_norm, norm)
-    skipped = ~(norm.isfinite() & sums.isfinite().all())
-    for group in optimizer.param_groups:
-        group["lr"] = rate
-    optimizer.found_inf = skipped.float()  # type: ignore[attr-defined]  # Adam obeys it on the card: nobody waits
-    optimizer.step()
+        for number, piece in enumerate(pieces):
+            if number and should_stop():
+                raise Stopped
+            sums += learn(piece, tokens)
+    with ranks.no_way_back():
+        ranks.sum_gradients(model.parameters())
+        ranks.sum_up(sums)
+        norm = nn.utils.get_total_norm([weight.grad for weight in model.parameters() if weight.grad is not None])
+        if settings.clip_norm and (norm.is_cuda or norm > settings.clip_norm):  # to ask a card would be to wait for it
+            nn.utils.clip_grads_with_norm_(model.parameters(), settings.clip_norm, norm)
+        skipped = ~(norm.isfinite() & sums.isfinite().all())
+        for group in optimizer.param_groups:
+            group["lr"] = rate
+        optimizer.found_inf = skipped.float()  # type: ignore[attr-defined]  # Adam obeys it on the card: nobody waits
+        optimizer.step()
     # Recorded passes know where gradients lie. On a CPU new ones cost less than adding to zeros.
     optimizer.zero_grad(set_to_none=sums.device.type == "cpu")
     return torch.cat([sums.masked_fill(skipped, 0.0), skipped.double()[None]]), norm
@@ -370,6 +395,19 @@ def limit_reached(progress: Progress, settings: Training) -> str | None:
     return None
 
 
+def _limit_of_all(progress: Progress, settings: Training) -> str | None:
+    """The same by all ranks, whose clocks differ."""
+    if settings.max_minutes:
+        progress = replace(progress, seconds=ranks.largest(progress.seconds))
+    return limit_reached(progress, settings)
+
+
+def _chosen_by_first(choose: Callable[[], Path | None]) -> Path | None:
+    """The path that the first rank chooses: on a shared disk, others may see it later."""
+    path = ranks.first_does(lambda: None if (found := choose()) is None else str(found))
+    return None if path is None else Path(path)
+
+
 def _is_better(score: float, best: float | None, lower_is_better: bool) -> bool:
     """Not-a-number is never better, and anything is better than nothing."""
     return not math.isnan(score) and (best is None or (score < best if lower_is_better else score > best))
@@ -387,15 +425,18 @@ def _average(
 ) -> Iterator[Validated]:
     """Average the last checkpoints; the average becomes the model if it validates at least as well as the best one."""
     last = checkpoint.steps(run / "checkpoints")[-settings.average :]
-    if len(last) < 2:
+    count = ranks.first_does(lambda: len(last))
+    if count < 2:
         return
-    load_weights(model, checkpoint.average(last))
+    if ranks.is_first():
+        load_weights(model, checkpoint.average(last))
+    ranks.take_from_first(model.parameters())
     scores = validate()
     score = scores[settings.metric]
     better = score == progress.best or _is_better(score, progress.best, lower_is_better)
     if better:
-        save_weights(model, run / "model.safetensors")
-    yield Validated(progress.step, scores, better, f"average of the last {len(last)} checkpoints")
+        ranks.first_does(lambda: save_weights(model, run / "model.safetensors"))
+    yield Validated(progress.step, scores, better, f"average of the last {count} checkpoints")
 
 
 class _Meter:

@@ -3,6 +3,7 @@
 import contextlib
 import signal
 import threading
+import time
 from collections.abc import Iterator
 from types import FrameType
 
@@ -14,10 +15,17 @@ class Stopped(Exception):  # noqa: N818
 
 
 class Stop:
-    """Whether a stop was asked for, and by which signal; a second signal does not wait."""
+    """Whether a stop was asked for, and by which signal; a second signal does not wait.
 
-    def __init__(self) -> None:
+    Args:
+        echo: a signal that comes again within so many seconds is still the first: a scheduler may send it to all, and
+            torchrun pass it on.
+    """
+
+    def __init__(self, echo: float = 0.0) -> None:
         self.signal = 0
+        self._echo = echo
+        self._heard_at = 0.0
         self._at_once = False
 
     def asked(self) -> bool:
@@ -50,7 +58,9 @@ class Stop:
 
     def _hear(self, number: int, frame: FrameType | None) -> None:
         if self.asked():
+            if time.monotonic() - self._heard_at < self._echo:
+                return
             raise KeyboardInterrupt
-        self.signal = number
+        self.signal, self._heard_at = number, time.monotonic()
         if self._at_once:
             raise Stopped

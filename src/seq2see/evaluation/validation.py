@@ -1,0 +1,72 @@
+"""Validation: how good a model is that is still being trained, measured by one process or by many, a share each."""
+
+from dataclasses import replace
+from functools import partial
+
+import torch
+
+from seq2see import machine
+from seq2see.bundle import Bundle
+from seq2see.data.batches import Batches, make_batch, split
+from seq2see.data.pair import Pair
+from seq2see.data.store import Int64s, Store
+from seq2see.decoding import translator
+from seq2see.decoding.torch_engine import TorchEngine
+from seq2see.evaluation import metrics
+from seq2see.model.interface import Seq2Seq
+from seq2see.training import loop
+
+Measured = tuple[float, int, list[str]]
+"""Of a share of the pairs: summed loss, target tokens, and translations where the metric needs them."""
+
+
+def validate(used: Bundle, store: Store, pairs: list[Pair], unit: metrics.Unit) -> dict[str, float]:
+    """Mean loss of a token without smoothing, and the metric that the settings name, by greedy search.
+
+    Args:
+        store: the pairs as tokens, but for those that are too long.
+        unit: what an error rate counts.
+    """
+    return scores(used, pairs, unit, [measure(used, store, pairs)])
+
+
+@torch.inference_mode()
+def measure(used: Bundle, store: Store, pairs: list[Pair], rank: int = 0, world: int = 1) -> Measured:
+    """What one of `world` processes does of it; the shares are the same however little memory it finds."""
+    at_once = machine.micro_tokens(next(used.model.parameters()).device)
+    batches = [indices for indices, _ in Batches(store, at_once, len(store), seed=0).one_epoch()]
+    summed_loss = partial(_summed_loss, used.model, store, batches[rank::world])
+    total, count = machine.in_smaller_batches(summed_loss, at_once)
+    answers: list[str] = []
+    if used.settings.training.metric != "loss":
+        decoding = used.settings.decoding
+        sources = [pair.source for pair in pairs[rank::world]]
+
+        def translated(tokens: int) -> list[str]:
+            greedy = replace(used.settings, decoding=replace(decoding, beam=1, batch_tokens=tokens))
+            results = translator.translate(TorchEngine(used.model), used.tokenizers, greedy, sources)
+            return [result.text for result in results]
+
+        answers = machine.in_smaller_batches(translated, decoding.batch_tokens)
+    return total, count, answers
+
+
+def scores(used: Bundle, pairs: list[Pair], unit: metrics.Unit, parts: list[Measured]) -> dict[str, float]:
+    """Of what all processes measured, in the order of their ranks."""
+    found = {"loss": sum(total for total, _, _ in parts) / sum(count for _, count, _ in parts)}
+    metric, world = used.settings.training.metric, len(parts)
+    if metric != "loss":
+        answers = [parts[number % world][2][number // world] for number in range(len(pairs))]
+        found[metric] = metrics.one(metric, answers, [[pair.target, *pair.references] for pair in pairs], unit)
+    return found
+
+
+def _summed_loss(model: Seq2Seq, store: Store, batches: list[Int64s], tokens: int) -> tuple[float, int]:
+    """And of how many target tokens; at most `tokens` at once."""
+    device = next(model.parameters()).device
+    total, count = 0.0, 0
+    for indices in batches:
+        for piece in split(indices, store.source_lengths(indices) + store.target_lengths(indices), tokens):
+            loss = loop.loss_of(model, make_batch(store, piece).to(device))
+            total, count = total + float(loss.plain), count + int(loss.tokens)
+    return total, count

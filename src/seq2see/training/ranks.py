@@ -1,0 +1,418 @@
+"""Many processes, one training: all that knows of torchrun and of torch.distributed.
+
+`torchrun` starts the same command many times and tells each its *rank*. All ranks hold the same weights and plan the
+same batches; each learns from its share of a batch, and gradients are summed. The first rank, 0, is the only one that
+writes files and speaks. Without torchrun there is one rank, and everything here does nothing.
+
+Ranks wait for each other in two ways. Where all work, they meet in a collective of torch.distributed, and who keeps the
+others waiting for longer than `TIMEOUT` is given up for lost. Where only the first works (`first_does`: preparing a
+corpus, writing a checkpoint, reading standard input), the others look at a notice board as long as it takes.
+"""
+
+import contextlib
+import json
+import os
+import re
+import secrets
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from seq2see.errors import RunError, SettingError
+from seq2see.memory import is_used_up
+from seq2see.training.stopping import Stopped
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+TIMEOUT = timedelta(seconds=45)
+"""The longest that ranks wait for each other in one collective.
+
+A rank that dies on this machine is noticed at once, by torchrun and by its closed connections. One whose machine falls
+silent is not: then this alone ends the others, within a minute. It can be so short since a step takes a second, all
+ranks get as much to do, and nobody waits here for the first rank's disk.
+"""
+START_TIMEOUT = timedelta(minutes=10)
+"""The same while processes start, which takes as long as the slowest disk needs to read PyTorch."""
+BUCKET_NUMBERS = 25_000_000
+"""Of gradients summed in one go, 100 MB: few enough goes that their start costs nothing, and no second copy of all."""
+Result = TypeVar("Result")
+
+
+class OnlyHereError(RunError):
+    """Something that is wrong on one machine only, so that its rank has to say it."""
+
+
+class _Group:
+    """The ranks that are joined, and the notice board of the first."""
+
+    def __init__(self, rank: int, world: int, board: Any) -> None:
+        self.rank, self.world, self._board = rank, world, board
+        self._notices = 0
+
+    def announce(self, text: str) -> None:
+        self._notices += 1
+        self._board.set(f"notice {self._notices}", text)
+
+    def read(self) -> str:
+        """The next notice, as soon as it is there; the end, quietly, where a rank has failed and said so."""
+        self._notices += 1
+        name, began = f"notice {self._notices}", time.monotonic()
+        while not self._board.check([name]):
+            if self._board.check(["failed"]) and not self._board.check([name]):
+                sys.exit(2)
+            time.sleep(min(1.0, 0.002 + 0.1 * (time.monotonic() - began)))  # a tenth longer than it takes, at most
+        return str(self._board.get(name), "utf-8")
+
+    def fail(self) -> None:
+        with contextlib.suppress(RuntimeError):  # the board may be what is lost
+            self._board.set("failed", "")
+
+
+_group: _Group | None = None
+_boards: list[Any] = []
+"""One for the life of the process: it may be its only keeper."""
+
+
+def from_torchrun() -> tuple[int, int]:
+    """(rank, number of ranks) as torchrun says in the environment; (0, 1) where it did not start us."""
+    try:
+        return int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
+    except ValueError:
+        raise SettingError("RANK and WORLD_SIZE in the environment are torchrun's: expected numbers") from None
+
+
+def rank() -> int:
+    return 0 if _group is None else _group.rank
+
+
+def world() -> int:
+    """The number of ranks."""
+    return 1 if _group is None else _group.world
+
+
+def is_first() -> bool:
+    """Whether this is the rank that writes and speaks."""
+    return rank() == 0
+
+
+def alone() -> bool:
+    return world() == 1
+
+
+def may_speak(problem: Exception) -> bool:
+    """Whether this process is to say what went wrong: the first for all, another what only it can know."""
+    return isinstance(problem, OnlyHereError) or os.environ.get("RANK", "0") == "0"
+
+
+def is_restart() -> bool:
+    """Whether torchrun has started all ranks again, after it lost one."""
+    return os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") != "0"
+
+
+@contextlib.contextmanager
+def joined() -> Iterator[None]:
+    """Join the other processes that torchrun started; nothing where it did not."""
+    global _group
+    number, count = from_torchrun()
+    if count == 1 or _group is not None:
+        yield
+        return
+    _group = _start(number, count)
+    try:
+        yield
+        _stop()
+    except BaseException:
+        _group.fail()
+        raise
+    finally:
+        _group = None
+
+
+def _start(number: int, count: int) -> _Group:
+    import torch
+    from torch import distributed
+    from torch.distributed.distributed_c10d import PrefixStore
+    from torch.distributed.rendezvous import rendezvous
+
+    if torch.cuda.is_available():
+        torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
+    try:
+        if not _boards:
+            _boards.append(next(rendezvous("env://", timeout=START_TIMEOUT))[0])
+        board = PrefixStore(_meet(_boards[0], number, count), _boards[0])
+        distributed.init_process_group(
+            "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo",
+            store=PrefixStore("collectives", board),
+            rank=number,
+            world_size=count,
+            timeout=TIMEOUT,
+        )
+    except (RuntimeError, ValueError) as problem:
+        raise SettingError(
+            f"the processes of this training do not find each other ({_shortly(problem)}). Start them with torchrun"
+        ) from None
+    return _Group(number, count, board)
+
+
+def _meet(board: Any, number: int, count: int) -> str:
+    """Wait until all ranks are here, however long they take to start; gives the name of their meeting.
+
+    After a restart the board may still have what was put up before, so that nothing on it is believed but an answer:
+    each rank puts up a word that it makes up, the first a list of the words that it sees, and who finds its own there
+    signs the list. The word of the first is the name.
+    """
+    word = secrets.token_hex(8)
+    board.set(f"word {number}", word)
+    if number == 0:
+        keys = [f"word {other}" for other in range(count)]
+        while not board.check([f"{word} signed by {other}" for other in range(1, count)]):
+            board.set("words", json.dumps([str(board.get(key), "utf-8") if board.check([key]) else "" for key in keys]))
+            time.sleep(0.02)
+        return word
+    while True:
+        words = json.loads(board.get("words")) if board.check(["words"]) else []
+        if word in words:
+            board.set(f"{words[0]} signed by {number}", "")
+            return str(words[0])
+        time.sleep(0.02)
+
+
+def _stop() -> None:
+    from torch import distributed
+
+    distributed.destroy_process_group()
+
+
+@contextlib.contextmanager
+def _with_all() -> Iterator[None]:
+    """Around collectives: when one fails, it is since another rank is gone."""
+    try:
+        yield
+    except RuntimeError as problem:
+        raise RunError(
+            f"another process was lost, or took longer than {TIMEOUT.seconds} s ({_shortly(problem)}). A training goes "
+            "on with --resume"
+        ) from problem
+
+
+def _shortly(problem: Exception) -> str:
+    """The first sentence, without the place in the library's source before it."""
+    return re.sub(r"^\[\S*\] ", "", str(problem).partition("\n")[0]).partition(". ")[0].rstrip(".")
+
+
+# Where only the first rank works
+
+
+def first_does(work: Callable[[], Any]) -> Any:
+    """What the first rank's `work` gives (JSON), on every rank; the others wait for it as long as it takes."""
+    if _group is None:
+        return work()
+    import torch
+    from torch import distributed
+
+    if _group.rank == 0:
+        value = work()
+        text = bytearray(json.dumps(value).encode())
+        _group.announce(str(len(text)))
+        data = torch.frombuffer(text, dtype=torch.uint8)
+    else:
+        with _with_all():
+            data = torch.zeros(int(_group.read()), dtype=torch.uint8)
+    with _with_all():
+        distributed.broadcast(data, 0)
+    return json.loads(bytes(data.numpy()))
+
+
+def after_first(work: Callable[[], Result]) -> Result:
+    """`work` on every rank, on the first one first: the others find what it has left."""
+    found = [work()] if is_first() else []
+    first_does(lambda: None)
+    return found[0] if found else work()
+
+
+# Where all work
+
+
+def from_all(value: Any) -> list[Any]:
+    """The values (JSON) of all ranks, on every rank."""
+    if _group is None:
+        return [value]
+    import torch
+    from torch import distributed
+
+    text = bytearray(json.dumps(value).encode())
+    sizes = [torch.zeros(1, dtype=torch.int64) for _ in range(_group.world)]
+    with _with_all():
+        distributed.all_gather(sizes, torch.tensor([len(text)]))
+        longest = max(map(int, sizes))
+        parts = [torch.zeros(longest, dtype=torch.uint8) for _ in sizes]
+        padded = torch.frombuffer(text.ljust(longest), dtype=torch.uint8)
+        distributed.all_gather(parts, padded)
+    return [json.loads(bytes(part.numpy())) for part in parts]  # blanks after it do not matter to JSON
+
+
+def largest(number: float) -> float:
+    """Of the numbers that all ranks bring."""
+    if _group is None:
+        return number
+    import torch
+    from torch import distributed
+
+    numbers = torch.tensor([number], dtype=torch.float64)
+    with _with_all():
+        distributed.all_reduce(numbers, distributed.ReduceOp.MAX)
+    return float(numbers)
+
+
+GO_ON, MEMORY, STOP = range(3)
+
+
+@contextlib.contextmanager
+def all_or_none() -> Iterator[None]:
+    """Around work without collectives that changes nothing yet: if one rank gives it up, all do.
+
+    A stop that one was asked for, or memory that ran out on one, is raised on all.
+    """
+    if alone():
+        yield
+        return
+    problem: Exception | None = None
+    try:
+        yield
+    except (Stopped, MemoryError, RuntimeError) as found:
+        if not isinstance(found, Stopped) and not is_used_up(found):
+            raise
+        problem = found
+    verdict = largest(GO_ON if problem is None else STOP if isinstance(problem, Stopped) else MEMORY)
+    if verdict == STOP:
+        raise Stopped
+    if verdict == MEMORY:
+        raise problem or MemoryError("on another rank")
+
+
+@contextlib.contextmanager
+def no_way_back() -> Iterator[None]:
+    """Around work that all ranks do or the training ends: who cannot, cannot leave the others waiting."""
+    try:
+        yield
+    except (MemoryError, RuntimeError) as problem:
+        if alone() or not is_used_up(problem):
+            raise
+        raise OnlyHereError(
+            f"memory is used up in process {rank()}. Lower training.micro_batch_tokens, go on with --resume"
+        ) from problem
+
+
+def sum_gradients(weights: Iterable["Tensor"]) -> None:
+    """Give every rank the sum of all ranks' gradients, the same to the bit, in a few large pieces."""
+    if alone():
+        return
+    import torch
+
+    learning = [weight for weight in weights if weight.requires_grad]
+    for weight in learning:
+        if weight.grad is None:  # a rank that got no pair of a small batch
+            weight.grad = torch.zeros_like(weight)
+    gradients = [weight.grad for weight in learning if weight.grad is not None]
+    while gradients:
+        bucket = [gradients.pop()]
+        room = BUCKET_NUMBERS - bucket[0].numel()
+        while gradients and gradients[-1].numel() <= room:
+            bucket.append(gradients.pop())
+            room -= bucket[-1].numel()
+        flat = torch.cat([gradient.flatten() for gradient in bucket])
+        sum_up(flat)
+        for gradient, part in zip(bucket, torch.split(flat, [each.numel() for each in bucket]), strict=True):
+            gradient.copy_(part.view_as(gradient))
+
+
+def sum_up(numbers: "Tensor") -> None:
+    """Replace a tensor by the sum of all ranks' tensors."""
+    if alone():
+        return
+    from torch import distributed
+
+    with _with_all():
+        distributed.all_reduce(numbers)
+
+
+def take_from_first(tensors: Iterable["Tensor"]) -> None:
+    """Replace tensors by those of the first rank."""
+    if alone():
+        return
+    import torch
+    from torch import distributed
+
+    with _with_all(), torch.no_grad():
+        for tensor in tensors:
+            distributed.broadcast(tensor, 0)
+
+
+def throw_dice(seed: int, step: int) -> None:
+    """Give each rank its own random numbers for a step: none are kept, so that any number of ranks may go on."""
+    if alone():
+        return
+    import numpy as np
+    import torch
+
+    torch.manual_seed(int(np.random.SeedSequence((seed, step, rank())).generate_state(1, np.uint64)[0]))
+
+
+# Models that do not fit on one card
+
+
+def shard(model: "nn.Module") -> None:
+    """Spread a model over all ranks (FSDP2): each keeps a part of every weight, gradient and mean of the optimizer.
+
+    Layers are gathered when their turn comes and let go after it. Make the optimizer afterwards. Gradients come out of
+    `backward` as sums over all ranks, so `sum_gradients` has nothing to do; every rank must make as many passes. For
+    a checkpoint, `whole` puts the weights and the optimizer's means together; `spread` takes them apart again.
+    """
+    if alone():
+        return
+    from torch import nn
+    from torch.distributed.fsdp import FSDPModule, fully_shard, register_fsdp_forward_method
+
+    for layers in [module for module in model.modules() if isinstance(module, nn.ModuleList)]:
+        for layer in layers:
+            fully_shard(layer)
+    fully_shard(model)
+    for method in ("encode", "decode"):  # what training calls instead of `forward`
+        register_fsdp_forward_method(model, method)
+    for module in model.modules():
+        if isinstance(module, FSDPModule):
+            # Sums, not means: the loss is divided by the tokens of all ranks.
+            module.set_gradient_divide_factor(1.0)
+            module.set_force_sum_reduction_for_comms(True)
+
+
+def whole(tensors: Mapping[str, "Tensor"]) -> dict[str, "Tensor"]:
+    """Tensors that are spread over the ranks, put together on the first, in ordinary memory; elsewhere none.
+
+    All ranks must call it with the same names.
+    """
+    from torch.distributed.tensor import DTensor
+
+    found = {}
+    for name, tensor in tensors.items():
+        with _with_all():
+            one = tensor.full_tensor().detach() if isinstance(tensor, DTensor) else tensor.detach()
+        if is_first():
+            found[name] = one.cpu()
+    return found
+
+
+def spread(tensors: Mapping[str, "Tensor"], wholes: Mapping[str, "Tensor"]) -> None:
+    """Copy whole tensors, which every rank has, into those of the same names that are spread over the ranks."""
+    import torch
+    from torch.distributed.tensor import DTensor, distribute_tensor
+
+    with torch.no_grad():
+        for name, tensor in tensors.items():
+            one = wholes[name].to(tensor.device)
+            if isinstance(tensor, DTensor):
+                one = distribute_tensor(one, tensor.device_mesh, tensor.placements, src_data_rank=None)
+            tensor.copy_(one)
