@@ -63,10 +63,16 @@ class Tokenizers:
             self.target.save(folder / "target.tokenizer.json")
 
     @staticmethod
+    def files(folder: Path) -> tuple[Path, Path]:
+        """Where they were saved: twice the same file where one serves both sides."""
+        source, target = folder / "source.tokenizer.json", folder / "target.tokenizer.json"
+        return source, target if target.exists() else source
+
+    @staticmethod
     def load(folder: Path) -> "Tokenizers":
-        source = tokenizer.load(folder / "source.tokenizer.json")
-        target = folder / "target.tokenizer.json"
-        return Tokenizers(source, tokenizer.load(target) if target.exists() else source)
+        files = Tokenizers.files(folder)
+        source = tokenizer.load(files[0])
+        return Tokenizers(source, source if files[0] == files[1] else tokenizer.load(files[1]))
 
 
 @dataclass(frozen=True)

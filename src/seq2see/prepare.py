@@ -1,8 +1,7 @@
 """From pairs to a run folder that is ready to train: settings, tokenizers, and the corpus as tokens on disk.
 
-A few passes over the pairs, whatever their number: one to look (`suggest.survey`), one to tokenise, and one to collect
-the validation pairs where they are held out. Memory stays flat, but for the 46 bytes of each pair that tell whether it
-was there before.
+Two passes over the pairs, whatever their number: one to look (`suggest.survey`), and one to tokenise and to collect the
+validation pairs where they are held out. Both use all cores; neither takes more memory for more pairs.
 """
 
 import contextlib
@@ -13,7 +12,6 @@ import shutil
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass, field, replace
-from itertools import islice
 from pathlib import Path
 from zlib import crc32
 
@@ -25,6 +23,7 @@ from seq2see.data.corpora import Corpus
 from seq2see.data.pair import Pair, Sides
 from seq2see.data.readers import Pairs
 from seq2see.data.store import Store
+from seq2see.data.tokenising import tokenised
 from seq2see.errors import DataError, RunError, SettingError, nearest
 from seq2see.suggest import ROWS, Survey, suggest, survey
 from seq2see.training import fine_tuning
@@ -32,6 +31,8 @@ from seq2see.training.fine_tuning import Base
 
 Say = Callable[[str], None]
 
+LOOKED_AT = 1 << 20
+"""About so many pairs of a larger corpus are examined, evenly taken: what is known of them is kept in memory."""
 FEW = 20
 """Below this many pairs none is held out: validation then measures what was learned by heart."""
 
@@ -82,8 +83,8 @@ def prepare(
     say(f"reading {corpus.name}")
     tag = tag or any(overlay.get("data", {}).get("tags") for overlay in overlays)
     tags: set[str] = set()
-    seen = doctor.Examination()
-    found = survey(_watched(_noting_languages(corpus.train, tags) if tag else corpus.train, seen))
+    seen = doctor.Examination(LOOKED_AT)
+    found = survey(_noting_languages(corpus.train, tags) if tag else corpus.train, seen)
     for note in corpus.train.notes:
         say(note)
     if not found.pairs:
@@ -93,7 +94,7 @@ def prepare(
     if given is not None and not valid_pairs:
         raise DataError("the validation set has no usable pair (a pair needs text on both sides)")
     _warn(corpus, seen, valid_pairs, say)
-    del seen  # large where the corpus is
+    del seen  # no longer needed, and large
     yours = config.keys(*overlays)
     if base is None:
         suggestion = suggest(found)
@@ -163,19 +164,14 @@ def _empty(folder: Path, *keep: str) -> None:
             shutil.rmtree(old) if old.is_dir() and not old.is_symlink() else old.unlink()
 
 
-def _watched(pairs: Iterable[Pair], seen: doctor.Examination) -> Iterator[Pair]:
-    """The pairs as they are, examined in passing."""
-    for pair in pairs:
-        seen.add(pair.source, pair.target)
-        yield pair
-
-
 def _warn(corpus: Corpus, seen: doctor.Examination, valid_pairs: list[Pair], say: Say) -> None:
     """Say what seems wrong with the corpus. Nothing is left out for it: that is the user's to decide."""
     held = doctor.Examination()
     for pair in valid_pairs:
         held.add(pair.source, pair.target)
     lines = doctor.short(seen.diagnose(held if valid_pairs else None, corpus.train.languages))
+    if lines and (share := seen.share) > 1:
+        say(f"doctor    looked at one in {share} of the pairs; where one repeats another that was not, is not seen")
     for line in lines:
         say(f"doctor    {line}")
     if lines:
@@ -221,23 +217,23 @@ def _fill(
 
     say(f"tokenising {found.pairs:,} pairs")
     limit = settings.data.max_length
-    training: Iterator[Pair] = (_tagged(pair, settings) for pair in corpus.train if not held_out(pair))
+    kept_out: list[Pair] = []
+    training = _parted(corpus.train, held_out, settings, kept_out)
     old_sources = {pair.source for pair in base.valid_pairs} if base is not None else set()
     met: set[str] = set()
     if old_sources:
         training = _noting_sources(training, old_sources, met)
-    train_store, too_long = _write(folder / "corpus" / "train", training, tokenizers, limit, corpus.name)
+    train_store, too_long = _write(folder, "train", training, tokenizers, limit, corpus.name)
     if met:
         say(
             f"{len(met):,} of the {len(old_sources):,} old validation sources are among the new training pairs: "
             "less will seem forgotten than is"
         )
-    if not valid_pairs:
-        valid_pairs = [_tagged(pair, settings) for pair in corpus.train if held_out(pair)]
+    valid_pairs = valid_pairs or kept_out
     if not valid_pairs:
         valid_pairs = [_tagged(pair, settings) for pair in found.sample[:100]]
         say("too few different sources to hold some out: validation is on training pairs. Give others with --valid")
-    valid_store, _ = _write(folder / "corpus" / "valid", valid_pairs, tokenizers, limit, "the validation set")
+    valid_store, _ = _write(folder, "valid", valid_pairs, tokenizers, limit, "the validation set")
     (folder / "validation.jsonl").write_text("".join(map(_as_json, valid_pairs)), encoding="utf-8")
 
     of_base: dict[str, object] = {}
@@ -267,6 +263,17 @@ def _fill(
         **of_base,
     }
     bundle.write_manifest(folder, facts)
+
+
+def _parted(
+    pairs: Iterable[Pair], held_out: Callable[[Pair], bool], settings: Settings, kept_out: list[Pair]
+) -> Iterator[Pair]:
+    """The pairs to train on, with their tags; the others are put into `kept_out`."""
+    for pair in pairs:
+        if held_out(pair):
+            kept_out.append(_tagged(pair, settings))
+        else:
+            yield _tagged(pair, settings)
 
 
 def _for_fine_tuning(
@@ -307,7 +314,7 @@ def _keep_start(folder: Path, base: Base, tokenizers: Tokenizers, limit: int, sa
     if not base.valid_pairs:
         say(f"{base.folder / 'validation.jsonl'}: no pairs there, so what is forgotten cannot be measured")
         return
-    _write(folder / "corpus" / "old_valid", base.valid_pairs, tokenizers, limit, "the old validation set")
+    _write(folder, "old_valid", base.valid_pairs, tokenizers, limit, "the old validation set")
     (folder / "old_validation.jsonl").write_text("".join(map(_as_json, base.valid_pairs)), encoding="utf-8")
 
 
@@ -365,9 +372,9 @@ def _noting_languages(pairs: Iterable[Pair], tags: set[str]) -> Iterator[Pair]:
 
 def _tagged(pair: Pair, settings: Settings) -> Pair:
     """The pair, its source with the tag of its language where the run has tags."""
-    tags = settings.data.tags.split()
-    if not tags:
+    if not settings.data.tags:
         return pair
+    tags = settings.data.tags.split()
     if pair.language not in tags:
         known = nearest(str(pair.language), tags)
         raise DataError(f"{pair.where}: no training pair is in the language '{pair.language}'. {known}")
@@ -390,6 +397,8 @@ def _held_out(found: Survey, wanted: int, most: float) -> Callable[[Pair], bool]
     """
     asked = most > 0.1
     share = min(most, wanted / found.pairs) if asked or found.pairs >= FEW else 0.0
+    if not share:
+        return lambda pair: False
 
     def chosen(pair: Pair) -> bool:
         return crc32(pair.source.encode()) < share * 2**32
@@ -421,24 +430,21 @@ def _train_tokenizers(found: Survey, settings: Settings, held_out: Callable[[Pai
     )
 
 
-def _write(folder: Path, pairs: Iterable[Pair], tokenizers: Tokenizers, limit: int, name: str) -> tuple[Store, int]:
+def _write(
+    folder: Path, which: str, pairs: Iterable[Pair], tokenizers: Tokenizers, limit: int, name: str
+) -> tuple[Store, int]:
     """Tokenise pairs into a store; with it, how many were left out for a side of more than `limit` tokens."""
     too_long = 0
 
-    def encoded() -> Iterator[tuple[list[int], list[int]]]:
+    def blocks() -> Iterator[store.Block]:
         nonlocal too_long
-        rest = iter(pairs)
-        while block := list(islice(rest, 2000)):
-            sources = tokenizers.source.encode([pair.source for pair in block])
-            targets = tokenizers.target.encode([pair.target for pair in block])
-            for source, target in zip(sources, targets, strict=True):
-                if max(len(source), len(target)) > limit:
-                    too_long += 1
-                else:
-                    yield source, target
+        for block, left_out in tokenised(pairs, Tokenizers.files(folder), limit):
+            too_long += left_out
+            yield block
 
     try:
-        return store.write(folder, encoded(), max(len(tokenizers.source), len(tokenizers.target))), too_long
+        vocabulary = max(len(tokenizers.source), len(tokenizers.target))
+        return store.write_blocks(folder / "corpus" / which, blocks(), vocabulary), too_long
     except DataError:
         if too_long:
             raise DataError(

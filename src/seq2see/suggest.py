@@ -5,12 +5,16 @@ The same corpus suggests the same settings on every machine; a preset, a file or
 
 import math
 import random
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any
+
+from numpy.typing import NDArray
 
 from seq2see import patterns, special
 from seq2see.config import Data, Settings
+from seq2see.data import doctor, processes, side_words
 from seq2see.data.pair import Pair
 from seq2see.presets import preset
 
@@ -28,7 +32,7 @@ class Side:
     lexicon: set[str] = field(default_factory=set)
     """Distinct words, up to `MOST_WORDS`; beyond that it is a language, and the exact number does not matter."""
 
-    MOST_WORDS = 5000
+    MOST_WORDS = 1000
 
     def add(self, text: str) -> None:
         self.characters += len(text)
@@ -37,6 +41,14 @@ class Side:
         self.words += len(words)
         if len(self.lexicon) < self.MOST_WORDS:
             self.lexicon.update(words)
+
+    def join(self, other: "Side") -> None:
+        """Add what was found in other texts of this side."""
+        self.characters += other.characters
+        self.words += other.words
+        self.alphabet |= other.alphabet
+        if len(self.lexicon) < self.MOST_WORDS:
+            self.lexicon |= other.lexicon
 
 
 @dataclass
@@ -48,24 +60,65 @@ class Survey:
     target: Side = field(default_factory=Side)
     sample: list[Pair] = field(default_factory=list)
 
-    def add(self, pair: Pair, dice: random.Random) -> None:
+    def count(self, pair: Pair, dice: random.Random) -> None:
         """Count a pair, and keep it in the sample with equal chance for all (reservoir sampling)."""
         self.pairs += 1
-        self.source.add(pair.source)
-        self.target.add(pair.target)
         if len(self.sample) < SAMPLE:
             self.sample.append(pair)
         elif (place := dice.randrange(self.pairs)) < SAMPLE:
             self.sample[place] = pair
 
 
-def survey(pairs: Iterable[Pair]) -> Survey:
-    """Look at every pair once; memory does not grow with their number."""
+def survey(pairs: Iterable[Pair], seen: doctor.Examination | None = None) -> Survey:
+    """Look at every pair once, on all cores; memory does not grow with their number.
+
+    Args:
+        seen: examines them in passing.
+    """
     found = Survey()
     dice = random.Random(0)
-    for pair in pairs:
-        found.add(pair, dice)
+    rest = iter(pairs)
+    for pair in islice(rest, doctor.LEARN * doctor.BLOCK):  # the others are measured by what these have told
+        found.count(pair, dice)
+        found.source.add(pair.source)
+        found.target.add(pair.target)
+        if seen is not None:
+            seen.add(pair.source, pair.target)
+
+    def blocks() -> Iterator[tuple[list[str], bool]]:
+        while block := list(islice(rest, doctor.BLOCK)):
+            for pair in block:
+                found.count(pair, dice)
+            texts = [text for pair in block for text in (pair.source, pair.target)]
+            yield texts, seen is not None and seen.wants(texts)
+
+    odds = None if seen is None else seen.odds
+    for source, target, rows in processes.in_order(Looking, (odds or {},), blocks()):
+        found.source.join(source)
+        found.target.join(target)
+        if seen is not None:
+            seen.take(rows)
     return found
+
+
+class Looking:
+    """What there is in a block of texts, sources and targets in turn; measured for an examination, if it is wanted."""
+
+    def __init__(self, odds: side_words.Odds) -> None:
+        self._odds = odds
+
+    def __call__(self, block: tuple[list[str], bool]) -> tuple[Side, Side, NDArray[Any] | None]:
+        texts, wanted = block
+        source, target = Side(), Side()
+        for text in texts[::2]:
+            source.add(text)
+        for text in texts[1::2]:
+            target.add(text)
+        if not wanted:
+            return source, target, None
+        rows, mended = doctor.measure(texts, [0] * (len(texts) // 2))
+        doctor.mark_exchanged(rows, mended, self._odds)
+        return source, target, rows
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from seq2see import config, suggest
 from seq2see.cli.display import table
 from seq2see.config import Settings
-from seq2see.data import dates, tokenizer
+from seq2see.data import dates, doctor, processes, tokenizer
 from seq2see.data.pair import Pair
 
 DICE = random.Random(5)
@@ -196,6 +196,24 @@ def test_the_lexicon_stays_small_however_many_words_there_are(monkeypatch: pytes
     found = look([(f"word{number}", "x") for number in range(1000)])
     assert len(found.source.lexicon) == 50
     assert found.source.words == 1000
+
+
+def test_processes_find_what_one_finds(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(suggest, "SAMPLE", 100)
+    monkeypatch.setattr(doctor, "BLOCK", 40)
+    monkeypatch.setattr(suggest.Side, "MOST_WORDS", 10_000)
+    pairs = [Pair(f"ein Wort {number}", f"a word {chr(200 + number % 90)} {number}", "here") for number in range(1500)]
+    pairs[700] = pairs[3]
+    surveys, findings = [], []
+    for cores in (1, 3):
+        monkeypatch.setattr(processes, "cores", lambda cores=cores: cores)
+        seen = doctor.Examination()
+        surveys.append(suggest.survey(pairs, seen))
+        findings.append(seen.diagnose().findings)
+    assert surveys[0] == surveys[1]
+    assert surveys[0].pairs == 1500
+    assert surveys[0].target.words == 6000
+    assert findings[0] == findings[1] != ()
 
 
 def test_nothing_is_counted_from_nothing() -> None:

@@ -5,7 +5,8 @@ is odd depends on what is usual. Equal texts are found by 64-bit hashes: the cha
 pairs are taken for the same is 3 in a million (n² / 2⁶⁵).
 """
 
-from collections.abc import Mapping
+import sys
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from hashlib import blake2b
 from typing import Any, Final
@@ -20,7 +21,7 @@ from seq2see.data.raw import FOREIGN, NARROW, RECORD, UNPAIRED, WIDE, RawPairs, 
 
 BLOCK: Final = 2048
 """Pairs measured at a time."""
-_LEARN: Final = 5
+LEARN: Final = 5
 """Blocks whose words tell source from target."""
 _FEW: Final = 20
 """Below this many pairs nothing is usual, so nothing is odd; a column of so few different numbers holds labels."""
@@ -76,19 +77,31 @@ def _shortened(text: str, most: int = 80) -> str:
 
 
 class Examination:
-    """Numbers about pairs, taken as they come: `add` each, then `diagnose`."""
+    """Numbers about pairs, taken as they come: `add` each, then `diagnose`.
 
-    def __init__(self) -> None:
+    Who measures blocks elsewhere asks for each in turn whether it is wanted (`wants`), and hands over what came of it
+    in the same order (`take`).
+
+    Args:
+        most: examine no more than about so many pairs, evenly taken in blocks that stand together.
+    """
+
+    def __init__(self, most: int = sys.maxsize) -> None:
         self._texts: list[str] = []
         """Sources and targets in turn, until a block is full."""
         self._faults: list[int] = []
         self._blocks: list[NDArray[Any]] = []
+        self._most = max(LEARN, most // BLOCK)
+        self._asked = self._taken = 0
+        self.share = 1
+        """One block in so many is kept."""
         self._first = ("", "")
         self._values: tuple[set[str], set[str]] = set(), set()
         self._counts_up = [True, True]
         self._shared: list[float] = []
         """Of some pairs: how many words of the source stand in the target, too."""
-        self._odds: side_words.Odds | None = None
+        self.odds: side_words.Odds | None = None
+        """What tells the sides apart, known once `LEARN` blocks have been added."""
         self._heard: list[list[str]] = []
         """The texts of the first blocks, until they have told which words belong to which side."""
 
@@ -99,74 +112,60 @@ class Examination:
         if len(self._faults) == BLOCK:
             self._measure()
 
+    def wants(self, texts: list[str]) -> bool:
+        """Whether the next block, sources and targets in turn, is to be measured."""
+        number = self._asked
+        self._asked += 1
+        if number == 0:
+            self._first = texts[0], texts[1]
+        if number % self.share:
+            return False
+        self._look_at_columns(texts, number * BLOCK)
+        return True
+
+    def take(self, rows: NDArray[Any] | None) -> None:
+        """The numbers about the next block; none where it was not wanted."""
+        number = self._taken
+        self._taken += 1
+        if rows is None or number % self.share:
+            return
+        self._blocks.append(rows)
+        if len(self._blocks) > self._most:
+            self._blocks = self._blocks[::2]
+            self.share *= 2
+
     def _measure(self) -> None:
         texts, faults = self._texts, self._faults
         self._texts, self._faults = [], []
         if not faults:
             return
-        if not self._blocks:
-            self._first = texts[0], texts[1]
-        self._look_at_columns(texts)
-        flags = np.array(faults, np.uint16)
-        measures = characters.measure(texts)
-        changed = False
-        for place in np.flatnonzero(measures.damaged):
-            mended = characters.mend(texts[place])
-            for flag, holds in zip((_MOJIBAKE, _BREAKS, _CONTROLS, _LOST), mended[1:], strict=True):
-                flags[place // 2] |= flag * holds
-            changed |= mended.text != texts[place]
-            texts[place] = mended.text
-        if changed:
-            measures = characters.measure(texts)  # as they will be
-        source, target = (characters.Measures._make(each[side::2] for each in measures) for side in (0, 1))
-        flags |= np.where((source.length == 0) | (target.length == 0), _EMPTY, 0).astype(np.uint16)
-        flags |= np.where(source.pure, _PURE_SOURCE, 0).astype(np.uint16)
-        flags |= np.where(target.pure, _PURE_TARGET, 0).astype(np.uint16)
-        for row in np.flatnonzero((source.length == target.length) & (source.script > 0)):
-            if (text := texts[2 * row]) == texts[2 * row + 1]:
-                flags[row] |= _COPY if " " in text or (len(text) >= 20 and not text.isascii()) else _SAME_WORD
-
-        block = np.empty(len(faults), _ROW)
-        for prefix, data in (("", map(str.encode, texts)), ("near_", characters.keys(texts))):
-            digests = [blake2b(each, digest_size=8).digest() for each in data]
-            hashes = np.frombuffer(b"".join(digests), np.uint64)
-            block[f"{prefix}source"] = hashes[::2]
-            block[f"{prefix}pair"] = hashes[::2] * np.uint64(0x9E3779B97F4A7C15) + hashes[1::2]
-        for name, side in (("source", source), ("target", target)):
-            block[f"{name}_length"] = np.minimum(side.length, 0xFFFF)
-            for field in ("digits", "script", "signs"):
-                block[f"{name}_{field}"] = getattr(side, field)
-        block["flags"] = flags
-        self._blocks.append(block)
-        if self._odds is None:
+        if not self.wants(texts):
+            self.take(None)
+            return
+        rows, texts = measure(texts, faults)
+        if self.odds is not None:
+            mark_exchanged(rows, texts, self.odds)
+        self.take(rows)
+        if self.odds is None:
             self._heard.append(texts)
-            if len(self._heard) == _LEARN:
+            if len(self._heard) == LEARN:
                 self._tell_sides()
-        else:
-            self._mark_exchanged(block, texts)
 
     def _tell_sides(self) -> None:
         """Learn from the first blocks what belongs on which side, and look through them."""
         pairs = [pair for texts in self._heard for pair in zip(texts[::2], texts[1::2], strict=True)]
-        self._odds = side_words.learn(pairs)
-        for block, texts in zip(self._blocks, self._heard, strict=True):
-            self._mark_exchanged(block, texts)
+        self.odds = side_words.learn(pairs)
+        for rows, texts in zip(self._blocks, self._heard, strict=True):
+            mark_exchanged(rows, texts, self.odds)
         self._heard = []
 
-    def _mark_exchanged(self, block: NDArray[Any], texts: list[str]) -> None:
-        if self._odds:
-            for row, (source, target) in enumerate(zip(texts[::2], texts[1::2], strict=True)):
-                if side_words.are_exchanged(self._odds, source, target):
-                    block["flags"][row] |= _EXCHANGED
-
-    def _look_at_columns(self, texts: list[str]) -> None:
+    def _look_at_columns(self, texts: list[str], before: int) -> None:
         """Whether a column is anything but text, as far as it still may be."""
         for side in (0, 1):
             column = texts[side::2]
             if len(self._values[side]) <= _FEW:
                 self._values[side].update(column)
             if self._counts_up[side]:
-                before = len(self._blocks) * BLOCK
                 first = self._first[side]
                 start = int(first) if first.isdecimal() and len(first) < 18 else 0
                 expected = map(str, range(start + before, start + before + len(column)))
@@ -195,7 +194,7 @@ class Examination:
             about: for a kind of finding what is known of it, and what to do, in better words than the general ones.
         """
         self._measure()
-        if self._odds is None:
+        if self.odds is None:
             self._tell_sides()
         flags = self.column("flags")
         book = Book(len(flags), about or {})
@@ -277,8 +276,9 @@ class Examination:
             ours = self.column(f"{prefix}source")[found]
             hit = int(_among(theirs[usable], ours).sum())
             pairs = int(_among(self.column(f"{prefix}pair")[found], other.column(f"{prefix}pair")[usable]).sum())
-            what = f"{KINDS[name].what}: {hit:,} of its {total:,} pairs are here, {pairs:,} rows with the target"
-            book.add(name, found, what=what, gravity=hit / max(1, total))
+            least = "at least " if self.share > 1 else ""
+            what = f"{KINDS[name].what}: {least}{hit:,} of its {total:,} pairs are here, {pairs:,} rows with the target"
+            book.add(name, found, what=what, gravity=self.share * hit / max(1, total))
             before |= found
 
     def _same_texts(self, good: Mask, flags: NDArray[np.uint16], scripts: tuple[int, int], book: "Book") -> None:
@@ -338,7 +338,53 @@ class Examination:
             place = f"{abs(lag)} line{'s' * (abs(lag) > 1)} {'further down' if lag > 0 else 'further up'}"
             what = f"{KINDS['shift'].what}: the target that fits stands {place}"
             count = sum(shift.end - shift.start for shift in found)
-            book.add("shift", None, what=what, count=count, rows=tuple(shift.start for shift in found[:SHOWN]))
+            between = (self.share - 1) * BLOCK  # pairs that were not looked at
+            rows = tuple(shift.start + shift.start // BLOCK * between for shift in found[:SHOWN])
+            book.add("shift", None, what=what, count=count, rows=rows)
+
+
+def measure(texts: list[str], faults: Sequence[int]) -> tuple[NDArray[Any], list[str]]:
+    """Numbers about each pair of a block, and the texts, sources and targets in turn, as they are when mended."""
+    texts = list(texts)
+    flags = np.array(faults, np.uint16)
+    measures = characters.measure(texts)
+    changed = False
+    for place in np.flatnonzero(measures.damaged):
+        mended = characters.mend(texts[place])
+        for flag, holds in zip((_MOJIBAKE, _BREAKS, _CONTROLS, _LOST), mended[1:], strict=True):
+            flags[place // 2] |= flag * holds
+        changed |= mended.text != texts[place]
+        texts[place] = mended.text
+    if changed:
+        measures = characters.measure(texts)  # as they will be
+    source, target = (characters.Measures._make(each[side::2] for each in measures) for side in (0, 1))
+    flags |= np.where((source.length == 0) | (target.length == 0), _EMPTY, 0).astype(np.uint16)
+    flags |= np.where(source.pure, _PURE_SOURCE, 0).astype(np.uint16)
+    flags |= np.where(target.pure, _PURE_TARGET, 0).astype(np.uint16)
+    for row in np.flatnonzero((source.length == target.length) & (source.script > 0)):
+        if (text := texts[2 * row]) == texts[2 * row + 1]:
+            flags[row] |= _COPY if " " in text or (len(text) >= 20 and not text.isascii()) else _SAME_WORD
+
+    rows = np.empty(len(faults), _ROW)
+    for prefix, data in (("", map(str.encode, texts)), ("near_", characters.keys(texts))):
+        digests = [blake2b(each, digest_size=8).digest() for each in data]
+        hashes = np.frombuffer(b"".join(digests), np.uint64)
+        rows[f"{prefix}source"] = hashes[::2]
+        rows[f"{prefix}pair"] = hashes[::2] * np.uint64(0x9E3779B97F4A7C15) + hashes[1::2]
+    for name, side in (("source", source), ("target", target)):
+        rows[f"{name}_length"] = np.minimum(side.length, 0xFFFF)
+        for field in ("digits", "script", "signs"):
+            rows[f"{name}_{field}"] = getattr(side, field)
+    rows["flags"] = flags
+    return rows, texts
+
+
+def mark_exchanged(rows: NDArray[Any], texts: list[str], odds: side_words.Odds) -> None:
+    """Mark the pairs of a block whose words tell that each side stands in the place of the other."""
+    if odds:
+        for row, (source, target) in enumerate(zip(texts[::2], texts[1::2], strict=True)):
+            if side_words.are_exchanged(odds, source, target):
+                rows["flags"][row] |= _EXCHANGED
 
 
 def usual_script(scripts: NDArray[np.uint8]) -> int:

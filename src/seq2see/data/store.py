@@ -9,9 +9,10 @@ Numbers are little-endian, so that a folder may move between machines.
 """
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
 from pathlib import Path
-from typing import Any, BinaryIO, Final
+from typing import Any, BinaryIO, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,7 +24,8 @@ Int64s = NDArray[np.int64]
 
 FORMAT: Final = 1
 DTYPES: Final = ("<u2", "<u4")
-BLOCK: Final = 1 << 20  # tokens held back before they are written
+BLOCK: Final = 4096
+"""Pairs that are held before they are written."""
 
 
 class Store:
@@ -87,58 +89,81 @@ class Store:
         return sides
 
 
+class Block(NamedTuple):
+    """Pairs as a store has them: the tokens of each side end to end, END after each text, and how many each has."""
+
+    source: NDArray[np.unsignedinteger]
+    source_lengths: Int64s
+    target: NDArray[np.unsignedinteger]
+    target_lengths: Int64s
+
+
+def pack(encoded: Sequence[tuple[list[int], list[int]]], vocabulary: int) -> Block:
+    """Pairs of ids, ready to be written to a store of that vocabulary."""
+    sides = []
+    for side in (0, 1):
+        ids: list[int] = []
+        for pair in encoded:
+            ids += pair[side]
+            ids.append(special.END)
+        sides += [np.array(ids, _dtype(vocabulary)), np.array([len(pair[side]) + 1 for pair in encoded], np.int64)]
+    return Block(*sides)
+
+
 def write(folder: Path, encoded: Iterable[tuple[list[int], list[int]]], vocabulary: int) -> Store:
     """Write pairs of ids as they come, END added to each side, and open the result; an earlier store is replaced.
 
     Args:
         vocabulary: ids of either side are below this; it decides how many bytes a token takes.
     """
+    return write_blocks(folder, _packed(encoded, vocabulary), vocabulary)
+
+
+def _packed(encoded: Iterable[tuple[list[int], list[int]]], vocabulary: int) -> Iterator[Block]:
+    rest = iter(encoded)
+    while some := list(islice(rest, BLOCK)):
+        yield pack(some, vocabulary)
+
+
+def write_blocks(folder: Path, blocks: Iterable[Block], vocabulary: int) -> Store:
+    """The same for pairs that were packed elsewhere."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "store.json").unlink(missing_ok=True)
-    dtype = np.dtype(DTYPES[vocabulary > 1 << 16])
-    with _Side(folder, "source", dtype) as source, _Side(folder, "target", dtype) as target:
-        for source_ids, target_ids in encoded:
-            source.add(source_ids)
-            target.add(target_ids)
+    with _Side(folder, "source") as source, _Side(folder, "target") as target:
+        for block in blocks:
+            source.add(block.source, block.source_lengths)
+            target.add(block.target, block.target_lengths)
     if not source.pairs:
         raise DataError(f"{folder}: no pairs to store. Is every line of the corpus empty or too long?")
-    about = {"format": FORMAT, "dtype": dtype.str, "vocabulary": vocabulary, "pairs": source.pairs}
+    about = {"format": FORMAT, "dtype": _dtype(vocabulary).str, "vocabulary": vocabulary, "pairs": source.pairs}
     about |= {"source_tokens": source.tokens, "target_tokens": target.tokens}
     (folder / "store.json").write_text(json.dumps(about, indent=1) + "\n", encoding="utf-8")
     return Store(folder)
 
 
-class _Side:
-    """One side while it is written: a block of ids and offsets is held, then flushed."""
+def _dtype(vocabulary: int) -> np.dtype[np.unsignedinteger]:
+    return np.dtype(DTYPES[vocabulary > 1 << 16])
 
-    def __init__(self, folder: Path, name: str, dtype: np.dtype[np.unsignedinteger]) -> None:
+
+class _Side:
+    """One side while it is written."""
+
+    def __init__(self, folder: Path, name: str) -> None:
         self._paths = folder / f"{name}.tokens", folder / f"{name}.offsets"
-        self._dtype = dtype
-        self._held: list[int] = []
-        self._offsets = [0]
         self.pairs = self.tokens = 0
 
     def __enter__(self) -> "_Side":
         self._files: tuple[BinaryIO, BinaryIO] = self._paths[0].open("wb"), self._paths[1].open("wb")
+        self._files[1].write(np.zeros(1, "<i8").tobytes())
         return self
 
-    def add(self, ids: list[int]) -> None:
-        self._held.extend(ids)
-        self._held.append(special.END)
-        self.pairs += 1
-        self.tokens += len(ids) + 1
-        self._offsets.append(self.tokens)
-        if len(self._held) >= BLOCK:
-            self._flush()
-
-    def _flush(self) -> None:
-        self._files[0].write(np.array(self._held, dtype=self._dtype).tobytes())
-        self._files[1].write(np.array(self._offsets, dtype="<i8").tobytes())
-        self._held.clear()
-        self._offsets.clear()
+    def add(self, tokens: NDArray[np.unsignedinteger], lengths: Int64s) -> None:
+        self._files[0].write(tokens.tobytes())
+        self._files[1].write((self.tokens + lengths.cumsum()).astype("<i8").tobytes())
+        self.pairs += len(lengths)
+        self.tokens += len(tokens)
 
     def __exit__(self, *_: object) -> None:
-        self._flush()
         for file in self._files:
             file.close()
 

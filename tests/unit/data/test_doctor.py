@@ -132,7 +132,7 @@ def test_sides_exchanged_within_one_script(monkeypatch: pytest.MonkeyPatch) -> N
     assert found(diagnosis)["swapped"].rows == (3, 300, 599)
     assert np.flatnonzero(diagnosis.swapped).tolist() == [3, 300, 599]
     monkeypatch.setattr(doctor, "BLOCK", 100)  # the first blocks teach, the others are judged as they come
-    monkeypatch.setattr(doctor, "_LEARN", 2)
+    monkeypatch.setattr(doctor, "LEARN", 2)
     assert found(examine(few))["swapped"].rows == (3, 300, 599)
 
 
@@ -231,6 +231,42 @@ def test_findings_are_the_same_however_the_rows_fall_into_blocks(monkeypatch: py
     pieces = examine(pairs)
     assert pieces.findings == whole.findings
     assert pieces.reasons.tolist() == whole.reasons.tolist()
+
+
+def test_of_many_pairs_some_blocks_are_examined(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor, "BLOCK", 50)
+    monkeypatch.setattr(doctor, "LEARN", 2)
+    pairs = sentences(2020)
+    sources, targets = map(list, zip(*pairs, strict=True))
+    targets.insert(1230, "낱말 " * 8)
+    seen, other = doctor.Examination(most=600), doctor.Examination()
+    for source, target in zip(sources, targets[:-1], strict=True):
+        seen.add(source, target)
+    for source, target in [pairs[0], pairs[210], pairs[60]]:  # 60 stands in a block that is not kept
+        other.add(source, target)
+    diagnosis = seen.diagnose(other)
+    assert seen.share == 4
+    assert diagnosis.rows == 10 * 50 + 20  # the blocks 0, 4, ..., 40, of which the last is not full
+    assert found(diagnosis)["overlap"].what.endswith("at least 2 of its 3 pairs are here, 2 rows with the target")
+    assert found(diagnosis)["overlap"].severity == "error"
+    assert 1000 < found(diagnosis)["shift"].rows[0] < 1450
+
+
+def test_blocks_measured_elsewhere_make_the_same_examination(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor, "BLOCK", 20)
+    pairs = planted(123, "Что это такое", "무엇입니까")
+    pairs[200] = pairs[3]
+    here, elsewhere = doctor.Examination(most=200), doctor.Examination(most=200)
+    for source, target in pairs:
+        here.add(source, target)
+    for source, target in pairs[:100]:  # these tell the sides apart
+        elsewhere.add(source, target)
+    blocks = [[text for pair in pairs[start : start + 20] for text in pair] for start in range(100, len(pairs), 20)]
+    results = [doctor.measure(texts, [0] * 20)[0] if elsewhere.wants(texts) else None for texts in blocks]
+    for rows in results:  # all were asked for before the first was taken
+        elsewhere.take(rows)
+    assert here.share == elsewhere.share > 1
+    assert here.diagnose().findings == elsewhere.diagnose().findings
 
 
 def test_no_pairs_at_all() -> None:

@@ -1,0 +1,143 @@
+"""Work spread over all cores: blocks in, results out, in the order of the blocks.
+
+Not by `multiprocessing`: its children import the user's own script again, which a bare `seq2see.train(...)` in one does
+not survive. Ours start empty and hear of their work through a pipe; when that is closed, for whatever reason, they end.
+"""
+
+import contextlib
+import os
+import pickle
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from itertools import chain, islice
+from typing import IO, Any, Final, TypeVar
+
+from seq2see.errors import RunError
+
+Block = TypeVar("Block")
+Result = TypeVar("Result")
+
+FEW: Final = 10
+"""Blocks that are not worth starting processes for, which takes about half a second."""
+MOST: Final = 16
+"""Processes: whoever reads the blocks cannot feed more."""
+
+
+def cores() -> int:
+    """Those that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def in_order(
+    make: Callable[..., Callable[[Block], Result]], given: tuple[Any, ...], blocks: Iterable[Block]
+) -> Iterator[Result]:
+    """`map(make(*given), blocks)`, by all cores; the same results, and never more than a block for each core in flight.
+
+    Args:
+        make: by whose name the other processes find it, so of a module, and one that does not import torch.
+        given: what it takes; small, as everybody gets a copy.
+    """
+    rest = iter(blocks)
+    first = list(islice(rest, FEW + 1))
+    count = min(cores(), MOST)
+    if len(first) <= FEW or count < 2 or not sys.executable:
+        yield from map(make(*given), chain(first, rest))
+        return
+    crew: list[_Worker] = []
+    try:
+        crew += (_Worker(make, given) for _ in range(count))
+        number = 0
+        for block in chain(first, rest):
+            # The next block is at hand before a worker is asked for its result, so that it need not wait.
+            worker = crew[number % count]
+            done = [worker.receive()] if number >= count else []
+            worker.send(block)
+            number += 1
+            yield from done
+        for last in range(max(0, number - count), number):
+            yield crew[last % count].receive()
+    finally:
+        for worker in crew:
+            worker.end()
+
+
+class _Worker:
+    """A process with one block at a time; it need not hear of Ctrl-C, which is for us to act on."""
+
+    def __init__(self, make: Callable[..., Any], given: tuple[Any, ...]) -> None:
+        program = f"import sys; sys.path[:] = {sys.path!r}; from {__name__} import serve; serve()"
+        self._process = subprocess.Popen(
+            [sys.executable, "-c", program],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,  # what goes wrong comes as a result
+            start_new_session=True,
+        )
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._tasks, self._results = self._process.stdin, self._process.stdout
+        self.send((make, given))
+
+    def send(self, task: object) -> None:
+        try:
+            _write(self._tasks, task)
+        except OSError:
+            raise self._death() from None
+
+    def receive(self) -> Any:
+        try:
+            well, result = _read(self._results)
+        except (OSError, EOFError):
+            raise self._death() from None
+        if not well:
+            raise result
+        return result
+
+    def _death(self) -> RunError:
+        self._process.kill()
+        code = self._process.wait()
+        how = f"by signal {-code}; is memory used up?" if code < 0 else f"with code {code}."
+        return RunError(
+            f"one of the processes that share the work ended {how} Try again, or on fewer cores: taskset -c 0"
+        )
+
+    def end(self) -> None:
+        self._process.kill()
+        for pipe in (self._tasks, self._results):
+            with contextlib.suppress(OSError):  # what was not sent yet has nowhere to go
+                pipe.close()
+        self._process.wait()
+
+
+def serve() -> None:
+    """What such a process does until its pipe is closed."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    tasks, results = sys.stdin.buffer, sys.stdout.buffer
+    with contextlib.suppress(EOFError, BrokenPipeError):
+        make, given = _read(tasks)
+        work = None
+        while True:
+            task = _read(tasks)
+            try:
+                work = work or make(*given)
+                answer = True, work(task)
+            except Exception as problem:
+                answer = False, problem
+            _write(results, answer)
+
+
+def _write(pipe: IO[bytes], what: object) -> None:
+    packed = pickle.dumps(what, pickle.HIGHEST_PROTOCOL)
+    pipe.write(len(packed).to_bytes(8, "little"))
+    pipe.write(packed)
+    pipe.flush()
+
+
+def _read(pipe: IO[bytes]) -> Any:
+    size = int.from_bytes(pipe.read(8), "little")
+    packed = pipe.read(size)
+    if not size or len(packed) < size:
+        raise EOFError
+    return pickle.loads(packed)
