@@ -37,7 +37,7 @@ SETTINGS = Training(
     patience=0,
 )
 MICRO_TOKENS, WINDOW = 80, 25
-TOLERANCE = 1e-4
+TOLERANCE = 1e-5
 """Of losses and norms, relative, over 100 steps: the same numbers, added up in another order in float32."""
 
 
