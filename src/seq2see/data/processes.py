@@ -114,8 +114,9 @@ class _Worker:
 def serve() -> None:
     """What such a process does until its pipe is closed."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    tasks, results = sys.stdin.buffer, sys.stdout.buffer
-    with contextlib.suppress(EOFError, BrokenPipeError):
+    # Not sys.stdout.buffer: under PYTHONUNBUFFERED that has no buffer, and leaves out the rest of a large write when
+    # the process is stopped in the middle of it (Ctrl-Z) and goes on.
+    with contextlib.suppress(EOFError, BrokenPipeError), open(0, "rb") as tasks, open(1, "wb") as results:
         make, given = _read(tasks)
         work = None
         while True:

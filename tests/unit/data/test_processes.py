@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -87,6 +88,34 @@ def test_a_process_that_dies_is_one_line(work, block, said):
     with pytest.raises(RunError, match=said) as told:
         list(processes.in_order(functools.partial, (work,), [block] * 20))
     assert "\n" not in str(told.value)
+
+
+def test_nothing_is_lost_when_they_are_stopped_and_go_on(crew, monkeypatch):
+    """As by Ctrl-Z and fg. A write may then end early, and whoever does not write the rest has the reader wait."""
+    monkeypatch.setenv("PYTHONUNBUFFERED", "1")
+    ended = threading.Event()
+
+    def stop_and_go():
+        while not ended.wait(0.01):
+            for sign in (signal.SIGSTOP, signal.SIGCONT):
+                for worker in crew:
+                    worker._process.send_signal(sign)
+
+    def give_up(number, frame):
+        raise TimeoutError
+
+    before = signal.signal(signal.SIGALRM, give_up)
+    signal.alarm(120)
+    disturber = threading.Thread(target=stop_and_go)
+    disturber.start()
+    try:
+        large = [bytes([number]) * 3_000_000 for number in range(60)]
+        assert list(processes.in_order(operator.methodcaller, ("upper",), large)) == [each.upper() for each in large]
+    finally:
+        ended.set()
+        disturber.join()
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, before)
 
 
 def test_torch_stays_out():
