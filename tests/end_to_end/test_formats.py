@@ -210,6 +210,15 @@ def test_tags_are_recorded(tagged: Path) -> None:
     assert '"source": "<2fr> ' in validation
 
 
+def test_heads_are_measured_in_the_right_direction(cli, tagged: Path, tmp_path: Path) -> None:
+    (tmp_path / "back.tsv").write_text("abc\tcba\nfed\tdef\n", encoding="utf-8")
+    ended = cli("draw", "heads", tagged, tmp_path / "back.tsv", "--to", "fr", "--json")
+    assert json.loads(ended.out)["worth"]["whole"]["translations"] == ["cba", "def"]
+    ended = cli("draw", "heads", tagged, "--limit", "4", "--json")  # validation pairs have their tags
+    assert json.loads(ended.out)["worth"]["pairs"] == 4
+    assert "choose with --to" in cli("draw", "heads", tagged, tmp_path / "back.tsv", "--json").err
+
+
 def test_the_same_source_is_never_on_both_sides_of_the_split(tagged: Path) -> None:
     rows = [json.loads(line)["source"] for line in (tagged / "validation.jsonl").read_text().splitlines()]
     german, french = ({row[6:] for row in rows if row.startswith(tag)} for tag in ("<2de> ", "<2fr> "))
