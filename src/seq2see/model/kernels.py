@@ -17,6 +17,8 @@ from torch import Tensor
 
 LONGEST_BLOCK = 64
 """Queries, and keys, in one tile."""
+TILE_BYTES = LONGEST_BLOCK * 256
+"""Of wide heads in float32 a tile takes fewer rows: five of them must lie on the chip at once."""
 
 
 @lru_cache
@@ -62,8 +64,8 @@ def packed_attention(
     )
 
 
-def _block(longest: int) -> int:
-    return int(min(LONGEST_BLOCK, max(16, triton.next_power_of_2(longest))))
+def _block(longest: int, row_bytes: int) -> int:
+    return int(min(LONGEST_BLOCK, TILE_BYTES // row_bytes, max(16, triton.next_power_of_2(longest))))
 
 
 def _cut(rows: Tensor, memory: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
@@ -93,14 +95,16 @@ class _PackedAttention(torch.autograd.Function):
         output_ND = torch.empty(N, D, dtype=rows.dtype, device=rows.device)
         logs_HN = torch.empty(heads, N, dtype=torch.float32, device=rows.device)
         sentences = len(query_offsets) - 1
+        columns = max(16, triton.next_power_of_2(D // heads))
+        row_bytes = columns * rows.element_size()
         ctx.fixed = {
             "N": N,
             "scale": math.log2(math.e) / math.sqrt(D // heads),
             "CAUSAL": causal,
             "WIDTH": D // heads,
-            "COLUMNS": max(16, triton.next_power_of_2(D // heads)),
-            "BLOCK_M": _block(longest_query),
-            "BLOCK_N": _block(longest_key),
+            "COLUMNS": columns,
+            "BLOCK_M": _block(longest_query, row_bytes),
+            "BLOCK_N": _block(longest_key, row_bytes),
             "PRECISION": "ieee" if rows.dtype == torch.float32 else "tf32",
         }
         ctx.heads, ctx.longest = heads, (longest_query, longest_key)
