@@ -149,4 +149,5 @@ def _draw(picture: str, seen: "Look", place: str, layer: int, path: Path) -> tup
 
 def _shortened(text: str) -> str:
     """A few lines of a title at most."""
-    return text if len(text) <= 160 else f"{text[:159].rstrip()}…"
+    begin = text[:159]
+    return text if len(text) <= 160 else f"{begin[: begin.rfind(' ', 120)].rstrip()}…"

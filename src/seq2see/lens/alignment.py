@@ -61,13 +61,14 @@ class Method(Answer):
     def in_words(self) -> str:
         """Which heads, and how far they can be trusted."""
         layers = sorted({layer for layer, _ in self.heads})
-        many = f"{len(self.heads)} heads of " if len(self.heads) > 1 else f"head {self.heads[0][1] + 1} of "
+        one = len(self.heads) == 1
+        many = f"head {self.heads[0][1] + 1} of " if one else f"{len(self.heads)} heads of "
         where = f"layer {layers[0] + 1}" if len(layers) == 1 else f"{len(layers)} layers"
         if not self.pairs:
             return f"by {many}{where}; without validation pairs nobody knows how well"
         share = f"{self.agreement:.0%} of the output tokens of {self.pairs} validation pairs"
         weak = ". Weak: most lines may be wrong" if self.is_weak else ""
-        return f"by {many}{where}, which agree with leaving tokens out for {share}{weak}"
+        return f"by {many}{where}, which agree{'s' if one else ''} with leaving tokens out for {share}{weak}"
 
 
 class Link(NamedTuple):

@@ -331,6 +331,8 @@ def _bow(axes: Axes, points: Sequence[tuple[float, float]], **style: Any) -> Non
 
 # --- alignment -------------------------------------------------------------------------------------------------------
 
+_LONGEST_LINE = 14.0  # inches
+
 
 def alignment(look: Look, title: str, path: Path) -> str | None:
     """The sentence above, its translation below, and a line from each output token to what it comes from."""
@@ -339,30 +341,42 @@ def alignment(look: Look, title: str, path: Path) -> str | None:
     text = title + "".join(above) + "".join(below)
     families = letters.font_families(text)
     (title,), above, below = (letters.drawn(each, path) for each in ([title], above, below))
-    rows = [
-        _line_up(names, labels.right_to_left(whole))
-        for names, whole in ((above, look.source), (below, look.translation))
-    ]
-    width = max((left + wide for row in rows for left, wide in row), default=1.0)
-    height = min(max(0.9, width / 7), 2.2)
-    figure = Figure(figsize=(width, height), facecolor="white")
+    sides = (above, look.source), (below, look.translation)
+    rows = [_line_up(names, labels.right_to_left(whole)) for names, whole in sides]
+    upright = max((left + wide for row in rows for left, wide in row), default=0.0) > _LONGEST_LINE
+    if upright:  # the same seen from the side: one token below the other, the sentence on the left
+        rows = [[(0.22 * place, 0.22) for place in range(len(names))] for names, _ in sides]
+    lengths = [max((left + wide for left, wide in row), default=0.0) for row in rows]
+    length = max(*lengths, drawing.LEAST_WIDE)
+    depth = 2.2 if upright else min(max(0.9, length / 7), 2.2)
+
+    def spot(along: float, across: float) -> tuple[float, float]:
+        return (across, length - along) if upright else (along, depth - across)
+
+    figure = Figure(figsize=(depth, length) if upright else (length, depth), facecolor="white")
     axes = figure.add_axes((0, 0, 1, 1))
-    axes.set(xlim=(0, width), ylim=(0, height))
+    axes.set(xlim=(0, figure.get_figwidth()), ylim=(0, figure.get_figheight()))
     axes.set_axis_off()
-    style: dict[str, Any] = {"fontfamily": families, "parse_math": False, "ha": "center", "fontsize": 11, "color": INK}
-    shift = [(width - max((left + wide for left, wide in row), default=0.0)) / 2 for row in rows]  # both in the middle
-    for names, row, move, y, side in (
-        (above, rows[0], shift[0], height, "bottom"),
-        (below, rows[1], shift[1], 0, "top"),
-    ):
-        for name, (left, wide) in zip(names, row, strict=True):
-            axes.text(left + move + wide / 2, y + (0.06 if side == "bottom" else -0.06), name, va=side, **style)
-    for linked in look.linked:
-        upper, lower = (
-            row[place][0] + row[place][1] / 2 + move for place, row, move in zip(linked, rows, shift, strict=True)
-        )
-        points = [(lower, 0.02), (lower, height / 2), (upper, height / 2), (upper, height - 0.02)]
-        _bow(axes, points, color=BLUE, linewidth=1.3, alpha=0.75)
+    style: dict[str, Any] = {
+        "fontfamily": families,
+        "parse_math": False,
+        "color": INK,
+        "fontsize": 9 if upright else 11,
+    }
+    middles = [  # of each token; both rows stand in the middle
+        [left + wide / 2 + (0 if upright else (length - own) / 2) for left, wide in row]
+        for row, own in zip(rows, lengths, strict=True)
+    ]
+    for (names, _), places, across, before in zip(sides, middles, (-0.06, depth + 0.06), (True, False), strict=True):
+        turned: dict[str, Any] = {"ha": "right" if before else "left", "va": "center"}
+        level: dict[str, Any] = {"ha": "center", "va": "bottom" if before else "top"}
+        for name, along in zip(names, places, strict=True):
+            x, y = spot(along, across)
+            axes.text(x, y, name, **style, **(turned if upright else level))
+    for source, target in look.linked:
+        upper, lower = middles[0][source], middles[1][target]
+        ways = (lower, depth - 0.02), (lower, depth / 2), (upper, depth / 2), (upper, 0.02)
+        _bow(axes, [spot(*way) for way in ways], color=BLUE, linewidth=1.3, alpha=0.75)
     subtitle = f"from each output token to what it comes from, {look.method.in_words}"
     drawing.head(figure, axes, labels.visible(title), subtitle, families, gap=0.45)
     drawing.save(figure, path, title)

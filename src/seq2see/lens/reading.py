@@ -6,6 +6,7 @@ And what all answers share: they are frozen dataclasses, and `json()` has their 
 """
 
 import math
+import unicodedata
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, Final, Literal
@@ -133,7 +134,8 @@ def _unknown(tokenizer: Tokenizer, text: str, what: str) -> list[str]:
     if not found:
         return []
     more = f" and {len(found) - MOST_NAMED} more" if len(found) > MOST_NAMED else ""
-    named = " ".join(each if each.isprintable() else f"U+{ord(each[0]):04X}" for each in found[:MOST_NAMED])
+    seen = [each.isprintable() and unicodedata.category(each[0])[0] != "M" for each in found[:MOST_NAMED]]
+    named = " ".join(each if alone else f"U+{ord(each[0]):04X}" for each, alone in zip(found, seen, strict=False))
     return [f"training has never shown what is in {what}: {named}{more}. The model can only guess there"]
 
 

@@ -116,6 +116,7 @@ def draw_dot_products(length: int, d_model: int, path: Path) -> None:
         title,
         r"$PE_p\cdot PE_q=\sum_i\,\cos\left((p-q)/10000^{\,2i/d_{model}}\right)$: only the distance counts",
         math=True,
+        gap=0.24,
     )
     drawing.save(figure, path, title)
 
