@@ -172,7 +172,7 @@ def test_one_weight_is_that_under_the_pointer(page):
 def test_colours_and_lines_are_explained(page):
     for name in ("embeddings", "encoder", "layers", "decoder", "cross", "alignment", "lens", "beam"):
         page.place(f"#{name}")
-        page.wait(f"document.querySelector('#{name} .legend')")
+        page.wait(f"document.querySelector('#{name} .legend') !== null")
     page.wait("document.querySelector('#alignment .said').textContent.includes('validation pairs')")
     shares = page.run("[...document.querySelectorAll('#candidates .bars .number')].map(each => each.textContent)")
     assert shares

@@ -225,7 +225,7 @@ function say(summary) {
     lens: model.norm === "pre" ? "the last norm and the output layer" : "the output layer",
     leaves: model.norm === "pre" ? ", normed once more," : "",
     activation: model.activation === "relu" ? "ReLU" : model.activation.toUpperCase(),
-    beam: (summary.forced ? "This is how the model searched by itself, before a translation was given. " : "") + (decoding.beam > 1 ? `The search keeps the ${decoding.beam} best beginnings at each step, and ranks what is finished by its score (α = ${decoding.length_penalty}).`
+    beam: (summary.forced ? "This is how the model searched by itself, before a translation was given. " : "") + (decoding.beam > 1 ? `The search keeps the ${decoding.beam} best beginnings at each step, and ranks what is finished by its score (α = ${decoding.length_penalty}).`
                             : "The search takes the likeliest piece at each step (a beam of 1)."),
   };
   for (const place of document.querySelectorAll("[data-say]")) place.textContent = words[place.dataset.say];
