@@ -174,6 +174,10 @@ def test_colours_and_lines_are_explained(page):
         page.place(f"#{name}")
         page.wait(f"document.querySelector('#{name} .legend') !== null")
     page.wait("document.querySelector('#alignment .said').textContent.includes('validation pairs')")
+    assert "LayerNorm" in page.run("document.querySelector('#lens math:not([hidden])').textContent"), (
+        "this one is pre-norm"
+    )
+    assert page.run("document.querySelectorAll('#lens math:not([hidden])').length") == 1
     shares = page.run("[...document.querySelectorAll('#candidates .bars .number')].map(each => each.textContent)")
     assert shares
     assert "0 %" not in shares

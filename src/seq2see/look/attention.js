@@ -35,7 +35,11 @@ async function attention(root, summary) {
 
   const example = element("div", { class: "example" });
   let pointed = null;  // row and column of the cell under the pointer
-  const map = weightMap(sides, labels, level, shown, summary, "weight", (...cell) => { pointed = cell.length ? cell : null; explain(); });
+  const map = weightMap(sides, labels, level, shown, summary, "weight", (...cell) => {
+    if (cell.length && cell.join() === pointed?.join()) return;
+    pointed = cell.length ? cell : null;
+    explain();
+  });
   const caption = element("p", { class: "said" });
   const looked = strip(sides[1], labels[1], summary.languages[sides[1]], { label: "where it looks" });
   root.classList.add("attention");
