@@ -323,6 +323,21 @@ def test_look_draws_other_pictures(trained: Path, cli, picture: str, tmp_path: P
     assert "<svg" in (tmp_path / "x.html").read_text(encoding="utf-8")
 
 
+def test_a_picture_has_a_name_of_its_own(trained: Path, cli, tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    ended = cli("look", trained, "ab", "--picture", "beam")
+    assert (ended.code, ended.err) == (0, "the beam: beam.png\n")
+    assert [path.name for path in tmp_path.iterdir()] == ["beam.png"]
+
+
+@pytest.mark.parametrize("words", [["--json"], ["-o", "x.html"], ["-o", "x.svg"]])
+def test_look_tells_what_has_no_token(trained: Path, cli, words, tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    ended = cli("look", trained, "ab", "--target", "日A", *words)
+    assert ended.code == 0
+    assert "the given translation has what the model has no token for: 日." in ended.err
+
+
 def test_look_writes_a_page_or_prints_its_parts(trained: Path, cli, tmp_path: Path, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)
     ended = cli("look", trained, "ab")
@@ -440,6 +455,18 @@ def test_translations_come_with_their_alignment(trained, cli):
     ranked = cli("translate", trained, "--alignments", "--n-best", "2", stdin=b"bad\n").out.splitlines()
     assert len(ranked) == 2
     assert ranked[0].split("\t")[2:] == ["BAD", "0-0"]
+
+
+def test_a_weak_alignment_is_called_so_once(trained, cli, tmp_path):
+    shutil.copytree(trained, tmp_path / "run")
+    path = tmp_path / "run" / "manifest.json"
+    manifest = json.loads(path.read_text())
+    assert cli("translate", tmp_path / "run", "--alignments", stdin=b"bad\ncab\n").err == ""
+    path.write_text(json.dumps(manifest | {"alignment": manifest["alignment"] | {"agreement": 0.2}}))
+    ended = cli("translate", tmp_path / "run", "--alignments", stdin=b"bad\ncab\n")
+    assert ended.err.count("\n") == 1
+    assert "Weak: most lines may be wrong" in ended.err
+    assert len(ended.out.splitlines()) == 2
 
 
 def test_alignments_by_characters(trained, cli):
