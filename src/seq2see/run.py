@@ -178,7 +178,8 @@ class Run:
         """The inside of one translation, as arrays with token labels; its own translation, or `target`."""
         from seq2see.lens import answers
 
-        return answers.look(self.bundle, self.read(sentence, to, target), self.alignment_method)
+        method = self.alignment_method if self.settings.model.attention else None
+        return answers.look(self.bundle, self.read(sentence, to, target), method)
 
     def read(self, sentence: str, to: str | None = None, target: str | None = None) -> "Reading":
         """A sentence and its translation in tokens, which answers are about; its own translation, or `target`."""
@@ -213,6 +214,7 @@ class Run:
         """
         from seq2see.lens import heads
 
+        self.need_attention("heads")
         name, unit = metric or self.metric, error_unit(self.settings)
         return heads.worth(
             self.bundle,
@@ -226,6 +228,7 @@ class Run:
         """Where each head looks on average: how sharply, and how far."""
         from seq2see.lens import heads
 
+        self.need_attention("heads")
         return heads.statistics(self.bundle, self._with_tags(pairs, to), self.watch)
 
     def _with_tags(self, pairs: Iterable[Pair], to: str | None = None) -> list[Pair]:
@@ -233,6 +236,14 @@ class Run:
         if not (self.tags or to):
             return list(pairs)
         return [pair._replace(source=self.tagged([pair.source], to or pair.language)[0]) for pair in pairs]
+
+    def need_attention(self, what: str) -> None:
+        """Refuse to show what a model without attention does not have."""
+        if not self.settings.model.attention:
+            kind = self.settings.model.architecture
+            raise SettingError(
+                f"{self.folder}: a model without attention (model.architecture = '{kind}') has no {what}"
+            )
 
     @property
     def validation_pairs(self) -> list[Pair]:
@@ -245,6 +256,7 @@ class Run:
         """The heads that show where words come from, chosen on the validation pairs once and kept in the manifest."""
         from seq2see.lens import alignment
 
+        self.need_attention("alignments")
         kept = alignment.from_json(self.manifest.get("alignment"), self.settings)
         if kept is not None:
             return kept

@@ -9,6 +9,7 @@ async function attention(root, summary) {
   const labels = { encoder: [summary.source_tokens, summary.source_tokens],
                    decoder: [summary.input_tokens, summary.input_tokens],
                    cross: [summary.target_tokens, summary.source_tokens] }[place];
+  if (!summary.layers[place]) return;
   const layers = await Promise.all(Array.from({ length: summary.layers[place] }, (_, layer) => part(`attention/${place}/${layer}`)));
   const means = layers.map(heads => heads[0].map((row, i) => row.map((_, j) => heads.reduce((sum, head) => sum + head[i][j], 0) / heads.length)));
   const level = place === "decoder" ? (value, row, column) => column > row ? null : value : value => value;
@@ -42,15 +43,15 @@ async function attention(root, summary) {
   /** One weight as it was computed: query and key number by number, their product, the score, and its share. */
   async function explain() {
     if (head < 0) return example.replaceChildren(element("p", {}, "Choose one head to see what its weights are made of."));
-    const now = [layer, head], row = chosen[sides[0]] ?? 0, { query, key } = await part(`inside/${place}/${layer}`);
+    const now = [layer, head], row = chosen[sides[0]] ?? 0, { query, key, v } = await part(`inside/${place}/${layer}`);
     if (now[0] !== layer || now[1] !== head) return;
     const weights = shown()[row], to = column !== null && level(0, row, column) !== null ? column : weights.indexOf(Math.max(...weights));
-    const q = query[head][row], k = key[head][to], products = q.map((value, index) => value * k[index]);
+    const q = query[head][row], k = key[head][to], products = q.map((value, index) => v ? v[index] * Math.tanh(value + k[index]) : value * k[index]);
     const sum = products.reduce((total, value) => total + value, 0), width = q.length;
     const line = (label, token, values) => [element("span", {}, label, token === null ? "" : element("bdi", { class: "word" }, token)), vectorStrip(values)];
     example.replaceChildren(element("h3", {}, `One weight of head ${head + 1}`),
-      element("div", { class: "sum" }, ...line("query of ", labels[0][row], q), ...line("key of ", labels[1][to], k), ...line("their product", null, products)),
-      element("p", { class: "said" }, `sum ${number(sum, 2)}, divided by √${width}: ${number(sum / Math.sqrt(width), 2)}; the softmax of the row makes `,
+      element("div", { class: "sum" }, ...line("query of ", labels[0][row], q), ...line("key of ", labels[1][to], k), ...line(v ? "v × tanh of their sum" : "their product", null, products)),
+      element("p", { class: "said" }, `sum ${number(sum, 2)}${v ? "" : `, divided by √${width}: ${number(sum / Math.sqrt(width), 2)}`}; the softmax of the row makes `,
         element("b", {}, number(weights[to])), " of it, and so much of the value is taken."));
   }
 
