@@ -107,9 +107,14 @@ def _recurrent_steps(model: Model, built: Any, source_vocabulary: int, target_vo
     ]
     begins = "begins where the encoder ended"
     if decoder.cross_attention is not None:
-        inside = f"v · tanh(Q 1 × T × {state:,} + K 1 × S × {state:,})", "weights 1 × T × S"
+        inside = (
+            f"v · tanh(Q 1 × T × {state:,} + K 1 × S × {state:,})",
+            "weights 1 × T × S",
+            "asked by the state before",
+        )
         seen = Step("decoder", "attention", "cross attention", f"T × {state:,}", inside, weigh(decoder.cross_attention))
-        taken = Step("decoder", "recurrent", cell, f"T × {state:,}", (layers, begins), weigh(decoder.rnn))
+        inside = layers, "reads token and what was seen", begins
+        taken = Step("decoder", "recurrent", cell, f"T × {state:,}", inside, weigh(decoder.rnn))
         plan += [seen, taken]
         read = "of state, what was seen, and token"
     else:

@@ -7,6 +7,7 @@ in both directions keeps a vector for each token, and the decoder looks at all o
 Both keep the house's contract (`interface`): packed rows in and out, and `start` and `step` for every search.
 """
 
+import contextlib
 from dataclasses import dataclass
 from typing import cast
 
@@ -70,9 +71,13 @@ def pick(hidden: Hidden, rows_R: Tensor) -> Hidden:
 def run(rnn: nn.RNNBase, x: Tensor | PackedSequence, hidden: Hidden | None = None) -> tuple[Tensor, Hidden]:
     """What the last layer says after each token, and what all layers know after the last one."""
     given = hidden if hidden is None or len(hidden) == 2 else hidden[0]
-    device = (x.data if isinstance(x, PackedSequence) else x).device.type
-    with torch.autocast(device, enabled=False):  # which would have cuDNN compute in float16, whatever was asked for
-        output, last = rnn(x.to(next(rnn.parameters()).dtype), given)
+    with contextlib.ExitStack() as here:
+        if (x.data if isinstance(x, PackedSequence) else x).is_cuda:
+            here.enter_context(torch.autocast("cuda", enabled=False))  # cuDNN would take float16 for bfloat16
+            if torch.is_grad_enabled() and not rnn.training:  # a gradient that cuDNN does not have, but the lens wants
+                here.enter_context(torch.backends.cudnn.flags(enabled=False))
+            x = x.to(next(rnn.parameters()).dtype)
+        output, last = rnn(x, given)
     return output.data if isinstance(output, PackedSequence) else output, last if isinstance(last, tuple) else (last,)
 
 
