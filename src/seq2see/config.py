@@ -64,6 +64,7 @@ class Model:
     d_model: int = about(256, "width of the stream between layers", 1)
     cell: Literal["lstm", "gru"] = about("lstm", "what an RNN is made of")
     d_hidden: int = about(0, "width of an RNN's state; 0: d_model", 0)
+    source_reversed: bool = about(False, "an RNN without attention reads the source from its end")
     heads: int = about(4, "attention heads", 1)
     d_key: int = about(0, "width of a head's queries and keys; 0: d_model / heads", 0)
     d_value: int = about(0, "width of a head's values; 0: as d_key", 0)
@@ -165,12 +166,14 @@ TRANSFORMER_ONLY = (
     "positions",
     "max_positions",
 )
-RNN_ONLY = ("cell", "d_hidden")
+RNN_ONLY = ("cell", "d_hidden", "source_reversed")
 
 
 def foreign(architecture: str) -> tuple[str, ...]:
     """Settings of the model that an architecture has no use for."""
-    return RNN_ONLY if architecture == "transformer" else TRANSFORMER_ONLY
+    if architecture == "transformer":
+        return RNN_ONLY
+    return TRANSFORMER_ONLY if architecture == "rnn" else (*TRANSFORMER_ONLY, "source_reversed")  # it reads both ways
 
 
 def read_toml(path: Path) -> Overlay:

@@ -28,6 +28,7 @@ KEYS = [
     "model.d_model",
     "model.cell",
     "model.d_hidden",
+    "model.source_reversed",
     "model.heads",
     "model.d_key",
     "model.d_value",
@@ -250,6 +251,10 @@ def test_a_mean_that_never_moves_is_refused(key: str) -> None:
         ({"model": {"architecture": "rnn", "heads": 2}}, ["model.heads = 2", "'rnn'", "leave it out"]),
         ({"model": {"cell": "gru"}}, ["model.cell = 'gru'", "'transformer'", "leave it out"]),
         ({"model": {"architecture": "rnn", "encoder_layers": 2}}, ["model.encoder_layers = 2", "decoder_layers = 3"]),
+        (
+            {"model": {"architecture": "rnn-attention", "source_reversed": True}},
+            ["model.source_reversed = True", "'rnn-attention'"],
+        ),
         ({"model": {"architecture": "rnn-attention", "d_hidden": 7}}, ["model.d_hidden = 7", "even"]),
         ({"model": {"architecture": "rnn-attention", "d_model": 7}}, ["model.d_model = 7", "even"]),
     ],

@@ -99,7 +99,7 @@ def _recurrent_steps(model: Model, built: Any, source_vocabulary: int, target_vo
     layers = f"{count} layer{'' if count == 1 else 's'} of {state:,}"
     ways = f"half of it for each direction, end {count} × {state:,}" if both_ways else f"end {count} × {state:,}"
     plan = [
-        Step("encoder", "tokens", "source tokens", "S" if both_ways else "S, the last first"),
+        Step("encoder", "tokens", "source tokens", "S, the last first" if encoder.backwards else "S"),
         _embedding("encoder", "S", D, source_vocabulary, built.source_embedding, False),
         Step("encoder", "recurrent", cell, f"S × {state:,}", (layers, ways), weigh(encoder.rnn)),
         Step("decoder", "tokens", "target tokens so far", "T"),

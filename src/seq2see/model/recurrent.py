@@ -161,19 +161,28 @@ class AlignmentAttention(nn.Module):
 
 
 class RecurrentEncoder(nn.Module):
-    """Reads backwards, so that the first word is the freshest (Sutskever et al., 3.3), or in both directions, each of
-    which has half of the width.
+    """Reads from the begin, or from the end, which leaves the first word the freshest (Sutskever et al., 3.3), or in
+    both directions, each of which has half of the width.
     """
 
-    def __init__(self, cell: str, d_model: int, d_hidden: int, layers: int, dropout: float, both_ways: bool) -> None:
+    def __init__(
+        self,
+        cell: str,
+        d_model: int,
+        d_hidden: int,
+        layers: int,
+        dropout: float,
+        both_ways: bool = False,
+        backwards: bool = False,
+    ) -> None:
         super().__init__()
-        self.both_ways = both_ways
+        self.both_ways, self.backwards = both_ways, backwards
         width = d_hidden // 2 if both_ways else d_hidden
         self.rnn = make_rnn(cell, d_model, width, layers, dropout, both_ways)
         self.states = Point()
 
     def forward(self, x_ND: Tensor, packing: Packing) -> Understood:
-        by_time = ByTime(packing, backwards=not self.both_ways)
+        by_time = ByTime(packing, self.backwards)
         states_ND, last = run(self.rnn, PackedSequence(by_time.lay_out(x_ND), by_time.sizes))
         last = pick(last, by_time.back_B)
         if self.both_ways:  # a layer's two directions side by side
@@ -315,6 +324,7 @@ class Recurrent(Seq2Seq):
         decoder_layers: int = 1,
         d_model: int = 256,
         d_hidden: int = 0,
+        source_reversed: bool = False,
         dropout: float = 0.1,
         tie: str = "all",
         output_bias: bool = False,
@@ -322,8 +332,10 @@ class Recurrent(Seq2Seq):
         super().__init__()
         d_hidden = d_hidden or d_model
         self.make_embeddings(source_vocabulary, target_vocabulary, d_model, dropout, tie)
-        self.encoder = nn.ModuleList([RecurrentEncoder(cell, d_model, d_hidden, encoder_layers, dropout, attention)])
-        self.decoder = nn.ModuleList([RecurrentDecoder(cell, d_model, d_hidden, decoder_layers, dropout, attention)])
+        sizes = cell, d_model, d_hidden
+        encoder = RecurrentEncoder(*sizes, encoder_layers, dropout, attention, source_reversed)
+        self.encoder = nn.ModuleList([encoder])
+        self.decoder = nn.ModuleList([RecurrentDecoder(*sizes, decoder_layers, dropout, attention)])
         self.decoder_norm = nn.Identity()
         self.make_output(tie, output_bias)
 

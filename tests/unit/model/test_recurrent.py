@@ -140,11 +140,12 @@ def test_an_lstm_begins_by_remembering():
                         torch.testing.assert_close(gate @ gate.T, torch.eye(width))
 
 
-def test_without_attention_only_the_last_state_counts():
-    """The decoder begins with what the encoder knew at the end, which had read the first word last."""
-    model = recurrent(attention=False).double().eval()
+@pytest.mark.parametrize(("source_reversed", "read"), [(False, [4, 5, 3]), (True, [3, 5, 4])])
+def test_without_attention_only_the_last_state_counts(source_reversed, read):
+    """The decoder begins with what the encoder knew at the end; read in reverse, that is after the first word."""
+    model = recurrent(attention=False, source_reversed=source_reversed).double().eval()
     memory = model.encode(torch.tensor([4, 5, 3]), torch.tensor([0, 3]))
-    x = model.source_embedding(torch.tensor([3, 5, 4]))
+    x = model.source_embedding(torch.tensor(read))
     _, last = model.encoder[0].rnn(x[:, None])
     for ours, theirs in zip(memory.last, last, strict=True):
         torch.testing.assert_close(ours, theirs)
@@ -229,8 +230,8 @@ def test_rows_by_time_longest_first():
 def test_options_change_the_answer():
     """No option may be read and forgotten: the same seed with another option gives other numbers."""
     answers = []
-    for options in ({}, {"attention": False}, {"cell": "gru"}, {"encoder_layers": 2, "decoder_layers": 2},
-                    {"d_hidden": 10}, {"tie": "none"}):  # fmt: skip
+    for options in ({}, {"attention": False}, {"attention": False, "source_reversed": True}, {"cell": "gru"},
+                    {"encoder_layers": 2, "decoder_layers": 2}, {"d_hidden": 10}, {"tie": "none"}):  # fmt: skip
         torch.manual_seed(1)
         answers.append(recurrent(**options).eval()(SOURCE, INPUTS))
     assert not any(torch.equal(one, other) for one, other in itertools.combinations(answers, 2))
