@@ -21,7 +21,7 @@ from seq2see.data.pair import Pair, Sides
 from seq2see.errors import RunError, SeqError, SettingError
 from seq2see.evaluation import diagnosis, metrics, report, validation
 from seq2see.model.build import build
-from seq2see.model.transformer import Transformer
+from seq2see.model.interface import Seq2Seq
 from seq2see.prepare import LEFT_OVER, Prepared, held, prepare, reopen
 from seq2see.run import Evaluation, Run, error_unit
 from seq2see.training import checkpoint, fine_tuning, journal, loop, ranks
@@ -264,7 +264,8 @@ def _train(
     watch(Said(f"scoring {min(REPORTED, len(prepared.valid_pairs)):,} validation pairs for report.html"))
     run = Run(folder)
     findings = _write_report(run, prepared)
-    _ = run.alignment_method  # chosen, and kept in the manifest
+    if run.settings.model.attention:
+        _ = run.alignment_method  # chosen, and kept in the manifest
     for line in findings:
         watch(Said(f"warning   {line}"))
     if not findings and end.step < (warmup := settings.training.warmup_steps):
@@ -300,7 +301,7 @@ ECHO = 2.0
 """Seconds within which a signal that comes again is still the first, among several processes."""
 
 
-def _new_model(folder: Path, prepared: Prepared, device: torch.device) -> Transformer:
+def _new_model(folder: Path, prepared: Prepared, device: torch.device) -> Seq2Seq:
     settings, tokenizers = prepared.settings, prepared.tokenizers
     torch.manual_seed(settings.training.seed)
     model = build(settings.model, len(tokenizers.source), len(tokenizers.target)).to(device)
@@ -309,9 +310,7 @@ def _new_model(folder: Path, prepared: Prepared, device: torch.device) -> Transf
     return model
 
 
-def _events(
-    folder: Path, prepared: Prepared, model: Transformer, micro_tokens: int, stop: Stop
-) -> Generator[loop.Event]:
+def _events(folder: Path, prepared: Prepared, model: Seq2Seq, micro_tokens: int, stop: Stop) -> Generator[loop.Event]:
     """Train; on all ranks alike."""
     settings = prepared.settings
     used = Bundle(settings, prepared.tokenizers, model)

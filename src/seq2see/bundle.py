@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     import torch
     from torch import Tensor, nn
 
-    from seq2see.model.transformer import Transformer
+    from seq2see.model.interface import Seq2Seq
 
 FORMAT = "seq2see run"
 VERSION = 1
@@ -81,7 +81,7 @@ class Bundle:
 
     settings: Settings
     tokenizers: Tokenizers
-    model: "Transformer"
+    model: "Seq2Seq"
 
 
 def load(folder: Path, device: "torch.device | str" = "cpu") -> Bundle:

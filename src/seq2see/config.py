@@ -19,6 +19,8 @@ from seq2see.errors import SettingError, nearest
 Overlay = Mapping[str, Mapping[str, Any]]
 TokenizerKind = Literal["unigram", "bpe", "characters", "symbols", "pattern", "jamo"]
 Metric = Literal["loss", "bleu", "chrf", "ter", "exact", "error_rate"]
+Place = Literal["encoder", "decoder", "cross"]
+Architecture = Literal["transformer", "rnn", "rnn-attention"]
 
 
 def about(default: Any, description: str, minimum: float | None = None, maximum: float | None = None) -> Any:
@@ -52,11 +54,17 @@ class Data:
 
 @dataclass(frozen=True)
 class Model:
-    """The encoder-decoder of the paper, section 3."""
+    """The encoder-decoder of the paper, section 3, or one of those that it replaced."""
 
+    architecture: Architecture = about(
+        "transformer", "the paper's, or an RNN without attention (2014), or one with alignment attention (2015)"
+    )
     encoder_layers: int = about(3, "layers of the encoder", 1)
     decoder_layers: int = about(3, "layers of the decoder", 1)
     d_model: int = about(256, "width of the stream between layers", 1)
+    cell: Literal["lstm", "gru"] = about("lstm", "what an RNN is made of")
+    d_hidden: int = about(0, "width of an RNN's state; 0: d_model", 0)
+    source_reversed: bool = about(False, "an RNN without attention reads the source from its end")
     heads: int = about(4, "attention heads", 1)
     d_key: int = about(0, "width of a head's queries and keys; 0: d_model / heads", 0)
     d_value: int = about(0, "width of a head's values; 0: as d_key", 0)
@@ -73,6 +81,14 @@ class Model:
         "all", "which embeddings share weights: all three, decoder's two, none"
     )
     output_bias: bool = about(False, "a bias per word in the output layer")
+
+    @property
+    def attention(self) -> dict[Place, tuple[int, int]]:
+        """Layers and heads in each place where there is attention: those of the encoder, the decoder, and across."""
+        if self.architecture == "transformer":
+            encoder, decoder = (self.encoder_layers, self.heads), (self.decoder_layers, self.heads)
+            return {"encoder": encoder, "decoder": decoder, "cross": decoder}
+        return {"cross": (1, 1)} if self.architecture == "rnn-attention" else {}
 
 
 @dataclass(frozen=True)
@@ -139,6 +155,27 @@ class Settings:
 SECTIONS: dict[str, type] = {"data": Data, "model": Model, "training": Training, "decoding": Decoding}
 
 
+TRANSFORMER_ONLY = (
+    "heads",
+    "d_key",
+    "d_value",
+    "d_ff",
+    "activation",
+    "norm",
+    "norm_epsilon",
+    "positions",
+    "max_positions",
+)
+RNN_ONLY = ("cell", "d_hidden", "source_reversed")
+
+
+def foreign(architecture: str) -> tuple[str, ...]:
+    """Settings of the model that an architecture has no use for."""
+    if architecture == "transformer":
+        return RNN_ONLY
+    return TRANSFORMER_ONLY if architecture == "rnn" else (*TRANSFORMER_ONLY, "source_reversed")  # it reads both ways
+
+
 def read_toml(path: Path) -> Overlay:
     """The overlay in a TOML file."""
     try:
@@ -196,6 +233,9 @@ def check_keys(*overlays: Overlay) -> Settings:
             for side in ("source", "target"):  # who chooses another kind has no more use for the pattern below
                 if section == "data" and values.get(f"{side}_tokenizer", "pattern") != "pattern":
                     merged["data"].pop(f"{side}_pattern", None)
+            if section == "model" and "architecture" in values:  # nor who chooses another family for those of the first
+                for key in foreign(values["architecture"]):
+                    merged["model"].pop(key, None)
             merged[section].update(values)
     settings = Settings(**{name: _build(name, kind, merged[name]) for name, kind in SECTIONS.items()})
     for side, _, pattern in _sides(settings.data):
@@ -246,14 +286,22 @@ _IN_WORDS = {int: "a whole number", float: "a number", bool: "true or false", st
 def _check_together(settings: Settings) -> None:
     """Contradictions between settings, found before anything is read or allocated."""
     data, model = settings.data, settings.model
-    if not model.d_key and model.d_model % model.heads:
+    for key in foreign(model.architecture):
+        if getattr(model, key) != getattr(Model, key):
+            raise SettingError(
+                f"model.{key} = {getattr(model, key)!r} is of no use to model.architecture = '{model.architecture}': "
+                "leave it out"
+            )
+    if model.architecture != "transformer":
+        _check_recurrent(model)
+    elif not model.d_key and model.d_model % model.heads:
         raise SettingError(
             f"model.d_model = {model.d_model} is not divisible by model.heads = {model.heads}: "
             "change one, or set model.d_key"
         )
-    if model.positions == "sinusoid" and model.d_model % 2:
+    elif model.positions == "sinusoid" and model.d_model % 2:
         raise SettingError(f"model.d_model = {model.d_model}: sinusoid positions need an even width")
-    if model.positions == "rotary" and (model.d_key or model.d_model // model.heads) % 2:
+    elif model.positions == "rotary" and (model.d_key or model.d_model // model.heads) % 2:
         raise SettingError("rotary positions need an even width per head: change model.d_key or model.heads")
     if model.positions == "learned" and model.max_positions <= data.max_length:
         raise SettingError("model.max_positions must be larger than data.max_length (one place is for the end)")
@@ -272,6 +320,18 @@ def _check_together(settings: Settings) -> None:
         raise SettingError("data.shared needs the same pattern on both sides: set data.shared=false")
     if model.tie == "all" and not data.shared:
         raise SettingError('model.tie = "all" needs data.shared = true: set model.tie=decoder')
+
+
+def _check_recurrent(model: Model) -> None:
+    if model.encoder_layers != model.decoder_layers:
+        raise SettingError(
+            f"model.encoder_layers = {model.encoder_layers}, model.decoder_layers = {model.decoder_layers}: an RNN "
+            "needs as many in its decoder, which begins where its encoder ends"
+        )
+    width = model.d_hidden or model.d_model
+    if model.architecture == "rnn-attention" and width % 2:
+        name = "d_hidden" if model.d_hidden else "d_model"
+        raise SettingError(f"model.{name} = {width}: half of an RNN's state is for each direction, so it must be even")
 
 
 def describe() -> Iterable[tuple[str, str, str, str]]:

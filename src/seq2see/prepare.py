@@ -97,7 +97,8 @@ def prepare(
     del seen  # no longer needed, and large
     yours = config.keys(*overlays)
     if base is None:
-        suggestion = suggest(found)
+        chosen = {key: value for overlay in overlays for key, value in overlay.get("model", {}).items()}
+        suggestion = suggest(found, chosen)
         known = [name for name, keys in ROWS.items() if config.keys(corpus.settings).intersection(keys)]
         reasons = suggestion.reasons | dict.fromkeys(known, f"known to suit {corpus.name}")
         overlays = [suggestion.settings, corpus.settings, *overlays]

@@ -100,6 +100,17 @@ def small() -> Preset:
     return {"model": {**model, **_QUICK_TO_LEARN}}
 
 
+def rnn() -> Preset:
+    """An LSTM encoder-decoder without attention (Sutskever et al., 2014), with as many weights as the Transformer that
+    the corpus suggests."""
+    return {"model": {"architecture": "rnn"}}
+
+
+def rnn_attention() -> Preset:
+    """The same in both directions, with alignment attention (Bahdanau et al., 2015)."""
+    return {"model": {"architecture": "rnn-attention"}}
+
+
 _QUICK_TO_LEARN = {"norm": "pre", "positions": "rotary"}
 """Differs from the paper: both bear a higher rate, and reach the same score in half the steps (docs/log.md)."""
 
@@ -110,6 +121,8 @@ PRESETS = {
     "small": small,
     "compact": compact,
     "tiny": tiny,
+    "rnn": rnn,
+    "rnn-attention": rnn_attention,
 }
 
 

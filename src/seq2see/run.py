@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from seq2see.lens.heads import Head, Statistics, Worth
     from seq2see.lens.importance import Importance
     from seq2see.lens.reading import Reading, Watch
-    from seq2see.model.transformer import Transformer
+    from seq2see.model.interface import Seq2Seq
 
 
 class Shared:
@@ -125,7 +125,7 @@ class Run:
         return bundle.load(self.folder, bundle.pick_device())
 
     @property
-    def model(self) -> "Transformer":
+    def model(self) -> "Seq2Seq":
         """The network itself. `with seq2see.capture(run) as seen:` hears what passes in it."""
         return self.bundle.model
 
@@ -198,7 +198,8 @@ class Run:
         """The inside of one translation, as arrays with token labels; its own translation, or `target`."""
         from seq2see.lens import answers
 
-        return answers.look(self.bundle, self.read(sentence, to, target), self.alignment_method)
+        method = self.alignment_method if self.settings.model.attention else None
+        return answers.look(self.bundle, self.read(sentence, to, target), method)
 
     def read(self, sentence: str, to: str | None = None, target: str | None = None) -> "Reading":
         """A sentence and its translation in tokens, which answers are about; its own translation, or `target`."""
@@ -234,6 +235,7 @@ class Run:
         """
         from seq2see.lens import heads
 
+        self.need_attention("heads")
         name, unit = metric or self.metric, error_unit(self.settings)
         return heads.worth(
             self.bundle,
@@ -247,6 +249,7 @@ class Run:
         """Where each head looks on average: how sharply, and how far. Pairs are as `evaluate` takes them."""
         from seq2see.lens import heads
 
+        self.need_attention("heads")
         return heads.statistics(self.bundle, self._pairs(pairs, to), self.watch)
 
     def _pairs(self, given: "GivenPairs", to: str | None = None) -> list[Pair]:
@@ -260,6 +263,14 @@ class Run:
             return pairs
         return [pair._replace(source=self.tagged([pair.source], to or pair.language)[0]) for pair in pairs]
 
+    def need_attention(self, what: str) -> None:
+        """Refuse to show what a model without attention does not have."""
+        if not self.settings.model.attention:
+            kind = self.settings.model.architecture
+            raise SettingError(
+                f"{self.folder}: a model without attention (model.architecture = '{kind}') has no {what}"
+            )
+
     @property
     def validation_pairs(self) -> list[Pair]:
         """What it was validated on; none where the file is not there any more."""
@@ -271,6 +282,7 @@ class Run:
         """The heads that show where words come from, chosen on the validation pairs once and kept in the manifest."""
         from seq2see.lens import alignment
 
+        self.need_attention("alignments")
         kept = alignment.from_json(self.manifest.get("alignment"), self.settings)
         if kept is not None:
             return kept

@@ -6,14 +6,14 @@ The same corpus suggests the same settings on every machine; a preset, a file or
 import math
 import random
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Any
 
 from numpy.typing import NDArray
 
-from seq2see import patterns, special
-from seq2see.config import Data, Settings
+from seq2see import config, patterns, special
+from seq2see.config import Data, Model, Settings
 from seq2see.data import doctor, processes, side_words
 from seq2see.data.pair import Pair
 from seq2see.presets import preset
@@ -134,7 +134,16 @@ class Suggestion:
 ROWS: dict[str, tuple[str, ...]] = {
     "source": ("data.source_tokenizer", "data.source_vocabulary", "data.source_pattern", "data.shared"),
     "target": ("data.target_tokenizer", "data.target_vocabulary", "data.target_pattern", "data.shared"),
-    "model": ("model.encoder_layers", "model.decoder_layers", "model.d_model", "model.heads", "model.d_ff"),
+    "model": (
+        "model.architecture",
+        "model.encoder_layers",
+        "model.decoder_layers",
+        "model.d_model",
+        "model.heads",
+        "model.d_ff",
+        "model.cell",
+        "model.d_hidden",
+    ),
     "dropout": ("model.dropout", "training.agreement"),
     "batch": ("training.batch_tokens",),
     "rate": ("training.learning_rate", "training.warmup_steps", "training.schedule"),
@@ -145,8 +154,12 @@ ROWS: dict[str, tuple[str, ...]] = {
 """The choices that are shown, with the settings that each is made of."""
 
 
-def suggest(corpus: Survey) -> Suggestion:
-    """Settings for a corpus that was looked at."""
+def suggest(corpus: Survey, chosen: Mapping[str, Any] | None = None) -> Suggestion:
+    """Settings for a corpus that was looked at.
+
+    Args:
+        chosen: what the user says of the model: an RNN is given the rest.
+    """
     pairs = corpus.pairs
     looked_at = corpus.sample[:1000]
     source_kind = _kind(corpus.source, pairs, [pair.source for pair in looked_at])
@@ -197,7 +210,31 @@ def suggest(corpus: Survey) -> Suggestion:
         else "short, strict sequences need little",
         "stopping": "sentences have many right answers" if language else "an answer is right or wrong",
     }
+    if chosen and chosen.get("architecture", "transformer") != "transformer":
+        settings["model"] = _recurrent(config.resolve(settings).model, chosen)
+        if chosen["architecture"] == "rnn":
+            settings["model"]["source_reversed"] = language
+        settings["training"]["learning_rate"] = RNN_RATE
+        reasons["model"] = "as many as a Transformer"
+        reasons["rate"] = "suits an RNN"
     return Suggestion(settings, reasons)
+
+
+RNN_LAYERS, RNN_RATE = 1, 6e-3
+"""Layers of each side. A higher rate than most use, and sentences read from their end: both measured (docs/log.md)."""
+
+
+def _recurrent(transformer: Model, chosen: Mapping[str, Any]) -> dict[str, Any]:
+    """An RNN as the user wants it whose state is as wide as makes it as large as the Transformer for this corpus."""
+    from seq2see.model.build import count_parameters
+
+    layers = chosen.get("encoder_layers", chosen.get("decoder_layers", RNN_LAYERS))
+    found = {name: getattr(transformer, name) for name in ("d_model", "dropout", "tie")}
+    found |= {"encoder_layers": layers, "decoder_layers": layers}
+    asked = Model(**found | dict(chosen))
+    sizes = {width: count_parameters(replace(asked, d_hidden=width), 0, 0) for width in range(4, 8192, 4)}
+    wanted = count_parameters(transformer, 0, 0)
+    return found | {"d_hidden": min(sizes, key=lambda width: abs(sizes[width] - wanted))}
 
 
 def _training(size: str, pairs: int, language: bool, drop_more: bool) -> tuple[dict[str, Any], dict[str, str]]:
@@ -351,8 +388,7 @@ def choices(
     values = {
         "source": _tokens(data, "source", vocabularies[0]) + (", for both sides" if data.shared else ""),
         "target": "the same" if data.shared else _tokens(data, "target", vocabularies[1]),
-        "model": f"{model.encoder_layers} + {model.decoder_layers} layers of {model.d_model}, {model.heads} heads: "
-        f"{facts['parameters']:,} parameters",
+        "model": f"{model_in_words(model)}: {facts['parameters']:,} parameters",
         "dropout": f"{model.dropout:g}"
         + (f", two of which must agree (R-Drop, {training.agreement:g})" if training.agreement else ""),
         "batch": f"{training.batch_tokens:,} tokens, about {_count(pairs_a_step, 'pair')}",
@@ -371,6 +407,15 @@ def choices(
         held = {key: getattr(tree[key.partition(".")[0]], key.partition(".")[2]) for key in keys}
         found.append(Choice(name, values[name], "" if own else reasons.get(name, ""), own, held))
     return found
+
+
+def model_in_words(model: Model) -> str:
+    """`3 + 3 layers of 256, 4 heads`; `1 + 1 LSTM of 168, attention`."""
+    layers = f"{model.encoder_layers} + {model.decoder_layers}"
+    if model.architecture == "transformer":
+        return f"{layers} layers of {model.d_model}, {model.heads} heads"
+    seen = ", attention" if model.attention else ""
+    return f"{layers} {model.cell.upper()} of {model.d_hidden or model.d_model}{seen}"
 
 
 def _tokens(data: Data, side: str, vocabulary: int) -> str:

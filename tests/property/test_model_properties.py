@@ -4,23 +4,32 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
+from seq2see.model.recurrent import Recurrent
 from seq2see.model.transformer import Transformer
 
 V = 11
 SIZES = {"encoder_layers": 2, "decoder_layers": 2, "d_model": 8, "heads": 2, "d_ff": 12, "max_positions": 16}
-MODELS = [(positions, norm) for positions in ("sinusoid", "learned", "rotary", "none") for norm in ("post", "pre")]
+TRANSFORMERS = [
+    (positions, norm) for positions in ("sinusoid", "learned", "rotary", "none") for norm in ("post", "pre")
+]
+RNNS = [(kind, cell) for kind in ("rnn", "rnn-attention") for cell in ("lstm", "gru")]
 quick = settings(deadline=None, max_examples=12)
-every_model = pytest.mark.parametrize(("positions", "norm"), MODELS)
+every_model = pytest.mark.parametrize(("kind", "option"), TRANSFORMERS + RNNS)
 
 sentence = st.lists(st.integers(4, V - 1), min_size=1, max_size=6)
 pair = st.tuples(sentence, sentence)
 batch = st.lists(pair, min_size=1, max_size=4)
 
 
-def transformer(positions="sinusoid", norm="post", dtype=torch.float32):
+def made(kind, option, dtype=torch.float32):
     """Evaluated, not trained, but with weights large enough for every part to matter."""
     torch.manual_seed(1)
-    model = Transformer(V, V, positions=positions, norm=norm, **SIZES).to(dtype).eval()
+    if (kind, option) in RNNS:
+        sizes = {"encoder_layers": 2, "decoder_layers": 2, "d_model": 8, "d_hidden": 6}
+        model = Recurrent(V, V, attention=kind == "rnn-attention", cell=option, **sizes)
+    else:
+        model = Transformer(V, V, positions=kind, norm=option, **SIZES)
+    model = model.to(dtype).eval()
     for weight in model.parameters():
         weight.requires_grad_(False)
         nn.init.normal_(weight, 1.0 if weight.ndim == 1 else 0.0, 0.3)
@@ -45,9 +54,9 @@ def logits(model, pairs):
 @every_model
 @quick
 @given(batch, st.data())
-def test_no_position_sees_its_future(positions, norm, pairs, data):
+def test_no_position_sees_its_future(kind, option, pairs, data):
     """Exactly: of what comes later, nothing but the shape may enter a position's arithmetic."""
-    model = transformer(positions, norm)
+    model = made(kind, option)
     before = logits(model, pairs)
     sources, targets = zip(*pairs, strict=True)
     seen = [data.draw(st.integers(0, len(target))) for target in targets]
@@ -62,9 +71,9 @@ def test_no_position_sees_its_future(positions, norm, pairs, data):
 
 
 @every_model
-def test_every_position_sees_its_past_and_its_source(positions, norm):
+def test_every_position_sees_its_past_and_its_source(kind, option):
     """The counterpart, without which a model that sees nothing would pass."""
-    model = transformer(positions, norm)
+    model = made(kind, option)
     (base,) = logits(model, [([4, 5, 6], [7, 8, 9, 10])])
     (other_past,) = logits(model, [([4, 5, 6], [8, 8, 9, 10])])
     (other_source,) = logits(model, [([4, 5, 7], [7, 8, 9, 10])])
@@ -76,8 +85,8 @@ def test_every_position_sees_its_past_and_its_source(positions, norm):
 @every_model
 @quick
 @given(st.lists(pair, min_size=2, max_size=4), st.randoms(use_true_random=False))
-def test_company_and_order_do_not_change_the_answer(positions, norm, dtype, pairs, dice):
-    model = transformer(positions, norm, dtype)
+def test_company_and_order_do_not_change_the_answer(kind, option, dtype, pairs, dice):
+    model = made(kind, option, dtype)
     together = logits(model, pairs)
     order = list(range(len(pairs)))
     dice.shuffle(order)
@@ -88,11 +97,11 @@ def test_company_and_order_do_not_change_the_answer(positions, norm, dtype, pair
         torch.testing.assert_close(alone, together[place], **TOLERANCE[dtype])
 
 
-@pytest.mark.parametrize("positions", ["sinusoid", "rotary"])
+@pytest.mark.parametrize(("kind", "option"), [("sinusoid", "post"), ("rotary", "post"), *RNNS])
 @quick
 @given(batch, st.integers(0, 3), st.integers(0, 3))
-def test_padding_does_not_change_the_answer(positions, pairs, more_source, more_target):
-    model = transformer(positions, dtype=torch.float64)
+def test_padding_does_not_change_the_answer(kind, option, pairs, more_source, more_target):
+    model = made(kind, option, torch.float64)
     rectangles = [
         nn.functional.pad(nn.utils.rnn.pad_sequence(list(map(torch.tensor, side)), batch_first=True), (0, more))
         for side, more in zip(zip(*pairs, strict=True), (more_source, more_target), strict=True)
@@ -107,9 +116,9 @@ def test_padding_does_not_change_the_answer(positions, pairs, more_source, more_
 @every_model
 @quick
 @given(st.lists(sentence, min_size=1, max_size=3), st.integers(1, 3), st.integers(1, 6), st.data())
-def test_cached_equals_uncached(positions, norm, dtype, sources, width, steps, data):
+def test_cached_equals_uncached(kind, option, dtype, sources, width, steps, data):
     """A beam that sorts, copies and drops its rows, and loses sentences on the way, against decoding from the start."""
-    model = transformer(positions, norm, dtype)
+    model = made(kind, option, dtype)
     state = model.start(model.encode(*pack(sources)))
     alive = list(range(len(sources)))
     histories = [[] for _ in range(len(alive) * width)]
@@ -117,7 +126,7 @@ def test_cached_equals_uncached(positions, norm, dtype, sources, width, steps, d
         tokens = data.draw(st.lists(st.integers(2, V - 1), min_size=len(histories), max_size=len(histories)))
         histories = [[*history, token] for history, token in zip(histories, tokens, strict=True)]
         stepped = model.step(torch.tensor(tokens), state)
-        assert state.length == len(histories[0])
+        assert getattr(state, "length", len(histories[0])) == len(histories[0])
         owners = [sources[sentence] for sentence in alive for _ in range(width)]
         uncached = logits(model, list(zip(owners, histories, strict=True)))
         torch.testing.assert_close(stepped, torch.stack([each[-1] for each in uncached]), **TOLERANCE[dtype])
@@ -132,7 +141,7 @@ def test_cached_equals_uncached(positions, norm, dtype, sources, width, steps, d
         ]
 
 
-@every_model
+@pytest.mark.parametrize(("positions", "norm"), TRANSFORMERS)
 def test_cached_equals_uncached_far_beyond_the_first_room(positions, norm):
     """40 steps, longer than the storage that is made at first and than its first doubling."""
     torch.manual_seed(1)

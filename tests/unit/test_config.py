@@ -22,9 +22,13 @@ KEYS = [
     "data.validation_pairs",
     "data.tags",
     "data.window_pairs",
+    "model.architecture",
     "model.encoder_layers",
     "model.decoder_layers",
     "model.d_model",
+    "model.cell",
+    "model.d_hidden",
+    "model.source_reversed",
     "model.heads",
     "model.d_key",
     "model.d_value",
@@ -124,6 +128,22 @@ def test_another_kind_of_tokenizer_drops_the_pattern_below() -> None:
     assert (below.data.source_tokenizer, below.data.source_pattern) == ("pattern", "smiles")
     above = config.resolve(molecules, {"model": {"tie": "none"}}, {"data": {"source_tokenizer": "bpe"}})
     assert (above.data.source_tokenizer, above.data.source_pattern) == ("bpe", "")
+
+
+def test_another_architecture_drops_what_is_of_no_use_to_it_below() -> None:
+    below = {"model": {"heads": 8, "norm": "pre", "dropout": 0.3}}
+    model = config.resolve(below, {"model": {"architecture": "rnn", "cell": "gru"}}).model
+    assert (model.heads, model.norm, model.dropout, model.cell) == (4, "post", 0.3, "gru")
+    back = config.resolve({"model": asdict(model)}, {"model": {"architecture": "transformer"}}).model
+    assert (back.cell, back.dropout) == ("lstm", 0.3)
+
+
+def test_where_there_is_attention() -> None:
+    layers = {"encoder_layers": 3, "decoder_layers": 2, "heads": 4}
+    places = config.resolve({"model": layers}).model.attention
+    assert places == {"encoder": (3, 4), "decoder": (2, 4), "cross": (2, 4)}
+    assert config.resolve({"model": {"architecture": "rnn-attention"}}).model.attention == {"cross": (1, 1)}
+    assert config.resolve({"model": {"architecture": "rnn"}}).model.attention == {}
 
 
 def test_check_keys_leaves_contradictions_to_resolve() -> None:
@@ -228,6 +248,15 @@ def test_a_mean_that_never_moves_is_refused(key: str) -> None:
         ({"model": {"positions": "learned", "max_positions": 256}}, ["model.max_positions", "data.max_length"]),
         ({"data": {"target_tokenizer": "symbols"}}, ["data.shared=false"]),
         ({"data": {"shared": False}}, ['model.tie = "all"', "model.tie=decoder"]),
+        ({"model": {"architecture": "rnn", "heads": 2}}, ["model.heads = 2", "'rnn'", "leave it out"]),
+        ({"model": {"cell": "gru"}}, ["model.cell = 'gru'", "'transformer'", "leave it out"]),
+        ({"model": {"architecture": "rnn", "encoder_layers": 2}}, ["model.encoder_layers = 2", "decoder_layers = 3"]),
+        (
+            {"model": {"architecture": "rnn-attention", "source_reversed": True}},
+            ["model.source_reversed = True", "'rnn-attention'"],
+        ),
+        ({"model": {"architecture": "rnn-attention", "d_hidden": 7}}, ["model.d_hidden = 7", "even"]),
+        ({"model": {"architecture": "rnn-attention", "d_model": 7}}, ["model.d_model = 7", "even"]),
     ],
 )
 def test_contradictions_name_both_sides_or_the_way_out(overlay: config.Overlay, words: list[str]) -> None:
@@ -239,6 +268,8 @@ def test_what_looks_like_a_contradiction_and_is_none() -> None:
     config.resolve({"model": {"d_model": 10, "heads": 4, "d_key": 3}})
     config.resolve({"model": {"d_model": 9, "heads": 3, "positions": "none"}})
     config.resolve({"model": {"positions": "learned", "max_positions": 257}})
+    config.resolve({"model": {"architecture": "rnn", "d_model": 9, "d_hidden": 7, "cell": "gru"}})
+    config.resolve({"model": {"architecture": "rnn-attention", "d_model": 9, "d_hidden": 8}})
     config.resolve({"data": {"shared": False, "target_tokenizer": "symbols"}, "model": {"tie": "decoder"}})
     config.resolve({"training": {"max_minutes": 1, "clip_norm": 0}})  # whole numbers where any number will do
 

@@ -63,6 +63,30 @@ def test_deterministic_settings_make_a_resume_exact_to_the_bit(tmp_path: Path, p
         assert (tmp_path / "parts" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes(), name
 
 
+@pytest.mark.parametrize("cell", ["lstm", "gru"])
+@pytest.mark.parametrize("preset", ["rnn", "rnn-attention"])
+def test_an_rnn_learns_in_bfloat16_what_it_learns_in_float32(tmp_path: Path, preset: str, cell: str) -> None:
+    """The RNN itself stays in float32; and a card says what a processor says."""
+    found: dict[str, list[float]] = {}
+    model = {"d_model": 32, "d_hidden": 48, "dropout": 0.0, "cell": cell}
+    for precision in ("float32", "bfloat16"):
+        losses: list[float] = []
+        run = seq2see.train(
+            pairs(tmp_path),
+            tmp_path / precision,
+            preset=preset,
+            settings={"model": model, "training": SETTINGS["training"] | {"precision": precision, "log_every": 1}},
+            watch=lambda event, losses=losses: losses.append(event.loss) if isinstance(event, Trained) else None,
+        )
+        found[precision] = losses
+    assert found["bfloat16"] == pytest.approx(found["float32"], rel=0.05)
+    lines = [str(number) for number in range(100, 400)]
+    on_card = run.search(lines, beam=3, engine=run.engine("torch"))
+    on_processor = run.search(lines, beam=3, engine=TorchEngine(run.bundle.model.cpu()))
+    same = sum(one.text == other.text for one, other in zip(on_card, on_processor, strict=True))
+    assert same >= 0.97 * len(lines)
+
+
 def test_memory_of_a_card_that_is_used_up(tmp_path: Path) -> None:
     """With a share of the card that one pass does not fit into, passes shrink and the losses stay the same."""
     found: dict[float, list[float]] = {}

@@ -63,6 +63,7 @@ def test_unknown_presets_get_the_nearest() -> None:
     with pytest.raises(SettingError, match=r"^unknown preset 'paper_base'\. Did you mean 'paper-base'\?$"):
         presets.preset("paper_base")
     with pytest.raises(
-        SettingError, match=r"^unknown preset 'x'\. Choose from: compact, paper-base, paper-big, small, "
+        SettingError,
+        match=r"^unknown preset 'x'\. Choose from: compact, paper-base, paper-big, rnn, rnn-attention, small, ",
     ):
         presets.preset("x")

@@ -12,6 +12,8 @@ from seq2see.cli.display import table
 from seq2see.config import Settings
 from seq2see.data import dates, doctor, processes, tokenizer
 from seq2see.data.pair import Pair
+from seq2see.model.build import count_parameters
+from seq2see.presets import PRESETS
 
 DICE = random.Random(5)
 PHONES = ["AH", "B", "K", "D", "IY", "S", "T", "OW", "R", "N"]
@@ -72,10 +74,31 @@ def test_everything_suggested_resolves(name: str) -> None:
     assert settings.training.validate_every <= settings.training.max_steps
 
 
-@pytest.mark.parametrize("preset", ["paper-base", "paper-big", "tutorial-small", "small", "compact", "tiny"])
+@pytest.mark.parametrize("preset", PRESETS)
 @pytest.mark.parametrize("name", ["one pair", "letters to phones", "sentences", "Korean", "dates"])
 def test_every_preset_lies_over_every_suggestion(name: str, preset: str) -> None:
     config.resolve(suggest.suggest(look(CORPORA[name])).settings, suggest.preset(preset))
+
+
+@pytest.mark.parametrize("chosen", [{}, {"cell": "gru"}, {"encoder_layers": 2}, {"d_model": 64, "decoder_layers": 3}])
+@pytest.mark.parametrize("preset", ["rnn", "rnn-attention"])
+@pytest.mark.parametrize("name", ["one pair", "letters to phones", "sentences", "many sentences", "dates"])
+def test_an_rnn_is_as_large_as_the_transformer(name: str, preset: str, chosen: dict[str, object]) -> None:
+    """With tables of the same width, and whatever the user has chosen of it."""
+    overlay = {"model": suggest.preset(preset)["model"] | chosen}
+    suggestion = suggest.suggest(look(CORPORA[name]), overlay["model"])
+    settings, transformer = config.resolve(suggestion.settings, overlay), resolved(name)
+    if "d_model" not in chosen:
+        assert settings.model.d_model == transformer.model.d_model
+    for key in ("dropout", "tie"):
+        assert getattr(settings.model, key) == getattr(transformer.model, key)
+    ours, theirs = (count_parameters(each.model, 0, 0) for each in (settings, transformer))
+    assert ours == pytest.approx(theirs, rel=0.05)
+    assert settings.data == transformer.data
+    assert settings.model.source_reversed == (preset == "rnn" and "sentences" in name)  # dates end with the year
+    lines = table(list(rows(settings, {**suggestion.reasons, "machine": "found here"}).values()))
+    assert max(map(len, lines)) <= 100
+    assert len(lines) == len(suggest.ROWS)
 
 
 @pytest.mark.parametrize(

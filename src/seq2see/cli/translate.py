@@ -73,6 +73,8 @@ def translate(
     if engine == "auto" and prefix:  # the engines count forced words differently in a score: ours like any others
         engine = "torch"
     run.tagged([], to)  # a slip in --to need not wait for a line
+    if alignments:
+        run.need_attention("alignments")
     choose = partial(
         pick_engine,
         run,

@@ -51,6 +51,8 @@ def obstacle(settings: Settings) -> str | None:
     model, decoding = settings.model, settings.decoding
     if importlib.util.find_spec("ctranslate2") is None:
         return "ctranslate2 is not installed: pip install 'seq2see[fast]'"
+    if model.architecture != "transformer":
+        return f"ctranslate2 runs Transformers only (model.architecture = '{model.architecture}')"
     if model.d_value not in (0, model.d_key or model.d_model // model.heads):
         return "ctranslate2 has no heads whose values are wider or narrower than their keys (model.d_value)"
     if decoding.length_formula != "power":

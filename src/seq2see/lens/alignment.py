@@ -21,13 +21,13 @@ from numpy.typing import NDArray
 
 from seq2see import special
 from seq2see.bundle import Bundle
-from seq2see.config import Settings
+from seq2see.config import Place, Settings
 from seq2see.data import spans
 from seq2see.data.pair import Pair
 from seq2see.data.spans import Span
 from seq2see.decoding.translator import longest
 from seq2see.lens.importance import leave_out
-from seq2see.lens.reading import Answer, Floats, Place, Reading, Watch, attention_of, unwatched
+from seq2see.lens.reading import Answer, Floats, Reading, Watch, attention_of, unwatched
 
 MOST_PAIRS = 100
 MOST_TOKENS = 20_000
@@ -110,9 +110,8 @@ def from_json(kept: Any, settings: Settings) -> Method | None:
         float(method.reading)
     except (TypeError, ValueError):
         return None
-    there = all(
-        0 <= layer < settings.model.decoder_layers and 0 <= head < settings.model.heads for layer, head in places
-    )
+    layers, heads = settings.model.attention.get("cross", (0, 0))
+    there = all(0 <= layer < layers and 0 <= head < heads for layer, head in places)
     return method if places and there else None
 
 
@@ -156,15 +155,15 @@ def _few(bundle: Bundle, pairs: Sequence[Pair]) -> Iterator[Reading]:
 def _candidates(bundle: Bundle) -> Iterator[Method]:
     """All heads, each layer, each head; with and without the row that reads. Of equals the first is taken."""
     every = _every(bundle)
-    layers = [[each for each in every if each[0] == layer] for layer in range(len(bundle.model.decoder))]
+    layers = [[each for each in every if each[0] == layer] for layer in sorted({layer for layer, _ in every})]
     for reading in (0.25, 0.5, 0.0):
         for heads in (every, *reversed(layers), *([each] for each in every)):
             yield Method(heads, reading)
 
 
 def _every(bundle: Bundle) -> list[list[int]]:
-    heads = range(bundle.settings.model.heads)
-    return [[layer, head] for layer in range(len(bundle.model.decoder)) for head in heads]
+    layers, heads = bundle.settings.model.attention["cross"]
+    return [[layer, head] for layer in range(layers) for head in range(heads)]
 
 
 def align(

@@ -15,13 +15,14 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from seq2see.bundle import Bundle
+from seq2see.config import Place
 from seq2see.data import spans
 from seq2see.data.spans import Span
 from seq2see.decoding import search
 from seq2see.lens import alignment
 from seq2see.lens.alignment import Alignment, Method
 from seq2see.lens.capture import Seen, capture
-from seq2see.lens.reading import Answer, Floats, Place, Reading, decoded, log_probabilities, place_of
+from seq2see.lens.reading import Answer, Floats, Reading, decoded, log_probabilities, place_of
 from seq2see.lens.tree import Tree, plant
 
 Weights = Floats
@@ -51,7 +52,7 @@ class Confidence(Answer):
 
 @dataclass(frozen=True)
 class Layers(Answer):
-    """What each decoder layer would say if it were the last (logit lens).
+    """What each decoder layer would say if it were the last (logit lens); of an RNN, what its decoder does say.
 
     JSON: `{"probability": [layers][T], "rank": [layers][T], "candidates": [layers][T][K] of {"token", "probability"}}`.
     """
@@ -152,19 +153,21 @@ def look(bundle: Bundle, reading: Reading, method: Method | None = None) -> Look
         _weights(seen, "cross"),
         Confidence(_said(logs_TV, reading).exp().numpy(), _candidates(logs_TV, bundle)),
         layers,
-        alignment.of_weights(
-            bundle,
-            method,
-            reading.source,
-            reading.target_ids[:-1],
-            np.stack(_weights(seen, "cross")),
-        ),
+        _alignment(bundle, reading, seen, method),
         _vectors(bundle, seen),
         plant(reading.steps, bundle.tokenizers.target, bundle.settings.decoding),
         method,
         reading.own_translation,
         reading.notes,
     )
+
+
+def _alignment(bundle: Bundle, reading: Reading, seen: Seen, method: Method) -> Alignment:
+    """Nothing where the model has no attention."""
+    cross = _weights(seen, "cross")
+    if not cross:
+        return Alignment("", [])
+    return alignment.of_weights(bundle, method, reading.source, reading.target_ids[:-1], np.stack(cross))
 
 
 @torch.inference_mode()
@@ -203,7 +206,10 @@ def _weights(seen: Seen, place: Place) -> list[Weights]:
 
 def _stream_names(bundle: Bundle, stack: str) -> list[str]:
     """What leaves each layer of a stack, by the names of `capture`."""
-    last = "sum" if bundle.settings.model.norm == "pre" else "normed"
+    model = bundle.settings.model
+    if model.architecture != "transformer":
+        return [f"{stack}.0.states"]
+    last = "sum" if model.norm == "pre" else "normed"
     return [f"{stack}.{layer}.around_feed_forward.{last}" for layer in range(len(getattr(bundle.model, stack)))]
 
 
@@ -215,5 +221,5 @@ def _vectors(bundle: Bundle, seen: Seen) -> dict[str, Floats]:
     }
     for stack in ("encoder", "decoder"):
         for name in _stream_names(bundle, stack):
-            found[name.partition(".around")[0]] = seen[name][0].float().numpy()
+            found[".".join(name.split(".")[:2])] = seen[name][0].float().numpy()
     return found

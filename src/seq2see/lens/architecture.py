@@ -19,7 +19,7 @@ from seq2see.lens.drawing import BLUE, FRAME, INK, ORANGE, QUIET
 from seq2see.model.build import build
 
 Stack = Literal["encoder", "decoder"]
-Kind = Literal["tokens", "embedding", "positions", "attention", "feed forward", "add", "norm", "output"]
+Kind = Literal["tokens", "embedding", "positions", "attention", "feed forward", "recurrent", "add", "norm", "output"]
 
 
 @dataclass(frozen=True)
@@ -42,11 +42,9 @@ class Step:
 def steps(model: Model, source_vocabulary: int, target_vocabulary: int) -> list[Step]:
     """The whole path of a sentence, in the order in which it is computed; the encoder first."""
     with torch.device("meta"):  # weights without memory: the largest model is planned at once
-        built = build(model, source_vocabulary, target_vocabulary)
-
-    def weigh(*modules: Any) -> int:
-        return sum(parameter.numel() for each in modules for parameter in each.parameters())
-
+        built: Any = build(model, source_vocabulary, target_vocabulary)
+    if model.architecture != "transformer":
+        return _recurrent_steps(model, built, source_vocabulary, target_vocabulary)
     D, H = model.d_model, model.heads
     K = model.d_key or D // H
     plan: list[Step] = []
@@ -67,15 +65,7 @@ def steps(model: Model, source_vocabulary: int, target_vocabulary: int) -> list[
 
         add("tokens", "source tokens" if side == "encoder" else "target tokens so far", L)
         shared = side == "decoder" and model.tie == "all"
-        rows = f"one of {vocabulary:,} rows, times √{D:,}"
-        add(
-            "embedding",
-            "embedding",
-            f"{L} × {D:,}",
-            rows,
-            *(["the encoder's own matrix"] if shared else []),
-            parameters=0 if shared else weigh(embedding.tokens),
-        )
+        plan.append(_embedding(side, L, D, vocabulary, embedding, shared))
         if model.positions == "sinusoid":
             add("positions", "plus position waves")
         elif model.positions == "learned":
@@ -98,22 +88,61 @@ def steps(model: Model, source_vocabulary: int, target_vocabulary: int) -> list[
     layers = model.encoder_layers, model.decoder_layers
     stack("encoder", "S", source_vocabulary, built.source_embedding, built.encoder[0], layers[0], built.encoder_norm)
     stack("decoder", "T", target_vocabulary, built.target_embedding, built.decoder[0], layers[1], built.decoder_norm)
-    tied = model.tie != "none"
-    bias = target_vocabulary if model.output_bias else 0
-    plan.append(
-        Step(
-            "decoder",
-            "output",
-            "linear",
-            f"T × {target_vocabulary:,}",
-            ("the embedding's matrix again",) if tied else (),
-            bias if tied else weigh(built.output),
+    return [*plan, *_output(model, built, target_vocabulary)]
+
+
+def _recurrent_steps(model: Model, built: Any, source_vocabulary: int, target_vocabulary: int) -> list[Step]:
+    """An RNN's: all layers of a stack are one step, as none but the RNN itself comes between them."""
+    D, state, cell = model.d_model, model.d_hidden or model.d_model, model.cell.upper()
+    encoder, decoder = built.encoder[0], built.decoder[0]
+    both_ways, count = encoder.both_ways, model.encoder_layers
+    layers = f"{count} layer{'' if count == 1 else 's'} of {state:,}"
+    ways = f"half of it for each direction, end {count} × {state:,}" if both_ways else f"end {count} × {state:,}"
+    plan = [
+        Step("encoder", "tokens", "source tokens", "S, the last first" if encoder.backwards else "S"),
+        _embedding("encoder", "S", D, source_vocabulary, built.source_embedding, False),
+        Step("encoder", "recurrent", cell, f"S × {state:,}", (layers, ways), weigh(encoder.rnn)),
+        Step("decoder", "tokens", "target tokens so far", "T"),
+        _embedding("decoder", "T", D, target_vocabulary, built.target_embedding, model.tie == "all"),
+    ]
+    begins = "begins where the encoder ended"
+    if decoder.cross_attention is not None:
+        inside = (
+            f"v · tanh(Q 1 × T × {state:,} + K 1 × S × {state:,})",
+            "weights 1 × T × S",
+            "asked by the state before",
         )
-    )
-    plan.append(
-        Step("decoder", "output", "softmax", f"T × {target_vocabulary:,}", ("a probability for each next token",))
-    )
-    return plan
+        seen = Step("decoder", "attention", "cross attention", f"T × {state:,}", inside, weigh(decoder.cross_attention))
+        inside = layers, "reads token and what was seen", begins
+        taken = Step("decoder", "recurrent", cell, f"T × {state:,}", inside, weigh(decoder.rnn))
+        plan += [seen, taken]
+        read = "of state, what was seen, and token"
+    else:
+        plan.append(Step("decoder", "recurrent", cell, f"T × {state:,}", (layers, begins), weigh(decoder.rnn)))
+        read = "of the state"
+    plan.append(Step("decoder", "feed forward", "read-out", f"T × {D:,}", (f"tanh {read}",), weigh(decoder.w_r)))
+    return [*plan, *_output(model, built, target_vocabulary)]
+
+
+def weigh(*modules: Any) -> int:
+    """Parameters of some modules together."""
+    return sum(parameter.numel() for each in modules for parameter in each.parameters())
+
+
+def _embedding(side: Stack, L: str, D: int, vocabulary: int, embedding: Any, shared: bool) -> Step:
+    inside = [f"one of {vocabulary:,} rows, times √{D:,}", *(["the encoder's own matrix"] if shared else [])]
+    parameters = 0 if shared else weigh(embedding.tokens)
+    return Step(side, "embedding", "embedding", f"{L} × {D:,}", tuple(inside), parameters)
+
+
+def _output(model: Model, built: Any, vocabulary: int) -> list[Step]:
+    tied = model.tie != "none"
+    again = ("the embedding's matrix again",) if tied else ()
+    parameters = vocabulary * model.output_bias if tied else weigh(built.output)
+    return [
+        Step("decoder", "output", "linear", f"T × {vocabulary:,}", again, parameters),
+        Step("decoder", "output", "softmax", f"T × {vocabulary:,}", ("a probability for each next token",)),
+    ]
 
 
 def count_parameters(plan: list[Step]) -> int:
@@ -134,6 +163,7 @@ _FILL: dict[Kind, str] = {
     "positions": "#fdf3e7",
     "attention": "#cfe3f2",
     "feed forward": "#dfead0",
+    "recurrent": "#f7d9d9",
     "add": "#eef1f4",
     "norm": "#eef1f4",
     "output": "#e8dcee",
@@ -176,7 +206,8 @@ def draw(plan: list[Step], title: str, path: Path) -> str | None:
             _arrow(axes, [(below.centre[0], below.top), (above.centre[0], above.bottom)], BLUE)
             _shape(axes, below, above.bottom - _GAP / 2 if below.step.layers else below.top + _GAP / 2, outside)
         _residuals(axes, boxes, outside)
-    _memory(axes, encoder[-1], next(box for box in decoder if box.step.name == "cross attention"))
+    taken = ("cross attention", encoder[-1].step.name)  # where there is no attention, an RNN's end goes on to its like
+    _memory(axes, encoder[-1], next(box for box in decoder if box.step.name in taken))
     _shape(axes, encoder[-1], encoder[-1].top + _EDGE + _GAP / 2, -1)
     _shape(axes, decoder[-1], decoder[-1].top + _GAP / 2, 1)
     _arrow(axes, [(decoder[-1].centre[0], decoder[-1].top), (decoder[-1].centre[0], decoder[-1].top + _GAP)], BLUE)
@@ -248,6 +279,8 @@ def _arrow(axes: Axes, points: list[tuple[float, float]], colour: str) -> None:
 def _frame(axes: Axes, boxes: list[_Box], outside: int) -> None:
     """Around what the layers repeat, and how often they do."""
     inner = [box for box in boxes if box.step.layers]
+    if not inner:
+        return
     first, last = inner[0], inner[-1]
     bottom, top = first.bottom - _GAP * 0.62, last.top + 0.13
     axes.add_patch(
@@ -271,7 +304,7 @@ def _frame(axes: Axes, boxes: list[_Box], outside: int) -> None:
 def _residuals(axes: Axes, boxes: list[_Box], outside: int) -> None:
     """Around each sub-layer the stream itself, into the sum."""
     edge = boxes[0].left if outside < 0 else boxes[0].left + _WIDTH
-    start = next(number for number, box in enumerate(boxes) if box.step.kind in ("norm", "attention"))
+    start = next((number for number, box in enumerate(boxes) if box.step.kind in ("norm", "attention")), 0)
     for number, box in enumerate(boxes):
         if box.step.kind == "add":
             below = boxes[start].bottom - _GAP * 0.38

@@ -24,6 +24,11 @@ a decoder's list is step t; its rows are R = B x W hypotheses side by side. The 
     encoder_norm, decoder_norm                          ND, what a stack hands on
     logits                                              NV, wherever the model computes them (a search does)
 
+A recurrent model has, besides its embeddings and logits:
+
+    decoder.0.cross_attention                           its one head: .query .key .value .scores .weights as above
+    encoder.0.states, decoder.0.states                  ND, what it knows after each token; what it is about to say
+
 In a search a sentence's W hypotheses are the L queries of BHLM, and M = steps x W places of all that was kept: those of
 other hypotheses have weight 0 (see `model.state`).
 
@@ -40,8 +45,10 @@ from torch import Tensor, nn
 
 from seq2see.errors import nearest
 from seq2see.model.attention import Inside, MultiHeadAttention
-from seq2see.model.layers import FeedForward, Residual
-from seq2see.model.transformer import Embedding, Transformer
+from seq2see.model.interface import Seq2Seq
+from seq2see.model.layers import Embedding, FeedForward, Residual
+from seq2see.model.recurrent import AlignmentAttention, RecurrentDecoder, RecurrentEncoder
+from seq2see.model.transformer import Transformer
 
 
 class Seen(dict[str, list[Tensor]]):
@@ -83,7 +90,7 @@ def capture(model: nn.Module | HasModel, only: Callable[[str], bool] = lambda na
         if only(name):
             handles.append(module.register_forward_hook(lambda _, __, tensor: keep(name, tensor)))
 
-    def inside(attention: MultiHeadAttention, prefix: str) -> None:
+    def inside(attention: MultiHeadAttention | AlignmentAttention, prefix: str) -> None:
         wanted = {each: name for each in _INSIDE if only(name := f"{prefix}{each}")}
 
         def listen(_: object, __: object, passing: Inside) -> None:
@@ -105,6 +112,10 @@ def capture(model: nn.Module | HasModel, only: Callable[[str], bool] = lambda na
                     inside(module, prefix)
                     going_in(module.w_o, f"{prefix}heads")
                     coming_out(module.w_o, f"{prefix}output")
+                case AlignmentAttention():
+                    inside(module, prefix)
+                case RecurrentEncoder() | RecurrentDecoder():
+                    coming_out(module.states, f"{prefix}states")
                 case FeedForward():
                     going_in(module.w_2, f"{prefix}hidden")
                     coming_out(module.w_2, f"{prefix}output")
@@ -117,7 +128,8 @@ def capture(model: nn.Module | HasModel, only: Callable[[str], bool] = lambda na
                 case Transformer():
                     coming_out(module.encoder_norm, f"{prefix}encoder_norm")
                     coming_out(module.decoder_norm, f"{prefix}decoder_norm")
-                    coming_out(module.output, f"{prefix}logits", keep_copy)  # a search goes on to write into them
+            if isinstance(module, Seq2Seq):
+                coming_out(module.output, f"{prefix}logits", keep_copy)  # a search goes on to write into them
         yield seen
     finally:
         for handle in handles:
@@ -125,6 +137,8 @@ def capture(model: nn.Module | HasModel, only: Callable[[str], bool] = lambda na
 
 
 def _scores(passing: Inside) -> Tensor:
+    if passing.scores_BHLM is not None:
+        return passing.scores_BHLM
     query, key = passing.query_BHLK, passing.key_BHMK
     return query @ key.transpose(-2, -1) / math.sqrt(query.shape[-1])
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -12,14 +12,15 @@ from torch import Tensor
 
 from seq2see import special
 from seq2see.bundle import Bundle
+from seq2see.config import Place
 from seq2see.data.pair import Pair
 from seq2see.decoding.torch_engine import TorchEngine
 from seq2see.decoding.translator import batches, longest, translate
 from seq2see.errors import DataError, SettingError
-from seq2see.lens.reading import AT_ONCE, ATTENTIONS, Answer, Place, Watch, attention_of, target_logs, unwatched
+from seq2see.lens.reading import AT_ONCE, ATTENTIONS, Answer, Watch, attention_of, target_logs, unwatched
 from seq2see.model.attention import MultiHeadAttention
 from seq2see.model.interface import Seq2Seq
-from seq2see.model.transformer import Transformer
+from seq2see.model.recurrent import AlignmentAttention
 
 Numbers = NDArray[np.float64]
 Score = Callable[[Sequence[str], Sequence[Sequence[str]]], float]
@@ -48,13 +49,15 @@ def switched_off(model: Seq2Seq, heads: Sequence[Head]) -> Iterator[None]:
             handle.remove()
 
 
-def _attention(model: Seq2Seq, head: Head) -> MultiHeadAttention:
+def _attention(model: Seq2Seq, head: Head) -> MultiHeadAttention | AlignmentAttention:
     """Where a head is; an error where there is none."""
     stack, name = ATTENTIONS[head.place]
-    layers = getattr(model, stack)
+    layers = [getattr(layer, name) for layer in getattr(model, stack) if getattr(layer, name, None) is not None]
+    if not layers:
+        raise SettingError(f"no {head.place} attention in this model")
     if not 0 <= head.layer < len(layers):
         raise SettingError(f"no layer {head.layer} in the {stack}: it has {len(layers)}, counted from 0")
-    attention: MultiHeadAttention = getattr(layers[head.layer], name)
+    attention: MultiHeadAttention | AlignmentAttention = layers[head.layer]
     if not 0 <= head.head < attention.heads:
         raise SettingError(f"no head {head.head}: a layer has {attention.heads}, counted from 0")
     return attention
@@ -75,9 +78,9 @@ def every_head(bundle: Bundle) -> list[Head]:
     """All heads: those of the encoder, of the decoder's self-attention, of the cross attention."""
     return [
         Head(place, layer, head)
-        for place, (stack, _) in ATTENTIONS.items()
-        for layer in range(len(getattr(bundle.model, stack)))
-        for head in range(bundle.settings.model.heads)
+        for place, (layers, heads) in bundle.settings.model.attention.items()
+        for layer in range(layers)
+        for head in range(heads)
     ]
 
 
@@ -123,7 +126,7 @@ def worth(
         raise DataError("no pair to measure heads on")
     engine = TorchEngine(bundle.model)
     settings = replace(bundle.settings, decoding=replace(bundle.settings.decoding, beam=1))
-    used = replace(bundle, model=cast(Transformer, engine.model))
+    used = replace(bundle, model=engine.model)
     sources, targets = _tokens(bundle, pairs)
     references = [[pair.target, *pair.references] for pair in pairs]
 

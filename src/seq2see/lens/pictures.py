@@ -18,11 +18,12 @@ from matplotlib.patches import FancyBboxPatch, PathPatch, Rectangle
 from matplotlib.path import Path as Curve
 from numpy.typing import NDArray
 
+from seq2see.config import Place
 from seq2see.lens import drawing, labels, letters
 from seq2see.lens.answers import Layers, Look
 from seq2see.lens.drawing import BELOW_TO_ABOVE, BLUE, FRAME, HAIRLINE, INK, PAPER_TO_INK, QUIET
 from seq2see.lens.heads import Habits, Statistics, Worth
-from seq2see.lens.reading import ATTENTIONS, Place
+from seq2see.lens.reading import ATTENTIONS
 from seq2see.lens.tree import Tree
 
 # --- attention -------------------------------------------------------------------------------------------------------
@@ -410,14 +411,15 @@ def head_worth(worth: Worth, statistics: Statistics, metric: str, title: str, pa
     without = {tuple(head): each for each in worth.without for head in each.heads}
     most = max(abs(each.loss - worth.whole.loss) for each in worth.without) or 1.0
     H = 1 + max(each.head for each in statistics.heads)
-    depths = [1 + max(each.layer for each in statistics.heads if each.place == place) for place in ATTENTIONS]
+    places = [place for place in ATTENTIONS if any(each.place == place for each in statistics.heads)]
+    depths = [1 + max(each.layer for each in statistics.heads if each.place == place) for place in places]
     gap = 0.3
     wide, high = H * _CELL[0], [depth * _CELL[1] for depth in depths]
-    width, height = 2 * wide + gap, sum(high) + 2 * gap
+    width, height = 2 * wide + gap, sum(high) + (len(places) - 1) * gap
     figure = Figure(figsize=(width, height), facecolor="white")
     panels: dict[tuple[Place, int], Axes] = {}
     bottom = height + gap
-    for place, depth, tall in zip(ATTENTIONS, depths, high, strict=True):
+    for place, depth, tall in zip(places, depths, high, strict=True):
         bottom -= tall + gap
         for side, name in enumerate(("loss without it", "where it looks")):
             box = side * (wide + gap) / width, bottom / height, wide / width, tall / height
@@ -425,7 +427,7 @@ def head_worth(worth: Worth, statistics: Statistics, metric: str, title: str, pa
             axes.set(xlim=(-0.5, H - 0.5), ylim=(depth - 0.5, -0.5), xticks=[], yticks=[])
             axes.tick_params(length=0, pad=4, labelsize=8, labelcolor=QUIET, labeltop=True, labelbottom=False)
             axes.spines[:].set_color(FRAME)
-            if place == "encoder":
+            if place == places[0]:
                 axes.set_xticks(range(H), [f"head {head + 1}" for head in range(H)])
                 axes.set_title(name, loc="left", fontsize=10, color=INK, pad=8)
             if side == 0:

@@ -9,7 +9,7 @@ import math
 import unicodedata
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field, fields
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 import numpy as np
 import torch
@@ -18,6 +18,7 @@ from torch import Tensor
 
 from seq2see import special
 from seq2see.bundle import Bundle
+from seq2see.config import Place
 from seq2see.data import spans
 from seq2see.data.tokenizer import Tokenizer
 from seq2see.decoding import search
@@ -27,7 +28,6 @@ from seq2see.errors import SettingError
 from seq2see.lens.capture import capture
 
 Floats = NDArray[np.float32]
-Place = Literal["encoder", "decoder", "cross"]
 ATTENTIONS: Final[dict[Place, tuple[str, str]]] = {
     "encoder": ("encoder", "self_attention"),
     "decoder": ("decoder", "self_attention"),
@@ -162,8 +162,10 @@ def attention_of(
 ) -> Iterator[tuple[int, dict[Place, Floats]]]:
     """Read many pairs, in batches of like length: the number of each, and its weights by place, LHQM without padding.
 
-    Q rows look at M columns: source tokens (S), or the decoder's inputs (T). All have their ends.
+    Q rows look at M columns: source tokens (S), or the decoder's inputs (T). All have their ends. Places
+    where the model has no attention are left out.
     """
+    places = [place for place in places if place in bundle.settings.model.attention]
     lengths = [max(len(source), len(target)) for source, target in zip(sources, targets, strict=True)]
     for batch in batches(lengths, AT_ONCE):
         with capture(bundle.model, lambda name: place_of(name) in places) as seen:

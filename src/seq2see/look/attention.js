@@ -9,6 +9,7 @@ async function attention(root, summary) {
   const labels = { encoder: [summary.source_tokens, summary.source_tokens],
                    decoder: [summary.input_tokens, summary.input_tokens],
                    cross: [summary.target_tokens, summary.source_tokens] }[place];
+  if (!summary.layers[place]) return;
   const layers = await Promise.all(Array.from({ length: summary.layers[place] }, (_, layer) => part(`attention/${place}/${layer}`)));
   const means = layers.map(heads => heads[0].map((row, i) => row.map((_, j) => heads.reduce((sum, head) => sum + head[i][j], 0) / heads.length)));
   // Among many columns even large weights are small: colours then follow the square root.
@@ -50,16 +51,16 @@ async function attention(root, summary) {
    *  That under the pointer, else the largest of the chosen row. */
   async function explain() {
     if (head < 0) return example.replaceChildren(element("p", {}, "Choose one head to see what its weights are made of."));
-    const now = [layer, head, pointed], { query, key } = await part(`inside/${place}/${layer}`);
+    const now = [layer, head, pointed], { query, key, v } = await part(`inside/${place}/${layer}`);
     if (now[0] !== layer || now[1] !== head || now[2] !== pointed) return;
     const row = pointed?.[0] ?? chosen[sides[0]] ?? 0, weights = shown()[row];
     const to = pointed && level(0, ...pointed) !== null ? pointed[1] : weights.indexOf(Math.max(...weights));
-    const q = query[head][row], k = key[head][to], products = q.map((value, index) => value * k[index]);
+    const q = query[head][row], k = key[head][to], products = q.map((value, index) => v ? v[index] * Math.tanh(value + k[index]) : value * k[index]);
     const sum = products.reduce((total, value) => total + value, 0), width = q.length;
     const line = (label, piece, values) => [element("span", {}, label, piece), vectorStrip(values)];
     example.replaceChildren(element("h3", {}, `One weight of head ${head + 1}`),
-      element("div", { class: "sum" }, ...line("query of ", word(labels[0], row), q), ...line("key of ", word(labels[1], to), k), ...line("their product", "", products)),
-      element("p", { class: "said" }, `sum ${number(sum, 2)}, divided by √${width}: ${number(sum / Math.sqrt(width), 2)}; the softmax of the row makes `,
+      element("div", { class: "sum" }, ...line("query of ", word(labels[0], row), q), ...line("key of ", word(labels[1], to), k), ...line(v ? "v × tanh of their sum" : "their product", "", products)),
+      element("p", { class: "said" }, `sum ${number(sum, 2)}${v ? "" : `, divided by √${width}: ${number(sum / Math.sqrt(width), 2)}`}; the softmax of the row makes `,
         element("b", {}, number(weights[to])), " of it, and so much of the value is taken."));
   }
 

@@ -1,18 +1,18 @@
 /* The other components of the page, in its order, and what starts them all. */
 
 async function heading(root, summary) {
-  const { run, model } = summary;
+  const { run } = summary;
   document.title = `${summary.source} → ${summary.translation}`;
   root.append(
     element("h1", {}, element("bdi", manner(summary.source, summary.languages.source), summary.source), element("span", { class: "arrow" }, "→"),
       element("bdi", manner(summary.translation, summary.languages.target), summary.translation)),
-    element("p", { class: "facts" }, `${run}: ${model.encoder_layers} + ${model.decoder_layers} layers of ${model.d_model}, ${model.heads} heads, ${summary.parameters.toLocaleString("en")} parameters`));
+    element("p", { class: "facts" }, `${run}: ${summary.model_in_words}, ${summary.parameters.toLocaleString("en")} parameters`));
   for (const note of summary.notes) root.append(element("p", { class: "forced" }, note));
   if (summary.forced) root.append(element("p", { class: "forced" }, "This translation was given. The model itself says: ", element("bdi", {}, summary.own_translation)));
 }
 
 async function contents(root) {
-  const links = new Map([...document.querySelectorAll("main section")].map(section => [section,
+  const links = new Map([...document.querySelectorAll("main section:not([hidden])")].map(section => [section,
     element("a", { href: `#${section.id}` }, section.dataset.name)]));
   const list = element("ol", {}, ...[...links.values()].map(link => element("li", {}, link)));
   root.append(list);
@@ -214,10 +214,12 @@ async function beam(root, summary) {
 const components = { heading, contents, tokens, vectors, attention, alignment, importance, lens, candidates, beam };
 
 function say(summary) {
-  const { model, decoding } = summary, values = [model.positions, model.norm, decoding.length_formula, model.output_bias ? "bias" : ""];
+  const { model, decoding, layers } = summary, transformer = model.architecture === "transformer";
+  const values = [decoding.length_formula, ...(transformer ? ["transformer", model.positions, model.norm] : ["rnn"]),
+                  layers.cross ? transformer ? "dot" : "additive" : "blind", layers.cross ? "cross" : "", model.output_bias ? "bias" : ""];
   for (const equation of document.querySelectorAll("[data-when]")) equation.toggleAttribute("hidden", !values.includes(equation.dataset.when));
   const words = {
-    positions: { sinusoid: "A wave for each place is added, so that order counts: slow ones on the right, fast ones on the left.",
+    positions: !transformer ? "An RNN needs no places: it reads one piece after the other." : { sinusoid: "A wave for each place is added, so that order counts: slow ones on the right, fast ones on the left.",
                  learned: "A learned vector for each place is added, so that order counts.",
                  rotary: "This model adds nothing for the place: it turns queries and keys by an angle that grows with it, so that only distances count.",
                  none: "This model is not told the places." }[model.positions],

@@ -14,13 +14,16 @@ import torch
 from numpy.typing import NDArray
 
 from seq2see.bundle import Bundle
+from seq2see.config import Model
 from seq2see.errors import DataError
 from seq2see.lens import answers, labels
 from seq2see.lens.answers import Look
 from seq2see.lens.capture import capture
 from seq2see.lens.importance import Importance, importance
 from seq2see.lens.reading import ATTENTIONS, Reading, decoded
+from seq2see.model.recurrent import AlignmentAttention
 from seq2see.run import Run
+from seq2see.suggest import model_in_words
 
 SCRIPTS = ("basics.js", "attention.js", "components.js")
 LONGEST = 128
@@ -35,23 +38,30 @@ def gather(run: Run, sentence: str, to: str | None = None, target: str | None = 
         raise DataError(
             f"{longest} tokens: a page shows {LONGEST} on a side. Shorten the text, or draw a picture: -o FILE.png"
         )
-    seen = answers.look(run.bundle, reading, run.alignment_method)
+    seen = answers.look(run.bundle, reading, run.alignment_method if run.settings.model.attention else None)
     owed = importance(run.bundle, reading, run.watch)
     own = None if target is None else reading.own_translation
     return parts(run, seen, owed, queries_and_keys(run.bundle, reading), own)
 
 
 def queries_and_keys(bundle: Bundle, reading: Reading) -> dict[str, Any]:
-    """`{"cross/0": {"query": HTK, "key": HSK}}` for each place and layer: what each weight was made from."""
+    """`{"cross/0": {"query": HTK, "key": HSK}}` for each place and layer: what each weight was made from.
+
+    Alignment attention has `"v": K` besides: its scores are v . tanh(query + key).
+    """
     with torch.inference_mode(), capture(bundle.model, lambda name: name.endswith((".query", ".key"))) as seen:
         decoded(bundle, [reading.source_ids], [reading.target_ids])
-    return {
-        f"{place}/{layer}": {
-            each: _round(seen[f"{stack}.{layer}.{name}.{each}"][0][0].float().numpy(), 3) for each in ("query", "key")
-        }
-        for place, (stack, name) in ATTENTIONS.items()
-        for layer in range(len(getattr(bundle.model, stack)))
-    }
+    found: dict[str, Any] = {}
+    for place, (layers, _) in bundle.settings.model.attention.items():
+        for layer in range(layers):
+            name = f"{ATTENTIONS[place][0]}.{layer}.{ATTENTIONS[place][1]}"
+            found[f"{place}/{layer}"] = {
+                each: _round(seen[f"{name}.{each}"][0][0].float().numpy(), 3) for each in ("query", "key")
+            }
+            attention = bundle.model.get_submodule(name)
+            if isinstance(attention, AlignmentAttention):
+                found[f"{place}/{layer}"]["v"] = _round(attention.v.detach().float().cpu().numpy(), 3)
+    return found
 
 
 def _round(values: NDArray[np.floating[Any]], digits: int) -> Any:
@@ -86,9 +96,10 @@ def parts(
             "parameters": run.manifest.get("parameters", 0),
             "languages": {"source": run.languages.source, "target": run.languages.target},
             "model": asdict(settings.model),
+            "model_in_words": model_in_words(settings.model),
             "decoding": asdict(settings.decoding),
             "layers": {place: len(getattr(look, place)) for place in ATTENTIONS},
-            "vectors": _vector_groups(settings.model.positions, list(look.vectors)),
+            "vectors": _vector_groups(settings.model, list(look.vectors)),
             "forced": own_translation is not None,
             "own_translation": own_translation,
             "notes": look.notes,
@@ -113,10 +124,11 @@ def parts(
     return given
 
 
-def _vector_groups(positions: str, names: list[str]) -> dict[str, list[dict[str, Any]]]:
+def _vector_groups(model: Model, names: list[str]) -> dict[str, list[dict[str, Any]]]:
     """Which strips of vectors the page draws, under which titles."""
     embedding = []
-    added = positions in ("sinusoid", "learned")
+    positions = model.positions
+    added = model.architecture == "transformer" and positions in ("sinusoid", "learned")
     for side, title in (("source", "source"), ("target", "what the decoder reads")):
         choices = [{"name": f"{side}_embedding.without_positions", "side": side, "label": "the tokens"}]
         if added:

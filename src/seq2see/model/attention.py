@@ -203,6 +203,8 @@ class Inside(NamedTuple):
     key_BHMK: Tensor
     value_BHMK: Tensor
     weights_BHLM: Tensor
+    scores_BHLM: Tensor | None = None
+    """Where they are not the scaled dot products of queries and keys."""
 
 
 def attend(

@@ -2,17 +2,35 @@
 
 from dataclasses import asdict
 
-from seq2see.config import Model
+from seq2see.config import Model, foreign
+from seq2see.model.interface import Seq2Seq
+from seq2see.model.recurrent import Recurrent
 from seq2see.model.transformer import Transformer
 
 
-def build(settings: Model, source_vocabulary: int, target_vocabulary: int) -> Transformer:
+def build(settings: Model, source_vocabulary: int, target_vocabulary: int) -> Seq2Seq:
     """A freshly initialised model for vocabularies of these sizes."""
-    return Transformer(source_vocabulary, target_vocabulary, **asdict(settings))
+    not_its_own = ("architecture", *foreign(settings.architecture))
+    options = {key: value for key, value in asdict(settings).items() if key not in not_its_own}
+    match settings.architecture:
+        case "transformer":
+            return Transformer(source_vocabulary, target_vocabulary, **options)
+        case "rnn":
+            return Recurrent(source_vocabulary, target_vocabulary, attention=False, **options)
+        case "rnn-attention":
+            return Recurrent(source_vocabulary, target_vocabulary, attention=True, **options)
 
 
 def count_parameters(settings: Model, source_vocabulary: int, target_vocabulary: int) -> int:
     """How many weights `build` would make, without making them: any size can be asked for."""
+    D = settings.d_model
+    stacks = _transformer_stacks(settings) if settings.architecture == "transformer" else _recurrent_stacks(settings)
+    tables = {"all": source_vocabulary, "decoder": source_vocabulary + target_vocabulary}
+    embeddings = D * tables.get(settings.tie, source_vocabulary + 2 * target_vocabulary)
+    return stacks + embeddings + target_vocabulary * settings.output_bias
+
+
+def _transformer_stacks(settings: Model) -> int:
     D, F, H = settings.d_model, settings.d_ff, settings.heads
     K = settings.d_key or D // H
     width = settings.d_value or K
@@ -23,8 +41,22 @@ def count_parameters(settings: Model, source_vocabulary: int, target_vocabulary:
     stacks += settings.decoder_layers * (2 * attention + feed_forward)
     if settings.norm == "pre":
         stacks += 2 * norm
-    tables = {"all": source_vocabulary, "decoder": source_vocabulary + target_vocabulary}
-    embeddings = D * tables.get(settings.tie, source_vocabulary + 2 * target_vocabulary)
     if settings.positions == "learned":
-        embeddings += 2 * D * settings.max_positions
-    return stacks + embeddings + target_vocabulary * settings.output_bias
+        stacks += 2 * D * settings.max_positions
+    return stacks
+
+
+def _recurrent_stacks(settings: Model) -> int:
+    D, state = settings.d_model, settings.d_hidden or settings.d_model
+    gates = 4 if settings.cell == "lstm" else 3
+    attention = settings.architecture == "rnn-attention"
+
+    def layers(count: int, d_input: int, directions: int) -> int:
+        width = state // directions
+        inputs = [d_input, *[state] * (count - 1)]
+        return sum(directions * gates * width * (each + width + 2) for each in inputs)
+
+    stacks = layers(settings.encoder_layers, D, 2 if attention else 1)
+    stacks += layers(settings.decoder_layers, D + state * attention, 1)
+    stacks += (state + (state + D) * attention + 1) * D  # the read-out
+    return stacks + attention * (2 * state * state + 2 * state)

@@ -7,6 +7,7 @@ from typing import Protocol
 from torch import Tensor, nn
 
 from seq2see.model.attention import Packing
+from seq2see.model.layers import Embedding
 
 
 @dataclass(frozen=True)
@@ -28,10 +29,27 @@ class State(Protocol):
 
 
 class Seq2Seq(nn.Module, ABC):
-    """An encoder-decoder; no caller asks which."""
+    """An encoder-decoder; no caller asks which.
 
+    Called with rectangles of padded token ids it returns scores for each next token, BTV; training and decoding use the
+    packed `encode`, `decode`, `start` and `step` that this is made of.
+    """
+
+    source_embedding: Embedding
+    target_embedding: Embedding
     output: nn.Linear
     """From the decoder's vectors to scores of the vocabulary: part of the loss in training, of `step` in search."""
+    decoder_norm: nn.Module
+    """What a decoder layer's vectors must pass on their way to `output`."""
+
+    def forward(self, source_BS: Tensor, inputs_BT: Tensor, padding: int = 0) -> Tensor:
+        """BTV from padded rectangles; rows in the padding are zeros."""
+        source_N, source_offsets = _pack_tokens(source_BS, padding)
+        inputs_N, offsets = _pack_tokens(inputs_BT, padding)
+        hidden_ND = self.decode(inputs_N, offsets, self.encode(source_N, source_offsets))
+        logits_NV: Tensor = self.output(hidden_ND)
+        logits_BTV = logits_NV.new_zeros(*inputs_BT.shape, logits_NV.shape[-1])
+        return logits_BTV.masked_scatter((inputs_BT != padding)[:, :, None], logits_NV)
 
     @abstractmethod
     def encode(self, source_N: Tensor, offsets: Tensor | Packing) -> Memory:
@@ -51,3 +69,40 @@ class Seq2Seq(nn.Module, ABC):
 
         R = B x W tokens, those of a sentence's W hypotheses side by side; every step has as many.
         """
+
+    def make_embeddings(
+        self,
+        source_vocabulary: int,
+        target_vocabulary: int,
+        d_model: int,
+        dropout: float,
+        tie: str,
+        positions: str = "none",
+        max_positions: int = 0,
+    ) -> None:
+        """One table for both sides where all is tied."""
+        source_tokens = nn.Embedding(source_vocabulary, d_model)
+        target_tokens = source_tokens if tie == "all" else nn.Embedding(target_vocabulary, d_model)
+        self.source_embedding = Embedding(source_tokens, positions, max_positions, dropout, tie == "all")
+        self.target_embedding = Embedding(target_tokens, positions, max_positions, dropout, tie != "none")
+
+    def make_output(self, tie: str, bias: bool) -> None:
+        """The output layer, and all tables as they begin."""
+        source_tokens, target_tokens = self.source_embedding.tokens, self.target_embedding.tokens
+        target_vocabulary, d_model = target_tokens.weight.shape
+        self.output = nn.Linear(d_model, target_vocabulary, bias=bias)
+        if tie == "none":
+            nn.init.xavier_uniform_(self.output.weight)
+        else:
+            self.output.weight = target_tokens.weight
+        nn.init.normal_(source_tokens.weight, std=d_model**-0.5)  # times sqrt(d_model): as large as the waves
+        if target_tokens is not source_tokens:
+            nn.init.normal_(target_tokens.weight, std=d_model**-0.5)
+        if bias:
+            nn.init.zeros_(self.output.bias)
+
+
+def _pack_tokens(tokens_BL: Tensor, padding: int) -> tuple[Tensor, Tensor]:
+    keep_BL = tokens_BL != padding
+    offsets = nn.functional.pad(keep_BL.sum(1).cumsum(0), (1, 0)).cpu()
+    return tokens_BL[keep_BL], offsets

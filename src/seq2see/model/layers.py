@@ -1,13 +1,16 @@
-"""One layer of each stack: attention, feed-forward, and residual sum and norm around both (sections 3.1, 3.3, 5.4)."""
+"""Embeddings, and one layer of each stack: attention, feed-forward, residual sum and norm around both (3.1 to 3.5)."""
 
+import math
 from collections.abc import Callable
+from functools import lru_cache
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from seq2see.model.attention import MultiHeadAttention, Packing, Reach
+from seq2see.model.attention import MultiHeadAttention, Packing, Point, Reach
+from seq2see.model.positions import sinusoid
 from seq2see.model.state import LayerState
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"relu": F.relu_, "gelu": F.gelu, "silu": F.silu}
@@ -55,6 +58,48 @@ class _Dropped(torch.autograd.Function):
     def backward(ctx, grad: Tensor) -> tuple[Tensor, Tensor | None, None]:  # type: ignore[no-untyped-def]
         onto = grad if ctx.needs_input_grad[1] else None
         return ctx.keep.to(grad.dtype).mul_(ctx.scale).mul_(grad), onto, None
+
+
+class Embedding(nn.Module):
+    """A vector for each token, scaled by sqrt(d_model), plus the wave of its place; dropout on the sum.
+
+    Tied to the output layer, whose gradient reaches every token, it passes on the gradient of the tokens it saw as
+    rows to be added there: all others would be zeros, as many as there are weights.
+    """
+
+    def __init__(self, tokens: nn.Embedding, positions: str, max_positions: int, dropout: float, tied: bool) -> None:
+        super().__init__()
+        self.tokens = tokens
+        self.tied = tied
+        self.positions = positions
+        self.without_positions = Point()
+        self.dropout = Dropout(dropout)
+        self.scale = math.sqrt(tokens.embedding_dim)
+        if positions == "learned":
+            self.places = nn.Embedding(max_positions, tokens.embedding_dim)
+            nn.init.normal_(self.places.weight, std=0.02)
+        self.waves: Tensor
+        self.register_buffer("waves", torch.zeros(0, tokens.embedding_dim), persistent=False)
+
+    def forward(self, tokens_N: Tensor, places_N: Tensor | None = None, longest: int = 0) -> Tensor:
+        """`longest`: one more than the largest place, known to the caller without asking the device."""
+        tokens_ND = F.embedding(tokens_N, self.tokens.weight, sparse=self.tied and not tokens_N.is_cuda)
+        x_ND: Tensor = self.without_positions(tokens_ND * self.scale)
+        if places_N is None:
+            assert self.positions not in ("sinusoid", "learned")
+        elif self.positions == "sinusoid":
+            if longest > len(self.waves):
+                self.waves = _waves(max(longest, 2 * len(self.waves), 128), x_ND.shape[-1], x_ND.device)
+            x_ND = x_ND + self.waves[places_N].to(x_ND.dtype)
+        elif self.positions == "learned":
+            x_ND = x_ND + self.places(places_N)
+        return self.dropout(x_ND)  # type: ignore[no-any-return]
+
+
+@lru_cache(maxsize=64)  # a recorded pass goes on reading those that it was recorded with
+@torch.inference_mode(False)  # waves first asked for while decoding must serve training, too
+def _waves(length: int, d_model: int, device: torch.device) -> Tensor:
+    return sinusoid(length, d_model, device)
 
 
 class FeedForward(nn.Module):

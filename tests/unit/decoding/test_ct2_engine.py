@@ -156,7 +156,10 @@ def test_a_read_only_run_uses_the_cache(tmp_path: Path, monkeypatch: pytest.Monk
 
 @pytest.mark.parametrize(
     ("model", "decoding", "words"),
-    [({"d_value": 4}, {}, "model.d_value"), ({}, {"length_formula": "paper"}, "decoding.length_formula")],
+    [
+        ({"d_value": 4}, {}, "model.d_value"),
+        ({}, {"length_formula": "paper"}, "decoding.length_formula"),
+    ],
 )
 def test_what_it_cannot_run_is_said(
     tmp_path: Path, model: dict[str, object], decoding: dict[str, object], words: str
@@ -164,6 +167,12 @@ def test_what_it_cannot_run_is_said(
     run = make_run(tmp_path / "run", model, decoding)
     with pytest.raises(SettingError, match=words):
         ct2_engine.open_engine(run, "float32")
+
+
+@pytest.mark.parametrize("architecture", ["rnn", "rnn-attention"])
+def test_recurrent_models_are_not_for_it(architecture: str) -> None:
+    problem = ct2_engine.obstacle(config.resolve({"model": {"architecture": architecture}}))
+    assert problem == f"ctranslate2 runs Transformers only (model.architecture = '{architecture}')"
 
 
 def test_torch_stays_out_once_converted(tmp_path: Path) -> None:
