@@ -214,14 +214,16 @@ def suggest(corpus: Survey, chosen: Mapping[str, Any] | None = None) -> Suggesti
         settings["model"] = _recurrent(config.resolve(settings).model, chosen)
         if chosen["architecture"] == "rnn":
             settings["model"]["source_reversed"] = language
-        settings["training"]["learning_rate"] = RNN_RATE
+        settings["training"]["learning_rate"] *= RNN_RATE
         reasons["model"] = "as many as a Transformer"
-        reasons["rate"] = "suits an RNN"
+        if settings["training"]["learning_rate"]:
+            reasons["rate"] = "twice a Transformer's"
     return Suggestion(settings, reasons)
 
 
-RNN_LAYERS, RNN_RATE = 1, 6e-3
-"""Layers of each side. A higher rate than most use, and sentences read from their end: both measured (docs/log.md)."""
+RNN_LAYERS, RNN_RATE = 1, 2
+"""Layers of each side, and its rate in those of a Transformer. Both, and which corpora are read from the end, are
+measured (docs/log.md)."""
 
 
 def _recurrent(transformer: Model, chosen: Mapping[str, Any]) -> dict[str, Any]:

@@ -95,6 +95,7 @@ def test_an_rnn_is_as_large_as_the_transformer(name: str, preset: str, chosen: d
     ours, theirs = (count_parameters(each.model, 0, 0) for each in (settings, transformer))
     assert ours == pytest.approx(theirs, rel=0.05)
     assert settings.data == transformer.data
+    assert settings.training.learning_rate == 2 * transformer.training.learning_rate
     assert settings.model.source_reversed == (preset == "rnn" and "sentences" in name)  # dates end with the year
     lines = table(list(rows(settings, {**suggestion.reasons, "machine": "found here"}).values()))
     assert max(map(len, lines)) <= 100
