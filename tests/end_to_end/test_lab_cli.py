@@ -41,6 +41,8 @@ def test_the_list_measures_nothing(cli, tmp_path, monkeypatch):
     [
         (["scalign"], "Did you mean 'scaling'?"),
         (["scaling", "--seeds", "0"], "--seeds"),
+        (["scaling", "--pairs", "dates"], "--pairs is for the comparison"),
+        (["comparison", "--pairs", "nothing.tsv"], "nothing.tsv"),
         (["scaling", "--out", "full"], "holds something else than a lab"),
         (["scaling", "--out", "full/file"], "a file, expected a folder"),
     ],

@@ -12,7 +12,7 @@ import typer
 
 from seq2see import storage
 from seq2see.cli.options import Debug, Json
-from seq2see.errors import RunError
+from seq2see.errors import RunError, SettingError
 from seq2see.lab.catalogue import CLAIMS
 
 if TYPE_CHECKING:
@@ -59,10 +59,16 @@ def lab(
     from seq2see.lab.claim import Plan
 
     claims = catalogue.pick(names or [])
+    if pairs:
+        if "comparison" not in (names or CLAIMS):
+            raise SettingError("--pairs is for the comparison: name it among the claims, or leave --pairs out")
+        from seq2see.data import corpora
+
+        next(iter(corpora.open_corpus(pairs).train), None)  # a slip need not wait until the comparison's turn
     seeds = seeds or (QUICK_SEEDS if quick else FULL_SEEDS)
     folder.mkdir(parents=True, exist_ok=True)
     command = shlex.join(["seq2see", *sys.argv[1:]])
-    facts = {"command": command, "seeds": f"1 to {seeds}", **runner.facts()}
+    facts = {"command": command, "seeds": ", ".join(map(str, range(1, seeds + 1))), **runner.facts()}
     with storage.sole_writer(folder):
         storage.write_text(folder / MARK, json.dumps(facts, ensure_ascii=False, indent=1) + "\n")
         outcomes: list[Outcome] = []

@@ -16,6 +16,10 @@ CLAIMS: Final = {
     "heads": "several heads see different things, and are better than one",
     "warm-up": "the rate must rise slowly where the norm comes last",
     "residuals": "sums and norms around each part let deep stacks learn",
+    "bottleneck": "one vector for a whole sentence is too small for long ones",
+    "path-length": "what is far away is found in one step, or not",
+    "parallelism": "the Transformer learns from more tokens a second",
+    "comparison": "Transformer, RNN with attention, RNN: score, time, parameters; on dates or --pairs",
     "recipe": "label smoothing, dropout, averaging and a beam: what each is worth",
 }
 """Name and gist; the module of a claim bears its name, with `_` for `-`."""

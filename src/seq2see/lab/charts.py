@@ -3,13 +3,12 @@
 import math
 import statistics
 from collections.abc import Sequence
-from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 
-from seq2see.lab.claim import Chart, Rows, combinations
+from seq2see.lab.claim import Chart, Conditions, Rows, combinations
 from seq2see.lens import drawing
 from seq2see.lens.drawing import INK, QUIET
 from seq2see.lens.textbook import SERIES
@@ -56,13 +55,14 @@ def _draw(axes: Axes, chart: Chart, rows: Rows) -> None:
         axes.set_xscale("log", base=2)
         axes.set_xticks(named, [f"{value:g}" for value in named], minor=False)
         axes.minorticks_off()
+    axes.margins(y=0.1)
     if chart.log_y:
         axes.set_yscale("log")
     else:
         axes.set_ylim(bottom=min(0.0, axes.get_ylim()[0]))
     if len(series) > 1:
         axes.legend(frameon=False, fontsize=8, labelcolor=INK, handlelength=1.4)
-    drawing.dress(axes, chart.title, chart.along.replace("_", " "))
+    drawing.dress(axes, chart.title, spoken(chart.along))
     axes.xaxis.label.set_color(QUIET)
 
 
@@ -74,21 +74,25 @@ def _spread(rows: Rows, number: str) -> tuple[float, float] | None:
     return statistics.fmean(values), statistics.stdev(values) if len(values) > 1 else 0.0
 
 
-def label(conditions: Any) -> str:
-    """`{"norm": "post", "warm_up": True}` -> `norm post, with warm up`."""
+def label(conditions: Conditions) -> str:
+    """`{"norm": "post", "warm_up": True}` -> `post, warm up`; what is not so is `not scaled`, or `no mask`."""
     words = []
     for key, value in conditions.items():
-        name = key.replace("_", " ")
-        words.append(
-            f"{'' if value else 'not ' if name.endswith('ed') else 'no '}{name}"
-            if isinstance(value, bool)
-            else f"{name} {value}"
-        )
+        if isinstance(value, bool):
+            negation = "not " if key.endswith("ed") else "no "
+            words.append(f"{'' if value else negation}{spoken(key)}")
+        else:
+            words.append(value if isinstance(value, str) else f"{spoken(key)} {spell(value)}")
     return ", ".join(words)
 
 
-def spell(value: object) -> str:
+def spoken(name: str) -> str:
+    """The name of a condition or a number in words; d_k is the paper's."""
+    return name if name == "d_k" else name.replace("_", " ")
+
+
+def spell(value: object, yes: str = "with", no: str = "without") -> str:
     """A condition on an axis or in a table."""
     if isinstance(value, bool):
-        return "with" if value else "without"
+        return yes if value else no
     return f"{value:,}" if isinstance(value, int) else f"{value:g}" if isinstance(value, float) else str(value)

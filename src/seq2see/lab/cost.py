@@ -12,6 +12,8 @@ from torch.utils.flop_counter import FlopCounterMode
 from seq2see.lab.claim import Chart, Claim, Expectation, Numbers, Plan, Rows, Trial
 from seq2see.model.attention import EVERYWHERE, Point, attend
 
+REPEATED_FOR = 0.4
+"""Seconds, of which the best repetition counts."""
 LAYERS = ("attention", "fused attention", "recurrent")
 
 
@@ -85,7 +87,7 @@ def _longest_chain(output: Tensor) -> int:
 def _seconds(forward: Callable[[], Tensor]) -> float:
     """Of one core, which hears little of what others do on the machine; the best of several."""
     best = math.inf
-    until = time.monotonic() + 0.4
+    until = time.monotonic() + REPEATED_FOR
     with torch.no_grad():
         forward()
         while best == math.inf or time.monotonic() < until:

@@ -44,8 +44,6 @@ class Course:
 
     losses: list[float] = field(default_factory=list)
     """Of each step, of a token, without smoothing; infinite where it was not finite."""
-    norms: list[float] = field(default_factory=list)
-    """Of the gradient."""
 
     def final_loss(self, vocabulary: int) -> float:
         """The mean of the last tenth, and never more than one who guesses has: whoever diverged knows no less."""
@@ -79,10 +77,9 @@ def train(
             warmup_steps=how.warmup_steps,
             max_steps=steps,
         )
-        sums, norm = loop.update(model, optimizer, [batch], how, rate)
+        sums, _ = loop.update(model, optimizer, [batch], how, rate)
         _, plain, tokens, skipped = sums.tolist()
         course.losses.append(math.inf if skipped else plain / tokens)
-        course.norms.append(float(norm))
         after(step)
     return course
 

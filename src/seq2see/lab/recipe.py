@@ -16,7 +16,7 @@ AVERAGED = 5
 
 
 def trials(plan: Plan) -> list[dict[str, Any]]:
-    steps, pairs = (300, 1000) if plan.quick else (2500, 2000)
+    steps, pairs = (300, 300) if plan.quick else (2500, 1000)
     return [
         {"smoothing": smoothing, "dropout": dropout, "pairs": pairs, "steps": steps}
         for smoothing, dropout in ((0.1, 0.1), (0.0, 0.1), (0.1, 0.0))

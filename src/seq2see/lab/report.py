@@ -75,9 +75,9 @@ def table(rows: Rows) -> tuple[dict[str, Any], list[str], list[list[str]]]:
     numbers = list(dict.fromkeys(key for row in rows for key in row.numbers))
     lines = []
     for values, own in combinations(rows, varied):
-        cells = ["" if values[key] is None else charts.spell(values[key]) for key in varied]
+        cells = ["" if values[key] is None else charts.spell(values[key], "yes", "no") for key in varied]
         lines.append([*cells, *(_cell(own, number) for number in numbers)])
-    return fixed, [name.replace("_", " ") for name in (*varied, *numbers)], lines
+    return fixed, [charts.spoken(name) for name in (*varied, *numbers)], lines
 
 
 def _cell(rows: Sequence[Row], number: str) -> str:
@@ -91,7 +91,7 @@ def _cell(rows: Sequence[Row], number: str) -> str:
 
 
 def fixed_in_words(fixed: Mapping[str, Any]) -> str:
-    return ", ".join(f"{key.replace('_', ' ')} {charts.spell(value)}" for key, value in fixed.items())
+    return ", ".join(f"{charts.spoken(key)} {charts.spell(value, 'yes', 'no')}" for key, value in fixed.items())
 
 
 # --- Markdown --------------------------------------------------------------------------------------------------------
@@ -183,7 +183,7 @@ section p { margin: 0.4rem 0; color: var(--quiet); font-size: 0.92rem; }
 .verdicts td:nth-child(2) { white-space: nowrap; }
 .mark.open { color: var(--quiet); }
 .findings { margin-top: 1rem; }
-.findings td:nth-child(n+4), .numbers td { font-variant-numeric: tabular-nums; }
+.findings td:nth-child(n+4), .numbers td { font-variant-numeric: tabular-nums; white-space: nowrap; }
 figure { margin: 1.5rem 0; padding: 0.5rem; background: #fff; border-radius: 6px; width: fit-content; max-width: 100%; }
 figure svg { display: block; max-width: 100%; height: auto; }
 .numbers { font-size: 0.85rem; }

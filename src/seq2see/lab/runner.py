@@ -180,7 +180,7 @@ def facts() -> dict[str, str]:
 
     device = pick_device()
     return {
-        "processor": f"{_processor()}, {processes.cores()} cores",
+        "processor": f"{_processor()}, cores: {processes.cores()}",
         **({"card": machine.name(device)} if device.type == "cuda" else {}),
         "system": f"{platform.system()} {platform.machine()}",
         "versions": f"seq2see {__version__}, torch {version('torch')}, Python {platform.python_version()}",

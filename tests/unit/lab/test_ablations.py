@@ -91,5 +91,5 @@ def test_a_small_model_learns_and_is_scored():
 
 
 def test_who_diverged_knows_no_less_than_one_who_guesses():
-    course = learning.Course([5.0, math.inf, math.inf], [])
+    course = learning.Course([5.0, math.inf, math.inf])
     assert course.final_loss(10) == pytest.approx(math.log(10))
