@@ -84,7 +84,8 @@ def lab(
                             bar.print(_row(outcome))
             except KeyboardInterrupt:
                 bar.stop()
-                typer.echo(f"stopped; what was measured is kept in {folder}. To go on: {command}", err=True)
+                again = shlex.join(["seq2see", *(word for word in sys.argv[1:] if word != "--force")])
+                typer.echo(f"stopped; what was measured is kept in {folder}. To go on: {again}", err=True)
                 raise
         outcomes.sort(key=lambda outcome: claims.index(outcome.claim))
         from seq2see.lab import report

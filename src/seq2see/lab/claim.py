@@ -139,7 +139,7 @@ T_95: Final = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2
 
 def judge(expectation: Expectation, rows: Rows) -> Finding:
     """Held where the whole interval lies within the bounds, did not hold where all of it lies outside."""
-    values = [float(expectation.value(rows.of_seed(seed))) for seed in rows.seeds]
+    values = [_value(expectation, rows.of_seed(seed)) for seed in rows.seeds]
     low, high = expectation.at_least, expectation.at_most
     mean, margin = math.nan, math.nan
     if values and all(map(math.isfinite, values)):
@@ -157,6 +157,13 @@ def judge(expectation: Expectation, rows: Rows) -> Finding:
     elif mean + margin < low or mean - margin > high:
         verdict = "did not hold"
     return Finding(expectation.words, expectation.label, _bounds(low, high), values, mean, margin, verdict)
+
+
+def _value(expectation: Expectation, rows: Rows) -> float:
+    try:
+        return float(expectation.value(rows))
+    except (ZeroDivisionError, ValueError):  # a ratio to nothing, the logarithm of nothing
+        return math.nan
 
 
 def _bounds(low: float, high: float) -> str:

@@ -58,7 +58,7 @@ def run(
     for claim in claims:
         if not claim.rows_of or claim.rows_of not in wanted:
             missing[claim.name] = [trial for trial in wanted[claim.name] if keeper.find(trial) is None]
-    total, told = sum(map(len, wanted.values())), set[str]()
+    total, told = sum(len(wanted[name]) for name in missing), set[str]()
     watch("", total - sum(map(len, missing.values())), total)
 
     def ready() -> Iterator[Outcome]:

@@ -33,6 +33,11 @@ def test_a_verdict_follows_from_the_numbers(values, expected):
     assert judge(below(0.5), rows_of(*values)).verdict == expected
 
 
+def test_a_ratio_to_nothing_decides_nothing():
+    ratio = Expectation("ratio", "ratio", lambda rows: 1 / rows.get("loss"), at_least=0.5)
+    assert judge(ratio, rows_of(0.0, 1.0)).verdict == "undecided"
+
+
 def test_between_two_bounds():
     within = Expectation("one", "loss", lambda rows: rows.get("loss"), at_least=0.9, at_most=1.1)
     assert judge(within, rows_of(1.0, 1.01, 0.99)).verdict == "held"

@@ -1,6 +1,7 @@
 """Every trial is kept as soon as it is made, and none is made twice."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -74,6 +75,19 @@ def test_quick_and_full_share_what_is_the_same(bench, tmp_path):
     bench.made.clear()
     run(bench, tmp_path, seeds=3)
     assert sorted(bench.made) == [(1, 3), (2, 1), (2, 2), (2, 3), (3, 3)]
+
+
+def test_two_claims_share_their_trials(bench, tmp_path):
+    second = replace(bench.claim, name="second", rows_of="bench")
+    told = []
+    both = list(runner.run([bench.claim, second], tmp_path, Plan(), 2, watch=lambda *told_of: told.append(told_of)))
+    assert [outcome.claim.name for outcome in both] == ["bench", "second"]
+    assert len(bench.made) == 6
+    assert told[0] == ("", 0, 6)
+    bench.made.clear()
+    (alone,) = runner.run([second], tmp_path, Plan(), 2)
+    assert alone.verdict == "held"
+    assert bench.made == []
 
 
 def test_force_measures_anew(bench, tmp_path):
