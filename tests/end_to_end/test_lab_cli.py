@@ -1,9 +1,11 @@
 """`seq2see lab` as a user calls it."""
 
 import json
+from dataclasses import replace
 
 import pytest
 
+from seq2see.lab import catalogue
 from seq2see.lab.catalogue import CLAIMS
 
 
@@ -57,3 +59,26 @@ def test_mistakes_get_one_line(cli, tmp_path, monkeypatch, words, said):
     assert len(ended.err.splitlines()) == 1
     assert (tmp_path / "full" / "file").read_text() == "mine"
     assert not (tmp_path / "runs").exists()
+
+
+def test_ctrl_c_loses_nothing(cli, tmp_path, monkeypatch):
+    usual, made = catalogue.find("scaling"), []
+
+    def measure(trial):
+        if len(made) == 3:
+            raise KeyboardInterrupt
+        made.append(trial.seed)
+        return usual.measure(trial)
+
+    monkeypatch.setattr(catalogue, "find", lambda name: replace(usual, alone=True, measure=measure))
+    words = ("lab", "scaling", "--quick", "--seeds", "1", "--out", tmp_path / "lab")
+    ended = cli(*words, "--force")
+    assert ended.code == 130
+    assert "To go on: seq2see lab scaling --quick --seeds 1" in ended.err
+    assert "--force" not in ended.err
+    kept = (tmp_path / "lab" / "results" / "scaling.jsonl").read_text().splitlines()
+    assert len(kept) == 3
+
+    monkeypatch.setattr(catalogue, "find", lambda name: replace(usual, alone=True))
+    assert cli(*words).code == 0
+    assert (tmp_path / "lab" / "results" / "scaling.jsonl").read_text().splitlines()[:3] == kept

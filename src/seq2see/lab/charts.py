@@ -58,8 +58,8 @@ def _draw(axes: Axes, chart: Chart, rows: Rows) -> None:
     axes.margins(y=0.1)
     if chart.log_y:
         axes.set_yscale("log")
-    else:
-        axes.set_ylim(bottom=min(0.0, axes.get_ylim()[0]))
+    elif all(row.numbers.get(chart.number, 0.0) >= 0 for row in rows):
+        axes.set_ylim(bottom=0.0)
     if len(series) > 1:
         axes.legend(frameon=False, fontsize=8, labelcolor=INK, handlelength=1.4)
     drawing.dress(axes, chart.title, spoken(chart.along))

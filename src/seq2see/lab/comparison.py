@@ -34,6 +34,7 @@ def _trained(trial: Trial) -> Run:
         "seed": trial.seed,
         "max_steps": trial["steps"],
         "batch_tokens": trial["batch_tokens"],
+        "warmup_steps": max(1, trial["steps"] // 5),
         "validate_every": max(1, trial["steps"] // 4),
         "patience": 0,
     }
