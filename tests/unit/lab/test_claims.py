@@ -16,7 +16,7 @@ SMALLER = {
     "cost": {},
     "heads": {"steps": 5, "pairs": 100, "width": 16},
     "warm-up": {"steps": 5},
-    "residuals": {"steps": 5},
+    "residuals": {"steps": 5, "fresh": 2},
     "recipe": {"steps": 12, "pairs": 100},
     "bottleneck": {"steps": 2, "longest": 4},
     "path-length": {"steps": 2},
