@@ -4,22 +4,24 @@ from typing import Any
 
 from seq2see.lab import learning
 from seq2see.lab.claim import Chart, Claim, Expectation, Numbers, Plan, Rows, Trial
-from seq2see.lab.rivals import RATES, RIVALS, rival
+from seq2see.lab.rivals import RIVALS, rival
 from seq2see.lab.tasks import Task
 
 
 def trials(plan: Plan) -> list[dict[str, Any]]:
     longest, steps = (12, 600) if plan.quick else (24, 5000)
-    task = {"task": "reverse", "longest": longest, "steps": steps}
-    return [{"model": kind, "rate": RATES[kind], **task} for kind in RIVALS]
+    return [{"model": kind, "task": "reverse", "longest": longest, "steps": steps} for kind in RIVALS]
 
 
 def measure(trial: Trial) -> Numbers:
-    """The same rows in the same order for all; then tokens right, length by length."""
+    """The same rows in the same order for all; then tokens right, length by length.
+
+    The rate suits all three: at 3e-3 the RNN without attention loses half as much again, the others nothing.
+    """
     longest = trial["longest"]
     task = Task(trial["task"], symbols=10, shortest=2, longest=longest)
     model = rival(trial["model"], trial.seed, (task.vocabulary, task.vocabulary))
-    course = learning.train(model, task.batches(trial.seed, pairs=48), trial["steps"], learning_rate=trial["rate"])
+    course = learning.train(model, task.batches(trial.seed, pairs=48), trial["steps"], learning_rate=5e-3)
     parameters = sum(weight.numel() for weight in model.parameters())
     numbers = {"loss": course.final_loss(task.vocabulary), "parameters": float(parameters)}
     for length in range(longest // 4, longest + 1, longest // 4):

@@ -11,8 +11,6 @@ from seq2see.model.build import build, count_parameters
 from seq2see.model.interface import Seq2Seq
 
 RIVALS = ("transformer", "rnn-attention", "rnn")
-RATES = {"transformer": 5e-3, "rnn-attention": 3e-3, "rnn": 3e-3}
-"""What suits each where it is as small as here."""
 
 
 def rival(kind: str, seed: int, vocabularies: tuple[int, int], **changes: Any) -> Seq2Seq:
