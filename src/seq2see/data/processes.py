@@ -31,18 +31,19 @@ def cores() -> int:
 
 
 def in_order(
-    make: Callable[..., Callable[[Block], Result]], given: tuple[Any, ...], blocks: Iterable[Block]
+    make: Callable[..., Callable[[Block], Result]], given: tuple[Any, ...], blocks: Iterable[Block], few: int = FEW
 ) -> Iterator[Result]:
     """`map(make(*given), blocks)`, by all cores; the same results, and never more than a block for each core in flight.
 
     Args:
         make: by whose name the other processes find it, so of a module, and one that does not import torch.
         given: what it takes; small, as everybody gets a copy.
+        few: blocks that are not worth starting processes for.
     """
     rest = iter(blocks)
-    first = list(islice(rest, FEW + 1))
+    first = list(islice(rest, few + 1))
     count = min(cores(), MOST)
-    if len(first) <= FEW or count < 2 or not sys.executable:
+    if len(first) <= few or count < 2 or not sys.executable:
         yield from map(make(*given), chain(first, rest))
         return
     crew: list[_Worker] = []

@@ -39,8 +39,12 @@ def write(
         _section("Data", _two_columns(data or {})),
         _section("Settings", _settings(settings)),
     ]
-    body = "\n".join(part for part in parts if part)
-    path.write_text(_PAGE.format(title=_text(title), style=_STYLE, body=body), encoding="utf-8")
+    path.write_text(page(title, "", "\n".join(part for part in parts if part)), encoding="utf-8")
+
+
+def page(title: str, style: str, body: str) -> str:
+    """A whole page around `body` in the look of all reports; `style` comes after theirs."""
+    return _PAGE.format(title=_text(title), style=_STYLE + style, body=body)
 
 
 def _text(value: object) -> str:

@@ -1,0 +1,168 @@
+"""`seq2see lab`: measure what the paper claims."""
+
+import json
+import shlex
+import sys
+import textwrap
+from contextlib import closing
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from seq2see import storage
+from seq2see.cli.options import Debug, Json
+from seq2see.errors import RunError, SettingError
+from seq2see.lab.catalogue import CLAIMS
+
+if TYPE_CHECKING:
+    from seq2see.lab.claim import Outcome
+
+QUICK_SEEDS, FULL_SEEDS = 3, 5
+MARK = "lab.json"
+"""What tells the folder of a lab from any other."""
+
+
+def lab(
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="CLAIM", help=f"All if not given. One or more of: {', '.join(CLAIMS)}."),
+    ] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="Fewer and smaller trials: all in under 20 minutes.")] = False,
+    out: Annotated[str, typer.Option("--out", metavar="DIR", help="Where numbers and pages are kept.")] = "runs/lab",
+    seeds: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            max=100,
+            help=f"Each trial is made with so many seeds; {QUICK_SEEDS} with --quick, else {FULL_SEEDS}.",
+        ),
+    ] = None,
+    pairs: Annotated[
+        str, typer.Option(metavar="PAIRS", help="A corpus for the comparison, as train has it; if not given: dates.")
+    ] = "",
+    list_only: Annotated[bool, typer.Option("--list", help="Say what can be measured, and measure nothing.")] = False,
+    as_json: Json = False,
+    force: Annotated[bool, typer.Option("--force", help="Measure anew what was measured before.")] = False,
+    debug: Debug = False,
+) -> None:
+    """Measure what the paper claims: numbers, pictures, and whether it held, in DIR/report.html and DIR/report.md.
+
+    Every trial is kept as soon as it is done: the same command goes on where it was stopped.
+    """
+    if list_only:
+        _list(as_json)
+        return
+    folder = Path(out)
+    _check_folder(folder)
+    from seq2see.lab import catalogue, runner
+    from seq2see.lab.claim import Plan
+
+    claims = catalogue.pick(names or [])
+    if pairs:
+        if "comparison" not in (names or CLAIMS):
+            raise SettingError("--pairs is for the comparison: name it among the claims, or leave --pairs out")
+        from seq2see.data import corpora
+
+        next(iter(corpora.open_corpus(pairs).train), None)  # a slip need not wait until the comparison's turn
+    seeds = seeds or (QUICK_SEEDS if quick else FULL_SEEDS)
+    folder.mkdir(parents=True, exist_ok=True)
+    command = shlex.join(["seq2see", *sys.argv[1:]])
+    facts = {"command": command, "seeds": ", ".join(map(str, range(1, seeds + 1))), **runner.facts()}
+    with storage.sole_writer(folder):
+        storage.write_text(folder / MARK, json.dumps(facts, ensure_ascii=False, indent=1) + "\n")
+        outcomes: list[Outcome] = []
+        if not as_json:
+            typer.echo(_line("claim", "verdict", "what decided"))
+        with _Bar() as bar:
+            running = runner.run(claims, folder, Plan(quick, pairs), seeds, force=force, watch=bar.show)
+            try:
+                with closing(running):
+                    for outcome in running:
+                        outcomes.append(outcome)
+                        if not as_json:
+                            bar.print(_row(outcome))
+            except KeyboardInterrupt:
+                bar.stop()
+                again = shlex.join(["seq2see", *(word for word in sys.argv[1:] if word != "--force")])
+                typer.echo(f"stopped; what was measured is kept in {folder}. To go on: {again}", err=True)
+                raise
+        outcomes.sort(key=lambda outcome: claims.index(outcome.claim))
+        from seq2see.lab import report
+
+        report.write(folder, outcomes, facts)
+    if as_json:
+        typer.echo(json.dumps(report.as_json(outcomes, facts), ensure_ascii=False))
+    for page in ("report.html", "report.md"):
+        typer.echo(f"report {folder / page}", err=True)
+
+
+def _list(as_json: bool) -> None:
+    if as_json:
+        typer.echo(json.dumps([{"claim": name, "gist": gist} for name, gist in CLAIMS.items()]))
+        return
+    for name, gist in CLAIMS.items():
+        typer.echo(f"{name:<13} {gist}")
+
+
+def _check_folder(folder: Path) -> None:
+    """Refuse to mix our files with others."""
+    if folder.is_dir():
+        if any(folder.iterdir()) and not (folder / MARK).is_file():
+            raise RunError(f"{folder}: holds something else than a lab. Choose another --out")
+    elif folder.exists():
+        raise RunError(f"{folder}: a file, expected a folder. Choose another --out")
+
+
+NAME_WIDTH, VERDICT_WIDTH, WIDTH = 13, 14, 100
+
+
+def _line(name: str, verdict: str, decided: str) -> str:
+    return f"{name:<{NAME_WIDTH}} {verdict:<{VERDICT_WIDTH}} {decided}".rstrip()
+
+
+def _row(outcome: "Outcome") -> str:
+    """A claim, its verdict, and the number that decided, in columns; what does not fit goes on below."""
+    first, *rest = textwrap.wrap(str(outcome.deciding), WIDTH - NAME_WIDTH - VERDICT_WIDTH - 2)
+    lines = [_line(outcome.claim.name, outcome.verdict, first), *(_line("", "", more) for more in rest)]
+    return "\n".join(lines)
+
+
+class _Bar:
+    """How many trials are done, on a terminal; rows of the table are printed above it."""
+
+    def __init__(self) -> None:
+        from rich.console import Console
+        from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+        self._bar = Progress(
+            TextColumn("{task.completed} of {task.total} trials"),
+            BarColumn(bar_width=24),
+            TimeElapsedColumn(),
+            TextColumn("{task.description}"),
+            console=Console(stderr=True),
+            transient=True,
+        )
+        self._task = self._bar.add_task("", total=None)
+
+    def __enter__(self) -> "_Bar":
+        if self._bar.console.is_terminal:
+            self._bar.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def stop(self) -> None:
+        if self._bar.live.is_started:
+            self._bar.stop()
+
+    def show(self, claim: str, done: int, total: int) -> None:
+        self._bar.update(self._task, completed=done, total=total, description=claim)
+
+    def print(self, text: str) -> None:
+        """To stdout, wherever that leads, without tearing the bar."""
+        if self._bar.console.is_terminal and sys.stdout.isatty():
+            self._bar.console.print(text, markup=False, highlight=False, soft_wrap=True)
+        else:
+            typer.echo(text)

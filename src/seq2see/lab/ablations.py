@@ -1,0 +1,77 @@
+"""A model without one of its parts, which are exchanged or changed from outside: the model has no switches for this."""
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor, nn
+
+from seq2see.model.attention import MultiHeadAttention, Projection, Reach
+from seq2see.model.layers import DecoderLayer, Residual
+
+Kind = TypeVar("Kind", bound=nn.Module)
+
+
+def without_scaling(model: nn.Module) -> None:
+    """Scores are no longer divided by sqrt(d_k): the queries are that much larger."""
+    for attention in _all(model, MultiHeadAttention):
+        attention.w_qkv.register_forward_hook(_larger_queries(attention))
+
+
+def _larger_queries(attention: MultiHeadAttention) -> Callable[[Projection, tuple[Any, ...], Tensor], Tensor]:
+    width, factor = attention.widths[0], math.sqrt(attention.d_key)
+
+    def enlarge(_: Projection, given: tuple[Any, ...], projected: Tensor) -> Tensor:
+        if len(given) > 1 and given[1] == attention.memory_rows:  # keys and values of a memory
+            return projected
+        return torch.cat([factor * projected[..., :width], projected[..., width:]], -1)
+
+    return enlarge
+
+
+def without_look_ahead_mask(model: nn.Module) -> None:
+    """In training, every position of the decoder sees those after it, too. In search there is nothing to be seen."""
+
+    def uncover(_: nn.Module, given: tuple[Any, ...]) -> tuple[Any, ...]:
+        x, memory, past, across = given
+        assert isinstance(past, Reach)
+        return x, memory, replace(past, causal=False), across
+
+    for layer in _all(model, DecoderLayer):
+        layer.register_forward_pre_hook(uncover)
+
+
+def without_norm(model: nn.Module) -> None:
+    """Only the residual sums stay."""
+    for residual in _all(model, Residual):
+        residual.norm = nn.Identity()  # type: ignore[assignment]
+    for name in ("encoder_norm", "decoder_norm"):
+        if hasattr(model, name):
+            setattr(model, name, nn.Identity())
+
+
+class NoSum(Residual):
+    """Around a sub-layer: the norm, but nothing is added."""
+
+    def __init__(self, residual: Residual) -> None:
+        nn.Module.__init__(self)
+        self.norm, self.dropout, self.pre = residual.norm, residual.dropout, residual.pre
+
+    def forward(self, x: Tensor, sublayer: Callable[[Tensor], Tensor]) -> Tensor:
+        if self.pre:
+            return self.dropout(sublayer(self.norm(x)))  # type: ignore[no-any-return]
+        return self.norm(self.dropout(sublayer(x)))  # type: ignore[no-any-return]
+
+
+def without_residuals(model: nn.Module) -> None:
+    """What a sub-layer says replaces what it was given."""
+    for parent in list(model.modules()):
+        for name, child in parent.named_children():
+            if isinstance(child, Residual):
+                setattr(parent, name, NoSum(child))
+
+
+def _all(model: nn.Module, kind: type[Kind]) -> list[Kind]:
+    return [module for module in model.modules() if isinstance(module, kind)]

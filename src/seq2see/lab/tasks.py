@@ -1,0 +1,95 @@
+"""Tasks with known answers that a small model learns in seconds, so that no claim needs data from outside."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+import torch
+
+from seq2see import special
+from seq2see.data import dates, tokenizer
+from seq2see.data.batches import Batch
+
+Sample = tuple[list[int], list[int]]
+"""Source and target as tokens, without the ends."""
+
+ANSWERS: dict[str, Callable[[list[int]], list[int]]] = {
+    "copy": lambda source: source,
+    "reverse": lambda source: source[::-1],
+    "middle": lambda source: source[len(source) // 2 : len(source) // 2 + 1],
+}
+"""What to say after a row of random symbols. `middle`: what matters is as far from the begin as from the end."""
+
+
+@dataclass(frozen=True)
+class Task:
+    """Rows of random symbols of these lengths, and the answer."""
+
+    answer: str
+    symbols: int
+    shortest: int
+    longest: int
+
+    @property
+    def vocabulary(self) -> int:
+        return special.COUNT + self.symbols
+
+    def draw(self, dice: np.random.Generator, count: int) -> list[Sample]:
+        """Fresh ones: nothing can be learned by heart."""
+        lengths = dice.integers(self.shortest, self.longest + 1, count)
+        sources = [dice.integers(special.COUNT, self.vocabulary, length).tolist() for length in lengths]
+        return [(source, ANSWERS[self.answer](source)) for source in sources]
+
+    def batches(self, seed: int, pairs: int) -> Iterator[Batch]:
+        """Without end."""
+        dice = np.random.default_rng([seed, 0])
+        while True:
+            yield pack(self.draw(dice, pairs))
+
+    def test(self, seed: int, count: int) -> list[Sample]:
+        """Others than those of training."""
+        return self.draw(np.random.default_rng([seed, 1]), count)
+
+
+def pack(samples: Sequence[Sample]) -> Batch:
+    """Samples as training has them: packed, the end after each side."""
+    sides = []
+    for side in (0, 1):
+        rows = [sample[side] for sample in samples]
+        sides.append(torch.tensor([token for row in rows for token in (*row, special.END)]))
+        sides.append(torch.tensor([0, *(len(row) + 1 for row in rows)]).cumsum(0))
+    return Batch(*sides)
+
+
+def again_and_again(samples: Sequence[Sample], seed: int, pairs: int) -> Iterator[Batch]:
+    """Batches of a corpus of given size, shuffled anew in each epoch, without end."""
+    dice = np.random.default_rng([seed, 0])
+    while True:
+        order = dice.permutation(len(samples))
+        for first in range(0, len(order) - pairs + 1, pairs):
+            yield pack([samples[number] for number in order[first : first + pairs]])
+
+
+@dataclass(frozen=True)
+class Dates:
+    """Some of the built-in corpus, letter by letter."""
+
+    train: list[Sample]
+    test: list[Sample]
+    vocabularies: tuple[int, int]
+
+
+@lru_cache(maxsize=1)
+def some_dates(languages: tuple[str, ...], train: int, test: int) -> Dates:
+    """Dates as they are written in these languages, and in ISO 8601."""
+    forms = [write for language in languages for write in dates.writers(language)]
+    parts = []
+    for days in (dates.days("train")[:train], dates.days("test")[:test]):
+        parts.append([(forms[number % len(forms)](day), day.isoformat()) for number, day in enumerate(days)])
+    cutters = [tokenizer.train("characters", [pair[side] for pair in parts[0]], 2000) for side in (0, 1)]
+    encoded = [
+        list(zip(*(cutters[side].encode([pair[side] for pair in part]) for side in (0, 1)), strict=True))
+        for part in parts
+    ]
+    return Dates(encoded[0], encoded[1], (len(cutters[0]), len(cutters[1])))

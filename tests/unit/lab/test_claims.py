@@ -1,0 +1,50 @@
+"""Every claim can be measured, judged and drawn: what its expectations and charts ask for is what it measures."""
+
+import math
+
+import pytest
+
+from seq2see.config import Model
+from seq2see.lab import catalogue, charts, cost
+from seq2see.lab.claim import Plan, Row, Trial, conclude
+
+SMALLER = {
+    "scaling": {"queries": 50},
+    "order": {"steps": 5, "longest": 3, "beyond": 5},
+    "longer": {"steps": 5, "longest": 3, "beyond": 5},
+    "masks": {"steps": 20},
+    "cost": {},
+    "heads": {"steps": 5, "pairs": 100, "width": 16},
+    "warm-up": {"steps": 5},
+    "residuals": {"steps": 5, "fresh": 2},
+    "recipe": {"steps": 12, "pairs": 100},
+    "bottleneck": {"steps": 2, "longest": 4},
+    "path-length": {"steps": 2},
+    "parallelism": {"width": 16, "rounds": 1},
+}
+RIVALS = ("bottleneck", "path-length", "parallelism")
+no_rivals = pytest.mark.skipif(not hasattr(Model, "architecture"), reason="there are no recurrent baselines here yet")
+
+
+def test_no_claim_is_forgotten():
+    assert SMALLER.keys() == catalogue.CLAIMS.keys() - {"comparison"}  # which trains whole runs: test_rivals.py
+
+
+@pytest.mark.parametrize("name", [pytest.param(name, marks=[no_rivals] * (name in RIVALS)) for name in SMALLER])
+def test_what_is_asked_for_is_measured(name, tmp_path, monkeypatch):
+    monkeypatch.setattr(cost, "REPEATED_FOR", 0.0)
+    claim = catalogue.find(name)
+    rows = []
+    for conditions in claim.trials(Plan(quick=True)):
+        smaller = conditions | {key: value for key, value in SMALLER[name].items() if conditions.get(key)}
+        numbers = claim.measure(Trial(name, smaller, 1, tmp_path))
+        rows += [Row(smaller, seed, numbers) for seed in (1, 2)]
+    outcome = conclude(claim, rows)
+    for finding in outcome.findings:
+        assert not math.isnan(finding.mean), finding.label
+    for chart in claim.charts:
+        drawn = outcome.rows.where(**chart.only)
+        assert any(chart.number in row.numbers for row in drawn)
+        assert all(key in row.conditions for row in drawn for key in (chart.along, *chart.by))
+    figure = charts.draw(claim.charts, outcome.rows)
+    assert len(figure.axes) == len(claim.charts)

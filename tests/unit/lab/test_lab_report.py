@@ -1,0 +1,95 @@
+"""The pages say what was claimed, what came out, and where; whatever is in the texts."""
+
+import json
+import re
+from html.parser import HTMLParser
+
+import pytest
+
+from seq2see.lab import report
+from seq2see.lab.claim import Chart, Claim, Expectation, Row, conclude
+
+FACTS = {"command": "seq2see lab --quick", "seeds": "1 to 2", "processor": "Tube & <Relay>"}
+
+
+def outcome(values=(0.1, 0.101), limit=0.5):
+    claim = Claim(
+        "sample",
+        "Small <models> & | large ones",
+        "nobody 2017",
+        "loss",
+        lambda plan: [],
+        lambda trial: {},
+        (Expectation("it is small", "loss of b", lambda rows: rows.get("loss", kind="b"), at_most=limit),),
+        (Chart("loss", "loss", "kind"), Chart("loss", "loss", "depth", ("kind",), log_x=True, log_y=True)),
+    )
+    rows = [
+        Row({"kind": kind, "depth": depth, "steps": 7, "with": True}, seed, {"loss": value * depth})
+        for kind in "ab"
+        for depth in (1, 4)
+        for seed, value in enumerate(values, start=1)
+    ]
+    return conclude(claim, rows)
+
+
+class Tags(HTMLParser):
+    """Every tag that is opened is closed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+
+    def handle_starttag(self, tag, attrs):
+        if tag not in ("meta", "wbr"):
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag, attrs):
+        pass
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+
+@pytest.mark.parametrize(("limit", "verdict"), [(5.0, "held"), (0.001, "did not hold")])
+def test_both_pages_say_the_verdict(tmp_path, limit, verdict):
+    report.write(tmp_path, [outcome(limit=limit)], FACTS)
+    page, text = (tmp_path / "report.html").read_text(), (tmp_path / "report.md").read_text()
+    other = {"held": "did not hold", "did not hold": "held"}[verdict]
+    for each in (page, text):
+        assert verdict in each
+        assert f"sample: {other}" not in re.sub("<[^>]*>", "", each)
+        assert "seq2see lab --quick" in each
+        assert "nobody 2017" in each
+    assert json.loads((tmp_path / "verdicts.json").read_text())["claims"][0]["verdict"] == verdict
+
+
+def test_the_page_is_sound_and_needs_nothing(tmp_path):
+    report.write(tmp_path, [outcome()], FACTS)
+    page = (tmp_path / "report.html").read_text()
+    tags = Tags()
+    tags.feed(page.partition("<!doctype html>")[2])
+    assert tags.open == []
+    assert "<models>" not in page
+    assert "Tube &amp; &lt;Relay&gt;" in page
+    assert not re.findall(r'(?:src|href)="(?!#)', re.sub(r"xlink:href", "", page))
+    assert len(page) < 200_000
+
+
+def test_the_picture_of_the_markdown_is_there(tmp_path):
+    report.write(tmp_path, [outcome()], FACTS)
+    (path,) = re.findall(r"!\[.*\]\((.*)\)", (tmp_path / "report.md").read_text())
+    assert (tmp_path / path).read_text().startswith("<svg")
+
+
+def test_a_table_has_means_and_deviations_and_tells_apart_what_differs():
+    fixed, heads, lines = report.table(outcome((0.1, 0.3)).rows)
+    assert fixed == {"steps": 7, "with": True}
+    assert heads == ["kind", "depth", "loss"]
+    assert lines[0] == ["a", "1", "0.2 ± 0.141"]
+
+
+def test_numbers_that_are_none_are_told():
+    found = outcome((float("nan"), 0.1))
+    assert found.verdict == "undecided"
+    assert report.table(found.rows)[2][0][-1] == "not finite in 1 of 2"
+    json.dumps(report.as_json([found], FACTS), allow_nan=False)
