@@ -24,8 +24,9 @@ FLOORS = [
     {"training", "decoding"},
     {"lens", "evaluation", "prepare", "interop"},
     {"run"},
-    {"api", "look", "lab"},
-    {"cli", "serve"},
+    {"api", "look", "lab", "conversation"},
+    {"serve"},
+    {"cli"},
     {"__main__"},  # the door, in front of the command line
 ]
 FLOOR = {room: number for number, rooms in enumerate(FLOORS) for room in rooms}

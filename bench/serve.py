@@ -1,0 +1,207 @@
+"""How much a server bears: `python -m bench.serve batching RUN` and `python -m bench.serve overload RUN --minutes 10`.
+
+Server and load have a core each (`taskset`), and speak over the loopback. Sentences are the sources that the run was
+validated on, over and over.
+
+batching    64 clients with dynamic batching, against one at a time (`--batch-tokens 1`); greedy; the answers to the
+            first 1,000 sentences are compared with those of `seq2see translate`
+overload    peak throughput, then five times as many requests each second as that, for some minutes: statuses, the
+            longest wait, throughput against the peak, and how memory grew
+"""
+
+import argparse
+import asyncio
+import json
+import os
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import cycle
+from pathlib import Path
+from statistics import mean
+
+SERVER_CORE, LOAD_CORE = 0, 1
+PORT = 8399
+DEADLINE = 10.0
+
+
+@contextmanager
+def server(run: Path, *options: str) -> Iterator[int]:
+    """A server on its core, ready; its process id."""
+    words = [sys.executable, "-m", "seq2see", "serve", str(run), "--port", str(PORT), "--quiet", *options]
+    process = subprocess.Popen(["taskset", "-c", str(SERVER_CORE), *words], env=os.environ | {"OMP_NUM_THREADS": "1"})
+    try:
+        while True:
+            try:
+                if asyncio.run(ask(b"", "GET", "/ready"))[0] == 200:
+                    break
+            except OSError:
+                pass
+            time.sleep(0.2)
+        yield process.pid
+    finally:
+        process.terminate()
+        process.wait()
+
+
+async def ask(body: bytes, method: str = "POST", path: str = "/v1/translate") -> tuple[int, bytes]:
+    """One request on a connection of its own, as most clients have it."""
+    client = Client()
+    try:
+        return await client.ask(body, method, path)
+    finally:
+        client.close()
+
+
+class Client:
+    """A connection that is kept, and opened again where the server closed it."""
+
+    def __init__(self) -> None:
+        self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
+
+    async def ask(self, body: bytes, method: str = "POST", path: str = "/v1/translate") -> tuple[int, bytes]:
+        if self._streams is None:
+            self._streams = await asyncio.open_connection("127.0.0.1", PORT)
+        reader, writer = self._streams
+        head = f"{method} {path} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+        head += f"Content-Length: {len(body)}\r\n\r\n"
+        writer.write(head.encode() + body)
+        answer = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").lower().split("\r\n")
+        sizes = [int(line.split(":")[1]) for line in answer if line.startswith("content-length:")]
+        found = await reader.readexactly(sizes[0])
+        if "connection: close" in answer:
+            self.close()
+        return int(answer[0].split()[1]), found
+
+    def close(self) -> None:
+        if self._streams is not None:
+            self._streams[1].close()
+            self._streams = None
+
+
+def body_of(sentence: str) -> bytes:
+    return json.dumps({"text": sentence, "beam": 1}).encode()
+
+
+async def keep_asking(sentences: list[str], clients: int, seconds: float) -> tuple[float, dict[str, str]]:
+    """Answers a second to so many clients, each of whom asks again at once; and the answers."""
+    rest, answers, done = cycle(sentences), {}, 0
+    begun = time.monotonic()
+
+    async def client() -> None:
+        nonlocal done
+        connection = Client()
+        while time.monotonic() < begun + seconds or len(answers) < min(1000, len(sentences)):
+            sentence = next(rest)
+            status, found = await connection.ask(body_of(sentence))
+            assert status == 200, found
+            answers[sentence] = json.loads(found)["results"][0]["translations"][0]["text"]
+            done += 1
+        connection.close()
+
+    await asyncio.gather(*(client() for _ in range(clients)))
+    return done / (time.monotonic() - begun), answers
+
+
+def batching(run: Path, sentences: list[str], seconds: float) -> None:
+    rates = {}
+    for name, options in (("one at a time", ["--batch-tokens", "1"]), ("dynamic batching", [])):
+        with server(run, *options):
+            asyncio.run(keep_asking(sentences[:64], 64, 3))
+            rates[name], answers = asyncio.run(keep_asking(sentences, 64, seconds))
+        print(f"{name:<18}{rates[name]:8.1f} sentences/s, 64 clients, greedy")
+    print(f"{'gain':<18}{rates['dynamic batching'] / rates['one at a time']:8.2f} times")
+    asked = list(answers)[:1000]
+    words = [sys.executable, "-m", "seq2see", "translate", str(run), "--beam", "1"]
+    said = subprocess.run(words, input="\n".join(asked), text=True, capture_output=True, check=True).stdout
+    same = sum(answers[source] == line for source, line in zip(asked, said.splitlines(), strict=True))
+    print(f"the command line's answer: {same:,} of {len(asked):,}")
+
+
+def memory_of(pid: int) -> float:
+    """MB that a process and its children hold for themselves."""
+    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    total = 0
+    for each in (pid, *map(int, children)):
+        lines = Path(f"/proc/{each}/smaps_rollup").read_text().splitlines()
+        total += sum(int(line.split()[1]) for line in lines if line.startswith(("Private_Clean", "Private_Dirty")))
+    return total / 1024
+
+
+async def flood(sentences: list[str], rate: float, seconds: float, pid: int) -> None:
+    """So many requests each second, whatever becomes of them."""
+    statuses, waits, memory = Counter[int](), [], []
+    rest, pending = cycle(sentences), set[asyncio.Task[None]]()
+    free: list[Client] = []
+    answered_by_second = Counter[int]()
+
+    async def one(sentence: str) -> None:
+        client = free.pop() if free else Client()
+        asked = time.monotonic()
+        try:
+            status, _ = await asyncio.wait_for(client.ask(body_of(sentence)), 3 * DEADLINE)
+            free.append(client)
+        except TimeoutError:
+            status = -1
+        except (OSError, asyncio.IncompleteReadError):
+            client.close()
+            status = -2
+        statuses[status] += 1
+        waits.append(time.monotonic() - asked)
+        if status == 200:
+            answered_by_second[int(time.monotonic() - begun)] += 1
+
+    begun = time.monotonic()
+    sent, next_memory = 0, 30.0
+    while (now := time.monotonic() - begun) < seconds:
+        while sent < now * rate:
+            sent += 1
+            task = asyncio.create_task(one(next(rest)))
+            pending.add(task)
+            task.add_done_callback(pending.discard)
+        if now > next_memory:
+            memory.append(memory_of(pid))
+            next_memory = now + 10
+        await asyncio.sleep(0.005)
+    if pending:
+        await asyncio.wait(pending)
+    names = {-1: "hung", -2: "connection lost"}
+    print("statuses         ", {names.get(status, status): count for status, count in sorted(statuses.items())})
+    print(f"asked            {sent / seconds:8.1f} a second")
+    print(f"answered         {statuses[200] / seconds:8.1f} a second")
+    print(f"longest wait     {max(waits):8.2f} s of a deadline of {DEADLINE:g} s")
+    if len(memory) > 3:
+        first, last = mean(memory[1:4]), mean(memory[-3:])
+        growth = 100 * (last / first - 1)
+        print(f"memory           {first:8.1f} MB after warm-up, {last:.1f} MB at the end: {growth:+.2f} %")
+
+
+def overload(run: Path, sentences: list[str], minutes: float) -> None:
+    with server(run, "--deadline", str(DEADLINE)) as pid:
+        asyncio.run(keep_asking(sentences[:64], 64, 3))
+        peak, _ = asyncio.run(keep_asking(sentences, 64, 20))
+        print(f"peak             {peak:8.1f} sentences/s, 64 clients, greedy")
+        asyncio.run(flood(sentences, 5 * peak, 60 * minutes, pid))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", choices=["batching", "overload"])
+    parser.add_argument("run", type=Path)
+    parser.add_argument("--minutes", type=float, default=10)
+    parser.add_argument("--seconds", type=float, default=30)
+    given = parser.parse_args()
+    os.sched_setaffinity(0, {LOAD_CORE})
+    lines = (given.run / "validation.jsonl").read_text(encoding="utf-8").splitlines()
+    sentences = list(dict.fromkeys(json.loads(line)["source"] for line in lines))
+    if given.what == "batching":
+        batching(given.run, sentences, given.seconds)
+    else:
+        overload(given.run, sentences, given.minutes)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,46 @@
+"""Texts are cut into what is translated and what is not, and put together again."""
+
+import html
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+pytest.importorskip("fastapi", reason="the extra 'serve' is not installed")
+
+from seq2see.serve.libretranslate import _cut, _joined
+
+
+def shouted(pieces, format):
+    results = [{"translations": [{"text": piece.upper()}]} if is_text else None for piece, is_text in pieces]
+    return _joined(pieces, results, 1, format)[0]
+
+
+@given(st.text())
+def test_nothing_is_lost(text):
+    pieces = _cut(text, "text")
+    assert "".join(piece for piece, _ in pieces) == text
+    assert all(piece.strip() and "\n" not in piece for piece, is_text in pieces if is_text)
+    assert not any(piece.strip() for piece, is_text in pieces if not is_text)
+
+
+@given(st.lists(st.sampled_from(["<b>", "</b>", "<br/>", "a", " b ", "\n", "&amp;", "&lt;", "<", ">", "안녕"])))
+def test_tags_stay_as_they_are(parts):
+    text = "".join(parts)
+    pieces = _cut(text, "html")
+    assert "<b>" not in [piece for piece, is_text in pieces if is_text]
+    back = _joined(
+        pieces, [{"translations": [{"text": piece}]} if is_text else None for piece, is_text in pieces], 1, "html"
+    )[0]
+    assert html.unescape(back) == html.unescape(text)
+
+
+def test_html_by_hand():
+    pieces = _cut("<p>one &amp; <b>two</b>\n three</p>", "html")
+    assert [piece for piece, is_text in pieces if is_text] == ["one &", "two", "three"]
+    assert shouted(pieces, "html") == "<p>ONE &amp; <b>TWO</b>\n THREE</p>"
+
+
+def test_where_there_are_fewer_translations_the_last_serves():
+    results = [{"translations": [{"text": "A"}, {"text": "B"}]}]
+    assert _joined([("a", True)], results, 3, "text") == ["A", "B", "B"]
