@@ -25,7 +25,6 @@ OTHERS = [
     "/openapi.json",
     "/page/%00",
     "/v1/%ff",
-    "/é",
 ]
 KINDS = [
     "application/json",
@@ -94,7 +93,7 @@ def be_hostile(server: Server, requests: int, seed: int) -> None:
     dice = random.Random(seed)
     for _ in range(requests):
         method = dice.choice(["POST"] * 8 + ["GET", "PUT"])
-        path = dice.choice(ROUTES * 3 + OTHERS).encode("utf-8").decode("latin-1")
+        path = dice.choice(ROUTES * 3 + OTHERS)
         headers = {"Content-Type": dice.choice([*KINDS[:1] * 6, *KINDS])}
         sent = body(dice)
         found = server.call(method, path, sent, headers)
@@ -116,10 +115,13 @@ def test_ten_thousand_hostile_requests(server: Server):
 
 
 @pytest.mark.skipif(importlib.util.find_spec("schemathesis") is None, reason="schemathesis is not installed")
-@pytest.mark.parametrize("examples", [10, pytest.param(200, marks=pytest.mark.slow)])
-def test_what_the_openapi_description_promises(server: Server, examples: int):
+@pytest.mark.parametrize(
+    "options",
+    [["--phases", "fuzzing", "--max-examples", "5"], pytest.param(["--max-examples", "100"], marks=pytest.mark.slow)],
+)
+def test_what_the_openapi_description_promises(server: Server, options: list[str]):
     checks = "not_a_server_error,status_code_conformance,content_type_conformance,response_schema_conformance"
-    words = ["run", f"{server.url}/openapi.json", "--max-examples", examples, "--checks", checks, "--seed", "1"]
+    words = ["run", f"{server.url}/openapi.json", *options, "--checks", checks, "--seed", "1"]
     words += ["--generation-database", "none", "--no-color"]
     program = "import sys; from schemathesis.cli import schemathesis; schemathesis()"
     ended = subprocess.run(

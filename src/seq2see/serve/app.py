@@ -22,6 +22,12 @@ PROBLEMS: dict[int | str, dict[str, Any]] = {
     "4XX": {"model": bodies.Problem, "description": "The request is at fault, or comes at a bad time (429)."},
     "5XX": {"model": bodies.Problem, "description": "Not ready (503), or not within the deadline (504)."},
 }
+STREAMED: dict[int | str, dict[str, Any]] = {
+    200: {
+        "content": {"text/event-stream": {"schema": {"type": "string"}}},
+        "description": "Where `stream` is true, events.",
+    }
+}
 KINDS = {".html": "text/html; charset=utf-8", ".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
 
 
@@ -132,7 +138,7 @@ def _v1(service: Service) -> APIRouter:
             ]
         )
 
-    @routes.post("/translate", response_model=bodies.Translated, response_model_exclude_unset=True)
+    @routes.post("/translate", response_model=bodies.Translated, responses=STREAMED)
     async def translate(body: bodies.Translate) -> Any:
         """Translate one text or several; or stream one, token by token."""
         texts = [body.text] if isinstance(body.text, str) else body.text
@@ -146,7 +152,7 @@ def _v1(service: Service) -> APIRouter:
         )
         return JSONResponse({"model": name, "engine": engine, "results": results})
 
-    @routes.post("/chat", response_model=bodies.Said)
+    @routes.post("/chat", response_model=bodies.Said, responses=STREAMED)
     async def chat(body: bodies.Chat) -> Any:
         """Answer a line as `seq2see chat` does; or stream the answer."""
         if body.sample and body.beam is not None:

@@ -182,7 +182,8 @@ class Worker:
         for number, what in jobs:
             line, note = conversation.hear(run, what["text"], words) if what["chat"] else (what["text"], "")
             if note or not line.strip():
-                self._send(("done", number, {"text": "", "note": note}))
+                nothing = {"text": "", "score": 0.0, "probability": 1.0, "cut": False, "note": note}
+                self._send(("done", number, nothing))
                 continue
             asked.append((number, what))
             lines.append(run.tagged([line], what["to"])[0])
