@@ -111,7 +111,7 @@ async def keep_asking(
 def batching(run: Path, sentences: list[str], seconds: float) -> None:
     rates = {}
     for name, options, needed in (("one at a time", ["--batch-tokens", "1"], 0), ("dynamic batching", [], 1000)):
-        with server(run, *options):
+        with server(run, "--deadline", "600", *options):
             asyncio.run(keep_asking(sentences[:64], 64, 3))
             rates[name], answers = asyncio.run(keep_asking(sentences, 64, seconds, needed))
         print(f"{name:<18}{rates[name]:8.1f} sentences/s, 64 clients, greedy")

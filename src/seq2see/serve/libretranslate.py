@@ -70,14 +70,18 @@ class Answer(BaseModel):
 def routes(service: Service) -> APIRouter:
     """Those that LibreTranslate has, as far as a run can answer them."""
     found = APIRouter(tags=["LibreTranslate"])
+    directions: dict[str, dict[str, None]] = {}
+    for run in service.runs.values():
+        directions.setdefault(_source(run), {}).update(dict.fromkeys(_targets(run)))
+    # Targets have names, too, in the lists that people choose from.
+    known = {code: list(targets) for code, targets in directions.items()}
+    known |= {code: [code] for targets in directions.values() for code in targets if code not in known}
+    listed = [Language(code=code, name=_name(code), targets=targets) for code, targets in known.items()]
 
     @found.get("/languages")
     async def languages() -> list[Language]:
         """What is translated to what."""
-        directions: dict[str, dict[str, None]] = {}
-        for run in service.runs.values():
-            directions.setdefault(_source(run), {}).update(dict.fromkeys(_targets(run)))
-        return [Language(code=code, name=_name(code), targets=list(targets)) for code, targets in directions.items()]
+        return listed
 
     @found.post("/detect", openapi_extra=_described(Detectable))
     async def detect(request: Request) -> list[Detected]:

@@ -24,6 +24,7 @@ class Played:
         self.messages.put_nowait(("ready", {"one": Facts("played", 1.0)}))
         self.pid = 1
         self.ended = False
+        self.death: asyncio.Future[int] = asyncio.get_running_loop().create_future()
 
     def send(self, message: Any) -> None:
         if message[0] == "gone":
@@ -177,6 +178,31 @@ def test_a_dead_engine_is_replaced_and_only_its_jobs_fail(monkeypatch):
         assert (await waiting).startswith("answer")
 
     assert ("restart", "played") in play(monkeypatch, scene)
+
+
+def test_an_engine_that_dies_with_nothing_to_do_is_replaced_at_once(monkeypatch):
+    async def scene(lane: Lane, engines: list[Played]) -> None:
+        engines[0].death.set_result(-9)
+        await settle()
+        assert len(engines) == 2
+        assert lane.ready
+
+    assert ("restart", "played") in play(monkeypatch, scene)
+
+
+def test_an_idle_engine_is_asked_whether_it_is_there(monkeypatch):
+    async def scene(lane: Lane, engines: list[Played]) -> None:
+        while not engines[0].batches:
+            await asyncio.sleep(0.01)
+        assert engines[0].batches == [[]]
+        assert lane.silent > 0
+        engines[0].answer()
+        await settle()
+        assert lane.silent == 0
+        assert lane.ready
+
+    monkeypatch.setattr(batching, "PING", 0.01)
+    assert not [what for what in play(monkeypatch, scene) if what[0] == "batch"]
 
 
 def test_a_stuck_engine_is_replaced(monkeypatch):
