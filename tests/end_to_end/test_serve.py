@@ -145,6 +145,14 @@ def test_as_libretranslate(server: Server):
     form = urlencode({"q": "fade", "source": "en", "target": "de"}).encode()
     headers = {"Content-Type": "application/x-www-form-urlencoded"}
     assert server.call("POST", "/translate", form, headers).json() == {"translatedText": "FADE"}
+    parts = "".join(
+        f'--x\r\nContent-Disposition: form-data; name="{name}"\r\n\r\n{value}\r\n'
+        for name, value in (("q", "bad"), ("q", "fade"), ("source", "en"), ("target", "de"), ("alternatives", 1))
+    )
+    sent = server.call(
+        "POST", "/translate", f"{parts}--x--\r\n".encode(), {"Content-Type": "multipart/form-data; boundary=x"}
+    )
+    assert sent.json()["translatedText"] == ["BAD", "FADE"]
     several = server.post("/translate", q=["cab", "bad"], source="en", target="de", alternatives=2).json()
     assert several["translatedText"] == ["CAB", "BAD"]
     assert [len(each) for each in several["alternatives"]] == [2, 2]

@@ -10,7 +10,7 @@ from seq2see.errors import SettingError
 
 def serve(
     folders: Annotated[
-        list[str], typer.Argument(metavar="RUN...", help="Folders that train wrote; each is served by its name.")
+        list[str], typer.Argument(metavar="RUN", help="Folders that train wrote; each is served by its name.")
     ],
     host: Annotated[str, typer.Option(help="Address to listen on; the default is reached from this machine only.")] = (
         "127.0.0.1"

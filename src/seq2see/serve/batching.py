@@ -105,7 +105,8 @@ class Lane:
         self._running: dict[int, Job] = {}
         self._process: Process | None = None
         self._wake = asyncio.Event()
-        self._tokens_a_second = 0.0
+        self._rate = 0.0
+        """Tokens a second that the engine has shown it can do."""
         self._begun: float | None = None
 
     @property
@@ -123,7 +124,13 @@ class Lane:
 
     @property
     def full(self) -> bool:
-        return self.waiting >= self._limits.queue_requests or self.waiting_tokens >= self._limits.queue_tokens
+        """Whether one more would be too many, or would be likely to wait for more than half of its deadline."""
+        limits = self._limits
+        return (
+            self.waiting >= limits.queue_requests
+            or self.waiting_tokens >= limits.queue_tokens
+            or bool(self._rate and self.waiting_tokens / self._rate > limits.deadline / 2)
+        )
 
     def check(self) -> None:
         """Refuse where nothing more can be taken."""
@@ -133,8 +140,7 @@ class Lane:
             raise RefusedError(429, "too many requests are waiting", self._retry_after())
 
     def _retry_after(self) -> int:
-        seconds = self.waiting_tokens / self._tokens_a_second if self._tokens_a_second else 1.0
-        return min(60, max(1, math.ceil(seconds)))
+        return min(60, max(1, math.ceil(self.waiting_tokens / self._rate))) if self._rate else 1
 
     async def do(self, job: Job) -> Any:
         """The answer to a job. Whoever stops waiting for it takes it out of the line."""
@@ -188,6 +194,7 @@ class Lane:
                 if kind == "failed":  # somebody may be writing the run anew
                     raise EOFError
                 self.facts, pause, first = facts, 0.0, False
+                self._heard("ready", self.name)
                 self._process.death.add_done_callback(lambda _: self._wake.set())
                 while True:
                     await self._do_batch(self._process, await self._next_batch(self._process))
@@ -213,10 +220,12 @@ class Lane:
                     await self._wake.wait()
             except TimeoutError:
                 return []
+        # Small enough to take a tenth of a deadline: else those who come last would wait in vain.
+        budget = min(self._limits.batch_tokens, self._rate * self._limits.deadline / 10 or math.inf)
         key, tokens = self._waiting[0].key, 0
         batch: list[Job] = []
         for job in list(self._waiting):
-            if job.key != key or (batch and tokens + job.tokens > self._limits.batch_tokens):
+            if job.key != key or (batch and tokens + job.tokens > budget):
                 continue
             tokens += job.tokens
             self._waiting.remove(job)
@@ -239,7 +248,11 @@ class Lane:
         if not batch:
             return
         tokens = sum(job.tokens for job in batch)
-        self._tokens_a_second += 0.2 * (tokens / max(seconds, 1e-3) - self._tokens_a_second)
+        rate = tokens / max(seconds, 1e-3)
+        if rate > self._rate:
+            self._rate = rate
+        elif self._waiting:  # one that took all that waited may just have been too small to be fast
+            self._rate += 0.2 * (rate - self._rate)
         self._heard("batch", self.name, len(batch), tokens, seconds)
 
     def _deliver(self, kind: str, number: int, *what: Any) -> None:

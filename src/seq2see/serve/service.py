@@ -48,7 +48,7 @@ class Service:
                 name,
                 Setup(folders, engine, precision, self.limits.output_tokens, name == "inside"),
                 self.limits,
-                self.measures.heard,
+                self._heard,
             )
             for name in ("translate", "inside")
         ]
@@ -61,6 +61,12 @@ class Service:
                 ("seq2see_queue_tokens", "Their tokens times beam.", lambda lane=lane: float(lane.waiting_tokens)),
             ):
                 self.measures.gauge(name, about, lane.name, value)
+
+    def _heard(self, what: str, lane: str, *numbers: float) -> None:
+        """What a lane tells of."""
+        self.measures.heard(what, lane, *numbers)
+        if what in ("ready", "restart"):
+            print(f"engine ({lane}): {'ready' if what == 'ready' else 'ended; started again'}", file=sys.stderr)
 
     @property
     def obstacle(self) -> str | None:

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -241,3 +242,33 @@ def test_tokens_come_before_the_answer(monkeypatch):
         assert found == [("token", {"token": "a"}), ("end", f"answer {job.number}")]
 
     play(monkeypatch, scene)
+
+
+def test_more_than_can_be_done_in_time_is_refused_and_batches_stay_short(monkeypatch):
+    now = 0.0
+    monkeypatch.setattr(batching, "time", SimpleNamespace(monotonic=lambda: now))
+
+    async def scene(lane: Lane, engines: list[Played]) -> None:
+        nonlocal now
+        (engine,) = engines
+        tasks = [asyncio.create_task(lane.do(Job(ONE, {}, 10)))]
+        await settle()
+        tasks += [asyncio.create_task(lane.do(Job(ONE, {}, 10))) for _ in range(30)]
+        await settle()
+        now += 1  # 10 tokens a second: a tenth of the deadline is enough for 2 jobs
+        engine.answer()
+        await settle()
+        assert len(engine.batches[-1]) == 2
+        with pytest.raises(RefusedError) as refused:  # 280 tokens wait: 28 seconds
+            lane.check()
+        assert refused.value.status == 429
+        assert refused.value.retry_after == 28
+        now += 0.1  # it was only slow to begin with: 200 tokens a second
+        engine.answer()
+        await settle()
+        assert len(engine.batches[-1]) == 28
+        lane.check()
+        engine.answer()
+        await asyncio.gather(*tasks)
+
+    play(monkeypatch, scene, deadline=20.0)

@@ -1,5 +1,6 @@
 """Texts are cut into what is translated and what is not, and put together again."""
 
+import contextlib
 import html
 
 import pytest
@@ -8,7 +9,7 @@ from hypothesis import strategies as st
 
 pytest.importorskip("fastapi", reason="the extra 'serve' is not installed")
 
-from seq2see.serve.libretranslate import _cut, _joined
+from seq2see.serve.libretranslate import _cut, _joined, _multipart
 
 
 def shouted(pieces, format):
@@ -44,3 +45,18 @@ def test_html_by_hand():
 def test_where_there_are_fewer_translations_the_last_serves():
     results = [{"translations": [{"text": "A"}, {"text": "B"}]}]
     assert _joined([("a", True)], results, 3, "text") == ["A", "B", "B"]
+
+
+@given(st.dictionaries(st.text("abc", min_size=1), st.text().filter(lambda text: "--x" not in text), max_size=5))
+def test_a_form_as_browsers_send_it(fields):
+    parts = [f'--x\r\nContent-Disposition: form-data; name="{name}"\r\n\r\n{value}' for name, value in fields.items()]
+    body = "".join(f"{part}\r\n" for part in parts) + "--x--\r\n"
+    found = _multipart(body.encode(), "multipart/form-data; boundary=x")
+    assert found == {name: [value] for name, value in fields.items()}
+
+
+@given(st.binary())
+def test_whatever_is_sent_as_a_form_it_is_read_or_refused(body):
+    for boundary in (body[:9].decode("latin-1"), "x"):
+        with contextlib.suppress(ValueError):
+            _multipart(body, f"multipart/form-data; boundary={boundary}")
