@@ -63,6 +63,16 @@ class Client:
         self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
 
     async def ask(self, body: bytes, method: str = "POST", path: str = "/v1/translate") -> tuple[int, bytes]:
+        kept = self._streams is not None
+        try:
+            return await self._ask(body, method, path)
+        except (OSError, asyncio.IncompleteReadError):
+            self.close()
+            if not kept:  # else it was closed while nobody used it
+                raise
+            return await self._ask(body, method, path)
+
+    async def _ask(self, body: bytes, method: str, path: str) -> tuple[int, bytes]:
         if self._streams is None:
             self._streams = await asyncio.open_connection("127.0.0.1", PORT)
         reader, writer = self._streams

@@ -2,6 +2,7 @@
 
 import contextlib
 import html
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
@@ -9,7 +10,9 @@ from hypothesis import strategies as st
 
 pytest.importorskip("fastapi", reason="the extra 'serve' is not installed")
 
-from seq2see.serve.libretranslate import _cut, _joined, _multipart
+from seq2see.data.pair import Sides
+from seq2see.serve.libretranslate import _chosen, _cut, _joined, _multipart, _name
+from seq2see.serve.limits import RefusedError
 
 
 def shouted(pieces, format):
@@ -60,3 +63,33 @@ def test_whatever_is_sent_as_a_form_it_is_read_or_refused(body):
     for boundary in (body[:9].decode("latin-1"), "x"):
         with contextlib.suppress(ValueError):
             _multipart(body, f"multipart/form-data; boundary={boundary}")
+
+
+def test_languages_choose_the_run():
+    def run(source, target, *tags):
+        return SimpleNamespace(languages=Sides(source, target), tags=list(tags))
+
+    service = SimpleNamespace(
+        runs={"one": run("en", "de"), "many": run("en", None, "fr", "ko-KR"), "back": run("de", "en")}
+    )
+    for asked, expected in {
+        ("en", "de"): ("one", None),
+        ("en-US", "de"): ("one", None),
+        ("auto", "de"): ("one", None),
+        ("en", "fr"): ("many", "fr"),
+        ("auto", "ko"): ("many", "ko-KR"),
+        ("de", "en"): ("back", None),
+        ("auto", "und"): ("one", None),
+    }.items():
+        assert _chosen(service, *asked) == expected
+    for asked in (("ko", "de"), ("en", "xx"), ("\u202e", "\0")):
+        with pytest.raises(RefusedError) as refused:
+            _chosen(service, *asked)
+        assert refused.value.status == 400
+        assert refused.value.line.isprintable()
+    service.runs["anything"] = run(None, None)
+    assert _chosen(service, "ko", "xx") == ("anything", None)
+
+
+def test_names_of_languages():
+    assert [_name(code) for code in ("de", "ko-KR", "und", "xx")] == ["German", "Korean (South Korea)", "Unknown", "xx"]
