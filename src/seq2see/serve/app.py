@@ -98,9 +98,11 @@ def _root(service: Service) -> APIRouter:
         service.admit(request.headers, request.client)
         return Response(service.measures.text(), media_type="text/plain; version=0.0.4; charset=utf-8")
 
+    # Those of `look` too, whose components the live page shares; nothing that a request names is looked up on the disk.
     files = {
         each.name: each.read_bytes()
-        for each in resources.files("seq2see.serve").joinpath("page").iterdir()
+        for place in (resources.files("seq2see.look"), resources.files("seq2see.serve").joinpath("page"))
+        for each in place.iterdir()
         if each.name.endswith(tuple(KINDS))
     }
 
