@@ -24,9 +24,9 @@ FLOORS = [
     {"training", "decoding"},
     {"lens", "evaluation", "prepare", "interop"},
     {"run"},
-    {"api", "look"},
-    {"lab"},  # trains whole runs, too, so it stands on `api`
-    {"cli", "serve"},
+    {"api", "look", "conversation"},
+    {"lab", "serve"},  # the lab trains whole runs, too, so it stands on `api`
+    {"cli"},
     {"__main__"},  # the door, in front of the command line
 ]
 FLOOR = {room: number for number, rooms in enumerate(FLOORS) for room in rooms}
@@ -213,7 +213,19 @@ def test_torch_is_imported_late(module):
 
 
 @pytest.mark.parametrize(
-    "verb", [[], ["train"], ["doctor"], ["evaluate"], ["data", "list"], ["data", "get"], ["draw"], ["look"], ["lab"]]
+    "verb",
+    [
+        [],
+        ["train"],
+        ["doctor"],
+        ["evaluate"],
+        ["data", "list"],
+        ["data", "get"],
+        ["draw"],
+        ["look"],
+        ["lab"],
+        ["serve"],
+    ],
 )
 def test_help_imports_nothing_heavy(verb):
     words = [sys.executable, "-X", "importtime", "-m", "seq2see", *verb, "--help"]

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from conftest import TINY, Ended
-from seq2see.cli.chat import ENGLISH, KOREAN
+from seq2see.conversation import ENGLISH, KOREAN
 
 TALK = {
     "안녕": "반가워요.",

@@ -28,6 +28,7 @@ from seq2see.cli.evaluate import evaluate
 from seq2see.cli.export import export
 from seq2see.cli.lab import lab
 from seq2see.cli.look import look
+from seq2see.cli.serve import serve
 from seq2see.cli.train import SETTINGS_HELP, train
 from seq2see.cli.translate import translate
 from seq2see.errors import SeqError
@@ -71,6 +72,7 @@ draw.command("curves", epilog="Example: seq2see draw curves runs/dates -o curves
 draw.command("heads", epilog="Example: seq2see draw heads runs/dates dates -o heads.png")(draw_heads)
 app.add_typer(draw, name="draw")
 app.command(epilog="Example: seq2see lab scaling order --quick")(lab)
+app.command(epilog="Example: seq2see serve runs/dates --port 8000")(serve)
 app.command(epilog="Example: seq2see export runs/dates dates-ct2 --precision int8")(export)
 data.command("list", epilog="Example: seq2see data list --json")(data_list)
 data.command("get", epilog="Example: seq2see data get chatbot-ko --from ChatbotData.csv")(data_get)

@@ -4,7 +4,7 @@ All of them use only `start` and `step`, so they serve every model. B sentences 
 rows; finished sentences leave the batch. A hypothesis' length counts all tokens that were scored, the end included.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import NamedTuple
 
 import torch
@@ -39,7 +39,8 @@ class Step(NamedTuple):
 
 LengthPenalty = Callable[[int], float]
 Choose = Callable[[Tensor], Tensor]
-Watch = Callable[[Step], None]
+Watch = Callable[[Step], Collection[int] | None]
+"""Is shown each step, and may name sentences that nobody waits for any more: they are given up."""
 
 
 def power_penalty(alpha: float) -> LengthPenalty:
@@ -140,7 +141,8 @@ def one_by_one(
             first_B1 = torch.zeros_like(last_R)[:, None]
             totals_B1 = torch.tensor([[totals[sentence]] for sentence in alive])
             done_B1 = torch.tensor([[row not in staying] for row in range(len(alive))])
-            watch(Step(alive, first_B1, last_R[:, None], totals_B1, done_B1, first_B1))
+            gone = watch(Step(alive, first_B1, last_R[:, None], totals_B1, done_B1, first_B1)) or ()
+            staying = [row for row in staying if alive[row] not in gone]
         if not staying:
             break
         if len(staying) < len(alive):
@@ -209,14 +211,15 @@ def beam(
         parents_BW, tokens_BW = parents_BC.gather(1, picked_BW), tokens_BC.gather(1, picked_BW)
         texts_BWT = texts_BWT.gather(1, parents_BW[:, :, None].expand(-1, -1, step))
         texts_BWT = torch.cat([texts_BWT, tokens_BW[:, :, None]], 2)
+        gone: Collection[int] = ()
         if watch is not None:
-            watch(Step(alive, parents_BC, tokens_BC, totals_BC, done_BC, picked_BW))
+            gone = watch(Step(alive, parents_BC, tokens_BC, totals_BC, done_BC, picked_BW)) or ()
 
         hopes = (totals_BW[:, 0] / penalty(length)).tolist()
         staying = [
             row
             for row, (sentence, hope) in enumerate(zip(alive, hopes, strict=True))
-            if limits[sentence] > length and not _is_done(finished[sentence], W, hope)
+            if limits[sentence] > length and sentence not in gone and not _is_done(finished[sentence], W, hope)
         ]
         if not staying:
             break

@@ -5,7 +5,7 @@ import torch
 from seq2see.config import Decoding
 from seq2see.decoding import search
 from seq2see.decoding.hypothesis import Hypothesis, Task
-from seq2see.decoding.search import Choose, Watch
+from seq2see.decoding.search import Choose, Step, Watch
 from seq2see.decoding.translator import batches
 from seq2see.decoding.weights import for_decoding
 from seq2see.model.interface import Seq2Seq
@@ -30,13 +30,24 @@ class TorchEngine:
         found: list[list[Hypothesis]] = [[] for _ in tasks]
         budget = settings.batch_tokens // settings.beam
         for batch in batches([len(task.source) for task in tasks], budget):
-            hypotheses = self._search([tasks[index] for index in batch], settings)
+            hypotheses = self._search([tasks[index] for index in batch], settings, self._watch_of(batch))
             for index, each in zip(batch, hypotheses, strict=True):
                 found[index] = each
         return found
 
+    def _watch_of(self, batch: list[int]) -> Watch | None:
+        """`watch` with sentences counted as in all tasks, not as in a batch of them."""
+        if (watch := self.watch) is None:
+            return None
+
+        def counted(step: Step) -> set[int] | None:
+            gone = watch(step._replace(sentences=[batch[place] for place in step.sentences]))
+            return {place for place, index in enumerate(batch) if index in gone} if gone else None
+
+        return counted
+
     @torch.inference_mode()
-    def _search(self, tasks: list[Task], settings: Decoding) -> list[list[Hypothesis]]:
+    def _search(self, tasks: list[Task], settings: Decoding, watch: Watch | None) -> list[list[Hypothesis]]:
         device = next(self.model.parameters()).device
         source_N = torch.tensor([token for task in tasks for token in task.source], device=device)
         offsets = torch.tensor([0, *(len(task.source) for task in tasks)]).cumsum(0)
@@ -45,5 +56,5 @@ class TorchEngine:
         penalty = search.penalty_of(settings)
         if self.choose is not None or settings.beam == 1:
             choose = self.choose or search.greedy
-            return search.one_by_one(self.model, memory, limits, penalty, choose, prefixes, self.watch)
-        return search.beam(self.model, memory, limits, settings.beam, penalty, prefixes, self.watch)
+            return search.one_by_one(self.model, memory, limits, penalty, choose, prefixes, watch)
+        return search.beam(self.model, memory, limits, settings.beam, penalty, prefixes, watch)

@@ -95,13 +95,21 @@ class Reading:
         return [special.SPELLINGS[special.BEGIN], *self.target_tokens[:-1]]
 
 
-def read(bundle: Bundle, sentence: str, target: str | None = None) -> Reading:
-    """Translate a sentence as `translate --engine torch` does, or take `target` for its translation."""
+def read(bundle: Bundle, sentence: str, target: str | None = None, engine: TorchEngine | None = None) -> Reading:
+    """Translate a sentence as `translate --engine torch` does, or take `target` for its translation.
+
+    Args:
+        engine: of this model, where there is one at hand: to lay a large model out anew takes a while.
+    """
     if not sentence.strip():
         raise SettingError("the sentence is empty: there is nothing to look at")
     steps: list[search.Step] = []
-    engine = TorchEngine(bundle.model, watch=steps.append)
-    result = translate(engine, bundle.tokenizers, bundle.settings, [sentence])[0]
+    engine = engine or TorchEngine(bundle.model)
+    engine.watch = steps.append
+    try:
+        result = translate(engine, bundle.tokenizers, bundle.settings, [sentence])[0]
+    finally:
+        engine.watch = None
     said = list(result.translations[0].tokens)
     notes = _unknown(bundle.tokenizers.source, sentence, "the sentence")
     if result.cut:

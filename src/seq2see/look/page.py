@@ -5,6 +5,7 @@ out one by one to the same scripts.
 """
 
 import json
+from collections.abc import Sequence
 from dataclasses import asdict
 from importlib import resources
 from typing import Any
@@ -15,12 +16,14 @@ from numpy.typing import NDArray
 
 from seq2see.bundle import Bundle
 from seq2see.config import Model
-from seq2see.errors import DataError
+from seq2see.decoding.torch_engine import TorchEngine
+from seq2see.errors import DataError, nearest
 from seq2see.lens import answers, labels
 from seq2see.lens.answers import Look
 from seq2see.lens.capture import capture
+from seq2see.lens.heads import Head, switched_off
 from seq2see.lens.importance import Importance, importance
-from seq2see.lens.reading import ATTENTIONS, Reading, decoded
+from seq2see.lens.reading import ATTENTIONS, Reading, decoded, read
 from seq2see.model.recurrent import AlignmentAttention
 from seq2see.run import Run
 from seq2see.suggest import model_in_words
@@ -32,16 +35,58 @@ LONGEST = 128
 
 def gather(run: Run, sentence: str, to: str | None = None, target: str | None = None) -> dict[str, Any]:
     """Look at the translation of a sentence, or at `target`, and cut all that was seen into the parts of a page."""
-    reading = run.read(sentence, to, target)
-    longest = max(len(reading.source_ids), len(reading.target_ids))
-    if longest > LONGEST:
-        raise DataError(
-            f"{longest} tokens: a page shows {LONGEST} on a side. Shorten the text, or draw a picture: -o FILE.png"
-        )
-    seen = answers.look(run.bundle, reading, run.alignment_method if run.settings.model.attention else None)
-    owed = importance(run.bundle, reading, run.watch)
-    own = None if target is None else reading.own_translation
-    return parts(run, seen, owed, queries_and_keys(run.bundle, reading), own)
+    inside = Inside(run, sentence, to, target)
+    return {name: inside.part(name) for name in inside.names}
+
+
+class Inside:
+    """The same part by part: what takes long is computed when it is first asked for.
+
+    Args:
+        engine: that of the run, where there is one at hand.
+        without: heads that are switched off.
+    """
+
+    def __init__(
+        self,
+        run: Run,
+        sentence: str,
+        to: str | None = None,
+        target: str | None = None,
+        engine: TorchEngine | None = None,
+        without: Sequence[Head] = (),
+    ) -> None:
+        self._run = run
+        self._without = without
+        engine = engine or TorchEngine(run.bundle.model)
+        with switched_off(engine.model, without):
+            self._reading = read(run.bundle, run.tagged([sentence], to)[0], target, engine)
+        longest = max(len(self._reading.source_ids), len(self._reading.target_ids))
+        if longest > LONGEST:
+            raise DataError(
+                f"{longest} tokens: a page shows {LONGEST} on a side. Shorten the text, or draw a picture: -o FILE.png"
+            )
+        with switched_off(run.bundle.model, without):
+            method = run.alignment_method if run.settings.model.attention else None
+            seen = answers.look(run.bundle, self._reading, method)
+        self._parts = parts(run, seen, own_translation=None if target is None else self._reading.own_translation)
+        layers = self._parts["summary"]["layers"]
+        self._late = ["importance", *(f"inside/{place}/{layer}" for place in layers for layer in range(layers[place]))]
+
+    @property
+    def names(self) -> list[str]:
+        return [*self._parts, *(name for name in self._late if name not in self._parts)]
+
+    def part(self, name: str) -> Any:
+        if name not in self._parts and name in self._late:
+            with switched_off(self._run.bundle.model, self._without):
+                if name == "importance":
+                    self._parts |= _importance(importance(self._run.bundle, self._reading, self._run.watch))
+                else:
+                    self._parts |= _inside(queries_and_keys(self._run.bundle, self._reading))
+        if name not in self._parts:
+            raise DataError(f"there is no part '{name[:40]}'. {nearest(name[:40], self.names)}")
+        return self._parts[name]
 
 
 def queries_and_keys(bundle: Bundle, reading: Reading) -> dict[str, Any]:
@@ -70,7 +115,11 @@ def _round(values: NDArray[np.floating[Any]], digits: int) -> Any:
 
 
 def parts(
-    run: Run, look: Look, owed: Importance, inside: dict[str, Any], own_translation: str | None = None
+    run: Run,
+    look: Look,
+    owed: Importance | None = None,
+    inside: dict[str, Any] | None = None,
+    own_translation: str | None = None,
 ) -> dict[str, Any]:
     """Everything that the page shows, by the names under which its components ask for it.
 
@@ -108,13 +157,15 @@ def parts(
         "candidates": found["confidence"],
         "layers": found["layers"],
         "alignment": [{"source": source, "target": target} for source, target in look.linked],
-        "importance": {"left_out": _round(owed.left_out, 3), "gradient": _round(owed.gradient, 3)},
         "beam": look.beam.json(),
     }
+    if owed is not None:
+        given |= _importance(owed)
+    if inside is not None:
+        given |= _inside(inside)
     for place in ATTENTIONS:
         for layer, weights_HLM in enumerate(getattr(look, place)):
             given[f"attention/{place}/{layer}"] = _round(weights_HLM, 4)
-            given[f"inside/{place}/{layer}"] = inside[f"{place}/{layer}"]
     vectors = dict(look.vectors)
     for side in ("source", "target"):
         before, after = (vectors[f"{side}_embedding.{each}_positions"] for each in ("without", "with"))
@@ -122,6 +173,14 @@ def parts(
     for name, values in vectors.items():
         given[f"vectors/{name}"] = _round(values, 3)
     return given
+
+
+def _importance(owed: Importance) -> dict[str, Any]:
+    return {"importance": {"left_out": _round(owed.left_out, 3), "gradient": _round(owed.gradient, 3)}}
+
+
+def _inside(of_layers: dict[str, Any]) -> dict[str, Any]:
+    return {f"inside/{place}": vectors for place, vectors in of_layers.items()}
 
 
 def _vector_groups(model: Model, names: list[str]) -> dict[str, list[dict[str, Any]]]:

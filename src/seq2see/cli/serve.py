@@ -1,0 +1,54 @@
+"""`seq2see serve`: the HTTP service."""
+
+from typing import Annotated
+
+import typer
+
+from seq2see.cli.options import Debug, EngineOption, PrecisionOption
+from seq2see.errors import SettingError
+
+
+def serve(
+    folders: Annotated[
+        list[str], typer.Argument(metavar="RUN", help="Folders that train wrote; each is served by its name.")
+    ],
+    host: Annotated[str, typer.Option(help="Address to listen on; the default is reached from this machine only.")] = (
+        "127.0.0.1"
+    ),
+    port: Annotated[int, typer.Option(min=0, max=65535, help="0: any that is free.")] = 8000,
+    engine: EngineOption = "auto",
+    precision: PrecisionOption = None,
+    api_keys: Annotated[
+        str | None, typer.Option(metavar="FILE", help="Answer only those who send one of these keys, one a line.")
+    ] = None,
+    rate_limit: Annotated[int, typer.Option(min=0, help="Requests a minute for each client; 0: no limit.")] = 0,
+    deadline: Annotated[float, typer.Option(min=1, help="Seconds after which a request is given up (504).")] = 30,
+    queue: Annotated[int, typer.Option(min=1, help="Requests that may wait; more are refused (429).")] = 256,
+    batch_tokens: Annotated[
+        int, typer.Option(min=1, help="Source tokens times beam that go to the engine at once; 1: each request alone.")
+    ] = 2048,
+    max_characters: Annotated[int, typer.Option(min=1, help="Of all texts of a request.")] = 10_000,
+    quiet: Annotated[bool, typer.Option("--quiet", help="No line for each request.")] = False,
+    log_texts: Annotated[
+        bool, typer.Option("--log-texts", help="Write what is asked and answered to stderr, as JSON lines.")
+    ] = False,
+    debug: Debug = False,
+) -> None:
+    """Serve runs over HTTP: translate, chat, look inside; LibreTranslate's API too. Ctrl-C or SIGTERM ends it."""
+    try:
+        import fastapi  # noqa: F401
+        import prometheus_client  # noqa: F401
+        import uvicorn  # noqa: F401
+    except ImportError:
+        raise SettingError("serve needs more than is installed: pip install 'seq2see[serve]'") from None
+    from seq2see.serve import server
+    from seq2see.serve.limits import Limits
+
+    limits = Limits(
+        deadline=deadline,
+        queue_requests=queue,
+        batch_tokens=batch_tokens,
+        characters=max_characters,
+        body_bytes=max(Limits.body_bytes, 16 * max_characters),
+    )
+    server.serve(folders, host, port, engine, precision, api_keys, rate_limit, limits, not quiet, log_texts)

@@ -1,0 +1,210 @@
+"""The routes: what each takes, what it answers, and how a mistake is said. `/openapi.json` describes them all."""
+
+import asyncio
+import contextlib
+import json
+from collections.abc import AsyncIterator, Callable
+from importlib import resources
+from typing import Any
+
+from fastapi import APIRouter, Depends, FastAPI, Request, Response
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse, StreamingResponse
+from starlette.exceptions import HTTPException
+
+from seq2see import __version__
+from seq2see.serve import bodies, libretranslate
+from seq2see.serve.guard import Guard, in_json
+from seq2see.serve.limits import RefusedError
+from seq2see.serve.service import Event, Service, in_words
+
+PROBLEMS: dict[int | str, dict[str, Any]] = {
+    "4XX": {"model": bodies.Problem, "description": "The request is at fault, or comes at a bad time (429)."},
+    "5XX": {"model": bodies.Problem, "description": "Not ready (503), or not within the deadline (504)."},
+}
+EVENT = {
+    "type": "object",
+    "required": ["event", "data"],
+    "properties": {"event": {"enum": ["token", "end", "error"]}, "data": {"type": "string", "description": "JSON."}},
+}
+STREAMED: dict[int | str, dict[str, Any]] = {
+    200: {"content": {"text/event-stream": {"schema": EVENT}}, "description": "Where `stream` is true, events."}
+}
+KINDS = {".html": "text/html; charset=utf-8", ".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
+
+
+def build(service: Service, log: bool = False, failed: Callable[[str], None] = lambda line: None) -> Guard:
+    """The whole app around a service.
+
+    Args:
+        failed: told why no engine can be started.
+    """
+
+    @contextlib.asynccontextmanager
+    async def engines(_: FastAPI) -> AsyncIterator[None]:
+        async def keep(lane: Any) -> None:
+            await lane.run()
+            failed(lane.failure)
+
+        tasks = [asyncio.create_task(keep(lane)) for lane in service.lanes]
+        yield
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    app = FastAPI(
+        title="seq2see",
+        version=__version__,
+        description="Translate, chat, and look inside a Transformer.",
+        docs_url=None,  # these pages load scripts from elsewhere
+        redoc_url=None,
+        lifespan=engines,
+        responses=PROBLEMS,
+    )
+    app.state.service = service
+    app.include_router(_root(service))
+    app.include_router(_v1(service))
+    app.include_router(libretranslate.routes(service))
+    app.add_exception_handler(RefusedError, _refused)
+    app.add_exception_handler(RequestValidationError, _invalid)
+    app.add_exception_handler(HTTPException, _http)
+
+    busy = {"/translate", "/v1/translate", "/v1/chat"}
+
+    def check(path: str) -> None:
+        """Refuse before anything is read: under overload that is most of the work."""
+        if path in busy and service.quick.ready:
+            service.quick.check()
+
+    return Guard(app, service.limits, service.measures, check, log)
+
+
+def _root(service: Service) -> APIRouter:
+    routes = APIRouter()
+
+    @routes.get("/health", tags=["operation"])
+    async def health() -> bodies.Alive:
+        """Whether the service is alive."""
+        return bodies.Alive(status="ok")
+
+    @routes.get("/ready", tags=["operation"])
+    async def ready() -> bodies.Alive:
+        """Whether it would answer now: models loaded, queue not full. 503 with the reason where it would not."""
+        if why := service.obstacle:
+            raise RefusedError(503, why, 2)
+        return bodies.Alive(status="ready")
+
+    @routes.get("/metrics", tags=["operation"], response_class=Response)
+    async def metrics(request: Request) -> Response:
+        """Counters and gauges for Prometheus."""
+        service.admit(request.headers, request.client)
+        return Response(service.measures.text(), media_type="text/plain; version=0.0.4; charset=utf-8")
+
+    # Those of `look` too, whose components the live page shares; nothing that a request names is looked up on the disk.
+    files = {
+        each.name: each.read_bytes()
+        for place in (resources.files("seq2see.look"), resources.files("seq2see.serve").joinpath("page"))
+        for each in place.iterdir()
+        if each.name.endswith(tuple(KINDS))
+    }
+
+    @routes.get("/", include_in_schema=False)
+    @routes.get("/page/{name}", include_in_schema=False)
+    async def page(name: str = "index.html") -> Response:
+        if name not in files:
+            raise RefusedError(404, "there is no such page")
+        return Response(files[name], media_type=KINDS[name[name.rindex(".") :]])
+
+    return routes
+
+
+def _v1(service: Service) -> APIRouter:
+    def let_in(request: Request) -> None:
+        service.admit(request.headers, request.client)
+
+    routes = APIRouter(prefix="/v1", tags=["v1"], dependencies=[Depends(let_in)])
+
+    @routes.get("/models")
+    async def models() -> bodies.Models:
+        """The runs that are served."""
+        facts = service.quick.facts
+        return bodies.Models(
+            models=[
+                bodies.Model(
+                    name=name,
+                    source=run.languages.source,
+                    targets=run.tags or [code for code in (run.languages.target,) if code],
+                    choose=len(run.tags) > 1,
+                    engine=facts[name].engine if name in facts else None,
+                    parameters=run.manifest.get("parameters", 0),
+                )
+                for name, run in service.runs.items()
+            ]
+        )
+
+    @routes.post("/translate", response_model=bodies.Translated, responses=STREAMED)
+    async def translate(body: bodies.Translate) -> Any:
+        """Translate one text or several; or stream one, token by token."""
+        texts = [body.text] if isinstance(body.text, str) else body.text
+        if body.stream:
+            if len(texts) != 1 or body.n_best > 1 or (body.beam or 1) > 1 or body.alignments:
+                raise RefusedError(400, "stream: one text, greedily or with sample. Leave beam, n_best, alignments out")
+            events = service.stream(texts[0], body.model, body.to, body.prefix, body.sampling(), False)
+            return StreamingResponse(_sent(events), media_type="text/event-stream")
+        name, engine, results = await service.translate(
+            texts, body.model, body.to, body.beam, body.n_best, body.prefix, body.alignments, body.sampling()
+        )
+        return JSONResponse({"model": name, "engine": engine, "results": results})
+
+    @routes.post("/chat", response_model=bodies.Said, responses=STREAMED)
+    async def chat(body: bodies.Chat) -> Any:
+        """Answer a line as `seq2see chat` does; or stream the answer."""
+        if body.sample and body.beam is not None:
+            raise RefusedError(400, "sample: draws token by token. Leave beam out")
+        if body.stream:
+            if (body.beam or 1) > 1:
+                raise RefusedError(400, "stream: greedily or with sample. Leave beam out")
+            events = service.stream(body.text, body.model, body.to, None, body.sampling(), True)
+            return StreamingResponse(_sent(events), media_type="text/event-stream")
+        name, said = await service.chat(body.text, body.model, body.to, body.beam, body.sampling())
+        return JSONResponse({"model": name, **said})
+
+    @routes.post("/look", response_model=bodies.Looked)
+    async def look(body: bodies.Look) -> Any:
+        """Parts of the inside of one translation, by the names that `seq2see look --json` has."""
+        without = [(each.place, each.layer, each.head) for each in body.without]
+        found = await service.look(body.text, body.model, body.to, body.target, body.parts, without)
+        return Response(found, media_type="application/json")
+
+    return routes
+
+
+async def _sent(events: AsyncIterator[Event]) -> AsyncIterator[bytes]:
+    """As server-sent events: `token` for each, then `end`, or `error` where it went wrong on the way."""
+    try:
+        async for kind, what in events:
+            yield _event(kind, what)
+    except RefusedError as refused:
+        yield _event("error", {"error": refused.line, "status": refused.status})
+
+
+def _event(kind: str, what: Any) -> bytes:
+    return f"event: {kind}\ndata: {json.dumps(what, ensure_ascii=False)}\n\n".encode("utf-8", "replace")
+
+
+async def _refused(_: Request, problem: Exception) -> Response:
+    assert isinstance(problem, RefusedError)
+    headers, body = in_json(problem)
+    return Response(body, problem.status, headers)
+
+
+async def _invalid(request: Request, problem: Exception) -> Response:
+    assert isinstance(problem, RequestValidationError)
+    if "json" not in request.headers.get("content-type", ""):
+        return JSONResponse({"error": "Content-Type: expected application/json"}, 415)
+    return JSONResponse({"error": in_words(problem.errors())}, 400)
+
+
+async def _http(_: Request, problem: Exception) -> Response:
+    assert isinstance(problem, HTTPException)
+    return JSONResponse({"error": str(problem.detail)}, problem.status_code, problem.headers)

@@ -1,0 +1,159 @@
+"""What requests under /v1 look like, and what is answered: the OpenAPI description is made from these."""
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+
+class Body(BaseModel):
+    """Nothing is guessed: an unknown field or a number in quotes is a mistake."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
+
+
+Name = Annotated[str | None, Field(description="One of /v1/models; the first if not given.")]
+Language = Annotated[str | None, Field(description="To translate to, where the model has several.")]
+
+
+class Drawing(Body):
+    """How to draw words, where `sample` is true."""
+
+    sample: bool = Field(False, description="Draw each token by its probability instead of searching.")
+    temperature: float = Field(1.0, ge=0.01, le=100, description="Below 1 safer, above 1 wilder.")
+    top_k: int = Field(0, ge=0, le=1_000_000, description="Draw from the k likeliest tokens; 0: from all.")
+    top_p: float = Field(1.0, ge=0.01, le=1, description="Draw from the likeliest that hold this much.")
+    seed: int | None = Field(None, ge=0, lt=2**63, description="Draw the same each time.")
+
+    def sampling(self) -> dict[str, Any] | None:
+        if not self.sample:
+            return None
+        return {"temperature": self.temperature, "top_k": self.top_k, "top_p": self.top_p, "seed": self.seed}
+
+
+class Translate(Drawing):
+    """Texts to translate, and how."""
+
+    text: str | list[str] = Field(description="One text, or several. Each is a line to the model.")
+    model: Name = None
+    to: Language = None
+    beam: int | None = Field(None, ge=1, description="Hypotheses kept at each step; 1: greedy.")
+    n_best: int = Field(1, ge=1, description="Translations of each text, best first.")
+    prefix: str | None = Field(None, description="Every translation begins with this text.")
+    alignments: bool = Field(False, description="Say which words and characters each translation comes from.")
+    stream: bool = Field(
+        False, description="Server-sent events: each token of one text as it is chosen, greedily or drawn."
+    )
+
+
+class Chat(Drawing):
+    """A line of a conversation."""
+
+    text: str
+    model: Name = None
+    to: Language = None
+    beam: int | None = Field(None, ge=1, description="Hypotheses kept at each step; 1: greedy.")
+    stream: bool = Field(False, description="Server-sent events: each token as it is chosen, greedily or drawn.")
+
+
+class Head(Body):
+    """An attention head, counted from 0."""
+
+    place: Literal["encoder", "decoder", "cross"]
+    layer: int = Field(ge=0, le=1000)
+    head: int = Field(ge=0, le=1000)
+
+
+class Look(Body):
+    """A sentence to look into."""
+
+    text: str
+    model: Name = None
+    to: Language = None
+    target: str | None = Field(None, description="Explain this translation instead of the model's own.")
+    parts: list[str] = Field(
+        default=["summary"], max_length=500, description="Which parts; each answer names all that there are."
+    )
+    without: list[Head] = Field(default=[], max_length=1000, description="Heads that are switched off.")
+
+
+class Link(BaseModel):
+    """Characters of the text, and those of the translation that come from them."""
+
+    source: tuple[int, int]
+    target: tuple[int, int]
+
+
+class Alignment(BaseModel):
+    """Which words, and which characters, a translation comes from."""
+
+    pharaoh: str
+    links: list[Link]
+
+
+class Translation(BaseModel):
+    """One translation of a text."""
+
+    text: str
+    score: float = Field(description="Log-probability over length penalty.")
+    probability: float | None
+    alignment: Alignment | None = None
+
+
+class Result(BaseModel):
+    """What became of one text."""
+
+    translations: list[Translation]
+    source_tokens: int
+    cut: bool = Field(description="Whether the text was longer than is read.")
+
+
+class Translated(BaseModel):
+    """What became of all texts, in order."""
+
+    model: str
+    engine: str
+    results: list[Result]
+
+
+class Said(BaseModel):
+    """An answer, and what is to be said about it; either may be empty."""
+
+    model: str
+    answer: str
+    note: str
+
+
+class Looked(BaseModel):
+    """Parts of the inside of a translation, by name, and the names of all."""
+
+    names: list[str]
+    parts: dict[str, Any]
+
+
+class Model(BaseModel):
+    """A run that is served."""
+
+    name: str
+    source: str | None = Field(description="The language of its sources, where known.")
+    targets: list[str] = Field(description="Those that it translates to, where known.")
+    choose: bool = Field(description="Whether `to` chooses among the targets.")
+    engine: str | None
+    parameters: int
+
+
+class Models(BaseModel):
+    """All that are served; the first is taken where none is named."""
+
+    models: list[Model]
+
+
+class Alive(BaseModel):
+    """The service runs."""
+
+    status: str
+
+
+class Problem(BaseModel):
+    """Why a request was not answered, in one line."""
+
+    error: str

@@ -1,0 +1,358 @@
+"""The engine in a process of its own: jobs in through one pipe, answers out through another.
+
+It may take its time, crash or be killed: whoever serves HTTP only waits for a pipe. It knows of no network. Messages
+are pickled, each after its length; a thread reads them, so that a job can be given up while it is worked on.
+
+    in      Setup, then ("do", key, [(number, what), ...]) and ("gone", number)
+    out     ("ready", {model: Facts}) or ("failed", line), then for each job
+            ("token", number, event)..., ("done", number, answer) or ("refused", number, status, line); ("end",)
+"""
+
+import contextlib
+import copy
+import json
+import os
+import pickle
+import queue
+import signal
+import sys
+import threading
+import traceback
+from collections import OrderedDict
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any, Literal, NamedTuple
+
+from seq2see import conversation
+from seq2see.config import Decoding, Settings
+from seq2see.decoding.hypothesis import Engine, Hypothesis, Task
+from seq2see.decoding.translator import Result
+from seq2see.errors import SeqError
+from seq2see.run import Run
+
+if TYPE_CHECKING:
+    from seq2see.decoding.search import Step, Watch
+    from seq2see.decoding.torch_engine import TorchEngine
+
+Kind = Literal["translate", "chat", "stream", "look", "detect"]
+
+
+@dataclass(frozen=True)
+class Setup:
+    """What a process is told first."""
+
+    runs: dict[str, Path]
+    engine: str
+    precision: str | None
+    output_tokens: int
+    inside: bool
+    """Whether it is the one that looks inside, draws words and streams them, all of which needs torch."""
+
+
+class Facts(NamedTuple):
+    """What is known of a model once it is loaded."""
+
+    engine: str
+    tokens_for_character: float
+
+
+class Key(NamedTuple):
+    """Jobs with the same key may be worked on together."""
+
+    kind: Kind
+    model: str
+    beam: int | None = None
+    forced: bool = False
+    """Whether they bring prefixes."""
+    alone: int = 0
+    """Another number for each job that is to be worked on alone."""
+
+
+class Bounded:
+    """An engine whose outputs end at a limit, if they have not before."""
+
+    def __init__(self, engine: Engine, most: int) -> None:
+        self.name = engine.name
+        self._engine = engine
+        self._most = most
+
+    def search(self, tasks: list[Task], settings: Decoding) -> list[list[Hypothesis]]:
+        return self._engine.search([replace(task, limit=min(task.limit, self._most)) for task in tasks], settings)
+
+
+Send = Callable[[tuple[Any, ...]], None]
+Jobs = list[tuple[int, dict[str, Any]]]
+
+
+class Worker:
+    """Does jobs, several at once where they have the same key."""
+
+    LOOKS = 8
+    """Translations whose insides are remembered: a page asks for them part by part."""
+
+    def __init__(self, setup: Setup, send: Send, gone: Collection[int]) -> None:
+        self._setup = setup
+        self._send = send
+        self._gone = gone
+        self._runs = {name: Run(folder) for name, folder in setup.runs.items()}
+        self._looks: OrderedDict[tuple[Any, ...], Any] = OrderedDict()
+        facts = {}
+        for name, run in self._runs.items():
+            engine = self._torch_engine(run) if setup.inside else run.engine(setup.engine, setup.precision)
+            run.search(["a"] if not run.tags else [f"<2{run.tags[0]}> a"], engine=engine)  # the first takes longest
+            facts[name] = Facts(engine.name, _tokens_for_character(run))
+        send(("ready", facts))
+
+    def do(self, key: Key, jobs: Jobs) -> None:
+        """Answer all jobs; where together they fail, each alone, so that one of them does no harm to the others."""
+        jobs = [job for job in jobs if job[0] not in self._gone]
+        try:
+            if jobs:
+                self._answer(key, jobs)
+        except Exception as problem:
+            if len(jobs) > 1:
+                for job in jobs:
+                    self.do(key, [job])
+            elif isinstance(problem, SeqError):
+                self._send(("refused", jobs[0][0], 400, " ".join(str(problem).split())))
+            else:
+                _report(problem)
+                self._send(("refused", jobs[0][0], 500, "the engine failed on this text"))
+
+    def _answer(self, key: Key, jobs: Jobs) -> None:
+        run = self._runs[key.model]
+        match key.kind:
+            case "translate":
+                self._translate(run, key, jobs)
+            case "chat":
+                self._chat(run, key, jobs)
+            case "stream":
+                self._stream(run, jobs)
+            case "look":
+                for number, what in jobs:
+                    self._send(("done", number, self._look(key.model, run, what)))
+            case "detect":
+                for number, what in jobs:
+                    self._send(("done", number, {name: self._familiar(name, what["text"]) for name in self._runs}))
+
+    def _translate(self, run: Run, key: Key, jobs: Jobs) -> None:
+        lines = [line for _, what in jobs for line in run.tagged(what["lines"], what["to"])]
+        prefixes = [what["prefix"] or "" for _, what in jobs for _ in what["lines"]] if key.forced else None
+        n_best = max(what["n_best"] for _, what in jobs)
+        owners = [number for number, what in jobs for _ in what["lines"]]
+        with self._engine_for(run, jobs[0][1], key.forced, owners, lines) as engine:
+            rest = iter(run.search(lines, key.beam, n_best, prefixes, engine))
+        for number, what in jobs:
+            results = [next(rest) for _ in what["lines"]]
+            if number in self._gone:
+                continue
+            results = [replace(each, translations=each.translations[: what["n_best"]]) for each in results]
+            answer = [_plain(each) for each in results]
+            if what.get("alignments"):
+                for each, links in zip(answer, run.align(what["lines"], results, what["to"]), strict=True):
+                    for translation, link in zip(each["translations"], links, strict=True):
+                        translation["alignment"] = link.json()
+            if what.get("familiar"):
+                for each, line in zip(answer, what["lines"], strict=True):
+                    each["familiar"] = run.tokenizers.source.familiar(line)
+            self._send(("done", number, (engine.name, answer)))
+
+    def _chat(self, run: Run, key: Key, jobs: Jobs) -> None:
+        words, listener = conversation.words_for(run), _listener(run)
+        heard = {number: conversation.hear(run, what["text"], words) for number, what in jobs}
+        asked = [(number, what) for number, what in jobs if not heard[number][1]]
+        answers = {number: ("", note) for number, (_, note) in heard.items() if note}
+        if asked:
+            lines = [run.tagged([heard[number][0]], what["to"])[0] for number, what in asked]
+            with self._engine_for(run, asked[0][1], False, [number for number, _ in asked], lines) as engine:
+                for (number, _), result in zip(asked, listener.search(lines, key.beam, engine=engine), strict=True):
+                    if result.translations:
+                        answers[number] = conversation.answer(result, words)
+        for number, (said, note) in answers.items():
+            self._send(("done", number, {"answer": said, "note": note}))
+
+    def _stream(self, run: Run, jobs: Jobs) -> None:
+        """Token by token; of several jobs, all take the likeliest token, and one alone may draw."""
+        asked: Jobs = []
+        lines: list[str] = []
+        words = conversation.words_for(run)
+        for number, what in jobs:
+            line, note = conversation.hear(run, what["text"], words) if what["chat"] else (what["text"], "")
+            if note or not line.strip():
+                nothing = {"text": "", "score": 0.0, "probability": 1.0, "cut": False, "note": note}
+                self._send(("done", number, nothing))
+                continue
+            asked.append((number, what))
+            lines.append(run.tagged([line], what["to"])[0])
+        if not asked:
+            return
+        said: list[list[int]] = [[] for _ in asked]
+        target = run.tokenizers.target
+
+        def tell(step: "Step") -> set[int]:
+            for row, place in enumerate(step.sentences):
+                token = int(step.tokens_BC[row, 0])
+                said[place].append(token)
+                event = {"token": target.pieces([token])[0], "text": target.decode(said[place])}
+                self._send(("token", asked[place][0], event))
+            return {place for place, (number, _) in enumerate(asked) if number in self._gone}
+
+        forced = any(what["prefix"] for _, what in asked)
+        prefixes = [what["prefix"] or "" for _, what in asked] if forced else None
+        settings = _listener(run) if asked[0][1]["chat"] else run
+        with self._drawing(run, asked[0][1]["sampling"], tell) as engine:
+            results = settings.search(lines, 1, prefixes=prefixes, engine=engine)
+        for (number, what), result in zip(asked, results, strict=True):
+            note = conversation.answer(result, words)[1] if what["chat"] else ""
+            self._send(("done", number, _plain(result)["translations"][0] | {"cut": result.cut, "note": note}))
+
+    def _look(self, name: str, run: Run, what: dict[str, Any]) -> bytes:
+        """The parts that were asked for, and the names of all, in JSON."""
+        from seq2see.lens.heads import Head
+        from seq2see.look import page
+
+        asked = (name, what["text"], what["to"], what["target"], *map(tuple, what["without"]))
+        seen = self._looks.pop(asked, None)
+        if seen is None:
+            heads = [Head(*each) for each in what["without"]]
+            engine: TorchEngine = run.engine("torch", "float32")  # type: ignore[assignment]
+            seen = page.Inside(run, what["text"], what["to"], what["target"], engine, heads)
+        self._looks[asked] = seen
+        while len(self._looks) > self.LOOKS:
+            self._looks.popitem(last=False)
+        found = {name: seen.part(name) for name in what["parts"]}
+        return json.dumps({"names": seen.names, "parts": found}, ensure_ascii=False, allow_nan=False).encode()
+
+    def _familiar(self, name: str, text: str) -> float:
+        return self._runs[name].tokenizers.source.familiar(text)
+
+    @contextlib.contextmanager
+    def _engine_for(
+        self, run: Run, what: dict[str, Any], forced: bool, owners: list[int], lines: list[str]
+    ) -> Iterator[Bounded]:
+        """What the command line would take; ours gives up sentences that nobody waits for any more."""
+        setup = self._setup
+        if what.get("sampling"):
+            with self._drawing(run, what["sampling"], None) as drawing:
+                yield drawing
+            return
+        # The engines count forced words differently in a score: ours like any others.
+        engine = run.engine("torch" if forced and setup.engine == "auto" else setup.engine, setup.precision)
+        if not engine.name.startswith("torch"):
+            yield Bounded(engine, setup.output_tokens)
+            return
+        searched = [owner for owner, line in zip(owners, lines, strict=True) if line.strip()]
+
+        def given_up(step: "Step") -> set[int]:
+            return {place for place, owner in enumerate(searched) if owner in self._gone}
+
+        ours: TorchEngine = engine  # type: ignore[assignment]
+        ours.watch = given_up
+        try:
+            yield Bounded(ours, setup.output_tokens)
+        finally:
+            ours.watch = None
+
+    @contextlib.contextmanager
+    def _drawing(self, run: Run, sampling: dict[str, Any] | None, watch: "Watch | None") -> Iterator[Bounded]:
+        """Our own engine, which draws its words or takes the likeliest, and is watched."""
+        from seq2see.decoding import search
+
+        engine = self._torch_engine(run)
+        engine.choose, engine.watch = search.sampling(**sampling) if sampling else None, watch
+        try:
+            yield Bounded(engine, self._setup.output_tokens)
+        finally:
+            engine.choose = engine.watch = None
+
+    def _torch_engine(self, run: Run) -> "TorchEngine":
+        precision = self._setup.precision if self._setup.engine == "torch" else None
+        return run.engine("torch", precision)  # type: ignore[return-value]
+
+
+def _listener(run: Run) -> Run:
+    """A run as conversations use it: the same engines, but of a line no more is read than training had."""
+    listener = copy.copy(run)
+    settings: Settings = conversation.settings_for(run.settings)
+    listener.settings = settings
+    return listener
+
+
+def _plain(result: Result) -> dict[str, Any]:
+    return {
+        "translations": [
+            {"text": each.text, "score": each.score, "probability": each.probability} for each in result.translations
+        ],
+        "source_tokens": len(result.source),
+        "cut": result.cut,
+    }
+
+
+def _tokens_for_character(run: Run) -> float:
+    """Measured on what it was validated on: those who queue requests count characters."""
+    texts = [pair.source for pair in run.validation_pairs[:200]]
+    characters = sum(map(len, texts))
+    return sum(map(len, run.tokenizers.source.encode(texts))) / characters if characters else 1.0
+
+
+def _report(problem: Exception) -> None:
+    """Where it went wrong, without a word of what it went wrong with: that may be a user's text."""
+    print(
+        f"seq2see: {type(problem).__name__} in the engine", *traceback.format_tb(problem.__traceback__), file=sys.stderr
+    )
+
+
+def main() -> None:
+    """What such a process does until its pipe is closed. Ctrl-C and SIGTERM are for its parent to act on."""
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+    inbox: queue.SimpleQueue[Any] = queue.SimpleQueue()
+    gone: set[int] = set()
+    messages = os.fdopen(os.dup(0), "rb")
+    answers = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)  # what others print must not come between the answers
+
+    def listen() -> None:
+        with contextlib.suppress(EOFError, OSError):
+            while True:
+                message = read(messages)
+                if isinstance(message, tuple) and message[0] == "gone":
+                    gone.add(message[1])
+                else:
+                    inbox.put(message)
+        os._exit(0)
+
+    def send(message: tuple[Any, ...]) -> None:
+        try:
+            answers.write(framed(message))
+            answers.flush()
+        except OSError:
+            os._exit(0)
+
+    threading.Thread(target=listen, daemon=True).start()
+    try:
+        worker = Worker(inbox.get(), send, gone)
+    except SeqError as problem:
+        send(("failed", " ".join(str(problem).split())))
+        return
+    while True:
+        _, key, jobs = inbox.get()
+        worker.do(key, jobs)
+        gone.clear()
+        send(("end",))
+
+
+def framed(message: object) -> bytes:
+    """A message after its length."""
+    packed = pickle.dumps(message, pickle.HIGHEST_PROTOCOL)
+    return len(packed).to_bytes(8, "little") + packed
+
+
+def read(pipe: IO[bytes]) -> Any:
+    """The next message of a pipe."""
+    size = int.from_bytes(pipe.read(8), "little")
+    packed = pipe.read(size)
+    if not size or len(packed) < size:
+        raise EOFError
+    return pickle.loads(packed)

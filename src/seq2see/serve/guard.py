@@ -1,0 +1,164 @@
+"""Around all routes: bodies of bounded size that arrive in time, a deadline, clients that hang up, headers, the log.
+
+Routes know nothing of this: they are called with a whole body, and cancelled when nobody waits for them any more.
+"""
+
+import asyncio
+import json
+import sys
+import time
+import traceback
+from collections.abc import Awaitable, Callable, MutableMapping
+from typing import Any
+
+from seq2see.serve.limits import Limits, RefusedError
+from seq2see.serve.measures import Measures
+
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+App = Callable[[MutableMapping[str, Any], Receive, Send], Awaitable[None]]
+
+HEADERS = {
+    "x-content-type-options": "nosniff",
+    "referrer-policy": "no-referrer",
+    "x-frame-options": "DENY",
+    "cross-origin-resource-policy": "same-origin",
+    "cross-origin-opener-policy": "same-origin",
+    "content-security-policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
+    "font-src 'self'; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+    "cache-control": "no-store",
+}
+"""Of every answer: a browser takes nothing for what it is not, loads nothing from elsewhere, and keeps nothing."""
+_HEADERS = [(name.encode(), value.encode()) for name, value in HEADERS.items()]
+
+
+class Guard:
+    """An ASGI app around another."""
+
+    def __init__(self, app: App, limits: Limits, measures: Measures, check: Callable[[str], None], log: bool) -> None:
+        self._app = app
+        self._limits = limits
+        self._measures = measures
+        self._check = check
+        self._log = log
+
+    async def __call__(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        begun = time.monotonic()
+        status = 0
+
+        async def sending(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                own = {name for name, _ in message.get("headers", [])}
+                message["headers"] = [*message.get("headers", []), *(each for each in _HEADERS if each[0] not in own)]
+            await send(message)
+
+        try:
+            self._check(scope["path"])
+            body = await self._whole_body(scope, receive)
+            if body is not None:
+                await self._answer(scope, body, receive, sending, lambda: bool(status), begun)
+        except RefusedError as refused:
+            await refuse(sending, refused)
+        except Exception as problem:
+            _report(problem)
+            if not status:
+                await refuse(sending, RefusedError(500, "an internal error; the log says where"))
+        seconds = time.monotonic() - begun
+        route = getattr(scope.get("route"), "path", None) or "other"
+        method = scope["method"] if scope["method"] in ("GET", "POST", "HEAD", "OPTIONS") else "other"
+        self._measures.request(method, route, status, seconds)
+        if self._log:
+            line = f"{method} {route} {status or 'hung up'} {1000 * seconds:.0f} ms"
+            print(time.strftime("%Y-%m-%d %H:%M:%S"), line, file=sys.stderr)
+
+    async def _whole_body(self, scope: MutableMapping[str, Any], receive: Receive) -> bytes | None:
+        """All of it, or nothing where the client hung up."""
+        most = self._limits.body_bytes
+        too_large = RefusedError(413, f"the body is larger than {most:,} bytes")
+        for name, value in scope["headers"]:
+            if name == b"content-length" and (not value.isdigit() or len(value) > 18 or int(value) > most):
+                raise too_large
+        body = bytearray()
+        try:
+            async with asyncio.timeout(self._limits.body_seconds):
+                while True:
+                    message = await receive()
+                    if message["type"] == "http.disconnect":
+                        return None
+                    body += message.get("body", b"")
+                    if len(body) > most:
+                        raise too_large
+                    if not message.get("more_body", False):
+                        return bytes(body)
+        except TimeoutError:
+            raise RefusedError(408, f"the body did not arrive within {self._limits.body_seconds:g} seconds") from None
+
+    async def _answer(
+        self,
+        scope: MutableMapping[str, Any],
+        body: bytes,
+        receive: Receive,
+        send: Send,
+        has_begun: Callable[[], bool],
+        begun: float,
+    ) -> None:
+        """Until it is answered, the client hangs up, or the deadline has passed."""
+        given = False
+
+        async def again() -> Message:
+            nonlocal given
+            if given:
+                await asyncio.Event().wait()  # whether the client is still there is our business
+            given = True
+            return {"type": "http.request", "body": body, "more_body": False}
+
+        async def hung_up() -> None:
+            while (await receive())["type"] != "http.disconnect":
+                pass
+
+        left = self._limits.deadline - (time.monotonic() - begun)
+        answering, watching = asyncio.ensure_future(self._app(scope, again, send)), asyncio.ensure_future(hung_up())
+        try:
+            done, _ = await asyncio.wait({answering, watching}, timeout=left, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in (answering, watching):
+                task.cancel()
+        await asyncio.wait({answering, watching})
+        if not answering.cancelled():
+            answering.result()
+        elif not done and not has_begun():
+            raise RefusedError(504, f"no answer within {self._limits.deadline:g} seconds", 1)
+
+
+async def refuse(send: Send, refused: RefusedError) -> None:
+    """One line, as JSON."""
+    headers, body = in_json(refused)
+    encoded = [(name.encode(), value.encode()) for name, value in headers.items()]
+    await send({"type": "http.response.start", "status": refused.status, "headers": encoded})
+    await send({"type": "http.response.body", "body": body})
+
+
+def in_json(refused: RefusedError) -> tuple[dict[str, str], bytes]:
+    """Headers and body of a refusal."""
+    body = json.dumps({"error": refused.line}, ensure_ascii=False).encode("utf-8", "replace")
+    headers = {"content-type": "application/json", "content-length": str(len(body))}
+    if refused.retry_after is not None:
+        headers["retry-after"] = str(refused.retry_after)
+    if refused.status == 401:
+        headers["www-authenticate"] = "Bearer"
+    return headers, body
+
+
+def _report(problem: Exception) -> None:
+    """Where it went wrong, without a word of what it went wrong with: that may be a user's text."""
+    print(
+        f"seq2see: {type(problem).__name__} in the service",
+        *traceback.format_tb(problem.__traceback__),
+        file=sys.stderr,
+    )

@@ -1,0 +1,105 @@
+"""What is let in: sizes, keys and rates; and how a refusal is said."""
+
+import hmac
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+
+from seq2see.errors import SettingError
+
+
+@dataclass(frozen=True)
+class Limits:
+    """How much a request, the queue and a batch may hold. A source token counts once for each hypothesis of a beam."""
+
+    deadline: float = 30.0
+    """Seconds in which a request is answered, whatever the answer."""
+    queue_requests: int = 256
+    queue_tokens: int = 65_536
+    batch_tokens: int = 2048
+    """Handed to the engine at once, which cuts it further by length."""
+    characters: int = 10_000
+    """Of all texts of a request."""
+    texts: int = 100
+    beam: int = 10
+    output_tokens: int = 2048
+    body_bytes: int = 256 * 1024
+    body_seconds: float = 10.0
+    """In which a request has arrived."""
+
+
+class RefusedError(Exception):
+    """An answer that is not 200: a status, one line, and perhaps when to come again."""
+
+    def __init__(self, status: int, line: str, retry_after: int | None = None) -> None:
+        super().__init__(line)
+        self.status = status
+        self.line = line
+        self.retry_after = retry_after
+
+
+class Keys:
+    """API keys, compared in constant time: neither how long a key is nor how much of it is right can be measured."""
+
+    def __init__(self, keys: list[str]) -> None:
+        self._digests = [_digest(key) for key in keys]
+
+    @staticmethod
+    def read(path: Path) -> "Keys":
+        """One key a line; empty lines and those that begin with # are skipped."""
+        try:
+            lines = path.read_text(encoding="utf-8").splitlines()
+        except UnicodeDecodeError:
+            raise SettingError(f"{path}: not UTF-8. Write one key a line") from None
+        keys = [line.strip() for line in lines if line.strip() and not line.startswith("#")]
+        if not keys:
+            raise SettingError(f"{path}: no key in it. Write one a line, or leave --api-keys out")
+        return Keys(keys)
+
+    def __bool__(self) -> bool:
+        return bool(self._digests)
+
+    def check(self, given: str | None) -> None:
+        """Let everybody in where there are no keys."""
+        if not self._digests:
+            return
+        if not given:
+            raise RefusedError(401, "an API key is needed: send it as 'Authorization: Bearer KEY'")
+        digest = _digest(given)
+        right = False
+        for each in self._digests:  # all of them, whichever it is
+            right |= hmac.compare_digest(each, digest)
+        if not right:
+            raise RefusedError(403, "the API key is not known here")
+
+
+def _digest(key: str) -> bytes:
+    return sha256(key.encode("utf-8", "surrogatepass")).digest()
+
+
+class Rates:
+    """So many requests a minute for each client, who may save up a minute's worth; 0: as many as they like."""
+
+    MOST_CLIENTS = 10_000
+    """Remembered; those not heard of for longest are forgotten first."""
+
+    def __init__(self, each_minute: int, clock: Callable[[], float] = time.monotonic) -> None:
+        self._each_minute = each_minute
+        self._clock = clock
+        self._left: OrderedDict[str, tuple[float, float]] = OrderedDict()
+
+    def check(self, client: str) -> None:
+        if not self._each_minute:
+            return
+        now = self._clock()
+        left, before = self._left.pop(client, (float(self._each_minute), now))
+        left = min(self._each_minute, left + (now - before) * self._each_minute / 60)
+        self._left[client] = (left - 1 if left >= 1 else left, now)
+        while len(self._left) > self.MOST_CLIENTS:
+            self._left.popitem(last=False)
+        if left < 1:
+            wait = (1 - left) * 60 / self._each_minute
+            raise RefusedError(429, f"more than {self._each_minute} requests a minute", int(wait) + 1)

@@ -1,0 +1,98 @@
+"""A server in a process of its own, as an operator starts it, and calls to it."""
+
+import http.client
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any, NamedTuple
+from urllib.parse import urlsplit
+
+PATIENCE = 120
+"""Seconds: other work on the machine may stop a server for long."""
+
+
+class Answer(NamedTuple):
+    """What came back."""
+
+    status: int
+    headers: dict[str, str]
+    body: bytes
+
+    def json(self) -> Any:
+        return json.loads(self.body)
+
+
+class Server:
+    """`with Server(run, "--queue", 4) as server: server.post("/v1/translate", text="abc")`."""
+
+    def __init__(self, *words: object) -> None:
+        self._log = tempfile.TemporaryFile("w+")  # noqa: SIM115 (closed in __exit__)
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "seq2see", "serve", *map(str, words), "--port", "0"],
+            stderr=self._log,
+            env=os.environ | {"OMP_NUM_THREADS": "1"},
+        )
+        self.url = ""
+
+    def __enter__(self) -> "Server":
+        end = time.monotonic() + PATIENCE
+        while not (found := re.search(r"http://\S+?(?=/ )", self.log())):
+            assert self.process.poll() is None, self.log()
+            assert time.monotonic() < end, self.log()
+            time.sleep(0.05)
+        self.url = found[0]
+        self.wait_until_ready()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.process.kill()
+        self.process.wait()
+        self._log.close()
+
+    def log(self) -> str:
+        self._log.seek(0)
+        return self._log.read()
+
+    def wait_until_ready(self) -> None:
+        end = time.monotonic() + PATIENCE
+        while self.get("/ready").status != 200:
+            assert time.monotonic() < end, self.log()
+            time.sleep(0.05)
+
+    def end(self) -> int:
+        """SIGTERM, and the exit code."""
+        self.process.send_signal(signal.SIGTERM)
+        return self.process.wait(PATIENCE)
+
+    def engines(self) -> dict[str, int]:
+        """Process ids by what the engine is for."""
+        children = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text().split()
+        words = {int(pid): Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0") for pid in children}
+        return {each[-2].decode(): pid for pid, each in words.items() if each[-2] in (b"translate", b"inside")}
+
+    def call(self, method: str, path: str, body: bytes | None = None, headers: dict[str, str] | None = None) -> Answer:
+        connection = http.client.HTTPConnection(urlsplit(self.url).netloc, timeout=PATIENCE)
+        try:
+            connection.request(method, path, body, headers or {})
+            answer = connection.getresponse()
+            return Answer(answer.status, {name.lower(): value for name, value in answer.headers.items()}, answer.read())
+        finally:
+            connection.close()
+
+    def get(self, path: str, **headers: str) -> Answer:
+        return self.call("GET", path, headers=headers)
+
+    def post(self, path: str, **fields: Any) -> Answer:
+        body = json.dumps(fields).encode("utf-8", "surrogatepass")
+        return self.call("POST", path, body, {"Content-Type": "application/json"})
+
+    def measure(self, name: str) -> float:
+        """The sum over all labels of one of /metrics."""
+        lines = self.get("/metrics").body.decode().splitlines()
+        return sum(float(line.rsplit(" ", 1)[1]) for line in lines if re.match(rf"{name}[ {{]", line))

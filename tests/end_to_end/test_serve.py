@@ -1,0 +1,452 @@
+"""`seq2see serve`, started as an operator does it, on a free port of this machine."""
+
+import json
+import os
+import random
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from urllib.parse import urlencode, urlsplit
+
+import pytest
+from serving import Server
+
+from conftest import random_words
+
+pytest.importorskip("fastapi", reason="the extra 'serve' is not installed")
+
+
+@pytest.fixture(scope="module")
+def server(trained: Path) -> Iterator[Server]:
+    with Server(trained) as started:
+        yield started
+
+
+@pytest.fixture(scope="module")
+def torch_server(trained: Path) -> Iterator[Server]:
+    """Our own engine, with room for very little."""
+    options = ["--queue", "3", "--deadline", "4", "--batch-tokens", "64", "--quiet"]
+    with Server(trained, "--engine", "torch", *options) as started:
+        yield started
+
+
+def lines_of(text: str) -> list[dict[str, object]]:
+    return [json.loads(line) for line in text.splitlines()]
+
+
+def test_what_an_operator_asks(server: Server):
+    assert server.get("/health").json() == {"status": "ok"}
+    assert server.get("/ready").json() == {"status": "ready"}
+    metrics = server.get("/metrics")
+    assert metrics.headers["content-type"].startswith("text/plain")
+    assert 'seq2see_ready{engine="translate"} 1.0' in metrics.body.decode()
+    (model,) = server.get("/v1/models").json()["models"]
+    assert model["name"] == "run"
+    assert model["parameters"] > 1000
+    assert server.get("/openapi.json").json()["info"]["title"] == "seq2see"
+
+
+def test_answers_are_those_of_the_command_line_in_any_company(server: Server, trained: Path, cli):
+    words = ["", *random_words(60, 7)]
+    expected = cli("translate", trained, stdin="\n".join(words).encode()).out.splitlines()
+
+    def ask(index: int) -> str:
+        found = server.post("/v1/translate", text=words[index])
+        assert found.status == 200, found.body
+        return str(found.json()["results"][0]["translations"][0]["text"])
+
+    with ThreadPoolExecutor(16) as clients:
+        assert list(clients.map(ask, range(len(words)))) == expected
+    together = server.post("/v1/translate", text=words).json()
+    assert [each["translations"][0]["text"] for each in together["results"]] == expected
+    assert server.measure("seq2see_batch_requests_count") < server.measure("seq2see_batch_requests_sum")
+
+
+def test_n_best_scores_and_alignments(server: Server, trained: Path, cli):
+    said = cli("translate", trained, "--n-best", 3, "--alignments", "--json", stdin=b"cab\nfade\n").out
+    found = server.post("/v1/translate", text=["cab", "fade"], n_best=3, alignments=True).json()
+    assert [each["translations"] for each in found["results"]] == [each["translations"] for each in lines_of(said)]
+    narrow = server.post("/v1/translate", text="cab", beam=1).json()["results"][0]["translations"]
+    assert narrow == lines_of(cli("translate", trained, "--beam", 1, "--json", stdin=b"cab\n").out)[0]["translations"]
+
+
+def test_a_prefix_is_kept(server: Server, trained: Path, cli):
+    said = cli("translate", trained, "--prefix", "BA", "--json", stdin=b"cab\n").out
+    found = server.post("/v1/translate", text="cab", prefix="BA").json()
+    assert found["results"][0]["translations"] == lines_of(said)[0]["translations"]
+    assert found["engine"] == "torch float32"
+
+
+def test_drawn_with_a_seed_it_is_what_the_command_line_draws(server: Server, trained: Path, cli):
+    options = ["--sample", "--temperature", 3, "--seed", 5]
+    said = cli("translate", trained, *options, stdin=b"cab\n").out.rstrip("\n")
+    drawn = {"sample": True, "temperature": 3.0, "seed": 5}
+    assert server.post("/v1/translate", text="cab", **drawn).json()["results"][0]["translations"][0]["text"] == said
+    events = events_of(server.post("/v1/translate", text="cab", stream=True, **drawn).body)
+    assert events[-1][1]["text"] == said
+
+
+def events_of(body: bytes) -> list[tuple[str, dict[str, object]]]:
+    found = []
+    for block in body.decode().strip().split("\n\n"):
+        kind, data = block.split("\n")
+        found.append((kind.removeprefix("event: "), json.loads(data.removeprefix("data: "))))
+    return found
+
+
+def test_tokens_are_streamed(server: Server, trained: Path, cli):
+    said = cli("translate", trained, "--engine", "torch", "--beam", 1, stdin=b"fade\n").out.rstrip("\n")
+    found = server.post("/v1/translate", text="fade", stream=True)
+    assert found.headers["content-type"].startswith("text/event-stream")
+    *tokens, (last, end) = events_of(found.body)
+    assert {kind for kind, _ in tokens} == {"token"}
+    assert len(tokens) > 1
+    assert last == "end"
+    assert end["text"] == tokens[-1][1]["text"] == said
+    assert server.post("/v1/translate", text=["a", "b"], stream=True).status == 400
+
+
+def test_chat(server: Server, trained: Path, cli):
+    assert server.post("/v1/chat", text=" cab ").json()["answer"] == cli("chat", trained, stdin=b" cab \n").out.strip()
+    found = server.post("/v1/chat", text="안녕하세요").json()
+    assert found["answer"] == ""
+    assert "not seen such text" in found["note"]
+    events = events_of(server.post("/v1/chat", text="cab", stream=True).body)
+    assert events[-1][0] == "end"
+    assert events[-1][1]["text"] == cli("chat", trained, "--beam", 1, "--engine", "torch", stdin=b"cab\n").out.strip()
+
+
+def test_the_inside_part_by_part(server: Server, trained: Path, cli):
+    expected = json.loads(cli("look", trained, "cab", "--json").out)
+    first = server.post("/v1/look", text="cab").json()
+    assert first["parts"] == {"summary": expected["summary"]}
+    assert set(first["names"]) == set(expected)
+    for name in first["names"]:
+        assert server.post("/v1/look", text="cab", parts=[name]).json()["parts"] == {name: expected[name]}
+    assert server.post("/v1/look", text="cab", parts=["secrets"]).status == 400
+    forced = server.post("/v1/look", text="cab", target="BAC").json()["parts"]["summary"]
+    assert forced["translation"] == "BAC"
+    off = [{"place": "cross", "layer": 0, "head": head} for head in (0, 1)]
+    without = server.post("/v1/look", text="cab", without=off, parts=["candidates"]).json()
+    assert without["parts"]["candidates"] != expected["candidates"]
+    assert server.post("/v1/look", text="cab", without=[off[0] | {"head": 9}]).status == 400
+
+
+def test_as_libretranslate(server: Server):
+    found = server.post("/translate", q="cab", source="auto", target="en", format="text", api_key="").json()
+    assert found["translatedText"] == "CAB"
+    assert found["detectedLanguage"] == {"confidence": 100.0, "language": "und"}
+    form = urlencode({"q": "fade", "source": "en", "target": "de"}).encode()
+    headers = {"Content-Type": "application/x-www-form-urlencoded"}
+    assert server.call("POST", "/translate", form, headers).json() == {"translatedText": "FADE"}
+    parts = "".join(
+        f'--x\r\nContent-Disposition: form-data; name="{name}"\r\n\r\n{value}\r\n'
+        for name, value in (("q", "bad"), ("q", "fade"), ("source", "en"), ("target", "de"), ("alternatives", 1))
+    )
+    sent = server.call(
+        "POST", "/translate", f"{parts}--x--\r\n".encode(), {"Content-Type": "multipart/form-data; boundary=x"}
+    )
+    assert sent.json()["translatedText"] == ["BAD", "FADE"]
+    several = server.post("/translate", q=["cab", "bad"], source="en", target="de", alternatives=2).json()
+    assert several["translatedText"] == ["CAB", "BAD"]
+    assert [len(each) for each in several["alternatives"]] == [2, 2]
+    lines = server.post("/translate", q="\n cab \n\nbad\n", source="en", target="de").json()
+    assert lines["translatedText"] == "\n CAB \n\nBAD\n"
+    page = server.post("/translate", q="<p class='cab'>bad <b>fade</b></p>", source="en", target="de", format="html")
+    assert page.json()["translatedText"] == "<p class='cab'>BAD <b>FADE</b></p>"
+    assert server.get("/languages").json() == [{"code": "und", "name": "Unknown", "targets": ["und"]}]
+    assert server.post("/detect", q="cab").json() == [{"confidence": 100.0, "language": "und"}]
+    missing = server.post("/translate", source="en", target="de")
+    assert (missing.status, list(missing.json())) == (400, ["error"])
+
+
+def test_headers_keep_a_browser_safe(server: Server):
+    for found in (server.get("/"), server.get("/nowhere"), server.post("/v1/translate", text="cab")):
+        assert found.headers["x-content-type-options"] == "nosniff"
+        assert "default-src 'none'" in found.headers["content-security-policy"]
+        assert "server" not in found.headers
+    assert b"http" not in server.get("/").body.replace(b"http-equiv", b"")
+
+
+NASTY = [
+    b"",
+    b"{",
+    b"[]",
+    b"null",
+    b'"text"',
+    b"\x00",
+    b"\xff\xfe{",
+    b"[" * 100_000,
+    b'{"text": ' + b"[" * 50_000,
+    b'{"text": 5}',
+    b'{"text": null}',
+    b'{"text": {}}',
+    b'{"text": [1]}',
+    b'{"text": []}',
+    b'{"text": "\\ud800"}',
+    b'{"text": "\xed\xa0\x80"}',
+    b'{"text": "a", "beam": 0}',
+    b'{"text": "a", "beam": 1e9}',
+    b'{"text": "a", "beam": 999999999999999999999999999999}',
+    b'{"text": "a", "beam": ' + b"9" * 10_000 + b"}",
+    b'{"text": "a", "beam": 1.5}',
+    b'{"text": "a", "beam": true}',
+    b'{"text": "a", "beam": NaN}',
+    b'{"text": "a", "n_best": 100000}',
+    b'{"text": "a", "sample": true, "temperature": Infinity}',
+    b'{"text": "a", "sample": true, "temperature": 0}',
+    b'{"text": "a", "sample": true, "seed": -1}',
+    b'{"text": "a", "sample": true, "seed": 99999999999999999999}',
+    b'{"text": "a", "sample": true, "n_best": 2}',
+    b'{"text": "a", "model": "../../etc/passwd"}',
+    b'{"text": "a", "model": "/etc/passwd"}',
+    b'{"text": "a", "to": "xx"}',
+    b'{"text": "a", "unknown": 1}',
+    b'{"text": "a", "\xe2\x80\xae": 1}',
+    b'{"text": "' + b"a" * 20_000 + b'"}',
+    b'{"text": "' + b"a" * 1_000_000 + b'"}',
+    b'{"text": ["a", "' + b'", "'.join([b"b"] * 200) + b'"]}',
+    b'{"text": "a"',
+]
+
+
+@pytest.mark.parametrize("path", ["/v1/translate", "/v1/chat", "/v1/look", "/translate", "/detect"])
+def test_nasty_bodies_are_refused_in_a_line(server: Server, path: str):
+    for body in NASTY:
+        if path in ("/translate", "/detect"):
+            body = body.replace(b'"text"', b'"q"')
+            if any(
+                word in body for word in (b"beam", b"n_best", b"sample", b"model", b"unknown", b'"to"', b"\x80\xae")
+            ):
+                continue
+        if path in ("/v1/chat", "/detect") and body.startswith(b'{"text": ["a'):
+            continue
+        found = server.call("POST", path, body, {"Content-Type": "application/json"})
+        assert 400 <= found.status < 500, body[:80]
+        assert list(found.json()) == ["error"], body[:80]
+        assert "Traceback" not in found.body.decode()
+        assert len(found.body) < 500
+    assert server.post("/v1/translate", text="cab").status == 200
+
+
+ODD_TEXTS = [
+    "\0",
+    "a\0b",
+    "\u202ecab\u202c",
+    "\ufeff",
+    "\ufffd",
+    "🙂" * 50,
+    "a" * 5000,
+    " ",
+    "\n\n",
+    "\t",
+    "\u2028",
+    "e\u0301",
+]
+
+
+@pytest.mark.parametrize("text", ODD_TEXTS, ids=range(len(ODD_TEXTS)))
+def test_odd_texts_are_answered(server: Server, text: str):
+    for path, name in (("/v1/translate", "text"), ("/v1/chat", "text"), ("/translate", "q"), ("/detect", "q")):
+        assert server.post(path, **{name: text}).status == 200
+    assert server.post("/v1/look", text=text).status in (200, 400)
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc",
+        b"GET\r\n\r\n",
+        b"POST /v1/translate HTTP/1.1\r\nHost: x\r\nContent-Length: -5\r\n\r\n",
+        b"POST /v1/translate HTTP/1.1\r\nHost: x\r\nContent-Length: 99999999999999999999\r\n\r\n",
+        b"POST /v1/translate HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\nZZ\r\n",
+        b"GET /" + b"a" * 100_000 + b" HTTP/1.1\r\nHost: x\r\n\r\n",
+        b"GET / HTTP/1.1\r\nHost: x\r\nX: " + b"a" * 300_000,
+        random.Random(1).randbytes(5000),
+    ],
+)
+def test_what_is_no_http_is_refused(server: Server, raw: bytes):
+    address = urlsplit(server.url)
+    with socket.create_connection((address.hostname, address.port), timeout=60) as connection:
+        try:
+            connection.sendall(raw)
+            answer = connection.recv(65536)
+        except ConnectionError:
+            answer = b""
+    assert not answer or answer.split()[1][:1] == b"4", answer[:200]
+    assert server.get("/health").status == 200
+
+
+def test_methods_and_places_that_are_not_there(server: Server):
+    for method, path in (
+        ("GET", "/v1/translate"),
+        ("DELETE", "/translate"),
+        ("GET", "/etc/passwd"),
+        ("GET", "/page/x"),
+    ):
+        found = server.call(method, path)
+        assert found.status in (404, 405)
+        assert list(found.json()) == ["error"]
+    assert server.get("/page/components.js").headers["content-type"].startswith("text/javascript")
+    for path in ("/page/..%2f..%2fapp.py", "/../app.py", "/page/index.html%00"):
+        assert server.get(path).status == 404
+    assert server.call("POST", "/v1/translate", b"text=cab", {"Content-Type": "text/plain"}).status == 415
+    assert server.call("POST", "/translate", b"<q/>", {"Content-Type": "text/xml"}).status == 415
+
+
+def test_no_text_is_logged(server: Server):
+    server.post("/v1/translate", text="gabcafed")
+    server.get("/gabcafed?q=gabcafed")
+    server.post("/v1/translate", text="gabcafed", model="gabcafed", gabcafed=1)
+    assert "POST /v1/translate 200" in server.log()
+    assert "gabcafed" not in server.log()
+
+
+def test_under_overload_every_request_is_answered_in_time(torch_server: Server):
+    """Three may wait, sixteen ask all the time."""
+    ends = time.monotonic() + 5
+    statuses: list[int] = []
+    slowest = 0.0
+
+    def ask(number: int) -> None:
+        nonlocal slowest
+        while time.monotonic() < ends:
+            begun = time.monotonic()
+            found = torch_server.post("/v1/translate", text=["abcdefgh" * 8] * 20)
+            slowest = max(slowest, time.monotonic() - begun)
+            statuses.append(found.status)
+            if found.status == 429:
+                assert int(found.headers["retry-after"]) >= 1
+
+    with ThreadPoolExecutor(16) as clients:
+        list(clients.map(ask, range(16)))
+    assert set(statuses) <= {200, 429, 503, 504}
+    assert {200, 429} <= set(statuses)
+    assert torch_server.post("/v1/translate", text="cab").status == 200
+
+
+def test_a_dead_engine_is_replaced(trained: Path):
+    with Server(trained, "--quiet") as server:
+        for kind in ("translate", "inside"):
+            os.kill(server.engines()[kind], signal.SIGSTOP)  # so that it is at work when it dies
+            with ThreadPoolExecutor(2) as clients:
+                body = {"text": "cab", "alignments": kind == "inside"}
+                asked = clients.submit(lambda body=body: server.post("/v1/translate", **body))
+                time.sleep(0.5)
+                os.kill(server.engines()[kind], signal.SIGKILL)
+                found = asked.result()
+            assert found.status == 503
+            assert "retry-after" in found.headers
+            assert "being started again" in found.json()["error"]
+            assert server.get("/health").status == 200
+            server.wait_until_ready()
+            assert server.post("/v1/translate", **body).status == 200
+        assert server.measure("seq2see_engine_restarts_total") == 2
+
+
+def test_whoever_hangs_up_leaves_the_line(torch_server: Server):
+    before = torch_server.measure("seq2see_abandoned_total")
+    address = urlsplit(torch_server.url)
+    body = json.dumps({"text": ["abcdefgh" * 100] * 10, "beam": 1}).encode()
+    head = "POST /v1/translate HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+    head += f"Content-Length: {len(body)}\r\n\r\n"
+    engine = torch_server.engines()["translate"]
+    os.kill(engine, signal.SIGSTOP)
+    try:
+        for _ in range(3):  # one is worked on, two wait
+            with socket.create_connection((address.hostname, address.port), timeout=60) as connection:
+                connection.sendall(head.encode() + body)
+                time.sleep(0.2)
+        ends = time.monotonic() + 60
+        while torch_server.measure("seq2see_abandoned_total") < before + 3:
+            assert time.monotonic() < ends
+            time.sleep(0.05)
+    finally:
+        os.kill(engine, signal.SIGCONT)
+    assert torch_server.measure("seq2see_queue_requests") == 0
+    assert torch_server.measure("seq2see_queue_tokens") == 0
+    assert torch_server.post("/v1/translate", text="cab").status == 200
+
+
+def test_past_its_deadline_a_request_is_given_up(torch_server: Server):
+    engine = torch_server.engines()["translate"]
+    os.kill(engine, signal.SIGSTOP)
+    try:
+        found = torch_server.post("/v1/translate", text="cab")
+    finally:
+        os.kill(engine, signal.SIGCONT)
+    assert found.status == 504
+    assert "4 seconds" in found.json()["error"]
+    torch_server.wait_until_ready()
+    assert torch_server.post("/v1/translate", text="cab").status == 200
+
+
+def test_keys_rates_and_sizes(trained: Path, tmp_path: Path):
+    keys = tmp_path / "keys"
+    keys.write_text("# of Ada\nopen sesame\n", encoding="utf-8")
+    with Server(trained, "--api-keys", keys, "--rate-limit", "5", "--max-characters", "20", "--quiet") as server:
+        body, kind = b'{"text": "cab"}', {"Content-Type": "application/json"}
+        nobody = server.call("POST", "/v1/translate", body, kind)
+        assert nobody.status == 401
+        assert nobody.headers["www-authenticate"] == "Bearer"
+        assert server.call("POST", "/v1/translate", body, kind | {"X-API-Key": "open"}).status == 403
+        assert server.post("/translate", q="cab", api_key="open sesame ").status == 403
+        assert server.get("/metrics").status == 401
+        assert server.get("/health").status == 200
+        assert server.post("/translate", q="cab", api_key="open sesame").status == 200
+        right = kind | {"Authorization": "Bearer open sesame"}
+        assert server.call("POST", "/v1/translate", b'{"text": "abcabcabcabcabcabcabcabc"}', right).status == 413
+        statuses = [server.call("POST", "/v1/translate", body, right).status for _ in range(4)]
+        assert statuses == [200, 200, 200, 429]
+
+
+def test_sigterm_lets_requests_be_answered(trained: Path):
+    with Server(trained, "--engine", "torch", "--quiet") as server, ThreadPoolExecutor(1) as client:
+        asked = client.submit(lambda: server.post("/v1/translate", text=["abcdefgh" * 40] * 20))
+        time.sleep(0.3)
+        code = server.end()
+        assert asked.result().status == 200
+        assert code == 143
+
+
+def test_two_runs_and_mistakes_of_the_operator(trained: Path, tmp_path: Path, cli):
+    other = shutil.copytree(trained, tmp_path / "other")
+    with Server(trained, other, "--quiet", "--log-texts") as server:
+        assert [each["name"] for each in server.get("/v1/models").json()["models"]] == ["run", "other"]
+        assert server.post("/v1/translate", text="cab", model="other").json()["model"] == "other"
+        assert server.post("/v1/translate", text="cab", model="othr").json()["error"].endswith("Did you mean 'other'?")
+        assert '"text": "cab", "answers": ["CAB"]' in server.log()
+        port = urlsplit(server.url).port
+        taken = cli("serve", trained, "--port", port)
+        assert (taken.code, taken.err.count("\n")) == (2, 1)
+        assert "in use" in taken.err
+    assert "no such run folder" in cli("serve", tmp_path / "nothing").err
+    assert "second run with the name 'run'" in cli("serve", trained, trained).err
+    (tmp_path / "none").write_text("\n", encoding="utf-8")
+    assert "no key in it" in cli("serve", trained, "--api-keys", tmp_path / "none").err
+    (other / "model.safetensors").write_bytes(b"broken")
+    for engines in other.glob("engines"):
+        shutil.rmtree(engines)
+    broken = subprocess.run(
+        [sys.executable, "-m", "seq2see", "serve", str(other), "--port", "0"], capture_output=True, text=True
+    )
+    assert broken.returncode == 2
+    assert broken.stderr.splitlines()[-1].startswith("seq2see: ")
+    assert "Traceback" not in broken.stderr
+
+
+def test_slow_clients_do_no_harm(server: Server):
+    address = urlsplit(server.url)
+    slow = [socket.create_connection((address.hostname, address.port), timeout=60) for _ in range(20)]
+    for connection in slow:
+        connection.sendall(b"POST /v1/translate HTTP/1.1\r\nHost: x\r\nContent-Length: 50\r\n\r\n{")
+    assert server.post("/v1/translate", text="cab").status == 200
+    for connection in slow:
+        connection.close()
+    assert server.get("/ready").status == 200

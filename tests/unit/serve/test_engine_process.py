@@ -1,0 +1,95 @@
+"""What an engine process does with jobs, without the process."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from seq2see.run import Run
+from seq2see.serve.engine_process import Key, Setup, Worker
+
+
+class Heard(list[tuple[Any, ...]]):
+    """What a worker sent; `hang_up` takes a job away as soon as it has said so many tokens."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.gone: set[int] = set()
+        self.hang_up: dict[int, int] = {}
+
+    def send(self, message: tuple[Any, ...]) -> None:
+        self.append(message)
+        for number, tokens in self.hang_up.items():
+            if len(self.of(number)) >= tokens:
+                self.gone.add(number)
+
+    def of(self, number: int) -> list[tuple[Any, ...]]:
+        return [message for message in self if message[1] == number]
+
+
+@pytest.fixture
+def heard() -> Heard:
+    return Heard()
+
+
+def worker(trained: Path, heard: Heard, engine: str = "torch", output_tokens: int = 1000) -> Worker:
+    made = Worker(Setup({"run": trained}, engine, None, output_tokens, engine == "torch"), heard.send, heard.gone)
+    assert heard.pop()[0] == "ready"
+    return made
+
+
+def asked(*lines: str, n_best: int = 1, **more: Any) -> dict[str, Any]:
+    return {"lines": list(lines), "to": None, "n_best": n_best, "prefix": None} | more
+
+
+def streamed(text: str) -> dict[str, Any]:
+    return {"text": text, "to": None, "prefix": None, "sampling": None, "chat": False}
+
+
+def test_jobs_together_are_answered_as_alone(trained, heard):
+    jobs = [(1, asked("cab", n_best=2)), (2, asked("", "fade")), (3, asked("bad"))]
+    worker(trained, heard).do(Key("translate", "run", 5), jobs)
+    run = Run(trained)
+    for (number, what), (kind, answered, (name, results)) in zip(jobs, heard, strict=True):
+        assert (kind, answered, name) == ("done", number, "torch float32")
+        alone = run.search(what["lines"], 5, what["n_best"], engine=run.engine("torch"))
+        assert [[each["text"] for each in result["translations"]] for result in results] == [
+            [each.text for each in result.translations] for result in alone
+        ]
+
+
+def test_who_hangs_up_is_dropped_at_the_next_step(trained, heard):
+    heard.hang_up = {1: 2}
+    long = "abcdefgh" * 4
+    worker(trained, heard).do(Key("stream", "run", 1), [(1, streamed(long)), (2, streamed(long))])
+    assert len([message for message in heard.of(1) if message[0] == "token"]) == 2
+    assert len(heard.of(2)) > 10
+
+
+def test_jobs_of_those_who_left_are_not_begun(trained, heard):
+    heard.gone.add(1)
+    worker(trained, heard).do(Key("translate", "run", 1), [(1, asked("cab")), (2, asked("bad"))])
+    assert [message[1] for message in heard] == [2]
+
+
+def test_outputs_end_at_the_limit(trained, heard):
+    worker(trained, heard, output_tokens=3).do(Key("translate", "run", 1), [(1, asked("abcdefgh"))])
+    ((_, _, (_, (result,))),) = heard
+    assert len(result["translations"][0]["text"]) <= 3
+
+
+def test_one_that_fails_does_no_harm_to_others(trained, heard, monkeypatch, capsys):
+    made = worker(trained, heard)
+    search = Run.search
+
+    def fragile(self: Run, lines: Any, *rest: Any, **more: Any) -> Any:
+        if "secret" in lines:
+            raise RuntimeError("cannot bear 'secret'")
+        return search(self, lines, *rest, **more)
+
+    monkeypatch.setattr(Run, "search", fragile)
+    made.do(Key("translate", "run", 1), [(1, asked("cab")), (2, asked("secret")), (3, asked("bad"))])
+    assert [message[:2] for message in heard] == [("done", 1), ("refused", 2), ("done", 3)]
+    assert heard[1][2] == 500
+    assert "RuntimeError" in (logged := capsys.readouterr().err)
+    assert "secret" not in logged.replace('"secret" in lines', "").replace("cannot bear 'secret'\")", "")
