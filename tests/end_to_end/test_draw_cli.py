@@ -51,7 +51,7 @@ def test_a_run_and_its_curves(cli, trained, tmp_path):
     run = load(trained)
     sizes = len(run.tokenizers.source), len(run.tokenizers.target)
     assert json.loads(ended.out)["parameters"] == count_parameters(run.settings.model, *sizes)
-    assert (tmp_path / "plan.svg").exists()
+    assert f">{trained.name}<" in (tmp_path / "plan.svg").read_text(encoding="utf-8"), "its name, not its path"
     assert cli("draw", "curves", trained, "-o", tmp_path / "curves.svg").code == 0
     assert ">loss per token<" in (tmp_path / "curves.svg").read_text(encoding="utf-8")
 

@@ -244,7 +244,8 @@ def _plan_of(model: str, assignments: list[str]) -> tuple[config.Settings, tuple
 
     bundle.read_manifest(Path(model))
     tokenizers = bundle.Tokenizers.load(Path(model))
-    return bundle.read_settings(Path(model)), (len(tokenizers.source), len(tokenizers.target)), model
+    sizes = len(tokenizers.source), len(tokenizers.target)
+    return bundle.read_settings(Path(model)), sizes, Path(model).resolve().name
 
 
 def _place(out: str | None, name: str, as_json: bool, force: bool) -> Path | None:

@@ -206,8 +206,9 @@ def draw(plan: list[Step], title: str, path: Path) -> str | None:
             _arrow(axes, [(below.centre[0], below.top), (above.centre[0], above.bottom)], BLUE)
             _shape(axes, below, above.bottom - _GAP / 2 if below.step.layers else below.top + _GAP / 2, outside)
         _residuals(axes, boxes, outside)
-    taken = ("cross attention", encoder[-1].step.name)  # where there is no attention, an RNN's end goes on to its like
-    _memory(axes, encoder[-1], next(box for box in decoder if box.step.name in taken))
+    readers = [box for box in decoder if box.step.name == "cross attention"]
+    begun = [box for box in decoder if box.step.kind == "recurrent"]  # by the encoder's end, where nothing looks at it
+    _memory(axes, encoder[-1], (readers or begun)[0])
     _shape(axes, encoder[-1], encoder[-1].top + _EDGE + _GAP / 2, -1)
     _shape(axes, decoder[-1], decoder[-1].top + _GAP / 2, 1)
     _arrow(axes, [(decoder[-1].centre[0], decoder[-1].top), (decoder[-1].centre[0], decoder[-1].top + _GAP)], BLUE)

@@ -82,3 +82,32 @@ def test_a_single_layer_has_a_frame_too(tmp_path):
     plan = architecture.steps(Model(**SMALL), 30, 30)
     architecture.draw(plan, "one", tmp_path / "plan.svg")
     assert ">× 1<" in (tmp_path / "plan.svg").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("settings", "reader"),
+    [
+        ({}, "cross attention"),
+        ({"norm": "pre"}, "cross attention"),
+        ({"architecture": "rnn-attention"}, "cross attention"),
+        ({"architecture": "rnn"}, "LSTM"),
+    ],
+)
+def test_what_the_encoder_found_goes_where_it_is_read(settings, reader, tmp_path, monkeypatch):
+    drawn = []
+    monkeypatch.setattr(architecture.drawing, "save", lambda figure, *_: drawn.append(figure))
+    plan = architecture.steps(Model(**(SMALL if "architecture" not in settings else {}), **settings), 30, 30)
+    architecture.draw(plan, "memory", tmp_path / "plan.png")
+    (axes,) = drawn[0].axes
+    (memory,) = [line for line in axes.lines if line.get_color() == architecture.ORANGE]
+    end_x, end_y = memory.get_xydata()[-1]
+    (box,) = [
+        patch
+        for patch in axes.patches
+        if getattr(patch, "get_width", None)
+        and patch.get_x() == end_x
+        and patch.get_y() < end_y < patch.get_y() + patch.get_height()
+    ]
+    texts = [text for text in axes.texts if end_x < text.get_position()[0] < end_x + box.get_width() / 2]
+    inside = [text for text in texts if box.get_y() < text.get_position()[1] < box.get_y() + box.get_height()]
+    assert max(inside, key=lambda text: text.get_position()[1]).get_text() == reader
