@@ -138,6 +138,15 @@ class Run:
 
         return is_heard(self.model)
 
+    def _is_deaf(self, engine: Engine) -> bool:
+        """Whether nothing that passes in an engine would be heard by whoever listens to the model."""
+        from seq2see.decoding.weights import is_heard
+
+        own = getattr(engine, "model", None)
+        if own is None:  # what shares the work out has none of its own
+            return engine.name.startswith("ctranslate2")
+        return own is not self.model and not is_heard(own)
+
     def engine(self, name: str = "auto", precision: str | None = None) -> Engine:
         """What translates. `auto`: ctranslate2 on a CPU where it can, else torch. float32 or int8; not said, torch
         takes float32 and ctranslate2 int8. While somebody listens to the model (`capture`), `auto` is torch."""
@@ -186,6 +195,11 @@ class Run:
         if beam is not None:
             settings = replace(settings, decoding=replace(settings.decoding, beam=beam))
         engine = engine or self.engine()
+        if self._is_heard and self._is_deaf(engine):
+            raise SettingError(
+                f"somebody listens to the model, and this engine ({engine.name}) has a copy of its own. Leave engine= out "
+                'or make it while listening, run.engine("torch"); or listen to the engine itself: capture(engine)'
+            )
         return translator.translate(engine, self.tokenizers, settings, lines, n_best=n_best, prefixes=prefixes)
 
     def sampler(self, choose: "Choose", precision: str = "float32") -> Engine:
@@ -198,13 +212,17 @@ class Run:
         """The inside of one translation, as arrays with token labels; its own translation, or `target`."""
         from seq2see.lens import answers
 
+        reading = self.read(sentence, to, target)
         method = self.alignment_method if self.settings.model.attention else None
-        return answers.look(self.bundle, self.read(sentence, to, target), method)
+        return answers.look(self.bundle, reading, method)
 
     def read(self, sentence: str, to: str | None = None, target: str | None = None) -> "Reading":
         """A sentence and its translation in tokens, which answers are about; its own translation, or `target`."""
         from seq2see.lens import reading
 
+        for text in (sentence, "" if target is None else target):
+            if not isinstance(text, str):
+                raise TypeError(f"one sentence is looked at, a str, not {type(text).__name__}")
         return reading.read(self.bundle, self.tagged([sentence], to)[0], target)
 
     def importance(self, sentence: str, to: str | None = None, target: str | None = None) -> "Importance":

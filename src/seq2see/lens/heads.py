@@ -16,7 +16,7 @@ from seq2see.config import Place
 from seq2see.data.pair import Pair
 from seq2see.decoding.torch_engine import TorchEngine
 from seq2see.decoding.translator import batches, longest, translate
-from seq2see.errors import DataError, SettingError
+from seq2see.errors import DataError, SettingError, nearest
 from seq2see.lens.reading import AT_ONCE, ATTENTIONS, Answer, Watch, attention_of, target_logs, unwatched
 from seq2see.model.attention import MultiHeadAttention
 from seq2see.model.interface import Seq2Seq
@@ -51,6 +51,8 @@ def switched_off(model: Seq2Seq, heads: Sequence[Head]) -> Iterator[None]:
 
 def _attention(model: Seq2Seq, head: Head) -> MultiHeadAttention | AlignmentAttention:
     """Where a head is; an error where there is none."""
+    if head.place not in ATTENTIONS:
+        raise SettingError(f"no attention '{head.place}'. {nearest(str(head.place), ATTENTIONS)}")
     stack, name = ATTENTIONS[head.place]
     layers = [getattr(layer, name) for layer in getattr(model, stack) if getattr(layer, name, None) is not None]
     if not layers:
@@ -138,9 +140,12 @@ def worth(
         value = None if score is None else score(said, references)
         return Without(heads, loss, value, 0.0, said)
 
+    groups = [[head] for head in every_head(bundle)] if groups is None else groups
+    for group in groups:  # who names a head that is not there is told so before anything is translated
+        for head in group:
+            _attention(engine.model, head)
     whole = measure([])
     without = []
-    groups = [[head] for head in every_head(bundle)] if groups is None else groups
     for number, group in enumerate(groups, start=1):
         found = measure(list(group))
         watch("translating without a head", number, len(groups))

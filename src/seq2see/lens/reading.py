@@ -103,6 +103,8 @@ def read(bundle: Bundle, sentence: str, target: str | None = None, engine: Torch
     """
     if not sentence.strip():
         raise SettingError("the sentence is empty: there is nothing to look at")
+    if target is not None and not target.strip():
+        raise SettingError("the given translation (target) is empty: leave it out, or give one")
     steps: list[search.Step] = []
     engine = engine or TorchEngine(bundle.model)
     engine.watch = steps.append

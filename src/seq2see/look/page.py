@@ -61,11 +61,12 @@ class Inside:
         engine = engine or TorchEngine(run.bundle.model)
         with switched_off(engine.model, without):
             self._reading = read(run.bundle, run.tagged([sentence], to)[0], target, engine)
-        longest = max(len(self._reading.source_ids), len(self._reading.target_ids))
-        if longest > LONGEST:
-            raise DataError(
-                f"{longest} tokens: a page shows {LONGEST} on a side. Shorten the text, or draw a picture: -o FILE.png"
-            )
+        _check_length("the sentence", len(self._reading.source_ids), "Shorten it")
+        if target is None:
+            advice = "Shorten the sentence, give a shorter translation (--target)"
+            _check_length("the translation", len(self._reading.target_ids), advice)
+        else:
+            _check_length("the given translation", len(self._reading.target_ids), "Shorten --target")
         with switched_off(run.bundle.model, without):
             method = run.alignment_method if run.settings.model.attention else None
             seen = answers.look(run.bundle, self._reading, method)
@@ -87,6 +88,11 @@ class Inside:
         if name not in self._parts:
             raise DataError(f"there is no part '{name[:40]}'. {nearest(name[:40], self.names)}")
         return self._parts[name]
+
+
+def _check_length(what: str, tokens: int, advice: str) -> None:
+    if tokens > LONGEST:
+        raise DataError(f"{what} has {tokens} tokens: a page shows {LONGEST}. {advice}, or draw a picture: -o FILE.png")
 
 
 def queries_and_keys(bundle: Bundle, reading: Reading) -> dict[str, Any]:

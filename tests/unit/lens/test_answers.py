@@ -104,6 +104,19 @@ def test_what_is_cut_is_told_of(run):
     assert cut.notes == ["the sentence is too long: only its first 3 tokens were read"]
 
 
+@pytest.mark.parametrize("target", ["", " \n"])
+def test_an_empty_translation_cannot_be_looked_at(run, target):
+    for ask in (run.look, run.importance):
+        with pytest.raises(SettingError, match="translation .* is empty"):
+            ask("cab", target=target)
+
+
+@pytest.mark.parametrize("given", [{"sentence": None}, {"sentence": ["cab"]}, {"sentence": "cab", "target": ["CAB"]}])
+def test_only_text_can_be_looked_at(run, given):
+    with pytest.raises(TypeError, match="one sentence is looked at, a str, not"):
+        run.look(**given)
+
+
 @pytest.mark.parametrize("sentence", ["", " \n"])
 def test_nothing_cannot_be_looked_at(run, sentence):
     for ask in (run.look, run.importance):
@@ -260,6 +273,12 @@ def test_a_head_that_is_switched_off_says_nothing(run):
 def test_a_head_that_is_not_there(run, head):
     with pytest.raises(SettingError, match=r"no (head|layer)"), heads.switched_off(run.bundle.model, [head]):
         pass
+
+
+def test_a_head_of_no_attention_is_refused_before_anything_is_translated(run, monkeypatch):
+    monkeypatch.setattr(heads, "translate", None)
+    with pytest.raises(SettingError, match="no attention 'crss'. Did you mean 'cross'?"):
+        run.head_worth(PAIRS, groups=[[Head("cross", 0, 0)], [Head("crss", 0, 0)]])
 
 
 def test_worth_by_one_and_together(run):

@@ -11,6 +11,7 @@ from seq2see.config import resolve
 from seq2see.data import tokenizer
 from seq2see.decoding import search
 from seq2see.decoding.weights import for_decoding
+from seq2see.errors import SettingError
 from seq2see.lens import reading
 from seq2see.lens.answers import look
 from seq2see.lens.capture import capture
@@ -399,6 +400,18 @@ def test_whatever_has_a_model_can_be_heard(trained):
         with capture(whose, only=lambda name: name == "logits") as seen:
             run.search(["cab"], engine=used)
         assert list(seen) == ["logits"]
+
+
+@pytest.mark.parametrize(("name", "precision"), [("torch", "float32"), ("torch", "int8"), ("ctranslate2", "int8")])
+def test_an_engine_that_would_not_be_heard_is_refused(trained, name, precision):
+    run = load(trained)
+    engine = run.engine(name, precision)
+    with capture(run), pytest.raises(SettingError, match="has a copy of its own"):
+        run.search(["cab"], engine=engine)
+    with capture(run, only=lambda name: name == "logits") as seen:
+        run.search(["cab"], engine=run.engine("torch"))
+    assert list(seen) == ["logits"]
+    assert run.search(["cab"], engine=engine)[0].text == "CAB"
 
 
 def test_every_name_is_in_the_documentation(trained):

@@ -98,9 +98,14 @@ def test_a_sentence_is_searched_once(run, monkeypatch):
     assert page.gather(run, "cab")["summary"]["own_translation"] is None
 
 
-def test_too_long_is_said(run):
-    with pytest.raises(DataError, match=r"tokens: a page shows 128 on a side"):
+def test_too_long_is_said_of_the_side_that_is(run, monkeypatch):
+    with pytest.raises(DataError, match=r"the sentence has 137 tokens: a page shows 128\. Shorten it, or draw"):
         page.gather(run, "abcdefgh" * 17)
+    with pytest.raises(DataError, match=r"the given translation has 1\d\d tokens: .* Shorten --target, or draw"):
+        page.gather(run, "cab", target="ABCDEFGH" * 17)
+    monkeypatch.setattr(page, "read", lambda *given: replace(read(*given), target_ids=[5] * 151))
+    with pytest.raises(DataError, match=r"the translation has 151 tokens: .* Shorten the sentence, give a shorter"):
+        page.gather(run, "cab")
 
 
 def test_queries_and_keys_give_the_weights(run, seen, inside):
