@@ -197,8 +197,8 @@ class Run:
         engine = engine or self.engine()
         if self._is_heard and self._is_deaf(engine):
             raise SettingError(
-                f"somebody listens to the model, and this engine ({engine.name}) has a copy of its own. Leave engine= out "
-                'or make it while listening, run.engine("torch"); or listen to the engine itself: capture(engine)'
+                f"somebody listens to the model, and this engine ({engine.name}) has a copy of its own. Leave engine= "
+                'out, or make it while listening: run.engine("torch"); or listen to the engine itself: capture(engine)'
             )
         return translator.translate(engine, self.tokenizers, settings, lines, n_best=n_best, prefixes=prefixes)
 

@@ -107,7 +107,7 @@ def test_what_is_cut_is_told_of(run):
 @pytest.mark.parametrize("target", ["", " \n"])
 def test_an_empty_translation_cannot_be_looked_at(run, target):
     for ask in (run.look, run.importance):
-        with pytest.raises(SettingError, match="translation .* is empty"):
+        with pytest.raises(SettingError, match=r"translation .* is empty"):
             ask("cab", target=target)
 
 
@@ -277,7 +277,7 @@ def test_a_head_that_is_not_there(run, head):
 
 def test_a_head_of_no_attention_is_refused_before_anything_is_translated(run, monkeypatch):
     monkeypatch.setattr(heads, "translate", None)
-    with pytest.raises(SettingError, match="no attention 'crss'. Did you mean 'cross'?"):
+    with pytest.raises(SettingError, match=r"no attention 'crss'\. Did you mean 'cross'\?"):
         run.head_worth(PAIRS, groups=[[Head("cross", 0, 0)], [Head("crss", 0, 0)]])
 
 
