@@ -134,12 +134,12 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     path = folder / "manifest.json"
     if not folder.is_dir():
         raise RunError(f"{folder}: no such run folder. Train one with: seq2see train PAIRS --out {folder}")
+    if not path.is_symlink() and not path.exists():  # before all else of it is looked at: it may be any folder
+        raise RunError(f"{folder}: not a run folder, or half written (it has no manifest.json)")
     storage.refuse_tricks(folder)
     try:
         manifest = storage.read_json(path)
-    except FileNotFoundError:
-        raise RunError(f"{folder}: not a run folder, or half written (it has no manifest.json)") from None
-    except (ValueError, IsADirectoryError):
+    except (ValueError, IsADirectoryError, FileNotFoundError):
         raise RunError(f"{path}: not JSON; the run folder is damaged") from None
     if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
         raise RunError(f"{folder}: a folder of another format (manifest.json does not say '{FORMAT}')")

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from seq2see.lens.heads import Head, Statistics, Worth
     from seq2see.lens.importance import Importance
     from seq2see.lens.reading import Reading, Watch
+    from seq2see.model.transformer import Transformer
 
 
 class Shared:
@@ -123,14 +124,33 @@ class Run:
         """The model itself, in torch, on the card where there is one."""
         return bundle.load(self.folder, bundle.pick_device())
 
+    @property
+    def model(self) -> "Transformer":
+        """The network itself. `with seq2see.capture(run) as seen:` hears what passes in it."""
+        return self.bundle.model
+
+    @property
+    def _is_heard(self) -> bool:
+        """Whether somebody listens to the model, which then must translate itself."""
+        if "bundle" not in self.__dict__:  # nobody has asked for it yet, and torch need not be there
+            return False
+        from seq2see.decoding.weights import is_heard
+
+        return is_heard(self.model)
+
     def engine(self, name: str = "auto", precision: str | None = None) -> Engine:
         """What translates. `auto`: ctranslate2 on a CPU where it can, else torch. float32 or int8; not said, torch
-        takes float32 and ctranslate2 int8."""
+        takes float32 and ctranslate2 int8. While somebody listens to the model (`capture`), `auto` is torch."""
         if name not in get_args(EngineName):
             raise SettingError(f"--engine {name}: unknown. {nearest(name, get_args(EngineName))}")
         if name == "auto":
-            name = "torch" if ct2_engine.obstacle(self.settings) or ct2_engine.cuda_is_here() else "ctranslate2"
+            ours = self._is_heard or ct2_engine.obstacle(self.settings) or ct2_engine.cuda_is_here()
+            name = "torch" if ours else "ctranslate2"
         precision = precision or ("float32" if name == "torch" else "int8")
+        if name == "torch" and precision == "float32" and self._is_heard:  # only as long as that lasts: not to be kept
+            from seq2see.decoding.torch_engine import TorchEngine
+
+            return TorchEngine(self.model, precision=precision)
         key = f"{name} {precision}"
         if key not in self._engines:
             if name == "torch":
@@ -200,7 +220,7 @@ class Run:
 
     def head_worth(
         self,
-        pairs: Iterable[Pair],
+        pairs: "GivenPairs",
         groups: "Sequence[Sequence[Head]] | None" = None,
         metric: str | None = None,
         to: str | None = None,
@@ -208,6 +228,7 @@ class Run:
         """What becomes of loss, score and translations without each head, or without each of `groups` of them.
 
         Args:
+            pairs: as `evaluate` takes them. All are translated once for each head: a hundred tell enough.
             metric: one of those of `evaluate`; `self.metric` if not given.
             to: the language, one of `tags`; if not given, that of each pair.
         """
@@ -216,22 +237,27 @@ class Run:
         name, unit = metric or self.metric, error_unit(self.settings)
         return heads.worth(
             self.bundle,
-            self._with_tags(pairs, to),
+            self._pairs(pairs, to),
             groups,
             lambda said, references: metrics.one(name, said, references, unit),
             self.watch,
         )
 
-    def head_statistics(self, pairs: Iterable[Pair], to: str | None = None) -> "Statistics":
-        """Where each head looks on average: how sharply, and how far."""
+    def head_statistics(self, pairs: "GivenPairs", to: str | None = None) -> "Statistics":
+        """Where each head looks on average: how sharply, and how far. Pairs are as `evaluate` takes them."""
         from seq2see.lens import heads
 
-        return heads.statistics(self.bundle, self._with_tags(pairs, to), self.watch)
+        return heads.statistics(self.bundle, self._pairs(pairs, to), self.watch)
 
-    def _with_tags(self, pairs: Iterable[Pair], to: str | None = None) -> list[Pair]:
-        """Each source asks for the language of its target, or `to`, where the run has several."""
+    def _pairs(self, given: "GivenPairs", to: str | None = None) -> list[Pair]:
+        """What was given as pairs. Where the run has several languages, each source asks for its target's, or `to`."""
+        if isinstance(given, str | Path):
+            from seq2see.data import corpora
+
+            given = corpora.for_scoring(str(given))
+        pairs = [_pair(each, number) for number, each in enumerate(given, start=1)]
         if not (self.tags or to):
-            return list(pairs)
+            return pairs
         return [pair._replace(source=self.tagged([pair.source], to or pair.language)[0]) for pair in pairs]
 
     @property
@@ -275,7 +301,7 @@ class Run:
 
     def evaluate(
         self,
-        pairs: str | Path | Iterable[Pair],
+        pairs: "GivenPairs",
         beam: int | None = None,
         n_best: int = 1,
         tokenize: str = "13a",
@@ -286,18 +312,15 @@ class Run:
         """Translate the sources and score the translations against targets and further references.
 
         Args:
-            pairs: a file, a corpus by name (its test set), or the pairs themselves.
+            pairs: a file, a corpus by name (its test set), or the pairs themselves: `(source, target)`, with any
+                further references after the target, or `Pair`.
             n_best: above 1, score as well whether the right one is among so many.
             tokenize: how BLEU cuts words: one of `metrics.TOKENIZERS`.
             unit: what the error rate counts; characters where the run writes letter by letter, else symbols.
             to: the language, one of `tags`; if not given, that of each pair.
         """
         metrics.check_tokenizer(tokenize)
-        if isinstance(pairs, str | Path):
-            from seq2see.data import corpora
-
-            pairs = corpora.for_scoring(str(pairs))
-        pairs = self._with_tags(pairs, to)
+        pairs = self._pairs(pairs, to)
         engine = engine or self.engine(precision="float32")
         if not pairs:
             raise DataError("nothing to evaluate: no usable pair")
@@ -310,6 +333,20 @@ class Run:
         searched = f"engine:{engine.name.replace(' ', '-')}|beam:{width}"
         signed = Scores(tuple(replace(score, signature=f"{score.signature}|{searched}") for score in scores))
         return Evaluation(len(pairs), engine.name, width, signed, results)
+
+
+GivenPairs = str | Path | Iterable[Pair | Sequence[str]]
+"""A file, a corpus by name, or pairs: `(source, target)`, with any further references behind, or `Pair`."""
+
+
+def _pair(given: Pair | Sequence[str], number: int) -> Pair:
+    match given:
+        case Pair():
+            return given
+        case tuple() | list() if len(given) > 1 and all(isinstance(text, str) for text in given):
+            source, target, *references = given
+            return Pair(source, target, f"pair {number}", tuple(references))
+    raise DataError(f"pair {number}: {str(given)[:60]!r} is none. Give (source, target), or a file by its name")
 
 
 def load(folder: str | Path) -> Run:

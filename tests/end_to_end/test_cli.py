@@ -323,6 +323,21 @@ def test_look_draws_other_pictures(trained: Path, cli, picture: str, tmp_path: P
     assert "<svg" in (tmp_path / "x.html").read_text(encoding="utf-8")
 
 
+def test_a_picture_has_a_name_of_its_own(trained: Path, cli, tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    ended = cli("look", trained, "ab", "--picture", "beam")
+    assert (ended.code, ended.err) == (0, "the beam: beam.png\n")
+    assert [path.name for path in tmp_path.iterdir()] == ["beam.png"]
+
+
+@pytest.mark.parametrize("words", [["--json"], ["-o", "x.html"], ["-o", "x.svg"]])
+def test_look_tells_what_the_model_has_never_seen(trained: Path, cli, words, tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    ended = cli("look", trained, "ab", "--target", "日A", *words)
+    assert ended.code == 0
+    assert "training has never shown what is in the given translation: 日." in ended.err
+
+
 def test_look_writes_a_page_or_prints_its_parts(trained: Path, cli, tmp_path: Path, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)
     ended = cli("look", trained, "ab")

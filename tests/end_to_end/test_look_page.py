@@ -52,6 +52,12 @@ def said(page, selector):
     return page.run(f"document.querySelector('{selector}').textContent")
 
 
+def named(page, tokens, index):
+    """A piece as the page names it: with its number where others look the same."""
+    found = page.run(f"JSON.parse(document.getElementById('part:summary').textContent).{tokens}")
+    return found[index] + (str(index) if found.count(found[index]) > 1 else "")
+
+
 def colours(page, selector):
     """How many colours a canvas holds."""
     return page.run(
@@ -132,14 +138,45 @@ def test_a_click_follows_a_token_down_the_page(page):
     page.click("#tokens [data-component] > div:nth-child(3) .piece:nth-child(2)")
     for place in ("#tokens", "#candidates"):
         assert page.run(f"document.querySelectorAll('{place} .piece[aria-pressed=true]').length") >= 1
-    token = page.run("JSON.parse(document.getElementById('part:summary').textContent).target_tokens[1]")
     weights = page.run("JSON.parse(document.getElementById('part:attention/cross/1').textContent)")
     best = np.mean(weights, axis=0)[1].max()
-    assert f"{token} looks at " in said(page, "#cross .said").replace("\u2068", "")
+    assert f"{named(page, 'target_tokens', 1)} looks at " in said(page, "#cross .said").replace("\u2068", "")
     assert f"{best:.3f}" in said(page, "#cross .said")
+    token = page.run("JSON.parse(document.getElementById('part:summary').textContent).target_tokens[1]")
     assert page.run("document.querySelector('#candidates .bars .chosen').textContent") == token
     page.click("#tokens [data-component] > div:nth-child(3) .piece:nth-child(2)")  # again: nothing is chosen
     assert page.run("document.querySelectorAll('.piece[aria-pressed=true]').length") == 0
+
+
+def test_one_weight_is_that_under_the_pointer(page):
+    """Row and column both: not the row that was chosen before."""
+    page.place("#cross .cells")
+    page.wait("document.querySelector('#cross .cells canvas').width > 1")
+    page.click("#cross .heads label:has([value='1 2'])")
+    weights = np.array(page.run("JSON.parse(document.getElementById('part:attention/cross/1').textContent)"))[2]
+    rows, columns = weights.shape
+
+    def shown():
+        return page.run("[...document.querySelectorAll('#cross .sum > span')].map(each => each.textContent)")[:2]
+
+    page.hover("#cross .cells canvas", 1.5 / columns, 2.5 / rows)
+    pointed = [f"query of {named(page, 'target_tokens', 2)}", f"key of {named(page, 'source_tokens', 1)}"]
+    page.wait(f"document.querySelector('#cross .example b')?.textContent === '{weights[2][1]:.3f}'")
+    assert shown() == pointed
+    page.hover("h1")
+    page.wait(f"document.querySelector('#cross .example b')?.textContent === '{weights[0].max():.3f}'")
+    assert shown()[0] == f"query of {named(page, 'target_tokens', 0)}"
+    assert page.problems == []
+
+
+def test_colours_and_lines_are_explained(page):
+    for name in ("embeddings", "encoder", "layers", "decoder", "cross", "alignment", "lens", "beam"):
+        page.place(f"#{name}")
+        page.wait(f"document.querySelector('#{name} .legend')")
+    page.wait("document.querySelector('#alignment .said').textContent.includes('validation pairs')")
+    shares = page.run("[...document.querySelectorAll('#candidates .bars .number')].map(each => each.textContent)")
+    assert shares
+    assert "0 %" not in shares
 
 
 def test_the_keyboard_reads_the_map(page):
@@ -151,8 +188,7 @@ def test_the_keyboard_reads_the_map(page):
     weights = page.run("JSON.parse(document.getElementById('part:attention/cross/1').textContent)")
     assert said(page, "#tip").endswith(f"{np.mean(weights, axis=0)[1][2]:.3f}")
     page.press("Enter")
-    token = page.run("JSON.parse(document.getElementById('part:summary').textContent).target_tokens[1]")
-    assert said(page, "#cross .said b") == token
+    assert said(page, "#cross .said b") == named(page, "target_tokens", 1)
 
 
 def test_the_beam_tells_of_each_node(page):
@@ -185,6 +221,8 @@ def test_a_given_translation_is_explained(browser, cli, trained, tmp_path):
     page = opened(browser, cli, trained, "cab", tmp_path, "--target", "BAC")
     assert said(page, "h1").endswith("BAC")
     assert said(page, ".forced").endswith("CAB")
+    page = opened(browser, cli, trained, "cab", tmp_path, "--target", "B漢C", "--force")
+    assert "has never shown" in said(page, ".forced")
     assert page.problems == []
 
 

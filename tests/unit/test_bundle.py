@@ -1,6 +1,7 @@
 """A saved model comes back the same, and what is not one is told in one line."""
 
 import json
+import os
 import re
 from pathlib import Path
 
@@ -115,6 +116,17 @@ def test_manifests_of_others(tmp_path: Path, manifest: str | None, words: str) -
     message = refused(tmp_path)
     assert words in message
     assert message.startswith(str(tmp_path))
+
+
+def test_a_folder_that_is_no_run_is_not_looked_through(tmp_path: Path) -> None:
+    """/tmp has sockets and links of others: advice about those would be wrong."""
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "link").symlink_to("/")
+    assert refused(tmp_path) == f"{tmp_path}: not a run folder, or half written (it has no manifest.json)"
+    (tmp_path / "manifest.json").symlink_to(tmp_path / "gone")
+    (tmp_path / "pipe").unlink()
+    (tmp_path / "link").unlink()
+    assert "damaged" in refused(tmp_path)
 
 
 def test_a_manifest_that_is_not_text(tmp_path: Path) -> None:

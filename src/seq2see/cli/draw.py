@@ -171,7 +171,7 @@ def draw_curves(
     from seq2see.training import journal
 
     rows = [row for row in journal.read(Path(folder)) if row.get("what", "model") == "model"]
-    if not curves.curves(rows, path):
+    if not curves.curves(rows, path, f"{Path(folder).resolve().name}: how it learned"):
         raise DataError(f"{folder}/metrics.jsonl: nothing to draw yet; train for a few steps first")
     _tell(path)
 

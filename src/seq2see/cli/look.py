@@ -13,8 +13,15 @@ from seq2see.errors import SettingError, nearest
 if TYPE_CHECKING:
     from seq2see.lens.answers import Look
 
-PLACES = ("cross", "encoder", "decoder")
-PICTURES = ("attention", "heads", "alignment", "layers", "beam")
+PLACES = {"cross": "cross attention", "encoder": "encoder attention", "decoder": "decoder self-attention"}
+PICTURES: dict[str, tuple[str, ...]] = {
+    "attention": ("--place", "--layer"),
+    "heads": ("--place",),
+    "alignment": (),
+    "layers": (),
+    "beam": (),
+}
+"""Pictures by name, and the options that choose something in them."""
 
 
 def look(
@@ -27,7 +34,8 @@ def look(
             "--output",
             "--out",
             metavar="FILE",
-            help="A page (.html) with everything, or a .png, .svg or .pdf picture. If not given: look.html.",
+            help="A page (.html) with everything, or a .png, .svg or .pdf picture. "
+            "If not given: look.html, or the name of the picture.",
         ),
     ] = None,
     target: Annotated[
@@ -53,6 +61,8 @@ def look(
         raise SettingError(f"--place {place}: unknown. {nearest(place, PLACES)}")
     if picture is not None and picture not in PICTURES:
         raise SettingError(f"--picture {picture}: unknown. {nearest(picture, PICTURES)}")
+    if layer is not None and layer < 0:
+        raise SettingError(f"--layer {layer}: layers are counted from 1. 0 is the last")
     if not sentence.strip():
         raise SettingError("the sentence is empty: there is nothing to look at")
     if target is not None and not target.strip():
@@ -67,13 +77,19 @@ def look(
         with progress() as run.watch:
             parts = page.gather(run, sentence, to, target)
         typer.echo(json.dumps(parts, ensure_ascii=False))
+        _tell(parts["summary"]["notes"])
         return
-    path = Path(output or "look.html")
-    check_new(path, force)
+    path = Path(output or (f"{picture}.png" if picture else "look.html"))
     as_page = path.suffix.lower() == ".html" and picture is None
+    drawn = picture or "attention"
     for option, value in (("--place", place), ("--layer", layer)):
         if as_page and value is not None:
             raise SettingError(f"{option} {value}: a page shows all. For a picture name one: -o FILE.png")
+        if value is not None and option not in PICTURES[drawn]:
+            raise SettingError(f"{option} {value}: there is no such choice in --picture {drawn}. Leave it out")
+    if drawn == "beam" and target is not None:
+        raise SettingError("--picture beam: the model searched without --target. Leave one out")
+    check_new(path, force)
     if not as_page:
         from seq2see.lens import drawing
 
@@ -88,15 +104,18 @@ def look(
             parts = page.gather(run, sentence, to, target)
         path.write_text(page.render(parts), encoding="utf-8")
         typer.echo(parts["summary"]["translation"])
-        typer.echo(f"open in a browser: {path}", err=True)
+        _tell([*parts["summary"]["notes"], f"open in a browser: {path}"])
         return
     with progress() as run.watch:
         seen = run.look(sentence, to, target)
-    name, note = _draw(picture or "attention", seen, place or "cross", layer or 0, path)
+    name, note = _draw(drawn, seen, place or "cross", layer or 0, path)
     typer.echo(seen.translation)
-    typer.echo(f"{name}: {path}", err=True)
-    if note:
-        typer.echo(note, err=True)
+    _tell([*seen.notes, f"{name}: {path}", *([note] if note else [])])
+
+
+def _tell(lines: list[str]) -> None:
+    for line in lines:
+        typer.echo(line, err=True)
 
 
 def _draw(picture: str, seen: "Look", place: str, layer: int, path: Path) -> tuple[str, str | None]:
@@ -108,12 +127,12 @@ def _draw(picture: str, seen: "Look", place: str, layer: int, path: Path) -> tup
         "encoder": (seen.encoder, seen.source_tokens, seen.source_tokens, "input", "input"),
         "decoder": (seen.decoder, seen.input_tokens, seen.input_tokens, "output", "output"),
     }[place]
-    if not 0 <= layer <= len(layers):
-        raise SettingError(f"--layer {layer}: the model has {len(layers)} layers there")
+    if layer > len(layers):
+        raise SettingError(f"--layer {layer}: the last one is {len(layers)}, and the first one 1")
     title = labels.arrow(_shortened(seen.source), _shortened(seen.translation))
     match picture:
         case "heads":
-            note = pictures.heads(layers, rows, columns, f"{title}   {place} attention", path)
+            note = pictures.heads(layers, rows, columns, title, path, f"{PLACES[place]}, every layer and head")
             return f"all heads of {place} attention", note
         case "alignment":
             return "alignment", pictures.alignment(seen, title, path)
@@ -122,9 +141,13 @@ def _draw(picture: str, seen: "Look", place: str, layer: int, path: Path) -> tup
         case "beam":
             return "the beam", pictures.beam(seen.beam, title, path)
         case _:
-            note = pictures.attention(layers[layer - 1], rows, columns, title, path, row_name, column_name)
-            return f"{place} attention of layer {layer or len(layers)}", note
+            number = layer or len(layers)
+            where = f"{PLACES[place]}, layer {number} of {len(layers)}"
+            note = pictures.attention(layers[number - 1], rows, columns, title, path, where, row_name, column_name)
+            return f"{place} attention of layer {number}", note
 
 
 def _shortened(text: str) -> str:
-    return text if len(text) <= 60 else f"{text[:59]}…"
+    """A few lines of a title at most."""
+    begin = text[:159]
+    return text if len(text) <= 160 else f"{begin[: begin.rfind(' ', 120)].rstrip()}…"

@@ -95,6 +95,8 @@ def translate(
             if ranks.is_first():
                 with progress() as run.watch:
                     aligned = run.align(block, results, to) if alignments else [None] * len(block)
+                if alignments and first == 1 and run.alignment_method.is_weak:
+                    typer.echo(f"alignments are made {run.alignment_method.in_words}", err=True)
                 _write(run, block, results, aligned, first, n_best, as_json)
             first += len(block)
 

@@ -73,6 +73,12 @@ class Tokenizer(ABC):
             sum(len(part) * count for part, count in parts.items() if self._is_familiar(part)) / total if total else 1
         )
 
+    def unknown(self, text: str) -> list[str]:
+        """What has no token in a text, each once, in order: characters, or symbols between blanks."""
+        words = normalize(text.removeprefix(self._tag_of(text)), self.normalization).split()
+        parts = dict.fromkeys(words if self.kind == "symbols" else "".join(words))
+        return [part for part in parts if not self._has_tokens(part)]
+
     def _is_familiar(self, part: str) -> bool:
         return self._has_tokens(part) and all(_script(letter) in self.scripts for letter in part if letter.isalpha())
 

@@ -19,13 +19,16 @@ def for_decoding(model: Seq2Seq, precision: str = "float32") -> Seq2Seq:
 
     What is later done to the model, or heard in it, does not reach the copy. float32: the same numbers, each matrix
     stored by columns. For a few dozen rows the processor's library multiplies that more than twice as fast
-    (docs/log.md). int8: each linear layer becomes an `Int8Linear`.
+    (docs/log.md). int8: each linear layer becomes an `Int8Linear`. While somebody listens to a model, or changes what
+    passes in it, it is the model itself in float32: a copy would be deaf.
     """
     if precision not in PRECISIONS:
         raise SettingError(f"--precision {precision}: unknown. {nearest(precision, PRECISIONS)}")
     if next(model.parameters()).device.type != "cpu":
         if precision == "int8":
             raise SettingError("--precision int8: our own engine has it on a CPU only. Leave it out")
+        return model
+    if precision == "float32" and is_heard(model):
         return model
     laid_out = copy.deepcopy(model)
     for parent in list(laid_out.modules()):
@@ -37,6 +40,11 @@ def for_decoding(model: Seq2Seq, precision: str = "float32") -> Seq2Seq:
             elif isinstance(child, nn.Linear):  # a tied embedding keeps its own parameter, by rows
                 child.weight = nn.Parameter(child.weight.detach().t().contiguous().t(), requires_grad=False)
     return laid_out
+
+
+def is_heard(model: Seq2Seq) -> bool:
+    """Whether somebody listens to what passes in a model, or changes it."""
+    return any(module._forward_hooks or module._forward_pre_hooks for module in model.modules())
 
 
 class Int8Linear(nn.Module):

@@ -13,7 +13,7 @@ for it, too; and in choosing, the tokens beside it lend it a little of what they
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -33,12 +33,14 @@ MOST_PAIRS = 100
 MOST_TOKENS = 20_000
 """Read at most in choosing: a second or two for a small model."""
 CROSS: Final[tuple[Place, ...]] = ("cross",)
+WEAK = 0.5
+"""Of all output tokens: with less agreement, most lines of an alignment are guesses."""
 LENT = 0.05
 """Of what its neighbours owe, to each token: nothing beside what it owes itself, if it does (docs/log.md)."""
 
 
 @dataclass(frozen=True)
-class Method:
+class Method(Answer):
     """How a run aligns. In `manifest.json`: `{"heads": [[1, 0], [1, 2]], "reading": 0.5, "agreement": 0.7,
     "pairs": 64}`."""
 
@@ -51,8 +53,22 @@ class Method:
     pairs: int = 0
     """Validation pairs that this was measured on."""
 
-    def json(self) -> dict[str, Any]:
-        return asdict(self)
+    @property
+    def is_weak(self) -> bool:
+        return self.agreement < WEAK
+
+    @property
+    def in_words(self) -> str:
+        """Which heads, and how far they can be trusted."""
+        layers = sorted({layer for layer, _ in self.heads})
+        one = len(self.heads) == 1
+        many = f"head {self.heads[0][1] + 1} of " if one else f"{len(self.heads)} heads of "
+        where = f"layer {layers[0] + 1}" if len(layers) == 1 else f"{len(layers)} layers"
+        if not self.pairs:
+            return f"by {many}{where}; without validation pairs nobody knows how well"
+        share = f"{self.agreement:.0%} of the output tokens of {self.pairs} validation pairs"
+        weak = ". Weak: most lines may be wrong" if self.is_weak else ""
+        return f"by {many}{where}, which agree{'s' if one else ''} with leaving tokens out for {share}{weak}"
 
 
 class Link(NamedTuple):

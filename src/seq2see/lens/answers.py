@@ -74,7 +74,9 @@ class Look(Answer):
          "source_spans": [S] of [start, end], "target_spans": [T] of [start, end],
          "encoder": [layers][H][S][S], "decoder": [layers][H][T][T], "cross": [layers][H][T][S],
          "confidence": Confidence, "layers": Layers, "alignment": Alignment,
-         "vectors": {name: [S or T][D]}, "beam": Tree}
+         "vectors": {name: [S or T][D]}, "beam": Tree,
+         "method": {"heads": [[layer, head], ...], "reading": 0.5, "agreement": 0.7, "pairs": 64},
+         "own_translation": text, "notes": [text, ...]}
     """
 
     source: str
@@ -101,7 +103,13 @@ class Look(Answer):
     """The stream by the names of `capture`: embeddings without and with positions, and after each layer
     (`encoder.0`, `decoder.0`, ...)."""
     beam: Tree
-    """How the search found its translation, which is this one unless that was forced."""
+    """How the search found `own_translation`."""
+    method: Method
+    """Which heads the alignment follows, and how far they can be trusted."""
+    own_translation: str
+    """What the model says by itself: `translation`, unless that was given."""
+    notes: list[str]
+    """What the user should know: what was cut, or has no token."""
 
     @property
     def linked(self) -> list[tuple[int, int]]:
@@ -129,6 +137,7 @@ def look(bundle: Bundle, reading: Reading, method: Method | None = None) -> Look
     with torch.inference_mode(), capture(bundle.model) as seen:
         bundle.model.output(decoded(bundle, [reading.source_ids], [reading.target_ids]))
     layers = _layers(bundle, reading, seen)
+    method = method or alignment.standard(bundle)
     logs_TV = log_probabilities(seen["logits"][0])
     return Look(
         reading.source,
@@ -145,13 +154,16 @@ def look(bundle: Bundle, reading: Reading, method: Method | None = None) -> Look
         layers,
         alignment.of_weights(
             bundle,
-            method or alignment.standard(bundle),
+            method,
             reading.source,
             reading.target_ids[:-1],
             np.stack(_weights(seen, "cross")),
         ),
         _vectors(bundle, seen),
         plant(reading.steps, bundle.tokenizers.target, bundle.settings.decoding),
+        method,
+        reading.own_translation,
+        reading.notes,
     )
 
 

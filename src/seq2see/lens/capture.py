@@ -1,8 +1,11 @@
 """Listen to a model while it works.
 
-    with capture(model) as seen:
-        model.encode(...)
+    with capture(run) as seen:                          # or a model, a bundle, an engine of ours
+        run.translate(["12 mars 1987"])
     seen["encoder.0.self_attention.weights"][-1]        # BHLM, the last time it passed by
+
+Whoever translates with a model that is heard takes this very model, in float32, and no copy that is laid out for speed
+(`decoding.weights`), so that a search is heard, too.
 
 Each name holds a list: what passed there, in order. A search passes the decoder once for each step, so that item t of
 a decoder's list is step t; its rows are R = B x W hypotheses side by side. The names, all after the paper:
@@ -32,7 +35,7 @@ import math
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Protocol
 
 from torch import Tensor, nn
 
@@ -43,11 +46,19 @@ from seq2see.model.transformer import Embedding, Transformer
 Seen = dict[str, list[Tensor]]
 
 
+class HasModel(Protocol):
+    """A run, a bundle, an engine of ours."""
+
+    @property
+    def model(self) -> nn.Module: ...
+
+
 @contextmanager
-def capture(model: nn.Module, only: Callable[[str], bool] = lambda name: True) -> Iterator[Seen]:
+def capture(model: nn.Module | HasModel, only: Callable[[str], bool] = lambda name: True) -> Iterator[Seen]:
     """Collect what passes, in order, detached and on the CPU.
 
     Args:
+        model: or what has one: a run, a bundle, an engine.
         only: which names to keep, where all would be too much: `lambda name: name.endswith(".weights")`.
     """
     seen: Seen = defaultdict(list)
@@ -78,7 +89,8 @@ def capture(model: nn.Module, only: Callable[[str], bool] = lambda name: True) -
             handles.append(attention.inside.register_forward_hook(listen))
 
     try:
-        for name, module in model.named_modules():
+        heard = model if isinstance(model, nn.Module) else model.model
+        for name, module in heard.named_modules():
             prefix = f"{name}." if name else ""
             match module:
                 case Embedding():

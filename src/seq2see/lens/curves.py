@@ -13,7 +13,7 @@ from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
-from seq2see.lens import drawing
+from seq2see.lens import drawing, letters
 from seq2see.lens.drawing import BLUE, INK, ORANGE
 
 _AXIS_NAMES = {
@@ -27,12 +27,13 @@ _AXIS_NAMES = {
 Line = tuple[str, list[float], list[float]]
 
 
-def curves(metrics: Sequence[Mapping[str, Any]], path: Path | None = None) -> str:
+def curves(metrics: Sequence[Mapping[str, Any]], path: Path | None = None, title: str = "") -> str:
     """Training curves from the rows of `metrics.jsonl`, as inline SVG; with a path, as a picture file too.
 
     The SVG is one `<svg>` per panel, so that a page can put them side by side or below each other, without a
     background and in the text colour of the page (`currentColor`). Panels: training and validation loss, each further
-    metric that validation measured, the learning rate. Nothing to draw gives an empty string and no file.
+    metric that validation measured, the learning rate. Nothing to draw gives an empty string and no file. The title is
+    for the file.
     """
     panels = _panels(metrics)
     if path is not None:
@@ -43,7 +44,11 @@ def curves(metrics: Sequence[Mapping[str, Any]], path: Path | None = None) -> st
             )
             for place, (name, lines) in enumerate(panels.items(), start=1):
                 _curve(figure.add_subplot(1, len(panels), place), name, lines)
-            drawing.save(figure, path)
+            if title:
+                families = letters.font_families(title)
+                style: dict[str, Any] = {"fontsize": 13, "fontweight": "bold", "color": INK, "parse_math": False}
+                figure.suptitle(letters.drawn([title], path)[0], x=0.01, ha="left", fontfamily=families, **style)
+            drawing.save(figure, path, title or "seq2see")
     return "\n".join(_inline(name, lines) for name, lines in panels.items())
 
 

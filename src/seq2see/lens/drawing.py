@@ -9,8 +9,10 @@ import io
 import logging
 import re
 import warnings
-from collections.abc import Iterator, Sequence
+from bisect import bisect_left
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +21,7 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure
+from matplotlib.text import Text
 
 from seq2see.errors import SettingError
 
@@ -36,6 +39,8 @@ BELOW_TO_ABOVE = LinearSegmentedColormap.from_list(
     "below_to_above", ["#8a3d06", "#d9792b", "#f6cfa8", "#ffffff", "#a9d0e8", "#2f7ebc", "#08366b"]
 )
 """From -1 over 0, which is paper, to 1."""
+LEAST_WIDE = 5.5
+"""Inches that a title may take, however narrow a picture is."""
 SUFFIXES = (".png", ".svg", ".pdf", ".html")
 _RC: dict[Any, Any] = {"svg.fonttype": "none", "svg.hashsalt": "seq2see", "pdf.fonttype": 42}
 
@@ -72,6 +77,21 @@ def dress(axes: Axes, title: str, along: str) -> None:
     axes.set_facecolor("none")
 
 
+def wide(text: str, **style: Any) -> float:
+    """Inches that a text takes, as drawn in a style: `fontsize=9, fontfamily=[...]`."""
+    canvas = _canvas()
+    measured = Text(0, 0, text, **(style | {"parse_math": False}))
+    measured.set_figure(canvas.figure)
+    with drawing():
+        box = measured.get_window_extent(canvas.get_renderer())  # type: ignore[no-untyped-call]
+    return float(box.width) / canvas.figure.dpi
+
+
+@cache
+def _canvas() -> FigureCanvasAgg:
+    return FigureCanvasAgg(Figure())
+
+
 def head(
     figure: Figure,
     axes: Axes,
@@ -83,17 +103,62 @@ def head(
 ) -> None:
     """Title and subtitle above and left of all that `axes` and its labels take; with `math` the latter is TeX.
 
-    Text grows beyond the figure, and saving with bbox "tight" makes room; only a title needs a measured place.
+    Text grows beyond the figure, and saving with bbox "tight" makes room; only a title needs a measured place. It is as
+    wide as the picture, in as many lines as that takes.
     """
     width, height = figure.get_size_inches()
     with drawing():
-        box = axes.get_tightbbox(FigureCanvasAgg(figure).get_renderer())  # type: ignore[no-untyped-call]
-    assert box is not None
+        renderer = FigureCanvasAgg(figure).get_renderer()  # type: ignore[no-untyped-call]
+        box, around = axes.get_tightbbox(renderer), figure.get_tightbbox(renderer)
+        assert box is not None
+    room = max(around.x1 - box.x0 / figure.dpi, LEAST_WIDE)
+    small: dict[str, Any] = {"fontsize": 9, "fontfamily": list(families)}
+    large: dict[str, Any] = {"fontsize": 13, "fontfamily": list(families), "fontweight": "bold", "parse_math": False}
+    below = [subtitle] if math else _wrapped(subtitle, lambda line: wide(line, **small) <= room)
+    above = _wrapped(title, lambda line: wide(line, **large) <= room)
     x, y = box.x0 / figure.dpi / width, (box.y1 / figure.dpi + gap) / height
-    style: dict[str, Any] = {"fontfamily": list(families), "parse_math": False}
-    figure.text(x, y, subtitle, fontsize=9, color=QUIET, **(style | {"parse_math": math}))
-    y += (0.3 if math else 0.24) / height
-    figure.text(x, y, title, fontsize=13, fontweight="bold", color=INK, **style)
+    for line in reversed(below):
+        figure.text(x, y, line, color=QUIET, parse_math=math, **small)
+        y += (0.23 if math else 0.17) / height
+    y += 0.07 / height
+    for line in reversed(above):
+        figure.text(x, y, line, color=INK, **large)
+        y += 0.24 / height
+
+
+_ISOLATES = "\u2066\u2067\u2068"
+_END_OF_ISOLATE = "\u2069"
+
+
+def _begin(line: str, fits: Callable[[str], bool]) -> str:
+    """As much of a line as fits, a character at least."""
+    most = bisect_left(range(1, len(line)), True, key=lambda count: not fits(line[:count]))
+    return line[: max(1, most)]
+
+
+def _wrapped(text: str, fits: Callable[[str], bool]) -> list[str]:
+    """Lines that fit, broken at blanks, or anywhere in what has none. What is kept apart by direction stays so."""
+    lines, line = [], ""
+    for piece in re.findall(r"\s*\S+", text):
+        if line and not fits(line + piece):
+            lines.append(line)
+            line = piece.lstrip()
+        else:
+            line += piece
+        while not fits(line) and len(line) > 1:
+            begin = _begin(line, fits)
+            lines.append(begin)
+            line = line[len(begin) :]
+    whole, opened = [], ""
+    for each in [*lines, line]:
+        begin = opened
+        for character in each:
+            if character in _ISOLATES:
+                opened += character
+            elif character == _END_OF_ISOLATE:
+                opened = opened[:-1]
+        whole.append(begin + each + _END_OF_ISOLATE * len(opened))
+    return whole
 
 
 def save(figure: Figure, path: Path, title: str = "seq2see") -> None:

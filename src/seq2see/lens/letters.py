@@ -4,7 +4,9 @@ matplotlib shapes and orders Arabic and Devanagari by itself since 3.11; what it
 """
 
 import unicodedata
+from collections.abc import Iterable
 from functools import cache, lru_cache
+from pathlib import Path
 
 from matplotlib import font_manager
 from matplotlib.ft2font import FT2Font
@@ -45,11 +47,34 @@ def note(text: str) -> str | None:
     missing = missing_glyphs(text)
     if not missing:
         return None
-    east_asian = any(unicodedata.east_asian_width(character) in "WF" for character in missing)
-    package = "fonts-noto-cjk" if east_asian else "fonts-noto-core"
-    kind = "a Noto or Nanum font" if east_asian else "a Noto font"
     named = "".join(character if character.isprintable() else f"U+{ord(character):04X}" for character in missing)
-    return f"no installed font draws '{named}': install {kind}, for example `apt-get install {package}`"
+    kinds = dict.fromkeys(map(_kind, missing))
+    fonts, packages = " and ".join(kind for kind, _ in kinds), " ".join(package for _, package in kinds)
+    return f"no installed font draws '{named}': install {fonts}, for example `apt-get install {packages}`"
+
+
+def _kind(character: str) -> tuple[str, str]:
+    """What to install for a character: in words, and as a package of Debian."""
+    if (
+        unicodedata.category(character) in ("So", "Sk")
+        and character >= "\u2600"
+        and not "\u3000" <= character <= "\ufaff"
+    ):
+        return "an emoji font of one colour (those of many cannot be drawn)", "fonts-symbola"
+    if unicodedata.east_asian_width(character) in "WF":
+        return "a Noto or Nanum font", "fonts-noto-cjk"
+    return "a Noto font", "fonts-noto-core"
+
+
+def drawn(texts: Iterable[str], path: Path) -> list[str]:
+    """Texts as a picture has them: what no font draws is written as its number, `U+1F98A`, instead of as a box.
+
+    In SVG and HTML letters stay letters: whoever reads those may have the font.
+    """
+    texts = list(texts)
+    missing = "" if path.suffix.lower() in (".svg", ".html") else missing_glyphs("".join(texts))
+    table = str.maketrans({character: f"U+{ord(character):04X}" for character in missing})
+    return [text.translate(table) for text in texts]
 
 
 def _to_draw(text: str) -> frozenset[str]:

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.colors import PowerNorm
 from matplotlib.figure import Figure
 from matplotlib.image import AxesImage
 from matplotlib.patches import FancyBboxPatch, PathPatch, Rectangle
@@ -28,6 +29,7 @@ from seq2see.lens.tree import Tree
 
 _GAP = 0.42  # inches between the large panel and the heads; also what the slanted labels need
 _BETWEEN = 0.3  # inches between two heads, their titles included
+_MANY = 30  # columns: among more of them even large weights are small, and colours follow the square root
 
 
 def attention(
@@ -36,6 +38,7 @@ def attention(
     columns: Sequence[str],
     title: str,
     path: Path,
+    where: str = "attention",
     row_name: str = "output",
     column_name: str = "input",
 ) -> str | None:
@@ -47,6 +50,7 @@ def attention(
         columns: the M tokens attended to, named `column_name`.
         title: one line above the picture.
         path: where to save; the suffix says the format, one of `drawing.SUFFIXES`.
+        where: which attention it is, in which layer.
 
     Returns:
         A line for the user where some letters have no font, else None.
@@ -54,8 +58,9 @@ def attention(
     H, L, M = weights_HLM.shape
     assert (len(rows), len(columns)) == (L, M), f"weights of {L} x {M} for {len(rows)} x {len(columns)} tokens"
     drawing.check_suffix(path)
-    rows, columns = labels.of(rows), labels.of(columns)
-    families = letters.font_families(title + "".join(rows) + "".join(columns))
+    text = "".join((title, *rows, *columns))
+    families = letters.font_families(text)
+    (title,), rows, columns = (letters.drawn(each, path) for each in ([title], labels.of(rows), labels.of(columns)))
 
     cell = min(max(10 / max(L, M), 0.2), 0.5)
     width, height = M * cell, L * cell
@@ -74,19 +79,20 @@ def attention(
 
     bar_height = min(height, 2.2)
     bar = figure.add_axes(((right + 0.3) / width, 1 - bar_height / height, 0.12 / width, bar_height / height))
-    figure.colorbar(image, cax=bar, ticks=[0, 0.5, 1])
+    figure.colorbar(image, cax=bar, ticks=[0, 0.01, 0.1, 0.5, 1] if M > _MANY else [0, 0.5, 1])
     bar.tick_params(labelsize=8, labelcolor=QUIET, length=0)
     bar.spines[:].set_color(HAIRLINE)
 
     drawn = f"mean of {H} heads" if H > 1 else "1 head"
-    subtitle = f"{drawn}  ·  a row: where one {row_name} token looks among the {column_name} tokens"
+    subtitle = f"{where}, {drawn}  ·  a row: where one {row_name} token looks among the {column_name} tokens"
     drawing.head(figure, large, labels.visible(title), subtitle, families)
     drawing.save(figure, path, title)
-    return letters.note(title + "".join(rows) + "".join(columns))
+    return letters.note(text)
 
 
 def _heat_map(axes: Axes, weights_LM: NDArray[np.floating[Any]]) -> AxesImage:
-    image = axes.imshow(weights_LM, cmap=PAPER_TO_INK, vmin=0, vmax=1, aspect="auto", interpolation="nearest")
+    norm = PowerNorm(0.5 if weights_LM.shape[1] > _MANY else 1.0, 0, 1)
+    image = axes.imshow(weights_LM, cmap=PAPER_TO_INK, norm=norm, aspect="auto", interpolation="nearest")
     axes.set(xticks=[], yticks=[])
     axes.spines[:].set_color(FRAME)
     axes.spines[:].set_linewidth(0.6)
@@ -101,7 +107,7 @@ def _label(axes: Axes, rows: Sequence[str], columns: Sequence[str], cell: float,
         "fontfamily": families,
         "parse_math": False,
     }
-    slanted = max(labels.columns_wide(text) for text in columns) * style["fontsize"] * 0.62 > cell * 72
+    slanted = max(drawing.wide(text, fontsize=style["fontsize"], fontfamily=families) for text in columns) > 0.9 * cell
     turn: dict[str, Any] = {"rotation": 45, "ha": "left", "va": "center", "rotation_mode": "anchor"} if slanted else {}
     axes.set_yticks(range(len(rows)), rows, **style)
     axes.set_xticks(range(len(columns)), columns, **style, **turn)
@@ -144,18 +150,26 @@ def _places(H: int, L: int, M: int, width: float, height: float) -> list[tuple[f
 
 # --- all heads -------------------------------------------------------------------------------------------------------
 
+_SMALLEST = 5.0  # points of a label that can still be read on paper
+
 
 def heads(
-    layers: Sequence[NDArray[np.floating[Any]]], rows: Sequence[str], columns: Sequence[str], title: str, path: Path
+    layers: Sequence[NDArray[np.floating[Any]]],
+    rows: Sequence[str],
+    columns: Sequence[str],
+    title: str,
+    path: Path,
+    where: str = "every layer and head",
 ) -> str | None:
     """Every head of every layer side by side: what there is to choose from, and which heads have found a task."""
     drawing.check_suffix(path)
-    rows, columns = labels.of(rows), labels.of(columns)
+    text = "".join((title, *rows, *columns))
+    families = letters.font_families(text)
+    (title,), rows, columns = (letters.drawn(each, path) for each in ([title], labels.of(rows), labels.of(columns)))
     L, M, H = len(rows), len(columns), layers[0].shape[0]
-    families = letters.font_families(title + "".join(rows) + "".join(columns))
-    side = min(max(11 / H, 0.9), 2.2)
+    side = min(max(12 / H, 1.2), 2.6)
     width, height = (side, side * L / M) if M >= L else (side * M / L, side)
-    gap = 0.14
+    gap = 0.16
     total = H * (width + gap) - gap, len(layers) * (height + gap) - gap
     figure = Figure(figsize=total, facecolor="white")
     for number, weights_HLM in enumerate(layers):
@@ -167,15 +181,26 @@ def heads(
                 axes.set_title(f"head {head + 1}", fontsize=8.5, color=QUIET, pad=5)
             if not head:
                 axes.set_ylabel(f"layer {number + 1}", fontsize=8.5, color=QUIET, labelpad=6)
-    subtitle = f"rows: {_few(rows)}; columns: {_few(columns)}; white is 0, the darkest blue 1"
+                axes.set_yticks(*_some(rows, height / L), **_small(height / L, families))
+            if number == len(layers) - 1:
+                axes.set_xticks(*_some(columns, width / M), rotation=90, **_small(width / M, families))
+            axes.tick_params(length=0, pad=2)
+    scale = "colours by the square root, " if M > _MANY else ""
+    subtitle = f"{where}  ·  a row: where one token looks; {scale}white is 0, the darkest blue 1"
     drawing.head(figure, figure.axes[0], labels.visible(title), subtitle, families)
     drawing.save(figure, path, title)
-    return letters.note(title + "".join(rows) + "".join(columns))
+    return letters.note(text)
 
 
-def _few(tokens: Sequence[str]) -> str:
-    """The first and the last of many tokens, to say what stands along an axis."""
-    return " ".join(tokens) if len(tokens) <= 8 else f"{' '.join(tokens[:4])} … {' '.join(tokens[-2:])}"
+def _some(tokens: Sequence[str], cell: float) -> tuple[range, list[str]]:
+    """As many labels as there is room for beside small cells: all, or every other, or every third..."""
+    places = range(0, len(tokens), math.ceil(_SMALLEST / (cell * 72)))
+    return places, [tokens[place] for place in places]
+
+
+def _small(cell: float, families: list[str]) -> dict[str, Any]:
+    size = min(max(cell * 72 * 0.75, _SMALLEST), 8)
+    return {"fontsize": size, "color": INK, "fontfamily": families, "parse_math": False}
 
 
 # --- what each layer would say ---------------------------------------------------------------------------------------
@@ -192,6 +217,7 @@ def layer_words(layers: Layers, said: Sequence[str], title: str, path: Path) -> 
     ]
     text = title + "".join(names) + "".join(map("".join, words))
     families = letters.font_families(text)
+    (title,), names, *words = (letters.drawn(each, path) for each in ([title], names, *words))
     widths = [max(labels.columns_wide(column) for column in (names[t], *(row[t] for row in words))) for t in range(T)]
     edges = np.concatenate([[0], np.cumsum([max(0.42, 0.2 + 0.095 * each) for each in widths])])
     height = 0.36
@@ -237,15 +263,17 @@ def beam(tree: Tree, title: str, path: Path) -> str | None:
     drawing.check_suffix(path)
     nodes = tree.nodes
     names = [labels.visible(node.token) for node in nodes]
-    families = letters.font_families(title + "".join(names))
+    text = title + "".join(names)
+    families = letters.font_families(text)
+    (title,), names = (letters.drawn(each, path) for each in ([title], names))
     columns: dict[int, list[int]] = {}
     for place, node in enumerate(nodes):
         columns.setdefault(node.step, []).append(place)
     spots: dict[int, tuple[float, float, float]] = {}  # x, y, width
-    x, high = 0.0, 0.3
+    x, high, tall = 0.0, 0.41, 0.31  # inches: from row to row, and of a box
     for column in columns.values():
         column.sort(key=lambda place: (nodes[place].state == "pruned", -nodes[place].score))
-        width = max(0.36, 0.18 + 0.092 * max(labels.columns_wide(names[place]) for place in column))
+        width = max(0.4, 0.18 + 0.092 * max(labels.columns_wide(names[place]) for place in column))
         for row, place in enumerate(column):
             spots[place] = x, -row * high, width
         x += width + 0.34
@@ -266,9 +294,9 @@ def beam(tree: Tree, title: str, path: Path) -> str | None:
             _bow(axes, points, color=colour, linewidth=thick, alpha=alpha, zorder=above)
         fill = "#dfe5ea" if node.state == "finished" else "#f6f8fa"
         box = FancyBboxPatch(
-            (left, y - 0.105),
+            (left, y - tall / 2),
             width,
-            0.21,
+            tall,
             boxstyle="round,pad=0,rounding_size=0.04",
             facecolor=fill,
             edgecolor=BLUE if node in best else FRAME,
@@ -278,13 +306,22 @@ def beam(tree: Tree, title: str, path: Path) -> str | None:
             zorder=3,
         )
         axes.add_patch(box)
-        style: dict[str, Any] = {"fontfamily": families, "parse_math": False, "ha": "center", "va": "center_baseline"}
-        axes.text(left + width / 2, y, names[place], fontsize=8.5, color=INK, alpha=alpha, zorder=4, **style)
+        style: dict[str, Any] = {"ha": "center", "va": "center_baseline", "alpha": alpha, "zorder": 4}
+        token: dict[str, Any] = {"fontfamily": families, "parse_math": False, "fontsize": 8.5}
+        middle = left + width / 2
+        if node.parent < 0:
+            axes.text(middle, y, names[place], color=INK, **token, **style)
+            continue
+        axes.text(middle, y + 0.055, names[place], color=INK, **token, **style)
+        axes.text(middle, y - 0.09, f"{node.score + 0.0:.2f}", fontsize=5.5, color=QUIET, **style)
     finished = sum(node.state == "finished" for node in nodes)
-    subtitle = f"blue: the best of {finished} finished ones; pale: given up; {len(nodes) - 1} tokens looked at"
+    subtitle = (
+        f"blue: the best of {finished} finished ones; pale: given up; {len(nodes) - 1} tokens looked at  ·  "
+        "small: the score so far, log-probability over length penalty"
+    )
     drawing.head(figure, axes, labels.visible(title), subtitle, families)
     drawing.save(figure, path, title)
-    return letters.note(title + "".join(names))
+    return letters.note(text)
 
 
 def _bow(axes: Axes, points: Sequence[tuple[float, float]], **style: Any) -> None:
@@ -294,6 +331,8 @@ def _bow(axes: Axes, points: Sequence[tuple[float, float]], **style: Any) -> Non
 
 # --- alignment -------------------------------------------------------------------------------------------------------
 
+_LONGEST_LINE = 14.0  # inches
+
 
 def alignment(look: Look, title: str, path: Path) -> str | None:
     """The sentence above, its translation below, and a line from each output token to what it comes from."""
@@ -301,33 +340,45 @@ def alignment(look: Look, title: str, path: Path) -> str | None:
     above, below = labels.of(look.source_tokens[:-1]), labels.of(look.target_tokens[:-1])  # the ends come from nowhere
     text = title + "".join(above) + "".join(below)
     families = letters.font_families(text)
-    rows = [
-        _line_up(names, labels.right_to_left(whole))
-        for names, whole in ((above, look.source), (below, look.translation))
-    ]
-    width = max((left + wide for row in rows for left, wide in row), default=1.0)
-    height = min(max(0.9, width / 7), 2.2)
-    figure = Figure(figsize=(width, height), facecolor="white")
+    (title,), above, below = (letters.drawn(each, path) for each in ([title], above, below))
+    sides = (above, look.source), (below, look.translation)
+    rows = [_line_up(names, labels.right_to_left(whole)) for names, whole in sides]
+    upright = max((left + wide for row in rows for left, wide in row), default=0.0) > _LONGEST_LINE
+    if upright:  # the same seen from the side: one token below the other, the sentence on the left
+        rows = [[(0.22 * place, 0.22) for place in range(len(names))] for names, _ in sides]
+    lengths = [max((left + wide for left, wide in row), default=0.0) for row in rows]
+    length = max(*lengths, drawing.LEAST_WIDE)
+    depth = 2.2 if upright else min(max(0.9, length / 7), 2.2)
+
+    def spot(along: float, across: float) -> tuple[float, float]:
+        return (across, length - along) if upright else (along, depth - across)
+
+    figure = Figure(figsize=(depth, length) if upright else (length, depth), facecolor="white")
     axes = figure.add_axes((0, 0, 1, 1))
-    axes.set(xlim=(0, width), ylim=(0, height))
+    axes.set(xlim=(0, figure.get_figwidth()), ylim=(0, figure.get_figheight()))
     axes.set_axis_off()
-    style: dict[str, Any] = {"fontfamily": families, "parse_math": False, "ha": "center", "fontsize": 11, "color": INK}
-    shift = [(width - max((left + wide for left, wide in row), default=0.0)) / 2 for row in rows]  # both in the middle
-    for names, row, move, y, side in (
-        (above, rows[0], shift[0], height, "bottom"),
-        (below, rows[1], shift[1], 0, "top"),
-    ):
-        for name, (left, wide) in zip(names, row, strict=True):
-            axes.text(left + move + wide / 2, y + (0.06 if side == "bottom" else -0.06), name, va=side, **style)
-    for linked in look.linked:
-        upper, lower = (
-            row[place][0] + row[place][1] / 2 + move for place, row, move in zip(linked, rows, shift, strict=True)
-        )
-        points = [(lower, 0.02), (lower, height / 2), (upper, height / 2), (upper, height - 0.02)]
-        _bow(axes, points, color=BLUE, linewidth=1.3, alpha=0.75)
-    drawing.head(
-        figure, axes, labels.visible(title), "from each output token to what it comes from", families, gap=0.45
-    )
+    style: dict[str, Any] = {
+        "fontfamily": families,
+        "parse_math": False,
+        "color": INK,
+        "fontsize": 9 if upright else 11,
+    }
+    middles = [  # of each token; both rows stand in the middle
+        [left + wide / 2 + (0 if upright else (length - own) / 2) for left, wide in row]
+        for row, own in zip(rows, lengths, strict=True)
+    ]
+    for (names, _), places, across, before in zip(sides, middles, (-0.06, depth + 0.06), (True, False), strict=True):
+        turned: dict[str, Any] = {"ha": "right" if before else "left", "va": "center"}
+        level: dict[str, Any] = {"ha": "center", "va": "bottom" if before else "top"}
+        for name, along in zip(names, places, strict=True):
+            x, y = spot(along, across)
+            axes.text(x, y, name, **style, **(turned if upright else level))
+    for source, target in look.linked:
+        upper, lower = middles[0][source], middles[1][target]
+        ways = (lower, depth - 0.02), (lower, depth / 2), (upper, depth / 2), (upper, 0.02)
+        _bow(axes, [spot(*way) for way in ways], color=BLUE, linewidth=1.3, alpha=0.75)
+    subtitle = f"from each output token to what it comes from, {look.method.in_words}"
+    drawing.head(figure, axes, labels.visible(title), subtitle, families, gap=0.45)
     drawing.save(figure, path, title)
     return letters.note(text)
 

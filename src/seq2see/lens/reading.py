@@ -6,6 +6,7 @@ And what all answers share: they are frozen dataclasses, and `json()` has their 
 """
 
 import math
+import unicodedata
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, Final, Literal
@@ -18,6 +19,7 @@ from torch import Tensor
 from seq2see import special
 from seq2see.bundle import Bundle
 from seq2see.data import spans
+from seq2see.data.tokenizer import Tokenizer
 from seq2see.decoding import search
 from seq2see.decoding.torch_engine import TorchEngine
 from seq2see.decoding.translator import batches, longest, translate
@@ -35,6 +37,8 @@ ATTENTIONS: Final[dict[Place, tuple[str, str]]] = {
 AT_ONCE = 2048
 """Tokens in one pass where a sentence is read many times over: more is no faster on a processor, and tells less often
 how far it is."""
+MOST_NAMED = 10
+"""Unknown letters that a note names."""
 Watch = Callable[[str, int, int], None]
 """Is told what is being done, and how many of how many are: `watch("leaving tokens out", 12, 60)`."""
 
@@ -44,7 +48,7 @@ def unwatched(what: str, done: int, total: int) -> None:
 
 
 class Answer:
-    """What has a JSON form: the fields by name, arrays as nested lists of numbers with five decimals."""
+    """What has a JSON form: the fields by name, arrays as nested lists of numbers with five decimals, never -0.0."""
 
     def json(self) -> dict[str, Any]:
         return {each.name: _plain(getattr(self, each.name)) for each in fields(self)}  # type: ignore[arg-type]
@@ -52,7 +56,9 @@ class Answer:
 
 def _plain(value: Any) -> Any:
     if isinstance(value, np.ndarray):
-        return value.astype(np.float64).round(5).tolist() if value.dtype.kind == "f" else value.tolist()
+        return (value.astype(np.float64).round(5) + 0.0).tolist() if value.dtype.kind == "f" else value.tolist()
+    if isinstance(value, float):
+        return value + 0.0
     if isinstance(value, Answer):
         return value.json()
     if isinstance(value, tuple) and hasattr(value, "_asdict"):
@@ -80,6 +86,8 @@ class Reading:
     """What the model says by itself: `translation`, unless that was forced."""
     steps: list[search.Step] = field(default_factory=list)
     """How the search found `own_translation`."""
+    notes: list[str] = field(default_factory=list)
+    """What the user should know: what was cut, or has no token."""
 
     @property
     def input_tokens(self) -> list[str]:
@@ -103,8 +111,16 @@ def read(bundle: Bundle, sentence: str, target: str | None = None, engine: Torch
     finally:
         engine.watch = None
     said = list(result.translations[0].tokens)
+    notes = _unknown(bundle.tokenizers.source, sentence, "the sentence")
+    if result.cut:
+        notes.insert(0, f"the sentence is too long: only its first {len(result.source) - 1} tokens were read")
     if target is not None:
         said = bundle.tokenizers.target.encode([target.strip()])[0]
+        notes += _unknown(bundle.tokenizers.target, target, "the given translation")
+        if len(said) >= longest(bundle.settings):
+            notes.append(
+                f"the given translation is too long: only its first {longest(bundle.settings) - 1} tokens count"
+            )
     said = said[: longest(bundle.settings) - 1]
     end = special.SPELLINGS[special.END]
     return Reading(
@@ -116,7 +132,19 @@ def read(bundle: Bundle, sentence: str, target: str | None = None, engine: Torch
         [*spans.labels(bundle.tokenizers.target, said), end],
         result.text,
         steps,
+        notes,
     )
+
+
+def _unknown(tokenizer: Tokenizer, text: str, what: str) -> list[str]:
+    """A line about what the model has never seen in a text, where there is such."""
+    found = tokenizer.unknown(text)
+    if not found:
+        return []
+    more = f" and {len(found) - MOST_NAMED} more" if len(found) > MOST_NAMED else ""
+    seen = [each.isprintable() and unicodedata.category(each[0])[0] != "M" for each in found[:MOST_NAMED]]
+    named = " ".join(each if alone else f"U+{ord(each[0]):04X}" for each, alone in zip(found, seen, strict=False))
+    return [f"training has never shown what is in {what}: {named}{more}. The model can only guess there"]
 
 
 def target_logs(bundle: Bundle, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]) -> Tensor:

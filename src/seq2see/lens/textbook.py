@@ -116,6 +116,7 @@ def draw_dot_products(length: int, d_model: int, path: Path) -> None:
         title,
         r"$PE_p\cdot PE_q=\sum_i\,\cos\left((p-q)/10000^{\,2i/d_{model}}\right)$: only the distance counts",
         math=True,
+        gap=0.24,
     )
     drawing.save(figure, path, title)
 
@@ -137,10 +138,11 @@ def draw_masks(tokens: Sequence[str], padding: Sequence[bool], path: Path) -> No
     cell = min(max(7 / L, 0.16), 0.5)
     side = L * cell
     figure = Figure(figsize=(side, side), facecolor="white")
-    names = [labels.visible(token) for token in tokens]
+    names = letters.drawn(map(labels.visible, tokens), path)
     size = min(max(cell * 72 * 0.42, 6), 11)
-    longest = max(labels.columns_wide(each) for each in names) * size * 0.62 / 72  # inches
-    upright = longest > cell
+    families = letters.font_families("".join(tokens))
+    longest = max(drawing.wide(each, fontsize=size, fontfamily=families) for each in names)
+    upright = longest > 0.9 * cell
     above = 0.22 + (longest if upright else size / 72)
     step = max(1 + (longest + 0.5) / side, 2.9 / side)
     titles = ("padding mask", "encoder, and decoder looking across"), ("look-ahead mask", "decoder looking at itself")
@@ -200,6 +202,7 @@ def draw_warm_up(choices: Sequence[tuple[int, int]], max_steps: int, path: Path)
     axes = figure.add_axes((0, 0, 1, 1))
     widths = list(dict.fromkeys(d_model for d_model, _ in choices))
     ends = dict.fromkeys(widths, 0.0)
+    peaks: dict[int, list[str]] = {d_model: [] for d_model in widths}
     for d_model, warmup_steps in choices:
         colour = SERIES[widths.index(d_model)]
         steps = steps_to_draw(warmup_steps, max_steps)
@@ -209,18 +212,22 @@ def draw_warm_up(choices: Sequence[tuple[int, int]], max_steps: int, path: Path)
         if warmup_steps <= max_steps:
             peak = schedule.noam(warmup_steps, d_model, warmup_steps)
             axes.plot(warmup_steps, peak, "o", color=colour, markersize=4.5)
-            note = f"{warmup_steps:,} steps: {peak:.4g}"
-            style: dict[str, Any] = {"textcoords": "offset points", "fontsize": 8, "color": colour}
-            axes.annotate(note, (warmup_steps, peak), (5, 3), **style)
+            peaks[d_model].append(f"peak {peak:.4g} at step {warmup_steps:,}")
     drawing.dress(axes, "", "step")
     top = max(schedule.noam(min(warm, max_steps), d_model, warm) for d_model, warm in choices)
     axes.set(xlim=(0, max_steps), ylim=(0, top * 1.1))
-    below = math.inf
-    for d_model in sorted(widths, key=lambda each: -ends[each]):  # names at the ends of the curves, kept apart
-        below = min(ends[d_model], below - top * 0.048)
-        style = {"fontsize": 9, "color": SERIES[widths.index(d_model)], "va": "center", "annotation_clip": False}
-        place: dict[str, Any] = {"xytext": (1.012, below), "textcoords": ("axes fraction", "data")}
-        axes.annotate(f"d_model {d_model:,}", (max_steps, ends[d_model]), **place, **style)
+    # Names at the ends of the curves, kept apart, each with its peaks: beside these, curves would cross them.
+    line, places, below = top * 0.045, {}, math.inf
+    for d_model in sorted(widths, key=lambda each: -ends[each]):
+        below = min(ends[d_model] + line / 2, below)
+        places[d_model] = below
+        below -= (len(peaks[d_model]) + 1.4) * line
+    lift = max(0.0, -below)
+    for d_model, y in places.items():
+        style: dict[str, Any] = {"color": SERIES[widths.index(d_model)], "va": "top", "annotation_clip": False}
+        for row, text in enumerate((f"d_model {d_model:,}", *peaks[d_model])):
+            place: dict[str, Any] = {"xytext": (1.015, y + lift - row * line), "textcoords": ("axes fraction", "data")}
+            axes.annotate(text, (max_steps, ends[d_model]), fontsize=8 if row else 9.5, **place, **style)
     axes.xaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
     axes.yaxis.set_major_formatter(lambda value, _: f"{value:.3g}")
     drawing.head(

@@ -11,7 +11,9 @@ async function attention(root, summary) {
                    cross: [summary.target_tokens, summary.source_tokens] }[place];
   const layers = await Promise.all(Array.from({ length: summary.layers[place] }, (_, layer) => part(`attention/${place}/${layer}`)));
   const means = layers.map(heads => heads[0].map((row, i) => row.map((_, j) => heads.reduce((sum, head) => sum + head[i][j], 0) / heads.length)));
-  const level = place === "decoder" ? (value, row, column) => column > row ? null : value : value => value;
+  // Among many columns even large weights are small: colours then follow the square root.
+  const many = labels[1].length > 30, strength = many ? Math.sqrt : value => value;
+  const level = place === "decoder" ? (value, row, column) => column > row ? null : strength(value) : strength;
   let layer = layers.length - 1, head = -1;
   const shown = () => head < 0 ? means[layer] : layers[layer][head];
 
@@ -32,24 +34,27 @@ async function attention(root, summary) {
   });
 
   const example = element("div", { class: "example" });
-  let column = null;
-  const map = weightMap(sides, labels, level, shown, summary, "weight", (_, at) => { column = at; explain(); });
+  let pointed = null;  // row and column of the cell under the pointer
+  const map = weightMap(sides, labels, level, shown, summary, "weight", (...cell) => { pointed = cell.length ? cell : null; explain(); });
   const caption = element("p", { class: "said" });
   const looked = strip(sides[1], labels[1], summary.languages[sides[1]], { label: "where it looks" });
   root.classList.add("attention");
-  root.append(element("div", {}, caption, looked, map.root), element("div", {}, grid, example));
+  const meaning = [many ? "colours by the square root" : "", place === "decoder" ? "grey: hidden by the mask" : ""].filter(Boolean).join("; ");
+  root.append(element("div", {}, caption, looked, legend("weight", "0", "1", meaning), map.root), element("div", {}, grid, example));
 
-  /** One weight as it was computed: query and key number by number, their product, the score, and its share. */
+  /** One weight as it was computed: query and key number by number, their product, the score, and its share.
+   *  That under the pointer, else the largest of the chosen row. */
   async function explain() {
     if (head < 0) return example.replaceChildren(element("p", {}, "Choose one head to see what its weights are made of."));
-    const now = [layer, head], row = chosen[sides[0]] ?? 0, { query, key } = await part(`inside/${place}/${layer}`);
-    if (now[0] !== layer || now[1] !== head) return;
-    const weights = shown()[row], to = column !== null && level(0, row, column) !== null ? column : weights.indexOf(Math.max(...weights));
+    const now = [layer, head, pointed], { query, key } = await part(`inside/${place}/${layer}`);
+    if (now[0] !== layer || now[1] !== head || now[2] !== pointed) return;
+    const row = pointed?.[0] ?? chosen[sides[0]] ?? 0, weights = shown()[row];
+    const to = pointed && level(0, ...pointed) !== null ? pointed[1] : weights.indexOf(Math.max(...weights));
     const q = query[head][row], k = key[head][to], products = q.map((value, index) => value * k[index]);
     const sum = products.reduce((total, value) => total + value, 0), width = q.length;
-    const line = (label, token, values) => [element("span", {}, label, token === null ? "" : element("bdi", { class: "word" }, token)), vectorStrip(values)];
+    const line = (label, piece, values) => [element("span", {}, label, piece), vectorStrip(values)];
     example.replaceChildren(element("h3", {}, `One weight of head ${head + 1}`),
-      element("div", { class: "sum" }, ...line("query of ", labels[0][row], q), ...line("key of ", labels[1][to], k), ...line("their product", null, products)),
+      element("div", { class: "sum" }, ...line("query of ", word(labels[0], row), q), ...line("key of ", word(labels[1], to), k), ...line("their product", "", products)),
       element("p", { class: "said" }, `sum ${number(sum, 2)}, divided by √${width}: ${number(sum / Math.sqrt(width), 2)}; the softmax of the row makes `,
         element("b", {}, number(weights[to])), " of it, and so much of the value is taken."));
   }
@@ -58,18 +63,18 @@ async function attention(root, summary) {
     map.draw();
     const row = chosen[sides[0]] ?? 0, weights = shown()[row];
     const best = weights.map((weight, index) => [weight, index]).sort((one, other) => other[0] - one[0]).slice(0, 3).filter(([weight]) => weight >= 0.01);
-    const word = index => element("bdi", { class: "word" }, labels[1][index]);
     const who = `layer ${layer + 1}, ${head < 0 ? "mean of the heads" : `head ${head + 1}`}: `;
-    caption.replaceChildren(who, element("b", {}, element("bdi", { class: "word" }, labels[0][row])), " looks at ",
-      ...best.flatMap(([weight, index], at) => [at ? ", " : "", word(index), ` ${number(weight)}`]));
+    caption.replaceChildren(who, element("b", {}, word(labels[0], row)), " looks at ",
+      ...best.flatMap(([weight, index], at) => [at ? ", " : "", word(labels[1], index), ` ${number(weight)}`]));
     explain();
-    looked.querySelectorAll("button").forEach((button, index) => button.setAttribute("style", level(weights[index], row, index) === null ? "background: var(--hidden); color: var(--quiet)" : shade(weights[index])));
+    looked.querySelectorAll("button").forEach((button, index) => button.setAttribute("style", level(weights[index], row, index) === null ? "background: var(--hidden); color: var(--quiet)" : shade(strength(weights[index]))));
   }
   whenSeen(root, () => { update(); spread(thumbs); });
   whenChosen(update);
 }
 
-/** The large map: rows look at columns. Pointer and arrow keys read single numbers, a click chooses the row. */
+/** The large map: rows look at columns. Pointer and arrow keys read single numbers, a click chooses the row.
+ *  `pointed(row, column)` is told of it, and `pointed()` when the pointer leaves. */
 function weightMap(sides, labels, level, matrix, summary, rampName = "weight", pointed = () => {}) {
   const [rows, columns] = labels;
   const cell = Math.max(9, Math.min(32, Math.floor(560 / Math.max(columns.length, rows.length * 0.8))));
@@ -93,7 +98,7 @@ function weightMap(sides, labels, level, matrix, summary, rampName = "weight", p
     at = [row, column];
     const value = matrix()[row][column];
     const seen = level(value, row, column) === null ? "hidden by the mask: 0" : number(value);
-    hint(`${rows[row]} → ${columns[column]}   ${seen}`, x, y);
+    hint(`${named(rows, row)} → ${named(columns, column)}   ${seen}`, x, y);
     pointed(row, column);
     spot.hidden = false;
     spot.style.cssText = `left: ${column * cell - 1}px; top: ${row * cell - 1}px; width: ${cell + 1}px; height: ${cell + 1}px`;
@@ -103,6 +108,7 @@ function weightMap(sides, labels, level, matrix, summary, rampName = "weight", p
   function leave() {
     hint("");
     spot.hidden = true;
+    pointed();
     marks();
   }
   function marks() {

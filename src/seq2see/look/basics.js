@@ -30,7 +30,12 @@ function element(tag, attributes = {}, ...children) {
 }
 
 const number = (value, digits = 3) => value.toFixed(digits);
-const percent = value => value >= 0.9995 ? "100 %" : value < 0.0005 ? "0 %" : `${(100 * value).toFixed(1)} %`;
+const percent = value => value >= 0.9995 ? "100 %" : value < 0.0005 ? "< 0.1 %" : `${(100 * value).toFixed(1)} %`;
+
+/** A piece as a sentence names it: with its number, as it stands under the tokens, where others look the same. */
+const isAlone = (tokens, index) => tokens.indexOf(tokens[index]) === tokens.lastIndexOf(tokens[index]);
+const named = (tokens, index) => isAlone(tokens, index) ? tokens[index] : `${tokens[index]} #${index}`;
+const word = (tokens, index) => element("span", {}, element("bdi", { class: "word" }, tokens[index]), ...(isAlone(tokens, index) ? [] : [element("sub", {}, `${index}`)]));
 
 /** How a text is to be shaped: its language where the letters tell, and its direction. */
 function manner(text, language) {
@@ -88,6 +93,15 @@ function paint(canvas, matrix, rampName, level) {
       image.data[at + 3] = 255;
     }
   canvas.getContext("2d").putImageData(image, 0, 0);
+}
+
+/** What the colours of a map mean: a ramp between the numbers at its ends, and words. */
+function legend(rampName, low, high, words = "", end = 1) {
+  const bar = element("i", {});
+  const draw = () => { bar.style.background = `linear-gradient(90deg, ${ramp(rampName).slice(0, 1 + Math.round(255 * end)).filter((_, step) => step % 15 === 0).map(colour => `rgb(${colour})`)})`; };
+  draw();
+  darkness.addEventListener("change", draw);
+  return element("p", { class: "legend" }, element("span", {}, low), bar, element("span", {}, high), element("span", {}, words));
 }
 
 /* --- the hint beside the pointer ------------------------------------------------------------------------------------ */

@@ -7,18 +7,28 @@ async function heading(root, summary) {
     element("h1", {}, element("bdi", manner(summary.source, summary.languages.source), summary.source), element("span", { class: "arrow" }, "→"),
       element("bdi", manner(summary.translation, summary.languages.target), summary.translation)),
     element("p", { class: "facts" }, `${run}: ${model.encoder_layers} + ${model.decoder_layers} layers of ${model.d_model}, ${model.heads} heads, ${summary.parameters.toLocaleString("en")} parameters`));
+  for (const note of summary.notes) root.append(element("p", { class: "forced" }, note));
   if (summary.forced) root.append(element("p", { class: "forced" }, "This translation was given. The model itself says: ", element("bdi", {}, summary.own_translation)));
 }
 
 async function contents(root) {
   const links = new Map([...document.querySelectorAll("main section")].map(section => [section,
     element("a", { href: `#${section.id}` }, section.dataset.name)]));
-  root.append(element("ol", {}, ...[...links.values()].map(link => element("li", {}, link))));
+  const list = element("ol", {}, ...[...links.values()].map(link => element("li", {}, link)));
+  root.append(list);
+  const fade = () => {  // at an end beyond which there is more
+    list.classList.toggle("more-left", list.scrollLeft > 4);
+    list.classList.toggle("more-right", list.scrollLeft + list.clientWidth < list.scrollWidth - 4);
+  };
+  list.addEventListener("scroll", fade, { passive: true });
+  new ResizeObserver(fade).observe(list);
   const seen = new Set();
   const observer = new IntersectionObserver(entries => {
     for (const entry of entries) seen[entry.isIntersecting ? "add" : "delete"](entry.target);
     const current = [...links.keys()].find(section => seen.has(section));
     for (const [section, link] of links) section === current ? link.setAttribute("aria-current", "true") : link.removeAttribute("aria-current");
+    const link = links.get(current);
+    if (link) list.scrollTo({ left: link.offsetLeft + link.offsetWidth / 2 - list.clientWidth / 2 });
   }, { rootMargin: "-20% 0px -60% 0px" });
   for (const section of links.keys()) observer.observe(section);
 }
@@ -66,8 +76,9 @@ function vectorMap(rows, labels, language) {
     hint(`${labels[row]}   column ${column}   ${number(rows[row][column])}`, event.clientX, event.clientY);
   });
   canvas.addEventListener("pointerleave", () => hint(""));
-  return element("div", { class: "vectors", "--cell": `${cell}px` },
-    element("div", { class: "labels", lang: manner(labels.join(""), language).lang, style: cell < 12 ? "font-size: .55rem" : null }, ...labels.map(label => element("span", {}, label))), canvas);
+  const most = number(strength, 1);
+  return element("div", {}, legend("signed", `−${most}`, most), element("div", { class: "vectors", "--cell": `${cell}px` },
+    element("div", { class: "labels", lang: manner(labels.join(""), language).lang, style: cell < 12 ? "font-size: .55rem" : null }, ...labels.map(label => element("span", {}, label))), canvas));
 }
 
 /** Source above, translation below, and a line from each output piece to what it comes from. */
@@ -77,7 +88,9 @@ async function alignment(root, summary) {
   const above = strip("source", summary.source_tokens.slice(0, -1), summary.languages.source, { label: "source" });
   const below = strip("target", summary.target_tokens.slice(0, -1), summary.languages.target, { label: "translation" });
   const high = 90, svg = element("svg", { class: "links", height: high, role: "img", "aria-label": "alignment" });
+  const { is_weak, in_words } = summary.alignment;
   root.classList.add("aligned");
+  root.before(element("p", { class: is_weak ? "said forced" : "said" }, `The lines are drawn ${in_words}.`));
   root.append(above, svg, below);
   let paths = [];
   const draw = () => {
@@ -107,11 +120,11 @@ async function importance(root, summary) {
   const scale = () => Math.max(0.01, ...given[name].flat().map(Math.abs));
   let most = scale();
   const map = weightMap(["target", "source"], [summary.target_tokens, summary.source_tokens], value => 0.5 + value / most / 2, () => given[name], summary, "signed");
-  const caption = element("p", { class: "said" });
+  const caption = element("div", {});
   const update = () => {
     most = scale();
     map.draw();
-    caption.textContent = `blue: it is needed; brown: it stands in the way; the strongest is ${number(most, 2)} (in natural logarithms)`;
+    caption.replaceChildren(legend("signed", `−${number(most, 2)}`, number(most, 2), "natural logarithms; blue: it is needed, brown: it stands in the way"));
   };
   root.append(choice("by", "importance", ["leaving out", "gradient × input"], index => { name = names[index]; update(); }), caption, map.root);
   whenSeen(root, update);
@@ -122,13 +135,13 @@ async function lens(root, summary) {
   const head = element("tr", {}, element("th", {}), ...summary.target_tokens.map(token => element("th", { scope: "col" }, element("bdi", {}, token))));
   const rows = candidates.map((steps, layer) => element("tr", {}, element("th", { scope: "row" }, `layer ${layer + 1}`), ...steps.map((words, step) => {
     const said = summary.target_tokens[step];
-    const text = [`layer ${layer + 1}: `, words.map(each => `${each.token} ${percent(each.probability)}`).join("   ")].join("");
+    const text = [`layer ${layer + 1}: `, words.filter((each, at) => !at || each.probability >= 0.0005).map(each => `${each.token} ${percent(each.probability)}`).join("   ")].join("");
     const more = rank[layer][step] > 1 ? `   ·   ${said} is number ${rank[layer][step]}, ${percent(probability[layer][step])}` : "";
     return element("td", { class: words[0].token === said ? "same" : null, "data-probability": words[0].probability,
       onpointermove: event => hint(text + more, event.clientX, event.clientY), onpointerleave: () => hint(""), onclick: () => choose("target", step) }, words[0].token);
   })));
   const table = element("table", { lang: manner(summary.target_tokens.join(""), summary.languages.target).lang }, element("thead", {}, head), element("tbody", {}, ...rows));
-  root.append(element("div", { class: "scroll", tabindex: "0" }, table));
+  root.append(legend("weight", "0 %", "100 %", "how sure the layer is of its word", 0.85), element("div", { class: "scroll", tabindex: "0" }, table));
   whenSeen(root, () => { for (const cell of table.querySelectorAll("td")) cell.style.cssText = shade(+cell.dataset.probability * 0.85); });
 }
 
@@ -139,7 +152,8 @@ async function candidates(root, summary) {
   root.append(said, bars);
   whenChosen(() => {
     const step = chosen.target ?? 0, own = summary.target_tokens[step];
-    const words = steps[step].some(each => each.token === own) ? steps[step] : [...steps[step], { token: own, probability: probability[step] }];
+    const others = steps[step].filter(each => each.probability >= 0.0005 || each.token === own);  // the rest is noise
+    const words = others.some(each => each.token === own) ? others : [...others, { token: own, probability: probability[step] }];
     bars.replaceChildren(...words.flatMap(each => [
       element("bdi", { class: each.token === own ? "chosen" : null }, each.token),
       element("div", { class: "bar" }, element("i", { style: `width: ${100 * each.probability}%` })),
@@ -190,7 +204,9 @@ async function beam(root, summary) {
     boxes[index] = box;
   });
   svg.append(...boxes);
-  root.append(element("div", { class: "scroll", tabindex: "0" }, svg));
+  const key = (kind, words) => element("span", {}, element("i", { class: `key ${kind}` }), words);
+  root.append(element("p", { class: "legend" }, key("best", "the translation"), key("finished", "another one that is finished"), key("kept", "gone on from"), key("pruned", "given up")),
+    element("div", { class: "scroll", tabindex: "0" }, svg));
 }
 
 /* --- start ----------------------------------------------------------------------------------------------------------- */
@@ -198,7 +214,7 @@ async function beam(root, summary) {
 const components = { heading, contents, tokens, vectors, attention, alignment, importance, lens, candidates, beam };
 
 function say(summary) {
-  const { model, decoding } = summary, values = [model.positions, model.norm, decoding.length_formula];
+  const { model, decoding } = summary, values = [model.positions, model.norm, decoding.length_formula, model.output_bias ? "bias" : ""];
   for (const equation of document.querySelectorAll("[data-when]")) equation.toggleAttribute("hidden", !values.includes(equation.dataset.when));
   const words = {
     positions: { sinusoid: "A wave for each place is added, so that order counts: slow ones on the right, fast ones on the left.",
@@ -206,6 +222,8 @@ function say(summary) {
                  rotary: "This model adds nothing for the place: it turns queries and keys by an angle that grows with it, so that only distances count.",
                  none: "This model is not told the places." }[model.positions],
     norm: model.norm === "pre" ? "A norm keeps what goes into each of them in bounds." : "A norm keeps each sum in bounds.",
+    lens: model.norm === "pre" ? "the last norm and the output layer" : "the output layer",
+    leaves: model.norm === "pre" ? ", normed once more," : "",
     activation: model.activation === "relu" ? "ReLU" : model.activation.toUpperCase(),
     beam: (summary.forced ? "This is how the model searched by itself, before a translation was given. " : "") + (decoding.beam > 1 ? `The search keeps the ${decoding.beam} best beginnings at each step, and ranks what is finished by its score (α = ${decoding.length_penalty}).`
                             : "The search takes the likeliest piece at each step (a beam of 1)."),

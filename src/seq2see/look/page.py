@@ -100,7 +100,7 @@ def queries_and_keys(bundle: Bundle, reading: Reading) -> dict[str, Any]:
 
 def _round(values: NDArray[np.floating[Any]], digits: int) -> Any:
     """As nested lists, with no more digits than a page shows: the numbers are most of its size."""
-    return values.astype(np.float64).round(digits).tolist()
+    return (values.astype(np.float64).round(digits) + 0.0).tolist()  # and no -0.0
 
 
 def parts(
@@ -139,6 +139,8 @@ def parts(
             "vectors": _vector_groups(settings.model.positions, list(look.vectors)),
             "forced": own_translation is not None,
             "own_translation": own_translation,
+            "notes": look.notes,
+            "alignment": {**look.method.json(), "is_weak": look.method.is_weak, "in_words": look.method.in_words},
         },
         "candidates": found["confidence"],
         "layers": found["layers"],

@@ -318,6 +318,13 @@ def test_what_training_has_shown_is_familiar_and_what_it_has_not_is_not(kind):
     assert trained.familiar(unicodedata.normalize("NFD", "안녕하세요")) < 0.5
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_has_no_token_is_named_once_and_in_order(kind):
+    trained = train(kind, TEXTS, 400)
+    assert [trained.unknown(text) for text in (*TEXTS[:3], "", " ")] == [[]] * 5
+    assert trained.unknown("cat 😀 Ж 😀") == ["😀", "Ж"]
+
+
 def test_a_script_of_a_few_letters_is_not_familiar():
     korean = ["가나다라마바사아자차카타파하 거너더러머버서어저처커터퍼허"] * 9
     trained = tokenizer.train("characters", [*korean, "ab"], 500)

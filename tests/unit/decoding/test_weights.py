@@ -83,11 +83,12 @@ def test_unknown_precision():
         for_decoding(model(), "int9")
 
 
-def test_whoever_listens_to_the_model_does_not_hear_the_copy():
+def test_whoever_listens_to_the_model_hears_it_and_no_copy():
     ours = model()
     heard = []
     handle = ours.decoder[0].cross_attention.inside.register_forward_hook(lambda *passed: heard.append(passed))
-    laid_out = for_decoding(ours)
+    assert for_decoding(ours) is ours
+    laid_out = for_decoding(ours, "int8")
     handle.remove()
     scores(laid_out)
     assert heard == []

@@ -123,3 +123,17 @@ def test_a_source_that_was_cut(run):
     source = (*results[0].source[:2], results[0].source[-1])
     found = alignment.align(run.bundle, run.alignment_method, ["badge"], [source], [results[0].translations[0].tokens])
     assert {link.source for link in found[0].links} <= {(0, 1), (1, 2)}
+
+
+@pytest.mark.parametrize(
+    ("method", "words"),
+    [
+        (Method([[1, 2]], 0.5, 0.71, 64), "by head 3 of layer 2, which agrees with leaving tokens out for 71% of"),
+        (Method([[1, 0], [1, 2]], 0.5, 0.71, 64), "by 2 heads of layer 2, which agree"),
+        (Method([[0, 0], [1, 2]], 0.5, 0.3, 64), "of 64 validation pairs. Weak: most lines may be wrong"),
+        (Method([[0, 0], [1, 2]], 0.25), "by 2 heads of 2 layers; without validation pairs nobody knows how well"),
+    ],
+)
+def test_how_far_an_alignment_can_be_trusted(method, words):
+    assert words in method.in_words
+    assert method.is_weak == (method.agreement < 0.5)

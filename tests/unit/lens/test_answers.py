@@ -84,6 +84,26 @@ def test_letters_that_the_target_does_not_know_are_marked(run):
     forced = run.look("bad", target="B漢D")
     assert forced.translation == "B⁇D"
     assert [forced.translation[start:end] for start, end in forced.target_spans] == ["B", "⁇", "D", ""]
+    assert forced.notes == [
+        "training has never shown what is in the given translation: 漢. The model can only guess there"
+    ]
+    assert (forced.own_translation, run.look("bad").notes) == ("BAD", [])
+
+
+def test_letters_that_the_source_does_not_know_are_told_of(run):
+    strange = "".join(map(chr, range(0x4E00, 0x4E0C)))
+    (note,) = run.look(f"ba{strange}d").notes
+    assert note.endswith(f"the sentence: {' '.join(strange[:10])} and 2 more. The model can only guess there")
+    (note,) = run.look("ba\x07d").notes
+    assert "the sentence: U+0007. " in note
+
+
+def test_what_is_cut_is_told_of(run):
+    short = load(run.folder)
+    settings = replace(run.settings, decoding=replace(run.settings.decoding, max_source=4))
+    cut = look(replace(short.bundle, settings=settings), read(replace(short.bundle, settings=settings), "badge"))
+    assert cut.source_tokens == [*"bad", "</s>"]
+    assert cut.notes == ["the sentence is too long: only its first 3 tokens were read"]
 
 
 @pytest.mark.parametrize("sentence", ["", " \n"])
@@ -115,6 +135,7 @@ def test_all_of_it_is_json(run, seen):
     for answer in (seen, seen.beam, run.importance("bad"), run.head_worth(pairs), run.head_statistics(pairs)):
         text = json.dumps(answer.json(), allow_nan=False)
         assert json.loads(text) == answer.json()
+        assert "-0.0," not in text
     found = seen.json()
     assert found["cross"][0][1][2][3] == pytest.approx(seen.cross[0][1, 2, 3], abs=1e-5)
     assert found["beam"]["nodes"][1].keys() == {
@@ -272,9 +293,9 @@ def test_heads_of_a_run_with_tags_see_the_tag(run):
     tagged = load(run.folder)
     tagged.settings = replace(run.settings, data=replace(run.settings.data, tags="de fr"))
     pairs = [Pair("bad", "BAD", "", language="fr"), Pair("<2de> cab", "CAB", "", language="fr")]
-    assert [pair.source for pair in tagged._with_tags(pairs)] == ["<2fr> bad", "<2de> cab"]
-    assert [pair.source for pair in tagged._with_tags(pairs, "de")] == ["<2de> bad", "<2de> cab"]
-    assert run._with_tags(pairs) == pairs
+    assert [pair.source for pair in tagged._pairs(pairs)] == ["<2fr> bad", "<2de> cab"]
+    assert [pair.source for pair in tagged._pairs(pairs, "de")] == ["<2de> bad", "<2de> cab"]
+    assert run._pairs(pairs) == pairs
     with pytest.raises(SettingError, match="choose with --to"):
         tagged.head_statistics([Pair("bad", "BAD", "")])
 
@@ -307,6 +328,21 @@ def test_statistics_do_not_depend_on_batches(run, monkeypatch):
     monkeypatch.setattr("seq2see.lens.reading.AT_ONCE", 1)
     alone = run.head_statistics(PAIRS)
     np.testing.assert_allclose([each[3:] for each in alone.heads], [each[3:] for each in together.heads], atol=1e-5)
+
+
+def test_pairs_are_given_as_to_evaluate(run, tmp_path):
+    (tmp_path / "words.tsv").write_text("bad\tBAD\ncab\tCAB\n", encoding="utf-8")
+    expected = run.head_statistics([Pair("bad", "BAD", ""), Pair("cab", "CAB", "")])
+    for given in (str(tmp_path / "words.tsv"), tmp_path / "words.tsv", [("bad", "BAD"), ["cab", "CAB", "cab"]]):
+        assert run.head_statistics(given) == expected
+        assert run.head_worth(given, [[]]).whole.translations == ["BAD", "CAB"]
+    assert run.evaluate([("bad", "X", "BAD")]).scores["exact"].value == 100, "further references"
+
+
+@pytest.mark.parametrize("wrong", ["bad", ("bad",), ("bad", 3), 7, {"source": "bad", "target": "BAD"}])
+def test_what_is_no_pair_is_told_by_its_place(run, wrong):
+    with pytest.raises(DataError, match=r"^pair 2: .* is none\. Give \(source, target\), or a file by its name"):
+        run.head_statistics([("bad", "BAD"), wrong])
 
 
 def test_no_pairs_no_answer(run):

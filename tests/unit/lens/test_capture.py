@@ -1,4 +1,5 @@
 import math
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -18,6 +19,7 @@ from seq2see.model.attention import MultiHeadAttention, Point
 from seq2see.model.build import build
 from seq2see.model.positions import sinusoid
 from seq2see.model.transformer import Transformer
+from seq2see.run import load
 
 ENCODER, DECODER, HEADS, D = 2, 1, 2, 8
 SOURCE, INPUTS = torch.tensor([[4, 5, 6, 7, 3], [8, 9, 3, 0, 0]]), torch.tensor([[2, 4, 5, 6], [2, 9, 0, 0]])
@@ -246,12 +248,18 @@ def test_only_what_is_wanted_is_heard(whole):
     assert sorted(seen) == [f"{stack}.feed_forward.hidden" for stack in ("decoder.0", "decoder.1", "encoder.0")]
 
 
-def test_a_copy_for_decoding_does_not_listen(whole):
+def test_a_copy_for_decoding_hears_only_for_itself(whole):
+    copied = for_decoding(whole)
     with capture(whole) as seen:
-        copied = for_decoding(whole)
         copied(SOURCE, INPUTS)
     assert not seen
-    assert listeners(copied) == 0
+    with capture(copied) as seen:
+        copied(SOURCE, INPUTS)
+    assert seen
+    with capture(whole):
+        assert for_decoding(whole) is whole, "who decodes while somebody listens must be heard"
+        assert listeners(for_decoding(whole, "int8")) == 0
+    assert for_decoding(whole) is not whole
 
 
 # In a search
@@ -352,3 +360,44 @@ def test_look_says_what_translating_says(bundle):
     assert look(bundle, reading.read(bundle, "abc")).translation == before
     assert translate(TorchEngine(bundle.model), bundle.tokenizers, bundle.settings, ["abc"])[0].text == before
     assert listeners(bundle.model) == 0
+
+
+# A run
+
+
+def test_a_run_is_heard_while_it_translates(trained):
+    run = load(trained)
+    before = run.translate(["badge", "cab"], beam=3)
+    engine = run.engine()
+    with capture(run) as seen:
+        during = run.translate(["badge", "cab"], beam=3)
+        assert run.engine() is not engine
+    assert during == before == ["BADGE", "CAB"]
+    assert seen["encoder.0.self_attention.weights"][0].shape == (2, 2, 6, 6)
+    assert seen["decoder.0.cross_attention.weights"][0].shape == (2, 2, 3, 6), "three hypotheses look"
+    assert len(seen["logits"]) >= len("BADGE") + 1
+    heard = {name: len(passed) for name, passed in seen.items()}
+    assert run.translate(["badge"]) == ["BADGE"]
+    assert run.engine() is engine, "nobody listens any more"
+    assert {name: len(passed) for name, passed in seen.items()} == heard
+
+
+def test_whatever_has_a_model_can_be_heard(trained):
+    run = load(trained)
+    engine = run.engine("torch")
+    for whose, used in ((run.model, None), (run.bundle, None), (engine, engine)):
+        with capture(whose, only=lambda name: name == "logits") as seen:
+            run.search(["cab"], engine=used)
+        assert list(seen) == ["logits"]
+
+
+def test_every_name_is_in_the_documentation(trained):
+    """`decoder.0.cross_attention.weights` is there by its place and by its ending."""
+    table = (Path(__file__).parents[3] / "docs" / "inside.md").read_text(encoding="utf-8")
+    run = load(trained)
+    with capture(run) as seen:
+        run.translate(["cab"])
+    for name in seen:
+        place, _, end = name.rpartition(".")
+        by_parts = f"`{place}.…`" in table or f"`….{place.rpartition('.')[2]}.…`" in table
+        assert f"`{name}`" in table or (by_parts and f"`….{end}`" in table), name

@@ -37,6 +37,11 @@ def test_curves_one_panel_each_as_inline_svg():
     assert sizes == [[" viewBox="]] * 3
 
 
+def test_a_file_has_a_title(tmp_path):
+    curves.curves(METRICS, tmp_path / "curves.svg", "dates: $5$ & how it learned")
+    assert ">dates: $5$ &amp; how it learned<" in (tmp_path / "curves.svg").read_text(encoding="utf-8")
+
+
 def test_curves_follow_the_numbers():
     changed = [dict(row, loss=row["loss"] * 3) if row.get("step") == 100 and "loss" in row else row for row in METRICS]
     assert curves.curves(METRICS) == curves.curves(METRICS)

@@ -1,5 +1,7 @@
 """Every letter has a font, or the user hears which package has one."""
 
+from pathlib import Path
+
 import pytest
 
 from seq2see.lens import letters
@@ -23,6 +25,27 @@ def test_families_and_missing_agree(text):
     missing = letters.missing_glyphs(text)
     assert {c for c in text if ord(c) not in covered and c not in " \u200d\ufe0f"} == set(missing)
     assert len(families) == len(set(families))
+
+
+@pytest.mark.parametrize(
+    ("missing", "package"),
+    [
+        ("🦊", "fonts-symbola"),
+        ("한", "fonts-noto-cjk"),
+        ("ก", "fonts-noto-core"),
+        ("🦊漢", "fonts-symbola fonts-noto-cjk"),
+    ],
+)
+def test_what_to_install_depends_on_the_letters(missing, package, monkeypatch):
+    """An emoji is as wide as a Han character, and no font for these has it."""
+    monkeypatch.setattr(letters, "_search", lambda characters: (("DejaVu Sans",), frozenset(missing)))
+    assert letters.note(missing).endswith(f"`apt-get install {package}`")
+
+
+def test_what_no_font_draws_is_written_as_its_number(monkeypatch):
+    monkeypatch.setattr(letters, "_search", lambda characters: (("DejaVu Sans",), frozenset("🦊")))
+    assert letters.drawn(["a 🦊", "b"], Path("x.png")) == ["a U+1F98A", "b"]
+    assert letters.drawn(["a 🦊", "b"], Path("x.svg")) == ["a 🦊", "b"], "who reads it may have the font"
 
 
 def test_latin_needs_no_other_font():

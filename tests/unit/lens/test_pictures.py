@@ -6,10 +6,12 @@ import re
 import matplotlib
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from PIL import Image
 
 from seq2see.errors import SettingError
-from seq2see.lens import drawing, pictures
+from seq2see.lens import drawing, labels, pictures
 from seq2see.lens.answers import Candidate, Layers
 from seq2see.lens.heads import Habits, Head, Statistics, Without, Worth
 from seq2see.lens.tree import Node, Tree
@@ -55,7 +57,7 @@ def test_darkest_colour_is_one_and_paper_is_zero(tmp_path):
 
 def test_svg_keeps_text_as_text(tmp_path):
     path = tmp_path / "attention.svg"
-    pictures.attention(weights(2, 3, 5), ROWS, COLUMNS, "layer 1: $a$ & 여우", path)
+    pictures.attention(weights(2, 3, 5), ROWS, COLUMNS, "layer 1: $a$ & 여우", path, "cross attention, layer 1 of 2")
     svg = path.read_text(encoding="utf-8")
     for label in (
         "▁Das",
@@ -66,7 +68,7 @@ def test_svg_keeps_text_as_text(tmp_path):
         "↵",
         "layer 1: $a$ &amp; 여우",
         "head 2",
-        "mean of 2",
+        "cross attention, layer 1 of 2, mean of 2 heads",
     ):
         assert f">{label}" in svg, label
 
@@ -120,6 +122,8 @@ def test_every_head_has_its_panel(tmp_path):
     assert pictures.heads(layers, ROWS, COLUMNS, "all heads", tmp_path / "heads.svg") is None
     svg = (tmp_path / "heads.svg").read_text(encoding="utf-8")
     assert svg.count("<image") == 6
+    assert svg.count(">▁Das<") == 2, "beside each layer"
+    assert svg.count(">$5<") == 3, "below each head"
     for label in ("head 1", "head 3", "layer 1", "layer 2", "all heads"):
         assert f">{label}<" in svg, label
 
@@ -152,6 +156,8 @@ def test_the_beam_has_all_nodes(tmp_path):
     for label in ("&lt;s&gt;", "a", "b$", "&lt;/s&gt;"):
         assert f">{label}<" in svg, label
     assert "the best of 1 finished" in svg
+    assert svg.count(">-0.10<") == 2, "the scores of what was kept and finished"
+    assert svg.count(">-3.00<") == 1
     pictures.beam(Tree(nodes[:1], 0), "nothing searched", tmp_path / "root.png")
 
 
@@ -193,3 +199,39 @@ def test_heads_by_worth_and_habit(tmp_path):
     assert "7 pairs  ·  with all heads: loss 1.000, bleu 50.00" in svg
     needed = matplotlib.colors.to_hex(drawing.BELOW_TO_ABOVE(1.0))
     assert svg.count(f"fill: {needed}") == 3, "the most that is lost is the darkest blue"
+
+
+def test_small_weights_among_many_tokens_can_be_seen(tmp_path):
+    """A weight of 0.04 is three times as much as an even share of 80, and nearly white on an even scale."""
+    shades = []
+    for columns in (20, 80):
+        weights_HLM = np.full((1, 20, columns), 0.04)
+        path = tmp_path / f"{columns}.png"
+        pictures.attention(weights_HLM, ["a"] * 20, ["b"] * columns, "", path)
+        drawn = pixels(path)
+        shades.append(np.median(drawn[drawn.shape[0] // 2, drawn.shape[1] // 3 : drawn.shape[1] // 2, 0]))
+    assert shades[0] > 240 > 225 > shades[1]
+
+
+def test_a_long_title_is_as_wide_as_the_picture(tmp_path):
+    title = labels.arrow("many words " * 12, "viele Wörter " * 12)
+    pictures.attention(weights(1, 3, 5), ROWS, COLUMNS, title, tmp_path / "long.png")
+    pictures.attention(weights(1, 3, 5), ROWS, COLUMNS, "short", tmp_path / "short.png")
+    long, short = pixels(tmp_path / "long.png"), pixels(tmp_path / "short.png")
+    assert long.shape[1] <= (drawing.LEAST_WIDE + 1) * 160
+    assert long.shape[0] > short.shape[0] + 100
+
+
+@given(
+    st.text(alphabet="ab c漢\u2068\u2069", max_size=60),
+    st.integers(1, 20),
+)
+def test_wrapped_lines_fit_and_lose_nothing(text, width):
+    def bare(line):
+        return re.sub("[\u2068\u2069]", "", line)
+
+    lines = drawing._wrapped(text, lambda line: len(bare(line)) <= width)
+    assert all(len(bare(line)) <= width for line in lines)
+    assert "".join(map(bare, lines)).replace(" ", "") == bare(text).replace(" ", "")
+    for line in lines:
+        assert line.count("\u2068") <= line.count("\u2069"), "what is opened in a line is closed there"

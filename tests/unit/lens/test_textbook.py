@@ -57,8 +57,8 @@ def test_masks_are_drawn_cell_by_cell(tmp_path):
 def test_warm_up_has_its_peak(tmp_path):
     textbook.draw_warm_up([(512, 4000), (512, 30_000)], 20_000, tmp_path / "warm-up.svg")
     svg = (tmp_path / "warm-up.svg").read_text(encoding="utf-8")
-    assert ">4,000 steps: 0.0006988<" in svg
-    assert "30,000 steps" not in svg  # its peak is not in the picture
+    assert ">peak 0.0006988 at step 4,000<" in svg
+    assert "30,000" not in svg  # its peak is not in the picture
     assert svg.count(">d_model 512<") == 1
     steps = textbook.steps_to_draw(4000, 20_000)
     assert {4000, 20_000} <= set(steps)
