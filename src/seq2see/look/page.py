@@ -7,7 +7,6 @@ out one by one to the same scripts.
 import json
 from collections.abc import Sequence
 from dataclasses import asdict
-from importlib import resources
 from typing import Any
 
 import numpy as np
@@ -23,9 +22,9 @@ from seq2see.lens.capture import capture
 from seq2see.lens.heads import Head, switched_off
 from seq2see.lens.importance import Importance, importance
 from seq2see.lens.reading import ATTENTIONS, Reading, decoded, read
+from seq2see.look import files
 from seq2see.run import Run
 
-SCRIPTS = ("basics.js", "attention.js", "components.js")
 LONGEST = 128
 """Tokens on a side that a page shows. At 60 it is smooth; numbers and pixels grow with the square."""
 
@@ -197,11 +196,7 @@ def render(given: dict[str, Any]) -> str:
         # "<" would end the element, whatever a sentence says.
         text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c")
         blocks.append(f'<script type="application/json" id="part:{name}">{text}</script>')
-    page = _read("page.html")
-    page = page.replace("/* style */", _read("page.css"))
-    page = page.replace("/* script */", "\n".join(map(_read, SCRIPTS)))
+    page = files.read("page.html").replace("<!-- sections -->", files.read("sections.html"))
+    page = page.replace("/* style */", files.read("page.css"))
+    page = page.replace("/* script */", files.script(files.read("start.js")))
     return page.replace("<!-- parts -->", "\n".join(blocks))
-
-
-def _read(name: str) -> str:
-    return resources.files("seq2see.look").joinpath(name).read_text(encoding="utf-8")
