@@ -172,8 +172,12 @@ def test_one_weight_is_that_under_the_pointer(page):
 def test_colours_and_lines_are_explained(page):
     for name in ("embeddings", "encoder", "layers", "decoder", "cross", "alignment", "lens", "beam"):
         page.place(f"#{name}")
-        page.wait(f"document.querySelector('#{name} .legend')")
+        page.wait(f"document.querySelector('#{name} .legend') !== null")
     page.wait("document.querySelector('#alignment .said').textContent.includes('validation pairs')")
+    assert "LayerNorm" in page.run("document.querySelector('#lens math:not([hidden])').textContent"), (
+        "this one is pre-norm"
+    )
+    assert page.run("document.querySelectorAll('#lens math:not([hidden])').length") == 1
     shares = page.run("[...document.querySelectorAll('#candidates .bars .number')].map(each => each.textContent)")
     assert shares
     assert "0 %" not in shares
@@ -222,7 +226,7 @@ def test_a_given_translation_is_explained(browser, cli, trained, tmp_path):
     assert said(page, "h1").endswith("BAC")
     assert said(page, ".forced").endswith("CAB")
     page = opened(browser, cli, trained, "cab", tmp_path, "--target", "B漢C", "--force")
-    assert "has never shown" in said(page, ".forced")
+    assert "has no token for: 漢" in said(page, ".forced")
     assert page.problems == []
 
 

@@ -32,18 +32,23 @@ which, while heard, makes it take its written-out form, the only one that has we
 """
 
 import math
-from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Protocol
 
 from torch import Tensor, nn
 
+from seq2see.errors import nearest
 from seq2see.model.attention import Inside, MultiHeadAttention
 from seq2see.model.layers import FeedForward, Residual
 from seq2see.model.transformer import Embedding, Transformer
 
-Seen = dict[str, list[Tensor]]
+
+class Seen(dict[str, list[Tensor]]):
+    """What passed, by name; who asks for a name under which nothing passed is told of the nearest."""
+
+    def __missing__(self, name: str) -> list[Tensor]:
+        raise KeyError(f"nothing passed under '{name}'. {nearest(name, self) if self else 'Nothing passed at all'}")
 
 
 class HasModel(Protocol):
@@ -61,14 +66,14 @@ def capture(model: nn.Module | HasModel, only: Callable[[str], bool] = lambda na
         model: or what has one: a run, a bundle, an engine.
         only: which names to keep, where all would be too much: `lambda name: name.endswith(".weights")`.
     """
-    seen: Seen = defaultdict(list)
+    seen = Seen()
     handles: list[Any] = []
 
     def keep(name: str, tensor: Tensor) -> None:
-        seen[name].append(tensor.detach().cpu())
+        seen.setdefault(name, []).append(tensor.detach().cpu())
 
     def keep_copy(name: str, tensor: Tensor) -> None:
-        seen[name].append(tensor.detach().clone().cpu())
+        seen.setdefault(name, []).append(tensor.detach().clone().cpu())
 
     def going_in(module: nn.Module, name: str) -> None:
         if only(name):

@@ -348,7 +348,7 @@ def alignment(look: Look, title: str, path: Path) -> str | None:
         rows = [[(0.22 * place, 0.22) for place in range(len(names))] for names, _ in sides]
     lengths = [max((left + wide for left, wide in row), default=0.0) for row in rows]
     length = max(*lengths, drawing.LEAST_WIDE)
-    depth = 2.2 if upright else min(max(0.9, length / 7), 2.2)
+    depth = 3.2 if upright else min(max(0.9, length / 7), 2.2)
 
     def spot(along: float, across: float) -> tuple[float, float]:
         return (across, length - along) if upright else (along, depth - across)

@@ -137,14 +137,14 @@ def read(bundle: Bundle, sentence: str, target: str | None = None, engine: Torch
 
 
 def _unknown(tokenizer: Tokenizer, text: str, what: str) -> list[str]:
-    """A line about what the model has never seen in a text, where there is such."""
+    """A line about what the model has no token for in a text, where there is such."""
     found = tokenizer.unknown(text)
     if not found:
         return []
     more = f" and {len(found) - MOST_NAMED} more" if len(found) > MOST_NAMED else ""
     seen = [each.isprintable() and unicodedata.category(each[0])[0] != "M" for each in found[:MOST_NAMED]]
     named = " ".join(each if alone else f"U+{ord(each[0]):04X}" for each, alone in zip(found, seen, strict=False))
-    return [f"training has never shown what is in {what}: {named}{more}. The model can only guess there"]
+    return [f"{what} has what the model has no token for: {named}{more}. It can only guess there"]
 
 
 def target_logs(bundle: Bundle, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]) -> Tensor:

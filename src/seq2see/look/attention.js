@@ -37,7 +37,11 @@ async function attention(root, summary, part) {
 
   const example = element("div", { class: "example" }), offSwitch = element("div", { class: "off-switch" });
   let pointed = null;  // row and column of the cell under the pointer
-  const map = weightMap(sides, labels, level, shown, summary, "weight", (...cell) => { pointed = cell.length ? cell : null; explain(); });
+  const map = weightMap(sides, labels, level, shown, summary, "weight", (...cell) => {
+    if (cell.length && cell.join() === pointed?.join()) return;
+    pointed = cell.length ? cell : null;
+    explain();
+  });
   const caption = element("p", { class: "said" });
   const looked = strip(sides[1], labels[1], summary.languages[sides[1]], { label: tell("where it looks") });
   root.classList.add("attention");

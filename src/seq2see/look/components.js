@@ -232,7 +232,7 @@ function explainModel(summary) {
     leaves: model.norm === "pre" ? tell(", normed once more,") : "",
     activation: model.activation === "relu" ? "ReLU" : model.activation.toUpperCase(),
     beam: (summary.forced ? tell("This is how the model searched by itself, before a translation was given. ") : "") +
-      (decoding.beam > 1 ? tell("The search keeps the {beam} best beginnings at each step, and ranks what is finished by its score (α = {alpha}).", { beam: decoding.beam, alpha: decoding.length_penalty })
+      (decoding.beam > 1 ? tell("The search keeps the {beam} best beginnings at each step, and ranks what is finished by its score (α = {alpha}).", { beam: decoding.beam, alpha: decoding.length_penalty })
                          : tell("The search takes the likeliest piece at each step (a beam of 1).")),
   };
   for (const place of document.querySelectorAll("[data-say]")) place.textContent = words[place.dataset.say];

@@ -96,8 +96,8 @@ const KOREAN = {
   "the output layer": "출력층",
   ", normed once more,": "(한 번 더 정규화한 것)",
   "This is how the model searched by itself, before a translation was given. ": "번역이 지정되기 전에 모델이 스스로 탐색한 과정입니다. ",
-  "The search keeps the {beam} best beginnings at each step, and ranks what is finished by its score (α = {alpha}).":
-    "단계마다 가장 좋은 앞부분 {beam}개를 남기고, 완성된 것은 점수로 순위를 매깁니다(α = {alpha}).",
+  "The search keeps the {beam} best beginnings at each step, and ranks what is finished by its score (α = {alpha}).":
+    "단계마다 가장 좋은 앞부분 {beam}개를 남기고, 완성된 것은 점수로 순위를 매깁니다(α = {alpha}).",
   "The search takes the likeliest piece at each step (a beam of 1).": "단계마다 가장 확률이 높은 토큰을 고릅니다(빔 크기 1).",
 };
 

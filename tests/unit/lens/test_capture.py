@@ -382,6 +382,16 @@ def test_a_run_is_heard_while_it_translates(trained):
     assert {name: len(passed) for name, passed in seen.items()} == heard
 
 
+def test_a_name_that_nobody_bears(whole):
+    with capture(whole) as seen, pytest.raises(KeyError, match="Nothing passed at all"):
+        seen["logits"]
+    with torch.no_grad(), capture(whole) as seen:
+        whole(SOURCE, INPUTS)
+    with pytest.raises(KeyError, match=r"Did you mean 'encoder\.0\.self_attention\.weights'\?"):
+        seen["encoder.0.self_atention.weights"]
+    assert "encoder.0.self_atention.weights" not in seen
+
+
 def test_whatever_has_a_model_can_be_heard(trained):
     run = load(trained)
     engine = run.engine("torch")
