@@ -63,6 +63,16 @@ class Client:
         self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
 
     async def ask(self, body: bytes, method: str = "POST", path: str = "/v1/translate") -> tuple[int, bytes]:
+        kept = self._streams is not None
+        try:
+            return await self._ask(body, method, path)
+        except (OSError, asyncio.IncompleteReadError):
+            self.close()
+            if not kept:  # else it was closed while nobody used it
+                raise
+            return await self._ask(body, method, path)
+
+    async def _ask(self, body: bytes, method: str, path: str) -> tuple[int, bytes]:
         if self._streams is None:
             self._streams = await asyncio.open_connection("127.0.0.1", PORT)
         reader, writer = self._streams
@@ -111,7 +121,7 @@ async def keep_asking(
 def batching(run: Path, sentences: list[str], seconds: float) -> None:
     rates = {}
     for name, options, needed in (("one at a time", ["--batch-tokens", "1"], 0), ("dynamic batching", [], 1000)):
-        with server(run, *options):
+        with server(run, "--deadline", "600", *options):
             asyncio.run(keep_asking(sentences[:64], 64, 3))
             rates[name], answers = asyncio.run(keep_asking(sentences, 64, seconds, needed))
         print(f"{name:<18}{rates[name]:8.1f} sentences/s, 64 clients, greedy")

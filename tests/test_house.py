@@ -213,7 +213,7 @@ def test_torch_is_imported_late(module):
 
 
 @pytest.mark.parametrize(
-    "verb", [[], ["train"], ["doctor"], ["evaluate"], ["data", "list"], ["data", "get"], ["draw"], ["look"]]
+    "verb", [[], ["train"], ["doctor"], ["evaluate"], ["data", "list"], ["data", "get"], ["draw"], ["look"], ["serve"]]
 )
 def test_help_imports_nothing_heavy(verb):
     words = [sys.executable, "-X", "importtime", "-m", "seq2see", *verb, "--help"]

@@ -145,6 +145,14 @@ def test_as_libretranslate(server: Server):
     form = urlencode({"q": "fade", "source": "en", "target": "de"}).encode()
     headers = {"Content-Type": "application/x-www-form-urlencoded"}
     assert server.call("POST", "/translate", form, headers).json() == {"translatedText": "FADE"}
+    parts = "".join(
+        f'--x\r\nContent-Disposition: form-data; name="{name}"\r\n\r\n{value}\r\n'
+        for name, value in (("q", "bad"), ("q", "fade"), ("source", "en"), ("target", "de"), ("alternatives", 1))
+    )
+    sent = server.call(
+        "POST", "/translate", f"{parts}--x--\r\n".encode(), {"Content-Type": "multipart/form-data; boundary=x"}
+    )
+    assert sent.json()["translatedText"] == ["BAD", "FADE"]
     several = server.post("/translate", q=["cab", "bad"], source="en", target="de", alternatives=2).json()
     assert several["translatedText"] == ["CAB", "BAD"]
     assert [len(each) for each in several["alternatives"]] == [2, 2]
@@ -408,10 +416,11 @@ def test_sigterm_lets_requests_be_answered(trained: Path):
 
 def test_two_runs_and_mistakes_of_the_operator(trained: Path, tmp_path: Path, cli):
     other = shutil.copytree(trained, tmp_path / "other")
-    with Server(trained, other, "--quiet") as server:
+    with Server(trained, other, "--quiet", "--log-texts") as server:
         assert [each["name"] for each in server.get("/v1/models").json()["models"]] == ["run", "other"]
         assert server.post("/v1/translate", text="cab", model="other").json()["model"] == "other"
         assert server.post("/v1/translate", text="cab", model="othr").json()["error"].endswith("Did you mean 'other'?")
+        assert '"text": "cab", "answers": ["CAB"]' in server.log()
         port = urlsplit(server.url).port
         taken = cli("serve", trained, "--port", port)
         assert (taken.code, taken.err.count("\n")) == (2, 1)

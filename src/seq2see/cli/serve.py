@@ -10,7 +10,7 @@ from seq2see.errors import SettingError
 
 def serve(
     folders: Annotated[
-        list[str], typer.Argument(metavar="RUN...", help="Folders that train wrote; each is served by its name.")
+        list[str], typer.Argument(metavar="RUN", help="Folders that train wrote; each is served by its name.")
     ],
     host: Annotated[str, typer.Option(help="Address to listen on; the default is reached from this machine only.")] = (
         "127.0.0.1"
@@ -29,6 +29,9 @@ def serve(
     ] = 2048,
     max_characters: Annotated[int, typer.Option(min=1, help="Of all texts of a request.")] = 10_000,
     quiet: Annotated[bool, typer.Option("--quiet", help="No line for each request.")] = False,
+    log_texts: Annotated[
+        bool, typer.Option("--log-texts", help="Write what is asked and answered to stderr, as JSON lines.")
+    ] = False,
     debug: Debug = False,
 ) -> None:
     """Serve runs over HTTP: translate, chat, look inside; LibreTranslate's API too. Ctrl-C or SIGTERM ends it."""
@@ -48,4 +51,4 @@ def serve(
         characters=max_characters,
         body_bytes=max(Limits.body_bytes, 16 * max_characters),
     )
-    server.serve(folders, host, port, engine, precision, api_keys, rate_limit, limits, not quiet)
+    server.serve(folders, host, port, engine, precision, api_keys, rate_limit, limits, not quiet, log_texts)

@@ -21,6 +21,8 @@ from seq2see.serve.limits import Limits, RefusedError
 
 _numbers = itertools.count(1)
 _PROGRAM = "import sys; sys.path[:] = {path!r}; from seq2see.serve.engine_process import main; main()"
+PING = 5.0
+"""Seconds after which an engine that has nothing to do is asked whether it is still there."""
 LONGEST_PAUSE = 30.0
 """Seconds before an engine that keeps failing is started again; 1, 2, 4, ... at first."""
 
@@ -48,6 +50,7 @@ class Process:
         self._process = process
         self._in, self._out = process.stdin, process.stdout
         self.pid = process.pid
+        self.death = asyncio.ensure_future(process.wait())
 
     @staticmethod
     async def start(name: str, setup: Setup) -> "Process":
@@ -80,7 +83,7 @@ class Process:
     async def end(self) -> None:
         with contextlib.suppress(ProcessLookupError):
             self._process.kill()
-        await self._process.wait()
+        await self.death
         self._in.close()
 
 
@@ -102,7 +105,14 @@ class Lane:
         self._running: dict[int, Job] = {}
         self._process: Process | None = None
         self._wake = asyncio.Event()
-        self._tokens_a_second = 0.0
+        self._rate = 0.0
+        """Tokens a second that the engine has shown it can do."""
+        self._begun: float | None = None
+
+    @property
+    def silent(self) -> float:
+        """Seconds for which the engine has been at work on one batch."""
+        return 0.0 if self._begun is None else time.monotonic() - self._begun
 
     @property
     def ready(self) -> bool:
@@ -114,7 +124,13 @@ class Lane:
 
     @property
     def full(self) -> bool:
-        return self.waiting >= self._limits.queue_requests or self.waiting_tokens >= self._limits.queue_tokens
+        """Whether one more would be too many, or would be likely to wait for more than half of its deadline."""
+        limits = self._limits
+        return (
+            self.waiting >= limits.queue_requests
+            or self.waiting_tokens >= limits.queue_tokens
+            or bool(self._rate and self.waiting_tokens / self._rate > limits.deadline / 2)
+        )
 
     def check(self) -> None:
         """Refuse where nothing more can be taken."""
@@ -124,8 +140,7 @@ class Lane:
             raise RefusedError(429, "too many requests are waiting", self._retry_after())
 
     def _retry_after(self) -> int:
-        seconds = self.waiting_tokens / self._tokens_a_second if self._tokens_a_second else 1.0
-        return min(60, max(1, math.ceil(seconds)))
+        return min(60, max(1, math.ceil(self.waiting_tokens / self._rate))) if self._rate else 1
 
     async def do(self, job: Job) -> Any:
         """The answer to a job. Whoever stops waiting for it takes it out of the line."""
@@ -180,12 +195,13 @@ class Lane:
                     raise EOFError
                 self.facts, pause, first = facts, 0.0, False
                 self._heard("ready", self.name)
+                self._process.death.add_done_callback(lambda _: self._wake.set())
                 while True:
-                    await self._do_batch(self._process, await self._next_batch())
+                    await self._do_batch(self._process, await self._next_batch(self._process))
             except (EOFError, TimeoutError):
                 pass
             finally:
-                self.facts = {}
+                self.facts, self._begun = {}, None
                 self._fail_running()
                 await self._process.end()
                 self._process, self.pid = None, None
@@ -193,15 +209,23 @@ class Lane:
             await asyncio.sleep(pause)
             pause = min(LONGEST_PAUSE, 2 * pause or 1.0)
 
-    async def _next_batch(self) -> list[Job]:
-        """The oldest job and those behind it that may go with it, up to the budget."""
+    async def _next_batch(self, process: Process) -> list[Job]:
+        """The oldest job and those behind it that may go with it, up to the budget; none where none comes for long."""
         while not self._waiting:
             self._wake.clear()
-            await self._wake.wait()
+            if process.death.done():
+                raise EOFError
+            try:
+                async with asyncio.timeout(PING):
+                    await self._wake.wait()
+            except TimeoutError:
+                return []
+        # Small enough to take a tenth of a deadline: else those who come last would wait in vain.
+        budget = min(self._limits.batch_tokens, self._rate * self._limits.deadline / 10 or math.inf)
         key, tokens = self._waiting[0].key, 0
         batch: list[Job] = []
         for job in list(self._waiting):
-            if job.key != key or (batch and tokens + job.tokens > self._limits.batch_tokens):
+            if job.key != key or (batch and tokens + job.tokens > budget):
                 continue
             tokens += job.tokens
             self._waiting.remove(job)
@@ -210,17 +234,25 @@ class Lane:
         return batch
 
     async def _do_batch(self, process: Process, batch: list[Job]) -> None:
-        begun, tokens = time.monotonic(), sum(job.tokens for job in batch)
+        self._begun = time.monotonic()
+        key = batch[0].key if batch else Key("translate", "")
         for job in batch:
             job.begun = True
             self._running[job.number] = job
-        process.send(("do", batch[0].key, [(job.number, job.what) for job in batch]))
+        process.send(("do", key, [(job.number, job.what) for job in batch]))
         # All of them are past their deadline after that: an engine that still works on them is stuck.
         async with asyncio.timeout(self._limits.deadline + 5):
             while (message := await process.receive())[0] != "end":
                 self._deliver(*message)
-        seconds = time.monotonic() - begun
-        self._tokens_a_second += 0.2 * (tokens / max(seconds, 1e-3) - self._tokens_a_second)
+        seconds, self._begun = time.monotonic() - self._begun, None
+        if not batch:
+            return
+        tokens = sum(job.tokens for job in batch)
+        rate = tokens / max(seconds, 1e-3)
+        if rate > self._rate:
+            self._rate = rate
+        elif self._waiting:  # one that took all that waited may just have been too small to be fast
+            self._rate += 0.2 * (rate - self._rate)
         self._heard("batch", self.name, len(batch), tokens, seconds)
 
     def _deliver(self, kind: str, number: int, *what: Any) -> None:

@@ -21,6 +21,8 @@ from seq2see.serve.service import Service, in_words
 
 Fields = TypeVar("Fields", bound=BaseModel)
 UNKNOWN = "und"
+MOST_FIELDS = 1000
+"""Of a form."""
 _TAG = re.compile(r"(<[^<>]*>)")
 
 
@@ -70,14 +72,18 @@ class Answer(BaseModel):
 def routes(service: Service) -> APIRouter:
     """Those that LibreTranslate has, as far as a run can answer them."""
     found = APIRouter(tags=["LibreTranslate"])
+    directions: dict[str, dict[str, None]] = {}
+    for run in service.runs.values():
+        directions.setdefault(_source(run), {}).update(dict.fromkeys(_targets(run)))
+    # Targets have names, too, in the lists that people choose from.
+    known = {code: list(targets) for code, targets in directions.items()}
+    known |= {code: [code] for targets in directions.values() for code in targets if code not in known}
+    listed = [Language(code=code, name=_name(code), targets=targets) for code, targets in known.items()]
 
     @found.get("/languages")
     async def languages() -> list[Language]:
         """What is translated to what."""
-        directions: dict[str, dict[str, None]] = {}
-        for run in service.runs.values():
-            directions.setdefault(_source(run), {}).update(dict.fromkeys(_targets(run)))
-        return [Language(code=code, name=_name(code), targets=list(targets)) for code, targets in directions.items()]
+        return listed
 
     @found.post("/detect", openapi_extra=_described(Detectable))
     async def detect(request: Request) -> list[Detected]:
@@ -129,31 +135,51 @@ def routes(service: Service) -> APIRouter:
 def _described(body: type[BaseModel]) -> dict[str, Any]:
     """The body in the OpenAPI description, which cannot see what we read by ourselves."""
     schema = body.model_json_schema()
-    content = {kind: {"schema": schema} for kind in ("application/json", "application/x-www-form-urlencoded")}
+    kinds = ("application/json", "application/x-www-form-urlencoded", "multipart/form-data")
+    content = {kind: {"schema": schema} for kind in kinds}
     return {"requestBody": {"required": True, "content": content}}
 
 
 async def _fields(request: Request) -> Any:
     """The body as fields, whichever way it was sent."""
     body = await request.body()
-    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if kind == "application/x-www-form-urlencoded":
-        try:
-            form = parse_qs(body.decode(), keep_blank_values=True, errors="strict", max_num_fields=1000)
-        except ValueError:
-            raise RefusedError(400, "the body is not a form in UTF-8") from None
-        fields: dict[str, Any] = {
-            name: values if name == "q" and len(values) > 1 else values[-1] for name, values in form.items()
-        }
-        if str(fields.get("alternatives", "")).isdecimal():
-            fields["alternatives"] = int(fields["alternatives"][:9])
-        return fields
-    if kind not in ("application/json", ""):
-        raise RefusedError(415, "Content-Type: expected application/json or application/x-www-form-urlencoded")
-    try:
-        return json.loads(body)
-    except (ValueError, RecursionError):
-        raise RefusedError(400, "the body is not JSON") from None
+    sent_as = request.headers.get("content-type", "")
+    match sent_as.partition(";")[0].strip().lower():
+        case "application/x-www-form-urlencoded" | "multipart/form-data" as kind:
+            try:
+                form = _multipart(body, sent_as) if kind.startswith("multipart") else _urlencoded(body)
+            except ValueError:
+                raise RefusedError(400, "the body is not a form in UTF-8") from None
+            fields: dict[str, Any] = {name: values[-1] for name, values in form.items()}
+            if len(form.get("q", [])) > 1:
+                fields["q"] = form["q"]
+            if re.fullmatch("[0-9]{1,9}", fields.get("alternatives", "")):
+                fields["alternatives"] = int(fields["alternatives"])
+            return fields
+        case "application/json" | "":
+            try:
+                return json.loads(body)
+            except (ValueError, RecursionError):
+                raise RefusedError(400, "the body is not JSON") from None
+    raise RefusedError(415, "Content-Type: expected application/json, or one of a form")
+
+
+def _urlencoded(body: bytes) -> dict[str, list[str]]:
+    return parse_qs(body.decode(), keep_blank_values=True, errors="strict", max_num_fields=MOST_FIELDS)
+
+
+def _multipart(body: bytes, sent_as: str) -> dict[str, list[str]]:
+    """As a browser sends a form. Not by the email package: that reads line by line, and everybody waits for it."""
+    boundary = re.search(r'boundary="?([^";,]{1,70})', sent_as)
+    if boundary is None:
+        raise ValueError("a multipart body without a boundary")
+    form: dict[str, list[str]] = {}
+    _, *parts = body.split(b"--" + boundary[1].encode(), MOST_FIELDS)
+    for part in parts:
+        head, _, content = part.partition(b"\r\n\r\n")
+        if name := re.search(rb'name="([^"]*)"', head):
+            form.setdefault(name[1].decode(), []).append(content.removesuffix(b"\r\n").decode())
+    return form
 
 
 def _parsed(kind: type[Fields], fields: Any) -> Fields:

@@ -28,6 +28,7 @@ def serve(
     each_minute: int = 0,
     limits: Limits | None = None,
     log: bool = True,
+    log_texts: bool = False,
 ) -> None:
     """Answer HTTP until somebody ends it: SIGTERM and Ctrl-C let the requests that have come be answered first."""
     limits = limits or Limits()
@@ -39,7 +40,7 @@ def serve(
         runs[name] = Run(folder)
         _ = runs[name].settings  # damaged ones are found before anything is started
     keys = Keys.read(Path(keys_file)) if keys_file else Keys([])
-    service = Service(runs, engine, precision, limits, keys, Rates(each_minute))
+    service = Service(runs, engine, precision, limits, keys, Rates(each_minute), log_texts)
     failures: list[str] = []
 
     def failed(line: str) -> None:

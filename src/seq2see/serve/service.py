@@ -1,8 +1,10 @@
 """The service without HTTP: runs by name, their engines, and what a request may ask of them."""
 
 import itertools
+import json
 import math
 import re
+import sys
 from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any
 
@@ -31,6 +33,7 @@ class Service:
         limits: Limits | None = None,
         keys: Keys | None = None,
         rates: Rates | None = None,
+        log_texts: bool = False,
     ) -> None:
         self.runs = runs
         self.limits = limits or Limits()
@@ -38,13 +41,14 @@ class Service:
         self.rates = rates or Rates(0)
         self.measures = Measures()
         self._engine = engine
+        self._log_texts = log_texts
         folders = {name: run.folder.absolute() for name, run in runs.items()}
         self.lanes = [
             Lane(
                 name,
                 Setup(folders, engine, precision, self.limits.output_tokens, name == "inside"),
                 self.limits,
-                self.measures.heard,
+                self._heard,
             )
             for name in ("translate", "inside")
         ]
@@ -58,6 +62,12 @@ class Service:
             ):
                 self.measures.gauge(name, about, lane.name, value)
 
+    def _heard(self, what: str, lane: str, *numbers: float) -> None:
+        """What a lane tells of."""
+        self.measures.heard(what, lane, *numbers)
+        if what in ("ready", "restart"):
+            print(f"engine ({lane}): {'ready' if what == 'ready' else 'ended; started again'}", file=sys.stderr)
+
     @property
     def obstacle(self) -> str | None:
         """Why no request would be answered now; None where it would."""
@@ -66,6 +76,8 @@ class Service:
                 return f"the engine ({lane.name}) is not loaded"
             if lane.full:
                 return f"the queue ({lane.name}) is full"
+            if lane.silent > self.limits.deadline:
+                return f"the engine ({lane.name}) has not answered for {lane.silent:.0f} seconds"
         return None
 
     def admit(self, headers: Mapping[str, str], client: tuple[str, int] | None, own_key: str | None = None) -> None:
@@ -156,6 +168,7 @@ class Service:
         }
         key = Key("translate", name, width, forced, next(self._alone) if sampling else 0)
         engine, results = await lane.do(Job(key, what, self._tokens(lane, name, texts, width)))
+        self._log(name, texts, [[each["text"] for each in result["translations"]] for result in results])
         return name, engine, results
 
     async def chat(
@@ -168,7 +181,15 @@ class Service:
         lane = self.inside if sampling else self.quick
         key = Key("chat", name, width, False, next(self._alone) if sampling else 0)
         what = {"text": text, "to": to, "sampling": sampling}
-        return name, await lane.do(Job(key, what, self._tokens(lane, name, [text], width)))
+        said: dict[str, str] = await lane.do(Job(key, what, self._tokens(lane, name, [text], width)))
+        self._log(name, [text], [[said["answer"]]])
+        return name, said
+
+    def _log(self, model: str, texts: Sequence[str], answers: list[list[str]]) -> None:
+        """Only where it was asked for."""
+        if self._log_texts:
+            for text, said in zip(texts, answers, strict=True):
+                print(json.dumps({"model": model, "text": text, "answers": said}, ensure_ascii=False), file=sys.stderr)
 
     def stream(
         self,
@@ -187,7 +208,13 @@ class Service:
         what = {"text": text, "to": to, "prefix": prefix, "sampling": sampling, "chat": chat}
         job = Job(key, what, self._tokens(self.inside, name, [text], 1))
         self.inside.put(job)
-        return self.inside.stream(job)
+        return self._streamed(job)
+
+    async def _streamed(self, job: Job) -> AsyncIterator[Event]:
+        async for kind, what in self.inside.stream(job):
+            if kind == "end":
+                self._log(job.key.model, [job.what["text"]], [[what["text"]]])
+            yield kind, what
 
     async def look(
         self,

@@ -12,6 +12,7 @@ from torch import nn
 import seq2see
 from seq2see import special
 from seq2see.decoding import search
+from seq2see.decoding.hypothesis import Hypothesis
 from seq2see.model.attention import Packing
 from seq2see.model.interface import Memory, Seq2Seq
 
@@ -373,3 +374,27 @@ def test_top_of_forbidden_tokens():
     values, places = search.top(scores, 3)
     assert (values[0, 0], places[0, 0]) == (1.0, 300)
     assert len(set(places[0].tolist())) == 3
+
+
+@pytest.mark.parametrize("width", [1, 3])
+def test_who_watches_can_give_a_sentence_up(width: int) -> None:
+    """It leaves at the next step, and the other is searched as if alone."""
+    tables, limits, penalty = (random_table(3, 9), random_table(4, 9)), [6, 6], search.power_penalty(1.0)
+    seen: list[list[int]] = []
+
+    def watch(step: search.Step) -> set[int]:
+        seen.append(step.sentences)
+        return {0} if len(seen) == 2 else set()
+
+    def run(model: Spelled, sentences: int, watch: search.Watch | None) -> list[list[Hypothesis]]:
+        memory, few = memory_of(sentences), limits[:sentences]
+        if width == 1:
+            return search.one_by_one(model, memory, few, penalty, watch=watch)
+        return search.beam(model, memory, few, width, penalty, watch=watch)
+
+    (alone,) = run(Spelled(tables[1]), 1, None)
+    _, beside = run(Spelled(*tables), 2, watch)
+    assert [each.tokens for each in beside] == [each.tokens for each in alone]
+    assert seen[:2] == [[0, 1], [0, 1]]
+    assert len(seen) > 2
+    assert all(sentences == [1] for sentences in seen[2:])

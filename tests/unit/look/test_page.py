@@ -11,6 +11,8 @@ import pytest
 from seq2see.decoding.torch_engine import TorchEngine
 from seq2see.errors import DataError
 from seq2see.lens import textbook
+from seq2see.lens.heads import Head
+from seq2see.lens.importance import importance
 from seq2see.lens.reading import read
 from seq2see.look import page
 from seq2see.run import load
@@ -117,3 +119,29 @@ def test_what_was_said_has_one_label_everywhere(run, seen, owed, inside):
     place = seen.layers.rank[-1][0] - 1
     assert given["candidates"]["candidates"][0][place]["token"] == "é 1/2"
     assert given["layers"]["candidates"][-1][0][place]["token"] == "é 1/2"
+
+
+def test_what_takes_long_is_computed_when_it_is_asked_for(run, monkeypatch):
+    whole = page.gather(run, "cab")
+    asked = []
+    monkeypatch.setattr(page, "importance", lambda *given: asked.append("importance") or importance(*given))
+    inside = page.Inside(run, "cab")
+    assert set(inside.names) == set(whole)
+    assert inside.part("summary") == whole["summary"]
+    assert asked == []
+    for _ in range(2):
+        assert inside.part("importance") == whole["importance"]
+    assert asked == ["importance"]
+    assert inside.part("inside/cross/0") == whole["inside/cross/0"]
+    with pytest.raises(DataError, match=r"no part 'importanc'\. Did you mean 'importance'"):
+        inside.part("importanc")
+
+
+def test_without_heads(run):
+    whole = page.Inside(run, "cab")
+    heads = [Head("cross", 0, 0), Head("cross", 0, 1)]
+    blind = page.Inside(run, "cab", without=heads)
+    for name in ("candidates", "importance"):
+        assert blind.part(name) != whole.part(name)
+    assert not any(map(any, blind.part("importance")["left_out"]))  # nothing reaches the decoder from the source
+    assert page.Inside(run, "cab").part("candidates") == whole.part("candidates")

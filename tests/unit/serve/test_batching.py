@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -24,6 +25,7 @@ class Played:
         self.messages.put_nowait(("ready", {"one": Facts("played", 1.0)}))
         self.pid = 1
         self.ended = False
+        self.death: asyncio.Future[int] = asyncio.get_running_loop().create_future()
 
     def send(self, message: Any) -> None:
         if message[0] == "gone":
@@ -179,6 +181,31 @@ def test_a_dead_engine_is_replaced_and_only_its_jobs_fail(monkeypatch):
     assert ("restart", "played") in play(monkeypatch, scene)
 
 
+def test_an_engine_that_dies_with_nothing_to_do_is_replaced_at_once(monkeypatch):
+    async def scene(lane: Lane, engines: list[Played]) -> None:
+        engines[0].death.set_result(-9)
+        await settle()
+        assert len(engines) == 2
+        assert lane.ready
+
+    assert ("restart", "played") in play(monkeypatch, scene)
+
+
+def test_an_idle_engine_is_asked_whether_it_is_there(monkeypatch):
+    async def scene(lane: Lane, engines: list[Played]) -> None:
+        while not engines[0].batches:
+            await asyncio.sleep(0.01)
+        assert engines[0].batches == [[]]
+        assert lane.silent > 0
+        engines[0].answer()
+        await settle()
+        assert lane.silent == 0
+        assert lane.ready
+
+    monkeypatch.setattr(batching, "PING", 0.01)
+    assert not [what for what in play(monkeypatch, scene) if what[0] == "batch"]
+
+
 def test_a_stuck_engine_is_replaced(monkeypatch):
     async def scene(lane: Lane, engines: list[Played]) -> None:
         with pytest.raises(RefusedError) as refused:
@@ -215,3 +242,33 @@ def test_tokens_come_before_the_answer(monkeypatch):
         assert found == [("token", {"token": "a"}), ("end", f"answer {job.number}")]
 
     play(monkeypatch, scene)
+
+
+def test_more_than_can_be_done_in_time_is_refused_and_batches_stay_short(monkeypatch):
+    now = 0.0
+    monkeypatch.setattr(batching, "time", SimpleNamespace(monotonic=lambda: now))
+
+    async def scene(lane: Lane, engines: list[Played]) -> None:
+        nonlocal now
+        (engine,) = engines
+        tasks = [asyncio.create_task(lane.do(Job(ONE, {}, 10)))]
+        await settle()
+        tasks += [asyncio.create_task(lane.do(Job(ONE, {}, 10))) for _ in range(30)]
+        await settle()
+        now += 1  # 10 tokens a second: a tenth of the deadline is enough for 2 jobs
+        engine.answer()
+        await settle()
+        assert len(engine.batches[-1]) == 2
+        with pytest.raises(RefusedError) as refused:  # 280 tokens wait: 28 seconds
+            lane.check()
+        assert refused.value.status == 429
+        assert refused.value.retry_after == 28
+        now += 0.1  # it was only slow to begin with: 200 tokens a second
+        engine.answer()
+        await settle()
+        assert len(engine.batches[-1]) == 28
+        lane.check()
+        engine.answer()
+        await asyncio.gather(*tasks)
+
+    play(monkeypatch, scene, deadline=20.0)
