@@ -66,6 +66,17 @@ async function vectors(root, summary, part) {
   }
 }
 
+/** The waves that a model with rotary positions turns by: nothing is added, so no vector shows them. */
+async function waves(root, { model, source_tokens }) {
+  if (model.positions !== "rotary") return;
+  const width = model.d_key || model.d_model / model.heads;
+  const rows = source_tokens.map((_, place) => Array.from({ length: width }, (_, column) => Math[column % 2 ? "cos" : "sin"](place / 10000 ** ((column - column % 2) / width))));
+  root.append(element("h3", {}, tell("how far each place turns queries and keys: cosines and sines of one head")));
+  const picture = element("div", {});
+  root.append(picture);
+  whenSeen(root, () => picture.replaceChildren(vectorMap(rows, source_tokens.map((_, place) => `${place}`), null)));
+}
+
 const rowHeight = rows => rows > 40 ? 9 : rows > 20 ? 12 : 16;
 
 function vectorMap(rows, labels, language) {
@@ -216,7 +227,7 @@ const scrolling = (label, content) => element("div", { class: "scroll", tabindex
 
 /* --- all of them --------------------------------------------------------------------------------------------------------- */
 
-const components = { heading, contents, tokens, vectors, attention, alignment, importance, lens, candidates, beam };
+const components = { heading, contents, tokens, vectors, waves, attention, alignment, importance, lens, candidates, beam };
 
 /** Sentences and equations that depend on the model. */
 function explainModel(summary) {

@@ -1,4 +1,4 @@
-"""The files that pages are made of. No torch here: the process that answers HTTP puts the live page together from them."""
+"""The files that pages are made of. No torch here: the process that answers HTTP makes the live page from them."""
 
 from importlib import resources
 

@@ -99,6 +99,53 @@ const KOREAN = {
   "The search keeps the {beam} best beginnings at each step, and ranks what is finished by its score (α = {alpha}).":
     "단계마다 가장 좋은 앞부분 {beam}개를 남기고, 완성된 것은 점수로 순위를 매깁니다(α = {alpha}).",
   "The search takes the likeliest piece at each step (a beam of 1).": "단계마다 가장 확률이 높은 토큰을 고릅니다(빔 크기 1).",
+  "how far each place turns queries and keys: cosines and sines of one head": "위치마다 질의와 키를 회전시키는 각도: 헤드 하나의 코사인과 사인",
+
+  // The live page: texts and conversation
+  "To the text": "입력란으로 건너뛰기",
+  "What to do": "작업 선택",
+  "Translate": "번역",
+  "Chat": "대화",
+  "Model": "모델",
+  "To": "번역할 언어",
+  "Text": "원문",
+  "Translation": "번역문",
+  "Conversation": "대화",
+  "Your line": "메시지",
+  "Send": "보내기",
+  "API key": "API 키",
+  "Use it": "적용",
+  "Type a text: its translation appears beside it, and everything inside the model below, part by part in the order of the paper “Attention Is All You Need”.":
+    "글을 입력하면 옆에 번역문이 나타나고, 아래에는 논문 “Attention Is All You Need”의 순서대로 모델 내부가 단계별로 펼쳐집니다.",
+  "seq2see: the numbers come from the model on this server, and nothing goes elsewhere.":
+    "seq2see: 모든 수치는 이 서버의 모델에서 계산하며, 외부로 전송되는 것은 없습니다.",
+  "{name}, {parameters} parameters": "{name}, 파라미터 {parameters}개",
+  "probability {share}": "확률 {share}",
+  "the text was cut: it is longer than the model reads": "모델이 읽을 수 있는 길이를 넘어 뒷부분을 잘랐습니다",
+  "Quick and exact arithmetic differ here. What is explained below: ": "빠른 연산과 정밀 연산의 결과가 다릅니다. 아래에서 설명하는 번역: ",
+
+  // The live page: what one changes
+  "across": "인코더-디코더",
+  "Switch this head off": "이 헤드 끄기",
+  "Switch this head on again": "이 헤드 다시 켜기",
+  "say this instead": "이 토큰으로 바꾸기",
+  "What changes": "달라진 점",
+  "undo: {what}": "되돌리기: {what}",
+  "begins with “{text}”": "“{text}”(으)로 시작",
+  "as it was": "원래",
+  "now": "지금",
+  "the same": "같음",
+  "How sure the model is of each piece of the old translation, before → without the head:": "원래 번역의 토큰별 확률, 원래 → 헤드를 껐을 때:",
+
+  // The live page: what goes wrong
+  "The server cannot be reached.": "서버에 연결할 수 없습니다.",
+  "This server asks for an API key.": "이 서버를 쓰려면 API 키가 필요합니다.",
+  "The server does not know this API key.": "등록되지 않은 API 키입니다.",
+  "That is too much at once: {line}.": "한 번에 처리하기에 너무 많습니다: {line}.",
+  "The server is busy (429).": "요청이 많아 처리할 수 없습니다(429).",
+  "The model is not ready (503).": "모델이 아직 준비되지 않았습니다(503).",
+  "The server did not answer in time (504). A shorter text may help.": "제한 시간 안에 응답하지 못했습니다(504). 더 짧은 글로 시도해 보세요.",
+  "Trying again in {n} s.": "{n}초 뒤에 다시 시도합니다.",
 };
 
 /** Sentences of the server's, by their shape. */
@@ -110,6 +157,7 @@ const KOREAN_SENTENCES = [
   [/^The lines are drawn by .*; without validation pairs nobody knows how well\.$/, "검증 데이터가 없어 선이 얼마나 정확한지는 알 수 없습니다."],
   [/^training has never shown what is in (.*): (.*)\. The model can only guess there$/,
     (_, where, letters) => `학습 때 본 적 없는 글자가 ${/given/.test(where) ? "지정된 번역에" : "문장에"} 있습니다: ${letters.replace(/ and (\d+) more$/, " 외 $1자")}. 그 부분은 추측일 뿐입니다.`],
+  [/^(\d+) tokens: a page shows (\d+) on a side\..*$/, "$1토큰입니다. 내부는 $2토큰까지만 보여 줍니다."],
   [/^the sentence is too long: only its first (\d+) tokens were read$/, "문장이 너무 길어 앞의 $1토큰만 읽었습니다."],
   [/^the given translation is too long: only its first (\d+) tokens count$/, "지정된 번역이 너무 길어 앞의 $1토큰만 셉니다."],
 ];

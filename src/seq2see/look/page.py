@@ -13,7 +13,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from seq2see import special
 from seq2see.bundle import Bundle
+from seq2see.decoding import search
 from seq2see.decoding.torch_engine import TorchEngine
 from seq2see.errors import DataError, nearest
 from seq2see.lens import answers, labels
@@ -41,6 +43,7 @@ class Inside:
     Args:
         engine: that of the run, where there is one at hand.
         without: heads that are switched off.
+        prefix: tokens, by their ids, that the translation is to begin with.
     """
 
     def __init__(
@@ -51,12 +54,15 @@ class Inside:
         target: str | None = None,
         engine: TorchEngine | None = None,
         without: Sequence[Head] = (),
+        prefix: Sequence[int] = (),
     ) -> None:
         self._run = run
         self._without = without
+        if set(prefix) - set(range(len(run.tokenizers.target))) or {*search.NEVER, special.END} & set(prefix):
+            raise DataError("prefix: has ids that are no tokens of the target side, or would end it")
         engine = engine or TorchEngine(run.bundle.model)
         with switched_off(engine.model, without):
-            self._reading = read(run.bundle, run.tagged([sentence], to)[0], target, engine)
+            self._reading = read(run.bundle, run.tagged([sentence], to)[0], target, engine, prefix)
         longest = max(len(self._reading.source_ids), len(self._reading.target_ids))
         if longest > LONGEST:
             raise DataError(
@@ -65,6 +71,7 @@ class Inside:
         with switched_off(run.bundle.model, without):
             seen = answers.look(run.bundle, self._reading, run.alignment_method)
         self._parts = parts(run, seen, own_translation=None if target is None else self._reading.own_translation)
+        self._parts["summary"]["target_ids"] = self._reading.target_ids[:-1]
         layers = self._parts["summary"]["layers"]
         self._late = ["importance", *(f"inside/{place}/{layer}" for place in layers for layer in range(layers[place]))]
 
@@ -129,6 +136,8 @@ def parts(
             "source_tokens": labels.of(look.source_tokens),
             "target_tokens": said,
             "input_tokens": labels.of(look.input_tokens),
+            "source_spans": look.source_spans,
+            "target_spans": look.target_spans,
             "run": run.folder.name,
             "parameters": run.manifest.get("parameters", 0),
             "languages": {"source": run.languages.source, "target": run.languages.target},
