@@ -37,6 +37,7 @@ async function attention(root, summary, part) {
 
   const example = element("div", { class: "example" }), offSwitch = element("div", { class: "off-switch" });
   let pointed = null;  // row and column of the cell under the pointer
+  let switched = "";  // the head that can be switched off
   const map = weightMap(sides, labels, level, shown, summary, "weight", (...cell) => {
     if (cell.length && cell.join() === pointed?.join()) return;
     pointed = cell.length ? cell : null;
@@ -72,7 +73,8 @@ async function attention(root, summary, part) {
     caption.replaceChildren(`${headName(layer, head)}: `, element("b", {}, word(labels[0], row)), tell(" looks at "),
       ...best.flatMap(([weight, index], at) => [at ? ", " : "", word(labels[1], index), ` ${number(weight)}`]));
     explain();
-    offSwitch.replaceChildren(...(live && head >= 0 ? [live.offSwitch(place, layer, head)] : []));
+    if (live && switched !== `${layer} ${head}`) offSwitch.replaceChildren(...(head < 0 ? [] : [live.offSwitch(place, layer, head)]));
+    switched = `${layer} ${head}`;
     looked.querySelectorAll("button").forEach((button, index) => { button.style.cssText = level(weights[index], row, index) === null ? "background: var(--hidden); color: var(--quiet)" : shade(strength(weights[index])); });
   }
   whenSeen(root, () => { update(); spread(thumbs); });

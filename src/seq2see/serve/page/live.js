@@ -95,6 +95,7 @@ async function refresh() {
   const question = { ...choices(), text: lines[number], prefix, without };
   const isPlain = !prefix.length && !without.length;
   saidBox.classList.add("waiting");
+  if (!isPlain) at("about").textContent = "";
   let quick = null;
   try {
     const looking = look(question, signal);
@@ -104,14 +105,14 @@ async function refresh() {
       const { engine, results } = await (await ask("/v1/translate", { ...choices(), text: lines }, signal)).json();
       if (signal.aborted) return;
       quick = results.map(each => each.translations[0].text);
-      showSaid(quick.join("\n"));
-      showAbout(engine, performance.now() - begun, results[number]);
       settle();
+      if (isPlain) showSaid(quick.join("\n"));
+      if (isPlain) showAbout(engine, performance.now() - begun, results[number]);
     }
     const { summary } = await looking;
     if (signal.aborted) return;
     settle();
-    if (!isPlain) showSaid(summary.translation, current);
+    if (!isPlain) showSaid(lines.map((_, index) => index === number ? summary.translation : quick[index]).join("\n"), lines.length === 1 ? current : null);
     else if (quick[number] !== summary.translation) note(tell("Quick and exact arithmetic differ here. What is explained below: "), summary.translation);
     else if (lines.length === 1) showSaid(summary.translation, current);
     await showChanges(question, signal);
@@ -192,7 +193,7 @@ function showSaid(text, look = null) {
     if (!isWordLike) return segment;
     const span = [index, index + segment.length];
     const show = event => {
-      const found = comesFrom(look, "target", span);
+      const found = wholeWords(source.value, comesFrom(look, "target", span));
       markSource(found);
       const words = found.map(([start, end]) => source.value.slice(start, end).trim()).filter(Boolean).join(" ");
       const box = button.getBoundingClientRect();
@@ -206,6 +207,10 @@ function showSaid(text, look = null) {
   if (buttons.length) rove(saidBox, buttons);
   markSource([]);
 }
+
+/** The words that spans touch. */
+const wholeWords = (text, spans) => [...segmenter.segment(text)].map(({ segment, index }) => [index, index + segment.length])
+  .filter(([start, end]) => text.slice(start, end).trim() && spans.some(([from, to]) => from < end && to > start));
 
 /** Characters of the other side, by the alignment of the tokens. Python counts code points, JavaScript halves of some. */
 function comesFrom(look, side, [start, end]) {
@@ -282,7 +287,7 @@ live = {
     } }, isOff ? tell("Switch this head on again") : tell("Switch this head off"));
   },
   takeInstead(summary, step, candidate, own) {
-    if (candidate.token === own || candidate.id === undefined || /^<\/?s>$/.test(candidate.token)) return null;
+    if (candidate.token === own || candidate.id === undefined || /^<\/?\w+>$/.test(candidate.token)) return null;
     return element("button", { type: "button", title: tell("say this instead"), onclick: () => {
       prefix = [...summary.target_ids.slice(0, step), candidate.id];
       change();
