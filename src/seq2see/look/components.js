@@ -247,17 +247,21 @@ function explainModel(summary) {
                          : tell("The search takes the likeliest piece at each step (a beam of 1).")),
   };
   for (const place of document.querySelectorAll("[data-say]")) place.textContent = words[place.dataset.say];
+  for (const equation of document.querySelectorAll("math[display=block]"))  // a narrow screen cuts it: the keyboard can scroll it
+    equation.scrollWidth > equation.clientWidth ? equation.setAttribute("tabindex", "0") : equation.removeAttribute("tabindex");
 }
 
 /** Draw components into new elements, which take the place of the old ones together, unless `isStale` by then. */
 async function drawInto(roots, part, isStale = () => false) {
   const summary = await part("summary");
   for (const side of ["source", "target"]) if (chosen[side] >= summary[`${side}_tokens`].length) chosen[side] = null;
-  const drawn = await Promise.all([...roots].map(async root => {
-    const fresh = root.cloneNode(false);
-    await components[root.dataset.component](fresh, summary, part);
-    return [root, fresh];
-  }));
+  const drawn = [...roots].map(root => [root, root.cloneNode(false)]);
+  try {
+    await Promise.all(drawn.map(([root, fresh]) => components[root.dataset.component](fresh, summary, part)));
+  } catch (problem) {
+    drawn.forEach(([, fresh]) => discarded.add(fresh));
+    throw problem;
+  }
   if (isStale()) drawn.forEach(([, fresh]) => discarded.add(fresh));
   else for (const [root, fresh] of drawn) {
     const stops = each => [...each.querySelectorAll("button, input, [tabindex]")];

@@ -51,6 +51,9 @@ function inside(question, signal) {
 }
 let asked = new Set();  // parts that the last look was asked for: the next will be, too
 
+// Whoever still waits for a part of a look that was given up waits for nothing.
+addEventListener("unhandledrejection", event => event.reason?.name === "AbortError" && event.preventDefault());
+
 /** What goes wrong, in one line; and how long to wait before trying again, where that may help. */
 function report(problem, again) {
   if (problem?.name === "AbortError") return;
