@@ -457,6 +457,18 @@ def test_translations_come_with_their_alignment(trained, cli):
     assert ranked[0].split("\t")[2:] == ["BAD", "0-0"]
 
 
+def test_a_weak_alignment_is_called_so_once(trained, cli, tmp_path):
+    shutil.copytree(trained, tmp_path / "run")
+    path = tmp_path / "run" / "manifest.json"
+    manifest = json.loads(path.read_text())
+    assert cli("translate", tmp_path / "run", "--alignments", stdin=b"bad\ncab\n").err == ""
+    path.write_text(json.dumps(manifest | {"alignment": manifest["alignment"] | {"agreement": 0.2}}))
+    ended = cli("translate", tmp_path / "run", "--alignments", stdin=b"bad\ncab\n")
+    assert ended.err.count("\n") == 1
+    assert "Weak: most lines may be wrong" in ended.err
+    assert len(ended.out.splitlines()) == 2
+
+
 def test_alignments_by_characters(trained, cli):
     lines = [
         json.loads(line)
