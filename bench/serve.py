@@ -25,7 +25,7 @@ from statistics import mean
 
 SERVER_CORE, LOAD_CORE = 0, 1
 PORT = 8399
-DEADLINE = 10.0
+DEADLINE = 30.0
 
 
 @contextmanager
@@ -109,6 +109,9 @@ async def keep_asking(
         while time.monotonic() < begun + seconds or len(answers) < min(answers_needed, len(sentences)):
             sentence = next(rest)
             status, found = await connection.ask(body_of(sentence))
+            if status in (429, 504):
+                await asyncio.sleep(0.2)
+                continue
             assert status == 200, found
             answers[sentence] = json.loads(found)["results"][0]["translations"][0]["text"]
             done += 1
@@ -133,22 +136,43 @@ def batching(run: Path, sentences: list[str], seconds: float) -> None:
     print(f"the command line's answer: {same:,} of {len(asked):,}")
 
 
-def memory_of(pid: int) -> float:
-    """MB that a process and its children hold for themselves."""
+def processes_of(pid: int) -> dict[str, int]:
+    """The server and its engines."""
     children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-    total = 0
-    for each in (pid, *map(int, children)):
+    return {"server": pid} | {Path(f"/proc/{each}/cmdline").read_text().split("\0")[-2]: int(each) for each in children}
+
+
+def memory_of(pid: int) -> dict[str, float]:
+    """MB that each process holds for itself."""
+    found = {}
+    for name, each in processes_of(pid).items():
         lines = Path(f"/proc/{each}/smaps_rollup").read_text().splitlines()
-        total += sum(int(line.split()[1]) for line in lines if line.startswith(("Private_Clean", "Private_Dirty")))
-    return total / 1024
+        private = sum(int(line.split()[1]) for line in lines if line.startswith(("Private_Clean", "Private_Dirty")))
+        found[name] = private / 1024
+    return found
+
+
+def work_of(pid: int) -> dict[str, float]:
+    """Seconds of a core that each process has had."""
+    ticks = os.sysconf("SC_CLK_TCK")
+    stats = {name: Path(f"/proc/{each}/stat").read_text().split(") ")[1] for name, each in processes_of(pid).items()}
+    return {name: sum(map(int, stat.split()[11:13])) / ticks for name, stat in stats.items()}
+
+
+def show_work(before: dict[str, float], after: dict[str, float], answered: int, seconds: float) -> None:
+    """Throughput as measured, and as it would be if the server had its core for itself."""
+    used = {name: after[name] - before[name] for name in before}
+    shares = ", ".join(f"{name} {100 * each / seconds:.0f} %" for name, each in used.items())
+    print(f"answered         {answered / seconds:8.1f} a second; of a core: {shares}")
+    print(f"                 {answered / sum(used.values()):8.1f} for each second of a core")
 
 
 async def flood(sentences: list[str], rate: float, seconds: float, pid: int) -> None:
     """So many requests each second, whatever becomes of them."""
-    statuses, waits, memory = Counter[int](), [], []
+    statuses, waits = Counter[int](), list[float]()
+    memory: list[dict[str, float]] = []
     rest, pending = cycle(sentences), set[asyncio.Task[None]]()
     free: list[Client] = []
-    answered_by_second = Counter[int]()
 
     async def one(sentence: str) -> None:
         client = free.pop() if free else Client()
@@ -163,10 +187,8 @@ async def flood(sentences: list[str], rate: float, seconds: float, pid: int) -> 
             status = -2
         statuses[status] += 1
         waits.append(time.monotonic() - asked)
-        if status == 200:
-            answered_by_second[int(time.monotonic() - begun)] += 1
 
-    begun = time.monotonic()
+    begun, before = time.monotonic(), work_of(pid)
     sent, next_memory = 0, 30.0
     while (now := time.monotonic() - begun) < seconds:
         while sent < now * rate:
@@ -183,19 +205,22 @@ async def flood(sentences: list[str], rate: float, seconds: float, pid: int) -> 
     names = {-1: "hung", -2: "connection lost"}
     print("statuses         ", {names.get(status, status): count for status, count in sorted(statuses.items())})
     print(f"asked            {sent / seconds:8.1f} a second")
-    print(f"answered         {statuses[200] / seconds:8.1f} a second")
+    show_work(before, work_of(pid), statuses[200], time.monotonic() - begun)
     print(f"longest wait     {max(waits):8.2f} s of a deadline of {DEADLINE:g} s")
-    if len(memory) > 3:
-        first, last = mean(memory[1:4]), mean(memory[-3:])
-        growth = 100 * (last / first - 1)
-        print(f"memory           {first:8.1f} MB after warm-up, {last:.1f} MB at the end: {growth:+.2f} %")
+    for name in memory[0] if len(memory) > 3 else ():
+        first, last = (mean(each[name] for each in some) for some in (memory[:3], memory[-3:]))
+        growth = f"{100 * (last / first - 1):+.2f} %"
+        print(f"memory           {first:8.1f} MB after warm-up, {last:.1f} at the end: {growth}, {name}")
 
 
 def overload(run: Path, sentences: list[str], minutes: float) -> None:
     with server(run, "--deadline", str(DEADLINE)) as pid:
         asyncio.run(keep_asking(sentences[:64], 64, 3))
+        before, begun = work_of(pid), time.monotonic()
         peak, _ = asyncio.run(keep_asking(sentences, 64, 20))
-        print(f"peak             {peak:8.1f} sentences/s, 64 clients, greedy")
+        print("peak, 64 clients, greedy")
+        seconds = time.monotonic() - begun
+        show_work(before, work_of(pid), round(peak * seconds), seconds)
         asyncio.run(flood(sentences, 5 * peak, 60 * minutes, pid))
 
 

@@ -14,7 +14,7 @@ from starlette.exceptions import HTTPException
 from seq2see import __version__
 from seq2see.look import files
 from seq2see.serve import bodies, libretranslate
-from seq2see.serve.guard import Guard
+from seq2see.serve.guard import Guard, in_json
 from seq2see.serve.limits import RefusedError
 from seq2see.serve.service import Event, Service, in_words
 
@@ -102,6 +102,7 @@ def _root(service: Service) -> APIRouter:
         service.admit(request.headers, request.client)
         return Response(service.measures.text(), media_type="text/plain; version=0.0.4; charset=utf-8")
 
+    # Put together once: nothing that a request names is looked up on the disk.
     own = {name: files.read(f"page/{name}", "seq2see.serve") for name in ("index.html", "live.css", "live.js")}
     pages = {
         "index.html": own["index.html"].replace("<!-- sections -->", files.read("sections.html")),
@@ -195,10 +196,8 @@ def _event(kind: str, what: Any) -> bytes:
 
 async def _refused(_: Request, problem: Exception) -> Response:
     assert isinstance(problem, RefusedError)
-    headers = {} if problem.retry_after is None else {"Retry-After": str(problem.retry_after)}
-    if problem.status == 401:
-        headers["WWW-Authenticate"] = "Bearer"
-    return JSONResponse({"error": problem.line}, problem.status, headers)
+    headers, body = in_json(problem)
+    return Response(body, problem.status, headers)
 
 
 async def _invalid(request: Request, problem: Exception) -> Response:

@@ -21,6 +21,8 @@ from seq2see.serve.limits import Limits, RefusedError
 
 _numbers = itertools.count(1)
 _PROGRAM = "import sys; sys.path[:] = {path!r}; from seq2see.serve.engine_process import main; main()"
+FEW = 128
+"""Tokens that go together even where the engine is slow; a batch of less than half of that says nothing of its pace."""
 PING = 5.0
 """Seconds after which an engine that has nothing to do is asked whether it is still there."""
 LONGEST_PAUSE = 30.0
@@ -106,7 +108,9 @@ class Lane:
         self._process: Process | None = None
         self._wake = asyncio.Event()
         self._rate = 0.0
-        """Tokens a second that the engine has shown it can do."""
+        """Tokens a second that the engine has shown it can do; 0 while that is not known."""
+        self._budget = float(min(2 * FEW, limits.batch_tokens))
+        """Tokens of a batch: twice as many after one that was quick, fewer after one that took long."""
         self._begun: float | None = None
 
     @property
@@ -220,12 +224,10 @@ class Lane:
                     await self._wake.wait()
             except TimeoutError:
                 return []
-        # Small enough to take a tenth of a deadline: else those who come last would wait in vain.
-        budget = min(self._limits.batch_tokens, self._rate * self._limits.deadline / 10 or math.inf)
         key, tokens = self._waiting[0].key, 0
         batch: list[Job] = []
         for job in list(self._waiting):
-            if job.key != key or (batch and tokens + job.tokens > budget):
+            if job.key != key or (batch and tokens + job.tokens > self._budget):
                 continue
             tokens += job.tokens
             self._waiting.remove(job)
@@ -248,12 +250,19 @@ class Lane:
         if not batch:
             return
         tokens = sum(job.tokens for job in batch)
-        rate = tokens / max(seconds, 1e-3)
-        if rate > self._rate:
-            self._rate = rate
-        elif self._waiting:  # one that took all that waited may just have been too small to be fast
-            self._rate += 0.2 * (rate - self._rate)
+        self._learn(tokens, seconds)
         self._heard("batch", self.name, len(batch), tokens, seconds)
+
+    def _learn(self, tokens: int, seconds: float) -> None:
+        """Batches should take no more than a tenth of a deadline: else those who come last would wait in vain."""
+        most, goal = self._limits.batch_tokens, self._limits.deadline / 10
+        if 2 * tokens >= min(FEW, most):
+            rate = tokens / max(seconds, 1e-3)
+            self._rate += (0.3 if self._rate else 1.0) * (rate - self._rate)
+        if seconds > goal:
+            self._budget = max(min(FEW, most), min(self._budget, tokens * goal / seconds))
+        elif self._waiting and seconds < goal / 2:
+            self._budget = min(most, 2 * self._budget)
 
     def _deliver(self, kind: str, number: int, *what: Any) -> None:
         if (job := self._running.get(number)) is None:

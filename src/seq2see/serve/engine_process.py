@@ -19,7 +19,7 @@ import sys
 import threading
 import traceback
 from collections import OrderedDict
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Literal, NamedTuple
@@ -32,7 +32,7 @@ from seq2see.errors import SeqError
 from seq2see.run import Run
 
 if TYPE_CHECKING:
-    from seq2see.decoding.search import Step
+    from seq2see.decoding.search import Step, Watch
     from seq2see.decoding.torch_engine import TorchEngine
 
 Kind = Literal["translate", "chat", "stream", "look", "detect"]
@@ -110,17 +110,15 @@ class Worker:
         try:
             if jobs:
                 self._answer(key, jobs)
-        except SeqError as problem:
-            if len(jobs) == 1:
-                return self._send(("refused", jobs[0][0], 400, " ".join(str(problem).split())))
-            for job in jobs:
-                self.do(key, [job])
         except Exception as problem:
-            if len(jobs) == 1:
+            if len(jobs) > 1:
+                for job in jobs:
+                    self.do(key, [job])
+            elif isinstance(problem, SeqError):
+                self._send(("refused", jobs[0][0], 400, " ".join(str(problem).split())))
+            else:
                 _report(problem)
-                return self._send(("refused", jobs[0][0], 500, "the engine failed on this text"))
-            for job in jobs:
-                self.do(key, [job])
+                self._send(("refused", jobs[0][0], 500, "the engine failed on this text"))
 
     def _answer(self, key: Key, jobs: Jobs) -> None:
         run = self._runs[key.model]
@@ -230,7 +228,9 @@ class Worker:
         return self._runs[name].tokenizers.source.familiar(text)
 
     @contextlib.contextmanager
-    def _engine_for(self, run: Run, what: dict[str, Any], forced: bool, owners: list[int], lines: list[str]) -> "Any":
+    def _engine_for(
+        self, run: Run, what: dict[str, Any], forced: bool, owners: list[int], lines: list[str]
+    ) -> Iterator[Bounded]:
         """What the command line would take; ours gives up sentences that nobody waits for any more."""
         setup = self._setup
         if what.get("sampling"):
@@ -255,7 +255,7 @@ class Worker:
             ours.watch = None
 
     @contextlib.contextmanager
-    def _drawing(self, run: Run, sampling: dict[str, Any] | None, watch: Any) -> "Any":
+    def _drawing(self, run: Run, sampling: dict[str, Any] | None, watch: "Watch | None") -> Iterator[Bounded]:
         """Our own engine, which draws its words or takes the likeliest, and is watched."""
         from seq2see.decoding import search
 

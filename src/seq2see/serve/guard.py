@@ -138,15 +138,21 @@ class Guard:
 
 async def refuse(send: Send, refused: RefusedError) -> None:
     """One line, as JSON."""
-    headers = [(b"content-type", b"application/json")]
-    if refused.retry_after is not None:
-        headers.append((b"retry-after", str(refused.retry_after).encode()))
-    if refused.status == 401:
-        headers.append((b"www-authenticate", b"Bearer"))
-    body = json.dumps({"error": refused.line}, ensure_ascii=False).encode("utf-8", "replace")
-    headers.append((b"content-length", str(len(body)).encode()))
-    await send({"type": "http.response.start", "status": refused.status, "headers": headers})
+    headers, body = in_json(refused)
+    encoded = [(name.encode(), value.encode()) for name, value in headers.items()]
+    await send({"type": "http.response.start", "status": refused.status, "headers": encoded})
     await send({"type": "http.response.body", "body": body})
+
+
+def in_json(refused: RefusedError) -> tuple[dict[str, str], bytes]:
+    """Headers and body of a refusal."""
+    body = json.dumps({"error": refused.line}, ensure_ascii=False).encode("utf-8", "replace")
+    headers = {"content-type": "application/json", "content-length": str(len(body))}
+    if refused.retry_after is not None:
+        headers["retry-after"] = str(refused.retry_after)
+    if refused.status == 401:
+        headers["www-authenticate"] = "Bearer"
+    return headers, body
 
 
 def _report(problem: Exception) -> None:

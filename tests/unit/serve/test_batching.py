@@ -253,22 +253,27 @@ def test_more_than_can_be_done_in_time_is_refused_and_batches_stay_short(monkeyp
         (engine,) = engines
         tasks = [asyncio.create_task(lane.do(Job(ONE, {}, 10)))]
         await settle()
-        tasks += [asyncio.create_task(lane.do(Job(ONE, {}, 10))) for _ in range(30)]
+        tasks += [asyncio.create_task(lane.do(Job(ONE, {}, 10))) for _ in range(250)]
         await settle()
-        now += 1  # 10 tokens a second: a tenth of the deadline is enough for 2 jobs
-        engine.answer()
-        await settle()
-        assert len(engine.batches[-1]) == 2
-        with pytest.raises(RefusedError) as refused:  # 280 tokens wait: 28 seconds
+        sizes = []
+        for seconds in (9, 0.5, 0.5, 25.6):  # one alone may be slow; then 500 tokens a second, and then 20
+            sizes.append(len(engine.batches[-1]))
+            now += seconds
+            engine.answer()
+            await settle()
+            lane.check()
+        assert sizes == [1, 12, 25, 51]
+        assert len(engine.batches[-1]) == 12
+        for _ in range(2):
+            now += 64
+            engine.answer()
+            await settle()
+        with pytest.raises(RefusedError) as refused:
             lane.check()
         assert refused.value.status == 429
-        assert refused.value.retry_after == 28
-        now += 0.1  # it was only slow to begin with: 200 tokens a second
-        engine.answer()
-        await settle()
-        assert len(engine.batches[-1]) == 28
-        lane.check()
-        engine.answer()
-        await asyncio.gather(*tasks)
+        assert refused.value.retry_after == 12
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
-    play(monkeypatch, scene, deadline=20.0)
+    play(monkeypatch, scene, deadline=20.0, queue_requests=1000)

@@ -1,0 +1,128 @@
+"""Around an app that is only played."""
+
+import asyncio
+import json
+from typing import Any
+
+import pytest
+
+pytest.importorskip("prometheus_client", reason="the extra 'serve' is not installed")
+
+from seq2see.serve.guard import HEADERS, Guard
+from seq2see.serve.limits import Limits, RefusedError
+from seq2see.serve.measures import Measures
+
+
+class Caller:
+    """A client: what it sends, and what it was sent."""
+
+    def __init__(self, *messages: dict[str, Any], headers: dict[str, str] | None = None) -> None:
+        self.messages = list(messages)
+        self.headers = headers or {}
+        self.sent: list[dict[str, Any]] = []
+        self.cancelled = False
+
+    async def receive(self) -> dict[str, Any]:
+        if not self.messages:
+            await asyncio.Event().wait()
+        message = self.messages.pop(0)
+        if message["type"] == "http.disconnect":
+            await asyncio.sleep(0.01)
+        return message
+
+    async def send(self, message: dict[str, Any]) -> None:
+        self.sent.append(message)
+
+    def call(self, app: Any, check: Any = lambda path: None, **limits: Any) -> None:
+        guard = Guard(app, Limits(**limits), Measures(), check, True)
+        headers = [(name.encode(), value.encode()) for name, value in self.headers.items()]
+        scope = {"type": "http", "method": "POST", "path": "/secret", "headers": headers}
+        asyncio.run(asyncio.wait_for(guard(scope, self.receive, self.send), 20))
+
+    @property
+    def answer(self) -> tuple[int, Any]:
+        start, body = self.sent
+        return start["status"], json.loads(body["body"])
+
+    async def for_ever(self, scope: Any, receive: Any, send: Any) -> None:
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            self.cancelled = True
+            raise
+
+
+def sent(body: bytes, more: bool = False) -> dict[str, Any]:
+    return {"type": "http.request", "body": body, "more_body": more}
+
+
+GONE = {"type": "http.disconnect"}
+
+
+def test_an_app_gets_the_whole_body_and_the_client_safe_headers():
+    async def echo(scope: Any, receive: Any, send: Any) -> None:
+        body = (await receive())["body"]
+        await send({"type": "http.response.start", "status": 200, "headers": [(b"cache-control", b"max-age=9")]})
+        await send({"type": "http.response.body", "body": body})
+
+    caller = Caller(sent(b'"a', True), sent(b'b"'))
+    caller.call(echo)
+    assert caller.answer == (200, "ab")
+    headers = {name.decode(): value.decode() for name, value in caller.sent[0]["headers"]}
+    assert headers == HEADERS | {"cache-control": "max-age=9"}
+
+
+@pytest.mark.parametrize(
+    ("caller", "status"),
+    [
+        (Caller(sent(b"1234", True), sent(b"5678")), 413),
+        (Caller(headers={"content-length": "8"}), 413),
+        (Caller(headers={"content-length": "-1"}), 413),
+        (Caller(headers={"content-length": "9" * 5000}), 413),
+        (Caller(sent(b"1", True)), 408),
+    ],
+)
+def test_bodies_that_are_too_large_or_too_slow(caller, status):
+    caller.call(caller.for_ever, body_bytes=7, body_seconds=0.05)
+    assert caller.answer[0] == status
+    assert list(caller.answer[1]) == ["error"]
+
+
+def test_who_hangs_up_is_worked_for_no_longer():
+    caller = Caller(sent(b""), GONE)
+    caller.call(caller.for_ever)
+    assert caller.cancelled
+    assert caller.sent == []
+    early = Caller(sent(b"1", True), GONE)
+    early.call(early.for_ever)
+    assert not early.cancelled  # nor begun
+
+
+def test_past_the_deadline():
+    caller = Caller(sent(b""))
+    caller.call(caller.for_ever, deadline=0.05)
+    assert caller.cancelled
+    assert caller.answer == (504, {"error": "no answer within 0.05 seconds"})
+
+
+def test_a_mistake_of_ours_tells_nothing(capsys):
+    async def broken(scope: Any, receive: Any, send: Any) -> None:
+        raise ValueError(f"cannot read {scope['path']}")
+
+    caller = Caller(sent(b""))
+    caller.call(broken)
+    assert caller.answer[0] == 500
+    logged = capsys.readouterr().err
+    assert "ValueError" in logged
+    assert "POST other 500" in logged
+    assert "/secret" not in logged + caller.answer[1]["error"]
+
+
+def test_refused_before_anything_is_read():
+    def full(path: str) -> None:
+        raise RefusedError(429, "full", 7)
+
+    caller = Caller()
+    caller.call(caller.for_ever, full)
+    assert caller.answer == (429, {"error": "full"})
+    assert (b"retry-after", b"7") in caller.sent[0]["headers"]
