@@ -203,7 +203,14 @@ def test_korean_text_and_a_korean_interface(page, tmp_path):
         assert page.run(f"document.querySelector('#{section}').innerText.match(/{english}/)") is None
     page.click("#encoder .heads label:has([value='1 2'])")
     assert said(page, "#encoder .off-switch button") == "이 헤드 끄기"
+    page.click("#encoder .off-switch button")
+    page.wait("document.querySelector('#changes h2')?.textContent === '달라진 점'")
+    page.click("#changes .chip")
+    page.wait("!document.querySelector('#changes h2')")
     page.screenshot(tmp_path / "korean.png")
+    page.run("document.getElementById('source').focus()")
+    page.type("漢")
+    page.wait("document.getElementById('notes').textContent.includes('토큰으로 나타낼 수 없는 글자가 있습니다')")
     page.open(page.site)  # it is remembered
     assert said(page, "#tab-chat") == "대화"
     assert page.problems == []
@@ -263,10 +270,12 @@ def test_refusals_are_said_in_one_line(page, status, line, expected):
 
 
 def test_a_text_that_is_too_long_to_look_into_is_still_translated(page):
+    translate(page, "cab", "CAB")
     page.type("abcdefgh" * 20)
     page.wait("document.getElementById('notes').textContent.includes('tokens: a page shows 128')")
     assert said(page, "#said")
     assert said(page, "#problem") == ""
+    assert page.run("document.querySelector('main').className") == "empty"  # and no inside of another text is shown
 
 
 def test_a_server_with_keys(browser, trained, tmp_path):

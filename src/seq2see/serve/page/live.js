@@ -122,7 +122,7 @@ async function refresh() {
   } catch (problem) {
     if (signal.aborted) return;
     saidBox.classList.remove("waiting");
-    if (quick && problem instanceof Refused && problem.status === 400) note(tellSentence(problem.line));
+    if (quick && problem instanceof Refused && problem.status === 400) noInside(problem.line);
     else report(problem, refresh);
   }
 }
@@ -146,7 +146,7 @@ async function look(question, signal) {
   if (signal.aborted) throw new DOMException("", "AbortError");
   current = { question, part, summary, links };
   at("facts").textContent = facts(summary);
-  note("");
+  at("notes").replaceChildren();
   for (const each of summary.notes) note(tellSentence(each));
   document.querySelector("main").classList.remove("empty");
   explainModel(summary);
@@ -154,8 +154,17 @@ async function look(question, signal) {
   return current;
 }
 
+/** The answer is there, but cannot be looked into: what is shown below would be that of another. */
+function noInside(why) {
+  current = null;
+  document.querySelector("main").classList.add("empty");
+  at("changes").replaceChildren();
+  at("notes").replaceChildren();
+  note(tellSentence(why));
+}
+
 function note(words, text = "") {
-  at("notes").replaceChildren(words, element("bdi", {}, text));
+  at("notes").append(element("p", {}, words, element("bdi", {}, text)));
 }
 
 const near = new Set(), shown = new Map();  // sections near the screen, and the look that each shows
@@ -300,6 +309,8 @@ live = {
 
 const change = () => current?.question.target ? refreshChat() : refresh();
 
+let areSharesShown = innerWidth > 700;  // they take up a good part of a phone
+
 /** Before and now, what was changed, and how to undo it. */
 async function showChanges(question, signal) {
   const box = at("changes");
@@ -311,17 +322,18 @@ async function showChanges(question, signal) {
   const chips = question.without.map(head => undo(headTitle(head), () => { without = without.filter(each => !same(each, head)); }));
   if (question.prefix.length) chips.unshift(undo(tell("begins with “{text}”", { text: now.target_tokens.slice(0, question.prefix.length).join("") }), () => { prefix = []; }));
   const lines = [[tell("as it was"), element("bdi", {}, before.translation)], [tell("now"), marked(now.translation, before.translation)]];
-  const children = [element("h2", {}, tell("What changes")), element("div", { class: "chips" }, ...chips),
+  const children = [element("div", { class: "chips" }, element("h2", {}, tell("What changes")), ...chips),
     element("dl", {}, ...lines.flatMap(([name, text]) => [element("dt", {}, name), element("dd", {}, text)]))];
   if (question.without.length && before.translation.trim()) {
     const forced = inside({ ...question, prefix: [], target: before.translation }, signal);
     const [same, left] = await Promise.all([forced("summary"), forced("candidates")]);
     if (same.target_tokens.join() === before.target_tokens.join())
-      children.push(element("p", { class: "said" }, tell("How sure the model is of each piece of the old translation, before → without the head:")),
+      children.push(element("details", { open: areSharesShown ? "" : null, ontoggle: event => { areSharesShown = event.target.open; } },
+        element("summary", {}, tell("How sure the model is of each piece of the old translation: as it was → now")),
         element("div", { class: "strip" }, ...before.target_tokens.map((token, index) => {
           const [one, two] = [sure.probability[index], left.probability[index]];
           return element("span", { class: two < one - 0.1 ? "piece fallen" : "piece" }, element("bdi", {}, token), element("small", {}, `${percent(one)} → ${percent(two)}`));
-        })));
+        }))));
   }
   if (!signal.aborted) box.replaceChildren(...children);
 }
@@ -380,7 +392,7 @@ async function refreshChat() {
     await showChanges(question, signal);
   } catch (problem) {
     if (signal.aborted) return;
-    if (problem.status === 400) note(tellSentence(problem.line));
+    if (problem.status === 400) noInside(problem.line);
     else report(problem);
   }
 }
