@@ -100,6 +100,8 @@ def test_typing_translates_and_shows_the_inside(page, server, tmp_path):
         draw(page, section)
         page.wait(f"!!document.querySelector('#{section} {expected}')")
         assert page.run(f"document.querySelector('#{section} p').textContent.length") > 40
+    first = server.post("/v1/translate", text="cab", n_best=2).json()["results"][0]["translations"]
+    assert page.run("document.querySelectorAll('#beam .finished li').length") >= len(first)
     draw(page, "cross")
     tokens = server.post("/v1/look", text="cab").json()["parts"]["summary"]["target_tokens"]
     assert page.run("[...document.querySelectorAll('#cross .rows button')].map(each => each.textContent)") == tokens
@@ -328,3 +330,14 @@ def test_nothing_stands_in_the_way_of_anybody(page, language):
     assert page.run(faults) == []
     page.click("#tab-chat")
     assert page.run(faults) == []
+
+
+def test_typing_on_and_on_leaves_nothing_behind(page):
+    def listeners_after(words):
+        for word in words:
+            translate(page, word, word.upper())
+        page.ask("HeapProfiler.collectGarbage")
+        return page.ask("Memory.getDOMCounters")["jsEventListeners"]
+
+    once = listeners_after(["cab", "beg", "fed"])
+    assert listeners_after(["bad", "age", "cab", "beg", "fed"] * 2) <= once + 5

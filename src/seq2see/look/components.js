@@ -82,7 +82,7 @@ const rowHeight = rows => rows > 40 ? 9 : rows > 20 ? 12 : 16;
 function vectorMap(rows, labels, language) {
   const cell = rowHeight(rows.length);
   const strength = Math.sqrt(rows.flat().reduce((sum, value) => sum + value * value, 0) / (rows.length * rows[0].length)) * 2.5 || 1;
-  const canvas = element("canvas", { style: `height: ${rows.length * cell}px` });
+  const canvas = element("canvas", { style: `height: ${rows.length * cell}px`, role: "img", "aria-label": tell("numbers as colours, a row for each piece") });
   paint(canvas, rows, "signed", value => 0.5 + value / strength / 2);
   canvas.addEventListener("pointermove", event => {
     const box = canvas.getBoundingClientRect();
@@ -219,7 +219,15 @@ async function beam(root, summary, part) {
   svg.append(...boxes);
   const key = (kind, words) => element("span", {}, element("i", { class: `key ${kind}` }), words);
   root.append(element("p", { class: "legend" }, key("best", tell("the translation")), key("finished", tell("another one that is finished")), key("kept", tell("gone on from")), key("pruned", tell("given up"))),
-    scrolling(tell("the beam"), svg));
+    scrolling(tell("the beam"), svg), element("h3", {}, tell("finished, best first")), element("ol", { class: "finished" }, ...finished()));
+
+  /** The same in words, for those who cannot point. */
+  function finished() {
+    const ends = nodes.map((_, index) => index).filter(index => nodes[index].state === "finished").sort((one, other) => nodes[other].score - nodes[one].score);
+    return ends.slice(0, summary.decoding.beam).map(index => element("li", {},
+      ...path(index).slice(0, -1).flatMap(at => [element("bdi", { class: "word" }, nodes[at].token), " "]),
+      element("span", { class: "number" }, `${tell("score")} ${number(nodes[index].score)}, ${tell("probability")} ${percent(Math.exp(nodes[index].log_probability))}`)));
+  }
 }
 
 /** Something wide, which the keyboard can scroll. */

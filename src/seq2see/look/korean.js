@@ -41,6 +41,7 @@ const KOREAN = {
   "the waves": "위치 파동",
   "the positions": "위치 벡터",
   "their sum": "둘의 합",
+  "numbers as colours, a row for each piece": "색으로 나타낸 수치, 한 행이 토큰 하나",
 
   // Attention
   "where it looks": "주목하는 곳",
@@ -74,6 +75,7 @@ const KOREAN = {
   "Nothing was searched.": "탐색한 것이 없습니다.",
   "the beam": "빔 서치",
   "finished": "완성",
+  "finished, best first": "완성된 번역, 점수순",
   "kept": "유지",
   "given up": "버림",
   "begin": "시작",

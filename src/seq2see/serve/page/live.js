@@ -201,7 +201,7 @@ function showSaid(text, look = null) {
   saidBox.lang = how.lang || "";
   if (!look) return saidBox.replaceChildren(text);
   const buttons = [];
-  saidBox.replaceChildren(...[...segmenter.segment(text)].map(({ segment, index, isWordLike }) => {
+  const words = element("span", {}, ...[...segmenter.segment(text)].map(({ segment, index, isWordLike }) => {
     if (!isWordLike) return segment;
     const span = [index, index + segment.length];
     const show = event => {
@@ -216,7 +216,8 @@ function showSaid(text, look = null) {
     buttons.push(button);
     return button;
   }));
-  if (buttons.length) rove(saidBox, buttons);
+  if (buttons.length) rove(words, buttons);
+  saidBox.replaceChildren(words);
   markSource([]);
 }
 
@@ -238,8 +239,8 @@ function comesFrom(look, side, [start, end]) {
 function place(look, side, [start, end]) {
   const text = side === "source" ? look.summary.source : look.summary.translation, letters = Array.from(text);
   const units = count => letters.slice(0, count).join("").length;
-  const line = source.value.split("\n").slice(0, lineAtCaret()).join("\n").length + (lineAtCaret() ? 1 : 0);
-  const typed = look.question.text, shift = side === "source" ? line + typed.indexOf(typed.trim()) - Math.max(0, text.lastIndexOf(typed.trim())) : 0;
+  const typed = look.question.text, bare = typed.trim();  // the server may have put a language's tag in front
+  const shift = side === "source" ? typed.indexOf(bare) - Math.max(0, text.lastIndexOf(bare)) : 0;
   return [units(start) + shift, units(end) + shift];
 }
 
