@@ -22,11 +22,13 @@ PROBLEMS: dict[int | str, dict[str, Any]] = {
     "4XX": {"model": bodies.Problem, "description": "The request is at fault, or comes at a bad time (429)."},
     "5XX": {"model": bodies.Problem, "description": "Not ready (503), or not within the deadline (504)."},
 }
+EVENT = {
+    "type": "object",
+    "required": ["event", "data"],
+    "properties": {"event": {"enum": ["token", "end", "error"]}, "data": {"type": "string", "description": "JSON."}},
+}
 STREAMED: dict[int | str, dict[str, Any]] = {
-    200: {
-        "content": {"text/event-stream": {"schema": {"type": "string"}}},
-        "description": "Where `stream` is true, events.",
-    }
+    200: {"content": {"text/event-stream": {"schema": EVENT}}, "description": "Where `stream` is true, events."}
 }
 KINDS = {
     ".html": "text/html; charset=utf-8",
