@@ -228,6 +228,12 @@ def test_chat(page):
     assert said(page, "#talk .mine") == "cab"
     draw(page, "cross")
     assert page.run("document.querySelectorAll('#cross .columns button').length") == 4
+    page.click("#cross .heads label:has([value='0 1'])")
+    page.click("#cross .off-switch button")
+    page.wait("document.querySelectorAll('#changes dd').length === 2")
+    assert said(page, "#changes dd") == "CAB"
+    page.click("#changes .chip")
+    page.wait("document.querySelector('#changes').children.length === 0")
     page.click("#line")
     page.type("漢字")
     page.press("Enter")
