@@ -347,3 +347,19 @@ def test_typing_on_and_on_leaves_nothing_behind(page):
 
     once = listeners_after(["cab", "beg", "fed"])
     assert listeners_after(["bad", "age", "cab", "beg", "fed"] * 2) <= once + 5
+
+
+def test_a_busy_server_is_asked_again_for_what_is_missing_only(page):
+    page.run("""(() => { const before = window.fetch; let refusals = 2; window.asked = [];
+        window.fetch = async (path, how) => {
+            window.asked.push(path);
+            if (path === "/v1/look" && refusals-- > 0)
+                return new Response('{"error": "busy"}', { status: 429, headers: { "Retry-After": "1" } });
+            return before(path, how); }; })()""")
+    page.type("cab")
+    wait_for(page, "#problem", "The server is busy (429). Trying again in 1 s.")
+    assert said(page, "#said") == "CAB"
+    page.wait("document.querySelectorAll('#said button').length > 0")
+    wait_for(page, "#problem", "")
+    assert page.run("window.asked.filter(path => path === '/v1/translate').length") == 1
+    assert page.problems == []

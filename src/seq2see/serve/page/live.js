@@ -104,13 +104,12 @@ async function refresh() {
     const looking = look(question, signal);
     looking.catch(() => {});  // it is waited for below
     if (isPlain || lines.length > 1) {
-      const begun = performance.now();
-      const { engine, results } = await (await ask("/v1/translate", { ...choices(), text: lines }, signal)).json();
+      const { engine, results, milliseconds } = await translated({ ...choices(), text: lines }, signal);
       if (signal.aborted) return;
       quick = results.map(each => each.translations[0].text);
       settle();
       if (isPlain) showSaid(quick.join("\n"));
-      if (isPlain) showAbout(engine, performance.now() - begun, results[number]);
+      if (isPlain) showAbout(engine, milliseconds, results[number]);
     }
     const { summary } = await looking;
     if (signal.aborted) return;
@@ -121,10 +120,20 @@ async function refresh() {
     await showChanges(question, signal);
   } catch (problem) {
     if (signal.aborted) return;
-    saidBox.classList.remove("waiting");
     if (quick && problem instanceof Refused && problem.status === 400) noInside(problem.line);
     else report(problem, refresh);
   }
+}
+
+/** Asked for once, however often the inside has to be asked for again. */
+let lastTranslated = null;
+async function translated(body, signal) {
+  const asked = JSON.stringify(body), begun = performance.now();
+  if (lastTranslated?.asked !== asked) {
+    const answer = await (await ask("/v1/translate", body, signal)).json();
+    lastTranslated = { asked, ...answer, milliseconds: performance.now() - begun };
+  }
+  return lastTranslated;
 }
 
 function clear() {
