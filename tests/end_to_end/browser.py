@@ -29,6 +29,8 @@ class Browser:
         program = find()
         assert program
         self.problems: list[str] = []
+        self.site = "file:"
+        """Where requests may go."""
         self._answers: dict[int, dict[str, Any]] = {}
         self._loaded = False
         self._asked = 0
@@ -109,12 +111,13 @@ class Browser:
                 self.problems.append(str([each.get("value", each.get("description")) for each in about["args"]]))
             case "Log.entryAdded" if about["entry"]["level"] in ("error", "warning"):
                 self.problems.append(about["entry"]["text"])
-            case "Network.requestWillBeSent" if not about["request"]["url"].startswith(("file:", "data:")):
+            case "Network.requestWillBeSent" if not about["request"]["url"].startswith((self.site, "data:")):
                 self.problems.append(f"a request to {about['request']['url']}")
 
-    def open(self, path: Path) -> None:
-        """Go to a page of ours, and wait until its components are there."""
-        self.ask("Page.navigate", url=path.absolute().as_uri())
+    def open(self, page: Path | str) -> None:
+        """Go to a page of ours, in a file or at the URL of a server, and wait until its components are there."""
+        self.site = page if isinstance(page, str) else "file:"
+        self.ask("Page.navigate", url=page if isinstance(page, str) else page.absolute().as_uri())
         self.wait("document.documentElement?.dataset.ready === 'true'")
 
     def run(self, script: str) -> Any:
@@ -148,6 +151,10 @@ class Browser:
         left, top = self.place(selector, x, y)
         for kind in ("mouseMoved", "mousePressed", "mouseReleased"):
             self.ask("Input.dispatchMouseEvent", type=kind, x=left, y=top, button="left", clickCount=1)
+
+    def type(self, text: str) -> None:
+        """Put text where the focus is, in one go, as an input method does."""
+        self.ask("Input.insertText", text=text)
 
     def press(self, key: str) -> None:
         code = {"ArrowRight": 39, "ArrowLeft": 37, "ArrowDown": 40, "ArrowUp": 38, "Enter": 13, "Tab": 9}[key]

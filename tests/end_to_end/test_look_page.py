@@ -230,6 +230,17 @@ def test_a_given_translation_is_explained(browser, cli, trained, tmp_path):
     assert page.problems == []
 
 
+def test_the_page_speaks_korean(page):
+    before = said(page, "#encoder .said")
+    page.click(".languages button[lang=ko]")
+    page.wait("document.querySelector('#encoder .said').textContent.startsWith('2층, 헤드 평균')")
+    assert page.run("document.querySelector('#encoder h2').innerText").startswith("인코더의 셀프 어텐션")
+    page.click(".languages button[lang=en]")
+    page.wait("document.querySelector('#encoder .said').textContent.startsWith('layer 2')")
+    assert said(page, "#encoder .said") == before
+    assert page.problems == []
+
+
 def test_a_part_that_is_not_in_the_page_is_asked_for(browser, cli, trained, tmp_path: Path):
     """One front end: without its part in the page, a component asks the server that it came from."""
     cli("look", trained, "cab", "-o", tmp_path / "look.html")

@@ -293,7 +293,7 @@ def test_methods_and_places_that_are_not_there(server: Server):
         found = server.call(method, path)
         assert found.status in (404, 405)
         assert list(found.json()) == ["error"]
-    assert server.get("/page/components.js").headers["content-type"].startswith("text/javascript")
+    assert server.get("/page/page.js").headers["content-type"].startswith("text/javascript")
     for path in ("/page/..%2f..%2fapp.py", "/../app.py", "/page/index.html%00"):
         assert server.get(path).status == 404
     assert server.call("POST", "/v1/translate", b"text=cab", {"Content-Type": "text/plain"}).status == 415

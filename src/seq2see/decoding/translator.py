@@ -44,14 +44,21 @@ def translate(
     lines: Sequence[str],
     *,
     n_best: int = 1,
-    prefixes: Sequence[str] | None = None,
+    prefixes: Sequence[str | Sequence[int]] | None = None,
 ) -> list[Result]:
-    """Translate lines; one alone, in any batch and in any order gives the same tokens. Empty lines stay empty."""
+    """Translate lines; one alone, in any batch and in any order gives the same tokens. Empty lines stay empty.
+
+    Args:
+        prefixes: what each output begins with: a text, or tokens.
+    """
     decoding = replace(settings.decoding, beam=max(n_best, settings.decoding.beam))
     room = longest(settings)
     most = min(decoding.max_source, room)
     encoded = tokenizers.source.encode([line.strip() for line in lines])  # as the readers strip what is trained on
-    forced = tokenizers.target.encode(list(prefixes)) if prefixes is not None else [[]] * len(lines)
+    forced = [
+        tokenizers.target.encode([prefix])[0] if isinstance(prefix, str) else list(prefix)
+        for prefix in prefixes or [[]] * len(lines)
+    ]
     asked = [index for index, line in enumerate(lines) if line.strip()]
     tasks = []
     for index in asked:

@@ -32,17 +32,18 @@ CANDIDATES = 5
 
 
 class Candidate(NamedTuple):
-    """One possible next token. JSON: `{"token": "▁mars", "probability": 0.93}`."""
+    """One possible next token. JSON: `{"token": "▁mars", "probability": 0.93, "id": 412}`."""
 
     token: str
     probability: float
+    id: int
 
 
 @dataclass(frozen=True)
 class Confidence(Answer):
     """How sure the decoder was of each token that it said.
 
-    JSON: `{"probability": [T], "candidates": [T][K] of {"token", "probability"}}`, candidates likeliest first.
+    JSON: `{"probability": [T], "candidates": [T][K] of {"token", "probability", "id"}}`, candidates likeliest first.
     """
 
     probability: Floats
@@ -54,7 +55,8 @@ class Confidence(Answer):
 class Layers(Answer):
     """What each decoder layer would say if it were the last (logit lens); of an RNN, what its decoder does say.
 
-    JSON: `{"probability": [layers][T], "rank": [layers][T], "candidates": [layers][T][K] of {"token", "probability"}}`.
+    JSON: `{"probability": [layers][T], "rank": [layers][T],
+    "candidates": [layers][T][K] of {"token", "probability", "id"}}`.
     """
 
     probability: Floats
@@ -195,7 +197,7 @@ def _candidates(logs_TV: Tensor, bundle: Bundle) -> list[list[Candidate]]:
     values_TC, ids_TC = search.top(logs_TV, min(CANDIDATES, logs_TV.shape[-1] - len(search.NEVER)))
     pieces = bundle.tokenizers.target.pieces
     return [
-        [Candidate(token, math.exp(log)) for token, log in zip(pieces(ids), logs, strict=True)]
+        [Candidate(*each) for each in zip(pieces(ids), map(math.exp, logs), ids, strict=True)]
         for ids, logs in zip(ids_TC.tolist(), values_TC.tolist(), strict=True)
     ]
 

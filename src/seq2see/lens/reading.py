@@ -95,11 +95,18 @@ class Reading:
         return [special.SPELLINGS[special.BEGIN], *self.target_tokens[:-1]]
 
 
-def read(bundle: Bundle, sentence: str, target: str | None = None, engine: TorchEngine | None = None) -> Reading:
+def read(
+    bundle: Bundle,
+    sentence: str,
+    target: str | None = None,
+    engine: TorchEngine | None = None,
+    prefix: Sequence[int] = (),
+) -> Reading:
     """Translate a sentence as `translate --engine torch` does, or take `target` for its translation.
 
     Args:
         engine: of this model, where there is one at hand: to lay a large model out anew takes a while.
+        prefix: tokens that the translation is to begin with.
     """
     if not sentence.strip():
         raise SettingError("the sentence is empty: there is nothing to look at")
@@ -109,7 +116,7 @@ def read(bundle: Bundle, sentence: str, target: str | None = None, engine: Torch
     engine = engine or TorchEngine(bundle.model)
     engine.watch = steps.append
     try:
-        result = translate(engine, bundle.tokenizers, bundle.settings, [sentence])[0]
+        result = translate(engine, bundle.tokenizers, bundle.settings, [sentence], prefixes=[prefix])[0]
     finally:
         engine.watch = None
     said = list(result.translations[0].tokens)

@@ -2,7 +2,7 @@
 
 let groups = 0;
 
-async function attention(root, summary) {
+async function attention(root, summary, part) {
   const place = root.dataset.place;
   const sides = { encoder: ["source", "source"], decoder: ["target", "target"], cross: ["target", "source"] }[place];
   // A decoder row is what was read when a piece was said; across, the piece that was said tells more.
@@ -15,42 +15,45 @@ async function attention(root, summary) {
   // Among many columns even large weights are small: colours then follow the square root.
   const many = labels[1].length > 30, strength = many ? Math.sqrt : value => value;
   const level = place === "decoder" ? (value, row, column) => column > row ? null : strength(value) : strength;
-  let layer = layers.length - 1, head = -1;
+  let { layer, head } = remembered.get(place) ?? { layer: layers.length - 1, head: -1 };
+  if (!layers[layer]?.[Math.max(0, head)]) [layer, head] = [layers.length - 1, -1];  // another model was chosen
   const shown = () => head < 0 ? means[layer] : layers[layer][head];
 
   const name = `heads-${groups++}`, thumbs = [];
   const grid = element("fieldset", { class: "heads", style: `grid-template-columns: auto repeat(${layers[0].length + 1}, minmax(1.7rem, 5rem))` },
-    element("span", { class: "name" }), element("span", { class: "name" }, "mean"),
-    ...layers[0].map((_, index) => element("span", { class: "name" }, index ? `${index + 1}` : "head 1")));
+    element("span", { class: "name" }), element("span", { class: "name" }, tell("mean")),
+    ...layers[0].map((_, index) => element("span", { class: "name" }, index ? `${index + 1}` : tell("head {n}", { n: 1 }))));
   layers.forEach((heads, atLayer) => {
-    grid.append(element("span", { class: "name" }, `layer ${atLayer + 1}`));
+    grid.append(element("span", { class: "name" }, tell("layer {n}", { n: atLayer + 1 })));
     for (let atHead = -1; atHead < heads.length; atHead++) {
       const canvas = element("canvas", { "aria-hidden": "true", style: `aspect-ratio: ${Math.min(2, Math.max(0.5, labels[1].length / labels[0].length))}` });
-      const title = `layer ${atLayer + 1}, ${atHead < 0 ? "mean of all heads" : `head ${atHead + 1}`}`;
-      const input = element("input", { type: "radio", name, value: `${atLayer} ${atHead}`, "aria-label": title, onchange: () => { layer = atLayer; head = atHead; update(); } });
+      const isOff = atHead >= 0 && Boolean(live?.isOff(place, atLayer, atHead));
+      const title = `${headName(atLayer, atHead)}${isOff ? `, ${tell("switched off")}` : ""}`;
+      const input = element("input", { type: "radio", name, value: `${atLayer} ${atHead}`, "aria-label": title, onchange: () => { layer = atLayer; head = atHead; remembered.set(place, { layer, head }); update(); } });
       input.checked = atLayer === layer && atHead === head;
-      grid.append(element("label", { title }, input, canvas));
+      grid.append(element("label", { title, class: isOff ? "off" : null }, input, canvas));
       thumbs.push(() => paint(canvas, atHead < 0 ? means[atLayer] : heads[atHead], "weight", level));
     }
   });
 
-  const example = element("div", { class: "example" });
+  const example = element("div", { class: "example" }), offSwitch = element("div", { class: "off-switch" });
   let pointed = null;  // row and column of the cell under the pointer
+  let switched = "";  // the head that can be switched off
   const map = weightMap(sides, labels, level, shown, summary, "weight", (...cell) => {
     if (cell.length && cell.join() === pointed?.join()) return;
     pointed = cell.length ? cell : null;
     explain();
   });
   const caption = element("p", { class: "said" });
-  const looked = strip(sides[1], labels[1], summary.languages[sides[1]], { label: "where it looks" });
+  const looked = strip(sides[1], labels[1], summary.languages[sides[1]], { label: tell("where it looks") });
   root.classList.add("attention");
-  const meaning = [many ? "colours by the square root" : "", place === "decoder" ? "grey: hidden by the mask" : ""].filter(Boolean).join("; ");
-  root.append(element("div", {}, caption, looked, legend("weight", "0", "1", meaning), map.root), element("div", {}, grid, example));
+  const meaning = [many ? tell("colours by the square root") : "", place === "decoder" ? tell("grey: hidden by the mask") : ""].filter(Boolean).join("; ");
+  root.append(element("div", {}, caption, looked, legend("weight", "0", "1", meaning), map.root), element("div", {}, grid, offSwitch, example));
 
   /** One weight as it was computed: query and key number by number, their product, the score, and its share.
    *  That under the pointer, else the largest of the chosen row. */
   async function explain() {
-    if (head < 0) return example.replaceChildren(element("p", {}, "Choose one head to see what its weights are made of."));
+    if (head < 0) return example.replaceChildren(element("p", {}, tell("Choose one head to see what its weights are made of."), live ? ` ${tell("There it can be switched off, too.")}` : ""));
     const now = [layer, head, pointed], { query, key, v } = await part(`inside/${place}/${layer}`);
     if (now[0] !== layer || now[1] !== head || now[2] !== pointed) return;
     const row = pointed?.[0] ?? chosen[sides[0]] ?? 0, weights = shown()[row];
@@ -58,25 +61,29 @@ async function attention(root, summary) {
     const q = query[head][row], k = key[head][to], products = q.map((value, index) => v ? v[index] * Math.tanh(value + k[index]) : value * k[index]);
     const sum = products.reduce((total, value) => total + value, 0), width = q.length;
     const line = (label, piece, values) => [element("span", {}, label, piece), vectorStrip(values)];
-    example.replaceChildren(element("h3", {}, `One weight of head ${head + 1}`),
-      element("div", { class: "sum" }, ...line("query of ", word(labels[0], row), q), ...line("key of ", word(labels[1], to), k), ...line(v ? "v × tanh of their sum" : "their product", "", products)),
-      element("p", { class: "said" }, `sum ${number(sum, 2)}${v ? "" : `, divided by √${width}: ${number(sum / Math.sqrt(width), 2)}`}; the softmax of the row makes `,
-        element("b", {}, number(weights[to])), " of it, and so much of the value is taken."));
+    const score = v ? tell("sum {sum}; the softmax of the row makes ", { sum: number(sum, 2) })
+      : tell("sum {sum}, divided by √{width}: {score}; the softmax of the row makes ", { sum: number(sum, 2), width, score: number(sum / Math.sqrt(width), 2) });
+    example.replaceChildren(element("h3", {}, tell("One weight of head {n}", { n: head + 1 })),
+      element("div", { class: "sum" }, ...line(tell("query of "), word(labels[0], row), q), ...line(tell("key of "), word(labels[1], to), k), ...line(v ? tell("v × tanh of their sum") : tell("their product"), "", products)),
+      element("p", { class: "said" }, score, element("b", {}, number(weights[to])), tell(" of it, and so much of the value is taken.")));
   }
 
   function update() {
     map.draw();
     const row = chosen[sides[0]] ?? 0, weights = shown()[row];
     const best = weights.map((weight, index) => [weight, index]).sort((one, other) => other[0] - one[0]).slice(0, 3).filter(([weight]) => weight >= 0.01);
-    const who = `layer ${layer + 1}, ${head < 0 ? "mean of the heads" : `head ${head + 1}`}: `;
-    caption.replaceChildren(who, element("b", {}, word(labels[0], row)), " looks at ",
+    caption.replaceChildren(`${headName(layer, head)}: `, element("b", {}, word(labels[0], row)), tell(" looks at "),
       ...best.flatMap(([weight, index], at) => [at ? ", " : "", word(labels[1], index), ` ${number(weight)}`]));
     explain();
-    looked.querySelectorAll("button").forEach((button, index) => button.setAttribute("style", level(weights[index], row, index) === null ? "background: var(--hidden); color: var(--quiet)" : shade(strength(weights[index]))));
+    if (live && switched !== `${layer} ${head}`) offSwitch.replaceChildren(...(head < 0 ? [] : [live.offSwitch(place, layer, head)]));
+    switched = `${layer} ${head}`;
+    looked.querySelectorAll("button").forEach((button, index) => { button.style.cssText = level(weights[index], row, index) === null ? "background: var(--hidden); color: var(--quiet)" : shade(strength(weights[index])); });
   }
   whenSeen(root, () => { update(); spread(thumbs); });
-  whenChosen(update);
+  whenChosen(root, update);
 }
+
+const headName = (layer, head) => `${tell("layer {n}", { n: layer + 1 })}, ${head < 0 ? tell("mean of the heads") : tell("head {n}", { n: head + 1 })}`;
 
 /** The large map: rows look at columns. Pointer and arrow keys read single numbers, a click chooses the row.
  *  `pointed(row, column)` is told of it, and `pointed()` when the pointer leaves. */
@@ -88,7 +95,7 @@ function weightMap(sides, labels, level, matrix, summary, rampName = "weight", p
   const level_labels = widest < cell;
   const canvas = element("canvas", { style: `width: ${columns.length * cell}px; height: ${rows.length * cell}px` });
   const mark = element("div", { class: "mark" }), spot = element("div", { class: "mark hover", hidden: "" });
-  const cells = element("div", { class: "cells", tabindex: "0", role: "application", "aria-label": "weights; arrow keys read them, Enter chooses the row" }, canvas, mark, spot);
+  const cells = element("div", { class: "cells", tabindex: "0", role: "application", "aria-label": tell("weights; arrow keys read them, Enter chooses the row") }, canvas, mark, spot);
   const rowButtons = rows.map((token, index) => element("button", { type: "button", onclick: () => choose(sides[0], index) }, token));
   const columnButtons = columns.map((token, index) => element("button", { type: "button", style: level_labels ? `left: ${index * cell}px` : `left: ${(index + 0.5) * cell + size / 3}px`, onclick: () => choose(sides[1], index) }, token));
   const rowList = element("div", { class: "rows", ...lang(rows, summary.languages[sides[0]]) }, ...rowButtons);
@@ -102,7 +109,7 @@ function weightMap(sides, labels, level, matrix, summary, rampName = "weight", p
   function point(row, column, x, y) {
     at = [row, column];
     const value = matrix()[row][column];
-    const seen = level(value, row, column) === null ? "hidden by the mask: 0" : number(value);
+    const seen = level(value, row, column) === null ? tell("hidden by the mask: 0") : number(value);
     hint(`${named(rows, row)} → ${named(columns, column)}   ${seen}`, x, y);
     pointed(row, column);
     spot.hidden = false;
@@ -138,7 +145,7 @@ function weightMap(sides, labels, level, matrix, summary, rampName = "weight", p
     const box = canvas.getBoundingClientRect(), row = inside(at[0] + down, rows.length), column = inside(at[1] + right, columns.length);
     point(row, column, box.left + column * cell, box.top + row * cell);
   });
-  whenChosen(marks);
+  whenChosen(root, marks);
   return { root, draw: () => paint(canvas, matrix(), rampName, level) };
 }
 
@@ -148,7 +155,7 @@ function vectorStrip(values) {
   paint(canvas, [values], "signed", value => 0.5 + value / most / 2);
   canvas.addEventListener("pointermove", event => {
     const box = canvas.getBoundingClientRect(), at = Math.min(values.length - 1, Math.max(0, Math.floor((event.clientX - box.left) / box.width * values.length)));
-    hint(`column ${at}   ${number(values[at])}`, event.clientX, event.clientY);
+    hint(`${tell("column {n}", { n: at })}   ${number(values[at])}`, event.clientX, event.clientY);
   });
   canvas.addEventListener("pointerleave", () => hint(""));
   return canvas;

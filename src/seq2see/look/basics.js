@@ -1,14 +1,61 @@
-/* What every component uses: the parts of the JSON, elements, colours, maps, the hint beside the pointer, the selection. */
+/* What every component uses: words, the parts of the JSON, elements, colours, maps, the hint beside the pointer, the selection. */
 
-const known = new Map();
+/** Set where the page is live: it can switch heads off and take other pieces. */
+let live = null;
 
-/** A part of the JSON by name: from the page itself or, where it does not lie there, from the server that sent the page. */
-function part(name) {
-  if (!known.has(name)) known.set(name, load(name));
-  return known.get(name);
+/* --- words ---------------------------------------------------------------------------------------------------------- */
+
+const isKorean = () => document.documentElement.lang === "ko";
+
+/** What the page says, in its language: `tell("layer {n}", {n: 2})`. English is the key of what korean.js has. */
+function tell(english, values = {}) {
+  const words = isKorean() ? KOREAN[english] ?? english : english;
+  return words.replace(/\{(\w+)\}/g, (_, name) => values[name]);
 }
 
-async function load(name) {
+/** A sentence of the server's; those that korean.js knows by their shape are said in Korean, too. */
+function tellSentence(english) {
+  const known = isKorean() && KOREAN_SENTENCES.find(([shape]) => shape.test(english));
+  return known ? english.replace(...known) : english;
+}
+
+/** Names that the server gives, some of which have a number in them. */
+const tellName = name => /^layer \d+$/.test(name) ? tell("layer {n}", { n: name.slice(6) }) : tell(name);
+
+/** The language of the page: as chosen last time, else as the browser has it. */
+function setLanguage(language) {
+  let wanted = language;
+  try {
+    if (language) localStorage.setItem("language", language);
+    else wanted = localStorage.getItem("language");
+  } catch {}  // a browser may keep nothing
+  document.documentElement.lang = wanted || (/^ko\b/.test(navigator.language) ? "ko" : "en");
+  for (const each of document.querySelectorAll("[data-tell]")) each.textContent = tell(each.dataset.tell);
+  for (const each of document.querySelectorAll("[data-tell-label]")) each.setAttribute("aria-label", tell(each.dataset.tellLabel));
+}
+
+/** A switch between the languages; `changed` draws everything anew. */
+function languageSwitch(changed) {
+  const languages = { en: "English", ko: "한국어" };
+  const buttons = Object.entries(languages).map(([code, name]) => element("button", { type: "button", lang: code, onclick: () => { setLanguage(code); mark(); changed(); } }, name));
+  const mark = () => buttons.forEach(button => button.setAttribute("aria-pressed", String(button.lang === document.documentElement.lang)));
+  mark();
+  return element("div", { class: "languages", role: "group", "aria-label": "Language / 언어" }, ...buttons);
+}
+
+/* --- the parts of the JSON -------------------------------------------------------------------------------------------- */
+
+/** `parts("beam")` is asked for once and then known. By default a part lies in the page itself or, where it does not, is
+ *  had from the server that sent the page. */
+function partsOf(load = loadPart) {
+  const known = new Map();
+  return name => {
+    if (!known.has(name)) known.set(name, load(name));
+    return known.get(name);
+  };
+}
+
+async function loadPart(name) {
   const here = document.getElementById(`part:${name}`);
   if (here) return JSON.parse(here.textContent);
   const answer = await fetch(`parts/${name}`);
@@ -21,7 +68,8 @@ function element(tag, attributes = {}, ...children) {
   const made = document.createElementNS(tag === "svg" || attributes.svg ? "http://www.w3.org/2000/svg" : "http://www.w3.org/1999/xhtml", tag);
   for (const [name, value] of Object.entries(attributes)) {
     if (name === "svg" || value === null || value === undefined || value === false) continue;
-    if (name.startsWith("on")) made.addEventListener(name.slice(2), value);
+    if (name === "style") made.style.cssText = value;  // a content policy may forbid the attribute
+    else if (name.startsWith("on")) made.addEventListener(name.slice(2), value);
     else if (name.startsWith("--")) made.style.setProperty(name, value);
     else made.setAttribute(name, value);
   }
@@ -100,7 +148,7 @@ function legend(rampName, low, high, words = "", end = 1) {
   const bar = element("i", {});
   const draw = () => { bar.style.background = `linear-gradient(90deg, ${ramp(rampName).slice(0, 1 + Math.round(255 * end)).filter((_, step) => step % 15 === 0).map(colour => `rgb(${colour})`)})`; };
   draw();
-  darkness.addEventListener("change", draw);
+  attach(bar, { repaint: draw });
   return element("p", { class: "legend" }, element("span", {}, low), bar, element("span", {}, high), element("span", {}, words));
 }
 
@@ -120,28 +168,46 @@ function hint(text, x, y) {
 /* --- the selection: one source piece and one target piece, for all components ---------------------------------------- */
 
 const chosen = { source: null, target: null };
-const listeners = [];
+
+/** What elements want to be told, for as long as they are in the page: `chosen`, `repaint` (in other colours), `end`. */
+let attached = [];
+const discarded = new WeakSet();  // those that were drawn and never shown
+
+const attach = (root, calls) => attached.push({ root, calls, shown: false });
+const tellAll = what => attached.forEach(({ root, calls }) => root.isConnected && calls[what]?.());
+darkness.addEventListener("change", () => tellAll("repaint"));
+
+/** Forget elements that have left the page, but not those that are yet to come into it. */
+function forget() {
+  attached = attached.filter(each => {
+    each.shown ||= each.root.isConnected;
+    const stays = each.root.isConnected || !each.shown && !discarded.has(each.root.getRootNode());
+    if (!stays) each.calls.end?.();
+    return stays;
+  });
+}
 
 function choose(side, index) {
   chosen[side] = chosen[side] === index ? null : index;
-  for (const listener of listeners) listener();
+  tellAll("chosen");
 }
 
-function whenChosen(listener) {
-  listeners.push(listener);
+function whenChosen(root, listener) {
+  attach(root, { chosen: listener });
   listener();
 }
 
 /** Draw when the element comes near the screen, and again when the scheme changes. */
 function whenSeen(root, draw) {
   let seen = false;
-  new IntersectionObserver((entries, observer) => {
+  const observer = new IntersectionObserver(entries => {
     if (!entries.some(entry => entry.isIntersecting)) return;
     observer.disconnect();
     seen = true;
     draw();
-  }, { rootMargin: "600px" }).observe(root);
-  darkness.addEventListener("change", () => seen && draw());
+  }, { rootMargin: "600px" });
+  observer.observe(root);
+  attach(root, { repaint: () => seen && draw(), end: () => observer.disconnect() });
 }
 
 /** Many small drawings over several frames, so that scrolling stays smooth. */
@@ -178,10 +244,10 @@ function strip(side, tokens, language, options = {}) {
     onclick: () => choose(side, index),
   }, token, ...(options.below ? [element("small", {}, options.below(index))] : [])));
   const how = manner(tokens.join(""), language);
-  const list = element("div", { class: "strip", role: "group", "aria-label": options.label || `${side} pieces`, ...how },
+  const list = element("div", { class: "strip", role: "group", "aria-label": options.label, ...how },
     ...(how.dir === "rtl" ? numbersForwards(tokens, buttons) : buttons));
   rove(list, buttons);
-  whenChosen(() => buttons.forEach((button, index) => button.setAttribute("aria-pressed", String(chosen[side] === index))));
+  whenChosen(list, () => buttons.forEach((button, index) => button.setAttribute("aria-pressed", String(chosen[side] === index))));
   return list;
 }
 
@@ -196,11 +262,15 @@ function numbersForwards(tokens, buttons) {
   return groups;
 }
 
+/** What was chosen last in a component, for when it is drawn anew for another sentence. */
+const remembered = new Map();
+
 /** A group of radio buttons that looks like one control. */
 function choice(legend, name, labels, onchange) {
+  const first = Math.min(remembered.get(name) ?? 0, labels.length - 1);
   return element("fieldset", { class: "choice" }, element("legend", {}, legend), ...labels.map((label, index) => {
-    const input = element("input", { type: "radio", name, value: index, onchange: () => onchange(index) });
-    input.checked = index === 0;
+    const input = element("input", { type: "radio", name, value: index, onchange: () => { remembered.set(name, index); onchange(index); } });
+    input.checked = index === first;
     return element("label", {}, input, label);
   }));
 }

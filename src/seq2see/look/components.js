@@ -1,4 +1,4 @@
-/* The other components of the page, in its order, and what starts them all. */
+/* The other components of the page, in its order, and what draws them all. */
 
 async function heading(root, summary) {
   const { run } = summary;
@@ -6,14 +6,20 @@ async function heading(root, summary) {
   root.append(
     element("h1", {}, element("bdi", manner(summary.source, summary.languages.source), summary.source), element("span", { class: "arrow" }, "→"),
       element("bdi", manner(summary.translation, summary.languages.target), summary.translation)),
-    element("p", { class: "facts" }, `${run}: ${summary.model_in_words}, ${summary.parameters.toLocaleString("en")} parameters`));
-  for (const note of summary.notes) root.append(element("p", { class: "forced" }, note));
-  if (summary.forced) root.append(element("p", { class: "forced" }, "This translation was given. The model itself says: ", element("bdi", {}, summary.own_translation)));
+    element("p", { class: "facts" }, `${run}: ${facts(summary)}`));
+  root.prepend(languageSwitch(() => draw()));
+  for (const note of summary.notes) root.append(element("p", { class: "forced" }, tellSentence(note)));
+  if (summary.forced) root.append(element("p", { class: "forced" }, tell("This translation was given. The model itself says: "), element("bdi", {}, summary.own_translation)));
 }
+
+const facts = ({ model, model_in_words, parameters }) => model.architecture !== "transformer"
+  ? tell("{name}, {parameters} parameters", { name: model_in_words, parameters: parameters.toLocaleString("en") })
+  : tell("{encoder} + {decoder} layers of {width}, {heads} heads, {parameters} parameters",
+    { encoder: model.encoder_layers, decoder: model.decoder_layers, width: model.d_model, heads: model.heads, parameters: parameters.toLocaleString("en") });
 
 async function contents(root) {
   const links = new Map([...document.querySelectorAll("main section:not([hidden])")].map(section => [section,
-    element("a", { href: `#${section.id}` }, section.dataset.name)]));
+    element("a", { href: `#${section.id}` }, tell(section.dataset.name))]));
   const list = element("ol", {}, ...[...links.values()].map(link => element("li", {}, link)));
   root.append(list);
   const fade = () => {  // at an end beyond which there is more
@@ -31,18 +37,19 @@ async function contents(root) {
     if (link) list.scrollTo({ left: link.offsetLeft + link.offsetWidth / 2 - list.clientWidth / 2 });
   }, { rootMargin: "-20% 0px -60% 0px" });
   for (const section of links.keys()) observer.observe(section);
+  attach(root, { end: () => observer.disconnect() });
 }
 
 async function tokens(root, summary) {
   const line = (title, side, list) => element("div", {}, element("h3", {}, title), strip(side, list, summary.languages[side], { below: index => index, label: title }));
   root.append(
-    line(`source, ${summary.source_tokens.length} pieces`, "source", summary.source_tokens),
-    line("what the decoder reads", "target", summary.input_tokens),
-    line(`what it says, ${summary.target_tokens.length} pieces`, "target", summary.target_tokens));
+    line(tell("source, {n} pieces", { n: summary.source_tokens.length }), "source", summary.source_tokens),
+    line(tell("what the decoder reads"), "target", summary.input_tokens),
+    line(tell("what it says, {n} pieces", { n: summary.target_tokens.length }), "target", summary.target_tokens));
 }
 
 /** Vectors as strips of colour, a row for each piece; with several in a group, one of them at a time. */
-async function vectors(root, summary) {
+async function vectors(root, summary, part) {
   const groups = summary.vectors[root.dataset.names];
   for (const { title, choices } of groups) {
     const high = (choices[0].side === "source" ? summary.source_tokens : summary.input_tokens).length;
@@ -53,13 +60,23 @@ async function vectors(root, summary) {
       const labels = side === "source" ? summary.source_tokens : summary.input_tokens;
       picture.replaceChildren(vectorMap(rows, labels, summary.languages[side]));
     };
-    root.append(element("h3", {}, title));
-    if (choices.length > 1) root.append(choice(root.dataset.names === "layers" ? "after" : "show", `vectors-${root.dataset.names}-${title}`, choices.map(each => each.label), show));
+    const group = `vectors-${root.dataset.names}-${title}`;
+    root.append(element("h3", {}, tellName(title)));
+    if (choices.length > 1) root.append(choice(root.dataset.names === "layers" ? tell("after") : tell("show"), group, choices.map(each => tellName(each.label)), show));
     root.append(picture);
-    let current = 0;
-    whenSeen(root, () => show(current));
-    root.addEventListener("change", event => { if (event.target.name === `vectors-${root.dataset.names}-${title}`) current = +event.target.value; });
+    whenSeen(root, () => show(Math.min(remembered.get(group) ?? 0, choices.length - 1)));
   }
+}
+
+/** The waves that a model with rotary positions turns by: nothing is added, so no vector shows them. */
+async function waves(root, { model, source_tokens }) {
+  if (model.positions !== "rotary") return;
+  const width = model.d_key || model.d_model / model.heads;
+  const rows = source_tokens.map((_, place) => Array.from({ length: width }, (_, column) => Math[column % 2 ? "cos" : "sin"](place / 10000 ** ((column - column % 2) / width))));
+  root.append(element("h3", {}, tell("how far each place turns queries and keys: cosines and sines of one head")));
+  const picture = element("div", {});
+  root.append(picture);
+  whenSeen(root, () => picture.replaceChildren(vectorMap(rows, source_tokens.map((_, place) => `${place}`), null)));
 }
 
 const rowHeight = rows => rows > 40 ? 9 : rows > 20 ? 12 : 16;
@@ -67,13 +84,13 @@ const rowHeight = rows => rows > 40 ? 9 : rows > 20 ? 12 : 16;
 function vectorMap(rows, labels, language) {
   const cell = rowHeight(rows.length);
   const strength = Math.sqrt(rows.flat().reduce((sum, value) => sum + value * value, 0) / (rows.length * rows[0].length)) * 2.5 || 1;
-  const canvas = element("canvas", { style: `height: ${rows.length * cell}px` });
+  const canvas = element("canvas", { style: `height: ${rows.length * cell}px`, role: "img", "aria-label": tell("numbers as colours, a row for each piece") });
   paint(canvas, rows, "signed", value => 0.5 + value / strength / 2);
   canvas.addEventListener("pointermove", event => {
     const box = canvas.getBoundingClientRect();
     const row = Math.min(rows.length - 1, Math.max(0, Math.floor((event.clientY - box.top) / box.height * rows.length)));
     const column = Math.min(rows[0].length - 1, Math.max(0, Math.floor((event.clientX - box.left) / box.width * rows[0].length)));
-    hint(`${labels[row]}   column ${column}   ${number(rows[row][column])}`, event.clientX, event.clientY);
+    hint(`${labels[row]}   ${tell("column {n}", { n: column })}   ${number(rows[row][column])}`, event.clientX, event.clientY);
   });
   canvas.addEventListener("pointerleave", () => hint(""));
   const most = number(strength, 1);
@@ -82,19 +99,17 @@ function vectorMap(rows, labels, language) {
 }
 
 /** Source above, translation below, and a line from each output piece to what it comes from. */
-async function alignment(root, summary) {
+async function alignment(root, summary, part) {
   const links = await part("alignment");
   if (!links.length) return;
-  const above = strip("source", summary.source_tokens.slice(0, -1), summary.languages.source, { label: "source" });
-  const below = strip("target", summary.target_tokens.slice(0, -1), summary.languages.target, { label: "translation" });
-  const high = 90, svg = element("svg", { class: "links", height: high, role: "img", "aria-label": "alignment" });
-  const { is_weak, in_words } = summary.alignment;
-  root.classList.add("aligned");
-  root.before(element("p", { class: is_weak ? "said forced" : "said" }, `The lines are drawn ${in_words}.`));
-  root.append(above, svg, below);
+  const above = strip("source", summary.source_tokens.slice(0, -1), summary.languages.source, { label: tell("source") });
+  const below = strip("target", summary.target_tokens.slice(0, -1), summary.languages.target, { label: tell("translation") });
+  const high = 90, svg = element("svg", { class: "links", height: high, role: "img", "aria-label": tell("alignment") });
+  const { is_weak, in_words } = summary.alignment, drawing = element("div", { class: "aligned" }, above, svg, below);
+  root.append(element("p", { class: is_weak ? "said forced" : "said" }, tellSentence(`The lines are drawn ${in_words}.`)), drawing);
   let paths = [];
   const draw = () => {
-    const left = root.getBoundingClientRect().left - root.scrollLeft;
+    const left = drawing.getBoundingClientRect().left - drawing.scrollLeft;
     const middle = (list, index) => { const box = list.querySelector(`[data-index="${index}"]`).getBoundingClientRect(); return box.left + box.width / 2 - left; };
     svg.setAttribute("width", Math.max(above.scrollWidth, below.scrollWidth));
     paths = links.map(({ source, target }) => {
@@ -110,13 +125,13 @@ async function alignment(root, summary) {
     path.setAttribute("class", on ? "on" : any ? "off" : "");
   });
   whenSeen(root, draw);
-  whenChosen(mark);
+  whenChosen(root, mark);
 }
 
 /** What each output piece loses when an input piece is left out, or by the slope of its probability. */
-async function importance(root, summary) {
+async function importance(root, summary, part) {
   const given = await part("importance"), names = ["left_out", "gradient"];
-  let name = names[0];
+  let name = names[remembered.get("importance") ?? 0];
   const scale = () => Math.max(0.01, ...given[name].flat().map(Math.abs));
   let most = scale();
   const map = weightMap(["target", "source"], [summary.target_tokens, summary.source_tokens], value => 0.5 + value / most / 2, () => given[name], summary, "signed");
@@ -124,47 +139,47 @@ async function importance(root, summary) {
   const update = () => {
     most = scale();
     map.draw();
-    caption.replaceChildren(legend("signed", `−${number(most, 2)}`, number(most, 2), "natural logarithms; blue: it is needed, brown: it stands in the way"));
+    caption.replaceChildren(legend("signed", `−${number(most, 2)}`, number(most, 2), tell("natural logarithms; blue: it is needed, brown: it stands in the way")));
   };
-  root.append(choice("by", "importance", ["leaving out", "gradient × input"], index => { name = names[index]; update(); }), caption, map.root);
+  root.append(choice(tell("by"), "importance", [tell("leaving out"), tell("gradient × input")], index => { name = names[index]; update(); }), caption, map.root);
   whenSeen(root, update);
 }
 
-async function lens(root, summary) {
+async function lens(root, summary, part) {
   const { probability, rank, candidates } = await part("layers");
   const head = element("tr", {}, element("th", {}), ...summary.target_tokens.map(token => element("th", { scope: "col" }, element("bdi", {}, token))));
-  const rows = candidates.map((steps, layer) => element("tr", {}, element("th", { scope: "row" }, `layer ${layer + 1}`), ...steps.map((words, step) => {
+  const rows = candidates.map((steps, layer) => element("tr", {}, element("th", { scope: "row" }, tell("layer {n}", { n: layer + 1 })), ...steps.map((words, step) => {
     const said = summary.target_tokens[step];
-    const text = [`layer ${layer + 1}: `, words.filter((each, at) => !at || each.probability >= 0.0005).map(each => `${each.token} ${percent(each.probability)}`).join("   ")].join("");
-    const more = rank[layer][step] > 1 ? `   ·   ${said} is number ${rank[layer][step]}, ${percent(probability[layer][step])}` : "";
+    const text = [`${tell("layer {n}", { n: layer + 1 })}: `, words.filter((each, at) => !at || each.probability >= 0.0005).map(each => `${each.token} ${percent(each.probability)}`).join("   ")].join("");
+    const more = rank[layer][step] > 1 ? `   ·   ${tell("{piece} is number {rank}, {share}", { piece: said, rank: rank[layer][step], share: percent(probability[layer][step]) })}` : "";
     return element("td", { class: words[0].token === said ? "same" : null, "data-probability": words[0].probability,
       onpointermove: event => hint(text + more, event.clientX, event.clientY), onpointerleave: () => hint(""), onclick: () => choose("target", step) }, words[0].token);
   })));
   const table = element("table", { lang: manner(summary.target_tokens.join(""), summary.languages.target).lang }, element("thead", {}, head), element("tbody", {}, ...rows));
-  root.append(legend("weight", "0 %", "100 %", "how sure the layer is of its word", 0.85), element("div", { class: "scroll", tabindex: "0" }, table));
+  root.append(legend("weight", "0 %", "100 %", tell("how sure the layer is of its word"), 0.85), scrolling(tell("what each layer would say"), table));
   whenSeen(root, () => { for (const cell of table.querySelectorAll("td")) cell.style.cssText = shade(+cell.dataset.probability * 0.85); });
 }
 
-async function candidates(root, summary) {
+async function candidates(root, summary, part) {
   const { probability, candidates: steps } = await part("candidates");
-  const said = strip("target", summary.target_tokens, summary.languages.target, { below: index => percent(probability[index]), label: "output pieces and how sure the model was" });
+  const said = strip("target", summary.target_tokens, summary.languages.target, { below: index => percent(probability[index]), label: tell("output pieces and how sure the model was") });
   const bars = element("div", { class: "bars", lang: manner(summary.target_tokens.join(""), summary.languages.target).lang });
   root.append(said, bars);
-  whenChosen(() => {
+  whenChosen(root, () => {
     const step = chosen.target ?? 0, own = summary.target_tokens[step];
     const others = steps[step].filter(each => each.probability >= 0.0005 || each.token === own);  // the rest is noise
     const words = others.some(each => each.token === own) ? others : [...others, { token: own, probability: probability[step] }];
     bars.replaceChildren(...words.flatMap(each => [
-      element("bdi", { class: each.token === own ? "chosen" : null }, each.token),
+      live?.takeInstead(summary, step, each, own) ?? element("bdi", { class: each.token === own ? "chosen" : null }, each.token),
       element("div", { class: "bar" }, element("i", { style: `width: ${100 * each.probability}%` })),
       element("span", { class: "number" }, percent(each.probability))]));
   });
 }
 
 /** The beam as columns of steps, best on top, each piece joined to what it goes on from. */
-async function beam(root, summary) {
+async function beam(root, summary, part) {
   const { nodes, best } = await part("beam");
-  if (nodes.length < 2) return root.append(element("p", {}, "Nothing was searched."));
+  if (nodes.length < 2) return root.append(element("p", {}, tell("Nothing was searched.")));
   const onBest = new Set();
   for (let at = best; at > 0; at = nodes[at].parent) onBest.add(at);
   const columns = [];
@@ -179,7 +194,7 @@ async function beam(root, summary) {
     x += widths[step] + gap;
   });
   const height = Math.max(...columns.map(column => column.length)) * high + 6;
-  const svg = element("svg", { class: "beam", width: x, height, viewBox: `0 0 ${x} ${height}`, role: "img", "aria-label": "the beam", lang: manner(summary.target_tokens.join(""), summary.languages.target).lang });
+  const svg = element("svg", { class: "beam", width: x, height, viewBox: `0 0 ${x} ${height}`, role: "img", "aria-label": tell("the beam"), lang: manner(summary.target_tokens.join(""), summary.languages.target).lang });
   const edges = [], boxes = [];
   const path = index => { const list = []; for (let at = index; at > 0; at = nodes[at].parent) list.push(at); return list.reverse(); };
   function light(index) {
@@ -197,43 +212,75 @@ async function beam(root, summary) {
     const box = element("g", { svg: true, class: `node ${kind}`, "data-index": index }, element("rect", { svg: true, x, y, width, height: 20, rx: 4 }), text);
     box.addEventListener("pointermove", event => {
       light(index);
-      const words = { finished: "finished", kept: "kept", pruned: "given up", root: "begin" }[node.state];
-      hint(`${path(index).map(at => nodes[at].token).join(" ")}   score ${number(node.score)}   probability ${percent(Math.exp(node.log_probability))}   ${words}`, event.clientX, event.clientY);
+      const words = { finished: tell("finished"), kept: tell("kept"), pruned: tell("given up"), root: tell("begin") }[node.state];
+      hint(`${path(index).map(at => nodes[at].token).join(" ")}   ${tell("score")} ${number(node.score)}   ${tell("probability")} ${percent(Math.exp(node.log_probability))}   ${words}`, event.clientX, event.clientY);
     });
     box.addEventListener("pointerleave", () => { hint(""); light(null); });
     boxes[index] = box;
   });
   svg.append(...boxes);
   const key = (kind, words) => element("span", {}, element("i", { class: `key ${kind}` }), words);
-  root.append(element("p", { class: "legend" }, key("best", "the translation"), key("finished", "another one that is finished"), key("kept", "gone on from"), key("pruned", "given up")),
-    element("div", { class: "scroll", tabindex: "0" }, svg));
+  root.append(element("p", { class: "legend" }, key("best", tell("the translation")), key("finished", tell("another one that is finished")), key("kept", tell("gone on from")), key("pruned", tell("given up"))),
+    scrolling(tell("the beam"), svg), element("h3", {}, tell("finished, best first")), element("ol", { class: "finished" }, ...finished()));
+
+  /** The same in words, for those who cannot point. */
+  function finished() {
+    const ends = nodes.map((_, index) => index).filter(index => nodes[index].state === "finished").sort((one, other) => nodes[other].score - nodes[one].score);
+    return ends.slice(0, summary.decoding.beam).map(index => element("li", {},
+      ...path(index).slice(0, -1).flatMap(at => [element("bdi", { class: "word" }, nodes[at].token), " "]),
+      element("span", { class: "number" }, `${tell("score")} ${number(nodes[index].score)}, ${tell("probability")} ${percent(Math.exp(nodes[index].log_probability))}`)));
+  }
 }
 
-/* --- start ----------------------------------------------------------------------------------------------------------- */
+/** Something wide, which the keyboard can scroll. */
+const scrolling = (label, content) => element("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": label }, content);
 
-const components = { heading, contents, tokens, vectors, attention, alignment, importance, lens, candidates, beam };
+/* --- all of them --------------------------------------------------------------------------------------------------------- */
 
-function say(summary) {
+const components = { heading, contents, tokens, vectors, waves, attention, alignment, importance, lens, candidates, beam };
+
+/** Sentences and equations that depend on the model. */
+function explainModel(summary) {
   const { model, decoding, layers } = summary, transformer = model.architecture === "transformer";
   const values = [decoding.length_formula, ...(transformer ? ["transformer", model.positions, model.norm] : ["rnn"]),
-                  layers.cross ? transformer ? "dot" : "additive" : "blind", layers.cross ? "cross" : "", model.output_bias ? "bias" : ""];
+                  layers.cross ? transformer ? "dot" : "additive" : "blind", layers.cross ? "cross" : "", model.output_bias ? "bias" : "", live ? "live" : ""];
   for (const equation of document.querySelectorAll("[data-when]")) equation.toggleAttribute("hidden", !values.includes(equation.dataset.when));
   const words = {
-    positions: !transformer ? "An RNN needs no places: it reads one piece after the other." : { sinusoid: "A wave for each place is added, so that order counts: slow ones on the right, fast ones on the left.",
-                 learned: "A learned vector for each place is added, so that order counts.",
-                 rotary: "This model adds nothing for the place: it turns queries and keys by an angle that grows with it, so that only distances count.",
-                 none: "This model is not told the places." }[model.positions],
-    norm: model.norm === "pre" ? "A norm keeps what goes into each of them in bounds." : "A norm keeps each sum in bounds.",
-    lens: model.norm === "pre" ? "the last norm and the output layer" : "the output layer",
-    leaves: model.norm === "pre" ? ", normed once more," : "",
+    positions: !transformer ? tell("An RNN needs no places: it reads one piece after the other.") : { sinusoid: tell("A wave for each place is added, so that order counts: slow ones on the right, fast ones on the left."),
+                 learned: tell("A learned vector for each place is added, so that order counts."),
+                 rotary: tell("This model adds nothing for the place: it turns queries and keys by an angle that grows with it, so that only distances count."),
+                 none: tell("This model is not told the places.") }[model.positions],
+    norm: model.norm === "pre" ? tell("A norm keeps what goes into each of them in bounds.") : tell("A norm keeps each sum in bounds."),
+    lens: model.norm === "pre" ? tell("the last norm and the output layer") : tell("the output layer"),
+    leaves: model.norm === "pre" ? tell(", normed once more,") : "",
     activation: model.activation === "relu" ? "ReLU" : model.activation.toUpperCase(),
-    beam: (summary.forced ? "This is how the model searched by itself, before a translation was given. " : "") + (decoding.beam > 1 ? `The search keeps the ${decoding.beam} best beginnings at each step, and ranks what is finished by its score (α = ${decoding.length_penalty}).`
-                            : "The search takes the likeliest piece at each step (a beam of 1)."),
+    beam: (summary.forced ? tell("This is how the model searched by itself, before a translation was given. ") : "") +
+      (decoding.beam > 1 ? tell("The search keeps the {beam} best beginnings at each step, and ranks what is finished by its score (α = {alpha}).", { beam: decoding.beam, alpha: decoding.length_penalty })
+                         : tell("The search takes the likeliest piece at each step (a beam of 1).")),
   };
   for (const place of document.querySelectorAll("[data-say]")) place.textContent = words[place.dataset.say];
+  for (const equation of document.querySelectorAll("math[display=block]"))  // a narrow screen cuts it: the keyboard can scroll it
+    equation.scrollWidth > equation.clientWidth ? equation.setAttribute("tabindex", "0") : equation.removeAttribute("tabindex");
 }
 
-const summary = await part("summary");
-say(summary);
-for (const root of document.querySelectorAll("[data-component]")) await components[root.dataset.component](root, summary);
-document.documentElement.dataset.ready = "true";
+/** Draw components into new elements, which take the place of the old ones together, unless `isStale` by then. */
+async function drawInto(roots, part, isStale = () => false) {
+  const summary = await part("summary");
+  for (const side of ["source", "target"]) if (chosen[side] >= summary[`${side}_tokens`].length) chosen[side] = null;
+  const drawn = [...roots].map(root => [root, root.cloneNode(false)]);
+  try {
+    await Promise.all(drawn.map(([root, fresh]) => components[root.dataset.component](fresh, summary, part)));
+  } catch (problem) {
+    drawn.forEach(([, fresh]) => discarded.add(fresh));
+    throw problem;
+  }
+  if (isStale()) drawn.forEach(([, fresh]) => discarded.add(fresh));
+  else for (const [root, fresh] of drawn) {
+    const stops = each => [...each.querySelectorAll("button, input, [tabindex]")];
+    const focused = stops(root).indexOf(document.activeElement);
+    root.replaceWith(fresh);
+    if (focused >= 0) stops(fresh)[focused]?.focus({ preventScroll: true });
+  }
+  forget();
+  tellAll("chosen");
+}

@@ -7,15 +7,16 @@ out one by one to the same scripts.
 import json
 from collections.abc import Sequence
 from dataclasses import asdict
-from importlib import resources
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from seq2see import special
 from seq2see.bundle import Bundle
 from seq2see.config import Model
+from seq2see.decoding import search
 from seq2see.decoding.torch_engine import TorchEngine
 from seq2see.errors import DataError, nearest
 from seq2see.lens import answers, labels
@@ -24,11 +25,11 @@ from seq2see.lens.capture import capture
 from seq2see.lens.heads import Head, switched_off
 from seq2see.lens.importance import Importance, importance
 from seq2see.lens.reading import ATTENTIONS, Reading, decoded, read
+from seq2see.look import files
 from seq2see.model.recurrent import AlignmentAttention
 from seq2see.run import Run
 from seq2see.suggest import model_in_words
 
-SCRIPTS = ("basics.js", "attention.js", "components.js")
 LONGEST = 128
 """Tokens on a side that a page shows. At 60 it is smooth; numbers and pixels grow with the square."""
 
@@ -45,6 +46,7 @@ class Inside:
     Args:
         engine: that of the run, where there is one at hand.
         without: heads that are switched off.
+        prefix: tokens, by their ids, that the translation is to begin with.
     """
 
     def __init__(
@@ -55,12 +57,15 @@ class Inside:
         target: str | None = None,
         engine: TorchEngine | None = None,
         without: Sequence[Head] = (),
+        prefix: Sequence[int] = (),
     ) -> None:
         self._run = run
         self._without = without
+        if set(prefix) - set(range(len(run.tokenizers.target))) or {*search.NEVER, special.END} & set(prefix):
+            raise DataError("prefix: has ids that are no tokens of the target side, or would end it")
         engine = engine or TorchEngine(run.bundle.model)
         with switched_off(engine.model, without):
-            self._reading = read(run.bundle, run.tagged([sentence], to)[0], target, engine)
+            self._reading = read(run.bundle, run.tagged([sentence], to)[0], target, engine, prefix)
         _check_length("the sentence", len(self._reading.source_ids), "Shorten it")
         if target is None:
             advice = "Shorten the sentence, give a shorter translation (--target)"
@@ -71,6 +76,7 @@ class Inside:
             method = run.alignment_method if run.settings.model.attention else None
             seen = answers.look(run.bundle, self._reading, method)
         self._parts = parts(run, seen, own_translation=None if target is None else self._reading.own_translation)
+        self._parts["summary"]["target_ids"] = self._reading.target_ids[:-1]
         layers = self._parts["summary"]["layers"]
         self._late = ["importance", *(f"inside/{place}/{layer}" for place in layers for layer in range(layers[place]))]
 
@@ -147,6 +153,8 @@ def parts(
             "source_tokens": labels.of(look.source_tokens),
             "target_tokens": said,
             "input_tokens": labels.of(look.input_tokens),
+            "source_spans": look.source_spans,
+            "target_spans": look.target_spans,
             "run": run.folder.name,
             "parameters": run.manifest.get("parameters", 0),
             "languages": {"source": run.languages.source, "target": run.languages.target},
@@ -216,11 +224,7 @@ def render(given: dict[str, Any]) -> str:
         # "<" would end the element, whatever a sentence says.
         text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c")
         blocks.append(f'<script type="application/json" id="part:{name}">{text}</script>')
-    page = _read("page.html")
-    page = page.replace("/* style */", _read("page.css"))
-    page = page.replace("/* script */", "\n".join(map(_read, SCRIPTS)))
+    page = files.read("page.html").replace("<!-- sections -->", files.read("sections.html"))
+    page = page.replace("/* style */", files.read("page.css"))
+    page = page.replace("/* script */", files.script(files.read("start.js")))
     return page.replace("<!-- parts -->", "\n".join(blocks))
-
-
-def _read(name: str) -> str:
-    return resources.files("seq2see.look").joinpath(name).read_text(encoding="utf-8")

@@ -4,7 +4,6 @@ import asyncio
 import contextlib
 import json
 from collections.abc import AsyncIterator, Callable
-from importlib import resources
 from typing import Any
 
 from fastapi import APIRouter, Depends, FastAPI, Request, Response
@@ -13,6 +12,7 @@ from fastapi.responses import JSONResponse, StreamingResponse
 from starlette.exceptions import HTTPException
 
 from seq2see import __version__
+from seq2see.look import files
 from seq2see.serve import bodies, libretranslate
 from seq2see.serve.guard import Guard, in_json
 from seq2see.serve.limits import RefusedError
@@ -30,7 +30,11 @@ EVENT = {
 STREAMED: dict[int | str, dict[str, Any]] = {
     200: {"content": {"text/event-stream": {"schema": EVENT}}, "description": "Where `stream` is true, events."}
 }
-KINDS = {".html": "text/html; charset=utf-8", ".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
+KINDS = {
+    ".html": "text/html; charset=utf-8",
+    ".css": "text/css; charset=utf-8",
+    ".js": "text/javascript; charset=utf-8",
+}
 
 
 def build(service: Service, log: bool = False, failed: Callable[[str], None] = lambda line: None) -> Guard:
@@ -100,20 +104,20 @@ def _root(service: Service) -> APIRouter:
         service.admit(request.headers, request.client)
         return Response(service.measures.text(), media_type="text/plain; version=0.0.4; charset=utf-8")
 
-    # Those of `look` too, whose components the live page shares; nothing that a request names is looked up on the disk.
-    files = {
-        each.name: each.read_bytes()
-        for place in (resources.files("seq2see.look"), resources.files("seq2see.serve").joinpath("page"))
-        for each in place.iterdir()
-        if each.name.endswith(tuple(KINDS))
+    # Put together once: nothing that a request names is looked up on the disk.
+    own = {name: files.read(f"page/{name}", "seq2see.serve") for name in ("index.html", "live.css", "live.js")}
+    pages = {
+        "index.html": own["index.html"].replace("<!-- sections -->", files.read("sections.html")),
+        "page.css": files.read("page.css") + own["live.css"],
+        "page.js": files.script(own["live.js"]),
     }
 
     @routes.get("/", include_in_schema=False)
     @routes.get("/page/{name}", include_in_schema=False)
     async def page(name: str = "index.html") -> Response:
-        if name not in files:
+        if name not in pages:
             raise RefusedError(404, "there is no such page")
-        return Response(files[name], media_type=KINDS[name[name.rindex(".") :]])
+        return Response(pages[name], media_type=KINDS[name[name.rindex(".") :]])
 
     return routes
 
@@ -173,7 +177,7 @@ def _v1(service: Service) -> APIRouter:
     async def look(body: bodies.Look) -> Any:
         """Parts of the inside of one translation, by the names that `seq2see look --json` has."""
         without = [(each.place, each.layer, each.head) for each in body.without]
-        found = await service.look(body.text, body.model, body.to, body.target, body.parts, without)
+        found = await service.look(body.text, body.model, body.to, body.target, body.parts, without, body.prefix)
         return Response(found, media_type="application/json")
 
     return routes

@@ -74,6 +74,11 @@ class Look(Body):
         default=["summary"], max_length=500, description="Which parts; each answer names all that there are."
     )
     without: list[Head] = Field(default=[], max_length=1000, description="Heads that are switched off.")
+    prefix: list[Annotated[int, Field(ge=0, lt=2**31)]] = Field(
+        default=[],
+        max_length=128,
+        description="Ids of tokens that the translation begins with, as `candidates` has them.",
+    )
 
 
 class Link(BaseModel):

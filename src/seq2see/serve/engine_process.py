@@ -212,12 +212,12 @@ class Worker:
         from seq2see.lens.heads import Head
         from seq2see.look import page
 
-        asked = (name, what["text"], what["to"], what["target"], *map(tuple, what["without"]))
+        asked = (name, what["text"], what["to"], what["target"], *map(tuple, what["without"]), *what["prefix"])
         seen = self._looks.pop(asked, None)
         if seen is None:
             heads = [Head(*each) for each in what["without"]]
             engine: TorchEngine = run.engine("torch", "float32")  # type: ignore[assignment]
-            seen = page.Inside(run, what["text"], what["to"], what["target"], engine, heads)
+            seen = page.Inside(run, what["text"], what["to"], what["target"], engine, heads, what["prefix"])
         self._looks[asked] = seen
         while len(self._looks) > self.LOOKS:
             self._looks.popitem(last=False)

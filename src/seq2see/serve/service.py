@@ -224,13 +224,14 @@ class Service:
         target: str | None,
         parts: list[str],
         without: Sequence[tuple[str, int, int]],
+        prefix: Sequence[int] = (),
     ) -> bytes:
         name, run = self.run(model)
         if not text.strip() or (target is not None and not target.strip()):
             raise RefusedError(400, "text: is empty, there is nothing to look at")
         self.check_texts([text, target or ""])
         to = self.check_language(run, to, [text])
-        what = {"text": text, "to": to, "target": target, "parts": parts, "without": without}
+        what = {"text": text, "to": to, "target": target, "parts": parts, "without": without, "prefix": prefix}
         job = Job(Key("look", name, None), what, self._tokens(self.inside, name, [text, target or ""], 1))
         found: bytes = await self.inside.do(job)
         return found

@@ -158,7 +158,7 @@ def test_all_of_it_is_json(run, seen):
         "score",
         "state",
     }
-    assert found["confidence"]["candidates"][0][0].keys() == {"token", "probability"}
+    assert found["confidence"]["candidates"][0][0].keys() == {"token", "probability", "id"}
     assert found["alignment"]["links"][0] == {"source": [0, 1], "target": [0, 1]}
 
 

@@ -129,7 +129,7 @@ def test_every_head_has_its_panel(tmp_path):
 
 
 def layers_of(words, ranks):
-    candidates = [[[Candidate(word, 0.75), Candidate("zz", 0.1)] for word in row] for row in words]
+    candidates = [[[Candidate(word, 0.75, 7), Candidate("zz", 0.1, 8)] for word in row] for row in words]
     return Layers(np.full((len(words), len(words[0])), 0.5, np.float32), np.array(ranks), candidates)
 
 

@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from seq2see import special
 from seq2see.decoding.torch_engine import TorchEngine
 from seq2see.errors import DataError
 from seq2see.lens import textbook
@@ -150,3 +151,25 @@ def test_without_heads(run):
         assert blind.part(name) != whole.part(name)
     assert not any(map(any, blind.part("importance")["left_out"]))  # nothing reaches the decoder from the source
     assert page.Inside(run, "cab").part("candidates") == whole.part("candidates")
+
+
+def test_a_translation_begins_as_it_is_told(run):
+    own = page.Inside(run, "cab")
+    first = own.part("candidates")["candidates"][0]
+    other = next(each for each in first if each["token"] != "C" and not each["token"].startswith("<"))
+    forced = page.Inside(run, "cab", prefix=[other["id"]])
+    assert forced.part("summary")["translation"].startswith(other["token"])
+    assert forced.part("summary")["target_ids"][0] == other["id"]
+    assert page.Inside(run, "cab", prefix=own.part("summary")["target_ids"]).part("summary")["translation"] == "CAB"
+
+
+@pytest.mark.parametrize("wrong", [-1, special.PAD, special.BEGIN, special.END, 10**6])
+def test_a_beginning_of_what_cannot_be_said_is_refused(run, wrong):
+    with pytest.raises(DataError, match="prefix"):
+        page.Inside(run, "cab", prefix=[wrong])
+
+
+def test_letters_have_their_places(run):
+    found = page.Inside(run, "cab").part("summary")
+    assert [found["source"][start:end] for start, end in found["source_spans"]] == ["c", "a", "b", ""]
+    assert [found["translation"][start:end] for start, end in found["target_spans"]] == ["C", "A", "B", ""]

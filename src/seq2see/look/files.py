@@ -1,0 +1,15 @@
+"""The files that pages are made of. No torch here: the process that answers HTTP makes the live page from them."""
+
+from importlib import resources
+
+SCRIPTS = ("korean.js", "basics.js", "attention.js", "components.js")
+"""What `look` and the live page share, in this order: all of them are one module in the end."""
+
+
+def read(name: str, package: str = "seq2see.look") -> str:
+    return resources.files(package).joinpath(name).read_text(encoding="utf-8")
+
+
+def script(start: str) -> str:
+    """The components, and what starts them."""
+    return "\n".join([*map(read, SCRIPTS), start])

@@ -1,0 +1,168 @@
+/* What the page says in Korean, by what it says in English. Longer texts stand in both languages in sections.html. */
+
+const KOREAN = {
+  // Names of the parts
+  "Tokens": "토큰",
+  "Embeddings": "임베딩",
+  "Encoder": "인코더",
+  "Layers": "층",
+  "Looking back": "디코더",
+  "Looking across": "인코더-디코더",
+  "Alignment": "정렬",
+  "Each layer's word": "층마다 할 말",
+  "Next piece": "다음 토큰",
+  "Beam": "빔",
+  "Parts": "목차",
+  "To the first part": "첫 부분으로 건너뛰기",
+  "Made by seq2see from one trained model. Everything is in this file: it needs no network.":
+    "seq2see가 학습된 모델 하나로 만든 페이지입니다. 모든 내용이 이 파일에 들어 있어 네트워크가 필요 없습니다.",
+
+  // Heading
+  "{encoder} + {decoder} layers of {width}, {heads} heads, {parameters} parameters":
+    "인코더 {encoder}층 + 디코더 {decoder}층, 차원 {width}, 헤드 {heads}개, 파라미터 {parameters}개",
+  "This translation was given. The model itself says: ": "지정된 번역입니다. 모델 자신의 번역: ",
+
+  // Pieces, layers, heads
+  "source, {n} pieces": "입력, 토큰 {n}개",
+  "what the decoder reads": "디코더가 읽는 것",
+  "what it says, {n} pieces": "디코더가 말하는 것, 토큰 {n}개",
+  "source": "입력",
+  "translation": "번역",
+  "encoder": "인코더",
+  "decoder": "디코더",
+  "layer {n}": "{n}층",
+  "head {n}": "헤드 {n}",
+  "mean": "평균",
+  "mean of the heads": "헤드 평균",
+  "column {n}": "{n}열",
+  "after": "통과 후",
+  "show": "보기",
+  "the tokens": "토큰",
+  "the waves": "위치 파동",
+  "the positions": "위치 벡터",
+  "their sum": "둘의 합",
+  "numbers as colours, a row for each piece": "색으로 나타낸 수치, 한 행이 토큰 하나",
+
+  // Attention
+  "where it looks": "주목하는 곳",
+  " looks at ": " → ",
+  "colours by the square root": "색은 제곱근에 비례",
+  "grey: hidden by the mask": "회색: 마스크로 가려짐",
+  "hidden by the mask: 0": "마스크로 가려짐: 0",
+  "weights; arrow keys read them, Enter chooses the row": "가중치 표. 화살표 키로 값을 읽고 Enter로 행을 고릅니다",
+  "Choose one head to see what its weights are made of.": "헤드를 하나 고르면 가중치가 어떻게 계산되는지 볼 수 있습니다.",
+  "There it can be switched off, too.": "그 헤드를 끌 수도 있습니다.",
+  "One weight of head {n}": "헤드 {n}의 가중치 하나",
+  "query of ": "질의: ",
+  "key of ": "키: ",
+  "their product": "둘의 곱",
+  "v × tanh of their sum": "v × tanh(둘의 합)",
+  "sum {sum}; the softmax of the row makes ": "합은 {sum}, 행 전체에 소프트맥스를 적용하면 ",
+  "sum {sum}, divided by √{width}: {score}; the softmax of the row makes ": "합 {sum}을 √{width}(으)로 나누면 {score}, 행 전체에 소프트맥스를 적용하면 ",
+  " of it, and so much of the value is taken.": ". 이 비율만큼 값을 가져옵니다.",
+  "switched off": "꺼짐",
+
+  // Alignment and importance
+  "alignment": "정렬",
+  "by": "기준",
+  "leaving out": "토큰 빼기",
+  "gradient × input": "기울기 × 입력",
+  "natural logarithms; blue: it is needed, brown: it stands in the way": "자연로그. 파랑: 필요함, 갈색: 방해가 됨",
+
+  // The lens, the candidates, the beam
+  "what each layer would say": "층마다 할 말",
+  "how sure the layer is of its word": "층이 확신하는 정도",
+  "{piece} is number {rank}, {share}": "{piece}: {rank}위, {share}",
+  "output pieces and how sure the model was": "출력 토큰과 모델의 확신",
+  "Nothing was searched.": "탐색한 것이 없습니다.",
+  "the beam": "빔 서치",
+  "finished": "완성",
+  "finished, best first": "완성된 번역, 점수순",
+  "kept": "유지",
+  "given up": "버림",
+  "begin": "시작",
+  "score": "점수",
+  "probability": "확률",
+  "the translation": "번역 결과",
+  "another one that is finished": "완성된 다른 번역",
+  "gone on from": "계속 이어 간 후보",
+
+  // What depends on the model
+  "A wave for each place is added, so that order counts: slow ones on the right, fast ones on the left.":
+    "순서를 알 수 있도록 위치마다 파동을 더합니다. 왼쪽은 빠른 파동, 오른쪽은 느린 파동입니다.",
+  "A learned vector for each place is added, so that order counts.": "순서를 알 수 있도록 위치마다 학습된 벡터를 더합니다.",
+  "This model adds nothing for the place: it turns queries and keys by an angle that grows with it, so that only distances count.":
+    "이 모델은 위치를 더하지 않습니다. 대신 질의와 키를 위치에 비례하는 각도만큼 회전시키므로 토큰 사이의 거리만 영향을 줍니다.",
+  "An RNN needs no places: it reads one piece after the other.": "RNN은 토큰을 하나씩 차례로 읽으므로 위치 정보가 필요 없습니다.",
+  "This model is not told the places.": "이 모델에는 위치 정보가 주어지지 않습니다.",
+  "A norm keeps what goes into each of them in bounds.": "각각에 들어가는 값은 정규화로 크기를 맞춥니다.",
+  "A norm keeps each sum in bounds.": "더한 결과는 정규화로 크기를 맞춥니다.",
+  "the last norm and the output layer": "마지막 정규화와 출력층",
+  "the output layer": "출력층",
+  ", normed once more,": "(한 번 더 정규화한 것)",
+  "This is how the model searched by itself, before a translation was given. ": "번역이 지정되기 전에 모델이 스스로 탐색한 과정입니다. ",
+  "The search keeps the {beam} best beginnings at each step, and ranks what is finished by its score (α = {alpha}).":
+    "단계마다 가장 좋은 앞부분 {beam}개를 남기고, 완성된 것은 점수로 순위를 매깁니다(α = {alpha}).",
+  "The search takes the likeliest piece at each step (a beam of 1).": "단계마다 가장 확률이 높은 토큰을 고릅니다(빔 크기 1).",
+  "how far each place turns queries and keys: cosines and sines of one head": "위치마다 질의와 키를 회전시키는 각도: 헤드 하나의 코사인과 사인",
+
+  // The live page: texts and conversation
+  "To the text": "입력란으로 건너뛰기",
+  "What to do": "작업 선택",
+  "Translate": "번역",
+  "Chat": "대화",
+  "Model": "모델",
+  "To": "번역할 언어",
+  "Text": "원문",
+  "Translation": "번역문",
+  "Conversation": "대화",
+  "Your line": "메시지",
+  "Send": "보내기",
+  "API key": "API 키",
+  "Use it": "적용",
+  "Type a text: its translation appears beside it, and everything inside the model below, part by part in the order of the paper “Attention Is All You Need”.":
+    "글을 입력하면 옆에 번역문이 나타나고, 아래에는 논문 “Attention Is All You Need”의 순서대로 모델 내부가 단계별로 펼쳐집니다.",
+  "seq2see: the numbers come from the model on this server, and nothing goes elsewhere.":
+    "seq2see: 모든 수치는 이 서버의 모델에서 계산하며, 외부로 전송되는 것은 없습니다.",
+  "{name}, {parameters} parameters": "{name}, 파라미터 {parameters}개",
+  "probability {share}": "확률 {share}",
+  "the text was cut: it is longer than the model reads": "모델이 읽을 수 있는 길이를 넘어 뒷부분을 잘랐습니다",
+  "Quick and exact arithmetic differ here. What is explained below: ": "빠른 연산과 정밀 연산의 결과가 다릅니다. 아래에서 설명하는 번역: ",
+
+  // The live page: what one changes
+  "across": "인코더-디코더",
+  "Switch this head off": "이 헤드 끄기",
+  "Switch this head on again": "이 헤드 다시 켜기",
+  "say this instead": "이 토큰으로 바꾸기",
+  "What changes": "달라진 점",
+  "undo: {what}": "되돌리기: {what}",
+  "begins with “{text}”": "“{text}”(으)로 시작",
+  "as it was": "원래",
+  "now": "지금",
+  "the same": "같음",
+  "How sure the model is of each piece of the old translation: as it was → now": "원래 번역의 토큰별 확률: 원래 → 지금",
+
+  // The live page: what goes wrong
+  "The server cannot be reached.": "서버에 연결할 수 없습니다.",
+  "This server asks for an API key.": "이 서버를 쓰려면 API 키가 필요합니다.",
+  "The server does not know this API key.": "등록되지 않은 API 키입니다.",
+  "That is too much at once: {line}.": "한 번에 처리하기에 너무 많습니다: {line}.",
+  "The server is busy (429).": "요청이 많아 처리할 수 없습니다(429).",
+  "The model is not ready (503).": "모델이 아직 준비되지 않았습니다(503).",
+  "The server did not answer in time (504). A shorter text may help.": "제한 시간 안에 응답하지 못했습니다(504). 더 짧은 글로 시도해 보세요.",
+  "Trying again in {n} s.": "{n}초 뒤에 다시 시도합니다.",
+};
+
+/** Sentences of the server's, by their shape. */
+const KOREAN_SENTENCES = [
+  [/^The lines are drawn by head (\d+) of layer (\d+), which agrees with leaving tokens out for (\d+%) of the output tokens of (\d+) validation pairs(\. Weak.*)?\.$/,
+    (_, head, layer, share, pairs, weak) => `선은 ${layer}층의 헤드 ${head}을(를) 따릅니다. 검증 데이터 ${pairs}쌍에서 출력 토큰의 ${share}가 토큰 빼기 결과와 일치했습니다.${weak ? " 일치도가 낮아 선이 대부분 틀릴 수 있습니다." : ""}`],
+  [/^The lines are drawn by (\d+) heads of (layer (\d+)|(\d+) layers), which agree with leaving tokens out for (\d+%) of the output tokens of (\d+) validation pairs(\. Weak.*)?\.$/,
+    (_, heads, where, layer, layers, share, pairs, weak) => `선은 ${layer ? `${layer}층` : `${layers}개 층`}의 헤드 ${heads}개를 따릅니다. 검증 데이터 ${pairs}쌍에서 출력 토큰의 ${share}가 토큰 빼기 결과와 일치했습니다.${weak ? " 일치도가 낮아 선이 대부분 틀릴 수 있습니다." : ""}`],
+  [/^The lines are drawn by .*; without validation pairs nobody knows how well\.$/, "검증 데이터가 없어 선이 얼마나 정확한지는 알 수 없습니다."],
+  [/^(the .*?) has what the model has no token for: (.*)\. It can only guess there$/,
+    (_, where, letters) => `${/given/.test(where) ? "지정된 번역" : "문장"}에 모델의 토큰으로 나타낼 수 없는 글자가 있습니다: ${letters.replace(/ and (\d+) more$/, " 외 $1자")}. 그 부분은 추측일 뿐입니다.`],
+  [/^(\d+) tokens: a page shows (\d+) on a side\..*$/, "$1토큰입니다. 내부는 $2토큰까지만 보여 줍니다."],
+  [/^the sentence is too long: only its first (\d+) tokens were read$/, "문장이 너무 길어 앞의 $1토큰만 읽었습니다."],
+  [/^the given translation is too long: only its first (\d+) tokens count$/, "지정된 번역이 너무 길어 앞의 $1토큰만 셉니다."],
+];

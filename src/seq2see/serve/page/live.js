@@ -1,0 +1,506 @@
+/* The live page: what is typed goes to the server, its translation and its inside come back, and stale answers are dropped. */
+
+const at = id => document.getElementById(id);
+const source = at("source"), saidBox = at("said");
+const BEFORE_ASKING = 120;  // milliseconds after a key, in which the next one may come
+
+let models = [];
+let key = "";
+let prefix = [];   // ids of tokens that the translation is to begin with
+let without = [];  // heads that are switched off
+let current = null;  // the look that is shown: { question, part, summary, links }
+let answered = null; // what stands beside the text: { text, look }
+
+/* --- asking ------------------------------------------------------------------------------------------------------------ */
+
+class Refused extends Error {
+  constructor(status, line, wait) {
+    super(line);
+    Object.assign(this, { status, line, wait });
+  }
+}
+
+async function ask(path, body, signal) {
+  const headers = { ...(body && { "Content-Type": "application/json" }), ...(key && { Authorization: `Bearer ${key}` }) };
+  let answer;
+  try {
+    answer = await fetch(path, { method: body ? "POST" : "GET", headers, body: body && JSON.stringify(body), signal });
+  } catch (problem) {
+    throw signal?.aborted ? problem : new Refused(0, "", 3);
+  }
+  if (answer.ok) return answer;
+  const said = await answer.json().catch(() => ({}));
+  throw new Refused(answer.status, said.error || answer.statusText, +answer.headers.get("Retry-After") || null);
+}
+
+/** The parts of one look. Those that are asked for together go in one request. */
+function inside(question, signal) {
+  let waiting = null;
+  return partsOf(name => {
+    if (!waiting) {
+      const together = waiting = { names: [] };
+      together.parts = Promise.resolve().then(async () => {
+        waiting = null;
+        return (await (await ask("/v1/look", { ...question, parts: together.names }, signal)).json()).parts;
+      });
+    }
+    waiting.names.push(name);
+    asked.add(name);
+    return waiting.parts.then(parts => parts[name]);
+  });
+}
+let asked = new Set();  // parts that the last look was asked for: the next will be, too
+
+// Whoever still waits for a part of a look that was given up waits for nothing.
+addEventListener("unhandledrejection", event => event.reason?.name === "AbortError" && event.preventDefault());
+
+/** What goes wrong, in one line; and how long to wait before trying again, where that may help. */
+function report(problem, again) {
+  if (problem?.name === "AbortError") return;
+  if (!(problem instanceof Refused)) throw problem;
+  const { status, line, wait } = problem, seconds = wait ?? 2;
+  at("key-form").hidden = ![401, 403].includes(status);
+  const words = {
+    0: tell("The server cannot be reached."),
+    401: tell("This server asks for an API key."),
+    403: tell("The server does not know this API key."),
+    413: tell("That is too much at once: {line}.", { line }),
+    429: tell("The server is busy (429)."),
+    503: tell("The model is not ready (503)."),
+    504: tell("The server did not answer in time (504). A shorter text may help."),
+  }[status] ?? line;
+  const retried = again && [0, 429, 503].includes(status);
+  at("problem").textContent = retried ? `${words} ${tell("Trying again in {n} s.", { n: seconds })}` : words;
+  if (retried) schedule(1000 * seconds, again);
+}
+
+const settle = () => { at("problem").textContent = ""; at("key-form").hidden = true; };
+
+/* --- translating as one types -------------------------------------------------------------------------------------------- */
+
+let timer, controller = new AbortController();
+
+function schedule(delay, what = refresh) {
+  clearTimeout(timer);
+  timer = setTimeout(what, delay);
+}
+
+/** The line that the caret is in: that is looked into. */
+const lineAtCaret = () => source.value.slice(0, source.selectionStart).split("\n").length - 1;
+const choices = () => ({ model: at("model").value || null, to: at("to").value || null });
+
+async function refresh() {
+  controller.abort();
+  controller = new AbortController();
+  const { signal } = controller, lines = source.value.split("\n");
+  if (!source.value.trim()) return clear();
+  const number = lines[lineAtCaret()].trim() ? lineAtCaret() : lines.findIndex(line => line.trim());
+  const question = { ...choices(), text: lines[number], prefix, without };
+  const isPlain = !prefix.length && !without.length;
+  saidBox.classList.add("waiting");
+  if (!isPlain) at("about").textContent = "";
+  let quick = null;
+  try {
+    const looking = look(question, signal);
+    looking.catch(() => {});  // it is waited for below
+    if (isPlain || lines.length > 1) {
+      const { engine, results, milliseconds } = await translated({ ...choices(), text: lines }, signal);
+      if (signal.aborted) return;
+      quick = results.map(each => each.translations[0].text);
+      settle();
+      if (isPlain) showSaid(quick.join("\n"));
+      if (isPlain) showAbout(engine, milliseconds, results[number]);
+    }
+    const { summary } = await looking;
+    if (signal.aborted) return;
+    settle();
+    if (!isPlain) showSaid(lines.map((_, index) => index === number ? summary.translation : quick[index]).join("\n"), lines.length === 1 ? current : null);
+    else if (quick[number] !== summary.translation) note(tell("Quick and exact arithmetic differ here. What is explained below: "), summary.translation);
+    else if (lines.length === 1) showSaid(summary.translation, current);
+    await showChanges(question, signal);
+  } catch (problem) {
+    if (signal.aborted) return;
+    if (quick && problem instanceof Refused && problem.status === 400) noInside(problem.line);
+    else report(problem, refresh);
+  }
+}
+
+/** Asked for once, however often the inside has to be asked for again. */
+let lastTranslated = null;
+async function translated(body, signal) {
+  const asked = JSON.stringify(body), begun = performance.now();
+  if (lastTranslated?.asked !== asked) {
+    const answer = await (await ask("/v1/translate", body, signal)).json();
+    lastTranslated = { asked, ...answer, milliseconds: performance.now() - begun };
+  }
+  return lastTranslated;
+}
+
+function clear() {
+  settle();
+  current = answered = null;
+  saidBox.replaceChildren();
+  saidBox.classList.remove("waiting");
+  for (const id of ["about", "notes", "changes", "announced"]) at(id).replaceChildren();
+  document.querySelector("main").classList.add("empty");
+}
+
+/** Ask for the inside, and draw what is near the screen. */
+async function look(question, signal) {
+  const before = current?.question.model === question.model ? asked : [];
+  asked = new Set();
+  const part = inside(question, signal);
+  for (const name of before) part(name).catch(() => {});  // all in one request
+  const [summary, links] = await Promise.all([part("summary"), part("alignment")]);
+  if (signal.aborted) throw new DOMException("", "AbortError");
+  current = { question, part, summary, links };
+  at("facts").textContent = facts(summary);
+  at("notes").replaceChildren();
+  for (const each of summary.notes) note(tellSentence(each));
+  document.querySelector("main").classList.remove("empty");
+  explainModel(summary);
+  drawNear();
+  return current;
+}
+
+/** The answer is there, but cannot be looked into: what is shown below would be that of another. */
+function noInside(why) {
+  current = null;
+  document.querySelector("main").classList.add("empty");
+  at("changes").replaceChildren();
+  at("notes").replaceChildren();
+  note(tellSentence(why));
+}
+
+function note(words, text = "") {
+  at("notes").append(element("p", {}, words, element("bdi", {}, text)));
+}
+
+const near = new Set(), shown = new Map();  // sections near the screen, and the look that each shows
+const watching = new IntersectionObserver(entries => {
+  for (const { target, isIntersecting } of entries) near[isIntersecting ? "add" : "delete"](target);
+  drawNear();
+}, { rootMargin: "500px" });
+for (const section of document.querySelectorAll("main section")) watching.observe(section);
+
+function drawNear() {
+  const look = current;
+  if (!look) return;
+  for (const section of near) {
+    if (shown.get(section) === look) continue;
+    shown.set(section, look);
+    drawInto(section.querySelectorAll("[data-component]"), look.part, () => current !== look).catch(problem => {
+      if (shown.get(section) === look) shown.delete(section);
+      if (current === look) report(problem);
+    });
+  }
+}
+
+/* --- the translation, and where its words come from -------------------------------------------------------------------------- */
+
+const segmenter = new Intl.Segmenter(undefined, { granularity: "word" });
+
+/** Words that light up with those they come from, once it is known. */
+function showSaid(text, look = null) {
+  answered = { text, look };
+  saidBox.classList.remove("waiting");
+  at("announced").textContent = text;
+  const how = manner(text, look?.summary.languages.target);
+  saidBox.dir = how.dir;
+  saidBox.lang = how.lang || "";
+  if (!look) return saidBox.replaceChildren(text);
+  const buttons = [];
+  const words = element("span", {}, ...[...segmenter.segment(text)].map(({ segment, index, isWordLike }) => {
+    if (!isWordLike) return segment;
+    const span = [index, index + segment.length];
+    const show = event => {
+      const found = wholeWords(source.value, comesFrom(look, "target", span));
+      markSource(found);
+      const words = found.map(([start, end]) => source.value.slice(start, end).trim()).filter(Boolean).join(" ");
+      const box = button.getBoundingClientRect();
+      hint(words ? `${segment.trim()} ← ${words}` : "", event.clientX ?? box.left, event.clientY ?? box.top);
+    };
+    const leave = () => { markSource([]); hint(""); };
+    const button = element("button", { type: "button", onpointermove: show, onfocus: show, onpointerleave: leave, onblur: leave, "data-start": span[0], "data-end": span[1] }, segment);
+    buttons.push(button);
+    return button;
+  }));
+  if (buttons.length) rove(words, buttons);
+  saidBox.replaceChildren(words);
+  markSource([]);
+}
+
+/** The words that spans touch. */
+const wholeWords = (text, spans) => [...segmenter.segment(text)].map(({ segment, index }) => [index, index + segment.length])
+  .filter(([start, end]) => text.slice(start, end).trim() && spans.some(([from, to]) => from < end && to > start));
+
+/** Characters of the other side, by the alignment of the tokens. Python counts code points, JavaScript halves of some. */
+function comesFrom(look, side, [start, end]) {
+  const { summary, links } = look, other = side === "source" ? "target" : "source";
+  if (!links) return [];
+  const touching = (tokens, index) => { const [from, to] = place(look, side, tokens[index]); return from < end && to > start; };
+  const spans = summary[`${side}_spans`];
+  const wanted = new Set(links.filter(link => touching(spans, link[side])).map(link => link[other]));
+  return [...wanted].sort((one, two) => one - two).map(index => place(look, other, summary[`${other}_spans`][index]));
+}
+
+/** A span of the server's as a place in what is shown. */
+function place(look, side, [start, end]) {
+  const text = side === "source" ? look.summary.source : look.summary.translation, letters = Array.from(text);
+  const units = count => letters.slice(0, count).join("").length;
+  const typed = look.question.text, bare = typed.trim();  // the server may have put a language's tag in front
+  const shift = side === "source" ? typed.indexOf(bare) - Math.max(0, text.lastIndexOf(bare)) : 0;
+  return [units(start) + shift, units(end) + shift];
+}
+
+function markSource(spans) {
+  const pieces = [];
+  let from = 0;
+  for (const [start, end] of spans) {
+    if (end <= from) continue;
+    pieces.push(source.value.slice(from, Math.max(from, start)), element("mark", {}, source.value.slice(Math.max(from, start), end)));
+    from = end;
+  }
+  at("behind").replaceChildren(...pieces, `${source.value.slice(from)}\n`);
+}
+
+/** The other way: from a place in the text to the words that come from it. */
+function markSaid(offset) {
+  const look = answered?.look, spans = look && offset !== null ? comesFrom(look, "source", [offset, offset + 1]) : [];
+  for (const button of saidBox.querySelectorAll("button"))
+    button.classList.toggle("on", spans.some(([start, end]) => start < +button.dataset.end && end > +button.dataset.start));
+}
+
+source.addEventListener("input", () => { prefix = []; markSource([]); schedule(BEFORE_ASKING); });
+source.addEventListener("pointermove", event => {
+  const caret = document.caretPositionFromPoint?.(event.clientX, event.clientY);
+  markSaid(caret?.offsetNode === source ? caret.offset : null);
+});
+source.addEventListener("pointerleave", () => markSaid(null));
+source.addEventListener("keyup", event => {
+  if (/^(Arrow|Home|End|Page)/.test(event.key)) {
+    markSaid(source.selectionStart);
+    if (current && current.question.text !== source.value.split("\n")[lineAtCaret()]) schedule(BEFORE_ASKING);
+  }
+});
+source.addEventListener("blur", () => markSaid(null));
+
+function showAbout(engine, milliseconds, result) {
+  const { probability } = result.translations[0];
+  const words = [engine, `${Math.round(milliseconds)} ms`];
+  if (probability !== null) words.push(tell("probability {share}", { share: percent(probability) }));
+  if (result.cut) words.push(tell("the text was cut: it is longer than the model reads"));
+  at("about").textContent = words.join(" · ");
+}
+
+/* --- what one changes inside --------------------------------------------------------------------------------------------------- */
+
+const same = (one, other) => one.place === other.place && one.layer === other.layer && one.head === other.head;
+const placeName = place => ({ encoder: tell("encoder"), decoder: tell("decoder"), cross: tell("across") })[place];
+const headTitle = ({ place, layer, head }) => `${placeName(place)}: ${headName(layer, head)}`;
+
+live = {
+  isOff: (place, layer, head) => without.some(each => same(each, { place, layer, head })),
+  offSwitch(place, layer, head) {
+    const isOff = live.isOff(place, layer, head);
+    return element("button", { type: "button", "aria-pressed": String(isOff), onclick: () => {
+      without = isOff ? without.filter(each => !same(each, { place, layer, head })) : [...without, { place, layer, head }];
+      change();
+    } }, isOff ? tell("Switch this head on again") : tell("Switch this head off"));
+  },
+  takeInstead(summary, step, candidate, own) {
+    if (candidate.token === own || candidate.id === undefined || /^<\/?\w+>$/.test(candidate.token)) return null;
+    return element("button", { type: "button", title: tell("say this instead"), onclick: () => {
+      prefix = [...summary.target_ids.slice(0, step), candidate.id];
+      change();
+    } }, element("bdi", {}, candidate.token));
+  },
+};
+
+const change = () => current?.question.target ? refreshChat() : refresh();
+
+let areSharesShown = innerWidth > 700;  // they take up a good part of a phone
+
+/** Before and now, what was changed, and how to undo it. */
+async function showChanges(question, signal) {
+  const box = at("changes");
+  if (!question.prefix.length && !question.without.length) return box.replaceChildren();
+  const plain = inside({ ...question, prefix: [], without: [] }, signal);
+  const [before, sure] = await Promise.all([plain("summary"), plain("candidates")]);
+  const now = current.summary;
+  const undo = (label, undone) => element("button", { type: "button", class: "chip", "aria-label": tell("undo: {what}", { what: label }), onclick: () => { undone(); change(); } }, label);
+  const chips = question.without.map(head => undo(headTitle(head), () => { without = without.filter(each => !same(each, head)); }));
+  if (question.prefix.length) chips.unshift(undo(tell("begins with “{text}”", { text: now.target_tokens.slice(0, question.prefix.length).join("") }), () => { prefix = []; }));
+  const lines = [[tell("as it was"), element("bdi", {}, before.translation)], [tell("now"), marked(now.translation, before.translation)]];
+  const children = [element("div", { class: "chips" }, element("h2", {}, tell("What changes")), ...chips),
+    element("dl", {}, ...lines.flatMap(([name, text]) => [element("dt", {}, name), element("dd", {}, text)]))];
+  if (question.without.length && before.translation.trim()) {
+    const forced = inside({ ...question, prefix: [], target: before.translation }, signal);
+    const [same, left] = await Promise.all([forced("summary"), forced("candidates")]);
+    if (same.target_tokens.join() === before.target_tokens.join())
+      children.push(element("details", { open: areSharesShown ? "" : null, ontoggle: event => { areSharesShown = event.target.open; } },
+        element("summary", {}, tell("How sure the model is of each piece of the old translation: as it was → now")),
+        element("div", { class: "strip" }, ...before.target_tokens.map((token, index) => {
+          const [one, two] = [sure.probability[index], left.probability[index]];
+          return element("span", { class: two < one - 0.1 ? "piece fallen" : "piece" }, element("bdi", {}, token), element("small", {}, `${percent(one)} → ${percent(two)}`));
+        }))));
+  }
+  if (!signal.aborted) box.replaceChildren(...children);
+}
+
+/** A text, with what is not in the other marked: from the first to the last difference. */
+function marked(text, other) {
+  let start = 0, end = 0;
+  const [ours, theirs] = [Array.from(text), Array.from(other)];
+  while (start < ours.length && ours[start] === theirs[start]) start++;
+  while (end < ours.length - start && end < theirs.length - start && ours.at(-1 - end) === theirs.at(-1 - end)) end++;
+  const cut = (from, to) => ours.slice(from, to).join("");
+  if (text === other) return element("bdi", {}, text, element("small", {}, ` (${tell("the same")})`));
+  return element("bdi", {}, cut(0, start), element("mark", {}, cut(start, ours.length - end)), cut(ours.length - end));
+}
+
+/* --- chat ------------------------------------------------------------------------------------------------------------------------ */
+
+let talking = null, lastTalk = null;
+
+at("ask").addEventListener("submit", async event => {
+  event.preventDefault();
+  const text = at("line").value;
+  if (!text.trim()) return;
+  talking?.abort();
+  talking = new AbortController();
+  at("line").value = "";
+  settle();
+  const say = (kind, words) => { const line = element("p", { class: kind, ...manner(words) }, words); at("talk").append(line); at("talk").scrollTop = at("talk").scrollHeight; return line; };
+  say("mine", text);
+  const answer = element("p", { class: "theirs" }, "…");
+  at("talk").append(answer);
+  try {
+    const end = await streamed({ ...choices(), text, stream: true }, talking.signal, words => { answer.textContent = words; });
+    answer.textContent = end.text;
+    if (!end.text) answer.remove();
+    if (end.note) say("note", end.note);
+    at("talk").scrollTop = at("talk").scrollHeight;
+    prefix = [];
+    lastTalk = end.text.trim() ? { text, answer: end.text } : null;
+    if (lastTalk) await refreshChat();
+  } catch (problem) {
+    if (answer.textContent === "…") answer.remove();
+    if (!talking.signal.aborted) report(problem);
+  }
+});
+
+/** The inside of the last answer. */
+async function refreshChat() {
+  controller.abort();
+  controller = new AbortController();
+  const { signal } = controller, isPlain = !prefix.length && !without.length;
+  const question = { ...choices(), text: lastTalk.text, prefix, without };
+  try {
+    await look({ ...question, target: isPlain ? lastTalk.answer : null }, signal);
+    current.question.target ??= lastTalk.answer;  // it belongs to the conversation
+    await showChanges(question, signal);
+  } catch (problem) {
+    if (signal.aborted) return;
+    if (problem.status === 400) noInside(problem.line);
+    else report(problem);
+  }
+}
+
+/** Server-sent events, from an answer to a POST: each token is told, and what stood at the end is given back. */
+async function streamed(body, signal, tellToken) {
+  const reader = (await ask("/v1/chat", body, signal)).body.pipeThrough(new TextDecoderStream()).getReader();
+  let left = "";
+  for (;;) {
+    const { value, done } = await reader.read();
+    if (done) throw new Refused(0, "", null);
+    const events = (left + value).split("\n\n");
+    left = events.pop();
+    for (const event of events) {
+      const [, kind, data] = /^event: (\w+)\ndata: (.*)$/s.exec(event), what = JSON.parse(data);
+      if (kind === "token") tellToken(what.text);
+      if (kind === "error") throw new Refused(what.status, what.error, null);
+      if (kind === "end") return what;
+    }
+  }
+}
+
+/* --- tabs, models, languages ---------------------------------------------------------------------------------------------------- */
+
+const tabs = [...document.querySelectorAll("[role=tab]")];
+rove(document.querySelector("[role=tablist]"), tabs);
+for (const tab of tabs) {
+  tab.addEventListener("focus", () => open(tab));
+  tab.addEventListener("click", () => open(tab));
+}
+
+function open(tab) {
+  if (tab.getAttribute("aria-selected") === "true") return;
+  for (const each of tabs) {
+    each.setAttribute("aria-selected", String(each === tab));
+    at(each.getAttribute("aria-controls")).hidden = each !== tab;
+  }
+  settle();
+  prefix = [];
+  if (tab.id === "tab-translate") schedule(0);
+  else if (lastTalk) refreshChat();
+  else clear();
+}
+
+const isChat = () => !at("panel-chat").hidden;
+
+async function loadModels() {
+  ({ models } = await (await ask("/v1/models")).json());
+  at("model").replaceChildren(...models.map(({ name }) => element("option", { value: name }, name)));
+  at("models").hidden = models.length < 2;
+  showTargets();
+}
+
+function showTargets() {
+  const { targets, choose, name, parameters } = models.find(each => each.name === at("model").value);
+  const names = new Intl.DisplayNames(document.documentElement.lang, { type: "language", fallback: "code" });
+  const named = code => { try { return names.of(code); } catch { return code; } };
+  const before = at("to").value;
+  at("to").replaceChildren(...(choose ? targets : []).map(code => element("option", { value: code }, named(code))));
+  if (targets.includes(before)) at("to").value = before;
+  at("targets").hidden = !choose;
+  if (!current) at("facts").textContent = tell("{name}, {parameters} parameters", { name, parameters: parameters.toLocaleString("en") });
+}
+
+at("model").addEventListener("change", () => { showTargets(); without = []; prefix = []; lastTalk = null; isChat() ? clear() : schedule(0); });
+at("to").addEventListener("change", () => { prefix = []; if (!isChat()) schedule(0); });
+at("key-form").addEventListener("submit", event => {
+  event.preventDefault();
+  key = at("key").value.trim();
+  settle();
+  start();
+});
+
+function speak() {
+  at("contents").replaceChildren();
+  components.contents(at("contents"));
+  if (models.length) showTargets();
+  shown.clear();
+  if (current) {
+    explainModel(current.summary);
+    at("facts").textContent = facts(current.summary);
+    isChat() ? refreshChat() : refresh();
+  }
+}
+
+async function start() {
+  try {
+    await loadModels();
+    if (source.value.trim()) refresh();
+  } catch (problem) {
+    report(problem, start);
+  }
+}
+
+setLanguage();
+at("languages").append(languageSwitch(speak));
+speak();
+markSource([]);
+await start();
+source.focus();
+document.documentElement.dataset.ready = "true";

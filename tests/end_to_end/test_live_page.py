@@ -1,0 +1,365 @@
+"""The live page of `serve` in a real browser: typed, clicked and pointed at, in English and Korean."""
+
+import json
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+from browser import Browser, find
+from PIL import Image
+from serving import Server
+
+pytest.importorskip("fastapi", reason="the extra 'serve' is not installed")
+pytestmark = [
+    pytest.mark.browser,
+    pytest.mark.skipif(not find(), reason="no Chromium: install one, for example `apt-get install chromium`"),
+]
+KOREAN = {
+    "model": {"encoder_layers": 2, "decoder_layers": 2, "d_model": 32, "heads": 4, "d_ff": 64},
+    "training": {"max_steps": 300, "warmup_steps": 30, "batch_tokens": 1000, "validate_every": 100, "average": 1},
+}
+AXE = Path(os.environ.get("AXE", Path(__file__).parents[2] / "build/axe-core/axe.min.js"))
+
+
+@pytest.fixture(scope="module")
+def server(trained, tmp_path_factory):
+    """Two models: small letters to large ones, and Korean dates."""
+    from seq2see import api
+
+    folder = tmp_path_factory.mktemp("live")
+    lines = [f"{month}월 {day}일 수요일\t{month:02}-{day:02}\n" for month in range(1, 13) for day in range(1, 29)]
+    (folder / "dates.tsv").write_text("".join(lines), encoding="utf-8")
+    korean = api.train(folder / "dates.tsv", folder / "korean", settings=KOREAN).folder
+    with Server(trained, korean, "--quiet") as started:
+        yield started
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory):
+    with Browser(tmp_path_factory.mktemp("profile")) as browser:
+        yield browser
+
+
+@pytest.fixture
+def page(browser, server):
+    """The page, just opened, in English."""
+    browser.open(server.url + "/")
+    browser.run("localStorage.clear()")
+    browser.open(server.url + "/")
+    browser.problems.clear()
+    return browser
+
+
+def said(page, selector):
+    return page.run(f"document.querySelector({json.dumps(selector)})?.textContent")
+
+
+def wait_for(page, selector, text):
+    page.wait(f"document.querySelector({json.dumps(selector)})?.textContent === {json.dumps(text)}")
+
+
+def translate(page, text, expected):
+    """Type in the place of what was there, and wait for the translation and for where its words come from."""
+    page.run("document.getElementById('source').select()")
+    page.run("document.getElementById('source').focus()")
+    page.type(text)
+    wait_for(page, "#said", expected)
+    page.wait("document.querySelectorAll('#said button').length > 0")
+
+
+def draw(page, section):
+    """Scroll to a section, and wait until it shows something."""
+    page.wait("document.querySelector('main').className !== 'empty'")
+    page.place(f"#{section}")
+    page.wait(f"document.querySelector('#{section} [data-component]').children.length > 0")
+
+
+def choose_korean(page):
+    page.run("(() => { const model = document.getElementById('model'); model.value = 'korean';"
+             " model.dispatchEvent(new Event('change')); })()")  # fmt: skip
+
+
+def test_typing_translates_and_shows_the_inside(page, server, tmp_path):
+    assert page.run("document.activeElement.id") == "source"
+    assert page.run("getComputedStyle(document.querySelector('#tokens')).display") == "none"  # nothing to show yet
+    translate(page, "cab", "CAB")
+    assert "ms" in said(page, "#about")
+    for section, expected in (
+        ("tokens", ".strip"),
+        ("embeddings", ".vectors canvas"),
+        ("encoder", ".cells canvas"),
+        ("layers", ".vectors canvas"),
+        ("decoder", ".cells canvas"),
+        ("cross", ".cells canvas"),
+        ("alignment", ".links path"),
+        ("lens", "td"),
+        ("candidates", ".bars .bar"),
+        ("beam", ".node"),
+    ):
+        draw(page, section)
+        page.wait(f"!!document.querySelector('#{section} {expected}')")
+        assert page.run(f"document.querySelector('#{section} p').textContent.length") > 40
+    first = server.post("/v1/translate", text="cab", n_best=2).json()["results"][0]["translations"]
+    assert page.run("document.querySelectorAll('#beam .finished li').length") >= len(first)
+    draw(page, "cross")
+    tokens = server.post("/v1/look", text="cab").json()["parts"]["summary"]["target_tokens"]
+    assert page.run("[...document.querySelectorAll('#cross .rows button')].map(each => each.textContent)") == tokens
+    with Image.open(page.screenshot(tmp_path / "page.png")) as image:
+        assert np.asarray(image.convert("RGB"), dtype=float).std() > 10
+    assert page.run("document.documentElement.scrollWidth <= innerWidth")
+    assert page.problems == []
+
+
+def test_the_inside_follows_what_is_typed(page, server):
+    translate(page, "cab", "CAB")
+    draw(page, "cross")
+    page.click("#cross .heads label:has([value='0 1'])")
+    page.run("document.getElementById('source').focus()")
+    page.type("hag")
+    expected = server.post("/v1/translate", text="cabhag").json()["results"][0]["translations"][0]["text"]
+    wait_for(page, "#said", expected)
+    page.place("#cross")
+    page.wait("document.querySelectorAll('#cross .columns button').length === 7")
+    assert said(page, "#cross .said").startswith("layer 1, head 2")  # as it was chosen before
+    assert page.problems == []
+
+
+def test_only_the_last_answer_counts(page):
+    """Answers that come late, to what is no longer there, are dropped."""
+    page.run("""(() => { const before = window.fetch; window.fetch = async (path, how) => {
+        const answer = await before(path, { ...how, signal: undefined });
+        if (how.body.includes("fade")) await new Promise(done => setTimeout(done, 400));
+        return answer; }; })()""")
+    page.type("fade")
+    page.run("new Promise(done => setTimeout(done, 200))")  # it has been asked for
+    translate(page, "beg", "BEG")
+    page.run("new Promise(done => setTimeout(done, 600))")
+    assert said(page, "#said") == "BEG"
+    assert page.problems == []
+
+
+def test_the_pointer_tells_where_a_word_comes_from(page):
+    translate(page, "cab", "CAB")
+    page.hover("#said button")
+    wait_for(page, "#behind mark", "cab")
+    assert said(page, "#tip") == "CAB ← cab"
+    page.hover("#source", 0.02, 0.15)  # and the other way
+    page.wait("document.querySelectorAll('#said button.on').length === 1")
+    page.hover("h1")
+    page.wait("!document.querySelector('#behind mark') && !document.querySelector('#said button.on')")
+    assert page.problems == []
+
+
+def test_a_head_is_switched_off_and_on(page, server):
+    translate(page, "cab", "CAB")
+    draw(page, "encoder")
+    page.click("#encoder .heads label:has([value='0 0'])")
+    page.click("#encoder .off-switch button")
+    page.wait("document.querySelectorAll('#changes dd').length === 2")
+    head = {"place": "encoder", "layer": 0, "head": 0}
+    now = server.post("/v1/look", text="cab", without=[head]).json()["parts"]["summary"]["translation"]
+    wait_for(page, "#said", now)
+    assert said(page, "#changes dd") == "CAB"
+    page.wait("!!document.querySelector('#encoder .heads label.off')")
+    sure = server.post("/v1/look", text="cab", target="CAB", without=[head], parts=["candidates"]).json()
+    first = 100 * sure["parts"]["candidates"]["probability"][0]
+    page.wait("document.querySelectorAll('#changes .piece').length > 1")
+    after = said(page, "#changes .piece small").split(" → ")[1]
+    assert after in (f"{first:.1f} %", "100 %", "< 0.1 %")
+    assert page.run("document.activeElement.textContent") == "Switch this head on again"  # the focus is not lost
+    page.press("Enter")
+    page.wait("document.querySelector('#changes').children.length === 0")
+    wait_for(page, "#said", "CAB")
+    assert page.problems == []
+
+
+def test_another_token_is_taken(page):
+    translate(page, "cab", "CAB")
+    draw(page, "candidates")
+    page.click("#candidates .strip button:nth-of-type(2)")
+    other = said(page, "#candidates .bars button")
+    page.click("#candidates .bars button")
+    page.wait(f"document.querySelector('#said').textContent.startsWith('C{other}')")
+    page.wait("document.querySelectorAll('#changes dd').length === 2")
+    assert said(page, "#changes .chip") == f"begins with “C{other}”"
+    page.click("#changes .chip")
+    wait_for(page, "#said", "CAB")
+    assert page.problems == []
+
+
+def test_korean_text_and_a_korean_interface(page, tmp_path):
+    choose_korean(page)
+    page.click("#languages button[lang=ko]")
+    assert page.run("document.documentElement.lang") == "ko"
+    assert said(page, "#tab-chat") == "대화"
+    page.run("document.getElementById('source').focus()")
+    page.type("7월 17일 수요일")
+    page.wait("/^\\d/.test(document.getElementById('said').textContent)")
+    draw(page, "encoder")
+    page.wait("document.querySelector('#encoder .said').textContent.includes('헤드 평균')")
+    english = "Switch|Choose|layer|head|piece|looks at|The |weights"
+    for section in ("tokens", "embeddings", "encoder", "cross", "alignment", "lens", "candidates", "beam"):
+        draw(page, section)
+        page.run("new Promise(done => setTimeout(done, 100))")
+        assert page.run(f"document.querySelector('#{section}').innerText.match(/{english}/)") is None
+    page.click("#encoder .heads label:has([value='1 2'])")
+    assert said(page, "#encoder .off-switch button") == "이 헤드 끄기"
+    page.click("#encoder .off-switch button")
+    page.wait("document.querySelector('#changes h2')?.textContent === '달라진 점'")
+    page.click("#changes .chip")
+    page.wait("!document.querySelector('#changes h2')")
+    page.screenshot(tmp_path / "korean.png")
+    page.run("document.getElementById('source').focus()")
+    page.type("漢")
+    page.wait("document.getElementById('notes').textContent.includes('토큰으로 나타낼 수 없는 글자가 있습니다')")
+    page.open(page.site)  # it is remembered
+    assert said(page, "#tab-chat") == "대화"
+    assert page.problems == []
+
+
+def test_chat(page):
+    page.click("#tab-chat")
+    assert page.run("document.getElementById('panel-translate').hidden")
+    page.click("#line")
+    page.type("cab")
+    page.press("Enter")
+    wait_for(page, "#talk .theirs", "CAB")
+    assert said(page, "#talk .mine") == "cab"
+    draw(page, "cross")
+    assert page.run("document.querySelectorAll('#cross .columns button').length") == 4
+    page.click("#cross .heads label:has([value='0 1'])")
+    page.click("#cross .off-switch button")
+    page.wait("document.querySelectorAll('#changes dd').length === 2")
+    assert said(page, "#changes dd") == "CAB"
+    page.click("#changes .chip")
+    page.wait("document.querySelector('#changes').children.length === 0")
+    page.click("#line")
+    page.type("漢字")
+    page.press("Enter")
+    page.wait("document.querySelector('#talk .note')?.textContent.includes('not seen such text')")
+    assert page.problems == []
+
+
+def test_tabs_by_keyboard(page):
+    page.run("document.getElementById('tab-translate').focus()")
+    page.press("ArrowRight")
+    assert page.run("document.activeElement.id") == "tab-chat"
+    assert page.run("document.getElementById('tab-chat').getAttribute('aria-selected')") == "true"
+
+
+def test_several_lines_and_none(page):
+    page.type("cab\nbeg")
+    wait_for(page, "#said", "CAB\nBEG")
+    page.wait("document.querySelectorAll('#tokens .piece').length > 0")
+    page.run("document.getElementById('source').select()")
+    page.press("Enter")
+    wait_for(page, "#said", "")
+    assert page.run("document.querySelector('main').className") == "empty"
+    assert page.problems == []
+
+
+@pytest.mark.parametrize(
+    ("status", "line", "expected"),
+    [
+        (429, "the queue is full", "The server is busy (429). Trying again in 7 s."),
+        (503, "the engine is not loaded", "The model is not ready (503). Trying again in 7 s."),
+        (504, "no answer within 30 seconds", "The server did not answer in time (504). A shorter text may help."),
+        (413, "20,000 characters: at most 10,000", "That is too much at once: 20,000 characters: at most 10,000."),
+    ],
+)
+def test_refusals_are_said_in_one_line(page, status, line, expected):
+    body = json.dumps({"error": line})
+    page.run(f"""window.fetch = async () => new Response({json.dumps(body)},
+        {{ status: {status}, headers: {{ "Retry-After": "7" }} }})""")
+    page.type("cab")
+    wait_for(page, "#problem", expected)
+    assert page.problems == []
+
+
+def test_a_text_that_is_too_long_to_look_into_is_still_translated(page):
+    translate(page, "cab", "CAB")
+    page.type("abcdefgh" * 20)
+    page.wait("document.getElementById('notes').textContent.includes('tokens: a page shows 128')")
+    assert said(page, "#said")
+    assert said(page, "#problem") == ""
+    assert page.run("document.querySelector('main').className") == "empty"  # and no inside of another text is shown
+
+
+def test_a_server_with_keys(browser, trained, tmp_path):
+    (tmp_path / "keys").write_text("sesame\n", encoding="utf-8")
+    with Server(trained, "--api-keys", tmp_path / "keys", "--quiet") as server:
+        browser.open(server.url + "/")
+        wait_for(browser, "#problem", "This server asks for an API key.")
+        browser.click("#key")
+        browser.type("sesame")
+        browser.press("Enter")
+        wait_for(browser, "#problem", "")
+        browser.click("#source")
+        browser.type("cab")
+        wait_for(browser, "#said", "CAB")
+    browser.problems.clear()  # 401 is written to the console
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_a_phone_shows_it_all_in_either_scheme(page, scheme, tmp_path):
+    try:
+        page.ask("Emulation.setDeviceMetricsOverride", width=390, height=800, deviceScaleFactor=1, mobile=True)
+        page.ask("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
+        translate(page, "cab", "CAB")
+        for section in ("tokens", "encoder", "cross", "beam"):
+            draw(page, section)
+            page.wait("document.documentElement.scrollWidth <= 390")
+        with Image.open(page.screenshot(tmp_path / "phone.png")) as image:
+            assert (np.asarray(image.convert("L"), dtype=float).mean() > 128) == (scheme == "light")
+    finally:
+        page.ask("Emulation.setEmulatedMedia", features=[])
+        page.ask("Emulation.setDeviceMetricsOverride", width=1280, height=900, deviceScaleFactor=1, mobile=False)
+    assert page.problems == []
+
+
+@pytest.mark.skipif(not AXE.exists(), reason="no axe-core: .ci/run fetches it with npm")
+@pytest.mark.parametrize("language", ["en", "ko"])
+def test_nothing_stands_in_the_way_of_anybody(page, language):
+    """By axe-core: no serious accessibility fault, with everything drawn, a head switched off, and in the chat."""
+    page.click(f"#languages button[lang={language}]")
+    translate(page, "cab", "CAB")
+    draw(page, "encoder")
+    page.click("#encoder .heads label:has([value='0 0'])")
+    page.click("#encoder .off-switch button")
+    page.wait("document.querySelectorAll('#changes dd').length === 2")
+    for section in ("tokens", "embeddings", "layers", "decoder", "cross", "alignment", "lens", "candidates", "beam"):
+        draw(page, section)
+    page.run(AXE.read_text(encoding="utf-8") + "; undefined")
+    faults = """(async () => (await axe.run()).violations.filter(each => ["serious", "critical"].includes(each.impact))
+        .map(each => `${each.id}: ${each.nodes.slice(0, 3).map(node => node.html.slice(0, 120))}`))()"""
+    assert page.run(faults) == []
+    page.click("#tab-chat")
+    assert page.run(faults) == []
+
+
+def test_typing_on_and_on_leaves_nothing_behind(page):
+    def listeners_after(words):
+        for word in words:
+            translate(page, word, word.upper())
+        page.ask("HeapProfiler.collectGarbage")
+        return page.ask("Memory.getDOMCounters")["jsEventListeners"]
+
+    once = listeners_after(["cab", "beg", "fed"])
+    assert listeners_after(["bad", "age", "cab", "beg", "fed"] * 2) <= once + 5
+
+
+def test_a_busy_server_is_asked_again_for_what_is_missing_only(page):
+    page.run("""(() => { const before = window.fetch; let refusals = 2; window.asked = [];
+        window.fetch = async (path, how) => {
+            window.asked.push(path);
+            if (path === "/v1/look" && refusals-- > 0)
+                return new Response('{"error": "busy"}', { status: 429, headers: { "Retry-After": "1" } });
+            return before(path, how); }; })()""")
+    page.type("cab")
+    wait_for(page, "#problem", "The server is busy (429). Trying again in 1 s.")
+    assert said(page, "#said") == "CAB"
+    page.wait("document.querySelectorAll('#said button').length > 0")
+    wait_for(page, "#problem", "")
+    assert page.run("window.asked.filter(path => path === '/v1/translate').length") == 1
+    assert page.problems == []
