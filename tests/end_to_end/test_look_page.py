@@ -221,6 +221,10 @@ def test_sixty_tokens_in_the_dark_and_on_a_narrow_screen(browser, cli, trained, 
     assert page.problems == []
 
 
+def test_how_blanks_are_written_is_said_once(page):
+    assert said(page, "main").count("▁ in them is a blank") == said(page, "#tokens p").count("▁") == 1
+
+
 def test_no_formula_needs_a_scrollbar(page):
     """The window of the tests hides them: one that would be there takes its room from the formula."""
     overflowing = """[...document.querySelectorAll("math[display=block]")].filter(each =>
