@@ -221,6 +221,33 @@ def test_sixty_tokens_in_the_dark_and_on_a_narrow_screen(browser, cli, trained, 
     assert page.problems == []
 
 
+def test_how_blanks_are_written_is_said_once(page):
+    assert said(page, "main").count("▁ in them is a blank") == said(page, "#tokens p").count("▁") == 1
+
+
+def test_no_formula_needs_a_scrollbar(page):
+    """The window of the tests hides them: one that would be there takes its room from the formula."""
+    overflowing = """[...document.querySelectorAll("math[display=block]")].filter(each =>
+        each.scrollWidth > each.clientWidth
+        || each.scrollHeight > each.clientHeight && getComputedStyle(each).overflowY !== "hidden")"""
+    assert page.run(f"{overflowing}.map(each => each.textContent)") == []
+    assert page.run("document.querySelectorAll('#layers math[data-when=pre]:not([hidden])').length") == 1
+
+
+def test_many_tokens_are_as_wide_as_their_letters(browser, cli, korean, tmp_path):
+    page = opened(browser, cli, korean, "7월 17일 수요일 " * 16, tmp_path)
+    pieces = "[...document.querySelectorAll('#alignment .aligned .piece')]"
+    assert page.run(f"{pieces}.length") > 50
+    assert page.run(f"{pieces}.filter(each => each.scrollWidth > each.clientWidth).length") == 0
+    page.wait("(strip => strip.scrollWidth > strip.clientWidth)(document.querySelector('.aligned'))")
+
+
+def test_the_largest_map_has_room_for_its_last_label(browser, cli, korean, tmp_path):
+    page = opened(browser, cli, korean, "7월 17일 수요일 " * 6 + "7월", tmp_path)
+    clipped = "[...document.querySelectorAll('.map')].filter(each => each.scrollWidth > each.clientWidth)"
+    assert page.run(f"{clipped}.map(each => each.closest('section').id)") == []
+
+
 def test_a_given_translation_is_explained(browser, cli, trained, tmp_path):
     page = opened(browser, cli, trained, "cab", tmp_path, "--target", "BAC")
     assert said(page, "h1").endswith("BAC")

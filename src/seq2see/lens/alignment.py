@@ -162,7 +162,7 @@ def _candidates(bundle: Bundle) -> Iterator[Method]:
 
 
 def _every(bundle: Bundle) -> list[list[int]]:
-    layers, heads = bundle.settings.model.attention["cross"]
+    layers, heads = bundle.settings.model.attention.get("cross", (0, 0))  # an RNN may have none
     return [[layer, head] for layer in range(layers) for head in range(heads)]
 
 

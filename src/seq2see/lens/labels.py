@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 
 _JOINER = "\u200d"
+_FROM_THE_RIGHT, _END = "\u2067", "\u2069"
 
 
 def of(tokens: Sequence[str]) -> list[str]:
@@ -15,7 +16,19 @@ def of(tokens: Sequence[str]) -> list[str]:
         if _joins(one[-1:]) and _joins(other[:1]):
             labels[place] += _JOINER
             labels[place + 1] = _JOINER + labels[place + 1]
+    # A number alone knows no direction, but the blank before it stands where the text puts it. (That before the first
+    # of several pieces of a number stays on the left: on the right it would cut the number in two.)
+    if right_to_left("".join(tokens)):
+        for place, token in enumerate(tokens):
+            goes_on = "".join(tokens[place + 1 : place + 2]).isdecimal()
+            if token.startswith("▁") and _is_number(token) and not goes_on:
+                labels[place] = f"{_FROM_THE_RIGHT}{labels[place]}{_END}"
     return labels
+
+
+def about_blanks(text: str) -> str:
+    """End of a subtitle, where blanks are seen in a picture."""
+    return "  ·  ▁: a blank" if "▁" in text else ""
 
 
 def arrow(source: str, translation: str) -> str:
@@ -36,7 +49,9 @@ def in_order(tokens: Sequence[str], backwards: bool) -> list[int]:
     order: list[int] = []
     number: list[int] = []
     for place, token in enumerate(tokens):
-        if token.strip("▁").isdecimal():
+        if _is_number(token) and "▁" in token:  # another one begins
+            order, number = [*number, *order], [place]
+        elif _is_number(token):
             number.append(place)
         else:
             order = [place, *number, *order]
@@ -56,6 +71,10 @@ def columns_wide(text: str) -> int:
         0 if unicodedata.category(character) in ("Mn", "Cf") else 1 + (unicodedata.east_asian_width(character) in "WF")
         for character in text
     )
+
+
+def _is_number(token: str) -> bool:
+    return token.strip(f"▁{_FROM_THE_RIGHT}{_END}").isdecimal()
 
 
 def _joins(character: str) -> bool:

@@ -86,7 +86,7 @@ def attention(
 
     drawn = f"mean of {H} heads" if H > 1 else "1 head"
     subtitle = f"{where}, {drawn}  ·  a row: where one {row_name} token looks among the {column_name} tokens"
-    drawing.head(figure, large, labels.visible(title), subtitle, families)
+    drawing.head(figure, large, labels.visible(title), subtitle + labels.about_blanks(text), families)
     drawing.save(figure, path, title)
     return letters.note(text)
 
@@ -188,7 +188,7 @@ def heads(
             axes.tick_params(length=0, pad=2)
     scale = "colours by the square root, " if M > _MANY else ""
     subtitle = f"{where}  ·  a row: where one token looks; {scale}white is 0, the darkest blue 1"
-    drawing.head(figure, figure.axes[0], labels.visible(title), subtitle, families)
+    drawing.head(figure, figure.axes[0], labels.visible(title), subtitle + labels.about_blanks(text), families)
     drawing.save(figure, path, title)
     return letters.note(text)
 
@@ -251,7 +251,7 @@ def layer_words(layers: Layers, said: Sequence[str], title: str, path: Path) -> 
     axes.tick_params(length=0, pad=5, labeltop=True, labelbottom=False)
     axes.spines[:].set_visible(False)
     subtitle = "what each layer would say next, the darker the surer; bold: what was said in the end (above)"
-    drawing.head(figure, axes, labels.visible(title), subtitle, families)
+    drawing.head(figure, axes, labels.visible(title), subtitle + labels.about_blanks(text), families)
     drawing.save(figure, path, title)
     return letters.note(text)
 
@@ -320,7 +320,7 @@ def beam(tree: Tree, title: str, path: Path) -> str | None:
         f"blue: the best of {finished} finished ones; pale: given up; {len(nodes) - 1} tokens looked at  ·  "
         "small: the score so far, log-probability over length penalty"
     )
-    drawing.head(figure, axes, labels.visible(title), subtitle, families)
+    drawing.head(figure, axes, labels.visible(title), subtitle + labels.about_blanks(text), families)
     drawing.save(figure, path, title)
     return letters.note(text)
 
@@ -379,7 +379,7 @@ def alignment(look: Look, title: str, path: Path) -> str | None:
         ways = (lower, depth - 0.02), (lower, depth / 2), (upper, depth / 2), (upper, 0.02)
         _bow(axes, [spot(*way) for way in ways], color=BLUE, linewidth=1.3, alpha=0.75)
     subtitle = f"from each output token to what it comes from, {look.method.in_words}"
-    drawing.head(figure, axes, labels.visible(title), subtitle, families, gap=0.45)
+    drawing.head(figure, axes, labels.visible(title), subtitle + labels.about_blanks(text), families, gap=0.45)
     drawing.save(figure, path, title)
     return letters.note(text)
 

@@ -12,7 +12,9 @@ from seq2see.lens import labels
     [
         (["▁ab", "c"], ["▁ab", "c"]),
         (["\n", " ", "\t"], ["↵", "␣", "⇥"]),
-        (["▁يول", "يو", "▁٢"], ["▁يول\u200d", "\u200dيو", "▁٢"]),
+        (["▁يول", "يو", "▁٢"], ["▁يول\u200d", "\u200dيو", "\u2067▁٢\u2069"]),
+        (["▁يول", "▁٢", "▁٢٠", "٢٤", "▁17"], ["▁يول", "\u2067▁٢\u2069", "▁٢٠", "٢٤", "\u2067▁17\u2069"]),
+        (["▁on", "▁17"], ["▁on", "▁17"]),
         ([], []),
     ],
 )
@@ -32,6 +34,11 @@ def test_each_side_keeps_its_direction():
 def test_arabic_runs_backwards_and_its_numbers_forwards():
     tokens = ["▁يول", "يو", "▁٢٠", "٢", "٤", "▁ق"]
     assert labels.in_order(tokens, backwards=True) == [5, 2, 3, 4, 1, 0]
+    assert labels.in_order(labels.of(tokens), backwards=True) == [5, 2, 3, 4, 1, 0]
+    alone = ["▁يول", "▁١٧", "▁ق"]
+    assert labels.in_order(labels.of(alone), backwards=True) == labels.in_order(alone, backwards=True) == [2, 1, 0]
+    two = ["▁يول", "▁٢٠", "٢٤", "▁١", "٢"]
+    assert labels.in_order(labels.of(two), backwards=True) == [3, 4, 1, 2, 0], "two numbers are not one"
     assert labels.in_order(["١٧", "a", "٢", "٤"], backwards=True) == [2, 3, 1, 0]
     assert labels.in_order(tokens, backwards=False) == [0, 1, 2, 3, 4, 5]
     assert labels.right_to_left("١٧ يوليو")

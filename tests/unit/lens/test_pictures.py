@@ -2,6 +2,7 @@
 
 import itertools
 import re
+from string import ascii_lowercase
 
 import matplotlib
 import numpy as np
@@ -71,6 +72,12 @@ def test_svg_keeps_text_as_text(tmp_path):
         "cross attention, layer 1 of 2, mean of 2 heads",
     ):
         assert f">{label}" in svg, label
+
+
+def test_a_picture_with_blanks_says_how_they_are_written(tmp_path):
+    for rows, said in ((ROWS, True), (["a", "b", "c"], False)):
+        pictures.attention(weights(2, 3, 26), rows, ascii_lowercase, "blanks", tmp_path / "map.svg")
+        assert ("▁: a blank" in (tmp_path / "map.svg").read_text(encoding="utf-8")) == said
 
 
 def test_pdf_and_one_head(tmp_path):
