@@ -39,4 +39,4 @@ def test_the_same_values_are_put_in():
 def test_each_sentence_stands_in_both_languages():
     sections = re.findall(r"<section.*?</section>", files.read("sections.html"), flags=re.S)
     for section in sections:
-        assert section.count('data-in="en"') == section.count('data-in="ko"') == 2, section[:60]
+        assert section.count('data-in="en"') == section.count('data-in="ko"') >= 2, section[:60]
