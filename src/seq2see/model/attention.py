@@ -10,7 +10,7 @@ import math
 from dataclasses import dataclass
 from functools import cached_property
 from types import ModuleType
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -59,6 +59,9 @@ class Point(nn.Identity):
     @property
     def heard(self) -> bool:
         return bool(self._forward_hooks)
+
+    def __call__(self, passing: Any) -> Any:
+        return super().__call__(passing) if self._forward_hooks else passing
 
 
 @dataclass(frozen=True)
