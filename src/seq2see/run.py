@@ -305,6 +305,8 @@ class Run:
         if kept is not None:
             return kept
         method = alignment.choose(self.bundle, self.validation_pairs, self.watch)
+        if not method.pairs:  # nothing to choose by, today
+            return method
         self.manifest["alignment"] = method.json()
         with contextlib.suppress(RunError):  # a folder that may only be read, a full disk: chosen anew next time
             facts = bundle.read_manifest(self.folder)  # as it is now: a training may have ended meanwhile

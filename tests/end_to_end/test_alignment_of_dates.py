@@ -54,6 +54,7 @@ def shares_right(run: Run, split: dates.Split, count: int) -> dict[str, float]:
             assert len(links) == last - first
             right[language].append(all(touched(source, places) == {part} for source in links))
     assert right.keys() == set(dates.LANGUAGES)
+    assert min(map(len, right.values())) >= 30, "of 60 parts in each language"
     return {language: sum(found) / len(found) for language, found in right.items()}
 
 

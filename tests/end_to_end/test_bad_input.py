@@ -472,6 +472,7 @@ def test_bytes_that_are_not_utf_8_in_a_chat(cli, run: Path) -> None:
         (["look", "RUN", "ab", "--target", " "], "--target is empty"),
         (["look", "RUN", "ab", "--picture", "haeds"], "Did you mean 'heads'?"),
         (["look", "RUN", "ab", "--json", "-o", "x.html"], "--json"),
+        (["look", "RUN", "ab", "--json", "--layer", "1"], "--json"),
         (["look", "RUN", "abcdefgh" * 20], "a page shows 128"),
     ],
 )

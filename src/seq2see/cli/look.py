@@ -68,8 +68,10 @@ def look(
     if target is not None and not target.strip():
         raise SettingError("--target is empty: leave it out, or give a translation")
     if as_json:
-        if output is not None or picture is not None:
-            raise SettingError("--json prints what a page would show: leave --output and --picture out")
+        if (output, picture, place, layer) != (None,) * 4:
+            raise SettingError(
+                "--json prints all that a page shows: leave --output, --picture, --place and --layer out"
+            )
         from seq2see.look import page
         from seq2see.run import load
 

@@ -65,7 +65,7 @@ class Method(Answer):
         many = f"head {self.heads[0][1] + 1} of " if one else f"{len(self.heads)} heads of "
         where = f"layer {layers[0] + 1}" if len(layers) == 1 else f"{len(layers)} layers"
         if not self.pairs:
-            return f"by {many}{where}; without validation pairs nobody knows how well"
+            return f"by {many}{where}; without short validation pairs nobody knows how well"
         share = f"{self.agreement:.0%} of the output tokens of {self.pairs} validation pairs"
         weak = ". Weak: most lines may be wrong" if self.is_weak else ""
         return f"by {many}{where}, which agree{'s' if one else ''} with leaving tokens out for {share}{weak}"

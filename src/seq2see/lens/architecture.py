@@ -217,7 +217,8 @@ def draw(plan: list[Step], title: str, path: Path) -> str | None:
     x = min(0.0, -0.75 / width)
     figure.text(x, y, subtitle, fontsize=9, color=QUIET)
     style: dict[str, Any] = {"fontfamily": letters.font_families(title), "parse_math": False}
-    figure.text(x, y + 0.24 / height, title, fontsize=13, fontweight="bold", color=INK, **style)
+    (drawn,) = letters.drawn([title], path)
+    figure.text(x, y + 0.24 / height, drawn, fontsize=13, fontweight="bold", color=INK, **style)
     drawing.save(figure, path, title)
     return letters.note(title)
 

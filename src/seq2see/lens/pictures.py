@@ -450,7 +450,8 @@ def head_worth(worth: Worth, statistics: Statistics, metric: str, title: str, pa
     subtitle = (
         f"{worth.pairs:,} pairs  ·  with all heads: loss {worth.whole.loss:.3f}, {metric} {worth.whole.score:.2f}"
     )
-    drawing.head(figure, figure.axes[0], labels.visible(title), subtitle, letters.font_families(title))
+    (drawn,) = letters.drawn([labels.visible(title)], path)
+    drawing.head(figure, figure.axes[0], drawn, subtitle, letters.font_families(title))
     drawing.save(figure, path, title)
     return letters.note(title)
 

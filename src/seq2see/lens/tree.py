@@ -64,7 +64,8 @@ def plant(steps: Sequence[search.Step], tokenizer: Tokenizer, decoding: Decoding
             if total == -float("inf"):
                 continue
             ends = done[place]
-            row = picked.index(place) if place in picked and not ends and token != special.END else -1
+            goes_on = place in picked and not ends and token != special.END and number < len(steps) - 1
+            row = picked.index(place) if goes_on else -1
             state: State = "finished" if ends else "kept" if row >= 0 else "pruned"
             if row >= 0:
                 following[row] = len(nodes)

@@ -72,8 +72,10 @@ class Inside:
             _check_length("the translation", len(self._reading.target_ids), advice)
         else:
             _check_length("the given translation", len(self._reading.target_ids), "Shorten --target")
+        method = (
+            run.alignment_method if run.settings.model.attention else None
+        )  # may choose heads: with all switched on
         with switched_off(run.bundle.model, without):
-            method = run.alignment_method if run.settings.model.attention else None
             seen = answers.look(run.bundle, self._reading, method)
         self._parts = parts(run, seen, own_translation=None if target is None else self._reading.own_translation)
         self._parts["summary"]["target_ids"] = self._reading.target_ids[:-1]

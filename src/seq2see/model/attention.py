@@ -54,7 +54,10 @@ def keep_past(tokens_BT: Tensor, padding: int = 0) -> Tensor:
 
 
 class Point(nn.Identity):
-    """A named place where something of the inside passes by. `lens.capture` listens here; otherwise nothing happens."""
+    """A named place where something of the inside passes by. `lens.capture` listens here; otherwise nothing happens.
+
+    Only forward hooks are heard: without one, not even PyTorch's own call takes place.
+    """
 
     @property
     def heard(self) -> bool:

@@ -80,6 +80,7 @@ def test_without_validation_pairs_all_heads_count(run):
     (run.folder / "validation.jsonl").unlink()
     del run.manifest["alignment"]
     assert run.alignment_method == Method([[0, 0], [0, 1]], 0.25)
+    assert "alignment" not in run.manifest, "once there are pairs, they shall choose"
 
 
 def test_pairs_of_blanks_choose_nothing(run):
@@ -131,7 +132,7 @@ def test_a_source_that_was_cut(run):
         (Method([[1, 2]], 0.5, 0.71, 64), "by head 3 of layer 2, which agrees with leaving tokens out for 71% of"),
         (Method([[1, 0], [1, 2]], 0.5, 0.71, 64), "by 2 heads of layer 2, which agree"),
         (Method([[0, 0], [1, 2]], 0.5, 0.3, 64), "of 64 validation pairs. Weak: most lines may be wrong"),
-        (Method([[0, 0], [1, 2]], 0.25), "by 2 heads of 2 layers; without validation pairs nobody knows how well"),
+        (Method([[0, 0], [1, 2]], 0.25), "by 2 heads of 2 layers; without short validation pairs nobody knows how well"),
     ],
 )
 def test_how_far_an_alignment_can_be_trusted(method, words):

@@ -178,6 +178,8 @@ def test_the_tree_is_a_tree(seen):
     for step in range(max(node.step for node in nodes)):
         rows = [node.row for node in nodes if node.step == step and node.row >= 0]
         assert sorted(rows) == list(range(len(rows)))
+    last = max(node.step for node in nodes)
+    assert not [node for node in nodes if node.step == last and node.state == "kept"], "nothing went on from the last"
 
 
 def test_greedy_is_a_tree_with_one_branch(trained):
