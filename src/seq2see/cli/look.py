@@ -108,11 +108,10 @@ def look(
         typer.echo(parts["summary"]["translation"])
         _tell([*parts["summary"]["notes"], f"open in a browser: {path}"])
         return
-    chosen = picture or "attention"
-    if chosen in ("attention", "heads", "alignment"):
-        run.need_attention(f"{chosen} to draw (--picture layers and beam can be)")
+    if drawn in ("attention", "heads", "alignment"):
+        run.need_attention(f"{drawn} to draw (--picture layers and beam can be)")
     there = run.settings.model.attention
-    if chosen in ("attention", "heads") and (place or "cross") not in there:
+    if drawn in ("attention", "heads") and (place or "cross") not in there:
         raise SettingError(f"--place {place}: {folder} has {' and '.join(there)} attention only")
     with progress() as run.watch:
         seen = run.look(sentence, to, target)

@@ -89,7 +89,7 @@ class _Worker:
 
     def receive(self) -> Any:
         try:
-            well, result = _read(self._results)
+            well, result = read(self._results)
         except (OSError, EOFError):
             raise self._death() from None
         if not well:
@@ -118,10 +118,10 @@ def serve() -> None:
     # Not sys.stdout.buffer: under PYTHONUNBUFFERED that has no buffer, and leaves out the rest of a large write when
     # the process is stopped in the middle of it (Ctrl-Z) and goes on.
     with contextlib.suppress(EOFError, BrokenPipeError), open(0, "rb") as tasks, open(1, "wb") as results:
-        make, given = _read(tasks)
+        make, given = read(tasks)
         work = None
         while True:
-            task = _read(tasks)
+            task = read(tasks)
             try:
                 work = work or make(*given)
                 answer = True, work(task)
@@ -130,14 +130,19 @@ def serve() -> None:
             _write(results, answer)
 
 
-def _write(pipe: IO[bytes], what: object) -> None:
-    packed = pickle.dumps(what, pickle.HIGHEST_PROTOCOL)
-    pipe.write(len(packed).to_bytes(8, "little"))
-    pipe.write(packed)
+def _write(pipe: IO[bytes], message: object) -> None:
+    pipe.write(framed(message))
     pipe.flush()
 
 
-def _read(pipe: IO[bytes]) -> Any:
+def framed(message: object) -> bytes:
+    """A message after its length."""
+    packed = pickle.dumps(message, pickle.HIGHEST_PROTOCOL)
+    return len(packed).to_bytes(8, "little") + packed
+
+
+def read(pipe: IO[bytes]) -> Any:
+    """The next message of a pipe."""
     size = int.from_bytes(pipe.read(8), "little")
     packed = pipe.read(size)
     if not size or len(packed) < size:

@@ -72,9 +72,8 @@ class Inside:
             _check_length("the translation", len(self._reading.target_ids), advice)
         else:
             _check_length("the given translation", len(self._reading.target_ids), "Shorten --target")
-        method = (
-            run.alignment_method if run.settings.model.attention else None
-        )  # may choose heads: with all switched on
+        # Before any is switched off: heads may still have to be chosen.
+        method = run.alignment_method if run.settings.model.attention else None
         with switched_off(run.bundle.model, without):
             seen = answers.look(run.bundle, self._reading, method)
         self._parts = parts(run, seen, own_translation=None if target is None else self._reading.own_translation)

@@ -16,7 +16,8 @@ from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from seq2see.serve.engine_process import Facts, Key, Setup, framed
+from seq2see.data.processes import framed
+from seq2see.serve.engine_process import Facts, Key, Setup
 from seq2see.serve.limits import Limits, RefusedError
 
 _numbers = itertools.count(1)

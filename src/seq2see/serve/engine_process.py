@@ -12,7 +12,6 @@ import contextlib
 import copy
 import json
 import os
-import pickle
 import queue
 import signal
 import sys
@@ -22,10 +21,11 @@ from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from seq2see import conversation
 from seq2see.config import Decoding, Settings
+from seq2see.data.processes import framed, read
 from seq2see.decoding.hypothesis import Engine, Hypothesis, Task
 from seq2see.decoding.translator import Result
 from seq2see.errors import SeqError
@@ -341,18 +341,3 @@ def main() -> None:
         worker.do(key, jobs)
         gone.clear()
         send(("end",))
-
-
-def framed(message: object) -> bytes:
-    """A message after its length."""
-    packed = pickle.dumps(message, pickle.HIGHEST_PROTOCOL)
-    return len(packed).to_bytes(8, "little") + packed
-
-
-def read(pipe: IO[bytes]) -> Any:
-    """The next message of a pipe."""
-    size = int.from_bytes(pipe.read(8), "little")
-    packed = pipe.read(size)
-    if not size or len(packed) < size:
-        raise EOFError
-    return pickle.loads(packed)

@@ -132,7 +132,10 @@ def test_a_source_that_was_cut(run):
         (Method([[1, 2]], 0.5, 0.71, 64), "by head 3 of layer 2, which agrees with leaving tokens out for 71% of"),
         (Method([[1, 0], [1, 2]], 0.5, 0.71, 64), "by 2 heads of layer 2, which agree"),
         (Method([[0, 0], [1, 2]], 0.5, 0.3, 64), "of 64 validation pairs. Weak: most lines may be wrong"),
-        (Method([[0, 0], [1, 2]], 0.25), "by 2 heads of 2 layers; without short validation pairs nobody knows how well"),
+        (
+            Method([[0, 0], [1, 2]], 0.25),
+            "by 2 heads of 2 layers; without short validation pairs nobody knows how well",
+        ),
     ],
 )
 def test_how_far_an_alignment_can_be_trusted(method, words):
