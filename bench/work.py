@@ -33,16 +33,18 @@ Batch = list[tuple[list[int], list[int]]]
 """Pairs of token ids. A source ends with END; a target too, and BEGIN is the decoder's first input."""
 
 
-def batches(size: Size, count: int, seed: int = 1) -> list[Batch]:
+def batches(
+    size: Size, count: int, seed: int = 1, batch_tokens: int = BATCH_TOKENS, pairs: int = 20_000
+) -> list[Batch]:
     """Batches of pairs of like length, as every toolkit makes them; lengths like those of sentences, 25 on average."""
     dice = np.random.default_rng(seed)
-    source_lengths = np.clip(np.exp(dice.normal(3.05, 0.6, 20_000)), 3, 120).astype(int)
-    target_lengths = np.clip(source_lengths * dice.normal(1, 0.12, 20_000), 3, 120).astype(int)
+    source_lengths = np.clip(np.exp(dice.normal(3.05, 0.6, pairs)), 3, 120).astype(int)
+    target_lengths = np.clip(source_lengths * dice.normal(1, 0.12, pairs), 3, 120).astype(int)
     order = np.lexsort((source_lengths, target_lengths))
     cut: list[list[int]] = [[]]
     tokens = 0
     for index in order:
-        if tokens + source_lengths[index] + target_lengths[index] > BATCH_TOKENS:
+        if tokens + source_lengths[index] + target_lengths[index] > batch_tokens:
             cut.append([])
             tokens = 0
         cut[-1].append(index)

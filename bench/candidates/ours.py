@@ -19,11 +19,12 @@ from seq2see.training.optimizer import adam
 
 
 class Candidate:
-    def __init__(self, size: work.Size, weights: Path, tuned: bool) -> None:
-        self.model = bundle.load(weights).model
+    def __init__(self, size: work.Size, weights: Path, tuned: bool, device: torch.device | None = None) -> None:
+        self.model = bundle.load(weights).model.to(device or torch.device("cpu"))
         self.model.output.bias.requires_grad_(False)  # Hugging Face has a constant there
         self.settings = Training(label_smoothing=work.SMOOTHING, clip_norm=0.0)
         self.optimizer = adam(self.model.parameters(), self.settings)
+        self.passes = loop.fastest_passes(self.model, self.settings)
         self.precision = "int8" if tuned else "float32"
 
     @cached_property
@@ -33,7 +34,7 @@ class Candidate:
 
     def train(self, batch: work.Batch) -> None:
         keep_freed_memory()  # as `loop.train` does at its start, and no decoding does
-        loop.update(self.model, self.optimizer, [_packed(batch)], self.settings, rate=1e-5)
+        loop.update(self.model, self.optimizer, [_packed(batch)], self.settings, 1e-5, self.passes)
 
     def loss(self, batch: work.Batch) -> float:
         self.model.eval()

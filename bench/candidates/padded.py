@@ -7,9 +7,13 @@ from torch.nn import functional as F
 
 
 class Padded:
-    """A peer gives `model` and `logits`; tuned, it has PyTorch's fused AdamW (and, from the parent, the allocator)."""
+    """A peer gives `model` and `logits`; tuned, it has PyTorch's fused AdamW (and, from the parent, the allocator).
+
+    On a card (`bench/card.py`) products are in bfloat16.
+    """
 
     model: nn.Module
+    device = torch.device("cpu")
 
     def start_training(self, tuned: bool) -> None:
         self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=1e-5, fused=True if tuned else None)
@@ -29,8 +33,9 @@ class Padded:
             return float(self._loss(batch))
 
     def _loss(self, batch: work.Batch) -> Tensor:
-        source, inputs, labels = map(torch.from_numpy, work.rectangles(batch))
-        logits = self.logits(source, inputs)
+        source, inputs, labels = (torch.from_numpy(table).to(self.device) for table in work.rectangles(batch))
+        with torch.autocast(self.device.type, torch.bfloat16, enabled=self.device.type == "cuda"):
+            logits = self.logits(source, inputs)
         return F.cross_entropy(
             logits.flatten(0, 1), labels.flatten(), ignore_index=work.PAD, label_smoothing=work.SMOOTHING
         )

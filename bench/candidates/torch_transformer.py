@@ -65,7 +65,7 @@ class Model(nn.Module):
         hidden = self.stacks(
             self._embed(source),
             self._embed(inputs),
-            tgt_mask=nn.Transformer.generate_square_subsequent_mask(inputs.shape[1]),
+            tgt_mask=nn.Transformer.generate_square_subsequent_mask(inputs.shape[1], inputs.device),
             src_key_padding_mask=_hide(source),
             tgt_key_padding_mask=_hide(inputs),
             memory_key_padding_mask=_hide(source),
@@ -79,4 +79,4 @@ class Model(nn.Module):
 
 
 def _hide(tokens: Tensor) -> Tensor:
-    return torch.zeros(tokens.shape).masked_fill(tokens == work.PAD, -math.inf)
+    return torch.zeros(tokens.shape, device=tokens.device).masked_fill(tokens == work.PAD, -math.inf)

@@ -11,7 +11,7 @@ import torch
 import seq2see
 from seq2see.decoding.torch_engine import TorchEngine
 from seq2see.model.attention import kernels, scaled_dot_product_attention
-from seq2see.training import checkpoint, loop
+from seq2see.training import checkpoint, loop, loss
 from seq2see.training.graphs import RecordedPasses
 from seq2see.training.loop import Trained
 
@@ -212,3 +212,59 @@ def test_packed_attention_is_each_sentence_alone(queries, keys, causal, width, d
         strict=True,
     ):
         torch.testing.assert_close(one, other, rtol=5 * close["rtol"], atol=5 * close["atol"])
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize(("rows", "columns"), [(1, 16), (37, 24), (1000, 512)])
+@pytest.mark.parametrize(("adds", "norms"), [(True, True), (True, False), (False, True)])
+def test_norm_of_sum_is_what_its_parts_are(adds, norms, rows, columns, dtype) -> None:
+    torch.manual_seed(1)
+    x, added = (torch.randn(rows, columns, device="cuda", dtype=dtype, requires_grad=True) for _ in range(2))
+    norm = torch.nn.LayerNorm(columns, device="cuda")
+    torch.nn.init.normal_(norm.weight)
+    torch.nn.init.normal_(norm.bias)
+    found = kernels().norm_of_sum(x, added if adds else None, norm if norms else None, 0.0, dtype)
+    total = x.float() + added.float() if adds else x.float()
+    expected = norm(total) if norms else total
+    inputs = [x, *[added] * adds, *[norm.weight, norm.bias] * norms]
+    by = torch.randn_like(expected)
+    gradients = torch.autograd.grad(found, inputs, by.to(found.dtype))
+    exact = 1e-5 if dtype == torch.float32 else 2e-2
+    torch.testing.assert_close(found.float(), expected, atol=exact, rtol=exact)
+    for one, other in zip(gradients, torch.autograd.grad(expected, inputs, by), strict=True):
+        scale = float(other.abs().max())
+        torch.testing.assert_close(one / scale, other / scale, atol=exact, rtol=exact, check_dtype=False)
+
+
+def test_dropout_in_one_pass_drops_as_much_as_asked_and_the_same_on_the_way_back() -> None:
+    x = torch.zeros(2000, 96, device="cuda", requires_grad=True)
+    ones = torch.ones_like(x, requires_grad=True)
+    found = kernels().norm_of_sum(x, ones, None, 0.3, torch.float32)
+    again = kernels().norm_of_sum(x, ones, None, 0.3, torch.float32)
+    by_x, by_ones = torch.autograd.grad(found.sum(), [x, ones])
+    assert torch.equal(by_ones, found)
+    assert (by_x == 1).all()
+    kept = (found > 0).float()
+    assert abs(float(kept.mean()) - 0.7) < 0.01
+    assert float((kept.mean(0) - 0.7).abs().max()) < 0.06
+    assert float((kept.mean(1) - 0.7).abs().max()) < 0.3
+    assert not torch.equal(found, again)
+
+
+@pytest.mark.parametrize("agreement", [0.0, 1.7])
+@pytest.mark.parametrize("words", [50, 37_001])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_gradients_of_scores_are_the_written_out_ones(words, agreement, dtype) -> None:
+    torch.manual_seed(1)
+    scores = [(3 * torch.randn(9, words)).to(dtype) for _ in range(2 if agreement else 1)]
+    labels = torch.randint(words, (9, 1))
+    there = [each.cuda() for each in scores]
+    label_scores, label_logs, difference = kernels().to_gradients_(there, labels.cuda(), 0.9, agreement, True)
+    expected = loss._to_gradients_(scores, labels, 0.1, agreement, True)
+    exact = 1e-5 if dtype == torch.float32 else 1e-2
+    for found, right in zip([*label_scores, *label_logs], [*expected[0], *expected[1]], strict=True):
+        torch.testing.assert_close(found.cpu(), right, atol=1e-4, rtol=1e-5)
+    if agreement:
+        torch.testing.assert_close(difference.cpu(), expected[2], atol=1e-4, rtol=1e-4)
+    for found, right in zip(there, scores, strict=True):
+        torch.testing.assert_close(found.cpu(), right, atol=exact, rtol=exact)

@@ -239,6 +239,16 @@ def kernels() -> ModuleType:
     return importlib.import_module("seq2see.model.kernels")
 
 
+def has_kernels(x: Tensor) -> bool:
+    """Whether they can work where `x` lies."""
+    return x.is_cuda and HAS_TRITON and bool(kernels().works(x.device))
+
+
+def working_dtype(x: Tensor) -> torch.dtype:
+    """What a product with `x` is made in."""
+    return torch.get_autocast_dtype(x.device.type) if torch.is_autocast_enabled(x.device.type) else x.dtype
+
+
 class Projection(nn.Linear):
     """Several linear layers of one input in one matrix; `rows` picks the outputs of some of them."""
 
@@ -293,10 +303,9 @@ class MultiHeadAttention(nn.Module):
 
     def has_kernel(self, x: Tensor) -> bool:
         """On a card with Triton, packed rows need no rectangle. A listener needs the weights, which it never has."""
-        if not x.is_cuda or not HAS_TRITON or self.inside.heard or self.d_key != self.d_value:
+        if self.inside.heard or self.d_key != self.d_value or not has_kernels(x):
             return False
-        dtype = torch.get_autocast_dtype("cuda") if torch.is_autocast_enabled("cuda") else x.dtype
-        return bool(kernels().works(self.d_key, dtype, x.device))
+        return bool(kernels().can_attend(self.d_key, working_dtype(x), x.device))
 
     def _attend_packed(
         self, query_ND: Tensor, memory_MD: Tensor | None, queries: Packing, keys: Packing, causal: bool

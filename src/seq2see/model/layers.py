@@ -9,7 +9,15 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from seq2see.model.attention import MultiHeadAttention, Packing, Point, Reach
+from seq2see.model.attention import (
+    MultiHeadAttention,
+    Packing,
+    Point,
+    Reach,
+    has_kernels,
+    kernels,
+    working_dtype,
+)
 from seq2see.model.positions import sinusoid
 from seq2see.model.state import LayerState
 
@@ -128,9 +136,28 @@ class Residual(nn.Module):
         self.pre = norm == "pre"
 
     def forward(self, x: Tensor, sublayer: Callable[[Tensor], Tensor]) -> Tensor:
+        if self._has_kernel(x):
+            return self._in_one_pass(x, sublayer)
         if self.pre:
             return self.dropout(sublayer(self.norm(x)), onto=x)  # type: ignore[no-any-return]
         return self.norm(self.dropout(sublayer(x), onto=x))  # type: ignore[no-any-return]
+
+    def _has_kernel(self, x: Tensor) -> bool:
+        """On a card; not where somebody listens to the norm, or has replaced it."""
+        heard = self.norm._forward_hooks or self.norm._forward_pre_hooks
+        return x.is_cuda and x.dim() == 2 and not heard and isinstance(self.norm, nn.LayerNorm) and has_kernels(x)
+
+    def _in_one_pass(self, x_ND: Tensor, sublayer: Callable[[Tensor], Tensor]) -> Tensor:
+        """The same on a card, which would spend more on reading and writing the parts than on computing them."""
+        rate, dtype, norm_of_sum = (
+            self.dropout.rate if self.training else 0.0,
+            working_dtype(x_ND),
+            kernels().norm_of_sum,
+        )
+        if self.pre:
+            inner_ND = sublayer(norm_of_sum(x_ND, None, self.norm, 0.0, dtype))
+            return norm_of_sum(x_ND, inner_ND, None, rate, dtype)  # type: ignore[no-any-return]
+        return norm_of_sum(x_ND, sublayer(x_ND), self.norm, rate, dtype)  # type: ignore[no-any-return]
 
 
 class EncoderLayer(nn.Module):

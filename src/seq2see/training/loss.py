@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from seq2see import special
-from seq2see.model.attention import Packing
+from seq2see.model.attention import Packing, has_kernels, kernels
 from seq2see.model.interface import Seq2Seq
 
 CHUNK_NUMBERS = 6_000_000
@@ -98,46 +98,39 @@ class _OutputLoss(torch.autograd.Function):
         rows = max(1, (CHUNK_NUMBERS if hidden_ND.device.type == "cpu" else CHUNK_NUMBERS_ON_CARD) // (V * passes))
         for first in range(0, once, rows):
             last = min(first + rows, once)
-            gradients: list[Tensor] = []  # of the loss by the scores, for each pass
             places = [slice(first + before, last + before) for before in range(0, passes * once, once)]
-            for here in places:
-                labels_C1, real_C1, hidden_CD = labels_N[here, None], real_N1[here], hidden_ND[here]
-                scores_CV = F.linear(hidden_CD, weight_VD, bias_V).float()
-                label_score_C1 = scores_CV.gather(1, labels_C1)
-                logs_CV = scores_CV.log_softmax(-1)
-                del scores_CV
-                label_log_C1 = logs_CV.gather(1, labels_C1)
+            labels_C1, real_C1 = labels_N[first:last, None], real_N1[first:last]  # the same in both passes
+            scores = [F.linear(hidden_ND[here], weight_VD, bias_V) for here in places]
+            exact = scores[0].dtype  # under autocast less exact than the weights
+            label_scores, label_logs, difference_C1 = _to_gradients_(scores, labels_C1, smoothing, agreement, learning)
+            for here, label_score_C1, label_log_C1 in zip(places, label_scores, label_logs, strict=True):
                 plain = plain - (label_log_C1 * real_C1).sum()
                 surprise_C1 = -label_log_C1
                 if mean_weight_D is not None:
                     # Not a matrix product: those are bfloat16 under autocast.
-                    mean_score_C1 = (hidden_CD.float() * mean_weight_D).sum(-1, keepdim=True) + mean_bias
+                    mean_score_C1 = (hidden_ND[here].float() * mean_weight_D).sum(-1, keepdim=True) + mean_bias
                     mean_log_C1 = mean_score_C1 - label_score_C1 + label_log_C1
                     surprise_C1 = (1 - smoothing) * surprise_C1 - smoothing * mean_log_C1
                 total = total + (surprise_C1 * real_C1).sum()
-                gradients.append(logs_CV)
-                del logs_CV  # else it would live on while the next scores are made
             if agreement:
-                difference_C1 = _disagree(gradients, agreement)
                 total = total + (difference_C1 * real_C1).sum()
-            elif learning:
-                gradients[0].exp_()
             for here in places if learning else []:
-                labels_C1, real_C1, hidden_CD = labels_N[here, None], real_N1[here], hidden_ND[here]
-                # d loss / d scores = softmax - (1 - e) on the label - e / V everywhere, the last as said above. Padding
-                # is masked in the D-wide tensors, not in the V-wide ones.
-                gradient_CV = gradients.pop(0)
-                gradient_CV.scatter_add_(1, labels_C1, torch.full_like(labels_C1, smoothing - 1, dtype=torch.float32))
-                gradient_CV = gradient_CV.to(hidden_ND.dtype)
+                # The part of the gradient that is the same for all words is added here. Padding is masked in the D-wide
+                # tensors, not in the V-wide ones.
+                gradient_CV = scores.pop(0)
                 hidden_part_CD = gradient_CV @ weight_VD
                 if mean_weight_D is not None:
-                    hidden_part_CD = hidden_part_CD - (smoothing * mean_weight_D).to(hidden_part_CD.dtype)
+                    hidden_part_CD = hidden_part_CD - (smoothing * mean_weight_D).to(exact)
                 assert hidden_gradient is not None
                 assert weight_gradient is not None
                 hidden_gradient[here] = hidden_part_CD * real_C1
-                weight_gradient.addmm_(gradient_CV.T, hidden_CD * real_C1)
+                known_CD = (hidden_ND[here] * real_C1).to(exact)
+                if exact == weight_gradient.dtype:
+                    weight_gradient.addmm_(gradient_CV.T, known_CD)
+                else:
+                    weight_gradient += gradient_CV.T @ known_CD
                 if bias_gradient is not None:
-                    bias_gradient.addmv_(gradient_CV.T, real_C1[:, 0].to(gradient_CV.dtype))
+                    bias_gradient += gradient_CV.T @ real_C1[:, 0].to(exact)
                 del gradient_CV
         if learning:
             ctx.save_for_backward(hidden_gradient, weight_gradient, bias_gradient)
@@ -149,6 +142,33 @@ class _OutputLoss(torch.autograd.Function):
         # In place: they are nobody else's, and a copy of the weights' gradient would be the peak of a step's memory.
         scaled = (None if part is None else part.mul_(gradient) for part in ctx.saved_tensors)
         return (*scaled, None, None, None, None)
+
+
+def _to_gradients_(
+    scores: list[Tensor], labels_C1: Tensor, smoothing: float, agreement: float, learning: bool
+) -> tuple[list[Tensor], list[Tensor], Tensor]:
+    """The labels' scores and log-probabilities of each pass, and by how much two passes disagree, C1 each.
+
+    The scores of each pass are replaced by the gradient of the loss: softmax - (1 - e) on the label, less the
+    - e / V that smoothing has everywhere, and with the gradient of what the passes disagree.
+    """
+    if has_kernels(scores[0]):
+        return kernels().to_gradients_(scores, labels_C1, 1 - smoothing, agreement, learning)  # type: ignore[no-any-return]
+    label_scores = [scores_CV.gather(1, labels_C1).float() for scores_CV in scores]
+    given = scores[0].dtype
+    for place in range(len(scores)):  # one after the other: no more of them than needed exist at once
+        scores[place] = scores[place].float().log_softmax(-1)
+    label_logs = [logs_CV.gather(1, labels_C1) for logs_CV in scores]
+    difference_C1 = labels_C1.new_zeros(())
+    if agreement:
+        difference_C1 = _disagree(scores, agreement)
+    elif learning:
+        scores[0].exp_()
+    if learning:
+        right_C1 = torch.full_like(labels_C1, smoothing - 1, dtype=torch.float32)
+        for place, gradient_CV in enumerate(scores):
+            scores[place] = gradient_CV.scatter_add_(1, labels_C1, right_C1).to(given)
+    return label_scores, label_logs, difference_C1
 
 
 def _disagree(logs: list[Tensor], weight: float) -> Tensor:
