@@ -10,7 +10,7 @@ import torch
 
 import seq2see
 from seq2see.decoding.torch_engine import TorchEngine
-from seq2see.model.attention import kernels, scaled_dot_product_attention
+from seq2see.model.attention import kernels, row_kernels, scaled_dot_product_attention
 from seq2see.training import checkpoint, loop, loss
 from seq2see.training.graphs import RecordedPasses
 from seq2see.training.loop import Trained
@@ -223,7 +223,7 @@ def test_norm_of_sum_is_what_its_parts_are(adds, norms, rows, columns, dtype) ->
     norm = torch.nn.LayerNorm(columns, device="cuda")
     torch.nn.init.normal_(norm.weight)
     torch.nn.init.normal_(norm.bias)
-    found = kernels().norm_of_sum(x, added if adds else None, norm if norms else None, 0.0, dtype)
+    found = row_kernels().norm_of_sum(x, added if adds else None, norm if norms else None, 0.0, dtype)
     total = x.float() + added.float() if adds else x.float()
     expected = norm(total) if norms else total
     inputs = [x, *[added] * adds, *[norm.weight, norm.bias] * norms]
@@ -239,8 +239,8 @@ def test_norm_of_sum_is_what_its_parts_are(adds, norms, rows, columns, dtype) ->
 def test_dropout_in_one_pass_drops_as_much_as_asked_and_the_same_on_the_way_back() -> None:
     x = torch.zeros(2000, 96, device="cuda", requires_grad=True)
     ones = torch.ones_like(x, requires_grad=True)
-    found = kernels().norm_of_sum(x, ones, None, 0.3, torch.float32)
-    again = kernels().norm_of_sum(x, ones, None, 0.3, torch.float32)
+    found = row_kernels().norm_of_sum(x, ones, None, 0.3, torch.float32)
+    again = row_kernels().norm_of_sum(x, ones, None, 0.3, torch.float32)
     by_x, by_ones = torch.autograd.grad(found.sum(), [x, ones])
     assert torch.equal(by_ones, found)
     assert (by_x == 1).all()
@@ -259,7 +259,7 @@ def test_gradients_of_scores_are_the_written_out_ones(words, agreement, dtype) -
     scores = [(3 * torch.randn(9, words)).to(dtype) for _ in range(2 if agreement else 1)]
     labels = torch.randint(words, (9, 1))
     there = [each.cuda() for each in scores]
-    label_scores, label_logs, difference = kernels().to_gradients_(there, labels.cuda(), 0.9, agreement, True)
+    label_scores, label_logs, difference = row_kernels().to_gradients_(there, labels.cuda(), 0.9, agreement, True)
     expected = loss._to_gradients_(scores, labels, 0.1, agreement, True)
     exact = 1e-5 if dtype == torch.float32 else 1e-2
     for found, right in zip([*label_scores, *label_logs], [*expected[0], *expected[1]], strict=True):

@@ -239,9 +239,14 @@ def kernels() -> ModuleType:
     return importlib.import_module("seq2see.model.kernels")
 
 
+def row_kernels() -> ModuleType:
+    """Those for whole rows."""
+    return importlib.import_module("seq2see.model.row_kernels")
+
+
 def has_kernels(x: Tensor) -> bool:
     """Whether they can work where `x` lies."""
-    return x.is_cuda and HAS_TRITON and bool(kernels().works(x.device))
+    return x.is_cuda and HAS_TRITON and bool(row_kernels().works(x.device))
 
 
 def working_dtype(x: Tensor) -> torch.dtype:

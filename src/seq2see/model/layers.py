@@ -15,7 +15,7 @@ from seq2see.model.attention import (
     Point,
     Reach,
     has_kernels,
-    kernels,
+    row_kernels,
     working_dtype,
 )
 from seq2see.model.positions import sinusoid
@@ -152,7 +152,7 @@ class Residual(nn.Module):
         rate, dtype, norm_of_sum = (
             self.dropout.rate if self.training else 0.0,
             working_dtype(x_ND),
-            kernels().norm_of_sum,
+            row_kernels().norm_of_sum,
         )
         if self.pre:
             inner_ND = sublayer(norm_of_sum(x_ND, None, self.norm, 0.0, dtype))

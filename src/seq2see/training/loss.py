@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from seq2see import special
-from seq2see.model.attention import Packing, has_kernels, kernels
+from seq2see.model.attention import Packing, has_kernels, row_kernels
 from seq2see.model.interface import Seq2Seq
 
 CHUNK_NUMBERS = 6_000_000
@@ -153,7 +153,7 @@ def _to_gradients_(
     - e / V that smoothing has everywhere, and with the gradient of what the passes disagree.
     """
     if has_kernels(scores[0]):
-        return kernels().to_gradients_(scores, labels_C1, 1 - smoothing, agreement, learning)  # type: ignore[no-any-return]
+        return row_kernels().to_gradients_(scores, labels_C1, 1 - smoothing, agreement, learning)  # type: ignore[no-any-return]
     label_scores = [scores_CV.gather(1, labels_C1).float() for scores_CV in scores]
     given = scores[0].dtype
     for place in range(len(scores)):  # one after the other: no more of them than needed exist at once

@@ -1,0 +1,252 @@
+"""Whole rows at once on a card, in Triton; its memory bounds them, so each number is read and written once or twice.
+
+`norm_of_sum`: dropout, residual sum and layer norm in one pass.
+
+`to_gradients_`: from scores over the vocabulary to the gradient of the loss, where they lie, in two passes.
+"""
+
+from functools import lru_cache
+from typing import Any
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor, nn
+
+from seq2see.model.kernels import is_done
+
+ROW_TILE = 4096
+"""Numbers of the rows that a program of `norm_of_sum` holds at once."""
+MOST_PROGRAMS = 1024
+"""Of its backward pass: each adds up the gradient of the norm's weights over its own rows."""
+
+
+@lru_cache
+def works(device: torch.device) -> bool:
+    """Whether a card can run kernels of ours at all, by trying one. A machine without a C compiler cannot."""
+
+    def deed() -> Tensor:
+        rows = torch.zeros(16, 16, device=device, requires_grad=True)
+        return norm_of_sum(rows, rows, nn.LayerNorm(16, device=device), 0.1, torch.float32)
+
+    return is_done(deed, device)
+
+
+def norm_of_sum(
+    x_ND: Tensor, added_ND: Tensor | None, norm: nn.LayerNorm | None, dropout: float, dtype: torch.dtype
+) -> Tensor:
+    """LayerNorm(x + dropout(added)), without the sum or without the norm where there is none.
+
+    Args:
+        dtype: of what is normalised; a sum alone stays as exact as `x`.
+    """
+    weight, bias, epsilon = (None, None, 0.0) if norm is None else (norm.weight, norm.bias, norm.eps)
+    return _NormOfSum.apply(x_ND, added_ND, weight, bias, epsilon, dropout, dtype)  # type: ignore[no-untyped-call, no-any-return]
+
+
+def to_gradients_(
+    scores: list[Tensor], labels_C1: Tensor, right: float, agreement: float, learning: bool
+) -> tuple[list[Tensor], list[Tensor], Tensor]:
+    """Replace one or two passes' scores by gradients of their loss (`training/loss.py`, where it is written out).
+
+    The labels' scores and log-probabilities, a column for each pass, and by how much two passes disagree.
+    """
+    count, V = scores[0].shape
+    found_5C1 = torch.zeros(5, count, 1, device=scores[0].device)
+    first, second = scores[0], scores[-1]
+    block = min(4096 // len(scores), triton.next_power_of_2(V))
+    fixed = {"TWO": len(scores) == 2, "LEARNING": learning, "BLOCK": block, "num_warps": 8}
+    _to_gradients[(count,)](first, second, labels_C1, found_5C1, count, V, first.stride(0), right, agreement, **fixed)
+    return list(found_5C1[: len(scores)]), list(found_5C1[2 : 2 + len(scores)]), found_5C1[4]
+
+
+class _NormOfSum(torch.autograd.Function):
+    @staticmethod
+    def forward(  # type: ignore[no-untyped-def]
+        ctx,
+        x_ND: Tensor,
+        added_ND: Tensor | None,
+        weight_D: Tensor | None,
+        bias_D: Tensor | None,
+        epsilon: float,
+        dropout: float,
+        dtype: torch.dtype,
+    ) -> Tensor:
+        N, D = x_ND.shape
+        x_ND = x_ND.contiguous()
+        sum_ND = x_ND if added_ND is None else torch.empty_like(x_ND)
+        output_ND = sum_ND if weight_D is None else torch.empty_like(x_ND, dtype=dtype)
+        mean_N, scale_N = (torch.empty(N, device=x_ND.device) for _ in range(2))
+        # Drawn on the card: a recorded pass draws anew each time it is replayed.
+        seed = torch.randint(2**31 - 1, (1,), device=x_ND.device) if added_ND is not None and dropout else None
+        columns = max(16, triton.next_power_of_2(D))
+        rows = max(1, ROW_TILE // columns)
+        ctx.fixed = {
+            "D": D,
+            "SUM": added_ND is not None,
+            "NORM": weight_D is not None,
+            "DROPS": seed is not None,
+            "ROWS": rows,
+            "COLUMNS": columns,
+        }
+        ctx.dropout, ctx.added_dtype = dropout, None if added_ND is None else added_ND.dtype
+        added = None if added_ND is None else added_ND.contiguous()
+        given = x_ND, added, weight_D, bias_D, seed, sum_ND, output_ND, mean_N, scale_N, N, epsilon, dropout
+        _sum_and_norm[(triton.cdiv(N, rows),)](*given, **ctx.fixed)
+        ctx.save_for_backward(sum_ND if weight_D is not None else None, weight_D, seed, mean_N, scale_N)
+        return output_ND
+
+    @staticmethod
+    def backward(ctx, gradient_ND: Tensor) -> tuple[Any, ...]:  # type: ignore[no-untyped-def]
+        sum_ND, weight_D, seed, mean_N, scale_N = ctx.saved_tensors
+        gradient_ND = gradient_ND.contiguous()
+        N, D = gradient_ND.shape
+        by_sum_ND = gradient_ND if weight_D is None else torch.empty_like(sum_ND)
+        by_added_ND = None
+        if ctx.fixed["SUM"]:
+            by_added_ND = torch.empty(N, D, dtype=ctx.added_dtype, device=gradient_ND.device)
+        rows = ctx.fixed["ROWS"]
+        programs = min(triton.cdiv(N, rows), MOST_PROGRAMS)
+        parts = None if weight_D is None else torch.empty(2, programs, D, device=gradient_ND.device)
+        given = gradient_ND, sum_ND, weight_D, seed, mean_N, scale_N, by_sum_ND, by_added_ND, parts, N, ctx.dropout
+        _sum_and_norm_backward[(programs,)](*given, **ctx.fixed)
+        by_weight, by_bias = (None, None) if parts is None else parts.sum(1)
+        return by_sum_ND, by_added_ND, by_weight, by_bias, None, None, None
+
+
+@triton.jit
+def _kept(seed, first_row, dropout, ROWS: tl.constexpr, COLUMNS: tl.constexpr):  # type: ignore[no-untyped-def]
+    """What dropout multiplies a tile with; four numbers of each draw are used."""
+    quarter: tl.constexpr = COLUMNS // 4
+    places = (first_row + tl.arange(0, ROWS))[:, None] * quarter + tl.arange(0, quarter)[None, :]
+    a, b, c, d = tl.rand4x(tl.load(seed), places, n_rounds=7)
+    draws = tl.reshape(tl.join(tl.join(a, b), tl.join(c, d)), [ROWS, COLUMNS])
+    return tl.where(draws >= dropout, 1.0 / (1.0 - dropout), 0.0)
+
+
+@triton.jit
+def _sum_and_norm(  # type: ignore[no-untyped-def]
+    x, added, weight, bias, seed, sums, output, means, scales, N, epsilon, dropout, D,
+    SUM: tl.constexpr, NORM: tl.constexpr, DROPS: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
+):  # fmt: skip
+    first_row = tl.program_id(0) * ROWS
+    rows, columns = first_row + tl.arange(0, ROWS), tl.arange(0, COLUMNS)
+    inside = (rows < N)[:, None] & (columns < D)[None, :]
+    places = rows[:, None].to(tl.int64) * D + columns[None, :]
+    total = tl.load(x + places, mask=inside, other=0.0).to(tl.float32)
+    if SUM:
+        some = tl.load(added + places, mask=inside, other=0.0).to(tl.float32)
+        if DROPS:
+            some *= _kept(seed, first_row, dropout, ROWS, COLUMNS)
+        total += some
+        tl.store(sums + places, total.to(sums.dtype.element_ty), mask=inside)
+    if NORM:
+        mean = tl.sum(total, 1) / D
+        apart = tl.where(inside, total - mean[:, None], 0.0)
+        scale = 1.0 / tl.sqrt(tl.sum(apart * apart, 1) / D + epsilon)
+        tl.store(means + rows, mean, mask=rows < N)
+        tl.store(scales + rows, scale, mask=rows < N)
+        slope = tl.load(weight + columns, mask=columns < D, other=0.0).to(tl.float32)
+        shift = tl.load(bias + columns, mask=columns < D, other=0.0).to(tl.float32)
+        normed = apart * scale[:, None] * slope[None, :] + shift[None, :]
+        tl.store(output + places, normed.to(output.dtype.element_ty), mask=inside)
+
+
+@triton.jit
+def _sum_and_norm_backward(  # type: ignore[no-untyped-def]
+    gradient, sums, weight, seed, means, scales, by_sum, by_added, parts, N, dropout, D,
+    SUM: tl.constexpr, NORM: tl.constexpr, DROPS: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
+):  # fmt: skip
+    columns = tl.arange(0, COLUMNS)
+    if NORM:
+        slope = tl.load(weight + columns, mask=columns < D, other=0.0).to(tl.float32)
+        by_slope, by_shift = tl.zeros([COLUMNS], tl.float32), tl.zeros([COLUMNS], tl.float32)
+    for first_row in range(tl.program_id(0) * ROWS, N, tl.num_programs(0) * ROWS):
+        rows = first_row + tl.arange(0, ROWS)
+        inside = (rows < N)[:, None] & (columns < D)[None, :]
+        places = rows[:, None].to(tl.int64) * D + columns[None, :]
+        found = tl.load(gradient + places, mask=inside, other=0.0).to(tl.float32)
+        if NORM:
+            mean = tl.load(means + rows, mask=rows < N, other=0.0)
+            scale = tl.load(scales + rows, mask=rows < N, other=0.0)
+            total = tl.load(sums + places, mask=inside, other=0.0).to(tl.float32)
+            normed = tl.where(inside, (total - mean[:, None]) * scale[:, None], 0.0)
+            by_slope += tl.sum(found * normed, 0)
+            by_shift += tl.sum(found, 0)
+            found *= slope[None, :]
+            along, level = tl.sum(found * normed, 1) / D, tl.sum(found, 1) / D
+            found = (found - level[:, None] - normed * along[:, None]) * scale[:, None]
+            tl.store(by_sum + places, found.to(by_sum.dtype.element_ty), mask=inside)
+        if SUM:
+            if DROPS:
+                found *= _kept(seed, first_row, dropout, ROWS, COLUMNS)
+            tl.store(by_added + places, found.to(by_added.dtype.element_ty), mask=inside)
+    if NORM:
+        here = parts + tl.program_id(0) * D + columns
+        tl.store(here, by_slope, mask=columns < D)
+        tl.store(here + tl.num_programs(0) * D, by_shift, mask=columns < D)
+
+
+@triton.jit
+def _to_gradients(  # type: ignore[no-untyped-def]
+    first, second, labels, found, C, V, stride, right, agreement,
+    TWO: tl.constexpr, LEARNING: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    row = tl.program_id(0).to(tl.int64)
+    first += row * stride
+    second += row * stride
+    columns = tl.arange(0, BLOCK)
+    # Each lane keeps the best and the sums of its own columns; lanes are put together once.
+    p_best = tl.full([BLOCK], -1e30, tl.float32)
+    q_best = tl.full([BLOCK], -1e30, tl.float32)
+    p_sum, q_sum = tl.zeros([BLOCK], tl.float32), tl.zeros([BLOCK], tl.float32)
+    p_apart, q_apart = tl.zeros([BLOCK], tl.float32), tl.zeros([BLOCK], tl.float32)
+    for start in range(0, V, BLOCK):
+        inside = start + columns < V
+        p_scores = tl.load(first + start + columns, mask=inside, other=-1e30).to(tl.float32)
+        higher = tl.maximum(p_best, p_scores)
+        shrink, part = tl.exp(p_best - higher), tl.where(inside, tl.exp(p_scores - higher), 0.0)
+        p_sum, p_best = p_sum * shrink + part, higher
+        if TWO:
+            q_scores = tl.load(second + start + columns, mask=inside, other=-1e30).to(tl.float32)
+            p_apart = p_apart * shrink + part * (p_scores - q_scores)
+            higher = tl.maximum(q_best, q_scores)
+            shrink, part = tl.exp(q_best - higher), tl.where(inside, tl.exp(q_scores - higher), 0.0)
+            q_sum, q_best = q_sum * shrink + part, higher
+            q_apart = q_apart * shrink + part * (p_scores - q_scores)
+    label = tl.load(labels + row)
+    p_highest = tl.max(p_best, 0)
+    p_lanes = tl.exp(p_best - p_highest)
+    p_total = tl.sum(p_sum * p_lanes, 0)
+    p_log = p_highest + tl.log(p_total)
+    p_label = tl.load(first + label).to(tl.float32)
+    tl.store(found + row, p_label)
+    tl.store(found + 2 * C + row, p_label - p_log)
+    if TWO:
+        q_highest = tl.max(q_best, 0)
+        q_lanes = tl.exp(q_best - q_highest)
+        q_total = tl.sum(q_sum * q_lanes, 0)
+        q_log = q_highest + tl.log(q_total)
+        q_label = tl.load(second + label).to(tl.float32)
+        tl.store(found + C + row, q_label)
+        tl.store(found + 3 * C + row, q_label - q_log)
+        p_from_q = tl.sum(p_apart * p_lanes, 0) / p_total - (p_log - q_log)
+        q_from_p = (p_log - q_log) - tl.sum(q_apart * q_lanes, 0) / q_total
+        tl.store(found + 4 * C + row, agreement * (p_from_q + q_from_p))
+    if LEARNING:
+        tl.debug_barrier()  # all have read the label's score before it is overwritten
+        for start in range(0, V, BLOCK):
+            here = start + columns
+            inside = here < V
+            taken = tl.where(here == label, right, 0.0)
+            p_logs = tl.load(first + here, mask=inside, other=0.0).to(tl.float32) - p_log
+            p = tl.exp(p_logs)
+            if TWO:
+                q_logs = tl.load(second + here, mask=inside, other=0.0).to(tl.float32) - q_log
+                q, ratio = tl.exp(q_logs), p_logs - q_logs
+                by_p = p * (1.0 + agreement * (1.0 + ratio - p_from_q)) - agreement * q - taken
+                by_q = q * (1.0 + agreement * (1.0 - ratio - q_from_p)) - agreement * p - taken
+                tl.store(second + here, by_q.to(second.dtype.element_ty), mask=inside)
+            else:
+                by_p = p - taken
+            tl.store(first + here, by_p.to(first.dtype.element_ty), mask=inside)
