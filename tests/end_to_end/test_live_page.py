@@ -2,6 +2,7 @@
 
 import json
 import os
+import statistics
 from pathlib import Path
 
 import numpy as np
@@ -502,3 +503,25 @@ def test_a_busy_server_is_asked_again_for_what_is_missing_only(page):
     wait_for(page, "#problem", "")
     assert page.run("window.asked.filter(path => path === '/v1/translate').length") == 1
     assert page.problems == []
+
+
+@pytest.mark.slow
+def test_the_first_answer_comes_within_a_second(browser, tmp_path):
+    """From the first letter to the first translation in the page, by its own clock; the built-in corpus."""
+    from seq2see import api
+
+    run = api.train("dates", tmp_path / "dates", settings={"training": {"max_steps": 300}})
+    milliseconds = []
+    with Server(run.folder, "--quiet") as server:
+        for _ in range(5):
+            browser.open(server.url + "/")
+            browser.run("""(() => { let begun; const said = document.getElementById("said");
+                addEventListener("input", () => { begun ??= performance.now(); }, true);
+                new MutationObserver(() => { if (said.textContent) window.took ??= performance.now() - begun; })
+                    .observe(said, { childList: true, subtree: true, characterData: true }); })()""")
+            browser.type("12 mars 1987")
+            browser.wait("window.took !== undefined")
+            milliseconds.append(round(browser.run("window.took")))
+    print("milliseconds to the first answer:", milliseconds)
+    assert statistics.median(milliseconds) < 1000
+    assert browser.problems == []

@@ -18,6 +18,7 @@ import pytest
 from serving import Server
 
 from conftest import random_words
+from seq2see.serve.limits import Limits
 
 pytest.importorskip("fastapi", reason="the extra 'serve' is not installed")
 
@@ -413,6 +414,14 @@ def test_keys_rates_and_sizes(trained: Path, tmp_path: Path):
         assert server.call("POST", "/v1/translate", b'{"text": "abcabcabcabcabcabcabcabc"}', right).status == 413
         statuses = [server.call("POST", "/v1/translate", body, right).status for _ in range(4)]
         assert statuses == [200, 200, 200, 429]
+
+
+def test_the_operator_sets_how_much_a_request_may_ask(monkeypatch: pytest.MonkeyPatch, cli):
+    given: list[Limits] = []
+    monkeypatch.setattr("seq2see.serve.server.serve", lambda *words: given.append(words[7]))
+    assert cli("serve", "run", "--max-texts", 2, "--max-beam", 3, "--max-output-tokens", 4).code == 0
+    assert cli("serve", "run").code == 0
+    assert given == [Limits(texts=2, beam=3, output_tokens=4), Limits()]
 
 
 def test_sigterm_lets_requests_be_answered(trained: Path):
