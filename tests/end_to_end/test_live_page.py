@@ -336,6 +336,15 @@ def test_an_answer_that_breaks_off_is_asked_for_again(page):
     assert page.problems == []
 
 
+def test_a_line_that_was_refused_can_be_mended(page):
+    page.run('window.fetch = async () => new Response(\'{"error": "no"}\', { status: 400 })')
+    page.click("#tab-chat")
+    chat(page, "cab")
+    wait_for(page, "#problem", "The server refuses this (400): no.")
+    assert page.run("document.getElementById('line').value") == "cab"
+    assert page.run("document.querySelectorAll('#talk .theirs').length") == 0
+
+
 def test_with_a_head_off_the_chat_shows_one_answer(page):
     """Sections that are drawn later belong to the same answer as those that were drawn before."""
     page.run("""(() => { const before = window.fetch; window.asked = [];
@@ -450,6 +459,10 @@ def test_a_phone_shows_it_all_in_either_scheme(page, scheme, tmp_path):
         for section in ("tokens", "encoder", "cross", "beam"):
             draw(page, section)
             page.wait("document.documentElement.scrollWidth <= 390")
+        page.type("cabcabcab")
+        draw(page, "encoder")
+        page.wait("document.querySelectorAll('#encoder .columns button').length === 13")
+        assert page.run("document.querySelector('#encoder .cells').getBoundingClientRect().right") <= 390
         with Image.open(page.screenshot(tmp_path / "phone.png")) as image:
             assert (np.asarray(image.convert("L"), dtype=float).mean() > 128) == (scheme == "light")
     finally:

@@ -90,7 +90,8 @@ const headName = (layer, head) => `${tell("layer {n}", { n: layer + 1 })}, ${hea
  *  `pointed(row, column)` is told of it, and `pointed()` when the pointer leaves. */
 function weightMap(sides, labels, level, matrix, summary, rampName = "weight", pointed = () => {}) {
   const [rows, columns] = labels;
-  const cell = Math.max(9, Math.min(32, Math.floor(560 / Math.max(columns.length, rows.length * 0.8))));
+  const cellIn = width => Math.max(9, Math.min(32, Math.floor(width / Math.max(columns.length, rows.length * 0.8))));
+  const cell = Math.min(cellIn(560), Math.max(16, cellIn(innerWidth - 110)));  // on a phone no smaller than a finger can bear
   const size = Math.max(8, Math.min(14, cell - 3));
   const widest = Math.max(...columns.map(token => wide(token, size)));
   const level_labels = widest < cell;

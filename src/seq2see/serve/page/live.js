@@ -441,7 +441,10 @@ async function converse(question, answer, again) {
     lastTalk = end.text.trim() ? { question, answer: end.text } : null;
     if (lastTalk) await refreshChat();
   } catch (problem) {
-    if (!signal.aborted) report(problem, again);
+    if (!signal.aborted) {
+      report(problem, again);
+      if (!timers.has(again)) at("line").value ||= question.text;  // to be mended and sent again
+    }
     if (!timers.has(again)) answer.textContent === "…" ? answer.remove() : answer.classList.remove("waiting");
   }
 }
