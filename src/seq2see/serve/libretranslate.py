@@ -7,7 +7,7 @@ code of languages that are not known.
 import html
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Literal, TypeVar
 from urllib.parse import parse_qs
 
@@ -308,11 +308,21 @@ def _cut(text: str, format: str) -> Pieces:
         if number % 2:
             found.append((part, False))
             continue
-        for piece in re.split(r"(\s*\n\s*|^\s+|\s+$)", part):
+        for piece in _lines(part):
             said = html.unescape(piece) if format == "html" else piece
-            if piece:
-                found.append((said if piece.strip() else piece, bool(piece.strip())))
+            found.append((said, True) if said.strip() else (piece, False))
     return found
+
+
+def _lines(text: str) -> Iterator[str]:
+    """Lines, and the blanks around them. One expression for it all would take time with the square of the blanks."""
+    at = 0
+    for blank in re.finditer(r"\s+", text):
+        if "\n" in blank[0] or blank.start() == 0 or blank.end() == len(text):
+            yield from filter(None, (text[at : blank.start()], blank[0]))
+            at = blank.end()
+    if text[at:]:
+        yield text[at:]
 
 
 def _most_tokens(run: Run) -> int:

@@ -99,6 +99,15 @@ def test_tags_stay_as_they_are(parts):
     assert html.unescape(back) == html.unescape(text)
 
 
+def test_many_blanks_hold_nobody_up():
+    text = f"a{' ' * 200_000}b"  # for minutes, were it by the square
+    assert _cut(text, "text") == [(text, True)]
+
+
+def test_a_blank_that_is_written_out_stays():
+    assert _cut("<p>&nbsp;</p>", "html") == [("<p>", False), ("&nbsp;", False), ("</p>", False)]
+
+
 def test_html_by_hand():
     pieces = _cut("<p>one &amp; <b>two</b>\n three</p>", "html")
     assert [piece for piece, is_text in pieces if is_text] == ["one &", "two", "three"]
