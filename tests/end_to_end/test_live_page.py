@@ -2,6 +2,7 @@
 
 import json
 import os
+import statistics
 from pathlib import Path
 
 import numpy as np
@@ -262,10 +263,11 @@ def test_several_lines_and_none(page):
 @pytest.mark.parametrize(
     ("status", "line", "expected"),
     [
-        (429, "the queue is full", "The server is busy (429). Trying again in 7 s."),
-        (503, "the engine is not loaded", "The model is not ready (503). Trying again in 7 s."),
-        (504, "no answer within 30 seconds", "The server did not answer in time (504). A shorter text may help."),
-        (413, "20,000 characters: at most 10,000", "That is too much at once: 20,000 characters: at most 10,000."),
+        (400, "to: is missing", "The server refuses this (400): to: is missing."),
+        (429, "the queue is full", "The server is busy (429): the queue is full. Trying again in 7 s."),
+        (503, "not loaded", "The model is not ready (503): not loaded. Trying again in 7 s."),
+        (504, "not in 30 s", "The server did not answer in time (504): not in 30 s. A shorter text may help."),
+        (413, "20,000 characters", "That is too much at once (413): 20,000 characters."),
     ],
 )
 def test_refusals_are_said_in_one_line(page, status, line, expected):
@@ -277,10 +279,157 @@ def test_refusals_are_said_in_one_line(page, status, line, expected):
     assert page.problems == []
 
 
+def test_refusals_are_said_in_korean_too(page):
+    page.click("#languages button[lang=ko]")
+    page.run("document.getElementById('source').focus()")
+    for status, expected in {
+        400: "요청을 처리할 수 없습니다(400): why.",
+        408: "요청이 제한 시간 안에 도착하지 않았습니다(408): why.",
+        413: "한 번에 보낼 수 있는 양을 넘었습니다(413): why.",
+        429: "요청이 많아 지금은 처리할 수 없습니다(429): why. 7초 뒤에 다시 시도합니다.",
+        503: "모델이 아직 준비되지 않았습니다(503): why. 7초 뒤에 다시 시도합니다.",
+        504: "제한 시간 안에 응답을 받지 못했습니다(504): why. 더 짧은 글로 시도해 보세요.",
+        0: "서버에 연결할 수 없습니다. 3초 뒤에 다시 시도합니다.",
+    }.items():
+        answer = f"""new Response('{{"error": "why"}}', {{ status: {status}, headers: {{ "Retry-After": "7" }} }})"""
+        page.run(f"window.fetch = async () => {answer if status else 'Promise.reject(new TypeError())'}")
+        page.type("cab")
+        wait_for(page, "#problem", expected)
+    assert page.problems == []
+
+
+BROKEN = """new Response(new ReadableStream({ start(body) {
+    body.enqueue(new TextEncoder().encode(%s));
+    setTimeout(() => body.error(new TypeError("network error")), 50); } }))"""
+
+
+def test_a_connection_that_breaks_in_the_middle_is_tried_again(page):
+    page.run(f"""(() => {{ const before = window.fetch; let left = 1; window.fetch = async (path, how) =>
+        path === "/v1/translate" && left-- > 0 ? {BROKEN % "'{'"} : before(path, how); }})()""")
+    page.type("cab")
+    wait_for(page, "#problem", "The server cannot be reached. Trying again in 3 s.")
+    wait_for(page, "#said", "CAB")
+    wait_for(page, "#problem", "")
+    assert page.problems == []
+
+
+def chat(page, text):
+    page.click("#line")
+    page.type(text)
+    page.press("Enter")
+
+
+def test_an_answer_that_breaks_off_is_asked_for_again(page):
+    event = json.dumps('event: token\ndata: {"text": "half"}\n\n')
+    page.run(f"""(() => {{ const before = window.fetch; let left = 2; window.fetch = async (path, how) => {{
+        if (path !== "/v1/chat" || left-- <= 0) return before(path, how);
+        return left ? {BROKEN % event}
+            : new Response('{{"error": "busy"}}', {{ status: 429, headers: {{ "Retry-After": "1" }} }}); }}; }})()""")
+    page.click("#tab-chat")
+    chat(page, "cab")
+    wait_for(page, "#talk .theirs", "half")
+    wait_for(page, "#problem", "The server cannot be reached. Trying again in 3 s.")
+    wait_for(page, "#problem", "The server is busy (429): busy. Trying again in 1 s.")
+    wait_for(page, "#talk .theirs", "CAB")
+    wait_for(page, "#problem", "")
+    assert page.run("document.querySelectorAll('#talk p').length") == 2
+    assert page.problems == []
+
+
+def test_a_line_that_was_refused_can_be_mended(page):
+    page.run('window.fetch = async () => new Response(\'{"error": "no"}\', { status: 400 })')
+    page.click("#tab-chat")
+    chat(page, "cab")
+    wait_for(page, "#problem", "The server refuses this (400): no.")
+    assert page.run("document.getElementById('line').value") == "cab"
+    assert page.run("document.querySelectorAll('#talk .theirs').length") == 0
+
+
+def test_with_a_head_off_the_chat_shows_one_answer(page):
+    """Sections that are drawn later belong to the same answer as those that were drawn before."""
+    page.run("""(() => { const before = window.fetch; window.asked = [];
+        window.fetch = (path, how) => {
+            if (path === "/v1/look") window.asked.push(JSON.parse(how.body));
+            return before(path, how); }; })()""")
+    page.click("#tab-chat")
+    chat(page, "cab")
+    wait_for(page, "#talk .theirs", "CAB")
+    draw(page, "encoder")
+    page.click("#encoder .heads label:has([value='0 0'])")
+    page.click("#encoder .off-switch button")
+    page.wait("document.querySelectorAll('#changes dd').length === 2")
+    page.run("window.asked.length = 0")
+    for section in ("cross", "lens", "candidates", "beam"):
+        draw(page, section)
+    page.run("document.querySelector('#cross .heads [value=\"0 1\"]').click()")
+    page.wait("window.asked.length > 0")
+    assert page.run("window.asked.map(each => each.target)").count(None) == page.run("window.asked.length")
+    page.click("#changes .chip")  # and it is still the chat's
+    page.wait("document.querySelector('#changes').children.length === 0")
+    assert page.run("window.asked.at(-1).target") == "CAB"
+    assert page.problems == []
+
+
+def test_an_answer_that_comes_after_the_tab_was_changed_draws_nothing_there(page):
+    translate(page, "fed", "FED")
+    page.run("""(() => { const before = window.fetch; window.asked = []; window.fetch = async (path, how) => {
+        window.asked.push(how.body ?? "");
+        if (path === "/v1/chat") await new Promise(done => setTimeout(done, 300));
+        return before(path, how); }; })()""")
+    page.click("#tab-chat")
+    chat(page, "cab")
+    page.click("#tab-translate")
+    page.wait("document.querySelectorAll('#said button').length > 0")
+    page.run("new Promise(done => setTimeout(done, 600))")
+    assert page.run("window.asked.filter(each => each.includes('cab')).length") == 1
+    assert said(page, "#said") == "FED"
+    assert page.run("document.querySelectorAll('#talk .theirs').length") == 0
+    assert page.problems == []
+
+
+@pytest.mark.parametrize(
+    ("part", "there"), [("attention/cross", "#cross .cells canvas"), ("inside/cross", "#cross .example h3")]
+)
+def test_a_part_that_was_refused_comes_later(page, part, there):
+    translate(page, "cab", "CAB")
+    page.run(f"""(() => {{ const before = window.fetch; let left = 1; window.fetch = async (path, how) =>
+        how.body.includes("{part}") && left-- > 0
+            ? new Response('{{"error": "busy"}}', {{ status: 429, headers: {{ "Retry-After": "1" }} }})
+            : before(path, how); }})()""")
+    page.place("#cross")
+    if part.startswith("inside"):
+        draw(page, "cross")
+        page.click("#cross .heads label:has([value='0 1'])")
+    wait_for(page, "#problem", "The server is busy (429): busy. Trying again in 1 s.")
+    page.wait(f"!!document.querySelector('{there}')")
+    wait_for(page, "#problem", "")
+    assert page.problems == []
+
+
+def test_bytes_of_the_beam_are_shown_as_the_characters_they_make(page):
+    nodes = [{"token": "<s>", "parent": -1, "step": -1, "state": "root"}]
+    for number, byte in enumerate(["<0xEC>", "<0x95>", "<0x88>", "<0x0A>", "</s>"]):
+        nodes.append({"token": byte, "parent": number, "step": number, "state": "finished" if number == 4 else "kept"})
+    beam = {"nodes": [{"score": -1.0, "log_probability": -1.0, **node} for node in nodes], "best": 5}
+    page.run(f"""(() => {{ const before = window.fetch; window.fetch = async (path, how) => {{
+        const answer = await before(path, how);
+        if (path !== "/v1/look") return answer;
+        const found = await answer.json();
+        if (found.parts.beam) found.parts.beam = {json.dumps(beam)};
+        return new Response(JSON.stringify(found)); }}; }})()""")
+    translate(page, "cab", "CAB")
+    draw(page, "beam")
+    shown = page.run("[...document.querySelectorAll('#beam .node')].map(each => each.textContent)")
+    assert shown == ["<s>", "·", "·", "안", "·", "</s>"]
+    page.hover("#beam .node[data-index='3']")
+    page.wait("document.getElementById('tip').textContent.startsWith('· · 안   <0x88>   score')")
+    assert page.problems == []
+
+
 def test_a_text_that_is_too_long_to_look_into_is_still_translated(page):
     translate(page, "cab", "CAB")
     page.type("abcdefgh" * 20)
-    page.wait("document.getElementById('notes').textContent.includes('tokens: a page shows 128')")
+    page.wait("/^Too long to look into: \\d+ tokens. Up to 128/.test(document.getElementById('notes').textContent)")
     assert said(page, "#said")
     assert said(page, "#problem") == ""
     assert page.run("document.querySelector('main').className") == "empty"  # and no inside of another text is shown
@@ -310,6 +459,10 @@ def test_a_phone_shows_it_all_in_either_scheme(page, scheme, tmp_path):
         for section in ("tokens", "encoder", "cross", "beam"):
             draw(page, section)
             page.wait("document.documentElement.scrollWidth <= 390")
+        page.type("cabcabcab")
+        draw(page, "encoder")
+        page.wait("document.querySelectorAll('#encoder .columns button').length === 13")
+        assert page.run("document.querySelector('#encoder .cells').getBoundingClientRect().right") <= 390
         with Image.open(page.screenshot(tmp_path / "phone.png")) as image:
             assert (np.asarray(image.convert("L"), dtype=float).mean() > 128) == (scheme == "light")
     finally:
@@ -357,9 +510,31 @@ def test_a_busy_server_is_asked_again_for_what_is_missing_only(page):
                 return new Response('{"error": "busy"}', { status: 429, headers: { "Retry-After": "1" } });
             return before(path, how); }; })()""")
     page.type("cab")
-    wait_for(page, "#problem", "The server is busy (429). Trying again in 1 s.")
+    wait_for(page, "#problem", "The server is busy (429): busy. Trying again in 1 s.")
     assert said(page, "#said") == "CAB"
     page.wait("document.querySelectorAll('#said button').length > 0")
     wait_for(page, "#problem", "")
     assert page.run("window.asked.filter(path => path === '/v1/translate').length") == 1
     assert page.problems == []
+
+
+@pytest.mark.slow
+def test_the_first_answer_comes_within_a_second(browser, tmp_path):
+    """From the first letter to the first translation in the page, by its own clock; the built-in corpus."""
+    from seq2see import api
+
+    run = api.train("dates", tmp_path / "dates", settings={"training": {"max_steps": 300}})
+    milliseconds = []
+    with Server(run.folder, "--quiet") as server:
+        for _ in range(5):
+            browser.open(server.url + "/")
+            browser.run("""(() => { let begun; const said = document.getElementById("said");
+                addEventListener("input", () => { begun ??= performance.now(); }, true);
+                new MutationObserver(() => { if (said.textContent) window.took ??= performance.now() - begun; })
+                    .observe(said, { childList: true, subtree: true, characterData: true }); })()""")
+            browser.type("12 mars 1987")
+            browser.wait("window.took !== undefined")
+            milliseconds.append(round(browser.run("window.took")))
+    print("milliseconds to the first answer:", milliseconds)
+    assert statistics.median(milliseconds) < 1000
+    assert browser.problems == []

@@ -51,6 +51,8 @@ def test_every_route_is_in_the_docs(server: Server):
 def test_the_unit_and_the_container_file_call_what_there_is():
     unit = (ROOT / "deploy" / "seq2see.service").read_text(encoding="utf-8")
     container = (ROOT / "deploy" / "Containerfile").read_text(encoding="utf-8")
+    assert "/health" in next(line for line in container.splitlines() if line.startswith("HEALTHCHECK"))
+    assert unit.index("install -d -o seq2see /var/lib/seq2see") < unit.index("/var/lib/seq2see/dates")
     program = subprocess.run([sys.executable, "-m", "seq2see", "serve", "--help"], capture_output=True, text=True)
     for option in re.findall(r"--[a-z-]+(?= )", next(line for line in unit.splitlines() if "ExecStart" in line)):
         assert option in program.stdout

@@ -28,6 +28,9 @@ def serve(
         int, typer.Option(min=1, help="Source tokens times beam that go to the engine at once; 1: each request alone.")
     ] = 2048,
     max_characters: Annotated[int, typer.Option(min=1, help="Of all texts of a request.")] = 10_000,
+    max_texts: Annotated[int, typer.Option(min=1, help="In a request.")] = 100,
+    max_beam: Annotated[int, typer.Option(min=1, help="That a request may ask for.")] = 10,
+    max_output_tokens: Annotated[int, typer.Option(min=1, help="Of one translation.")] = 2048,
     quiet: Annotated[bool, typer.Option("--quiet", help="No line for each request.")] = False,
     log_texts: Annotated[
         bool, typer.Option("--log-texts", help="Write what is asked and answered to stderr, as JSON lines.")
@@ -49,6 +52,9 @@ def serve(
         queue_requests=queue,
         batch_tokens=batch_tokens,
         characters=max_characters,
+        texts=max_texts,
+        beam=max_beam,
+        output_tokens=max_output_tokens,
         body_bytes=max(Limits.body_bytes, 16 * max_characters),
     )
     server.serve(folders, host, port, engine, precision, api_keys, rate_limit, limits, not quiet, log_texts)

@@ -68,8 +68,9 @@ async function attention(root, summary, part) {
       element("p", { class: "said" }, score, element("b", {}, number(weights[to])), tell(" of it, and so much of the value is taken.")));
   }
 
+  let isSeen = Boolean(live);  // a live page draws only what is near the screen
   function update() {
-    map.draw();
+    if (isSeen) map.draw();
     const row = chosen[sides[0]] ?? 0, weights = shown()[row];
     const best = weights.map((weight, index) => [weight, index]).sort((one, other) => other[0] - one[0]).slice(0, 3).filter(([weight]) => weight >= 0.01);
     caption.replaceChildren(`${headName(layer, head)}: `, element("b", {}, word(labels[0], row)), tell(" looks at "),
@@ -79,7 +80,7 @@ async function attention(root, summary, part) {
     switched = `${layer} ${head}`;
     looked.querySelectorAll("button").forEach((button, index) => { button.style.cssText = level(weights[index], row, index) === null ? "background: var(--hidden); color: var(--quiet)" : shade(strength(weights[index])); });
   }
-  whenSeen(root, () => { update(); spread(thumbs); });
+  whenSeen(root, () => { isSeen = true; update(); spread(thumbs); });
   whenChosen(root, update);
 }
 
@@ -89,7 +90,8 @@ const headName = (layer, head) => `${tell("layer {n}", { n: layer + 1 })}, ${hea
  *  `pointed(row, column)` is told of it, and `pointed()` when the pointer leaves. */
 function weightMap(sides, labels, level, matrix, summary, rampName = "weight", pointed = () => {}) {
   const [rows, columns] = labels;
-  const cell = Math.max(9, Math.min(32, Math.floor(560 / Math.max(columns.length, rows.length * 0.8))));
+  const cellIn = width => Math.max(9, Math.min(32, Math.floor(width / Math.max(columns.length, rows.length * 0.8))));
+  const cell = Math.min(cellIn(560), Math.max(16, cellIn(innerWidth - 110)));  // on a phone no smaller than a finger can bear
   const size = Math.max(8, Math.min(14, cell - 3));
   const widest = Math.max(...columns.map(token => wide(token, size)));
   const level_labels = widest < cell;

@@ -50,7 +50,10 @@ function languageSwitch(changed) {
 function partsOf(load = loadPart) {
   const known = new Map();
   return name => {
-    if (!known.has(name)) known.set(name, load(name));
+    if (!known.has(name)) {
+      known.set(name, load(name));
+      known.get(name).catch(() => known.delete(name));  // what failed may be asked for again
+    }
     return known.get(name);
   };
 }

@@ -182,10 +182,10 @@ async function beam(root, summary, part) {
   if (nodes.length < 2) return root.append(element("p", {}, tell("Nothing was searched.")));
   const onBest = new Set();
   for (let at = best; at > 0; at = nodes[at].parent) onBest.add(at);
-  const columns = [];
+  const columns = [], labels = nodes.map((node, index) => BYTE.test(node.token) ? characterOf(nodes, index) ?? "·" : node.token);
   nodes.forEach((node, index) => { (columns[node.step + 1] ??= []).push(index); });
   const order = { finished: 0, kept: 0, root: 0, pruned: 1 };
-  const spot = [], widths = columns.map(column => Math.max(26, ...column.map(index => wide(nodes[index].token, 13) + 14)));
+  const spot = [], widths = columns.map(column => Math.max(26, ...column.map(index => wide(labels[index], 13) + 14)));
   const high = 26, gap = 30;
   let x = 2;
   columns.forEach((column, step) => {
@@ -208,12 +208,13 @@ async function beam(root, summary, part) {
       edges[index] = element("path", { svg: true, class: `edge ${kind}`, d: `M${start} ${from.y + 10}C${middle} ${from.y + 10} ${middle} ${y + 10} ${x} ${y + 10}` });
       svg.append(edges[index]);
     }
-    const text = element("text", { svg: true, x: x + width / 2, y: y + 10.5 }, node.token);
+    const text = element("text", { svg: true, x: x + width / 2, y: y + 10.5 }, labels[index]);
     const box = element("g", { svg: true, class: `node ${kind}`, "data-index": index }, element("rect", { svg: true, x, y, width, height: 20, rx: 4 }), text);
     box.addEventListener("pointermove", event => {
       light(index);
       const words = { finished: tell("finished"), kept: tell("kept"), pruned: tell("given up"), root: tell("begin") }[node.state];
-      hint(`${path(index).map(at => nodes[at].token).join(" ")}   ${tell("score")} ${number(node.score)}   ${tell("probability")} ${percent(Math.exp(node.log_probability))}   ${words}`, event.clientX, event.clientY);
+      const bytes = labels[index] === node.token ? "" : `   ${node.token}`;
+      hint(`${path(index).map(at => labels[at]).join(" ")}${bytes}   ${tell("score")} ${number(node.score)}   ${tell("probability")} ${percent(Math.exp(node.log_probability))}   ${words}`, event.clientX, event.clientY);
     });
     box.addEventListener("pointerleave", () => { hint(""); light(null); });
     boxes[index] = box;
@@ -227,8 +228,24 @@ async function beam(root, summary, part) {
   function finished() {
     const ends = nodes.map((_, index) => index).filter(index => nodes[index].state === "finished").sort((one, other) => nodes[other].score - nodes[one].score);
     return ends.slice(0, summary.decoding.beam).map(index => element("li", {},
-      ...path(index).slice(0, -1).flatMap(at => [element("bdi", { class: "word" }, nodes[at].token), " "]),
+      ...path(index).slice(0, -1).flatMap(at => [element("bdi", { class: "word" }, labels[at]), " "]),
       element("span", { class: "number" }, `${tell("score")} ${number(nodes[index].score)}, ${tell("probability")} ${percent(Math.exp(nodes[index].log_probability))}`)));
+  }
+}
+
+const BYTE = /^<0x([0-9A-F]{2})>$/;
+
+/** The character that a byte completes: one that no token is for is said byte by byte. */
+function characterOf(nodes, index) {
+  const bytes = [];
+  for (let at = index; at >= 0 && BYTE.test(nodes[at].token); at = nodes[at].parent) {
+    bytes.unshift(parseInt(BYTE.exec(nodes[at].token)[1], 16));
+    if (bytes[0] < 0x80 || bytes[0] >= 0xc0) break;  // the first of a character
+  }
+  try {
+    return new TextDecoder("utf-8", { fatal: true }).decode(new Uint8Array(bytes)).trim() || null;
+  } catch {
+    return null;
   }
 }
 

@@ -126,6 +126,7 @@ const KOREAN = {
     "seq2see: 모든 수치는 이 서버의 모델에서 계산하며, 외부로 전송되는 것은 없습니다.",
   "{name}, {parameters} parameters": "{name}, 파라미터 {parameters}개",
   "probability {share}": "확률 {share}",
+  "Too long to look into: {n} tokens. Up to {most} are shown.": "너무 길어서 내부를 보여 줄 수 없습니다: {n}토큰. {most}토큰까지 볼 수 있습니다.",
   "the text was cut: it is longer than the model reads": "모델이 읽을 수 있는 길이를 넘어 뒷부분을 잘랐습니다",
   "Quick and exact arithmetic differ here. What is explained below: ": "빠른 연산과 정밀 연산의 결과가 다릅니다. 아래에서 설명하는 번역: ",
 
@@ -143,13 +144,16 @@ const KOREAN = {
   "How sure the model is of each piece of the old translation: as it was → now": "원래 번역의 토큰별 확률: 원래 → 지금",
 
   // The live page: what goes wrong
-  "The server cannot be reached.": "서버에 연결할 수 없습니다.",
-  "This server asks for an API key.": "이 서버를 쓰려면 API 키가 필요합니다.",
-  "The server does not know this API key.": "등록되지 않은 API 키입니다.",
-  "That is too much at once: {line}.": "한 번에 처리하기에 너무 많습니다: {line}.",
-  "The server is busy (429).": "요청이 많아 처리할 수 없습니다(429).",
-  "The model is not ready (503).": "모델이 아직 준비되지 않았습니다(503).",
-  "The server did not answer in time (504). A shorter text may help.": "제한 시간 안에 응답하지 못했습니다(504). 더 짧은 글로 시도해 보세요.",
+  "The server cannot be reached": "서버에 연결할 수 없습니다",
+  "This server asks for an API key": "이 서버를 쓰려면 API 키가 필요합니다",
+  "The server does not know this API key": "등록되지 않은 API 키입니다",
+  "The request did not arrive in time (408)": "요청이 제한 시간 안에 도착하지 않았습니다(408)",
+  "That is too much at once (413)": "한 번에 보낼 수 있는 양을 넘었습니다(413)",
+  "The server is busy (429)": "요청이 많아 지금은 처리할 수 없습니다(429)",
+  "The model is not ready (503)": "모델이 아직 준비되지 않았습니다(503)",
+  "The server did not answer in time (504)": "제한 시간 안에 응답을 받지 못했습니다(504)",
+  "The server refuses this ({status})": "요청을 처리할 수 없습니다({status})",
+  "A shorter text may help.": "더 짧은 글로 시도해 보세요.",
   "Trying again in {n} s.": "{n}초 뒤에 다시 시도합니다.",
 };
 
@@ -162,7 +166,6 @@ const KOREAN_SENTENCES = [
   [/^The lines are drawn by .*; without short validation pairs nobody knows how well\.$/, "짧은 검증 문장이 없어 선이 얼마나 정확한지는 알 수 없습니다."],
   [/^(the .*?) has what the model has no token for: (.*)\. It can only guess there$/,
     (_, where, letters) => `${/given/.test(where) ? "지정된 번역" : "문장"}에 모델의 토큰으로 나타낼 수 없는 글자가 있습니다: ${letters.replace(/ and (\d+) more$/, " 외 $1자")}. 그 부분은 추측일 뿐입니다.`],
-  [/^(\d+) tokens: a page shows (\d+) on a side\..*$/, "$1토큰입니다. 내부는 $2토큰까지만 보여 줍니다."],
   [/^the sentence is too long: only its first (\d+) tokens were read$/, "문장이 너무 길어 앞의 $1토큰만 읽었습니다."],
   [/^the given translation is too long: only its first (\d+) tokens count$/, "지정된 번역이 너무 길어 앞의 $1토큰만 셉니다."],
 ];

@@ -98,7 +98,7 @@ def _root(service: Service) -> APIRouter:
             raise RefusedError(503, why, 2)
         return bodies.Alive(status="ready")
 
-    @routes.get("/metrics", tags=["operation"], response_class=Response)
+    @routes.get("/metrics", tags=["operation"], response_class=Response, dependencies=bodies.KEYS)
     async def metrics(request: Request) -> Response:
         """Counters and gauges for Prometheus."""
         service.admit(request.headers, request.client)
@@ -126,7 +126,7 @@ def _v1(service: Service) -> APIRouter:
     def let_in(request: Request) -> None:
         service.admit(request.headers, request.client)
 
-    routes = APIRouter(prefix="/v1", tags=["v1"], dependencies=[Depends(let_in)])
+    routes = APIRouter(prefix="/v1", tags=["v1"], dependencies=[Depends(let_in), *bodies.KEYS])
 
     @routes.get("/models")
     async def models() -> bodies.Models:

@@ -2,7 +2,15 @@
 
 from typing import Annotated, Any, Literal
 
+from fastapi import Depends
+from fastapi.security import APIKeyHeader, HTTPBearer
 from pydantic import BaseModel, ConfigDict, Field
+
+KEYS = [
+    Depends(HTTPBearer(scheme_name="Bearer", auto_error=False)),
+    Depends(APIKeyHeader(name="X-API-Key", scheme_name="X-API-Key", auto_error=False)),
+]
+"""Where a key may be sent. They only describe it: whether it is right, or needed at all, the service decides."""
 
 
 class Body(BaseModel):

@@ -134,7 +134,7 @@ class Worker:
                     self._send(("done", number, self._look(key.model, run, what)))
             case "detect":
                 for number, what in jobs:
-                    self._send(("done", number, {name: self._familiar(name, what["text"]) for name in self._runs}))
+                    self._send(("done", number, [self._familiar(text) for text in what["texts"]]))
 
     def _translate(self, run: Run, key: Key, jobs: Jobs) -> None:
         lines = [line for _, what in jobs for line in run.tagged(what["lines"], what["to"])]
@@ -224,8 +224,12 @@ class Worker:
         found = {name: seen.part(name) for name in what["parts"]}
         return json.dumps({"names": seen.names, "parts": found}, ensure_ascii=False, allow_nan=False).encode()
 
-    def _familiar(self, name: str, text: str) -> float:
-        return self._runs[name].tokenizers.source.familiar(text)
+    def _familiar(self, text: str) -> dict[str, float]:
+        """The share that each run knows. Of those that know as much, the first needs fewest tokens to say it."""
+        sources = {name: run.tokenizers.source for name, run in self._runs.items()}
+        shares = {name: source.familiar(text) for name, source in sources.items()}
+        tokens = {name: len(source.encode([text.strip()])[0]) for name, source in sources.items()}
+        return {name: shares[name] for name in sorted(shares, key=lambda name: (-shares[name], tokens[name]))}
 
     @contextlib.contextmanager
     def _engine_for(

@@ -7,7 +7,7 @@ code of languages that are not known.
 import html
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Literal, TypeVar
 from urllib.parse import parse_qs
 
@@ -15,7 +15,9 @@ from fastapi import APIRouter, Request
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from seq2see.data.languages import matches
+from seq2see.decoding import translator
 from seq2see.run import Run
+from seq2see.serve import bodies
 from seq2see.serve.limits import RefusedError
 from seq2see.serve.service import Service, in_words
 
@@ -23,7 +25,19 @@ Fields = TypeVar("Fields", bound=BaseModel)
 UNKNOWN = "und"
 MOST_FIELDS = 1000
 """Of a form."""
-_TAG = re.compile(r"(<[^<>]*>)")
+Pieces = list[tuple[str, bool]]
+"""Of a text, in order, and whether each is to be translated."""
+Way = tuple[str, str | None]
+"""A run by its name, and the tag of a language where it needs one."""
+_UNSAID = re.compile(
+    r"(<!--.*?(?:-->|\Z)|<script\b.*?(?:</script\s*>|\Z)|<style\b.*?(?:</style\s*>|\Z)|<[^<>]*>)",
+    re.DOTALL | re.IGNORECASE,
+)
+"""What nobody reads of a page: comments, scripts and styles whole, and all tags."""
+_SENTENCE_END = re.compile(
+    r"""((?<=[.!?…؟۔।])\s+|(?<=[.!?…؟۔।]["')\]»”’])\s+|(?<=[。！？｡])\s*(?![。！？｡」』）”’]))"""
+)
+_NEEDS_NO_BLANK = ("。", "！", "？", "｡", "」", "』", "）")
 
 
 class Asked(BaseModel):
@@ -85,37 +99,35 @@ def routes(service: Service) -> APIRouter:
         """What is translated to what."""
         return listed
 
-    @found.post("/detect", openapi_extra=_described(Detectable))
+    @found.post("/detect", dependencies=bodies.KEYS, openapi_extra=_described(Detectable))
     async def detect(request: Request) -> list[Detected]:
         """Which of the languages a text may be in, likeliest first, by the letters and words that runs know."""
         asked = _parsed(Detectable, await _fields(request))
         service.admit(request.headers, request.client, asked.api_key)
         shares: dict[str, float] = {}
-        for name, share in (await service.familiar(asked.q)).items():
+        (known,) = await service.familiar([asked.q])
+        for name, share in known.items():
             code = _source(service.runs[name])
             shares[code] = max(share, shares.get(code, 0.0))
         order = sorted(shares, key=lambda code: -shares[code])
         return [Detected(confidence=_percent(shares[code]), language=code) for code in order]
 
-    @found.post("/translate", openapi_extra=_described(Asked), response_model_exclude_none=True)
+    @found.post(
+        "/translate", dependencies=bodies.KEYS, openapi_extra=_described(Asked), response_model_exclude_none=True
+    )
     async def translate(request: Request) -> Answer:
         """Translate a text, or a list of them."""
         asked = _parsed(Asked, await _fields(request))
         service.admit(request.headers, request.client, asked.api_key)
         texts = [asked.q] if isinstance(asked.q, str) else asked.q
         service.check_texts(texts)
-        name, to = _chosen(service, asked.source, asked.target)
         pieces = [_cut(text, asked.format) for text in texts]
-        lines = [line for text in pieces for line, is_text in text if is_text]
+        ways = await _ways(service, asked.source, asked.target, pieces)
+        pieces = [_in_sentences(text, _room(service, name)) for text, (name, _) in zip(pieces, ways, strict=True)]
         n_best = asked.alternatives + 1
-        results: list[dict[str, Any]] = []
-        if lines:
-            service.check_texts(lines)
-            _, _, results = await service.translate(lines, name, to, n_best=n_best, familiar=True)
-        rest = iter(results)
+        results = await _translated(service, pieces, ways, n_best)
         joined, detected = [], []
-        for text in pieces:
-            found = [next(rest) if is_text else None for _, is_text in text]
+        for text, found, (name, _) in zip(pieces, results, ways, strict=True):
             joined.append(_joined(text, found, n_best, asked.format))
             known = [each["familiar"] for each in found if each is not None]
             share = sum(known) / len(known) if known else 0.0
@@ -141,31 +153,48 @@ def _described(body: type[BaseModel]) -> dict[str, Any]:
 
 
 async def _fields(request: Request) -> Any:
-    """The body as fields, whichever way it was sent."""
+    """The fields of body and query string, whichever way they were sent; empty ones count as not sent, except `q`."""
+    fields = await _sent(request)
+    if not isinstance(fields, dict):
+        return fields
+    fields = {name: value for name, value in fields.items() if value is not None and (value != "" or name == "q")}
+    number = fields.get("alternatives")
+    if isinstance(number, str) and re.fullmatch("[0-9]{1,9}", number):
+        fields["alternatives"] = int(number)
+    return fields
+
+
+async def _sent(request: Request) -> Any:
     body = await request.body()
     sent_as = request.headers.get("content-type", "")
-    match sent_as.partition(";")[0].strip().lower():
-        case "application/x-www-form-urlencoded" | "multipart/form-data" as kind:
-            try:
-                form = _multipart(body, sent_as) if kind.startswith("multipart") else _urlencoded(body)
-            except ValueError:
-                raise RefusedError(400, "the body is not a form in UTF-8") from None
-            fields: dict[str, Any] = {name: values[-1] for name, values in form.items()}
-            if len(form.get("q", [])) > 1:
-                fields["q"] = form["q"]
-            if re.fullmatch("[0-9]{1,9}", fields.get("alternatives", "")):
-                fields["alternatives"] = int(fields["alternatives"])
-            return fields
-        case "application/json" | "":
-            try:
-                return json.loads(body)
-            except (ValueError, RecursionError):
-                raise RefusedError(400, "the body is not JSON") from None
-    raise RefusedError(415, "Content-Type: expected application/json, or one of a form")
+    kind = sent_as.partition(";")[0].strip().lower()
+    try:
+        query = _lists(_urlencoded(request.url.query))
+        match kind:
+            case "application/x-www-form-urlencoded":
+                return query | _lists(_urlencoded(body.decode()))
+            case "multipart/form-data":
+                return query | _lists(_multipart(body, sent_as))
+    except ValueError:
+        raise RefusedError(400, "the body or the query is not a form in UTF-8") from None
+    if kind not in ("application/json", ""):
+        raise RefusedError(415, "Content-Type: expected application/json, or one of a form")
+    if query and not body:
+        return query
+    try:
+        fields = json.loads(body)
+    except (ValueError, RecursionError):
+        raise RefusedError(400, "the body is not JSON") from None
+    return query | fields if isinstance(fields, dict) else fields
 
 
-def _urlencoded(body: bytes) -> dict[str, list[str]]:
-    return parse_qs(body.decode(), keep_blank_values=True, errors="strict", max_num_fields=MOST_FIELDS)
+def _lists(form: dict[str, list[str]]) -> dict[str, Any]:
+    """The last value of each field, but all of `q`."""
+    return {name: values if name == "q" and len(values) > 1 else values[-1] for name, values in form.items()}
+
+
+def _urlencoded(text: str) -> dict[str, list[str]]:
+    return parse_qs(text, keep_blank_values=True, errors="strict", max_num_fields=MOST_FIELDS)
 
 
 def _multipart(body: bytes, sent_as: str) -> dict[str, list[str]]:
@@ -197,20 +226,64 @@ def _targets(run: Run) -> list[str]:
     return run.tags or [run.languages.target or UNKNOWN]
 
 
-def _chosen(service: Service, source: str, target: str) -> tuple[str, str | None]:
-    """The run that translates so, and its tag where it needs one. What a run does not know of itself fits all."""
+def _fitting(service: Service, source: str, target: str) -> list[Way]:
+    """The runs that do this best: those whose languages these are before those that do not know theirs."""
+    found: dict[Way, int] = {}
     for name, run in service.runs.items():
-        if source != "auto" and not _fits(source, _source(run)):
-            continue
-        for code in _targets(run):
-            if _fits(target, code):
-                return name, code if run.tags else None
-    known = "; ".join(f"{_source(run)} to {', '.join(_targets(run))}" for run in service.runs.values())
-    raise RefusedError(400, f"nothing here translates from {source!a} to {target!a}. There is: {known}")
+        from_it = 1 if source == "auto" else _fit(source, _source(run))
+        code = max(_targets(run), key=lambda code: _fit(target, code))
+        if from_it and (to_it := _fit(target, code)):
+            found[name, code if run.tags else None] = from_it + to_it
+    if not found:
+        known = "; ".join(f"{_source(run)} to {', '.join(_targets(run))}" for run in service.runs.values())
+        raise RefusedError(400, f"nothing here translates from {source!a} to {target!a}. There is: {known}")
+    return [way for way, fit in found.items() if fit == max(found.values())]
 
 
-def _fits(wanted: str, found: str) -> bool:
-    return UNKNOWN in (wanted, found) or matches(wanted, found) or matches(found, wanted)
+def _fit(wanted: str, found: str) -> int:
+    """2: the language itself; 1: one of them is not known; 0: another one."""
+    if UNKNOWN in (wanted, found):
+        return 1
+    return 2 if matches(wanted, found) or matches(found, wanted) else 0
+
+
+async def _ways(service: Service, source: str, target: str, texts: Sequence[Pieces]) -> list[Way]:
+    """The run for each text; where several would do and its language is to be found out, the one that knows it best."""
+    fitting = _fitting(service, source, target)
+    if source != "auto" or len(fitting) == 1:
+        return [fitting[0]] * len(texts)
+    spoken = [" ".join(piece for piece, is_text in text if is_text) for text in texts]
+    tags = dict(fitting)
+    best = [next(name for name in known if name in tags) for known in await service.familiar(spoken)]
+    return [(name, tags[name]) for name in best]
+
+
+async def _translated(
+    service: Service, texts: Sequence[Pieces], ways: Sequence[Way], n_best: int
+) -> list[list[dict[str, Any] | None]]:
+    """What became of each piece; None where there was nothing to translate."""
+    results: list[list[dict[str, Any] | None]] = [[None] * len(text) for text in texts]
+    at_once = service.limits.texts
+    for name, to in dict.fromkeys(ways):
+        places = [
+            (number, place)
+            for number, text in enumerate(texts)
+            if ways[number] == (name, to)
+            for place, (_, is_text) in enumerate(text)
+            if is_text
+        ]
+        for some in (places[begin : begin + at_once] for begin in range(0, len(places), at_once)):
+            lines = [texts[number][place][0] for number, place in some]
+            _, _, found = await service.translate(lines, name, to, n_best=n_best, familiar=True)
+            for (number, place), line, result in zip(some, lines, found, strict=True):
+                if result["cut"]:
+                    raise RefusedError(
+                        413,
+                        f"q: a sentence of {len(line):,} characters is longer than the model reads "
+                        f"({_most_tokens(service.runs[name]):,} tokens). Send it in parts",
+                    )
+                results[number][place] = result
+    return results
 
 
 def _name(code: str) -> str:
@@ -228,33 +301,67 @@ def _percent(share: float) -> float:
     return round(100 * share, 1)
 
 
-def _cut(text: str, format: str) -> list[tuple[str, bool]]:
-    """A text in pieces: lines, tags and the blanks around; and whether each is to be translated."""
-    found: list[tuple[str, bool]] = []
-    for number, part in enumerate(_TAG.split(text) if format == "html" else [text]):
+def _cut(text: str, format: str) -> Pieces:
+    """A text in pieces: lines, and what stands between them and is left as it is."""
+    found: Pieces = []
+    for number, part in enumerate(_UNSAID.split(text) if format == "html" else [text]):
         if number % 2:
             found.append((part, False))
             continue
-        for piece in re.split(r"(\s*\n\s*|^\s+|\s+$)", part):
+        for piece in _lines(part):
             said = html.unescape(piece) if format == "html" else piece
-            if piece:
-                found.append((said if piece.strip() else piece, bool(piece.strip())))
+            found.append((said, True) if said.strip() else (piece, False))
     return found
 
 
-def _joined(
-    pieces: Sequence[tuple[str, bool]], results: Sequence[dict[str, Any] | None], n_best: int, format: str
-) -> list[str]:
+def _lines(text: str) -> Iterator[str]:
+    """Lines, and the blanks around them. One expression for it all would take time with the square of the blanks."""
+    at = 0
+    for blank in re.finditer(r"\s+", text):
+        if "\n" in blank[0] or blank.start() == 0 or blank.end() == len(text):
+            yield from filter(None, (text[at : blank.start()], blank[0]))
+            at = blank.end()
+    if text[at:]:
+        yield text[at:]
+
+
+def _most_tokens(run: Run) -> int:
+    return min(run.settings.decoding.max_source, translator.longest(run.settings))
+
+
+def _room(service: Service, name: str) -> float:
+    """Characters of a line that are surely read: its tokens are only estimated here, hence the half."""
+    service.quick.check()
+    return _most_tokens(service.runs[name]) / service.quick.facts[name].tokens_for_character / 2
+
+
+def _in_sentences(pieces: Pieces, room: float) -> Pieces:
+    """Lines that may be longer than a model reads, cut where sentences end."""
+    found: Pieces = []
+    for piece, is_text in pieces:
+        if not is_text or len(piece) <= room:
+            found.append((piece, is_text))
+            continue
+        parts = ((part, not number % 2) for number, part in enumerate(_SENTENCE_END.split(piece)))
+        found += [(part, is_text) for part, is_text in parts if part]
+    return found
+
+
+def _joined(pieces: Pieces, results: Sequence[dict[str, Any] | None], n_best: int, format: str) -> list[str]:
     """The n best of the whole, each from the n best of its pieces."""
     texts = []
     for place in range(n_best):
-        said = []
-        for (piece, _), result in zip(pieces, results, strict=True):
+        said: list[str] = []
+        was_text = False
+        for (piece, is_text), result in zip(pieces, results, strict=True):
             if result is None:
                 said.append(piece)
-                continue
-            translations = result["translations"]
-            text = translations[min(place, len(translations) - 1)]["text"]
-            said.append(html.escape(text, quote=False) if format == "html" else text)
+            else:
+                translations = result["translations"]
+                text = translations[min(place, len(translations) - 1)]["text"]
+                if was_text and not said[-1].endswith(_NEEDS_NO_BLANK):  # as between sentences of Chinese
+                    said.append(" ")
+                said.append(html.escape(text, quote=False) if format == "html" else text)
+            was_text = is_text
         texts.append("".join(said))
     return texts

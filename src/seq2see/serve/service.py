@@ -236,12 +236,12 @@ class Service:
         found: bytes = await self.inside.do(job)
         return found
 
-    async def familiar(self, text: str) -> dict[str, float]:
-        """The share of a text that each run knows from its sources, by name of the run."""
+    async def familiar(self, texts: Sequence[str]) -> list[dict[str, float]]:
+        """For each text, the share that each run knows from its sources, by name of the run, likeliest first."""
         name, _ = self.run(None)
-        self.check_texts([text])
-        job = Job(Key("detect", name), {"text": text}, self._tokens(self.quick, name, [text], 1))
-        found: dict[str, float] = await self.quick.do(job)
+        self.check_texts(texts)
+        job = Job(Key("detect", name), {"texts": texts}, self._tokens(self.quick, name, texts, 1))
+        found: list[dict[str, float]] = await self.quick.do(job)
         return found
 
 

@@ -1,6 +1,8 @@
 """What an engine process does with jobs, without the process."""
 
+import re
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -93,3 +95,21 @@ def test_one_that_fails_does_no_harm_to_others(trained, heard, monkeypatch, caps
     assert heard[1][2] == 500
     assert "RuntimeError" in (logged := capsys.readouterr().err)
     assert "secret" not in logged.replace('"secret" in lines', "").replace("cannot bear 'secret'\")", "")
+
+
+def test_of_runs_that_know_all_letters_the_likelier_needs_fewer_tokens(trained, heard):
+    def source(*words: str) -> Any:
+        tokenizer = SimpleNamespace(
+            familiar=lambda text: float(text.isascii()),
+            encode=lambda texts: [re.findall(f"{'|'.join(words)}|.", text) for text in texts],
+        )
+        return SimpleNamespace(tokenizers=SimpleNamespace(source=tokenizer))
+
+    made = worker(trained, heard)
+    made._runs = {"run": source("the", "cat"), "fr": source("le", "chat")}
+    made.do(Key("detect", "run"), [(1, {"texts": ["the cat", "le chat", "고양이"]})])
+    assert [list(found.items()) for found in heard[0][2]] == [
+        [("run", 1.0), ("fr", 1.0)],
+        [("fr", 1.0), ("run", 1.0)],
+        [("run", 0.0), ("fr", 0.0)],
+    ]

@@ -1,8 +1,10 @@
 """Texts are cut into what is translated and what is not, and put together again."""
 
 import contextlib
+import dataclasses
 import html
 from types import SimpleNamespace
+from urllib.parse import urlencode
 
 import pytest
 from hypothesis import given
@@ -10,9 +12,67 @@ from hypothesis import strategies as st
 
 pytest.importorskip("fastapi", reason="the extra 'serve' is not installed")
 
+from fastapi import FastAPI
+from fastapi.responses import JSONResponse
+from starlette.testclient import TestClient
+
+from seq2see.config import Settings
 from seq2see.data.pair import Sides
-from seq2see.serve.libretranslate import _chosen, _cut, _joined, _multipart, _name
-from seq2see.serve.limits import RefusedError
+from seq2see.serve import libretranslate
+from seq2see.serve.engine_process import Facts
+from seq2see.serve.libretranslate import _cut, _fitting, _in_sentences, _joined, _multipart, _name
+from seq2see.serve.limits import Limits, RefusedError
+from seq2see.serve.service import Service
+
+
+class Shouting(Service):
+    """A service whose runs write everything large, in the place of engines; each knows the letters it is given."""
+
+    def __init__(self, letters=None, **languages):
+        self.runs = {name: run(*sides) for name, sides in languages.items()}
+        self.limits = Limits(texts=3, characters=200)
+        self.quick = SimpleNamespace(facts={name: Facts("shout", 1.0) for name in self.runs}, check=lambda: None)
+        self.letters = letters or {}
+        self.asked = []
+
+    def admit(self, headers, client, own_key=None):
+        self.key = own_key
+
+    async def translate(self, texts, model, to, n_best, familiar):
+        self.check_texts(texts)
+        self.asked.append((model, texts))
+        most = self.runs[model].settings.decoding.max_source
+        return (
+            model,
+            "shout",
+            [{"translations": [{"text": text.upper()}], "familiar": 1.0, "cut": len(text) >= most} for text in texts],
+        )
+
+    async def familiar(self, texts):
+        def share(name, text):
+            return sum(letter in self.letters[name] for letter in text) / max(1, len(text))
+
+        return [
+            dict(sorted({name: share(name, text) for name in self.runs}.items(), key=lambda each: -each[1]))
+            for text in texts
+        ]
+
+
+def run(source, target, *tags, max_source=40):
+    settings = Settings()
+    settings = dataclasses.replace(settings, decoding=dataclasses.replace(settings.decoding, max_source=max_source))
+    return SimpleNamespace(languages=Sides(source, target), tags=list(tags), settings=settings)
+
+
+def client(service):
+    app = FastAPI()
+    app.include_router(libretranslate.routes(service))
+
+    @app.exception_handler(RefusedError)
+    async def refused(_, problem):
+        return JSONResponse({"error": problem.line}, problem.status)
+
+    return TestClient(app)
 
 
 def shouted(pieces, format):
@@ -37,6 +97,15 @@ def test_tags_stay_as_they_are(parts):
         pieces, [{"translations": [{"text": piece}]} if is_text else None for piece, is_text in pieces], 1, "html"
     )[0]
     assert html.unescape(back) == html.unescape(text)
+
+
+def test_many_blanks_hold_nobody_up():
+    text = f"a{' ' * 200_000}b"  # for minutes, were it by the square
+    assert _cut(text, "text") == [(text, True)]
+
+
+def test_a_blank_that_is_written_out_stays():
+    assert _cut("<p>&nbsp;</p>", "html") == [("<p>", False), ("&nbsp;", False), ("</p>", False)]
 
 
 def test_html_by_hand():
@@ -66,9 +135,6 @@ def test_whatever_is_sent_as_a_form_it_is_read_or_refused(body):
 
 
 def test_languages_choose_the_run():
-    def run(source, target, *tags):
-        return SimpleNamespace(languages=Sides(source, target), tags=list(tags))
-
     service = SimpleNamespace(
         runs={"one": run("en", "de"), "many": run("en", None, "fr", "ko-KR"), "back": run("de", "en")}
     )
@@ -81,14 +147,105 @@ def test_languages_choose_the_run():
         ("de", "en"): ("back", None),
         ("auto", "und"): ("one", None),
     }.items():
-        assert _chosen(service, *asked) == expected
+        assert _fitting(service, *asked)[0] == expected
     for asked in (("ko", "de"), ("en", "xx"), ("\u202e", "\0")):
         with pytest.raises(RefusedError) as refused:
-            _chosen(service, *asked)
+            _fitting(service, *asked)
         assert refused.value.status == 400
         assert refused.value.line.isprintable()
     service.runs["anything"] = run(None, None)
-    assert _chosen(service, "ko", "xx") == ("anything", None)
+    assert _fitting(service, "ko", "xx") == [("anything", None)]
+
+
+def test_a_run_that_knows_its_languages_comes_before_one_that_does_not():
+    runs = {"anything": run(None, None), "half": run(None, "de"), "own": run("en", "de")}
+    service = SimpleNamespace(runs=runs)
+    assert _fitting(service, "en", "de") == [("own", None)]
+    assert _fitting(service, "fr", "de") == [("half", None)]
+    assert _fitting(service, "fr", "ko") == [("anything", None)]
+
+
+def test_the_language_is_found_out_where_several_runs_would_do():
+    service = Shouting({"one": "abc ", "two": "xyz "}, one=("en", "de"), two=("fr", "de"))
+    answer = client(service).post("/translate", json={"q": "zyx", "source": "auto", "target": "de"}).json()
+    assert answer == {"translatedText": "ZYX", "detectedLanguage": {"confidence": 100.0, "language": "fr"}}
+    answer = client(service).post("/translate", json={"q": ["ab", "xy", "c\nab"], "target": "de"}).json()
+    assert answer["translatedText"] == ["AB", "XY", "C\nAB"]
+    assert [each["language"] for each in answer["detectedLanguage"]] == ["en", "fr", "en"]
+    assert service.asked == [("two", ["zyx"]), ("one", ["ab", "c", "ab"]), ("two", ["xy"])]
+    html = {"q": "<abc>x</abc>", "target": "de", "format": "html"}
+    assert client(service).post("/translate", json=html).json()["detectedLanguage"]["language"] == "fr"
+
+
+def test_texts_are_counted_not_their_lines():
+    service = Shouting(one=("en", "de"))
+    lines = "\n".join("abcdefg")
+    assert client(service).post("/translate", json={"q": lines}).json()["translatedText"] == lines.upper()
+    assert [len(texts) for _, texts in service.asked] == [3, 3, 1]
+    refused = client(service).post("/translate", json={"q": ["a"] * 4})
+    assert (refused.status_code, refused.json()) == (413, {"error": "4 texts: at most 3 in a request"})
+    assert client(service).post("/translate", json={"q": "a" * 201}).status_code == 413
+
+
+def test_a_long_line_is_translated_sentence_by_sentence():
+    service = Shouting(one=("en", "de"))
+    text = "One is short.  Two (it is said!) is longer... Is three? 四。五！Six v1.0 ends"
+    answer = client(service).post("/translate", json={"q": text}).json()
+    assert answer["translatedText"] == text.upper()
+    said = [line for _, lines in service.asked for line in lines]
+    assert said == ["One is short.", "Two (it is said!)", "is longer...", "Is three?", "四。", "五！", "Six v1.0 ends"]
+    assert client(service).post("/translate", json={"q": "One. Two."}).status_code == 200
+    assert service.asked[-1] == ("one", ["One. Two."])  # short enough as it is
+
+
+def test_what_would_be_lost_is_refused():
+    refused = client(Shouting(one=("en", "de"))).post("/translate", json={"q": f"One. {'a' * 50}."})
+    assert refused.status_code == 413
+    assert refused.json()["error"] == (
+        "q: a sentence of 51 characters is longer than the model reads (40 tokens). Send it in parts"
+    )
+
+
+@given(st.text(), st.integers(0, 20))
+def test_sentences_hold_all_of_the_text(text, room):
+    pieces = _in_sentences(_cut(text, "text"), room)
+    assert "".join(piece for piece, _ in pieces) == text
+
+
+def test_sentences_without_blanks_between_them_get_some_where_they_are_needed():
+    pieces = _in_sentences([("一。二。", True)], 1)
+    results = [{"translations": [{"text": text}, {"text": f"{text[0]}。"}]} for text in ("One.", "Two.")]
+    assert _joined(pieces, results, 2, "text") == ["One. Two.", "O。T。"]
+
+
+def test_what_nobody_reads_of_a_page_is_left_alone():
+    page = "<style>p {}</style><!-- a <b>note</b> --><SCRIPT>if (a < b) c()</SCRIPT ><p>one</p><script>two"
+    pieces = _cut(page, "html")
+    assert [piece for piece, is_text in pieces if is_text] == ["one"]
+    assert "".join(piece for piece, _ in pieces) == page
+
+
+@pytest.mark.parametrize("way", ["json", "form", "query", "half"])
+def test_empty_fields_count_as_not_sent_and_the_query_is_read(way):
+    service = Shouting(one=("en", "de"))
+    fields = {"q": "ab", "source": "", "target": "", "format": "", "alternatives": "1", "api_key": "sesame"}
+    ask = client(service).post
+    answer = {
+        "json": lambda: ask("/translate", json=fields | {"format": None, "source": None}),
+        "form": lambda: ask("/translate", data=fields),
+        "query": lambda: ask(f"/translate?{urlencode(fields)}"),
+        "half": lambda: ask("/translate?api_key=sesame&alternatives=1&q=no", json={"q": "ab"}),
+    }[way]()
+    assert answer.json() == {
+        "translatedText": "AB",
+        "detectedLanguage": {"confidence": 100.0, "language": "en"},
+        "alternatives": ["AB"],
+    }
+    assert service.key == "sesame"
+    assert ask("/translate", json={"q": ""}).json()["translatedText"] == ""
+    assert ask("/translate", json={"q": None}).status_code == 400
+    assert ask("/translate").status_code == 400
+    assert ask("/translate?q=%ff").status_code == 400
 
 
 def test_names_of_languages():

@@ -26,11 +26,21 @@ async function ask(path, body, signal) {
   try {
     answer = await fetch(path, { method: body ? "POST" : "GET", headers, body: body && JSON.stringify(body), signal });
   } catch (problem) {
-    throw signal?.aborted ? problem : new Refused(0, "", 3);
+    lost(problem, signal);
   }
   if (answer.ok) return answer;
   const said = await answer.json().catch(() => ({}));
   throw new Refused(answer.status, said.error || answer.statusText, +answer.headers.get("Retry-After") || null);
+}
+
+/** A connection may break at any time, also in the middle of an answer. */
+function lost(problem, signal) {
+  throw signal?.aborted ? problem : new Refused(0, "", 3);
+}
+
+async function askJson(path, body, signal) {
+  const answer = await ask(path, body, signal);
+  return answer.json().catch(problem => lost(problem, signal));
 }
 
 /** The parts of one look. Those that are asked for together go in one request. */
@@ -41,7 +51,7 @@ function inside(question, signal) {
       const together = waiting = { names: [] };
       together.parts = Promise.resolve().then(async () => {
         waiting = null;
-        return (await (await ask("/v1/look", { ...question, parts: together.names }, signal)).json()).parts;
+        return (await askJson("/v1/look", { ...question, parts: together.names }, signal)).parts;
       });
     }
     waiting.names.push(name);
@@ -51,38 +61,61 @@ function inside(question, signal) {
 }
 let asked = new Set();  // parts that the last look was asked for: the next will be, too
 
-// Whoever still waits for a part of a look that was given up waits for nothing.
-addEventListener("unhandledrejection", event => event.reason?.name === "AbortError" && event.preventDefault());
+// Components ask for parts, too, when something is chosen in them, and leave it to us to say what goes wrong. Whoever still waits
+// for a part of a look that was given up waits for nothing.
+addEventListener("unhandledrejection", event => {
+  if (!(event.reason instanceof Refused) && event.reason?.name !== "AbortError") return;
+  event.preventDefault();
+  report(event.reason, change);
+});
 
 /** What goes wrong, in one line; and how long to wait before trying again, where that may help. */
 function report(problem, again) {
   if (problem?.name === "AbortError") return;
   if (!(problem instanceof Refused)) throw problem;
-  const { status, line, wait } = problem, seconds = wait ?? 2;
-  at("key-form").hidden = ![401, 403].includes(status);
+  const { status, line, wait } = problem, seconds = wait ?? 2, isKey = [401, 403].includes(status);
+  at("key-form").hidden = !isKey;
   const words = {
-    0: tell("The server cannot be reached."),
-    401: tell("This server asks for an API key."),
-    403: tell("The server does not know this API key."),
-    413: tell("That is too much at once: {line}.", { line }),
-    429: tell("The server is busy (429)."),
-    503: tell("The model is not ready (503)."),
-    504: tell("The server did not answer in time (504). A shorter text may help."),
-  }[status] ?? line;
-  const retried = again && [0, 429, 503].includes(status);
-  at("problem").textContent = retried ? `${words} ${tell("Trying again in {n} s.", { n: seconds })}` : words;
-  if (retried) schedule(1000 * seconds, again);
+    0: tell("The server cannot be reached"),
+    401: tell("This server asks for an API key"),
+    403: tell("The server does not know this API key"),
+    408: tell("The request did not arrive in time (408)"),
+    413: tell("That is too much at once (413)"),
+    429: tell("The server is busy (429)"),
+    503: tell("The model is not ready (503)"),
+    504: tell("The server did not answer in time (504)"),
+  }[status] ?? tell("The server refuses this ({status})", { status });
+  const sentences = [`${line && !isKey ? `${words}: ${line.replace(/\.$/, "")}` : words}.`];
+  if (status === 504) sentences.push(tell("A shorter text may help."));
+  if (again && [0, 429, 503].includes(status)) {
+    sentences.push(tell("Trying again in {n} s.", { n: seconds }));
+    schedule(1000 * seconds, again);
+  }
+  at("problem").textContent = sentences.join(" ");
 }
 
 const settle = () => { at("problem").textContent = ""; at("key-form").hidden = true; };
 
 /* --- translating as one types -------------------------------------------------------------------------------------------- */
 
-let timer, controller = new AbortController();
+const timers = new Map();
+let controller = new AbortController();
 
 function schedule(delay, what = refresh) {
-  clearTimeout(timer);
-  timer = setTimeout(what, delay);
+  clearTimeout(timers.get(what));
+  timers.set(what, setTimeout(() => { timers.delete(what); what(); }, delay));
+}
+
+/** Nothing that was asked for before is waited for. */
+function giveUp() {
+  controller.abort();
+  stopTalking();
+}
+
+function stopTalking() {
+  talking?.abort();
+  for (const timer of timers.values()) clearTimeout(timer);
+  timers.clear();
 }
 
 /** The line that the caret is in: that is looked into. */
@@ -130,7 +163,7 @@ let lastTranslated = null;
 async function translated(body, signal) {
   const asked = JSON.stringify(body), begun = performance.now();
   if (lastTranslated?.asked !== asked) {
-    const answer = await (await ask("/v1/translate", body, signal)).json();
+    const answer = await askJson("/v1/translate", body, signal);
     lastTranslated = { asked, ...answer, milliseconds: performance.now() - begun };
   }
   return lastTranslated;
@@ -169,7 +202,8 @@ function noInside(why) {
   document.querySelector("main").classList.add("empty");
   at("changes").replaceChildren();
   at("notes").replaceChildren();
-  note(tellSentence(why));
+  const long = /has (\d+) tokens: a page shows (\d+)/.exec(why);
+  note(long ? tell("Too long to look into: {n} tokens. Up to {most} are shown.", { n: long[1], most: long[2] }) : tellSentence(why));
 }
 
 function note(words, text = "") {
@@ -191,9 +225,14 @@ function drawNear() {
     shown.set(section, look);
     drawInto(section.querySelectorAll("[data-component]"), look.part, () => current !== look).catch(problem => {
       if (shown.get(section) === look) shown.delete(section);
-      if (current === look) report(problem);
+      if (current === look) report(problem, drawAgain);
     });
   }
+}
+
+function drawAgain() {
+  settle();
+  drawNear();
 }
 
 /* --- the translation, and where its words come from -------------------------------------------------------------------------- */
@@ -317,7 +356,7 @@ live = {
   },
 };
 
-const change = () => current?.question.target ? refreshChat() : refresh();
+const change = () => isChat() ? lastTalk && refreshChat() : refresh();
 
 let areSharesShown = innerWidth > 700;  // they take up a good part of a phone
 
@@ -361,49 +400,69 @@ function marked(text, other) {
 
 /* --- chat ------------------------------------------------------------------------------------------------------------------------ */
 
-let talking = null, lastTalk = null;
+let talking = null;
+let lastTalk = null;  // the last line and its answer: { question, answer }
 
-at("ask").addEventListener("submit", async event => {
+function say(kind, words) {
+  const line = element("p", { class: kind, ...manner(words) }, words);
+  at("talk").append(line);
+  at("talk").scrollTop = at("talk").scrollHeight;
+  return line;
+}
+
+at("ask").addEventListener("submit", event => {
   event.preventDefault();
   const text = at("line").value;
   if (!text.trim()) return;
-  talking?.abort();
-  talking = new AbortController();
+  stopTalking();
   at("line").value = "";
   settle();
-  const say = (kind, words) => { const line = element("p", { class: kind, ...manner(words) }, words); at("talk").append(line); at("talk").scrollTop = at("talk").scrollHeight; return line; };
   say("mine", text);
-  const answer = element("p", { class: "theirs" }, "…");
-  at("talk").append(answer);
+  for (const left of at("talk").querySelectorAll(".waiting")) left.remove();
+  const answer = say("theirs waiting", "…"), question = { ...choices(), text };
+  const answering = () => converse(question, answer, answering);
+  answering();
+});
+
+/** Have a line answered, and show the inside of the answer. */
+async function converse(question, answer, again) {
+  talking = new AbortController();
+  const { signal } = talking;
   try {
-    const end = await streamed({ ...choices(), text, stream: true }, talking.signal, words => { answer.textContent = words; });
+    const end = await streamed({ ...question, stream: true }, signal, words => { answer.textContent = words; });
     answer.textContent = end.text;
+    answer.dir = manner(end.text).dir;
+    answer.classList.remove("waiting");
     if (!end.text) answer.remove();
     if (end.note) say("note", end.note);
     at("talk").scrollTop = at("talk").scrollHeight;
+    settle();
     prefix = [];
-    lastTalk = end.text.trim() ? { text, answer: end.text } : null;
+    lastTalk = end.text.trim() ? { question, answer: end.text } : null;
     if (lastTalk) await refreshChat();
   } catch (problem) {
-    if (answer.textContent === "…") answer.remove();
-    if (!talking.signal.aborted) report(problem);
+    if (!signal.aborted) {
+      report(problem, again);
+      if (!timers.has(again)) at("line").value ||= question.text;  // to be mended and sent again
+    }
+    if (!timers.has(again)) answer.textContent === "…" ? answer.remove() : answer.classList.remove("waiting");
   }
-});
+}
 
 /** The inside of the last answer. */
 async function refreshChat() {
   controller.abort();
   controller = new AbortController();
   const { signal } = controller, isPlain = !prefix.length && !without.length;
-  const question = { ...choices(), text: lastTalk.text, prefix, without };
+  const question = { ...lastTalk.question, prefix, without };
   try {
     await look({ ...question, target: isPlain ? lastTalk.answer : null }, signal);
-    current.question.target ??= lastTalk.answer;  // it belongs to the conversation
+    settle();
     await showChanges(question, signal);
   } catch (problem) {
     if (signal.aborted) return;
     if (problem.status === 400) noInside(problem.line);
-    else report(problem);
+    else report(problem, refreshChat);
   }
 }
 
@@ -412,8 +471,8 @@ async function streamed(body, signal, tellToken) {
   const reader = (await ask("/v1/chat", body, signal)).body.pipeThrough(new TextDecoderStream()).getReader();
   let left = "";
   for (;;) {
-    const { value, done } = await reader.read();
-    if (done) throw new Refused(0, "", null);
+    const { value, done } = await reader.read().catch(problem => lost(problem, signal));
+    if (done) lost(null, signal);
     const events = (left + value).split("\n\n");
     left = events.pop();
     for (const event of events) {
@@ -436,6 +495,7 @@ for (const tab of tabs) {
 
 function open(tab) {
   if (tab.getAttribute("aria-selected") === "true") return;
+  giveUp();
   for (const each of tabs) {
     each.setAttribute("aria-selected", String(each === tab));
     at(each.getAttribute("aria-controls")).hidden = each !== tab;
@@ -450,7 +510,7 @@ function open(tab) {
 const isChat = () => !at("panel-chat").hidden;
 
 async function loadModels() {
-  ({ models } = await (await ask("/v1/models")).json());
+  ({ models } = await askJson("/v1/models"));
   at("model").replaceChildren(...models.map(({ name }) => element("option", { value: name }, name)));
   at("models").hidden = models.length < 2;
   showTargets();
@@ -467,7 +527,7 @@ function showTargets() {
   if (!current) at("facts").textContent = tell("{name}, {parameters} parameters", { name, parameters: parameters.toLocaleString("en") });
 }
 
-at("model").addEventListener("change", () => { showTargets(); without = []; prefix = []; lastTalk = null; isChat() ? clear() : schedule(0); });
+at("model").addEventListener("change", () => { giveUp(); settle(); showTargets(); without = []; prefix = []; lastTalk = null; isChat() ? clear() : schedule(0); });
 at("to").addEventListener("change", () => { prefix = []; if (!isChat()) schedule(0); });
 at("key-form").addEventListener("submit", event => {
   event.preventDefault();
