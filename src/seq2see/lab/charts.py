@@ -67,8 +67,9 @@ def _draw(axes: Axes, chart: Chart, rows: Rows) -> None:
 
 
 def _spread(rows: Rows, number: str) -> tuple[float, float] | None:
-    """Mean and deviation over the seeds; None where nothing finite was measured."""
-    values = [row.numbers[number] for row in rows if math.isfinite(row.numbers.get(number, math.nan))]
+    """Mean and deviation over the seeds, one value of each; None where nothing finite was measured."""
+    of_seeds = (rows.of_seed(seed).get(number) for seed in rows.seeds)
+    values = [value for value in of_seeds if math.isfinite(value)]
     if not values:
         return None
     return statistics.fmean(values), statistics.stdev(values) if len(values) > 1 else 0.0

@@ -2,16 +2,12 @@
 
 import pytest
 
-from seq2see.config import Model
 from seq2see.lab import catalogue
 from seq2see.lab.claim import Trial
-
-pytestmark = pytest.mark.skipif(not hasattr(Model, "architecture"), reason="there are no recurrent baselines here yet")
+from seq2see.lab.rivals import RIVALS, rival
 
 
 def sizes_of(vocabularies: tuple[int, int], **changes: int) -> list[int]:
-    from seq2see.lab.rivals import RIVALS, rival
-
     models = (rival(kind, 1, vocabularies, **changes) for kind in RIVALS)
     return [sum(weight.numel() for weight in model.parameters()) for model in models]
 
