@@ -43,7 +43,7 @@ def lab(
 ) -> None:
     """Measure what the paper claims: numbers, pictures, and whether it held, in DIR/report.html and DIR/report.md.
 
-    Every trial is kept as soon as it is done: the same command goes on where it was stopped.
+    Trials are kept: the same command goes on where it was stopped.
     """
     if list_only:
         _list(as_json)

@@ -6,12 +6,12 @@ import math
 import statistics
 from functools import partial
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 from zlib import crc32
 
 from seq2see import api, storage
 from seq2see.data import corpora
+from seq2see.data.pair import Pair
 from seq2see.errors import DataError
 from seq2see.lab.claim import Chart, Claim, Expectation, Numbers, Plan, Rows, Trial
 from seq2see.lab.rivals import RIVALS
@@ -27,7 +27,11 @@ TEST_PAIRS = 1000
 def trials(plan: Plan) -> list[dict[str, Any]]:
     pairs = plan.pairs or "dates"
     corpus = corpora.open_corpus(pairs)
-    content = {} if corpus.test is not None else {"content": _digest(corpus)}
+    content = {}
+    if corpus.test is None:
+        content, every = {"content": _digest(corpus)}, _every(corpus)
+        if not any(_is_kept(pair, every) for pair in corpus.train):
+            raise DataError(f"{pairs}: too few different sources to keep some for a test. Give more pairs")
     # Of so many tokens, 400 steps of 2,048 suit all three better than 200 of 4,096, where the Transformer is behind.
     budget = {"steps": 400, "batch_tokens": 2048}
     if not plan.quick:
@@ -54,31 +58,33 @@ def measure(trial: Trial) -> Numbers:
 
 
 def _parts(trial: Trial) -> tuple[str, str]:
-    """Pairs to train on and pairs to test on, which nobody has seen: the corpus's own, or some taken out by source."""
+    """Pairs to train on and pairs to test on: the corpus's own, or some that are taken out of it."""
     corpus = corpora.open_corpus(trial["pairs"])
     if corpus.test is not None:
         return trial["pairs"], trial["pairs"]
     folder = trial.folder.parent / f"pairs-{trial['content']}"
-    parts = train_on, test = folder / "train.jsonl", folder / "test.jsonl"
-    if not test.exists():  # else all of it was written before
-        every = max(10, sum(1 for _ in corpus.train) // TEST_PAIRS)
-        _write_parts(corpus, every, *parts)
+    train_on, test = folder / "train.jsonl", folder / "test.jsonl"
+    if not test.exists():  # which comes last
+        every = _every(corpus)
+        with storage.in_one_line(folder):
+            folder.mkdir(parents=True, exist_ok=True)
+        for path, wanted in ((train_on, False), (test, True)):
+            with storage.replacing(path) as beside, beside.open("w", encoding="utf-8") as file:
+                for pair in corpus.train:
+                    if _is_kept(pair, every) is wanted:
+                        line = json.dumps({"source": pair.source, "target": pair.target}, ensure_ascii=False)
+                        file.write(f"{line}\n")
     return str(train_on), str(test)
 
 
-def _write_parts(corpus: corpora.Corpus, every: int, train_on: Path, test: Path) -> None:
+def _every(corpus: corpora.Corpus) -> int:
+    """One of so many sources is kept for the test."""
+    return max(10, sum(1 for _ in corpus.train) // TEST_PAIRS)
+
+
+def _is_kept(pair: Pair, every: int) -> bool:
     """By a checksum of the source: the same for every model and seed, and no source is on both sides."""
-    counts = [0, 0]
-    train_on.parent.mkdir(parents=True, exist_ok=True)
-    with storage.replacing(test) as half, storage.replacing(train_on) as rest:
-        with rest.open("w", encoding="utf-8") as larger, half.open("w", encoding="utf-8") as smaller:
-            for pair in corpus.train:
-                kept = crc32(pair.source.encode()) % every == 0
-                counts[kept] += 1
-                line = json.dumps({"source": pair.source, "target": pair.target}, ensure_ascii=False)
-                (smaller if kept else larger).write(f"{line}\n")
-        if 0 in counts:
-            raise DataError(f"{corpus.name}: too few different sources to keep some for a test. Give more pairs")
+    return crc32(pair.source.encode()) % every == 0
 
 
 def _trained(trial: Trial, pairs: str) -> Run:

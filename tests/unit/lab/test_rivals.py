@@ -91,11 +91,10 @@ def test_another_text_under_the_same_name_is_another_trial(tmp_path):
     assert trials_of(a_file(path, [*UPPER[:-1], ("x", "Y")]), tmp_path)[0].conditions != before
 
 
-def test_a_file_too_small_to_test_on_is_refused_before_training(tmp_path):
-    (trial, *_) = trials_of(a_file(tmp_path / "upper.tsv", UPPER[:1]), tmp_path / "runs")
-    with pytest.raises(DataError, match="upper: too few different sources to keep some for a test"):
-        comparison.measure(trial)
-    assert not trial.folder.exists()
+def test_a_file_too_small_to_test_on_is_refused_before_anything_is_measured(tmp_path):
+    pairs = a_file(tmp_path / "upper.tsv", [("a", "A")] * 30)
+    with pytest.raises(DataError, match=r"upper\.tsv: too few different sources to keep some for a test"):
+        trials_of(pairs, tmp_path / "runs")
 
 
 def scored(name: str, transformer: float, attention: float, rnn: float) -> list[Row]:
