@@ -78,7 +78,8 @@ def in_one_line(path: Path) -> Iterator[None]:
             errno.EACCES: "may not be written. Change its permissions, or copy the run elsewhere",
             errno.EPERM: "may not be written. Change its permissions, or copy the run elsewhere",
         }.get(number or 0, f"cannot be written ({getattr(problem, 'strerror', None) or problem}). Mend that")
-        raise RunError(f"{path}: {reason}, then go on with --resume: what was saved before is still whole") from problem
+        go_on = "then go on with --resume (lab: without it): what was saved before is still whole"
+        raise RunError(f"{path}: {reason}, {go_on}") from problem
 
 
 def _number_in(text: str) -> int | None:

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from seq2see.lab import catalogue
+from seq2see.lab import catalogue, runner
 from seq2see.lab.catalogue import CLAIMS
 
 
@@ -30,6 +30,34 @@ def test_a_claim_is_measured_reported_and_not_measured_twice(cli, tmp_path):
     assert len(claim["rows"]) == len(before.splitlines())
 
 
+def test_the_report_has_what_earlier_commands_measured_at_this_size(cli, tmp_path, monkeypatch):
+    usual = catalogue.find
+    monkeypatch.setattr(catalogue, "find", lambda name: replace(usual("scaling"), name=name, alone=True))
+    out, common = tmp_path / "lab", ("--quick", "--seeds", "2", "--out", tmp_path / "lab")
+    assert cli("lab", "masks", *common).code == 0
+    ended = cli("lab", "scaling", *common, "--json")
+    assert [claim["claim"] for claim in json.loads(ended.out)["claims"]] == ["scaling"]
+    for page in ("report.html", "report.md"):
+        assert all(name in (out / page).read_text() for name in ("scaling: ", "masks: "))
+    kept = json.loads((out / "verdicts.json").read_text())["claims"]
+    assert [claim["claim"] for claim in kept] == ["scaling", "masks"]  # in the order of the catalogue
+
+    assert cli("lab", "order", *common, "--first-seed", "7").code == 0
+    report = (out / "report.md").read_text()
+    assert "- seeds: 7, 8" in report
+    assert "## masks" not in report  # nobody has measured it with these seeds
+
+
+def test_the_lab_is_a_python_function_first(tmp_path):
+    told = []
+    outcomes, facts = runner.measure_claims(["scaling"], tmp_path / "lab", quick=True, seeds=2, tell=told.append)
+    assert outcomes == told
+    assert outcomes[0].claim.name == "scaling"
+    assert facts["seeds"] == "1, 2"
+    assert "command" not in facts
+    assert (tmp_path / "lab" / "report.html").exists()
+
+
 def test_the_list_measures_nothing(cli, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     ended = cli("lab", "--list")
@@ -43,6 +71,7 @@ def test_the_list_measures_nothing(cli, tmp_path, monkeypatch):
     [
         (["scalign"], "Did you mean 'scaling'?"),
         (["scaling", "--seeds", "0"], "--seeds"),
+        (["scaling", "--first-seed", "-1"], "--first-seed"),
         (["scaling", "--pairs", "dates"], "--pairs is for the comparison"),
         (["comparison", "--pairs", "nothing.tsv"], "nothing.tsv"),
         (["scaling", "--out", "full"], "holds something else than a lab"),
@@ -57,6 +86,7 @@ def test_mistakes_get_one_line(cli, tmp_path, monkeypatch, words, said):
     assert ended.code == 2
     assert said in ended.err
     assert len(ended.err.splitlines()) == 1
+    assert not ended.out
     assert (tmp_path / "full" / "file").read_text() == "mine"
     assert not (tmp_path / "runs").exists()
 
@@ -82,3 +112,14 @@ def test_ctrl_c_loses_nothing(cli, tmp_path, monkeypatch):
     monkeypatch.setattr(catalogue, "find", lambda name: replace(usual, alone=True))
     assert cli(*words).code == 0
     assert (tmp_path / "lab" / "results" / "scaling.jsonl").read_text().splitlines()[:3] == kept
+
+
+def test_a_full_disk_is_told_what_the_lab_can_do(cli, tmp_path, monkeypatch):
+    out = tmp_path / "lab"
+    (out / "results").mkdir(parents=True)
+    (out / "lab.json").write_text("{}")
+    (out / "results" / "scaling.jsonl").symlink_to("/dev/full")
+    monkeypatch.setattr(runner, "_lines", lambda path: [])
+    ended = cli("lab", "scaling", "--quick", "--seeds", "1", "--out", out)
+    assert ended.code == 2
+    assert "the disk is full. Make room, then go on with --resume (lab: without it)" in ended.err

@@ -135,7 +135,9 @@ def test_a_disk_that_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, numb
     with pytest.raises(RunError) as raised:
         storage.write_text(path, "new")
     assert str(raised.value).startswith(f"{path}: {words}")
-    assert str(raised.value).endswith("then go on with --resume: what was saved before is still whole")
+    assert str(raised.value).endswith(
+        "then go on with --resume (lab: without it): what was saved before is still whole"
+    )
     assert path.read_text() == "old"
     assert [each.name for each in tmp_path.iterdir()] == ["a.json"]
 

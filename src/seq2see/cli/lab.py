@@ -4,23 +4,14 @@ import json
 import shlex
 import sys
 import textwrap
-from contextlib import closing
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-from seq2see import storage
 from seq2see.cli.options import Debug, Json
-from seq2see.errors import RunError, SettingError
 from seq2see.lab.catalogue import CLAIMS
-
-if TYPE_CHECKING:
-    from seq2see.lab.claim import Outcome
-
-QUICK_SEEDS, FULL_SEEDS = 3, 5
-MARK = "lab.json"
-"""What tells the folder of a lab from any other."""
+from seq2see.lab.claim import FULL_SEEDS, QUICK_SEEDS, Outcome
 
 
 def lab(
@@ -38,6 +29,10 @@ def lab(
             help=f"Each trial is made with so many seeds; {QUICK_SEEDS} with --quick, else {FULL_SEEDS}.",
         ),
     ] = None,
+    first_seed: Annotated[
+        int,
+        typer.Option(min=0, max=1_000_000, help="The first of them: others than usual show whether a verdict lasts."),
+    ] = 1,
     pairs: Annotated[
         str, typer.Option(metavar="PAIRS", help="A corpus for the comparison, as train has it; if not given: dates.")
     ] = "",
@@ -48,53 +43,43 @@ def lab(
 ) -> None:
     """Measure what the paper claims: numbers, pictures, and whether it held, in DIR/report.html and DIR/report.md.
 
-    Every trial is kept as soon as it is done: the same command goes on where it was stopped.
+    Trials are kept: the same command goes on where it was stopped.
     """
     if list_only:
         _list(as_json)
         return
-    folder = Path(out)
-    _check_folder(folder)
-    from seq2see.lab import catalogue, runner
-    from seq2see.lab.claim import Plan
+    from seq2see.lab import report, runner
 
-    claims = catalogue.pick(names or [])
-    if pairs:
-        if "comparison" not in (names or CLAIMS):
-            raise SettingError("--pairs is for the comparison: name it among the claims, or leave --pairs out")
-        from seq2see.data import corpora
+    with _Bar() as bar:
+        told: list[Outcome] = []
 
-        next(iter(corpora.open_corpus(pairs).train), None)  # a slip need not wait until the comparison's turn
-    seeds = seeds or (QUICK_SEEDS if quick else FULL_SEEDS)
-    folder.mkdir(parents=True, exist_ok=True)
-    command = shlex.join(["seq2see", *sys.argv[1:]])
-    facts = {"command": command, "seeds": ", ".join(map(str, range(1, seeds + 1))), **runner.facts()}
-    with storage.sole_writer(folder):
-        storage.write_text(folder / MARK, json.dumps(facts, ensure_ascii=False, indent=1) + "\n")
-        outcomes: list[Outcome] = []
-        if not as_json:
-            typer.echo(_line("claim", "verdict", "what decided"))
-        with _Bar() as bar:
-            running = runner.run(claims, folder, Plan(quick, pairs), seeds, force=force, watch=bar.show)
-            try:
-                with closing(running):
-                    for outcome in running:
-                        outcomes.append(outcome)
-                        if not as_json:
-                            bar.print(_row(outcome))
-            except KeyboardInterrupt:
-                bar.stop()
-                again = shlex.join(["seq2see", *(word for word in sys.argv[1:] if word != "--force")])
-                typer.echo(f"stopped; what was measured is kept in {folder}. To go on: {again}", err=True)
-                raise
-        outcomes.sort(key=lambda outcome: claims.index(outcome.claim))
-        from seq2see.lab import report
+        def tell(outcome: Outcome) -> None:
+            if not as_json:
+                bar.print(_row(outcome) if told else f"{_line('claim', 'verdict', 'what decided')}\n{_row(outcome)}")
+            told.append(outcome)
 
-        report.write(folder, outcomes, facts)
+        try:
+            outcomes, facts = runner.measure_claims(
+                names or [],
+                out,
+                quick=quick,
+                seeds=seeds,
+                first_seed=first_seed,
+                pairs=pairs,
+                force=force,
+                command=shlex.join(["seq2see", *sys.argv[1:]]),
+                watch=bar.show,
+                tell=tell,
+            )
+        except KeyboardInterrupt:
+            bar.stop()
+            again = shlex.join(["seq2see", *(word for word in sys.argv[1:] if word != "--force")])
+            typer.echo(f"stopped; what was measured is kept in {out}. To go on: {again}", err=True)
+            raise
     if as_json:
         typer.echo(json.dumps(report.as_json(outcomes, facts), ensure_ascii=False))
     for page in ("report.html", "report.md"):
-        typer.echo(f"report {folder / page}", err=True)
+        typer.echo(f"report {Path(out) / page}", err=True)
 
 
 def _list(as_json: bool) -> None:
@@ -105,15 +90,6 @@ def _list(as_json: bool) -> None:
         typer.echo(f"{name:<13} {gist}")
 
 
-def _check_folder(folder: Path) -> None:
-    """Refuse to mix our files with others."""
-    if folder.is_dir():
-        if any(folder.iterdir()) and not (folder / MARK).is_file():
-            raise RunError(f"{folder}: holds something else than a lab. Choose another --out")
-    elif folder.exists():
-        raise RunError(f"{folder}: a file, expected a folder. Choose another --out")
-
-
 NAME_WIDTH, VERDICT_WIDTH, WIDTH = 13, 14, 100
 
 
@@ -121,7 +97,7 @@ def _line(name: str, verdict: str, decided: str) -> str:
     return f"{name:<{NAME_WIDTH}} {verdict:<{VERDICT_WIDTH}} {decided}".rstrip()
 
 
-def _row(outcome: "Outcome") -> str:
+def _row(outcome: Outcome) -> str:
     """A claim, its verdict, and the number that decided, in columns; what does not fit goes on below."""
     first, *rest = textwrap.wrap(str(outcome.deciding), WIDTH - NAME_WIDTH - VERDICT_WIDTH - 2)
     lines = [_line(outcome.claim.name, outcome.verdict, first), *(_line("", "", more) for more in rest)]

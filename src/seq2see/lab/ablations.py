@@ -1,34 +1,15 @@
 """A model without one of its parts, which are exchanged or changed from outside: the model has no switches for this."""
 
-import math
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, TypeVar
 
-import torch
 from torch import Tensor, nn
 
-from seq2see.model.attention import MultiHeadAttention, Projection, Reach
+from seq2see.model.attention import Reach
 from seq2see.model.layers import DecoderLayer, Residual
 
 Kind = TypeVar("Kind", bound=nn.Module)
-
-
-def without_scaling(model: nn.Module) -> None:
-    """Scores are no longer divided by sqrt(d_k): the queries are that much larger."""
-    for attention in _all(model, MultiHeadAttention):
-        attention.w_qkv.register_forward_hook(_larger_queries(attention))
-
-
-def _larger_queries(attention: MultiHeadAttention) -> Callable[[Projection, tuple[Any, ...], Tensor], Tensor]:
-    width, factor = attention.widths[0], math.sqrt(attention.d_key)
-
-    def enlarge(_: Projection, given: tuple[Any, ...], projected: Tensor) -> Tensor:
-        if len(given) > 1 and given[1] == attention.memory_rows:  # keys and values of a memory
-            return projected
-        return torch.cat([factor * projected[..., :width], projected[..., width:]], -1)
-
-    return enlarge
 
 
 def without_look_ahead_mask(model: nn.Module) -> None:

@@ -15,7 +15,8 @@ from seq2see.lens.textbook import SERIES
 
 
 def draw(charts: Sequence[Chart], rows: Rows) -> Figure:
-    """All charts of a claim side by side."""
+    """All charts of a claim side by side, but for those of a number that nobody measured."""
+    charts = [chart for chart in charts if any(chart.number in row.numbers for row in rows)] or charts
     columns = min(3, len(charts))
     lines = math.ceil(len(charts) / columns)
     size = (3.7 * columns, 2.9 * lines)
@@ -67,8 +68,9 @@ def _draw(axes: Axes, chart: Chart, rows: Rows) -> None:
 
 
 def _spread(rows: Rows, number: str) -> tuple[float, float] | None:
-    """Mean and deviation over the seeds; None where nothing finite was measured."""
-    values = [row.numbers[number] for row in rows if math.isfinite(row.numbers.get(number, math.nan))]
+    """Mean and deviation over the seeds, one value of each; None where nothing finite was measured."""
+    of_seeds = (rows.of_seed(seed).get(number) for seed in rows.seeds)
+    values = [value for value in of_seeds if math.isfinite(value)]
     if not values:
         return None
     return statistics.fmean(values), statistics.stdev(values) if len(values) > 1 else 0.0
@@ -88,7 +90,7 @@ def label(conditions: Conditions) -> str:
 
 def spoken(name: str) -> str:
     """The name of a condition or a number in words; d_k is the paper's."""
-    return name if name == "d_k" else name.replace("_", " ")
+    return {"d_k": "d_k", "bleu": "BLEU"}.get(name, name.replace("_", " "))
 
 
 def spell(value: object, yes: str = "with", no: str = "without") -> str:

@@ -13,6 +13,9 @@ Numbers = Mapping[str, float]
 Verdict = Literal["held", "did not hold", "undecided"]
 
 
+QUICK_SEEDS, FULL_SEEDS = 3, 5
+
+
 @dataclass(frozen=True)
 class Plan:
     """How much is to be tried."""
@@ -20,6 +23,11 @@ class Plan:
     quick: bool = False
     pairs: str = ""
     """A corpus of the user's own, for the claims that can use one."""
+
+    @property
+    def usual_seeds(self) -> int:
+        """How many, where nobody says."""
+        return QUICK_SEEDS if self.quick else FULL_SEEDS
 
 
 @dataclass(frozen=True)
@@ -30,7 +38,7 @@ class Trial:
     conditions: Conditions
     seed: int
     folder: Path
-    """Where it may leave what it needs to go on after an interruption."""
+    """Its own: where it may leave what it needs to go on after an interruption. It need not be there yet."""
 
     def __getitem__(self, condition: str) -> Any:
         return self.conditions[condition]

@@ -14,6 +14,8 @@ from seq2see.lab import charts
 from seq2see.lab.claim import Finding, Outcome, Row, Rows, combinations, show
 from seq2see.lens import drawing
 
+FEW_ROWS = 4
+"""A table that is shown at once; longer ones are folded."""
 SIGNS = {"held": "✓", "did not hold": "✗", "undecided": "?"}
 
 
@@ -161,6 +163,7 @@ def _section(outcome: Outcome, svg: str) -> str:
         for finding in outcome.findings
     )
     fixed, heads, rows = table(outcome.rows)
+    unfolded = " open" if len(rows) <= FEW_ROWS else ""
     head = "".join(f"<th>{html.escape(name)}</th>" for name in heads)
     body = "".join(f"<tr>{''.join(f'<td>{html.escape(cell)}</td>' for cell in row)}</tr>" for row in rows)
     return (
@@ -170,7 +173,7 @@ def _section(outcome: Outcome, svg: str) -> str:
         f'<table class="findings"><thead><tr><td></td><th>expected</th><th>number</th><th>mean</th><th>±</th>'
         f"<th>bounds</th></tr></thead><tbody>{findings}</tbody></table>"
         + (f"<figure>{svg}</figure>" if svg else "")
-        + f"<details><summary>All numbers: mean ± deviation over seeds {_seeds(outcome)}</summary>"
+        + f"<details{unfolded}><summary>All numbers: mean ± deviation over seeds {_seeds(outcome)}</summary>"
         f"<p>{html.escape(fixed_in_words(fixed))}</p>"
         f'<div class="wide"><table class="numbers"><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>'
         "</details></section>"

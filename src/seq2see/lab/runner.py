@@ -1,27 +1,92 @@
-"""Measure claims: every trial with every seed, each kept on disk as soon as it is there, so that none is made twice.
+"""Measure claims: every trial with every seed, each kept on disk, so that none is made twice.
 
 Trials without a clock share the cores, one thread each: their numbers are the same on any number of cores. Those that
 measure time come last and have the machine to themselves.
 """
 
+import hashlib
 import json
 import math
 import os
-import platform
+import shutil
 import time
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass
-from importlib.metadata import version
 from pathlib import Path
 
-from seq2see import __version__, storage
-from seq2see.data import processes
-from seq2see.errors import RunError
-from seq2see.lab import catalogue
+from seq2see import storage
+from seq2see.data import corpora, processes
+from seq2see.errors import RunError, SettingError
+from seq2see.lab import catalogue, circumstances
 from seq2see.lab.claim import Claim, Conditions, Outcome, Plan, Row, Trial, conclude
 
 Watch = Callable[[str, int, int], None]
 """Told of the claim at work, and how many trials of how many are there."""
+MARK = "lab.json"
+"""What tells the folder of a lab from any other."""
+
+
+def measure_claims(
+    names: Sequence[str] = (),
+    out: str | Path = "runs/lab",
+    *,
+    quick: bool = False,
+    seeds: int | None = None,
+    first_seed: int = 1,
+    pairs: str = "",
+    force: bool = False,
+    command: str = "",
+    watch: Watch = lambda claim, done, total: None,
+    tell: Callable[[Outcome], None] = lambda outcome: None,
+) -> tuple[list[Outcome], dict[str, str]]:
+    """What `seq2see lab` does: the outcomes of these claims, and the facts that the pages in `out` begin with.
+
+    Args:
+        names: of claims; all where none is named. The pages have all other claims, too, that were measured before
+            with the same seeds and of the same size.
+        out: a folder of this lab's own; trials that are kept there are not made again.
+        seeds: how many, from `first_seed` on; `Plan.usual_seeds` if not given.
+        pairs: a corpus for the comparison.
+        force: measure anew.
+        command: to be shown on the pages.
+        tell: called with each outcome as soon as it is there, which is not always the order of the claims.
+    """
+    claims, folder, plan = catalogue.pick(names), Path(out), Plan(quick, pairs)
+    _check_folder(folder)
+    if pairs:
+        if names and "comparison" not in names:
+            raise SettingError("--pairs is for the comparison: name it among the claims, or leave --pairs out")
+        next(iter(corpora.open_corpus(pairs).train), None)  # a slip need not wait until the comparison's turn
+    numbers = range(first_seed, first_seed + (seeds or plan.usual_seeds))
+    facts = {"command": command} if command else {}
+    facts |= {"seeds": ", ".join(map(str, numbers)), **circumstances.facts()}
+    with storage.in_one_line(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+    with storage.sole_writer(folder):
+        storage.write_text(folder / MARK, json.dumps(facts, ensure_ascii=False, indent=1) + "\n")
+        asked_for = [claim.name for claim in claims]
+        others = [claim for claim in catalogue.pick([]) if claim.name not in asked_for]
+        before, outcomes = kept(others, folder, plan, numbers), []
+        with closing(run(claims, folder, plan, numbers, force=force, watch=watch)) as running:
+            for outcome in running:
+                outcomes.append(outcome)
+                tell(outcome)
+        from seq2see.lab import report
+
+        order = list(catalogue.CLAIMS)
+        shown = sorted([*outcomes, *before], key=lambda outcome: order.index(outcome.claim.name))
+        report.write(folder, shown, facts)
+    return [outcome for outcome in shown if outcome.claim.name in asked_for], facts
+
+
+def _check_folder(folder: Path) -> None:
+    """Refuse to mix our files with others."""
+    if folder.is_dir():
+        if any(folder.iterdir()) and not (folder / MARK).is_file():
+            raise RunError(f"{folder}: holds something else than a lab. Choose another --out")
+    elif folder.exists():
+        raise RunError(f"{folder}: a file, expected a folder. Choose another --out")
 
 
 @dataclass(frozen=True)
@@ -33,14 +98,14 @@ class Measured:
     numbers: dict[str, float]
     seconds: float
     where: str
-    """Machine and versions: what was measured elsewhere is measured anew."""
+    """`circumstances.where()`: what was measured elsewhere is measured anew."""
 
 
 def run(
     claims: Sequence[Claim],
     out: Path,
     plan: Plan,
-    seeds: int,
+    seeds: Sequence[int],
     *,
     force: bool = False,
     watch: Watch = lambda claim, done, total: None,
@@ -49,11 +114,13 @@ def run(
 
     Args:
         out: the folder of the lab; trials that lie there are not made again.
-        seeds: each trial is made with seeds 1 to this.
-        force: measure anew.
+        seeds: each trial is made with each of them.
+        force: forget what is kept of these trials, then measure anew.
     """
-    keeper = _Keeper(out, force)
-    wanted = {claim.name: _trials(claim, out, plan, seeds) for claim in claims}
+    keeper = _Keeper(out)
+    wanted = {claim.name: keeper.trials(claim, plan, seeds) for claim in claims}
+    if force:
+        keeper.forget([trial for trials in wanted.values() for trial in trials])
     missing = {}
     for claim in claims:
         if not claim.rows_of or claim.rows_of not in wanted:
@@ -63,10 +130,9 @@ def run(
 
     def ready() -> Iterator[Outcome]:
         for claim in claims:
-            found = [keeper.find(trial) for trial in wanted[claim.name]]
-            if claim.name not in told and None not in found:
+            if claim.name not in told and (outcome := keeper.outcome(claim, wanted[claim.name])):
                 told.add(claim.name)
-                yield conclude(claim, [Row(each.conditions, each.seed, each.numbers) for each in found if each])
+                yield outcome
 
     yield from ready()
     shared = [trial for claim in claims if not claim.alone for trial in missing.get(claim.name, ())]
@@ -83,11 +149,11 @@ def run(
             yield from ready()
 
 
-def _trials(claim: Claim, out: Path, plan: Plan, seeds: int) -> list[Trial]:
-    name = claim.rows_of or claim.name
-    return [
-        Trial(name, conditions, seed, out / "runs") for conditions in claim.trials(plan) for seed in range(1, seeds + 1)
-    ]
+def kept(claims: Sequence[Claim], out: Path, plan: Plan, seeds: Sequence[int]) -> list[Outcome]:
+    """The outcomes of those claims of which every trial is kept; nothing is measured."""
+    keeper = _Keeper(out)
+    found = (keeper.outcome(claim, keeper.trials(claim, plan, seeds)) for claim in claims)
+    return [outcome for outcome in found if outcome]
 
 
 def measure(trial: Trial) -> tuple[dict[str, float], float]:
@@ -115,16 +181,34 @@ def with_one_thread() -> Callable[[Trial], tuple[dict[str, float], float]]:
 class _Keeper:
     """`results/<claim>.jsonl` in the folder of the lab: read once, then a line more for each trial."""
 
-    def __init__(self, out: Path, force: bool) -> None:
-        self._folder = out / "results"
-        self._folder.mkdir(parents=True, exist_ok=True)
+    def __init__(self, out: Path) -> None:
+        self._out = out
         self._kept: dict[str, dict[str, Measured]] = {}
-        self._force = force
-        self._where = where()
+        self._where = circumstances.where()
+
+    def trials(self, claim: Claim, plan: Plan, seeds: Sequence[int]) -> list[Trial]:
+        """All that a claim asks for, each with a folder that no other trial, version or machine has."""
+        name = claim.rows_of or claim.name
+        found = []
+        for conditions in claim.trials(plan):
+            for seed in seeds:
+                key = hashlib.sha256(f"{_key(conditions, seed)} {self._where}".encode()).hexdigest()[:12]
+                found.append(Trial(name, conditions, seed, self._out / "runs" / f"{name}-{seed}-{key}"))
+        return found
+
+    def outcome(self, claim: Claim, trials: Iterable[Trial]) -> Outcome | None:
+        """None where a trial is missing."""
+        rows = []
+        for trial in trials:
+            found = self.find(trial)
+            if found is None:
+                return None
+            rows.append(Row(found.conditions, found.seed, found.numbers))
+        return conclude(claim, rows)
 
     def find(self, trial: Trial) -> Measured | None:
         if trial.claim not in self._kept:
-            self._kept[trial.claim] = {} if self._force else self._read(trial.claim)
+            self._kept[trial.claim] = self._read(trial.claim)
         return self._kept[trial.claim].get(_key(trial.conditions, trial.seed))
 
     def keep(self, trial: Trial, numbers: dict[str, float], seconds: float) -> None:
@@ -133,65 +217,74 @@ class _Keeper:
         plain = {name: value if math.isfinite(value) else None for name, value in numbers.items()}
         line = json.dumps({**vars(kept), "numbers": plain}, ensure_ascii=False)
         path = self._path(trial.claim)
-        with storage.in_one_line(path), path.open("a", encoding="utf-8") as file:
-            file.write(f"{line}\n")
-            file.flush()
-            os.fsync(file.fileno())
+        with storage.in_one_line(path):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with path.open("a", encoding="utf-8") as file:
+                file.write(f"{line}\n")
+                file.flush()
+                os.fsync(file.fileno())
+
+    def forget(self, trials: Sequence[Trial]) -> None:
+        """Their lines, what cannot be read beside them, and what they left to go on from.
+
+        At once, so that who is stopped then and goes on never takes an old number for a new one.
+        """
+        for claim in {trial.claim for trial in trials}:
+            path, forgotten = self._path(claim), {_key(each.conditions, each.seed) for each in trials}
+            lines = _lines(path)
+            rows = [(line, _parse(line)) for line in lines]
+            left = [line for line, row in rows if row and (row.where != self._where or _key_of(row) not in forgotten)]
+            if left != lines:
+                storage.write_text(path, "".join(left))
+            self._kept.pop(claim, None)
+        for trial in trials:
+            with storage.in_one_line(trial.folder):
+                if trial.folder.exists():
+                    shutil.rmtree(trial.folder)
 
     def _path(self, claim: str) -> Path:
-        return self._folder / f"{claim}.jsonl"
+        return self._out / "results" / f"{claim}.jsonl"
 
     def _read(self, claim: str) -> dict[str, Measured]:
         """Those of this machine; a last line that was cut short is as if it had never been begun."""
         path, kept = self._path(claim), {}
-        if not path.exists():
-            return {}
-        lines = path.read_text(encoding="utf-8", errors="replace").splitlines(keepends=True)
+        lines = _lines(path)
+        if lines and not lines[-1].endswith("\n"):
+            lines.pop()
+            storage.write_text(path, "".join(lines))
         for number, line in enumerate(lines, start=1):
-            if not line.endswith("\n"):
-                storage.write_text(path, "".join(lines[:-1]))
-                break
-            try:
-                row = Measured(**json.loads(line))
-                numbers = {name: math.nan if value is None else float(value) for name, value in row.numbers.items()}
-                key = _key(row.conditions, row.seed)
-            except (ValueError, TypeError, AttributeError):
+            row = _parse(line)
+            if row is None:
                 raise RunError(
-                    f"{path}, line {number}: damaged. Delete the line, or measure anew with --force"
-                ) from None
+                    f"{path}, line {number}: damaged. Delete the line, or measure anew: seq2see lab {claim} --force"
+                )
             if row.where == self._where:
-                kept[key] = Measured(row.conditions, row.seed, numbers, row.seconds, row.where)
+                kept[_key_of(row)] = row
         return kept
+
+
+def _lines(path: Path) -> list[str]:
+    if not path.exists():
+        return []
+    with path.open(encoding="utf-8", errors="replace", newline="\n") as file:
+        return list(file)
+
+
+def _parse(line: str) -> Measured | None:
+    """None where it is no whole line of ours."""
+    try:
+        row = Measured(**json.loads(line))
+        numbers = {name: math.nan if value is None else float(value) for name, value in row.numbers.items()}
+        _key_of(row)
+    except (ValueError, TypeError, AttributeError, RecursionError):
+        return None
+    whole = line.endswith("\n")
+    return Measured(row.conditions, row.seed, numbers, row.seconds, row.where) if whole else None
+
+
+def _key_of(row: Measured) -> str:
+    return _key(row.conditions, row.seed)
 
 
 def _key(conditions: Conditions, seed: int) -> str:
     return json.dumps([dict(conditions), seed], sort_keys=True)
-
-
-def where() -> str:
-    """Machine and versions, in words."""
-    return ", ".join(facts().values())
-
-
-def facts() -> dict[str, str]:
-    """What a number depends on, besides the trial."""
-    from seq2see import machine
-    from seq2see.bundle import pick_device
-
-    device = pick_device()
-    return {
-        "processor": f"{_processor()}, cores: {processes.cores()}",
-        **({"card": machine.name(device)} if device.type == "cuda" else {}),
-        "system": f"{platform.system()} {platform.machine()}",
-        "versions": f"seq2see {__version__}, torch {version('torch')}, Python {platform.python_version()}",
-    }
-
-
-def _processor() -> str:
-    """Its name where the system tells."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-    except OSError:
-        lines = []
-    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return names[0] if names else platform.processor() or "unknown processor"

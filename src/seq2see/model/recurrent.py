@@ -5,6 +5,10 @@ encoder's last state is all that the decoder knows of a sentence. With it (Bahda
 in both directions keeps a vector for each token, and the decoder looks at all of them before each word.
 
 Both keep the house's contract (`interface`): packed rows in and out, and `start` and `step` for every search.
+
+Differs from the paper: Sutskever et al. stack four LSTM layers of 1,000 and turn the source round; the number of layers
+is a setting here, and `source_reversed` is off unless asked for. What differs from Bahdanau et al. stands at
+`RecurrentEncoder` and `RecurrentDecoder`.
 """
 
 import contextlib
@@ -163,6 +167,9 @@ class AlignmentAttention(nn.Module):
 class RecurrentEncoder(nn.Module):
     """Reads from the begin, or from the end, which leaves the first word the freshest (Sutskever et al., 3.3), or in
     both directions, each of which has half of the width.
+
+    Differs from the paper: in Bahdanau et al. each direction is as wide as the decoder, and both are GRUs. Here the two
+    together are, and cells are LSTMs unless `cell` says "gru".
     """
 
     def __init__(
@@ -221,8 +228,11 @@ class RecurrentState:
 class RecurrentDecoder(nn.Module):
     """An RNN that begins with what the encoder knew at the end; with attention it is told what to look at in each step.
 
-    What it says is tanh(W [state, seen, token]) (Bahdanau et al., A.2.2, with tanh in place of maxout); without
-    attention, tanh(W state).
+    What it says is tanh(W [state, seen, token]) (Bahdanau et al., A.2.2); without attention, tanh(W state).
+
+    Differs from the paper: the first state is what both directions of the encoder knew at their ends, side by side,
+    where Bahdanau et al. have tanh(W_s h_1) of the backward one alone. A word is read off the state after this step,
+    s_i, as is usual since, not off s_{i-1}, and through tanh instead of maxout.
     """
 
     def __init__(self, cell: str, d_model: int, d_hidden: int, layers: int, dropout: float, attention: bool) -> None:

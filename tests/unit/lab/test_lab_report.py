@@ -2,11 +2,12 @@
 
 import json
 import re
+import statistics
 from html.parser import HTMLParser
 
 import pytest
 
-from seq2see.lab import report
+from seq2see.lab import charts, report
 from seq2see.lab.claim import Chart, Claim, Expectation, Row, conclude
 
 FACTS = {"command": "seq2see lab --quick", "seeds": "1 to 2", "processor": "Tube & <Relay>"}
@@ -93,3 +94,26 @@ def test_numbers_that_are_none_are_told():
     assert found.verdict == "undecided"
     assert report.table(found.rows)[2][0][-1] == "not finite in 1 of 2"
     json.dumps(report.as_json([found], FACTS), allow_nan=False)
+
+
+def test_a_number_without_a_place_counts_once_for_a_seed():
+    claim = Claim(
+        "name",
+        "words",
+        "source",
+        "measured",
+        lambda plan: [{}],
+        lambda trial: {},
+        (),
+        (Chart("loss", "loss", "kind"),),
+        places="length",
+    )
+    losses = (1.0, 2.0, 4.0)
+    measured = [
+        Row({"kind": "a"}, seed, {"right@4": 0.9, "right@8": 0.5, "right@12": 0.1, "loss": loss})
+        for seed, loss in enumerate(losses, start=1)
+    ]
+    (axes,) = charts.draw(claim.charts, conclude(claim, measured).rows).axes
+    (bar,) = axes.collections
+    (((_, low), (_, high)),) = bar.get_segments()
+    assert (high - low) / 2 == pytest.approx(statistics.stdev(losses))

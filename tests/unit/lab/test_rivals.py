@@ -1,17 +1,21 @@
 """The three are of one size, and the claims about them can be measured."""
 
+import json
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
 import pytest
 
-from seq2see.config import Model
-from seq2see.lab import catalogue
-from seq2see.lab.claim import Trial
-
-pytestmark = pytest.mark.skipif(not hasattr(Model, "architecture"), reason="there are no recurrent baselines here yet")
+from seq2see.data.readers import Pairs
+from seq2see.errors import DataError
+from seq2see.lab import catalogue, charts, comparison, report
+from seq2see.lab.claim import Plan, Row, Trial, conclude
+from seq2see.lab.rivals import RIVALS, rival
+from seq2see.run import Run
 
 
 def sizes_of(vocabularies: tuple[int, int], **changes: int) -> list[int]:
-    from seq2see.lab.rivals import RIVALS, rival
-
     models = (rival(kind, 1, vocabularies, **changes) for kind in RIVALS)
     return [sum(weight.numel() for weight in model.parameters()) for model in models]
 
@@ -22,14 +26,98 @@ def test_all_have_about_as_many_parameters(vocabularies, width):
     assert all(abs(other / first - 1) < 0.06 for other in others)
 
 
+UPPER = [(word, word.upper()) for word in map("{:b}".format, range(1, 200))]
+
+
+def a_file(path: Path, pairs: list[tuple[str, str]] = UPPER) -> str:
+    path.write_text("".join(f"{source}\t{target}\n" for source, target in pairs))
+    return str(path)
+
+
+def tiny(trial: Trial) -> Trial:
+    return replace(trial, conditions={**trial.conditions, "steps": 8, "batch_tokens": 200})
+
+
+def trials_of(pairs: str, folder: Path, seed: int = 1) -> list[Trial]:
+    """As the runner makes them, of very short trainings."""
+    conditions = catalogue.find("comparison").trials(Plan(quick=True, pairs=pairs))
+    made = (Trial("comparison", each, seed, folder / f"{each['model']}-{seed}") for each in conditions)
+    return [tiny(trial) for trial in made]
+
+
 def test_the_comparison_trains_whole_runs_and_keeps_them(tmp_path):
-    pairs = tmp_path / "upper.tsv"
-    pairs.write_text("".join(f"{word}\t{word.upper()}\n" for word in map("{:b}".format, range(1, 200))))
-    conditions = {"pairs": str(pairs), "steps": 4, "batch_tokens": 200}
     claim, sizes = catalogue.find("comparison"), []
-    for kind in ("transformer", "rnn-attention", "rnn"):
-        trial = Trial("comparison", {**conditions, "model": kind}, 1, tmp_path / "runs")
+    for trial in trials_of(a_file(tmp_path / "upper.tsv"), tmp_path / "runs"):
         numbers = claim.measure(trial)
+        assert list(numbers) == ["exact_match", "minutes", "parameters"]
+        assert 0 <= numbers["exact_match"] <= 100
+        assert numbers["minutes"] > 0
         sizes.append(numbers["parameters"])
         assert claim.measure(trial) == numbers  # the run is there: nothing is trained again
     assert all(abs(size / sizes[0] - 1) < 0.06 for size in sizes)
+
+
+def test_minutes_are_of_training_alone(trained, tmp_path):
+    """Two seconds a step; a validation takes 100, and somebody stopped for an hour after step 30."""
+    shutil.copytree(trained, tmp_path / "run")
+    seconds = {10: 20, 20: 40, 30: 60 + 100, 40: 80 + 3700, 50: 100 + 3700, 60: 120 + 3700}
+    rows = [{"step": step, "loss": 1.0, "seconds": after} for step, after in seconds.items()]
+    rows.insert(2, {"step": 20, "validation": {"loss": 1.0}, "best": True, "what": "model"})
+    (tmp_path / "run" / "metrics.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    assert comparison._minutes(Run(tmp_path / "run"), 60) == pytest.approx(2.0)
+
+
+def test_test_pairs_are_never_trained_or_validated_on(tmp_path):
+    pairs = a_file(tmp_path / "upper.tsv", [*UPPER, *UPPER[:50]])  # some sources twice
+    one, *_, other = trials_of(pairs, tmp_path / "runs")
+    assert comparison._parts(one) == comparison._parts(other)  # the same for all
+    train_on, test = ([(pair.source, pair.target) for pair in Pairs(part)] for part in comparison._parts(one))
+    assert sorted(train_on + test) == sorted([*UPPER, *UPPER[:50]])
+    assert not {source for source, _ in train_on} & {source for source, _ in test}
+    assert 5 <= len(test) <= 50
+    run = comparison._trained(one, comparison._parts(one)[0])
+    assert not {pair.source for pair in run.validation_pairs} & {source for source, _ in test}
+
+
+def test_a_corpus_that_brings_a_test_set_is_tested_on_that(tmp_path):
+    (trial, *_) = trials_of("dates", tmp_path)
+    assert comparison._parts(trial) == ("dates", "dates")  # to train means its training set, to evaluate its test set
+
+
+def test_another_text_under_the_same_name_is_another_trial(tmp_path):
+    path = tmp_path / "upper.tsv"
+    before = trials_of(a_file(path), tmp_path)[0].conditions
+    assert trials_of(a_file(path), tmp_path)[0].conditions == before
+    assert trials_of(a_file(path, [*UPPER[:-1], ("x", "Y")]), tmp_path)[0].conditions != before
+
+
+def test_a_file_too_small_to_test_on_is_refused_before_anything_is_measured(tmp_path):
+    pairs = a_file(tmp_path / "upper.tsv", [("a", "A")] * 30)
+    with pytest.raises(DataError, match=r"upper\.tsv: too few different sources to keep some for a test"):
+        trials_of(pairs, tmp_path / "runs")
+
+
+def scored(name: str, transformer: float, attention: float, rnn: float) -> list[Row]:
+    values = zip(RIVALS, (transformer, attention, rnn), strict=True)
+    return [
+        Row({"pairs": "dates", "model": kind, "steps": 400}, seed, {name: value + seed / 10, "minutes": 1.0})
+        for kind, value in values
+        for seed in (1, 2, 3)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("scores", "verdict"),
+    [((90, 80, 70), "held"), ((80, 90, 70), "did not hold"), ((99.7, 99.7, 99.7), "undecided")],
+)
+@pytest.mark.parametrize(("name", "shown"), [("exact_match", "exact match"), ("bleu", "BLEU")])
+def test_better_is_more_than_equal_and_the_score_has_a_name(tmp_path, scores, verdict, name, shown):
+    outcome = conclude(comparison.CLAIM, scored(name, *scores))
+    assert outcome.verdict == verdict
+    report.write(tmp_path, [outcome], {})
+    text = (tmp_path / "report.md").read_text()
+    assert f"| model | {shown} | minutes |" in text
+    assert f"| transformer | {scores[0] + 0.2:.3g} ± 0.1 | 1 |" in text
+    assert "<details open" in (tmp_path / "report.html").read_text()
+    titles = [axes.get_title(loc="left") for axes in charts.draw(comparison.CLAIM.charts, outcome.rows).axes]
+    assert titles == [shown, "minutes of training"]

@@ -2,12 +2,13 @@
 
 import json
 from dataclasses import replace
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
 
 from seq2see.errors import RunError
-from seq2see.lab import catalogue, runner
+from seq2see.lab import catalogue, circumstances, runner
 from seq2see.lab.claim import Claim, Expectation, Outcome, Plan, Trial
 
 
@@ -40,7 +41,7 @@ def bench(monkeypatch: pytest.MonkeyPatch) -> Bench:
 
 
 def run(bench: Bench, out: Path, quick: bool = False, seeds: int = 2, **options) -> list[Outcome]:
-    return list(runner.run([bench.claim], out, Plan(quick), seeds, **options))
+    return list(runner.run([bench.claim], out, Plan(quick), range(1, seeds + 1), **options))
 
 
 def test_all_trials_with_all_seeds(bench, tmp_path):
@@ -80,12 +81,14 @@ def test_quick_and_full_share_what_is_the_same(bench, tmp_path):
 def test_two_claims_share_their_trials(bench, tmp_path):
     second = replace(bench.claim, name="second", rows_of="bench")
     told = []
-    both = list(runner.run([bench.claim, second], tmp_path, Plan(), 2, watch=lambda *told_of: told.append(told_of)))
+    both = list(
+        runner.run([bench.claim, second], tmp_path, Plan(), (1, 2), watch=lambda *told_of: told.append(told_of))
+    )
     assert [outcome.claim.name for outcome in both] == ["bench", "second"]
     assert len(bench.made) == 6
     assert told[0] == ("", 0, 6)
     bench.made.clear()
-    (alone,) = runner.run([second], tmp_path, Plan(), 2)
+    (alone,) = runner.run([second], tmp_path, Plan(), (1, 2))
     assert alone.verdict == "held"
     assert bench.made == []
 
@@ -97,10 +100,109 @@ def test_force_measures_anew(bench, tmp_path):
     assert len(bench.made) == 6
 
 
+def test_a_forced_run_that_is_stopped_never_goes_on_with_old_numbers(bench, tmp_path):
+    run(bench, tmp_path, seeds=3)
+    bench.stop_at = len(bench.made) + 2
+    with pytest.raises(KeyboardInterrupt):
+        run(bench, tmp_path, force=True)
+    bench.made.clear()
+    bench.stop_at = None
+    (outcome,) = run(bench, tmp_path)
+    assert len(bench.made) == 4  # two were made anew before the stop
+    assert len(outcome.rows) == 6
+    bench.made.clear()
+    run(bench, tmp_path, seeds=3)
+    assert bench.made == []  # the third seed was not asked for, and so not forgotten
+
+
+def test_force_spares_what_was_measured_elsewhere(bench, tmp_path, monkeypatch):
+    with monkeypatch.context() as elsewhere:
+        elsewhere.setattr(circumstances, "where", lambda: "elsewhere")
+        run(bench, tmp_path)
+    run(bench, tmp_path)
+    run(bench, tmp_path, force=True)
+    kept = [json.loads(line) for line in (tmp_path / "results" / "bench.jsonl").read_text().splitlines()]
+    assert sum(row["where"] == "elsewhere" for row in kept) == 6
+    assert len(kept) == 12
+
+
+@pytest.mark.parametrize("damage", ["{}\n", "rubbish\n", '{"conditions": {"n"'])
+def test_force_mends_what_is_damaged(bench, tmp_path, damage):
+    run(bench, tmp_path)
+    kept = tmp_path / "results" / "bench.jsonl"
+    kept.write_text(f"{kept.read_text()}{damage}")
+    run(bench, tmp_path, force=True)
+    bench.made.clear()
+    run(bench, tmp_path)
+    assert bench.made == []
+    assert len(kept.read_text().splitlines()) == 6
+
+
+def test_a_trial_has_a_folder_that_goes_with_its_key_and_force_empties_it(bench, tmp_path, monkeypatch):
+    folders = []
+
+    def measure(trial):
+        folders.append(trial.folder)
+        assert not trial.folder.exists()
+        trial.folder.mkdir(parents=True)
+        (trial.folder / "half").write_text("half")
+        return {"value": 1.0}
+
+    object.__setattr__(bench.claim, "measure", measure)
+    run(bench, tmp_path)
+    assert len(set(folders)) == 6
+    run(bench, tmp_path, force=True)
+    assert folders[6:] == folders[:6]
+    monkeypatch.setattr(circumstances, "where", lambda: "elsewhere")
+    run(bench, tmp_path)
+    assert not set(folders[12:]) & set(folders[:12])
+
+
+def test_other_sources_or_versions_measure_anew(tmp_path, monkeypatch):
+    (tmp_path / "lab").mkdir()
+    (tmp_path / "cli").mkdir()
+    source, drawn, told = tmp_path / "lab" / "masks.py", tmp_path / "lab" / "report.py", tmp_path / "cli" / "lab.py"
+    for path in (source, drawn, told):
+        path.write_text("rate = 1")
+    digest = circumstances._digest.__wrapped__
+    before = digest(tmp_path)
+    drawn.write_text("rate = 2")
+    told.write_text("rate = 2")
+    assert digest(tmp_path) == before
+    source.write_text("rate = 2")
+    assert digest(tmp_path) != before
+
+    assert before not in circumstances.where()
+    here = circumstances.where()
+    assert circumstances.facts()["sources"] in here
+    for library in ("torch", "numpy", "Babel"):
+        with monkeypatch.context() as other:
+            other.setattr(circumstances, "version", lambda name, new=library: "9.9" if name == new else version(name))
+            assert circumstances.where() != here
+
+
+def test_fresh_seeds_are_measured_and_told_apart(bench, tmp_path):
+    run(bench, tmp_path)
+    bench.made.clear()
+    (outcome,) = runner.run([bench.claim], tmp_path, Plan(), (2, 3))
+    assert sorted(bench.made) == [(1, 3), (2, 3), (3, 3)]
+    assert outcome.rows.seeds == [2, 3]
+
+
+def test_what_is_kept_is_told_where_it_is_whole(bench, tmp_path):
+    run(bench, tmp_path, quick=True)
+    bench.made.clear()
+    (outcome,) = runner.kept([bench.claim], tmp_path, Plan(quick=True), (1, 2))
+    assert outcome.verdict == "held"
+    assert runner.kept([bench.claim], tmp_path, Plan(), (1, 2)) == []
+    assert runner.kept([bench.claim], tmp_path, Plan(quick=True), (1, 2, 3)) == []
+    assert bench.made == []
+
+
 def test_another_machine_measures_anew(bench, tmp_path, monkeypatch):
     run(bench, tmp_path)
     bench.made.clear()
-    monkeypatch.setattr(runner, "where", lambda: "elsewhere")
+    monkeypatch.setattr(circumstances, "where", lambda: "elsewhere")
     run(bench, tmp_path)
     assert len(bench.made) == 6
 

@@ -1,0 +1,54 @@
+"""What a number depends on, besides the trial: the machine, the versions, and the sources that measured it."""
+
+import hashlib
+import platform
+from functools import cache
+from importlib.metadata import version
+from pathlib import Path
+from typing import Final
+
+from seq2see import __version__
+from seq2see.data import processes
+
+NO_TRIAL_USES: Final = ("cli", "interop", "look", "serve", "lab/charts.py", "lab/report.py")
+
+
+def where() -> str:
+    """Machine, versions and sources, in words: what was measured elsewhere is measured anew."""
+    return ", ".join(facts().values())
+
+
+def facts() -> dict[str, str]:
+    from seq2see import machine
+    from seq2see.bundle import pick_device
+
+    device = pick_device()
+    libraries = ", ".join(f"{name} {version(name)}" for name in ("torch", "numpy", "Babel"))
+    return {
+        "processor": f"{_processor()}, cores: {processes.cores()}",
+        **({"card": machine.name(device)} if device.type == "cuda" else {}),
+        "system": f"{platform.system()} {platform.machine()}",
+        "versions": f"seq2see {__version__}, {libraries}, Python {platform.python_version()}",
+        "sources": _digest(Path(__file__).parents[1]),
+    }
+
+
+@cache
+def _digest(package: Path) -> str:
+    """Of all files that a trial can use: rates and sizes stand in them, too."""
+    found = hashlib.sha256()
+    for path in sorted(package.rglob("*.py")):
+        name = path.relative_to(package).as_posix()
+        if not name.startswith(NO_TRIAL_USES):
+            found.update(f"{name}\n".encode() + path.read_bytes())
+    return f"sha256 {found.hexdigest()[:12]}"
+
+
+def _processor() -> str:
+    """Its name where the system tells."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        lines = []
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.processor() or "unknown processor"
