@@ -15,7 +15,7 @@ from seq2see import __version__
 from seq2see.look import files
 from seq2see.serve import bodies, libretranslate
 from seq2see.serve.guard import Guard, in_json
-from seq2see.serve.limits import RefusedError
+from seq2see.serve.limits import RefusedError, report
 from seq2see.serve.service import Event, Service, in_words
 
 PROBLEMS: dict[int | str, dict[str, Any]] = {
@@ -47,8 +47,11 @@ def build(service: Service, log: bool = False, failed: Callable[[str], None] = l
     @contextlib.asynccontextmanager
     async def engines(_: FastAPI) -> AsyncIterator[None]:
         async def keep(lane: Any) -> None:
-            await lane.run()
-            failed(lane.failure)
+            try:
+                await lane.run()
+            except Exception as problem:
+                report(problem, f"the line before the engine ({lane.name})")
+            failed(lane.failure or f"the engine ({lane.name}) cannot be kept; the log says why")
 
         tasks = [asyncio.create_task(keep(lane)) for lane in service.lanes]
         yield
@@ -65,7 +68,6 @@ def build(service: Service, log: bool = False, failed: Callable[[str], None] = l
         lifespan=engines,
         responses=PROBLEMS,
     )
-    app.state.service = service
     app.include_router(_root(service))
     app.include_router(_v1(service))
     app.include_router(libretranslate.routes(service))

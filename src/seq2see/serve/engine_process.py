@@ -14,9 +14,7 @@ import json
 import os
 import queue
 import signal
-import sys
 import threading
-import traceback
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, replace
@@ -30,6 +28,7 @@ from seq2see.decoding.hypothesis import Engine, Hypothesis, Task
 from seq2see.decoding.translator import Result
 from seq2see.errors import SeqError
 from seq2see.run import Run
+from seq2see.serve.limits import report
 
 if TYPE_CHECKING:
     from seq2see.decoding.search import Step, Watch
@@ -117,7 +116,7 @@ class Worker:
             elif isinstance(problem, SeqError):
                 self._send(("refused", jobs[0][0], 400, " ".join(str(problem).split())))
             else:
-                _report(problem)
+                report(problem, "the engine")
                 self._send(("refused", jobs[0][0], 500, "the engine failed on this text"))
 
     def _answer(self, key: Key, jobs: Jobs) -> None:
@@ -294,13 +293,6 @@ def _tokens_for_character(run: Run) -> float:
     texts = [pair.source for pair in run.validation_pairs[:200]]
     characters = sum(map(len, texts))
     return sum(map(len, run.tokenizers.source.encode(texts))) / characters if characters else 1.0
-
-
-def _report(problem: Exception) -> None:
-    """Where it went wrong, without a word of what it went wrong with: that may be a user's text."""
-    print(
-        f"seq2see: {type(problem).__name__} in the engine", *traceback.format_tb(problem.__traceback__), file=sys.stderr
-    )
 
 
 def main() -> None:

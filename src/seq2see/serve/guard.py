@@ -7,11 +7,10 @@ import asyncio
 import json
 import sys
 import time
-import traceback
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 
-from seq2see.serve.limits import Limits, RefusedError
+from seq2see.serve.limits import Limits, RefusedError, report
 from seq2see.serve.measures import Measures
 
 Message = MutableMapping[str, Any]
@@ -66,7 +65,7 @@ class Guard:
         except RefusedError as refused:
             await refuse(sending, refused)
         except Exception as problem:
-            _report(problem)
+            report(problem, "the service")
             if not status:
                 await refuse(sending, RefusedError(500, "an internal error; the log says where"))
         seconds = time.monotonic() - begun
@@ -153,12 +152,3 @@ def in_json(refused: RefusedError) -> tuple[dict[str, str], bytes]:
     if refused.status == 401:
         headers["www-authenticate"] = "Bearer"
     return headers, body
-
-
-def _report(problem: Exception) -> None:
-    """Where it went wrong, without a word of what it went wrong with: that may be a user's text."""
-    print(
-        f"seq2see: {type(problem).__name__} in the service",
-        *traceback.format_tb(problem.__traceback__),
-        file=sys.stderr,
-    )

@@ -1,7 +1,9 @@
-"""What is let in: sizes, keys and rates; and how a refusal is said."""
+"""What is let in: sizes, keys and rates; and how a refusal, or a fault of ours, is said."""
 
 import hmac
+import sys
 import time
+import traceback
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -39,6 +41,12 @@ class RefusedError(Exception):
         self.status = status
         self.line = line
         self.retry_after = retry_after
+
+
+def report(problem: Exception, where: str) -> None:
+    """Where it went wrong, without a word of what it went wrong with: that may be a user's text."""
+    frames = traceback.format_tb(problem.__traceback__)
+    print(f"seq2see: {type(problem).__name__} in {where}", *frames, file=sys.stderr)
 
 
 class Keys:
