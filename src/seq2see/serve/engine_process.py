@@ -68,6 +68,10 @@ class Key(NamedTuple):
     """Another number for each job that is to be worked on alone."""
 
 
+class GivenUpError(Exception):
+    """Whoever asked does not wait any more."""
+
+
 class Bounded:
     """An engine whose outputs end at a limit, if they have not before."""
 
@@ -87,8 +91,9 @@ Jobs = list[tuple[int, dict[str, Any]]]
 class Worker:
     """Does jobs, several at once where they have the same key."""
 
-    LOOKS = 8
-    """Translations whose insides are remembered: a page asks for them part by part."""
+    LOOK_TOKENS = 256
+    """Of both sides of all translations whose insides are remembered, since a page asks for them part by part; the last
+    one is, whatever its size. Of a base model, that many tokens are more than a hundred megabytes of numbers."""
 
     def __init__(self, setup: Setup, send: Send, gone: Collection[int]) -> None:
         self._setup = setup
@@ -96,6 +101,8 @@ class Worker:
         self._gone = gone
         self._runs = {name: Run(folder) for name, folder in setup.runs.items()}
         self._looks: OrderedDict[tuple[Any, ...], Any] = OrderedDict()
+        self._told: set[int] = set()
+        """Those of the last streams that have heard a token: to begin anew would tell it twice."""
         facts = {}
         for name, run in self._runs.items():
             engine = self._torch_engine(run) if setup.inside else run.engine(setup.engine, setup.precision)
@@ -110,14 +117,15 @@ class Worker:
             if jobs:
                 self._answer(key, jobs)
         except Exception as problem:
-            if len(jobs) > 1:
-                for job in jobs:
-                    self.do(key, [job])
-            elif isinstance(problem, SeqError):
-                self._send(("refused", jobs[0][0], 400, " ".join(str(problem).split())))
-            else:
-                report(problem, "the engine")
-                self._send(("refused", jobs[0][0], 500, "the engine failed on this text"))
+            told = self._told
+            for number, what in jobs:
+                if len(jobs) > 1 and number not in told:
+                    self.do(key, [(number, what)])
+                elif isinstance(problem, SeqError):
+                    self._send(("refused", number, 400, " ".join(str(problem).split())))
+                elif not isinstance(problem, GivenUpError):
+                    report(problem, "the engine")
+                    self._send(("refused", number, 500, "the engine failed on this text"))
 
     def _answer(self, key: Key, jobs: Jobs) -> None:
         run = self._runs[key.model]
@@ -130,7 +138,8 @@ class Worker:
                 self._stream(run, jobs)
             case "look":
                 for number, what in jobs:
-                    self._send(("done", number, self._look(key.model, run, what)))
+                    with self._given_up(run, number):
+                        self._send(("done", number, self._look(key.model, run, what)))
             case "detect":
                 for number, what in jobs:
                     self._send(("done", number, {name: self._familiar(name, what["text"]) for name in self._runs}))
@@ -187,6 +196,7 @@ class Worker:
         if not asked:
             return
         said: list[list[int]] = [[] for _ in asked]
+        self._told = told = set()
         target = run.tokenizers.target
 
         def tell(step: "Step") -> set[int]:
@@ -194,6 +204,7 @@ class Worker:
                 token = int(step.tokens_BC[row, 0])
                 said[place].append(token)
                 event = {"token": target.pieces([token])[0], "text": target.decode(said[place])}
+                told.add(asked[place][0])
                 self._send(("token", asked[place][0], event))
             return {place for place, (number, _) in enumerate(asked) if number in self._gone}
 
@@ -215,13 +226,33 @@ class Worker:
         seen = self._looks.pop(asked, None)
         if seen is None:
             heads = [Head(*each) for each in what["without"]]
-            engine: TorchEngine = run.engine("torch", "float32")  # type: ignore[assignment]
+            engine = self._looking_engine(run)
             seen = page.Inside(run, what["text"], what["to"], what["target"], engine, heads, what["prefix"])
         self._looks[asked] = seen
-        while len(self._looks) > self.LOOKS:
+        while len(self._looks) > 1 and sum(each.tokens for each in self._looks.values()) > self.LOOK_TOKENS:
             self._looks.popitem(last=False)
         found = {name: seen.part(name) for name in what["parts"]}
         return json.dumps({"names": seen.names, "parts": found}, ensure_ascii=False, allow_nan=False).encode()
+
+    @contextlib.contextmanager
+    def _given_up(self, run: Run, number: int) -> Iterator[None]:
+        """Ends a look that nobody waits for any more: at the next step of its search, or of its importance."""
+
+        def check(*_: Any) -> None:
+            if number in self._gone:
+                raise GivenUpError
+
+        check()
+        engine, before = self._looking_engine(run), run.watch
+        engine.watch = run.watch = check
+        try:
+            yield
+        finally:
+            engine.watch, run.watch = None, before
+
+    @staticmethod
+    def _looking_engine(run: Run) -> "TorchEngine":
+        return run.engine("torch", "float32")  # type: ignore[return-value]
 
     def _familiar(self, name: str, text: str) -> float:
         return self._runs[name].tokenizers.source.familiar(text)

@@ -232,7 +232,8 @@ class Service:
         self.check_texts([text, target or ""])
         to = self.check_language(run, to, [text])
         what = {"text": text, "to": to, "target": target, "parts": parts, "without": without, "prefix": prefix}
-        job = Job(Key("look", name, None), what, self._tokens(self.inside, name, [text, target or ""], 1))
+        key = Key("look", name, alone=next(self._alone))
+        job = Job(key, what, self._tokens(self.inside, name, [text, target or ""], 1))
         found: bytes = await self.inside.do(job)
         return found
 
