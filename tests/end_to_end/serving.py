@@ -31,10 +31,16 @@ class Answer(NamedTuple):
 class Server:
     """`with Server(run, "--queue", 4) as server: server.post("/v1/translate", text="abc")`."""
 
-    def __init__(self, *words: object) -> None:
+    def __init__(self, *words: object, program: str | None = None) -> None:
         self._log = tempfile.TemporaryFile("w+")  # noqa: SIM115 (closed in __exit__)
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "seq2see", "serve", *map(str, words), "--port", "0"],
+            [
+                sys.executable,
+                *(["-c", program] if program else ["-m", "seq2see", "serve"]),
+                *map(str, words),
+                "--port",
+                "0",
+            ],
             stderr=self._log,
             env=os.environ | {"OMP_NUM_THREADS": "1"},
         )

@@ -1,5 +1,6 @@
 """`seq2see serve`, started as an operator does it, on a free port of this machine."""
 
+import contextlib
 import json
 import os
 import random
@@ -15,7 +16,7 @@ from pathlib import Path
 from urllib.parse import urlencode, urlsplit
 
 import pytest
-from serving import Server
+from serving import PATIENCE, Server
 
 from conftest import random_words
 
@@ -263,11 +264,11 @@ def test_odd_texts_are_answered(server: Server, text: str):
     [
         b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc",
         b"GET\r\n\r\n",
-        b"POST /v1/translate HTTP/1.1\r\nHost: x\r\nContent-Length: -5\r\n\r\n",
-        b"POST /v1/translate HTTP/1.1\r\nHost: x\r\nContent-Length: 99999999999999999999\r\n\r\n",
-        b"POST /v1/translate HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\nZZ\r\n",
-        b"GET /" + b"a" * 100_000 + b" HTTP/1.1\r\nHost: x\r\n\r\n",
-        b"GET / HTTP/1.1\r\nHost: x\r\nX: " + b"a" * 300_000,
+        b"POST /v1/translate HTTP/1.1\r\nHost: localhost\r\nContent-Length: -5\r\n\r\n",
+        b"POST /v1/translate HTTP/1.1\r\nHost: localhost\r\nContent-Length: 99999999999999999999\r\n\r\n",
+        b"POST /v1/translate HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\nZZ\r\n",
+        b"GET /" + b"a" * 100_000 + b" HTTP/1.1\r\nHost: localhost\r\n\r\n",
+        b"GET / HTTP/1.1\r\nHost: localhost\r\nX: " + b"a" * 300_000,
         random.Random(1).randbytes(5000),
     ],
 )
@@ -354,7 +355,7 @@ def test_whoever_hangs_up_leaves_the_line(torch_server: Server):
     before = torch_server.measure("seq2see_abandoned_total")
     address = urlsplit(torch_server.url)
     body = json.dumps({"text": ["abcdefgh" * 100] * 10, "beam": 1}).encode()
-    head = "POST /v1/translate HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+    head = "POST /v1/translate HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
     head += f"Content-Length: {len(body)}\r\n\r\n"
     engine = torch_server.engines()["translate"]
     os.kill(engine, signal.SIGSTOP)
@@ -441,12 +442,42 @@ def test_two_runs_and_mistakes_of_the_operator(trained: Path, tmp_path: Path, cl
     assert "Traceback" not in broken.stderr
 
 
-def test_slow_clients_do_no_harm(server: Server):
-    address = urlsplit(server.url)
-    slow = [socket.create_connection((address.hostname, address.port), timeout=60) for _ in range(20)]
-    for connection in slow:
-        connection.sendall(b"POST /v1/translate HTTP/1.1\r\nHost: x\r\nContent-Length: 50\r\n\r\n{")
-    assert server.post("/v1/translate", text="cab").status == 200
-    for connection in slow:
-        connection.close()
-    assert server.get("/ready").status == 200
+HURRIED = """
+import sys
+from seq2see.serve import server
+from seq2see.serve.limits import Limits
+
+server.IDLE_SECONDS = 1
+server.serve(sys.argv[1:2], port=0, limits=Limits(deadline=2, body_seconds=1), log=False)
+"""
+
+
+def test_slow_clients_do_no_harm(trained: Path):
+    """Slow headers, slow bodies, slow readers: others are served meanwhile, and they themselves not for ever."""
+    with Server(trained, program=HURRIED) as server, contextlib.ExitStack() as clients:
+        address, files = urlsplit(server.url), Path(f"/proc/{server.process.pid}/fd")
+        at_rest = len(list(files.iterdir()))
+
+        def client(begins: bytes) -> socket.socket:
+            made = clients.enter_context(socket.socket())
+            made.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            made.settimeout(PATIENCE)
+            made.connect((address.hostname, address.port))
+            made.sendall(begins)
+            return made
+
+        slow_headers = [client(b"POST /v1/translate HTTP/1.1\r\nHost: local") for _ in range(20)]
+        head = b"POST /v1/translate HTTP/1.1\r\nHost: localhost\r\nContent-Length: 50\r\n\r\n{"
+        slow_bodies = [client(head) for _ in range(20)]
+        for _ in range(3):  # each asks for many megabytes, and reads nothing
+            client(b"GET /page/page.js HTTP/1.1\r\nHost: localhost\r\n\r\n" * 300)
+        assert server.get("/ready").status == 200
+        assert len(list(files.iterdir())) >= at_rest + 3
+        assert {each.recv(100)[:12] for each in slow_bodies} == {b"HTTP/1.1 408"}
+        assert {each.recv(100) for each in slow_headers} == {b""}
+        ends = time.monotonic() + PATIENCE
+        while len(list(files.iterdir())) > at_rest:
+            assert time.monotonic() < ends, "who does not read is not cut off"
+            time.sleep(0.1)
+        assert server.get("/ready").status == 200
+        assert "Traceback" not in server.log()

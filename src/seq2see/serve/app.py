@@ -37,11 +37,17 @@ KINDS = {
 }
 
 
-def build(service: Service, log: bool = False, failed: Callable[[str], None] = lambda line: None) -> Guard:
+def build(
+    service: Service,
+    log: bool = False,
+    failed: Callable[[str], None] = lambda line: None,
+    crowded: Callable[[], bool] = lambda: False,
+) -> Guard:
     """The whole app around a service.
 
     Args:
         failed: told why no engine can be started.
+        crowded: whether there are more connections than can be served.
     """
 
     @contextlib.asynccontextmanager
@@ -79,6 +85,8 @@ def build(service: Service, log: bool = False, failed: Callable[[str], None] = l
 
     def check(path: str) -> None:
         """Refuse before anything is read: under overload that is most of the work."""
+        if crowded():
+            raise RefusedError(503, "too many connections", 2, hang_up=True)
         if path in busy and service.quick.ready:
             service.quick.check()
 

@@ -149,6 +149,8 @@ def in_json(refused: RefusedError) -> tuple[dict[str, str], bytes]:
     headers = {"content-type": "application/json", "content-length": str(len(body))}
     if refused.retry_after is not None:
         headers["retry-after"] = str(refused.retry_after)
+    if refused.hang_up:
+        headers["connection"] = "close"
     if refused.status == 401:
         headers["www-authenticate"] = "Bearer"
     return headers, body

@@ -32,15 +32,21 @@ class Limits:
     body_seconds: float = 10.0
     """In which a request has arrived."""
 
+    @property
+    def longest(self) -> float:
+        """Seconds after which no request is worked on any more, with one to tell a stream so."""
+        return max(self.deadline, self.body_seconds) + 1
+
 
 class RefusedError(Exception):
-    """An answer that is not 200: a status, one line, and perhaps when to come again."""
+    """An answer that is not 200: a status, one line, perhaps when to come again, and whether on a new connection."""
 
-    def __init__(self, status: int, line: str, retry_after: int | None = None) -> None:
+    def __init__(self, status: int, line: str, retry_after: int | None = None, hang_up: bool = False) -> None:
         super().__init__(line)
         self.status = status
         self.line = line
         self.retry_after = retry_after
+        self.hang_up = hang_up
 
 
 def report(problem: Exception, where: str) -> None:
