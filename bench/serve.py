@@ -76,7 +76,7 @@ class Client:
         if self._streams is None:
             self._streams = await asyncio.open_connection("127.0.0.1", PORT)
         reader, writer = self._streams
-        head = f"{method} {path} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+        head = f"{method} {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
         head += f"Content-Length: {len(body)}\r\n\r\n"
         writer.write(head.encode() + body)
         answer = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").lower().split("\r\n")

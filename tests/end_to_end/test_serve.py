@@ -388,6 +388,63 @@ def test_past_its_deadline_a_request_is_given_up(torch_server: Server):
     assert torch_server.post("/v1/translate", text="cab").status == 200
 
 
+def test_past_its_deadline_a_stream_says_so(torch_server: Server):
+    engine = torch_server.engines()["inside"]
+    os.kill(engine, signal.SIGSTOP)
+    try:
+        found = torch_server.post("/v1/translate", text="cab", stream=True)
+    finally:
+        os.kill(engine, signal.SIGCONT)
+    assert events_of(found.body) == [("error", {"error": "no answer within 4 seconds", "status": 504})]
+    torch_server.wait_until_ready()
+
+
+def test_where_many_wait_to_be_translated_others_need_not(torch_server: Server):
+    engine = torch_server.engines()["translate"]
+    os.kill(engine, signal.SIGSTOP)
+    try:
+        with ThreadPoolExecutor(4) as clients:
+            waiting = [clients.submit(lambda: torch_server.post("/v1/translate", text="cab")) for _ in range(4)]
+            ends = time.monotonic() + 3
+            while torch_server.measure("seq2see_queue_requests") < 3 and time.monotonic() < ends:
+                time.sleep(0.05)
+            for path in ("/v1/translate", "/v1/chat"):
+                assert torch_server.post(path, text="cab").status == 429
+                assert events_of(torch_server.post(path, text="cab", stream=True).body)[-1][0] == "end"
+                assert torch_server.post(path, text="cab", sample=True).status == 200
+            assert {each.result().status for each in waiting} == {504}
+    finally:
+        os.kill(engine, signal.SIGCONT)
+    torch_server.wait_until_ready()
+
+
+def test_pages_of_other_sites(trained: Path, server: Server, cli):
+    body, kind = b'{"text": "cab"}', {"Content-Type": "application/json"}
+    for headers in ({"Host": "evil.example"}, {"Origin": "http://evil.example"}):
+        found = server.call("POST", "/v1/translate", body, kind | headers)
+        assert (found.status, list(found.json())) == (403, ["error"])
+    own = {"Origin": server.url}
+    assert server.call("POST", "/v1/translate", body, kind | own).status == 200
+    with Server(trained, "--quiet", "--allow-origin", "https://example.org") as open_server:
+        asked = {"Origin": "https://example.org"}
+        before = open_server.call("OPTIONS", "/translate", None, asked | {"Access-Control-Request-Method": "POST"})
+        assert before.status == 204
+        found = open_server.call("POST", "/translate", b'{"q": "cab", "source": "en", "target": "de"}', kind | asked)
+        assert found.json() == {"translatedText": "CAB"}
+        for each in (before, found):
+            assert each.headers["access-control-allow-origin"] == "https://example.org"
+    wrong = cli("serve", trained, "--allow-origin", "example.org")
+    assert (wrong.code, wrong.err.count("\n")) == (2, 1)
+
+
+@pytest.mark.parametrize("deadline", ["inf", "nan", "0", "1e9"])
+def test_a_deadline_is_a_number_of_seconds(trained: Path, cli, deadline: str):
+    found = cli("serve", trained, "--deadline", deadline)
+    assert found.code == 2
+    assert "--deadline" in found.err
+    assert "Traceback" not in found.err
+
+
 def test_keys_rates_and_sizes(trained: Path, tmp_path: Path):
     keys = tmp_path / "keys"
     keys.write_text("# of Ada\nopen sesame\n", encoding="utf-8")

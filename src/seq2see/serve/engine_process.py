@@ -106,7 +106,8 @@ class Worker:
         facts = {}
         for name, run in self._runs.items():
             engine = self._torch_engine(run) if setup.inside else run.engine(setup.engine, setup.precision)
-            run.search(["a"] if not run.tags else [f"<2{run.tags[0]}> a"], engine=engine)  # the first takes longest
+            first = run.tagged(["a"], run.tags[0] if run.tags else None)
+            run.search(first, engine=engine)  # takes longest
             facts[name] = Facts(engine.name, _tokens_for_character(run))
         send(("ready", facts))
 

@@ -4,6 +4,7 @@ import json
 import resource
 import socket
 import sys
+from collections.abc import Sequence
 from functools import partial
 from ipaddress import ip_address
 from pathlib import Path
@@ -15,7 +16,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from seq2see.errors import SettingError
 from seq2see.run import Run
 from seq2see.serve import app
-from seq2see.serve.limits import Keys, Limits, Rates
+from seq2see.serve.limits import Keys, Limits, Origins, Rates
 from seq2see.serve.service import Service
 
 MOST_CONNECTIONS = 2000
@@ -37,6 +38,7 @@ def serve(
     limits: Limits | None = None,
     log: bool = True,
     log_texts: bool = False,
+    allow_origins: Sequence[str] = (),
 ) -> None:
     """Answer HTTP until somebody ends it: SIGTERM and Ctrl-C let the requests that have come be answered first."""
     limits = limits or Limits()
@@ -59,9 +61,13 @@ def serve(
         failures.append(line)
         server.should_exit = True
 
+    Origins(allow_origins)  # what is wrong with them is said before anything is started
     with _listening(host, port) as listening:
+        address = listening.getsockname()
+        shown = f"[{address[0]}]" if ":" in address[0] else address[0]
+        hosts = {"localhost", "127.0.0.1", "[::1]", shown} if _is_loopback(address[0]) else None
         config = uvicorn.Config(
-            app.build(service, log, failed, crowded),
+            app.build(service, log, failed, crowded, Origins(allow_origins, hosts)),
             log_level="error",
             access_log=False,  # it would write down what a URL contains
             server_header=False,
@@ -72,8 +78,6 @@ def serve(
             timeout_graceful_shutdown=int(limits.deadline) + 1,
         )
         server = uvicorn.Server(config)
-        address = listening.getsockname()
-        shown = f"[{address[0]}]" if ":" in address[0] else address[0]
         print(f"serving {', '.join(runs)} at http://{shown}:{address[1]}/ (Ctrl-C ends)", file=sys.stderr)
         if not keys and not _is_loopback(address[0]):
             print("warning: whoever reaches this machine may use it. --api-keys FILE asks for a key", file=sys.stderr)
