@@ -116,7 +116,9 @@ class Origins:
         """What lets a page of another site read the answer; nothing where it may not, or need not be let."""
         host = headers.get(b"host", b"").decode("latin-1").lower()
         if host and self._hosts is not None and _without_port(host) not in self._hosts:
-            raise RefusedError(403, "Host: this service is asked as localhost, or by a name of --allow-origin")
+            raise RefusedError(
+                403, "Host: ask it as localhost or 127.0.0.1; for another name start it with --allow-origin"
+            )
         origin = headers.get(b"origin", b"").decode("latin-1").lower()
         if not origin or (host and origin.partition("://")[2] == host):
             return []

@@ -90,3 +90,29 @@ def test_a_stream_ends_in_an_error_past_the_deadline():
     assert last.startswith(b"event: error\n")
     assert json.loads(last.split(b"data: ")[1]) == {"error": "too late", "status": 504}
     assert left
+
+
+def test_an_engine_that_cannot_be_kept_is_said_to_have_failed(capsys):
+    service, said = Service({}), []
+
+    async def broken() -> None:
+        raise OSError
+
+    for lane in service.lanes:
+        lane.run = broken  # type: ignore[method-assign]
+
+    async def begin_and_end() -> None:
+        messages = iter(["lifespan.startup", "lifespan.shutdown"])
+
+        async def receive() -> dict[str, str]:
+            await asyncio.sleep(0)
+            return {"type": next(messages)}
+
+        async def send(message: Any) -> None:
+            await asyncio.sleep(0.01)
+
+        await app.build(service, failed=said.append)({"type": "lifespan"}, receive, send)
+
+    asyncio.run(begin_and_end())
+    assert [line.partition(" cannot")[0] for line in said] == ["the engine (translate)", "the engine (inside)"]
+    assert "OSError in the line before the engine (inside)" in capsys.readouterr().err
