@@ -416,8 +416,8 @@ def test_where_many_wait_to_be_translated_others_need_not(torch_server: Server):
     engine = torch_server.engines()["translate"]
     os.kill(engine, signal.SIGSTOP)
     try:
-        with ThreadPoolExecutor(4) as clients:
-            waiting = [clients.submit(lambda: torch_server.post("/v1/translate", text="cab")) for _ in range(4)]
+        with ThreadPoolExecutor(8) as clients:  # some are worked on, three wait, the rest are refused
+            waiting = [clients.submit(lambda: torch_server.post("/v1/translate", text="cab")) for _ in range(8)]
             ends = time.monotonic() + 3
             while torch_server.measure("seq2see_queue_requests") < 3 and time.monotonic() < ends:
                 time.sleep(0.05)
@@ -425,7 +425,7 @@ def test_where_many_wait_to_be_translated_others_need_not(torch_server: Server):
                 assert torch_server.post(path, text="cab").status == 429
                 assert events_of(torch_server.post(path, text="cab", stream=True).body)[-1][0] == "end"
                 assert torch_server.post(path, text="cab", sample=True).status == 200
-            assert {each.result().status for each in waiting} == {504}
+            assert {each.result().status for each in waiting} <= {429, 504}
     finally:
         os.kill(engine, signal.SIGCONT)
     torch_server.wait_until_ready()
