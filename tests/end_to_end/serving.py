@@ -31,10 +31,16 @@ class Answer(NamedTuple):
 class Server:
     """`with Server(run, "--queue", 4) as server: server.post("/v1/translate", text="abc")`."""
 
-    def __init__(self, *words: object) -> None:
+    def __init__(self, *words: object, program: str | None = None) -> None:
         self._log = tempfile.TemporaryFile("w+")  # noqa: SIM115 (closed in __exit__)
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "seq2see", "serve", *map(str, words), "--port", "0"],
+            [
+                sys.executable,
+                *(["-c", program] if program else ["-m", "seq2see", "serve"]),
+                *map(str, words),
+                "--port",
+                "0",
+            ],
             stderr=self._log,
             env=os.environ | {"OMP_NUM_THREADS": "1"},
         )
@@ -75,6 +81,19 @@ class Server:
         children = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text().split()
         words = {int(pid): Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0") for pid in children}
         return {each[-2].decode(): pid for pid, each in words.items() if each[-2] in (b"translate", b"inside")}
+
+    def _processes(self) -> list[int]:
+        return [self.process.pid, *self.engines().values()]
+
+    def memory(self) -> float:
+        """MB that all its processes hold for themselves."""
+        lines = [Path(f"/proc/{pid}/smaps_rollup").read_text() for pid in self._processes()]
+        return sum(int(size) for each in lines for size in re.findall(r"Private_\w+: +(\d+)", each)) / 1024
+
+    def work(self) -> float:
+        """Seconds of a core that they have had."""
+        stats = [Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split() for pid in self._processes()]
+        return sum(int(each) for stat in stats for each in stat[11:13]) / os.sysconf("SC_CLK_TCK")
 
     def call(self, method: str, path: str, body: bytes | None = None, headers: dict[str, str] | None = None) -> Answer:
         connection = http.client.HTTPConnection(urlsplit(self.url).netloc, timeout=PATIENCE)

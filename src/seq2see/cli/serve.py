@@ -1,5 +1,6 @@
 """`seq2see serve`: the HTTP service."""
 
+import math
 from typing import Annotated
 
 import typer
@@ -21,8 +22,16 @@ def serve(
     api_keys: Annotated[
         str | None, typer.Option(metavar="FILE", help="Answer only those who send one of these keys, one a line.")
     ] = None,
-    rate_limit: Annotated[int, typer.Option(min=0, help="Requests a minute for each client; 0: no limit.")] = 0,
-    deadline: Annotated[float, typer.Option(min=1, help="Seconds after which a request is given up (504).")] = 30,
+    allow_origin: Annotated[
+        list[str] | None,
+        typer.Option(metavar="ORIGIN", help="Let pages of this site ask, too (https://example.org; *: of all)."),
+    ] = None,
+    rate_limit: Annotated[
+        int, typer.Option(min=0, max=1_000_000, help="Requests a minute for each client; 0: no limit.")
+    ] = 0,
+    deadline: Annotated[
+        float, typer.Option(min=1, max=86_400, help="Seconds after which a request is given up (504).")
+    ] = 30,
     queue: Annotated[int, typer.Option(min=1, help="Requests that may wait; more are refused (429).")] = 256,
     batch_tokens: Annotated[
         int, typer.Option(min=1, help="Source tokens times beam that go to the engine at once; 1: each request alone.")
@@ -38,6 +47,8 @@ def serve(
     debug: Debug = False,
 ) -> None:
     """Serve runs over HTTP: translate, chat, look inside; LibreTranslate's API too. Ctrl-C or SIGTERM ends it."""
+    if math.isnan(deadline):  # which is within any bounds
+        raise SettingError("--deadline nan: not a number of seconds")
     try:
         import fastapi  # noqa: F401
         import prometheus_client  # noqa: F401
@@ -57,4 +68,16 @@ def serve(
         output_tokens=max_output_tokens,
         body_bytes=max(Limits.body_bytes, 16 * max_characters),
     )
-    server.serve(folders, host, port, engine, precision, api_keys, rate_limit, limits, not quiet, log_texts)
+    server.serve(
+        folders,
+        host,
+        port,
+        engine,
+        precision,
+        api_keys,
+        rate_limit,
+        limits,
+        not quiet,
+        log_texts,
+        allow_origin or [],
+    )

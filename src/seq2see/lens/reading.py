@@ -114,11 +114,17 @@ def read(
         raise SettingError("the given translation (target) is empty: leave it out, or give one")
     steps: list[search.Step] = []
     engine = engine or TorchEngine(bundle.model)
-    engine.watch = steps.append
+    before = engine.watch
+
+    def watch(step: search.Step) -> Collection[int] | None:
+        steps.append(step)
+        return before(step) if before is not None else None
+
+    engine.watch = watch
     try:
         result = translate(engine, bundle.tokenizers, bundle.settings, [sentence], prefixes=[prefix])[0]
     finally:
-        engine.watch = None
+        engine.watch = before
     said = list(result.translations[0].tokens)
     notes = _unknown(bundle.tokenizers.source, sentence, "the sentence")
     if result.cut:

@@ -18,6 +18,7 @@ from seq2see.bundle import Bundle
 from seq2see.config import Model
 from seq2see.decoding import search
 from seq2see.decoding.torch_engine import TorchEngine
+from seq2see.decoding.translator import longest
 from seq2see.errors import DataError, nearest
 from seq2see.lens import answers, labels
 from seq2see.lens.answers import Look
@@ -63,15 +64,20 @@ class Inside:
         self._without = without
         if set(prefix) - set(range(len(run.tokenizers.target))) or {*search.NEVER, special.END} & set(prefix):
             raise DataError("prefix: has ids that are no tokens of the target side, or would end it")
+        line = run.tagged([sentence], to)[0]
+        # Before it is searched, since that takes long where it is long.
+        most = longest(run.settings)
+        source_tokens = len(run.tokenizers.source.encode([line.strip()])[0]) + 1
+        _check_length("the sentence", min(source_tokens, run.settings.decoding.max_source, most), "Shorten it")
+        if target is not None:
+            target_tokens = len(run.tokenizers.target.encode([target.strip()])[0]) + 1
+            _check_length("the given translation", min(target_tokens, most), "Shorten --target")
         engine = engine or TorchEngine(run.bundle.model)
         with switched_off(engine.model, without):
-            self._reading = read(run.bundle, run.tagged([sentence], to)[0], target, engine, prefix)
-        _check_length("the sentence", len(self._reading.source_ids), "Shorten it")
-        if target is None:
-            advice = "Shorten the sentence, give a shorter translation (--target)"
-            _check_length("the translation", len(self._reading.target_ids), advice)
-        else:
-            _check_length("the given translation", len(self._reading.target_ids), "Shorten --target")
+            self._reading = read(run.bundle, line, target, engine, prefix)
+        self.tokens = len(self._reading.source_ids) + len(self._reading.target_ids)
+        advice = "Shorten the sentence, give a shorter translation (--target)"
+        _check_length("the translation", len(self._reading.target_ids), advice)
         # Before any is switched off: heads may still have to be chosen.
         method = run.alignment_method if run.settings.model.attention else None
         with switched_off(run.bundle.model, without):

@@ -14,8 +14,8 @@ from starlette.exceptions import HTTPException
 from seq2see import __version__
 from seq2see.look import files
 from seq2see.serve import bodies, libretranslate
-from seq2see.serve.guard import Guard, in_json
-from seq2see.serve.limits import RefusedError
+from seq2see.serve.guard import LATE, Guard, Late, in_json
+from seq2see.serve.limits import Origins, RefusedError, report
 from seq2see.serve.service import Event, Service, in_words
 
 PROBLEMS: dict[int | str, dict[str, Any]] = {
@@ -30,6 +30,12 @@ EVENT = {
 STREAMED: dict[int | str, dict[str, Any]] = {
     200: {"content": {"text/event-stream": {"schema": EVENT}}, "description": "Where `stream` is true, events."}
 }
+QUICK: dict[str, tuple[bytes, ...]] = {
+    "/translate": (),
+    "/v1/translate": (b'"stream"', b'"sample"', b'"alignments"', b'"prefix"'),
+    "/v1/chat": (b'"stream"', b'"sample"'),
+}
+"""Routes to the engine that only translates; and what a body may have in it that asks for the other."""
 KINDS = {
     ".html": "text/html; charset=utf-8",
     ".css": "text/css; charset=utf-8",
@@ -37,18 +43,29 @@ KINDS = {
 }
 
 
-def build(service: Service, log: bool = False, failed: Callable[[str], None] = lambda line: None) -> Guard:
+def build(
+    service: Service,
+    log: bool = False,
+    failed: Callable[[str], None] = lambda line: None,
+    crowded: Callable[[], bool] = lambda: False,
+    origins: Origins | None = None,
+) -> Guard:
     """The whole app around a service.
 
     Args:
         failed: told why no engine can be started.
+        crowded: whether there are more connections than can be served.
+        origins: who may ask by a browser; everybody who is not a page of another site, where it is left out.
     """
 
     @contextlib.asynccontextmanager
     async def engines(_: FastAPI) -> AsyncIterator[None]:
         async def keep(lane: Any) -> None:
-            await lane.run()
-            failed(lane.failure)
+            try:
+                await lane.run()
+            except Exception as problem:
+                report(problem, f"the line before the engine ({lane.name})")
+            failed(lane.failure or f"the engine ({lane.name}) cannot be kept; the log says why")
 
         tasks = [asyncio.create_task(keep(lane)) for lane in service.lanes]
         yield
@@ -65,7 +82,6 @@ def build(service: Service, log: bool = False, failed: Callable[[str], None] = l
         lifespan=engines,
         responses=PROBLEMS,
     )
-    app.state.service = service
     app.include_router(_root(service))
     app.include_router(_v1(service))
     app.include_router(libretranslate.routes(service))
@@ -73,14 +89,14 @@ def build(service: Service, log: bool = False, failed: Callable[[str], None] = l
     app.add_exception_handler(RequestValidationError, _invalid)
     app.add_exception_handler(HTTPException, _http)
 
-    busy = {"/translate", "/v1/translate", "/v1/chat"}
-
-    def check(path: str) -> None:
-        """Refuse before anything is read: under overload that is most of the work."""
-        if path in busy and service.quick.ready:
+    def check(path: str, body: bytes) -> None:
+        """Refuse before a body is made sense of: under overload that is most of the work."""
+        if crowded():
+            raise RefusedError(503, "too many connections", 2, hang_up=True)
+        if service.quick.ready and path in QUICK and not any(word in body for word in QUICK[path]):
             service.quick.check()
 
-    return Guard(app, service.limits, service.measures, check, log)
+    return Guard(app, service.limits, service.measures, check, log, origins or Origins())
 
 
 def _root(service: Service) -> APIRouter:
@@ -147,21 +163,21 @@ def _v1(service: Service) -> APIRouter:
         )
 
     @routes.post("/translate", response_model=bodies.Translated, responses=STREAMED)
-    async def translate(body: bodies.Translate) -> Any:
+    async def translate(body: bodies.Translate, request: Request) -> Any:
         """Translate one text or several; or stream one, token by token."""
         texts = [body.text] if isinstance(body.text, str) else body.text
         if body.stream:
             if len(texts) != 1 or body.n_best > 1 or (body.beam or 1) > 1 or body.alignments:
                 raise RefusedError(400, "stream: one text, greedily or with sample. Leave beam, n_best, alignments out")
             events = service.stream(texts[0], body.model, body.to, body.prefix, body.sampling(), False)
-            return StreamingResponse(_sent(events), media_type="text/event-stream")
+            return StreamingResponse(_sent(events, request.scope[LATE]), media_type="text/event-stream")
         name, engine, results = await service.translate(
             texts, body.model, body.to, body.beam, body.n_best, body.prefix, body.alignments, body.sampling()
         )
         return JSONResponse({"model": name, "engine": engine, "results": results})
 
     @routes.post("/chat", response_model=bodies.Said, responses=STREAMED)
-    async def chat(body: bodies.Chat) -> Any:
+    async def chat(body: bodies.Chat, request: Request) -> Any:
         """Answer a line as `seq2see chat` does; or stream the answer."""
         if body.sample and body.beam is not None:
             raise RefusedError(400, "sample: draws token by token. Leave beam out")
@@ -169,7 +185,7 @@ def _v1(service: Service) -> APIRouter:
             if (body.beam or 1) > 1:
                 raise RefusedError(400, "stream: greedily or with sample. Leave beam out")
             events = service.stream(body.text, body.model, body.to, None, body.sampling(), True)
-            return StreamingResponse(_sent(events), media_type="text/event-stream")
+            return StreamingResponse(_sent(events, request.scope[LATE]), media_type="text/event-stream")
         name, said = await service.chat(body.text, body.model, body.to, body.beam, body.sampling())
         return JSONResponse({"model": name, **said})
 
@@ -183,11 +199,17 @@ def _v1(service: Service) -> APIRouter:
     return routes
 
 
-async def _sent(events: AsyncIterator[Event]) -> AsyncIterator[bytes]:
-    """As server-sent events: `token` for each, then `end`, or `error` where it went wrong on the way."""
+async def _sent(events: AsyncIterator[Event], late: Late) -> AsyncIterator[bytes]:
+    """As server-sent events: `token` for each, then `end`, or `error` where it went wrong or took too long."""
     try:
-        async for kind, what in events:
-            yield _event(kind, what)
+        while True:
+            async with asyncio.timeout_at(late.when):
+                event = await anext(events, None)
+            if event is None:
+                return
+            yield _event(*event)
+    except TimeoutError:
+        yield _event("error", {"error": late.refusal.line, "status": late.refusal.status})
     except RefusedError as refused:
         yield _event("error", {"error": refused.line, "status": refused.status})
 

@@ -8,6 +8,7 @@ import asyncio
 import contextlib
 import itertools
 import math
+import os
 import pickle
 import sys
 import time
@@ -18,7 +19,7 @@ from typing import Any
 
 from seq2see.data.processes import framed
 from seq2see.serve.engine_process import Facts, Key, Setup
-from seq2see.serve.limits import Limits, RefusedError
+from seq2see.serve.limits import Limits, RefusedError, report
 
 _numbers = itertools.count(1)
 _PROGRAM = "import sys; sys.path[:] = {path!r}; from seq2see.serve.engine_process import main; main()"
@@ -52,7 +53,6 @@ class Process:
         assert process.stdout is not None
         self._process = process
         self._in, self._out = process.stdin, process.stdout
-        self.pid = process.pid
         self.death = asyncio.ensure_future(process.wait())
 
     @staticmethod
@@ -65,6 +65,8 @@ class Process:
             name,  # to be told apart by whoever lists processes
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
+            # With a heap for each thread, as glibc has it, the memory of an engine goes up and down by a third.
+            env={"MALLOC_ARENA_MAX": "1"} | os.environ,
             start_new_session=True,
         )
         started = Process(process)
@@ -100,7 +102,6 @@ class Lane:
         self.failure: str | None = None
         """Why the engine cannot be started, in one line."""
         self.waiting_tokens = 0
-        self.pid: int | None = None
         self._setup = setup
         self._limits = limits
         self._heard = heard
@@ -189,10 +190,10 @@ class Lane:
         """Keep an engine working, whatever happens to it."""
         pause, first = 0.0, True
         while True:
-            self._process = await Process.start(self.name, self._setup)
-            self.pid = self._process.pid
+            process = None
             try:
-                kind, facts = await self._process.receive()
+                process = self._process = await Process.start(self.name, self._setup)
+                kind, facts = await process.receive()
                 if kind == "failed" and first:
                     self.failure = facts
                     return
@@ -200,16 +201,18 @@ class Lane:
                     raise EOFError
                 self.facts, pause, first = facts, 0.0, False
                 self._heard("ready", self.name)
-                self._process.death.add_done_callback(lambda _: self._wake.set())
+                process.death.add_done_callback(lambda _: self._wake.set())
                 while True:
-                    await self._do_batch(self._process, await self._next_batch(self._process))
+                    await self._do_batch(process, await self._next_batch(process))
             except (EOFError, TimeoutError):
                 pass
+            except Exception as problem:  # no memory for a process, no descriptor for its pipes, or a mistake of ours
+                report(problem, f"the line before the engine ({self.name})")
             finally:
-                self.facts, self._begun = {}, None
+                self.facts, self._begun, self._process = {}, None, None
                 self._fail_running()
-                await self._process.end()
-                self._process, self.pid = None, None
+                if process is not None:
+                    await process.end()
             self._heard("restart", self.name)
             await asyncio.sleep(pause)
             pause = min(LONGEST_PAUSE, 2 * pause or 1.0)
@@ -272,6 +275,8 @@ class Lane:
             job.told.put_nowait(what[0])
             return
         del self._running[number]
+        if job.answer.done():  # cancelled: whoever waited stopped waiting, and has not come to `leave` yet
+            return
         if kind == "done":
             job.answer.set_result(what[0])
         else:

@@ -14,9 +14,7 @@ import json
 import os
 import queue
 import signal
-import sys
 import threading
-import traceback
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, replace
@@ -30,6 +28,7 @@ from seq2see.decoding.hypothesis import Engine, Hypothesis, Task
 from seq2see.decoding.translator import Result
 from seq2see.errors import SeqError
 from seq2see.run import Run
+from seq2see.serve.limits import report
 
 if TYPE_CHECKING:
     from seq2see.decoding.search import Step, Watch
@@ -69,6 +68,10 @@ class Key(NamedTuple):
     """Another number for each job that is to be worked on alone."""
 
 
+class GivenUpError(Exception):
+    """Whoever asked does not wait any more."""
+
+
 class Bounded:
     """An engine whose outputs end at a limit, if they have not before."""
 
@@ -88,8 +91,9 @@ Jobs = list[tuple[int, dict[str, Any]]]
 class Worker:
     """Does jobs, several at once where they have the same key."""
 
-    LOOKS = 8
-    """Translations whose insides are remembered: a page asks for them part by part."""
+    LOOK_TOKENS = 256
+    """Of both sides of all translations whose insides are remembered, since a page asks for them part by part; the last
+    one is, whatever its size. Of a base model, that many tokens are more than a hundred megabytes of numbers."""
 
     def __init__(self, setup: Setup, send: Send, gone: Collection[int]) -> None:
         self._setup = setup
@@ -97,10 +101,13 @@ class Worker:
         self._gone = gone
         self._runs = {name: Run(folder) for name, folder in setup.runs.items()}
         self._looks: OrderedDict[tuple[Any, ...], Any] = OrderedDict()
+        self._told: set[int] = set()
+        """Those of the last streams that have heard a token: to begin anew would tell it twice."""
         facts = {}
         for name, run in self._runs.items():
             engine = self._torch_engine(run) if setup.inside else run.engine(setup.engine, setup.precision)
-            run.search(["a"] if not run.tags else [f"<2{run.tags[0]}> a"], engine=engine)  # the first takes longest
+            first = run.tagged(["a"], run.tags[0] if run.tags else None)
+            run.search(first, engine=engine)  # takes longest
             facts[name] = Facts(engine.name, _tokens_for_character(run))
         send(("ready", facts))
 
@@ -111,14 +118,15 @@ class Worker:
             if jobs:
                 self._answer(key, jobs)
         except Exception as problem:
-            if len(jobs) > 1:
-                for job in jobs:
-                    self.do(key, [job])
-            elif isinstance(problem, SeqError):
-                self._send(("refused", jobs[0][0], 400, " ".join(str(problem).split())))
-            else:
-                _report(problem)
-                self._send(("refused", jobs[0][0], 500, "the engine failed on this text"))
+            told = self._told
+            for number, what in jobs:
+                if len(jobs) > 1 and number not in told:
+                    self.do(key, [(number, what)])
+                elif isinstance(problem, SeqError):
+                    self._send(("refused", number, 400, " ".join(str(problem).split())))
+                elif not isinstance(problem, GivenUpError):
+                    report(problem, "the engine")
+                    self._send(("refused", number, 500, "the engine failed on this text"))
 
     def _answer(self, key: Key, jobs: Jobs) -> None:
         run = self._runs[key.model]
@@ -131,7 +139,8 @@ class Worker:
                 self._stream(run, jobs)
             case "look":
                 for number, what in jobs:
-                    self._send(("done", number, self._look(key.model, run, what)))
+                    with self._given_up(run, number):
+                        self._send(("done", number, self._look(key.model, run, what)))
             case "detect":
                 for number, what in jobs:
                     self._send(("done", number, [self._familiar(text) for text in what["texts"]]))
@@ -188,6 +197,7 @@ class Worker:
         if not asked:
             return
         said: list[list[int]] = [[] for _ in asked]
+        self._told = told = set()
         target = run.tokenizers.target
 
         def tell(step: "Step") -> set[int]:
@@ -195,6 +205,7 @@ class Worker:
                 token = int(step.tokens_BC[row, 0])
                 said[place].append(token)
                 event = {"token": target.pieces([token])[0], "text": target.decode(said[place])}
+                told.add(asked[place][0])
                 self._send(("token", asked[place][0], event))
             return {place for place, (number, _) in enumerate(asked) if number in self._gone}
 
@@ -216,10 +227,10 @@ class Worker:
         seen = self._looks.pop(asked, None)
         if seen is None:
             heads = [Head(*each) for each in what["without"]]
-            engine: TorchEngine = run.engine("torch", "float32")  # type: ignore[assignment]
+            engine = self._looking_engine(run)
             seen = page.Inside(run, what["text"], what["to"], what["target"], engine, heads, what["prefix"])
         self._looks[asked] = seen
-        while len(self._looks) > self.LOOKS:
+        while len(self._looks) > 1 and sum(each.tokens for each in self._looks.values()) > self.LOOK_TOKENS:
             self._looks.popitem(last=False)
         found = {name: seen.part(name) for name in what["parts"]}
         return json.dumps({"names": seen.names, "parts": found}, ensure_ascii=False, allow_nan=False).encode()
@@ -230,6 +241,26 @@ class Worker:
         shares = {name: source.familiar(text) for name, source in sources.items()}
         tokens = {name: len(source.encode([text.strip()])[0]) for name, source in sources.items()}
         return {name: shares[name] for name in sorted(shares, key=lambda name: (-shares[name], tokens[name]))}
+
+    @contextlib.contextmanager
+    def _given_up(self, run: Run, number: int) -> Iterator[None]:
+        """Ends a look that nobody waits for any more: at the next step of its search, or of its importance."""
+
+        def check(*_: Any) -> None:
+            if number in self._gone:
+                raise GivenUpError
+
+        check()
+        engine, before = self._looking_engine(run), run.watch
+        engine.watch = run.watch = check
+        try:
+            yield
+        finally:
+            engine.watch, run.watch = None, before
+
+    @staticmethod
+    def _looking_engine(run: Run) -> "TorchEngine":
+        return run.engine("torch", "float32")  # type: ignore[return-value]
 
     @contextlib.contextmanager
     def _engine_for(
@@ -298,13 +329,6 @@ def _tokens_for_character(run: Run) -> float:
     texts = [pair.source for pair in run.validation_pairs[:200]]
     characters = sum(map(len, texts))
     return sum(map(len, run.tokenizers.source.encode(texts))) / characters if characters else 1.0
-
-
-def _report(problem: Exception) -> None:
-    """Where it went wrong, without a word of what it went wrong with: that may be a user's text."""
-    print(
-        f"seq2see: {type(problem).__name__} in the engine", *traceback.format_tb(problem.__traceback__), file=sys.stderr
-    )
 
 
 def main() -> None:

@@ -7,11 +7,10 @@ import asyncio
 import json
 import sys
 import time
-import traceback
 from collections.abc import Awaitable, Callable, MutableMapping
-from typing import Any
+from typing import Any, NamedTuple
 
-from seq2see.serve.limits import Limits, RefusedError
+from seq2see.serve.limits import Limits, Origins, RefusedError, report
 from seq2see.serve.measures import Measures
 
 Message = MutableMapping[str, Any]
@@ -33,15 +32,39 @@ HEADERS = {
 _HEADERS = [(name.encode(), value.encode()) for name, value in HEADERS.items()]
 
 
-class Guard:
-    """An ASGI app around another."""
+LATE = "seq2see.late"
+"""In the scope of a request: when its deadline passes, for those who have begun to answer."""
 
-    def __init__(self, app: App, limits: Limits, measures: Measures, check: Callable[[str], None], log: bool) -> None:
+
+class Late(NamedTuple):
+    """When it is too late for an answer, by the clock of the event loop, and what is said then."""
+
+    when: float
+    refusal: RefusedError
+
+
+class Guard:
+    """An ASGI app around another.
+
+    Args:
+        check: is told path and body, and may refuse.
+    """
+
+    def __init__(
+        self,
+        app: App,
+        limits: Limits,
+        measures: Measures,
+        check: Callable[[str, bytes], None],
+        log: bool,
+        origins: Origins,
+    ) -> None:
         self._app = app
         self._limits = limits
         self._measures = measures
         self._check = check
         self._log = log
+        self._origins = origins
 
     async def __call__(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -49,24 +72,31 @@ class Guard:
             return
         begun = time.monotonic()
         status = 0
+        shared: list[tuple[bytes, bytes]] = []
 
         async def sending(message: Message) -> None:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
                 own = {name for name, _ in message.get("headers", [])}
-                message["headers"] = [*message.get("headers", []), *(each for each in _HEADERS if each[0] not in own)]
+                safe = (each for each in _HEADERS if each[0] not in own)
+                message["headers"] = [*message.get("headers", []), *safe, *shared]
             await send(message)
 
         try:
-            self._check(scope["path"])
+            headers = dict(scope["headers"])
+            shared += self._origins.check(scope["method"], headers)
             body = await self._whole_body(scope, receive)
-            if body is not None:
+            if shared and scope["method"] == "OPTIONS" and b"access-control-request-method" in headers:
+                await sending({"type": "http.response.start", "status": 204, "headers": []})
+                await sending({"type": "http.response.body", "body": b""})
+            elif body is not None:
+                self._check(scope["path"], body)
                 await self._answer(scope, body, receive, sending, lambda: bool(status), begun)
         except RefusedError as refused:
             await refuse(sending, refused)
         except Exception as problem:
-            _report(problem)
+            report(problem, "the service")
             if not status:
                 await refuse(sending, RefusedError(500, "an internal error; the log says where"))
         seconds = time.monotonic() - begun
@@ -122,10 +152,16 @@ class Guard:
             while (await receive())["type"] != "http.disconnect":
                 pass
 
-        left = self._limits.deadline - (time.monotonic() - begun)
+        seconds = self._limits.deadline
+        refusal = RefusedError(504, f"no answer within {seconds:g} seconds", 1)
+        left = seconds - (time.monotonic() - begun)
+        scope[LATE] = Late(asyncio.get_running_loop().time() + left, refusal)
         answering, watching = asyncio.ensure_future(self._app(scope, again, send)), asyncio.ensure_future(hung_up())
         try:
-            done, _ = await asyncio.wait({answering, watching}, timeout=left, return_when=asyncio.FIRST_COMPLETED)
+            both = {answering, watching}
+            done, _ = await asyncio.wait(both, timeout=left, return_when=asyncio.FIRST_COMPLETED)
+            if not done and has_begun():  # a stream has a second to say that it is too late
+                await asyncio.wait(both, timeout=1, return_when=asyncio.FIRST_COMPLETED)
         finally:
             for task in (answering, watching):
                 task.cancel()
@@ -133,7 +169,7 @@ class Guard:
         if not answering.cancelled():
             answering.result()
         elif not done and not has_begun():
-            raise RefusedError(504, f"no answer within {self._limits.deadline:g} seconds", 1)
+            raise refusal
 
 
 async def refuse(send: Send, refused: RefusedError) -> None:
@@ -150,15 +186,8 @@ def in_json(refused: RefusedError) -> tuple[dict[str, str], bytes]:
     headers = {"content-type": "application/json", "content-length": str(len(body))}
     if refused.retry_after is not None:
         headers["retry-after"] = str(refused.retry_after)
+    if refused.hang_up:
+        headers["connection"] = "close"
     if refused.status == 401:
         headers["www-authenticate"] = "Bearer"
     return headers, body
-
-
-def _report(problem: Exception) -> None:
-    """Where it went wrong, without a word of what it went wrong with: that may be a user's text."""
-    print(
-        f"seq2see: {type(problem).__name__} in the service",
-        *traceback.format_tb(problem.__traceback__),
-        file=sys.stderr,
-    )

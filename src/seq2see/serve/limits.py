@@ -1,9 +1,12 @@
-"""What is let in: sizes, keys and rates; and how a refusal is said."""
+"""What is let in: sizes, keys, origins and rates; and how a refusal, or a fault of ours, is said."""
 
 import hmac
+import re
+import sys
 import time
+import traceback
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
@@ -30,15 +33,27 @@ class Limits:
     body_seconds: float = 10.0
     """In which a request has arrived."""
 
+    @property
+    def longest(self) -> float:
+        """Seconds after which no request is worked on any more, with one to tell a stream so."""
+        return max(self.deadline, self.body_seconds) + 1
+
 
 class RefusedError(Exception):
-    """An answer that is not 200: a status, one line, and perhaps when to come again."""
+    """An answer that is not 200: a status, one line, perhaps when to come again, and whether on a new connection."""
 
-    def __init__(self, status: int, line: str, retry_after: int | None = None) -> None:
+    def __init__(self, status: int, line: str, retry_after: int | None = None, hang_up: bool = False) -> None:
         super().__init__(line)
         self.status = status
         self.line = line
         self.retry_after = retry_after
+        self.hang_up = hang_up
+
+
+def report(problem: Exception, where: str) -> None:
+    """Where it went wrong, without a word of what it went wrong with: that may be a user's text."""
+    frames = traceback.format_tb(problem.__traceback__)
+    print(f"seq2see: {type(problem).__name__} in {where}", *frames, file=sys.stderr)
 
 
 class Keys:
@@ -78,6 +93,50 @@ class Keys:
 
 def _digest(key: str) -> bytes:
     return sha256(key.encode("utf-8", "surrogatepass")).digest()
+
+
+class Origins:
+    """Which pages in a browser may ask: our own, and those of the sites that the operator allows.
+
+    Args:
+        allowed: as a browser sends them, `https://example.org`; `*` for all.
+        hosts: names by which the service may be called; None: any. A site whose name leads to this machine is taken by
+            a browser for the service itself, and then only the name tells them apart.
+    """
+
+    def __init__(self, allowed: Sequence[str] = (), hosts: Collection[str] | None = None) -> None:
+        self._allowed = {each.lower().rstrip("/") for each in allowed}
+        for each in self._allowed - {"*"}:
+            if not re.fullmatch(r"[a-z][a-z0-9+.-]*://[^/?#@\s]+", each):
+                raise SettingError(f"--allow-origin {each}: expected https://example.org, or * for all")
+        named = {_without_port(each.partition("://")[2]) for each in self._allowed}  # a proxy may hand on its own name
+        self._hosts = None if hosts is None or "*" in self._allowed else {*hosts, *named}
+
+    def check(self, method: str, headers: Mapping[bytes, bytes]) -> list[tuple[bytes, bytes]]:
+        """What lets a page of another site read the answer; nothing where it may not, or need not be let."""
+        host = headers.get(b"host", b"").decode("latin-1").lower()
+        if host and self._hosts is not None and _without_port(host) not in self._hosts:
+            raise RefusedError(
+                403, "Host: ask it as localhost or 127.0.0.1; for another name start it with --allow-origin"
+            )
+        origin = headers.get(b"origin", b"").decode("latin-1").lower()
+        if not origin or (host and origin.partition("://")[2] == host):
+            return []
+        if "*" not in self._allowed and origin not in self._allowed:
+            if method in ("POST", "OPTIONS"):
+                raise RefusedError(403, "Origin: pages of this site may not ask here; --allow-origin lets them")
+            return []
+        return [
+            (b"access-control-allow-origin", origin.encode("latin-1")),
+            (b"access-control-allow-methods", b"GET, POST"),
+            (b"access-control-allow-headers", b"authorization, content-type, x-api-key"),
+            (b"access-control-expose-headers", b"retry-after"),
+            (b"vary", b"origin"),
+        ]
+
+
+def _without_port(host: str) -> str:
+    return re.sub(r":[0-9]*$", "", host)
 
 
 class Rates:

@@ -1,10 +1,14 @@
 """The server: a socket, uvicorn, and an orderly end."""
 
 import json
+import resource
 import socket
 import sys
+from collections.abc import Sequence
+from functools import partial
 from ipaddress import ip_address
 from pathlib import Path
+from typing import Any
 
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
@@ -12,10 +16,15 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from seq2see.errors import SettingError
 from seq2see.run import Run
 from seq2see.serve import app
-from seq2see.serve.limits import Keys, Limits, Rates
+from seq2see.serve.limits import Keys, Limits, Origins, Rates
 from seq2see.serve.service import Service
 
 MOST_CONNECTIONS = 2000
+"""Whose requests are answered; as many again are told to come later, and the rest are not let in."""
+OTHER_FILES = 100
+"""Descriptors for anything but connections."""
+IDLE_SECONDS = 10
+"""For which a client may leave a connection unused, or half used."""
 
 
 def serve(
@@ -29,6 +38,7 @@ def serve(
     limits: Limits | None = None,
     log: bool = True,
     log_texts: bool = False,
+    allow_origins: Sequence[str] = (),
 ) -> None:
     """Answer HTTP until somebody ends it: SIGTERM and Ctrl-C let the requests that have come be answered first."""
     limits = limits or Limits()
@@ -42,27 +52,32 @@ def serve(
     keys = Keys.read(Path(keys_file)) if keys_file else Keys([])
     service = Service(runs, engine, precision, limits, keys, Rates(each_minute), log_texts)
     failures: list[str] = []
+    most = _room_for_connections()
+
+    def crowded() -> bool:
+        return len(server.server_state.connections) > most
 
     def failed(line: str) -> None:
         failures.append(line)
         server.should_exit = True
 
+    Origins(allow_origins)  # what is wrong with them is said before anything is started
     with _listening(host, port) as listening:
+        address = listening.getsockname()
+        shown = f"[{address[0]}]" if ":" in address[0] else address[0]
+        hosts = {"localhost", "127.0.0.1", "[::1]", shown} if _is_loopback(address[0]) else None
         config = uvicorn.Config(
-            app.build(service, log, failed),
+            app.build(service, log, failed, crowded, Origins(allow_origins, hosts)),
             log_level="error",
             access_log=False,  # it would write down what a URL contains
             server_header=False,
-            http=Patient,
+            http=partial(Patient, most=2 * most, longest=limits.longest),  # type: ignore[arg-type]
             ws="none",
             lifespan="on",
-            timeout_keep_alive=10,
+            timeout_keep_alive=IDLE_SECONDS,
             timeout_graceful_shutdown=int(limits.deadline) + 1,
-            limit_concurrency=MOST_CONNECTIONS,
         )
         server = uvicorn.Server(config)
-        address = listening.getsockname()
-        shown = f"[{address[0]}]" if ":" in address[0] else address[0]
         print(f"serving {', '.join(runs)} at http://{shown}:{address[1]}/ (Ctrl-C ends)", file=sys.stderr)
         if not keys and not _is_loopback(address[0]):
             print("warning: whoever reaches this machine may use it. --api-keys FILE asks for a key", file=sys.stderr)
@@ -81,29 +96,55 @@ def _listening(host: str, port: int) -> socket.socket:
         raise SettingError(f"--host {host} --port {port}: {problem.strerror}. Choose another with --port") from None
 
 
+def _room_for_connections() -> int:
+    """How many there may be, after as many descriptors as twice that needs were asked for."""
+    wanted = 2 * MOST_CONNECTIONS + OTHER_FILES
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        soft = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    return MOST_CONNECTIONS if soft == resource.RLIM_INFINITY else max(1, (min(wanted, soft) - OTHER_FILES) // 2)
+
+
 def _is_loopback(address: str) -> bool:
     return ip_address(address.partition("%")[0]).is_loopback
 
 
 class Patient(H11Protocol):
-    """HTTP as uvicorn has it; but a client that does not get to the end of its headers is not waited for for ever."""
+    """HTTP as uvicorn has it; but clients that do not get on, in asking or in reading, are not waited for for ever.
 
-    HEADERS_SECONDS = 10
+    Args:
+        most: connections; more are not taken.
+        longest: seconds in which any request has been answered, one way or another.
+    """
 
-    def connection_made(self, transport) -> None:  # type: ignore[no-untyped-def]
+    def __init__(self, *given: Any, most: int, longest: float, **named: Any) -> None:
+        super().__init__(*given, **named)
+        self._most = most
+        self._longest = longest
+
+    def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
-        self._due = self.loop.call_later(self.HEADERS_SECONDS, self._look_again, None)
+        self._due = self.loop.call_later(IDLE_SECONDS, self._look_again, (None, False, False), self.loop.time())
+        if len(self.connections) > self._most:
+            transport.abort()
 
     def connection_lost(self, problem: Exception | None) -> None:
         self._due.cancel()
         super().connection_lost(problem)
 
-    def _look_again(self, before: object) -> None:
-        """Close where nothing has happened since the last look, and no request is being answered."""
-        if self.cycle is before and (before is None or self.cycle.response_complete):
+    def _look_again(self, before: tuple[object, bool, bool], since: float) -> None:
+        """Close where nothing has come of it since the last look; cut off who does not read what was sent even then."""
+        answered = self.cycle is not None and self.cycle.response_complete
+        now = (self.cycle, answered, self.transport.is_closing())
+        if now != before:
+            since = self.loop.time()
+        elif now[2]:
+            self.transport.abort()
+        elif self.cycle is None or answered or self.loop.time() - since > self._longest:
             self.transport.close()
-            return
-        self._due = self.loop.call_later(self.HEADERS_SECONDS, self._look_again, self.cycle)
+            now = (self.cycle, answered, True)
+        self._due = self.loop.call_later(IDLE_SECONDS, self._look_again, now, since)
 
     def send_400_response(self, message: str) -> None:
         """As JSON, like all other refusals."""

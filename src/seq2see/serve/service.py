@@ -6,9 +6,10 @@ import math
 import re
 import sys
 from collections.abc import AsyncIterator, Mapping, Sequence
+from ipaddress import ip_address, ip_network
 from typing import Any
 
-from seq2see.errors import nearest
+from seq2see.errors import SettingError, nearest
 from seq2see.run import Run
 from seq2see.serve.batching import Job, Lane
 from seq2see.serve.engine_process import Key, Setup
@@ -85,8 +86,13 @@ class Service:
         authorization = headers.get("authorization", "")
         bearer = authorization[7:].strip() if authorization[:7].lower() == "bearer " else None
         key = own_key or bearer or headers.get("x-api-key")
-        self.keys.check(key)
-        self.rates.check(f"key {key}" if self.keys else client[0] if client else "")
+        address = f"address {_network(client[0])}" if client else ""
+        try:
+            self.keys.check(key)
+        except RefusedError:
+            self.rates.check(address)  # whoever tries keys does not do so as often as they like
+            raise
+        self.rates.check(f"key {key}" if self.keys else address)
 
     def run(self, name: str | None) -> tuple[str, Run]:
         """A run by its name, never by a path: the first where none is named."""
@@ -109,15 +115,13 @@ class Service:
 
     def check_language(self, run: Run, to: str | None, texts: Sequence[str]) -> str | None:
         """The tag to put in front, if any."""
-        tags = run.tags
-        if to is not None and not tags:
-            raise RefusedError(400, "to: this model translates to one language only. Leave it out")
-        if to is not None and to not in tags:
-            raise RefusedError(400, f"to: unknown language '{_shown(to)}'. Choose from: {', '.join(tags)}")
-        if to is None and len(tags) > 1:
-            own = tuple(f"<2{tag}>" for tag in tags)
-            if not all(text.lstrip().startswith(own) for text in texts if text.strip()):
-                raise RefusedError(400, f"to: is missing. Choose from: {', '.join(tags)}")
+        try:
+            run.tagged(texts, to)
+        except SettingError:  # whose words are those of the command line
+            if not run.tags:
+                raise RefusedError(400, "to: this model translates to one language only. Leave it out") from None
+            fault = "is missing" if to is None else f"unknown language '{_shown(to)}'"
+            raise RefusedError(400, f"to: {fault}. Choose from: {', '.join(run.tags)}") from None
         return to
 
     def _beam(self, run: Run, beam: int | None, n_best: int = 1) -> int:
@@ -232,7 +236,8 @@ class Service:
         self.check_texts([text, target or ""])
         to = self.check_language(run, to, [text])
         what = {"text": text, "to": to, "target": target, "parts": parts, "without": without, "prefix": prefix}
-        job = Job(Key("look", name, None), what, self._tokens(self.inside, name, [text, target or ""], 1))
+        key = Key("look", name, alone=next(self._alone))
+        job = Job(key, what, self._tokens(self.inside, name, [text, target or ""], 1))
         found: bytes = await self.inside.do(job)
         return found
 
@@ -243,6 +248,17 @@ class Service:
         job = Job(Key("detect", name), {"texts": texts}, self._tokens(self.quick, name, texts, 1))
         found: list[dict[str, float]] = await self.quick.do(job)
         return found
+
+
+def _network(address: str) -> str:
+    """Whose it is, as far as it tells: the last 64 bits of an IPv6 address are its owner's to choose."""
+    try:
+        found = ip_address(address)
+    except ValueError:
+        return address
+    if found.version == 4:
+        return str(found)
+    return str(found.ipv4_mapped or ip_network((int(found), 64), strict=False))
 
 
 def _shown(text: str) -> str:

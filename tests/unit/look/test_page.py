@@ -104,6 +104,12 @@ def test_too_long_is_said_of_the_side_that_is(run, monkeypatch):
         page.gather(run, "abcdefgh" * 17)
     with pytest.raises(DataError, match=r"the given translation has 1\d\d tokens: .* Shorten --target, or draw"):
         page.gather(run, "cab", target="ABCDEFGH" * 17)
+    with monkeypatch.context() as patched:
+        patched.setattr(TorchEngine, "search", None)  # what is too long is refused before it is searched
+        with pytest.raises(DataError, match="the sentence has 137 tokens"):
+            page.gather(run, "abcdefgh" * 17)
+        with pytest.raises(DataError, match="the given translation has"):
+            page.gather(run, "cab", target="ABCDEFGH" * 17)
     monkeypatch.setattr(page, "read", lambda *given: replace(read(*given), target_ids=[5] * 151))
     with pytest.raises(DataError, match=r"the translation has 151 tokens: .* Shorten the sentence, give a shorter"):
         page.gather(run, "cab")

@@ -23,7 +23,6 @@ class Played:
         self.gone: list[int] = []
         self.messages: asyncio.Queue[Any] = asyncio.Queue()
         self.messages.put_nowait(("ready", {"one": Facts("played", 1.0)}))
-        self.pid = 1
         self.ended = False
         self.death: asyncio.Future[int] = asyncio.get_running_loop().create_future()
 
@@ -159,6 +158,56 @@ def test_who_stops_waiting_leaves(monkeypatch):
         await last
 
     assert play(monkeypatch, scene).count(("hang_up", "played")) == 2
+
+
+def test_an_answer_to_one_who_has_just_stopped_waiting_does_no_harm(monkeypatch, capsys):
+    async def scene(lane: Lane, engines: list[Played]) -> None:
+        (engine,) = engines
+        for last in ("end", "die"):
+            job = Job(ONE, {}, 5)
+            task = asyncio.create_task(lane.do(job))
+            await settle()
+            task.cancel()  # which cancels the answer now, and leaves the line only when it is the task's turn
+            if last == "end":
+                lane._deliver("done", job.number, "too late")
+                engine.messages.put_nowait(("end",))
+            else:
+                lane._fail_running()
+            await asyncio.gather(task, return_exceptions=True)
+            await settle()
+        engine.messages.put_nowait(("end",))
+        again = asyncio.create_task(lane.do(Job(ONE, {}, 5)))
+        await settle()
+        engine.answer()
+        assert (await again).startswith("answer")
+        assert len(engines) == 1
+
+    play(monkeypatch, scene)
+    assert not capsys.readouterr().err
+
+
+def test_an_engine_that_cannot_be_started_is_tried_again(monkeypatch, capsys):
+    async def scene(lane: Lane, engines: list[Played]) -> None:
+        start = batching.Process.start
+        refusals = iter([OSError(12, "Cannot allocate memory")])
+
+        async def sometimes(name: str, setup: Setup) -> Any:
+            for refusal in refusals:
+                raise refusal
+            return await start(name, setup)
+
+        monkeypatch.setattr(batching.Process, "start", sometimes)
+        engines[0].messages.put_nowait("die")
+        asyncio.create_task(lane.do(Job(ONE, {}, 5))).add_done_callback(lambda task: task.exception())
+        await settle()
+        assert not lane.ready
+        while not lane.ready:
+            await asyncio.sleep(0.01)
+        assert len(engines) == 2
+
+    heard = play(monkeypatch, scene)
+    assert heard.count(("restart", "played")) == 2
+    assert "OSError" in capsys.readouterr().err
 
 
 def test_a_dead_engine_is_replaced_and_only_its_jobs_fail(monkeypatch):

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from seq2see.decoding.torch_engine import TorchEngine
 from seq2see.run import Run
 from seq2see.serve.engine_process import Key, Setup, Worker
 
@@ -78,6 +79,63 @@ def test_outputs_end_at_the_limit(trained, heard):
     worker(trained, heard, output_tokens=3).do(Key("translate", "run", 1), [(1, asked("abcdefgh"))])
     ((_, _, (_, (result,))),) = heard
     assert len(result["translations"][0]["text"]) <= 3
+
+
+def looked(text: str, *parts: str) -> dict[str, Any]:
+    return {"text": text, "to": None, "target": None, "parts": list(parts), "without": [], "prefix": []}
+
+
+def test_a_look_that_nobody_waits_for_ends_at_the_next_step(trained, heard, monkeypatch):
+    made, steps = worker(trained, heard), []
+    watched = TorchEngine._watch_of
+
+    def hang_up(engine: TorchEngine, batch: list[int]) -> Any:
+        watch = watched(engine, batch)
+
+        def step_by_step(step: Any) -> Any:
+            steps.append(step)
+            heard.gone.add(1)
+            return watch(step)
+
+        return step_by_step
+
+    monkeypatch.setattr(TorchEngine, "_watch_of", hang_up)
+    made.do(Key("look", "run", alone=1), [(1, looked("abcdefgh" * 4))])
+    assert len(steps) == 1
+    assert heard == []
+    monkeypatch.undo()
+    made.do(Key("look", "run", alone=2), [(2, looked("cab", "summary"))])
+    assert heard[0][:2] == ("done", 2)
+
+
+def test_insides_are_remembered_by_their_size(trained, heard):
+    made = worker(trained, heard)
+    made.LOOK_TOKENS = 20
+    for number, text in enumerate(["cab", "bad", "abcdefgh", "abcdefgha", "cab"]):
+        made.do(Key("look", "run", alone=number), [(number, looked(text))])
+        sizes = [each.tokens for each in made._looks.values()]
+        assert len(sizes) == 1 or sum(sizes) <= 20
+    assert len(sizes) == 1
+    assert len(heard) == 5
+
+
+def test_nobody_hears_a_token_twice(trained, heard, monkeypatch):
+    """A search of two streams fails at the third token: those who have heard of it are refused."""
+    made = worker(trained, heard)
+    send, failing = made._send, iter([True])
+
+    def fragile(message: tuple[Any, ...]) -> None:
+        if message[:2] == ("token", 2) and len(heard) > 3 and next(failing, False):
+            raise RuntimeError
+        send(message)
+
+    made._send = fragile
+    made.do(Key("stream", "run", 1), [(1, streamed("fade")), (2, streamed("bad"))])
+    for number in (1, 2):
+        *tokens, last = heard.of(number)
+        texts = [what[0]["text"] for _, _, *what in tokens]
+        assert len(set(texts)) == len(texts) > 0
+        assert last[:3] == ("refused", number, 500)
 
 
 def test_one_that_fails_does_no_harm_to_others(trained, heard, monkeypatch, capsys):

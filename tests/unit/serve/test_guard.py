@@ -8,8 +8,8 @@ import pytest
 
 pytest.importorskip("prometheus_client", reason="the extra 'serve' is not installed")
 
-from seq2see.serve.guard import HEADERS, Guard
-from seq2see.serve.limits import Limits, RefusedError
+from seq2see.serve.guard import HEADERS, LATE, Guard
+from seq2see.serve.limits import Limits, Origins, RefusedError
 from seq2see.serve.measures import Measures
 
 
@@ -33,10 +33,12 @@ class Caller:
     async def send(self, message: dict[str, Any]) -> None:
         self.sent.append(message)
 
-    def call(self, app: Any, check: Any = lambda path: None, **limits: Any) -> None:
-        guard = Guard(app, Limits(**limits), Measures(), check, True)
+    def call(
+        self, app: Any, check: Any = lambda path, body: None, method: str = "POST", origins: Any = (), **limits: Any
+    ) -> None:
+        guard = Guard(app, Limits(**limits), Measures(), check, True, Origins(origins))
         headers = [(name.encode(), value.encode()) for name, value in self.headers.items()]
-        scope = {"type": "http", "method": "POST", "path": "/secret", "headers": headers}
+        scope = {"type": "http", "method": method, "path": "/secret", "headers": headers}
         asyncio.run(asyncio.wait_for(guard(scope, self.receive, self.send), 20))
 
     @property
@@ -118,11 +120,50 @@ def test_a_mistake_of_ours_tells_nothing(capsys):
     assert "/secret" not in logged + caller.answer[1]["error"]
 
 
-def test_refused_before_anything_is_read():
-    def full(path: str) -> None:
+def test_refused_before_the_app_hears_of_it():
+    def full(path: str, body: bytes) -> None:
+        assert (path, body) == ("/secret", b"ab")
         raise RefusedError(429, "full", 7)
 
-    caller = Caller()
+    caller = Caller(sent(b"a", True), sent(b"b"))
     caller.call(caller.for_ever, full)
     assert caller.answer == (429, {"error": "full"})
     assert (b"retry-after", b"7") in caller.sent[0]["headers"]
+    assert not caller.cancelled
+
+
+def test_past_the_deadline_a_stream_has_time_to_say_so():
+    async def late(scope: Any, receive: Any, send: Any) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        assert scope[LATE].refusal.status == 504
+        async with asyncio.timeout_at(scope[LATE].when + 0.01):
+            await asyncio.gather(asyncio.Event().wait(), return_exceptions=True)
+
+    async def in_time(scope: Any, receive: Any, send: Any) -> None:
+        with pytest.raises(TimeoutError):
+            await late(scope, receive, send)
+        await send({"type": "http.response.body", "body": b'"too late"'})
+
+    caller = Caller(sent(b""))
+    caller.call(in_time, deadline=0.05)
+    assert caller.answer == (200, "too late")
+
+
+def test_pages_of_other_sites_are_answered_only_where_they_are_allowed():
+    async def answer(scope: Any, receive: Any, send: Any) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": b'"answer"'})
+
+    given = {"host": "localhost:8000", "origin": "https://example.org"}
+    caller = Caller(sent(b""), headers=given)
+    caller.call(caller.for_ever)
+    assert caller.answer[0] == 403
+    caller = Caller(sent(b""), headers=given)
+    caller.call(answer, origins=["https://example.org"])
+    assert caller.answer == (200, "answer")
+    assert (b"access-control-allow-origin", b"https://example.org") in caller.sent[0]["headers"]
+    caller = Caller(sent(b""), headers=given | {"access-control-request-method": "POST"})
+    caller.call(caller.for_ever, method="OPTIONS", origins=["*"])
+    assert [message.get("status") for message in caller.sent] == [204, None]
+    names = {name for name, _ in caller.sent[0]["headers"]}
+    assert {b"access-control-allow-origin", b"access-control-allow-headers"} <= names

@@ -3,7 +3,7 @@
 import pytest
 
 from seq2see.errors import SettingError
-from seq2see.serve.limits import Keys, Rates, RefusedError
+from seq2see.serve.limits import Keys, Origins, Rates, RefusedError
 
 
 def test_keys():
@@ -60,3 +60,44 @@ def test_clients_are_forgotten_in_time(monkeypatch):
         rates.check("d")
     rates.check("a")
     Rates(0).check("a")
+
+
+LOCAL = {"localhost", "127.0.0.1", "[::1]"}
+
+
+@pytest.mark.parametrize(
+    ("host", "origin", "allowed", "fine"),
+    [
+        ("localhost:8000", "", [], True),
+        ("LOCALHOST", "http://localhost", [], True),
+        ("[::1]:8000", "http://[::1]:8000", [], True),
+        ("127.0.0.1:8000", "http://localhost:8000", [], False),
+        ("127.0.0.1:8000", "http://127.0.0.1:9000", [], False),
+        ("evil.example:8000", "http://evil.example:8000", [], False),
+        ("localhost.evil.example", "", [], False),
+        ("evil.example:8000:8000", "", [], False),
+        ("localhost", "null", [], False),
+        ("localhost", "null", ["*"], True),
+        ("localhost", "https://Example.org", ["https://example.org/"], True),
+        ("localhost", "https://example.org:444", ["https://example.org"], False),
+        ("example.org", "https://example.org", ["https://example.org"], True),
+        ("anything", "https://example.org", ["*"], True),
+        ("", "", [], True),
+        ("\xff", "\xff", [], False),
+    ],
+)
+def test_browsers_are_let_in_by_host_and_origin(host, origin, allowed, fine):
+    headers = {b"host": host.encode("latin-1"), b"origin": origin.encode("latin-1")}
+    origins = Origins(allowed, LOCAL)
+    if fine:
+        origins.check("POST", headers)
+        return
+    with pytest.raises(RefusedError) as refused:
+        origins.check("POST", headers)
+    assert refused.value.status == 403
+
+
+def test_what_is_no_origin_is_refused():
+    for wrong in ("example.org", "https://", "https://example.org/path", ""):
+        with pytest.raises(SettingError, match="--allow-origin"):
+            Origins([wrong])

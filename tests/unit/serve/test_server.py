@@ -1,0 +1,154 @@
+"""Connections, and clients that do not get on."""
+
+import resource
+from typing import Any
+
+import pytest
+
+pytest.importorskip("uvicorn", reason="the extra 'serve' is not installed")
+
+import uvicorn
+from uvicorn.server import ServerState
+
+from seq2see.serve import server
+from seq2see.serve.server import IDLE_SECONDS, Patient
+
+LONGEST = 3 * IDLE_SECONDS
+REQUEST = b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 1\r\n\r\na"
+
+
+class Loop:
+    """One whose time passes when it is told to; only timers of Patient are kept."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.due: list[tuple[float, Any, tuple[Any, ...]]] = []
+        self.tasks: list[Any] = []
+
+    def time(self) -> float:
+        return self.now
+
+    def call_later(self, seconds: float, do: Any, *given: Any) -> Any:
+        if given:
+            self.due = [(self.now + seconds, do, given)]
+        return self
+
+    def cancel(self) -> None:
+        self.due = []
+
+    def create_task(self, coroutine: Any) -> Any:
+        coroutine.close()
+        return self
+
+    def add_done_callback(self, what: Any) -> None:
+        pass
+
+    def passes(self, seconds: float) -> None:
+        end = self.now + seconds
+        while self.due and self.due[0][0] <= end:
+            self.now, do, given = self.due.pop()
+            do(*given)
+        self.now = end
+
+
+class Transport:
+    """One whose client reads nothing."""
+
+    def __init__(self) -> None:
+        self.closed = self.aborted = False
+
+    def close(self) -> None:
+        self.closed = True
+
+    def abort(self) -> None:
+        self.aborted = True
+
+    def is_closing(self) -> bool:
+        return self.closed
+
+    def get_extra_info(self, name: str) -> Any:
+        return None
+
+
+@pytest.fixture
+def loop() -> Loop:
+    return Loop()
+
+
+def connected(loop: Loop, state: ServerState | None = None) -> tuple[Patient, Transport]:
+    async def nothing(scope: Any, receive: Any, send: Any) -> None: ...
+
+    made: Any = Patient(uvicorn.Config(nothing), state or ServerState(), {}, loop, most=2, longest=LONGEST)
+    transport = Transport()
+    made.connection_made(transport)
+    return made, transport
+
+
+def test_who_does_not_get_to_the_end_of_the_headers_is_not_waited_for(loop):
+    client, transport = connected(loop)
+    client.data_received(b"GET / HT")
+    loop.passes(IDLE_SECONDS - 1)
+    client.data_received(b"TP/1.1\r\n")
+    assert not transport.closed
+    loop.passes(1)
+    assert transport.closed
+
+
+def test_who_has_just_been_answered_may_ask_again(loop):
+    """The answer comes long after the first look, and shortly before the second."""
+    client, transport = connected(loop)
+    client.data_received(REQUEST)
+    loop.passes(2 * IDLE_SECONDS - 0.1)
+    client.cycle.response_complete = True
+    loop.passes(0.2)
+    assert not transport.closed
+    loop.passes(IDLE_SECONDS)  # as long as uvicorn keeps a connection: the rest of a request that began has not come
+    assert transport.closed
+
+
+def test_who_does_not_read_is_cut_off_in_the_end(loop):
+    client, transport = connected(loop)
+    client.data_received(REQUEST)
+    loop.passes(LONGEST)
+    assert not transport.closed  # it may still be worked on
+    loop.passes(2 * IDLE_SECONDS)
+    assert transport.closed
+    loop.passes(IDLE_SECONDS)
+    assert transport.aborted
+
+
+def test_who_was_closed_elsewhere_has_a_while_to_read_the_rest(loop):
+    client, transport = connected(loop)
+    client.data_received(REQUEST)
+    loop.passes(1)
+    client.cycle.response_complete = True
+    transport.close()
+    loop.passes(IDLE_SECONDS)
+    assert not transport.aborted
+    loop.passes(IDLE_SECONDS)
+    assert transport.aborted
+
+
+def test_no_more_connections_than_there_is_room_for(loop):
+    state = ServerState()
+    assert [connected(loop, state)[1].aborted for _ in range(3)] == [False, False, True]
+
+
+@pytest.mark.parametrize(
+    ("limits", "asked", "most"),
+    [
+        ((1024, 1_048_576), 4100, 2000),
+        ((1024, resource.RLIM_INFINITY), 4100, 2000),
+        ((1024, 2048), 2048, 974),
+        ((256, 1024), 1024, 462),
+        ((64, 64), 64, 1),
+        ((100_000, 100_000), None, 2000),
+        ((resource.RLIM_INFINITY, resource.RLIM_INFINITY), None, 2000),
+    ],
+)
+def test_as_many_descriptors_are_asked_for_as_connections_need(monkeypatch, limits, asked, most):
+    set_to = []
+    monkeypatch.setattr(resource, "getrlimit", lambda what: limits)
+    monkeypatch.setattr(resource, "setrlimit", lambda what, new: set_to.append(new))
+    assert server._room_for_connections() == most
+    assert set_to == ([(asked, limits[1])] if asked else [])
