@@ -154,14 +154,14 @@ def train(
                 _write_report(run, prepared)
             ranks.first_does(lambda: [str(folder.absolute()), 0])
             return run
-        with storage.sole_writer(folder):
+        with storage.sole_writer(folder, ranks.patience_with_locks()):
             return _train(folder, prepared, device, watch, wanted_pairs)
     if resume:
         watch(Said(f"nothing to resume in {folder}: starting anew"))
     base = None if from_run is None else fine_tuning.open_base(Path(from_run))
     corpus = wanted_pairs()
     to_validate = None if valid is None or hold_out is not None else corpora.for_validation(str(valid), *wanted)
-    with held(folder):
+    with held(folder, ranks.patience_with_locks()):
         prepared = prepare(
             folder,
             corpus,

@@ -93,9 +93,9 @@ def test_who_is_left_alone_does_not_wait(tmp_path: Path, rank: int) -> None:
 
 
 def impatient(folder: Path) -> None:
-    from seq2see.training import ranks
+    from seq2see.training import board
 
-    ranks.TIMEOUT = timedelta(seconds=5)
+    board.TIMEOUT = timedelta(seconds=5)
 
 
 def slow(name: str, rank: int, seconds: float) -> Callable[[Path], None]:

@@ -5,42 +5,29 @@ same batches; each learns from its share of a batch, and gradients are summed. T
 writes files and speaks. Without torchrun there is one rank, and everything here does nothing.
 
 Ranks wait for each other in two ways. Where all have as much to do, the updates, they meet in a collective of
-torch.distributed, and who keeps the others waiting for longer than `TIMEOUT` is given up for lost. Where one may have
-more to do than another (only the first prepares a corpus, writes a checkpoint or reads standard input; one finds longer
-sentences, or a slower disk), they meet on a notice board first, as long as it takes: each rank's heart beats there, and
-only one whose heart has stood still for as long is lost.
+torch.distributed, and who keeps the others waiting for longer than `board.TIMEOUT` is given up for lost. Where one may
+have more to do than another (only the first prepares a corpus, writes a checkpoint or reads standard input; one finds
+longer sentences, or a slower disk), they meet on a notice board first, as long as it takes: each rank's heart beats
+there, and only one whose heart has stood still for as long is lost.
 """
 
 import contextlib
 import json
 import os
-import re
-import secrets
-import threading
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from seq2see.errors import OnlyHereError, PassingError, RunError, SettingError
+from seq2see.errors import OnlyHereError, PassingError, SettingError
 from seq2see.memory import is_used_up
+from seq2see.training import board
 from seq2see.training.stopping import Stop, Stopped
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
-TIMEOUT = timedelta(seconds=45)
-"""The longest that ranks wait for each other in one collective, and for a sign of life elsewhere.
-
-A rank that dies on this machine is noticed at once, by torchrun and by its closed connections. One that hangs, or whose
-machine falls silent, is not: then this alone ends the others, within a minute. It can be so short since a step takes a
-second, all ranks get as much to do in it, and nobody waits here for a disk.
-"""
-BEATS = 45
-"""Of a heart in that time."""
 START_TIMEOUT = timedelta(minutes=10)
-"""The same while processes start, which takes as long as the slowest disk needs to read PyTorch."""
+"""As `board.TIMEOUT`, while processes start, which takes as long as the slowest disk needs to read PyTorch."""
 BUCKET_NUMBERS = 25_000_000
 """Of gradients summed in one go, 100 MB: few enough goes that their start costs nothing, and no second copy of all."""
 Result = TypeVar("Result")
@@ -50,103 +37,7 @@ class _MemoryHereError(OnlyHereError, PassingError):
     """Of one machine, and perhaps not the next time."""
 
 
-class _Group:
-    """The ranks that are joined, and the notice board that all see."""
-
-    def __init__(self, rank: int, world: int, board: Any) -> None:
-        self.rank, self.world, self._board = rank, world, board
-        self._meetings = 0
-        self._may_stop: tuple[Stop, str] | None = None
-        self._left = threading.Event()
-        self._heart = threading.Thread(target=self._live, daemon=True)
-        self._heart.start()
-
-    def _live(self) -> None:
-        """Beat; while all are in work that can be left, tell of a stop that was asked for, or hear of it."""
-        board = self._board.clone()  # a connection of its own, which nobody keeps waiting
-        with contextlib.suppress(RuntimeError):  # the board is lost: who looks at it will find out
-            while not self._left.wait(TIMEOUT.total_seconds() / BEATS):
-                board.add(f"beats of {self.rank}", 1)
-                stop, asked = self._may_stop or (None, "")
-                if stop is None:
-                    continue
-                if stop.asked():
-                    board.set(asked, str(stop.signal))
-                elif board.check([asked]):
-                    stop.pass_on(int(board.get(asked)))
-
-    def meet(self) -> None:
-        """Wait until all ranks are here: however long one takes, if only its heart beats.
-
-        The first watches all, and all watch the first.
-        """
-        self._meetings += 1
-        name = f"meeting {self._meetings}"
-        if self._ask(lambda: self._board.add(f"at {name}", 1)) == self.world:
-            self._ask(lambda: self._board.set(name, ""))
-        watched = [f"beats of {other}" for other in (range(1, self.world) if self.rank == 0 else [0])]
-        before, still = [b""] * len(watched), [0] * len(watched)
-        began = looked = time.monotonic()
-        while not self._ask(lambda: self._board.check([name])):
-            if self._ask(lambda: self._board.check(["failed"]) and not self._board.check([name])):
-                passing = self._ask(lambda: self._board.get("failed")) == b"passing"
-                raise (PassingError if passing else RunError)("another process has failed: see what it said")
-            _pause(began)
-            if time.monotonic() - looked < TIMEOUT.total_seconds() / BEATS:
-                continue
-            looked = time.monotonic()
-            beats = self._ask(lambda: self._board.multi_get(watched))
-            # Counted in looks, not by the clock: where the whole machine stood still for a while, nobody is lost.
-            still = [count + 1 if one == old else 0 for count, one, old in zip(still, beats, before, strict=True)]
-            before = beats
-            if max(still) > BEATS:
-                silent = watched[still.index(max(still))].removeprefix("beats of ")
-                raise _lost(f"process {silent} hangs")
-
-    def _ask(self, question: Callable[[], Result], patience: float | None = None) -> Result:
-        """What the board says. Its machine may have fallen silent, so that one who asks would wait for ever."""
-        answer: Future[Result] = Future()
-
-        def ask() -> None:
-            try:
-                answer.set_result(question())
-            except Exception as problem:
-                answer.set_exception(problem)
-
-        threading.Thread(target=ask, daemon=True).start()
-        try:
-            return answer.result(TIMEOUT.total_seconds() if patience is None else patience)
-        except TimeoutError:
-            raise _lost("the first process or its machine does not answer") from None
-        except RuntimeError as problem:
-            raise _lost(_shortly(problem)) from problem
-
-    @contextlib.contextmanager
-    def leaving_together(self, stop: Stop) -> Iterator[None]:
-        """Around work and the meeting after it: if one is asked to stop, whether at work or waiting, all are."""
-        self._may_stop = stop, f"stop before {self._meetings + 1}"
-        try:
-            yield
-        finally:
-            self._may_stop = None
-
-    def fail(self, problem: BaseException) -> None:
-        """Tell who waits; the board may be what is lost."""
-        how = "passing" if isinstance(problem, PassingError) else "for good"
-        with contextlib.suppress(PassingError):
-            self._ask(lambda: self._board.set("failed", how), patience=2.0)
-
-    def leave(self) -> None:
-        self._left.set()
-        self._heart.join(2.0)  # a thread in torch that outlives Python can crash it
-
-
-def _pause(began: float) -> None:
-    """Between two looks at the board: who has waited for long may wait a tenth longer."""
-    time.sleep(min(1.0, 0.002 + 0.1 * (time.monotonic() - began)))
-
-
-_group: _Group | None = None
+_group: board.Group | None = None
 _boards: list[Any] = []
 """One for the life of the process: it may be its only keeper."""
 
@@ -195,6 +86,11 @@ def check_restarts(resume: bool, force: bool) -> None:
         raise SettingError("torchrun --max-restarts starts the same command again. Add --resume, so that it goes on")
 
 
+def patience_with_locks() -> int:
+    """Seconds to wait for the run folder: on a shared disk, a machine that was lost may hold it for a while."""
+    return 120 if "TORCHELASTIC_RUN_ID" in os.environ else 0
+
+
 @contextlib.contextmanager
 def joined() -> Iterator[None]:
     """Join the other processes that torchrun started; nothing where it did not."""
@@ -215,7 +111,7 @@ def joined() -> Iterator[None]:
         _group = None
 
 
-def _start(number: int, count: int) -> _Group:
+def _start(number: int, count: int) -> board.Group:
     import torch
     import torch._dynamo  # later, as the optimizer does it, it would keep our group, whose threads then outlive Python
     from torch import distributed
@@ -227,20 +123,21 @@ def _start(number: int, count: int) -> _Group:
     try:
         if not _boards:
             _boards.append(next(rendezvous("env://", timeout=START_TIMEOUT))[0])
-        board = PrefixStore(_meet(_boards[0], number, count), _boards[0])
-        board.add(f"beats of {number}", 1)  # before all are there: who looks for it finds it
+        ours = PrefixStore(board.find_each_other(_boards[0], number, count), _boards[0])
+        ours.add(f"beats of {number}", 1)  # before all are there: who looks for it finds it
         distributed.init_process_group(
             "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo",
-            store=PrefixStore("collectives", board),
+            store=PrefixStore("collectives", ours),
             rank=number,
             world_size=count,
-            timeout=TIMEOUT,
+            timeout=board.TIMEOUT,
         )
     except (RuntimeError, ValueError) as problem:
         raise SettingError(
-            f"the processes of this training do not find each other ({_shortly(problem)}). Start them with torchrun"
+            f"the processes of this training do not find each other ({board.shortly(problem)}). Start them with "
+            "torchrun"
         ) from None
-    return _Group(number, count, board)
+    return board.Group(number, count, ours)
 
 
 def _take_card(cards: int) -> None:
@@ -256,32 +153,6 @@ def _take_card(cards: int) -> None:
     torch.cuda.set_device(number)
 
 
-def _meet(board: Any, number: int, count: int) -> str:
-    """Wait until all ranks are here, however long they take to start; gives the name of their meeting.
-
-    After a restart the board may still have what was put up before, so that nothing on it is believed but an answer:
-    each rank puts up a word that it makes up, the first answers to every word with its own, and who is answered signs
-    that. The word of the first is the name.
-    """
-    word, began = secrets.token_hex(8), time.monotonic()
-    if number == 0:
-        missing = set(range(1, count))
-        while missing:
-            for other in sorted(missing):
-                if board.check([f"{word} signed by {other}"]):
-                    missing.remove(other)
-                elif board.check([f"word {other}"]):
-                    board.set(f"answer to {str(board.get(f'word {other}'), 'utf-8')}", word)
-            _pause(began)
-        return word
-    board.set(f"word {number}", word)
-    while not board.check([f"answer to {word}"]):
-        _pause(began)
-    name = str(board.get(f"answer to {word}"), "utf-8")
-    board.set(f"{name} signed by {number}", "")
-    return name
-
-
 def _stop() -> None:
     from torch import distributed
 
@@ -294,18 +165,7 @@ def _with_all() -> Iterator[None]:
     try:
         yield
     except RuntimeError as problem:
-        raise _lost(_shortly(problem)) from problem
-
-
-def _lost(why: str) -> PassingError:
-    return PassingError(
-        f"another process was lost, or silent for {TIMEOUT.seconds} s ({why}). A training goes on with --resume"
-    )
-
-
-def _shortly(problem: Exception) -> str:
-    """The first sentence, without the place in the library's source before it."""
-    return re.sub(r"^\[\S*\] ", "", str(problem).partition("\n")[0]).partition(". ")[0].rstrip(".")
+        raise board.lost(board.shortly(problem)) from problem
 
 
 # Where only the first rank works

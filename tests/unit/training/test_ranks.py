@@ -12,6 +12,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
 
 import seq2see
@@ -19,7 +21,7 @@ from seq2see.config import Training
 from seq2see.data import store
 from seq2see.data.batches import Batches, split
 from seq2see.data.store import Store
-from seq2see.errors import RunError, SettingError
+from seq2see.errors import RunError, SeqError, SettingError
 from seq2see.training import checkpoint, loop, ranks
 from seq2see.training.loop import Trained, Validated
 from seq2see.training.stopping import Stopped
@@ -65,6 +67,26 @@ def test_what_torchrun_says_must_be_numbers(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setenv("RANK", "first")
     with pytest.raises(SettingError, match="torchrun"), ranks.joined():
         pass
+
+
+def test_more_processes_than_cards_is_one_line_for_each_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "8")
+    for number in range(8):
+        monkeypatch.setenv("LOCAL_RANK", str(number))
+        monkeypatch.setenv("RANK", str(8 + number))
+        with pytest.raises(SeqError, match="--nproc-per-node 4") as raised:
+            ranks._take_card(4)
+        assert ranks.may_speak(raised.value) == (number == 0)
+
+
+@given(st.lists(st.integers(0, 50)), st.integers(1, 9))
+def test_work_is_dealt_evenly_and_put_back_in_order(lengths: list[int], hands: int) -> None:
+    places = ranks.dealt(lengths, hands)
+    assert ranks.put_back([[(place, lengths[place]) for place in own] for own in places], places) == [
+        *enumerate(lengths)
+    ]
+    shares = [sum(lengths[place] for place in own) for own in places]
+    assert max(shares) - min(shares) <= max(lengths, default=0)
 
 
 def write(folder: Path, value: Any) -> None:
