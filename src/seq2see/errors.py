@@ -4,7 +4,8 @@
     ├── DataError                a corpus that cannot be read or used
     ├── SettingError             an unknown key, a wrong value, settings that contradict each other
     └── RunError                 a run folder that is missing, half written, foreign or already there
-        ├── PassingError         a full disk, a lost process: the same command may do it later; exit code 75
+        ├── PassingError         a full disk: the same command may do it later; exit code 75
+        │   └── LostError        another of many processes has died, or hangs
         └── OnlyHereError        what only one of many processes can know, and has to say
 
 Our own mistakes are `assert`s and stay tracebacks.
@@ -37,6 +38,10 @@ class PassingError(RunError):
 
     exit_code = 75
     """EX_TEMPFAIL of sysexits.h, by which schedulers know what to repeat."""
+
+
+class LostError(PassingError):
+    """Another of many processes has died or hangs; it may be the one that speaks for all."""
 
 
 class OnlyHereError(RunError):

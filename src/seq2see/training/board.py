@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from datetime import timedelta
 from typing import Any, TypeVar
 
-from seq2see.errors import PassingError, RunError
+from seq2see.errors import LostError, PassingError, RunError
 from seq2see.training.stopping import Stop
 
 TIMEOUT = timedelta(seconds=45)
@@ -151,8 +151,8 @@ def find_each_other(board: Any, number: int, count: int) -> str:
     return name
 
 
-def lost(why: str) -> PassingError:
-    return PassingError(
+def lost(why: str) -> LostError:
+    return LostError(
         f"another process was lost, or silent for {TIMEOUT.seconds} s ({why}). A training goes on with --resume"
     )
 

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from seq2see.errors import OnlyHereError, PassingError, SettingError
+from seq2see.errors import LostError, OnlyHereError, PassingError, SettingError
 from seq2see.memory import is_used_up
 from seq2see.training import board
 from seq2see.training.stopping import Stop, Stopped
@@ -69,8 +69,12 @@ def alone() -> bool:
 
 
 def may_speak(problem: Exception) -> bool:
-    """Whether this process is to say what went wrong: the first for all, another what only it can know."""
-    return isinstance(problem, OnlyHereError) or os.environ.get("RANK", "0") == "0"
+    """Whether this process is to say what went wrong: the first for all, another what only it can know.
+
+    Where a process was lost, that may be the first, so that the second speaks as well.
+    """
+    speakers = ("0", "1") if isinstance(problem, LostError) else ("0",)
+    return isinstance(problem, OnlyHereError) or os.environ.get("RANK", "0") in speakers
 
 
 def check_restarts(resume: bool, force: bool) -> None:
