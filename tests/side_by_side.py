@@ -35,9 +35,10 @@ def start(work: Callable[..., Any], *words: Any, world: int = 2) -> list[ForkSer
     return processes
 
 
-def finish(processes: list[ForkServerProcess]) -> list[int | None]:
+def finish(processes: list[ForkServerProcess], wait: bool = True) -> list[int | None]:
     """Their exit codes; those that hang are ended, and have None."""
-    wait_until(lambda: all(process.exitcode is not None for process in processes))
+    if wait:
+        wait_until(lambda: all(process.exitcode is not None for process in processes))
     codes = [process.exitcode for process in processes]
     for process in processes:
         process.kill()

@@ -18,7 +18,7 @@ from seq2see.config import Overlay, Settings
 from seq2see.data import corpora, tokenizer
 from seq2see.data.downloads import Fetching
 from seq2see.data.pair import Pair, Sides
-from seq2see.errors import RunError, SeqError, SettingError
+from seq2see.errors import OnlyHereError, RunError, SeqError, SettingError
 from seq2see.evaluation import diagnosis, metrics, report, validation
 from seq2see.model.build import build
 from seq2see.model.interface import Seq2Seq
@@ -119,6 +119,7 @@ def train(
     """
     if resume and force:
         raise SettingError("--resume goes on with a run, --force throws it away: choose one")
+    ranks.check_restarts(resume, force)
     overlays: list[Overlay] = []
     if preset:
         overlays.append(presets.preset(preset))
@@ -130,8 +131,6 @@ def train(
     device = bundle.pick_device()
     if not ranks.is_first():
         return _train_along(device)
-    if ranks.is_restart():
-        resume, force = True, False  # what was trained before a process was lost must not be thrown away
     columns = Sides(*(None if column is None else str(column) for column in (source_column, target_column)))
     wanted = (format, columns, Sides(source_language, target_language), watch)
     wanted_pairs = partial(corpora.open_corpus, pairs, *wanted)
@@ -155,14 +154,14 @@ def train(
                 _write_report(run, prepared)
             ranks.first_does(lambda: [str(folder.absolute()), 0])
             return run
-        with storage.sole_writer(folder):
+        with storage.sole_writer(folder, ranks.patience_with_locks()):
             return _train(folder, prepared, device, watch, wanted_pairs)
     if resume:
         watch(Said(f"nothing to resume in {folder}: starting anew"))
     base = None if from_run is None else fine_tuning.open_base(Path(from_run))
     corpus = wanted_pairs()
     to_validate = None if valid is None or hold_out is not None else corpora.for_validation(str(valid), *wanted)
-    with held(folder):
+    with held(folder, ranks.patience_with_locks()):
         prepared = prepare(
             folder,
             corpus,
@@ -285,7 +284,7 @@ def _train_along(device: torch.device) -> Run:
         model = _new_model(folder, prepared, device)
     except SeqError as problem:
         where = f"process {ranks.rank()}: all machines need to see the run folder under the same name"
-        raise ranks.OnlyHereError(f"{problem} ({where})") from None
+        raise OnlyHereError(f"{problem} ({where})") from None
     stop = Stop(0.0 if ranks.alone() else ECHO)
     try:
         *_, end = _events(folder, prepared, model, micro_tokens, stop)
@@ -317,7 +316,7 @@ def _events(folder: Path, prepared: Prepared, model: Seq2Seq, micro_tokens: int,
 
     def validate() -> dict[str, float]:
         model.eval()
-        with ranks.all_or_none(), stop.at_once():
+        with ranks.all_or_none(stop):
             mine = validation.measure(used, prepared.valid, prepared.valid_pairs, ranks.rank(), ranks.world())
         return validation.scores(used, prepared.valid_pairs, error_unit(settings), ranks.from_all(mine))
 

@@ -4,6 +4,9 @@
     ├── DataError                a corpus that cannot be read or used
     ├── SettingError             an unknown key, a wrong value, settings that contradict each other
     └── RunError                 a run folder that is missing, half written, foreign or already there
+        ├── PassingError         a full disk: the same command may do it later; exit code 75
+        │   └── LostError        another of many processes has died, or hangs
+        └── OnlyHereError        what only one of many processes can know, and has to say
 
 Our own mistakes are `assert`s and stay tracebacks.
 """
@@ -14,6 +17,8 @@ from collections.abc import Iterable
 
 class SeqError(Exception):
     """Base of everything that is the user's to mend; the message says what, where and what to do."""
+
+    exit_code = 2
 
 
 class DataError(SeqError):
@@ -26,6 +31,21 @@ class SettingError(SeqError):
 
 class RunError(SeqError):
     """A run folder that is missing, half written, of another format, or in the way."""
+
+
+class PassingError(RunError):
+    """Nothing that is wrong with the command: repeated with --resume, it may go on."""
+
+    exit_code = 75
+    """EX_TEMPFAIL of sysexits.h, by which schedulers know what to repeat."""
+
+
+class LostError(PassingError):
+    """Another of many processes has died or hangs; it may be the one that speaks for all."""
+
+
+class OnlyHereError(RunError):
+    """Something that is wrong on one machine only, so that its process has to say it."""
 
 
 def nearest(word: str, choices: Iterable[str]) -> str:

@@ -141,15 +141,18 @@ def _workplace(folder: Path) -> Path:
 
 
 @contextlib.contextmanager
-def held(folder: Path) -> Iterator[None]:
-    """Keep other trainings out of a folder, which need not be there yet; the lock moves there with what is made."""
+def held(folder: Path, patience: int = 0) -> Iterator[None]:
+    """Keep other trainings out of a folder, which need not be there yet; the lock moves there with what is made.
+
+    `patience` is that of `storage.sole_writer`.
+    """
     place = folder.resolve()
     home = place if place.exists() else _workplace(folder)
     missing = [each for each in (home, *home.parents) if not each.exists()]
     with storage.in_one_line(folder):
         home.mkdir(parents=True, exist_ok=True)
     try:
-        with storage.sole_writer(home):
+        with storage.sole_writer(home, patience):
             yield
     except BaseException:
         for each in missing:

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 class Shared:
     """An engine of many ranks, which are all asked the same: each searches for a share, and all get all answers.
 
-    They meet after every `AT_ONCE` tasks: none then waits for long, and none is taken for lost (`ranks.TIMEOUT`).
+    They meet after every `AT_ONCE` tasks, so that answers come while the rest is searched for.
     """
 
     AT_ONCE = 1000
@@ -48,10 +48,10 @@ class Shared:
         answers: list[list[Hypothesis]] = []
         for begin in range(0, len(tasks), self.AT_ONCE * world):
             block = tasks[begin : begin + self.AT_ONCE * world]
-            mine = self._engine.search(block[rank::world], settings)
+            places = ranks.dealt([len(task.source) for task in block], world)
+            mine = self._engine.search([block[place] for place in places[rank]], settings)
             parts = ranks.from_all([[asdict(each) for each in found] for found in mine])
-            of_tasks = (parts[number % world][number // world] for number in range(len(block)))
-            answers += [[Hypothesis(**each) for each in found] for found in of_tasks]
+            answers += [[Hypothesis(**each) for each in found] for found in ranks.put_back(parts, places)]
         return answers
 
 

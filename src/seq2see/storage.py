@@ -10,12 +10,13 @@ import json
 import math
 import os
 import stat
+import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 from zlib import crc32
 
-from seq2see.errors import RunError
+from seq2see.errors import PassingError, RunError
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 LOCK = ".lock"
 MOST_TEXT = 256 * 2**20
 """Bytes of the largest text file that is read in one go; the vocabularies of a run are a few millions."""
+MENDED_BY_HAND = (errno.EFBIG, errno.EROFS, errno.EACCES, errno.EPERM)
+"""Errors of a disk that do not pass by themselves."""
 Shapes = Mapping[str, tuple[int, ...]]
 
 
@@ -78,8 +81,9 @@ def in_one_line(path: Path) -> Iterator[None]:
             errno.EACCES: "may not be written. Change its permissions, or copy the run elsewhere",
             errno.EPERM: "may not be written. Change its permissions, or copy the run elsewhere",
         }.get(number or 0, f"cannot be written ({getattr(problem, 'strerror', None) or problem}). Mend that")
+        error = RunError if number in MENDED_BY_HAND else PassingError
         go_on = "then go on with --resume (lab: without it): what was saved before is still whole"
-        raise RunError(f"{path}: {reason}, {go_on}") from problem
+        raise error(f"{path}: {reason}, {go_on}") from problem
 
 
 def _number_in(text: str) -> int | None:
@@ -105,25 +109,34 @@ def sync_all(folder: Path) -> None:
 
 
 @contextlib.contextmanager
-def sole_writer(folder: Path) -> Iterator[None]:
-    """Hold a folder for one training; the system lets go of it when the process ends, however it ends."""
+def sole_writer(folder: Path, patience: int = 0) -> Iterator[None]:
+    """Hold a folder for one training; the system lets go of it when the process ends, however it ends.
+
+    Args:
+        patience: seconds to wait for another to let go of it.
+    """
     import fcntl
 
     with in_one_line(folder / LOCK):
         handle: IO[str] = (folder / LOCK).open("a+", encoding="utf-8")
     with handle:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as problem:
-            if problem.errno not in (errno.EWOULDBLOCK, errno.EACCES):  # a file system that knows no locks
-                raise RunError(
-                    f"{folder / LOCK}: cannot be locked ({problem.strerror}). Choose another --out"
-                ) from None
+        for left in range(patience, -1, -1):
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except OSError as problem:
+                if problem.errno not in (errno.EWOULDBLOCK, errno.EACCES):  # a file system that knows no locks
+                    raise RunError(
+                        f"{folder / LOCK}: cannot be locked ({problem.strerror}). Choose another --out"
+                    ) from None
+            if left:
+                time.sleep(1.0)
+                continue
             handle.seek(0)
             who = handle.read(200).strip() or "unknown"
             raise RunError(
                 f"{folder}: another training is at work there (process {who}). Wait for it, or choose another --out"
-            ) from None
+            )
         with contextlib.suppress(OSError):  # only to name ourselves: a full disk is no reason
             handle.truncate(0)
             handle.write(f"{os.getpid()} on {os.uname().nodename}\n")

@@ -3,9 +3,14 @@
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
+import time
+from collections.abc import Callable
+from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -35,14 +40,21 @@ def corpus(folder: Path) -> Path:
     return path
 
 
-def train(folder: Path, name: str, training: dict[str, Any]) -> None:
+def train(
+    folder: Path, name: str, training: dict[str, Any], change: Callable[[Path], None] = lambda folder: None
+) -> None:
     from seq2see import api
+    from seq2see.errors import SeqError
 
     settings = {"model": MODEL, "training": TRAINING | training}
     try:
+        change(folder)
         api.train(folder / "pairs.tsv", folder / name, settings=settings, resume=True)
     except api.Interrupted as stopped:
         sys.exit(128 + stopped.signal)
+    except SeqError as problem:
+        (folder / f"said by {os.environ['RANK']}").write_text(str(problem))
+        sys.exit(problem.exit_code)
 
 
 def step_of(run: Path) -> int:
@@ -77,7 +89,93 @@ def test_who_is_left_alone_does_not_wait(tmp_path: Path, rank: int) -> None:
     processes[rank].kill()
     codes = finish(processes)
     assert codes[rank] == -signal.SIGKILL
-    assert codes[1 - rank] not in (None, 0, -signal.SIGKILL)
+    assert codes[1 - rank] == 75
+
+
+def impatient(folder: Path) -> None:
+    from seq2see.training import board
+
+    board.TIMEOUT = timedelta(seconds=5)
+
+
+def slow(name: str, rank: int, seconds: float) -> Callable[[Path], None]:
+    """Have a rank take its time in a part of the training, and leave a file when it gets there."""
+    return partial(_slow, name=name, rank=rank, seconds=seconds)
+
+
+def _slow(folder: Path, name: str, rank: int, seconds: float) -> None:
+    from seq2see import api
+    from seq2see.evaluation import validation
+    from seq2see.training import checkpoint
+
+    impatient(folder)
+    if os.environ["RANK"] != str(rank):
+        return
+    module: Any = {"prepare": api, "save": checkpoint, "restore": checkpoint, "measure": validation}[name]
+    real = getattr(module, name)
+
+    def late(*words: Any, **more: Any) -> Any:
+        (folder / "is there").touch()
+        for _ in range(int(seconds * 20)):
+            time.sleep(0.05)
+        return real(*words, **more)
+
+    setattr(module, name, late)
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_who_hangs_ends_all(tmp_path: Path, rank: int) -> None:
+    """A process that is stopped keeps its connections, the first one the board as well."""
+    corpus(tmp_path)
+    processes = start(train, tmp_path, "run", {"max_steps": 100_000}, impatient)
+    wait_for(tmp_path / "run", 25)
+    os.kill(processes[rank].pid or 0, signal.SIGSTOP)
+    assert wait_until(lambda: processes[1 - rank].exitcode is not None)
+    assert finish(processes, wait=False)[1 - rank] == 75
+    assert "another process was lost" in (tmp_path / f"said by {1 - rank}").read_text()
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP])
+@pytest.mark.parametrize("work", ["prepare", "save"])
+def test_the_first_lost_in_work_of_its_own(tmp_path: Path, work: str, how: int) -> None:
+    """And the run goes on afterwards."""
+    corpus(tmp_path)
+    processes = start(train, tmp_path, "run", {}, slow(work, 0, 1000))
+    assert wait_until((tmp_path / "is there").exists)
+    os.kill(processes[0].pid or 0, how)
+    assert wait_until(lambda: processes[1].exitcode is not None)
+    assert finish(processes, wait=False)[1] == 75
+    assert finish(start(train, tmp_path, "run", {"max_steps": 20})) == [0, 0]
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP])
+def test_another_lost_while_the_first_saves(tmp_path: Path, how: int) -> None:
+    corpus(tmp_path)
+    processes = start(train, tmp_path, "run", {}, slow("save", 0, 2))
+    assert wait_until((tmp_path / "is there").exists)
+    os.kill(processes[1].pid or 0, how)
+    assert wait_until(lambda: processes[0].exitcode is not None)
+    assert finish(processes, wait=False)[0] == 75
+    assert (tmp_path / "run/checkpoints/step-00000020/state.json").exists()
+
+
+@pytest.mark.parametrize(("work", "rank"), [("restore", 1), ("measure", 0)])
+def test_who_only_takes_long_is_waited_for(tmp_path: Path, work: str, rank: int) -> None:
+    corpus(tmp_path)
+    assert finish(start(train, tmp_path, "run", {"max_steps": 20})) == [0, 0]
+    assert finish(start(train, tmp_path, "run", {"max_steps": 21}, slow(work, rank, 9))) == [0, 0]
+    assert (tmp_path / "is there").exists()
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_a_stop_of_one_ends_the_validation_of_all(tmp_path: Path, rank: int) -> None:
+    corpus(tmp_path)
+    processes = start(train, tmp_path, "run", {}, slow("measure", 1, 1000))
+    assert wait_until((tmp_path / "is there").exists)
+    time.sleep(0.5)
+    os.kill(processes[rank].pid or 0, signal.SIGTERM)
+    assert finish(processes) == [128 + signal.SIGTERM] * 2
+    assert (tmp_path / "run/checkpoints/pause-00000020/state.json").exists()
 
 
 def call(folder: Path, *words: str) -> None:
@@ -113,11 +211,11 @@ def test_two_processes_translate_and_evaluate_like_one(trained: Path, tmp_path: 
 
 
 def test_a_killed_process_is_started_again_and_the_run_goes_on(tmp_path: Path) -> None:
-    """And nothing that was trained is thrown away, even if --force stands in the command."""
+    """And nothing that was trained is thrown away."""
     pairs = corpus(tmp_path)
     settings = [f"model.{key}={value}" for key, value in MODEL.items()]
     settings += [f"training.{key}={value}" for key, value in (TRAINING | {"max_steps": 50}).items()]
-    words = ["train", pairs, "--out", tmp_path / "run", "--force"]
+    words = ["train", pairs, "--out", tmp_path / "run", "--resume"]
     words += [word for each in settings for word in ("--set", each)]
     options = [
         "--nproc-per-node",
@@ -144,6 +242,29 @@ def test_a_killed_process_is_started_again_and_the_run_goes_on(tmp_path: Path) -
     assert err.count("done: all 50 steps done") == 1
     steps = [row["step"] for row in metrics(tmp_path / "run") if "loss" in row]
     assert steps == list(range(1, 51))
+
+
+@pytest.mark.parametrize(
+    ("option", "restarts", "said"),
+    [
+        ("--force", "0", "Remove the run folder yourself, and use --resume"),
+        ("--force", "3", "Remove the run folder yourself, and use --resume"),
+        (None, "3", "Add --resume"),
+    ],
+)
+def test_a_command_that_torchrun_may_repeat(
+    trained: Path, tmp_path: Path, cli, monkeypatch: pytest.MonkeyPatch, option: str | None, restarts: str, said: str
+) -> None:
+    """It must neither throw away what it has trained, nor take an older run for its own."""
+    monkeypatch.setenv("TORCHELASTIC_RUN_ID", "none")
+    monkeypatch.setenv("TORCHELASTIC_MAX_RESTARTS", restarts)
+    monkeypatch.setenv("TORCHELASTIC_RESTART_COUNT", "1" if restarts != "0" else "0")
+    run = shutil.copytree(trained, tmp_path / "run")
+    before = {path.name for path in run.iterdir()}
+    ended = cli("train", trained.parent / "upper.tsv", "--out", run, *([option] if option else []))
+    assert ended.code == 2
+    assert said in ended.err
+    assert {path.name for path in run.iterdir()} == before
 
 
 def worker(job: int, rank: int) -> int:

@@ -1,5 +1,6 @@
 """Files of a run: whole or not there, checked before they are believed, and nothing in them runs."""
 
+import contextlib
 import errno
 import os
 import pickle
@@ -114,16 +115,16 @@ def test_a_text_that_is_far_too_large_is_not_read(tmp_path: Path, monkeypatch: p
 
 
 @pytest.mark.parametrize(
-    ("number", "words"),
+    ("number", "words", "code"),
     [
-        (errno.ENOSPC, "the disk is full. Make room"),
-        (errno.EDQUOT, "the quota is used up"),
-        (errno.EROFS, "read-only"),
-        (errno.EACCES, "may not be written"),
-        (errno.EIO, "cannot be written (Input/output error)"),
+        (errno.ENOSPC, "the disk is full. Make room", 75),
+        (errno.EDQUOT, "the quota is used up", 75),
+        (errno.EROFS, "read-only", 2),
+        (errno.EACCES, "may not be written", 2),
+        (errno.EIO, "cannot be written (Input/output error)", 75),
     ],
 )
-def test_a_disk_that_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, words: str) -> None:
+def test_a_disk_that_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, words: str, code: int) -> None:
     """Whichever it is, the old file stays, nothing half written is left, and one line says what to do."""
     path = tmp_path / "a.json"
     storage.write_text(path, "old")
@@ -134,6 +135,7 @@ def test_a_disk_that_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, numb
     monkeypatch.setattr(os, "fsync", fail)
     with pytest.raises(RunError) as raised:
         storage.write_text(path, "new")
+    assert raised.value.exit_code == code
     assert str(raised.value).startswith(f"{path}: {words}")
     assert str(raised.value).endswith(
         "then go on with --resume (lab: without it): what was saved before is still whole"
@@ -154,6 +156,24 @@ def test_one_writer(tmp_path: Path) -> None:
         pass
     with storage.sole_writer(tmp_path):
         pass
+
+
+def test_a_writer_may_be_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first, waits = contextlib.ExitStack(), 0
+
+    def wait(seconds: float) -> None:
+        nonlocal waits
+        waits += 1
+        if waits == 3:
+            first.close()
+
+    monkeypatch.setattr(storage.time, "sleep", wait)
+    first.enter_context(storage.sole_writer(tmp_path))
+    with pytest.raises(RunError, match="another training is at work"), storage.sole_writer(tmp_path, patience=2):
+        pass
+    assert waits == 2
+    with storage.sole_writer(tmp_path, patience=2):
+        assert waits == 3
 
 
 def test_a_writer_that_was_killed_holds_nothing(tmp_path: Path) -> None:

@@ -103,7 +103,11 @@ UsageError = typer.BadParameter.__mro__[1]  # of click, or of typer's own copy o
 
 
 def main() -> None:
-    """Run one verb. Exit code 0: done; 2: the user's mistake, in one line; 130: Ctrl-C; 143: SIGTERM; 129: SIGHUP."""
+    """Run one verb.
+
+    Exit code 0: done; 2: the user's mistake, in one line; 75: the same, where repeating it may help; 130: Ctrl-C; 143:
+    SIGTERM; 129: SIGHUP.
+    """
     atexit.register(signal.signal, signal.SIGINT, signal.SIG_IGN)  # Ctrl-C while Python ends would lose the exit code
     for number in (signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) == signal.SIG_DFL:  # nobody ignores it, as nohup does
@@ -125,7 +129,7 @@ def main() -> None:
             traceback.print_exc()
         if ranks.may_speak(problem):
             typer.echo(f"seq2see: {line}", err=True)
-        sys.exit(2)
+        sys.exit(getattr(problem, "exit_code", 2))
 
 
 def _end(number: int, frame: FrameType | None) -> None:

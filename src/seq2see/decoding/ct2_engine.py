@@ -139,8 +139,10 @@ def _log_probability(score: float, tokens: int, task: Task, alpha: float) -> flo
 
 
 def _cores() -> int:
-    """Cores that this process may use: in a container often fewer than the machine has."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    """Cores that this process may use: in a container often fewer than the machine has; under torchrun its share."""
+    here = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    processes = os.environ.get("LOCAL_WORLD_SIZE", "1")
+    return max(1, here // max(1, int(processes) if processes.isdecimal() else 1))
 
 
 def _batches(tasks: list[Task]) -> Iterator[list[int]]:

@@ -14,7 +14,7 @@ from seq2see.decoding import translator
 from seq2see.decoding.torch_engine import TorchEngine
 from seq2see.evaluation import metrics
 from seq2see.model.interface import Seq2Seq
-from seq2see.training import loop
+from seq2see.training import loop, ranks
 
 Measured = tuple[float, int, list[str]]
 """Of a share of the pairs: summed loss, target tokens, and translations where the metric needs them."""
@@ -40,7 +40,7 @@ def measure(used: Bundle, store: Store, pairs: list[Pair], rank: int = 0, world:
     answers: list[str] = []
     if used.settings.training.metric != "loss":
         decoding = used.settings.decoding
-        sources = [pair.source for pair in pairs[rank::world]]
+        sources = [pairs[place].source for place in _dealt(pairs, world)[rank]]
 
         def translated(tokens: int) -> list[str]:
             greedy = replace(used.settings, decoding=replace(decoding, beam=1, batch_tokens=tokens))
@@ -56,9 +56,14 @@ def scores(used: Bundle, pairs: list[Pair], unit: metrics.Unit, parts: list[Meas
     found = {"loss": sum(total for total, _, _ in parts) / sum(count for _, count, _ in parts)}
     metric, world = used.settings.training.metric, len(parts)
     if metric != "loss":
-        answers = [parts[number % world][2][number // world] for number in range(len(pairs))]
+        answers = ranks.put_back([answers for _, _, answers in parts], _dealt(pairs, world))
         found[metric] = metrics.one(metric, answers, [[pair.target, *pair.references] for pair in pairs], unit)
     return found
+
+
+def _dealt(pairs: list[Pair], world: int) -> list[list[int]]:
+    """Whose answers are whose."""
+    return ranks.dealt([len(pair.source) for pair in pairs], world)
 
 
 def _summed_loss(model: Seq2Seq, store: Store, batches: list[Int64s], tokens: int) -> tuple[float, int]:

@@ -4,74 +4,40 @@
 same batches; each learns from its share of a batch, and gradients are summed. The first rank, 0, is the only one that
 writes files and speaks. Without torchrun there is one rank, and everything here does nothing.
 
-Ranks wait for each other in two ways. Where all work, they meet in a collective of torch.distributed, and who keeps the
-others waiting for longer than `TIMEOUT` is given up for lost. Where only the first works (`first_does`: preparing a
-corpus, writing a checkpoint, reading standard input), the others look at a notice board as long as it takes.
+Ranks wait for each other in two ways. Where all have as much to do, the updates, they meet in a collective of
+torch.distributed, and who keeps the others waiting for longer than `board.TIMEOUT` is given up for lost. Where one may
+have more to do than another (only the first prepares a corpus, writes a checkpoint or reads standard input; one finds
+longer sentences, or a slower disk), they meet on a notice board first, as long as it takes: each rank's heart beats
+there, and only one whose heart has stood still for as long is lost.
 """
 
 import contextlib
 import json
 import os
-import re
-import secrets
-import sys
-import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from seq2see.errors import RunError, SettingError
+from seq2see.errors import LostError, OnlyHereError, PassingError, SettingError
 from seq2see.memory import is_used_up
-from seq2see.training.stopping import Stopped
+from seq2see.training import board
+from seq2see.training.stopping import Stop, Stopped
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
-TIMEOUT = timedelta(seconds=45)
-"""The longest that ranks wait for each other in one collective.
-
-A rank that dies on this machine is noticed at once, by torchrun and by its closed connections. One whose machine falls
-silent is not: then this alone ends the others, within a minute. It can be so short since a step takes a second, all
-ranks get as much to do, and nobody waits here for the first rank's disk.
-"""
 START_TIMEOUT = timedelta(minutes=10)
-"""The same while processes start, which takes as long as the slowest disk needs to read PyTorch."""
+"""As `board.TIMEOUT`, while processes start, which takes as long as the slowest disk needs to read PyTorch."""
 BUCKET_NUMBERS = 25_000_000
 """Of gradients summed in one go, 100 MB: few enough goes that their start costs nothing, and no second copy of all."""
 Result = TypeVar("Result")
 
 
-class OnlyHereError(RunError):
-    """Something that is wrong on one machine only, so that its rank has to say it."""
+class _MemoryHereError(OnlyHereError, PassingError):
+    """Of one machine, and perhaps not the next time."""
 
 
-class _Group:
-    """The ranks that are joined, and the notice board of the first."""
-
-    def __init__(self, rank: int, world: int, board: Any) -> None:
-        self.rank, self.world, self._board = rank, world, board
-        self._notices = 0
-
-    def announce(self, text: str) -> None:
-        self._notices += 1
-        self._board.set(f"notice {self._notices}", text)
-
-    def read(self) -> str:
-        """The next notice, as soon as it is there; the end, quietly, where a rank has failed and said so."""
-        self._notices += 1
-        name, began = f"notice {self._notices}", time.monotonic()
-        while not self._board.check([name]):
-            if self._board.check(["failed"]) and not self._board.check([name]):
-                sys.exit(2)
-            time.sleep(min(1.0, 0.002 + 0.1 * (time.monotonic() - began)))  # a tenth longer than it takes, at most
-        return str(self._board.get(name), "utf-8")
-
-    def fail(self) -> None:
-        with contextlib.suppress(RuntimeError):  # the board may be what is lost
-            self._board.set("failed", "")
-
-
-_group: _Group | None = None
+_group: board.Group | None = None
 _boards: list[Any] = []
 """One for the life of the process: it may be its only keeper."""
 
@@ -103,13 +69,30 @@ def alone() -> bool:
 
 
 def may_speak(problem: Exception) -> bool:
-    """Whether this process is to say what went wrong: the first for all, another what only it can know."""
-    return isinstance(problem, OnlyHereError) or os.environ.get("RANK", "0") == "0"
+    """Whether this process is to say what went wrong: the first for all, another what only it can know.
+
+    Where a process was lost, that may be the first, so that the second speaks as well.
+    """
+    speakers = ("0", "1") if isinstance(problem, LostError) else ("0",)
+    return isinstance(problem, OnlyHereError) or os.environ.get("RANK", "0") in speakers
 
 
-def is_restart() -> bool:
-    """Whether torchrun has started all ranks again, after it lost one."""
-    return os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") != "0"
+def check_restarts(resume: bool, force: bool) -> None:
+    """Refuse what would go wrong when torchrun starts the same command again: after a loss, or for another machine."""
+    if "TORCHELASTIC_RUN_ID" not in os.environ:
+        return
+    if force:
+        raise SettingError(
+            "--force: torchrun may start a training again, which would then throw away what it has trained. Remove the "
+            "run folder yourself, and use --resume"
+        )
+    if not resume and os.environ.get("TORCHELASTIC_MAX_RESTARTS", "0") != "0":
+        raise SettingError("torchrun --max-restarts starts the same command again. Add --resume, so that it goes on")
+
+
+def patience_with_locks() -> int:
+    """Seconds to wait for the run folder: on a shared disk, a machine that was lost may hold it for a while."""
+    return 120 if "TORCHELASTIC_RUN_ID" in os.environ else 0
 
 
 @contextlib.contextmanager
@@ -124,14 +107,15 @@ def joined() -> Iterator[None]:
     try:
         yield
         _stop()
-    except BaseException:
-        _group.fail()
+    except BaseException as problem:
+        _group.fail(problem)
         raise
     finally:
+        _group.leave()
         _group = None
 
 
-def _start(number: int, count: int) -> _Group:
+def _start(number: int, count: int) -> board.Group:
     import torch
     import torch._dynamo  # later, as the optimizer does it, it would keep our group, whose threads then outlive Python
     from torch import distributed
@@ -139,46 +123,38 @@ def _start(number: int, count: int) -> _Group:
     from torch.distributed.rendezvous import rendezvous
 
     if torch.cuda.is_available():
-        torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
+        _take_card(torch.cuda.device_count())
     try:
         if not _boards:
             _boards.append(next(rendezvous("env://", timeout=START_TIMEOUT))[0])
-        board = PrefixStore(_meet(_boards[0], number, count), _boards[0])
+        ours = PrefixStore(board.find_each_other(_boards[0], number, count), _boards[0])
+        ours.add(f"beats of {number}", 1)  # before all are there: who looks for it finds it
         distributed.init_process_group(
             "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo",
-            store=PrefixStore("collectives", board),
+            store=PrefixStore("collectives", ours),
             rank=number,
             world_size=count,
-            timeout=TIMEOUT,
+            timeout=board.TIMEOUT,
         )
     except (RuntimeError, ValueError) as problem:
         raise SettingError(
-            f"the processes of this training do not find each other ({_shortly(problem)}). Start them with torchrun"
+            f"the processes of this training do not find each other ({board.shortly(problem)}). Start them with "
+            "torchrun"
         ) from None
-    return _Group(number, count, board)
+    return board.Group(number, count, ours)
 
 
-def _meet(board: Any, number: int, count: int) -> str:
-    """Wait until all ranks are here, however long they take to start; gives the name of their meeting.
+def _take_card(cards: int) -> None:
+    """The card of this process, the same number on its machine."""
+    import torch
 
-    After a restart the board may still have what was put up before, so that nothing on it is believed but an answer:
-    each rank puts up a word that it makes up, the first a list of the words that it sees, and who finds its own there
-    signs the list. The word of the first is the name.
-    """
-    word = secrets.token_hex(8)
-    board.set(f"word {number}", word)
-    if number == 0:
-        keys = [f"word {other}" for other in range(count)]
-        while not board.check([f"{word} signed by {other}" for other in range(1, count)]):
-            board.set("words", json.dumps([str(board.get(key), "utf-8") if board.check([key]) else "" for key in keys]))
-            time.sleep(0.02)
-        return word
-    while True:
-        words = json.loads(board.get("words")) if board.check(["words"]) else []
-        if word in words:
-            board.set(f"{words[0]} signed by {number}", "")
-            return str(words[0])
-        time.sleep(0.02)
+    number, count = (
+        int(os.environ.get(name, default)) for name, default in (("LOCAL_RANK", "0"), ("LOCAL_WORLD_SIZE", "1"))
+    )
+    if max(count, number + 1) > cards:
+        problem = f"more processes on this machine than cards, {cards}. Start torchrun with --nproc-per-node {cards}"
+        raise (SettingError if number else OnlyHereError)(problem)  # one speaks for its machine
+    torch.cuda.set_device(number)
 
 
 def _stop() -> None:
@@ -193,15 +169,7 @@ def _with_all() -> Iterator[None]:
     try:
         yield
     except RuntimeError as problem:
-        raise RunError(
-            f"another process was lost, or took longer than {TIMEOUT.seconds} s ({_shortly(problem)}). A training goes "
-            "on with --resume"
-        ) from problem
-
-
-def _shortly(problem: Exception) -> str:
-    """The first sentence, without the place in the library's source before it."""
-    return re.sub(r"^\[\S*\] ", "", str(problem).partition("\n")[0]).partition(". ")[0].rstrip(".")
+        raise board.lost(board.shortly(problem)) from problem
 
 
 # Where only the first rank works
@@ -214,15 +182,12 @@ def first_does(work: Callable[[], Any]) -> Any:
     import torch
     from torch import distributed
 
-    if _group.rank == 0:
-        value = work()
-        text = bytearray(json.dumps(value).encode())
-        _group.announce(str(len(text)))
-        data = torch.frombuffer(text, dtype=torch.uint8)
-    else:
-        with _with_all():
-            data = torch.zeros(int(_group.read()), dtype=torch.uint8)
+    text = bytearray(json.dumps(work()).encode()) if _group.rank == 0 else bytearray()
+    _group.meet()
+    size = torch.tensor([len(text)])
     with _with_all():
+        distributed.broadcast(size, 0)
+        data = torch.frombuffer(text, dtype=torch.uint8) if text else torch.zeros(int(size), dtype=torch.uint8)
         distributed.broadcast(data, 0)
     return json.loads(bytes(data.numpy()))
 
@@ -245,6 +210,7 @@ def from_all(value: Any) -> list[Any]:
     from torch import distributed
 
     text = bytearray(json.dumps(value).encode())
+    _group.meet()
     sizes = [torch.zeros(1, dtype=torch.int64) for _ in range(_group.world)]
     with _with_all():
         distributed.all_gather(sizes, torch.tensor([len(text)]))
@@ -253,6 +219,18 @@ def from_all(value: Any) -> list[Any]:
         padded = torch.frombuffer(text.ljust(longest), dtype=torch.uint8)
         distributed.all_gather(parts, padded)
     return [json.loads(bytes(part.numpy())) for part in parts]  # blanks after it do not matter to JSON
+
+
+def dealt(lengths: Sequence[int], hands: int) -> list[list[int]]:
+    """Places of pieces of work in so many shares: all get as much, long and short ones."""
+    order = sorted(range(len(lengths)), key=lambda place: -lengths[place])
+    return [order[number::hands] for number in range(hands)]
+
+
+def put_back(parts: Sequence[Sequence[Result]], places: list[list[int]]) -> list[Result]:
+    """What became of the pieces that were `dealt`, share by share, in the order of the pieces."""
+    found = {at: each for part, own in zip(parts, places, strict=True) for at, each in zip(own, part, strict=True)}
+    return [found[at] for at in range(len(found))]
 
 
 def largest(number: float) -> float:
@@ -272,21 +250,31 @@ GO_ON, MEMORY, STOP = range(3)
 
 
 @contextlib.contextmanager
-def all_or_none() -> Iterator[None]:
+def all_or_none(stop: Stop | None = None) -> Iterator[None]:
     """Around work without collectives that changes nothing yet: if one rank gives it up, all do.
 
     A stop that one was asked for, or memory that ran out on one, is raised on all.
+
+    Args:
+        stop: for work that may take one rank much longer than another: left at once by who is asked to stop, by all
+            others soon after.
     """
-    if alone():
-        yield
+    at_once = contextlib.nullcontext() if stop is None else stop.at_once()
+    if _group is None:
+        with at_once:
+            yield
         return
     problem: Exception | None = None
-    try:
-        yield
-    except (Stopped, MemoryError, RuntimeError) as found:
-        if not isinstance(found, Stopped) and not is_used_up(found):
-            raise
-        problem = found
+    with contextlib.nullcontext() if stop is None else _group.leaving_together(stop):
+        try:
+            with at_once:
+                yield
+        except (Stopped, MemoryError, RuntimeError) as found:
+            if not isinstance(found, Stopped) and not is_used_up(found):
+                raise
+            problem = found
+        if stop is not None:
+            _group.meet()
     verdict = largest(GO_ON if problem is None else STOP if isinstance(problem, Stopped) else MEMORY)
     if verdict == STOP:
         raise Stopped
@@ -302,7 +290,7 @@ def no_way_back() -> Iterator[None]:
     except (MemoryError, RuntimeError) as problem:
         if alone() or not is_used_up(problem):
             raise
-        raise OnlyHereError(
+        raise _MemoryHereError(
             f"memory is used up in process {rank()}. Lower training.micro_batch_tokens, go on with --resume"
         ) from problem
 
@@ -342,11 +330,12 @@ def sum_up(numbers: "Tensor") -> None:
 
 def take_from_first(tensors: Iterable["Tensor"]) -> None:
     """Replace tensors by those of the first rank."""
-    if alone():
+    if _group is None:
         return
     import torch
     from torch import distributed
 
+    _group.meet()  # from a checkpoint that each has read from its disk
     with _with_all(), torch.no_grad():
         for tensor in tensors:
             distributed.broadcast(tensor, 0)

@@ -1,5 +1,6 @@
 """A stop that somebody asks for: Ctrl-C, a scheduler's SIGTERM, a terminal that is closed."""
 
+import _thread
 import contextlib
 import signal
 import threading
@@ -27,6 +28,7 @@ class Stop:
         self._echo = echo
         self._heard_at = 0.0
         self._at_once = False
+        self._listens = False
 
     def asked(self) -> bool:
         return self.signal != 0
@@ -39,11 +41,18 @@ class Stop:
             return
         heard = [number for number in SIGNALS if signal.getsignal(number) != signal.SIG_IGN]
         before = {number: signal.signal(number, self._hear) for number in heard}
+        self._listens = True
         try:
             yield
         finally:
+            self._listens = False
             for number, handler in before.items():
                 signal.signal(number, handler)
+
+    def pass_on(self, number: int) -> None:
+        """As if the signal had come here, which another process was sent; called by another thread."""
+        if self._listens and not self.asked():
+            _thread.interrupt_main(signal.Signals(number))
 
     @contextlib.contextmanager
     def at_once(self) -> Iterator[None]:

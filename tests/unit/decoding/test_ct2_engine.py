@@ -1,6 +1,7 @@
 """CTranslate2 says what our own engine says, for every kind of model that it can run."""
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -209,3 +210,10 @@ def test_every_token_of_a_pattern_or_of_korean_letters_is_a_word_of_its_own(kind
     found = translate(engine, tokenizers, settings, texts)
     ours = translate(TorchEngine(made.eval()), tokenizers, settings, texts)
     assert [list(each.translations[0].tokens) for each in found] == [list(each.translations[0].tokens) for each in ours]
+
+
+@pytest.mark.parametrize(("processes", "cores"), [("1", 8), ("3", 2), ("8", 1), ("100", 1), ("0", 8), ("many", 8)])
+def test_processes_on_one_machine_share_its_cores(monkeypatch: pytest.MonkeyPatch, processes: str, cores: int) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda process: set(range(8)))
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", processes)
+    assert ct2_engine._cores() == cores

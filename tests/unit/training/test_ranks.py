@@ -4,6 +4,7 @@ import json
 import math
 import os
 import sys
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -12,6 +13,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
 
 import seq2see
@@ -19,8 +22,8 @@ from seq2see.config import Training
 from seq2see.data import store
 from seq2see.data.batches import Batches, split
 from seq2see.data.store import Store
-from seq2see.errors import RunError, SettingError
-from seq2see.training import checkpoint, loop, ranks
+from seq2see.errors import OnlyHereError, RunError, SeqError, SettingError
+from seq2see.training import board, checkpoint, loop, ranks
 from seq2see.training.loop import Trained, Validated
 from seq2see.training.stopping import Stopped
 from side_by_side import finish, start
@@ -65,6 +68,35 @@ def test_what_torchrun_says_must_be_numbers(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setenv("RANK", "first")
     with pytest.raises(SettingError, match="torchrun"), ranks.joined():
         pass
+
+
+def test_more_processes_than_cards_is_one_line_for_each_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "8")
+    for number in range(8):
+        monkeypatch.setenv("LOCAL_RANK", str(number))
+        monkeypatch.setenv("RANK", str(8 + number))
+        with pytest.raises(SeqError, match="--nproc-per-node 4") as raised:
+            ranks._take_card(4)
+        assert ranks.may_speak(raised.value) == (number == 0)
+
+
+@pytest.mark.parametrize(("number", "of_loss", "of_mistakes"), [(0, True, True), (1, True, False), (2, False, False)])
+def test_who_speaks(monkeypatch: pytest.MonkeyPatch, number: int, of_loss: bool, of_mistakes: bool) -> None:
+    """The first for all; the second, too, where that may be the lost one."""
+    monkeypatch.setenv("RANK", str(number))
+    assert ranks.may_speak(board.lost("it hangs")) == of_loss
+    assert ranks.may_speak(RunError("no such folder")) == of_mistakes
+    assert ranks.may_speak(OnlyHereError("no such folder here"))
+
+
+@given(st.lists(st.integers(0, 50)), st.integers(1, 9))
+def test_work_is_dealt_evenly_and_put_back_in_order(lengths: list[int], hands: int) -> None:
+    places = ranks.dealt(lengths, hands)
+    assert ranks.put_back([[(place, lengths[place]) for place in own] for own in places], places) == [
+        *enumerate(lengths)
+    ]
+    shares = [sum(lengths[place] for place in own) for own in places]
+    assert max(shares) - min(shares) <= max(lengths, default=0)
 
 
 def write(folder: Path, value: Any) -> None:
@@ -149,18 +181,18 @@ def fail(folder: Path, how: str) -> None:
             ranks.largest(0.0)
     except RunError as problem:
         write(folder, [str(problem), ranks.may_speak(problem)])
-        sys.exit(2)
+        if ranks.from_torchrun()[0] == 0:
+            time.sleep(3)  # torchrun's board, too, outlives who has failed
+        sys.exit(problem.exit_code)
 
 
 def test_the_others_end_quietly_when_the_first_fails(tmp_path: Path) -> None:
     assert finish(start(fail, tmp_path, "first")) == [2, 2]
-    assert json.loads((tmp_path / "0.json").read_text()) == ["the disk is full", True]
-    if (tmp_path / "1.json").exists():  # where the first was gone before it could look
-        assert not json.loads((tmp_path / "1.json").read_text())[1]
+    assert read(tmp_path) == [["the disk is full", True], ["another process has failed: see what it said", False]]
 
 
 def test_a_lost_rank_is_noticed_and_says_what_only_it_knows(tmp_path: Path) -> None:
-    assert finish(start(fail, tmp_path, "memory")) == [2, 2]
+    assert finish(start(fail, tmp_path, "memory")) == [75, 75]
     (lost, _), (own, speaks) = read(tmp_path)
     assert "another process was lost" in lost
     assert "/pytorch/" not in lost

@@ -37,6 +37,18 @@ def test_what_changes_nothing_is_left_at_once() -> None:
         pytest.fail("it began, although a stop was asked for before")
 
 
+def test_a_stop_that_another_process_passes_on() -> None:
+    stop = Stop()
+    stop.pass_on(signal.SIGTERM)  # nobody listens: the signal would end the program
+    with stop.listening():
+        thread = threading.Thread(target=stop.pass_on, args=(signal.SIGTERM,))
+        with pytest.raises(Stopped), stop.at_once():
+            _ = thread.start(), thread.join()
+        assert stop.signal == signal.SIGTERM
+        stop.pass_on(signal.SIGINT)  # it is known already: no second signal
+    assert stop.signal == signal.SIGTERM
+
+
 def test_what_somebody_ignores_stays_ignored() -> None:
     """As under nohup."""
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
