@@ -13,13 +13,13 @@ from seq2see.data.batches import Batch
 
 Sample = tuple[list[int], list[int]]
 """Source and target as tokens, without the ends."""
-MARKER = special.COUNT
-"""The first of the symbols, where an answer asks for what stands behind it."""
+NEEDLES = range(special.COUNT, special.COUNT + 8)
+"""The first of the symbols, where the others are hay."""
 
 ANSWERS: dict[str, Callable[[list[int]], list[int]]] = {
     "copy": lambda source: source,
     "reverse": lambda source: source[::-1],
-    "marked": lambda source: [source[source.index(MARKER) + 1]],
+    "needle": lambda source: [token for token in source if token in NEEDLES],
 }
 """What to say after a row of random symbols."""
 
@@ -54,14 +54,14 @@ class Task:
         return self.draw(np.random.default_rng([seed, 1]), count)
 
 
-class Marked(Task):
-    """Rows with one marker between two stretches of these lengths: neither its place nor the end's tells the other."""
+class Haystack(Task):
+    """One needle between two stretches of hay of these lengths. It is known by what it is, not by where it is."""
 
     def draw(self, dice: np.random.Generator, count: int) -> list[Sample]:
         samples = []
         for before, after in dice.integers(self.shortest, self.longest + 1, (count, 2)).tolist():
-            row = dice.integers(MARKER + 1, self.vocabulary, before + 1 + after).tolist()
-            source = [*row[:before], MARKER, *row[before:]]
+            source = dice.integers(NEEDLES.stop, self.vocabulary, before + 1 + after).tolist()
+            source[before] = int(dice.integers(NEEDLES.start, NEEDLES.stop))
             samples.append((source, ANSWERS[self.answer](source)))
         return samples
 

@@ -9,7 +9,7 @@ import torch
 
 from seq2see.lab import catalogue, cost, heads, learning, parallelism, warm_up
 from seq2see.lab.claim import Plan, Row, Rows, Trial, judge
-from seq2see.lab.tasks import MARKER, Marked, Task, some_dates
+from seq2see.lab.tasks import NEEDLES, Haystack, Task, some_dates
 from seq2see.training import loop
 
 
@@ -41,16 +41,16 @@ def test_a_training_takes_the_rates_that_it_is_given():
 
 
 @pytest.mark.parametrize("distance", [2, 9])
-def test_a_marked_symbol_is_far_from_both_ends_and_at_no_place_of_its_own(distance):
-    task = Marked("marked", symbols=5, shortest=distance, longest=distance + distance // 2)
+def test_a_needle_is_far_from_both_ends_and_at_no_place_of_its_own(distance):
+    task = Haystack("needle", symbols=11, shortest=distance, longest=distance + distance // 2)
     places = set()
     for source, target in task.draw(np.random.default_rng(1), 60):
-        assert source.count(MARKER) == 1
-        place = source.index(MARKER) + 1
-        before, after = place - 1, len(source) - place - 1
-        assert [source[place]] == target
+        (wanted,) = target
+        before = source.index(wanted)
+        after = len(source) - before - 1
+        assert wanted in NEEDLES
         assert distance <= min(before, after) <= max(before, after) <= distance + distance // 2
-        assert all(MARKER < token < task.vocabulary for token in source if token != MARKER)
+        assert all(NEEDLES.stop <= token < task.vocabulary for token in source[:before] + source[before + 1 :])
         places.add((before, after))
     assert len(places) >= 4
 
