@@ -178,11 +178,12 @@ CLAIM = Claim(
     charts=(
         *(
             Chart(title, number, along, ("layer",), {"growing": along}, log_x=True, log_y=True)
-            for along in ("n", "d")
-            for title, number in (
-                ("seconds of one core", "seconds"),
-                ("bytes kept for the gradient", "bytes"),
-                ("longest chain of operations", "chain"),
+            for title, number, along in (
+                ("seconds of one core", "seconds", "n"),
+                ("bytes kept for the gradient", "bytes", "n"),
+                ("longest chain of operations", "chain", "n"),
+                ("seconds of one core", "seconds", "d"),
+                ("bytes kept for the gradient", "bytes", "d"),
             )
         ),
     ),

@@ -87,8 +87,9 @@ CLAIM = Claim(
     source="Vaswani et al. 2017, section 3.2.2 and table 3, row (A); Michel et al. 2019",
     measured="dates in three languages, letter by letter, to ISO 8601: loss and share of dates right on unseen ones; "
     "how differently two heads look (Jensen-Shannon, 0 to 1 bit); for each head of the encoder, the decoder and the "
-    "cross attention, the loss without it / with all (without 0, without 1 and so on), and the share of heads without "
-    "which it grows by less than a tenth",
+    "cross attention, the loss without it / with all (without 0, without 1 and so on; heads of two seeds share nothing "
+    "but a number, and verdicts.json has each seed's own), and the share of heads without which it grows by less than "
+    "a tenth",
     trials=trials,
     measure=measure,
     expectations=(
