@@ -1,5 +1,6 @@
 """One vector for a whole sentence: what that costs when sentences grow."""
 
+from functools import partial
 from typing import Any
 
 from seq2see.lab import learning
@@ -57,6 +58,15 @@ CLAIM = Claim(
             "what is lost from short to long, RNN - Transformer",
             lambda rows: _lost(rows, "rnn") - _lost(rows, "transformer"),
             at_least=0.1,
+        ),
+        *(
+            Expectation(
+                f"the {name} does not get worse",
+                f"what is lost from short to long, {name}",
+                partial(_lost, model=model),
+                at_most=0.1,
+            )
+            for model, name in (("rnn-attention", "RNN with attention"), ("transformer", "Transformer"))
         ),
     ),
     charts=(Chart("tokens right", "right", "length", ("model",)), Chart("loss at the end", "loss", "model")),

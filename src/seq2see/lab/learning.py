@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import islice
 from typing import Any
 
@@ -56,28 +57,30 @@ def train(
     batches: Iterator[Batch],
     steps: int,
     after: Callable[[int], None] = lambda step: None,
+    rate: Callable[[int], float] | None = None,
     **settings: Any,
 ) -> Course:
     """So many updates as `seq2see train` makes them; by default with a warm-up of a tenth, and cosine to 0.
 
     Args:
         after: called after each update.
+        rate: of each update, counted from 1, in place of the schedule's.
         settings: of `config.Training`.
     """
     defaults: dict[str, Any] = {"warmup_steps": max(1, steps // 10), "schedule": "cosine", "learning_rate": 3e-3}
     how = Training(max_steps=steps, **(defaults | {"label_smoothing": 0.0} | settings))
     optimizer = adam(model.parameters(), how)
     course = Course()
+    rate = rate or partial(
+        schedule.rate,
+        schedule=how.schedule,
+        peak=how.learning_rate,
+        d_model=0,  # the peak is given
+        warmup_steps=how.warmup_steps,
+        max_steps=steps,
+    )
     for step, batch in enumerate(islice(batches, steps), start=1):
-        rate = schedule.rate(
-            step,
-            schedule=how.schedule,
-            peak=how.learning_rate,
-            d_model=0,  # the peak is given
-            warmup_steps=how.warmup_steps,
-            max_steps=steps,
-        )
-        sums, _ = loop.update(model, optimizer, [batch], how, rate)
+        sums, _ = loop.update(model, optimizer, [batch], how, rate(step))
         _, plain, tokens, skipped = sums.tolist()
         course.losses.append(math.inf if skipped else plain / tokens)
         after(step)

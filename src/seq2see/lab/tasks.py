@@ -13,13 +13,15 @@ from seq2see.data.batches import Batch
 
 Sample = tuple[list[int], list[int]]
 """Source and target as tokens, without the ends."""
+NEEDLES = range(special.COUNT, special.COUNT + 8)
+"""The first of the symbols, where the others are hay."""
 
 ANSWERS: dict[str, Callable[[list[int]], list[int]]] = {
     "copy": lambda source: source,
     "reverse": lambda source: source[::-1],
-    "middle": lambda source: source[len(source) // 2 : len(source) // 2 + 1],
+    "needle": lambda source: [token for token in source if token in NEEDLES],
 }
-"""What to say after a row of random symbols. `middle`: what matters is as far from the begin as from the end."""
+"""What to say after a row of random symbols."""
 
 
 @dataclass(frozen=True)
@@ -52,6 +54,18 @@ class Task:
         return self.draw(np.random.default_rng([seed, 1]), count)
 
 
+class Haystack(Task):
+    """One needle between two stretches of hay of these lengths. It is known by what it is, not by where it is."""
+
+    def draw(self, dice: np.random.Generator, count: int) -> list[Sample]:
+        samples = []
+        for before, after in dice.integers(self.shortest, self.longest + 1, (count, 2)).tolist():
+            source = dice.integers(NEEDLES.stop, self.vocabulary, before + 1 + after).tolist()
+            source[before] = int(dice.integers(NEEDLES.start, NEEDLES.stop))
+            samples.append((source, ANSWERS[self.answer](source)))
+        return samples
+
+
 def pack(samples: Sequence[Sample]) -> Batch:
     """Samples as training has them: packed, the end after each side."""
     sides = []
@@ -81,12 +95,15 @@ class Dates:
 
 
 @lru_cache(maxsize=1)
-def some_dates(languages: tuple[str, ...], train: int, test: int) -> Dates:
-    """Dates as they are written in these languages, and in ISO 8601."""
+def some_dates(languages: tuple[str, ...], seed: int, train: int, test: int) -> Dates:
+    """Dates as they are written in these languages, and in ISO 8601; other days for each seed, and none in both."""
     forms = [write for language in languages for write in dates.writers(language)]
+    days = dates.days("train")
+    order = np.random.default_rng([seed, 2]).permutation(len(days))
     parts = []
-    for days in (dates.days("train")[:train], dates.days("test")[:test]):
-        parts.append([(forms[number % len(forms)](day), day.isoformat()) for number, day in enumerate(days)])
+    for chosen in (order[:train], order[train : train + test]):
+        written = ((forms[turn % len(forms)], days[number]) for turn, number in enumerate(chosen))
+        parts.append([(write(day), day.isoformat()) for write, day in written])
     cutters = [tokenizer.train("characters", [pair[side] for pair in parts[0]], 2000) for side in (0, 1)]
     encoded = [
         list(zip(*(cutters[side].encode([pair[side] for pair in part]) for side in (0, 1)), strict=True))
