@@ -199,9 +199,9 @@ def _train(
     facts.get("fine_tuning", {}).pop("scores", None)  # of an end that is no more
     facts.pop("diagnosis", None)
     facts.pop("alignment", None)
-    newest = checkpoint.newest(folder / "checkpoints")
     for path, problem in checkpoint.damaged(folder / "checkpoints"):
         watch(Said(f"warning   {path} is not whole ({problem}): going on before it"))
+    newest = checkpoint.go_on_from(folder / "checkpoints")
     before = Progress() if newest is None else checkpoint.read_progress(newest)
     facts |= {
         "state": "training",

@@ -61,8 +61,12 @@ def save(
     beside = folder / f".{final.name}.part"
     try:
         with storage.in_one_line(final):
-            shutil.rmtree(beside, ignore_errors=True)
-            beside.mkdir(parents=True)
+            if not folder.exists():
+                folder.mkdir(parents=True)
+                storage.sync(folder.parent)
+            for left_over in folder.glob(".*.part"):  # by a process that was killed
+                shutil.rmtree(left_over)
+            beside.mkdir()
             storage.write_tensors(beside / "weights.safetensors", bundle.named_weights(model))
             storage.write_tensors(beside / "optimizer.safetensors", _optimizer_tensors(optimizer))
             state = asdict(progress) | {"files": {name: (beside / name).stat().st_size for name in TENSORS}}
@@ -138,9 +142,19 @@ def damaged(folder: Path) -> Iterator[tuple[Path, str]]:
 
 def drop_after(folder: Path, path: Path) -> None:
     """Throw away what came after a checkpoint."""
-    for later in _all(folder):
-        if step_of(later) > step_of(path):
-            shutil.rmtree(later)
+    found = _all(folder)
+    for later in found[found.index(path) + 1 :]:
+        shutil.rmtree(later)
+
+
+def go_on_from(folder: Path) -> Path | None:
+    """The newest whole one; damaged ones after it are thrown away: they would count among those kept and averaged."""
+    path = newest(folder)
+    if path is not None:
+        drop_after(folder, path)
+    elif broken := next(damaged(folder), None):
+        raise RunError(f"{folder}: none of the checkpoints is whole ({broken[1]}). Train anew with --force")
+    return path
 
 
 def restore(path: Path, model: nn.Module, optimizer: torch.optim.Optimizer) -> Progress:
