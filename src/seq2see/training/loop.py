@@ -134,7 +134,7 @@ def train(
     if kept := _chosen_by_first(lambda: checkpoint.go_on_from(checkpoints)):
         progress = checkpoint.restore(kept, model, optimizer)
     ranks.take_from_first(model.parameters())
-    progress = replace(progress, micro_tokens=micro_tokens)
+    progress = replace(progress, micro_tokens=micro_tokens, device=device.type)
     saved = progress.step
     plan = partial(Batches, store, settings.batch_tokens, window_pairs, settings.seed)
     batches = iter(plan(progress.position))

@@ -1,6 +1,7 @@
 """Checkpoints: whole or not there, few, and enough to go on from."""
 
 import errno
+import json
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -221,3 +222,29 @@ def test_a_new_folder_is_on_the_disk_with_its_name(tmp_path: Path, monkeypatch: 
     monkeypatch.setattr(checkpoint.storage, "sync", synced.append)
     checkpoint.save(tmp_path / "checkpoints", model, optimizer, Progress(10), average=1)
     assert tmp_path in synced
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"best": "low"},
+        {"best": [1.0]},
+        {"best": float("nan")},
+        {"sums": [0.0] * 5},
+        {"sums": [0.0, 0.0, 0.0, float("nan")]},
+        {"seconds": 10**400},
+        {"micro_tokens": 10**30},
+        {"position": {"epoch": 0, "window": 10**30, "batch": 0}},
+        {"device": 3},
+    ],
+)
+def test_a_state_without_checksum_is_still_looked_at(tmp_path: Path, wrong: dict[str, object]) -> None:
+    model, optimizer = make()
+    checkpoint.save(tmp_path, model, optimizer, Progress(10), average=1)
+    path = tmp_path / "step-00000010"
+    state = json.loads((path / "state.json").read_text())
+    del state["crc32"]
+    (path / "state.json").write_text(json.dumps(state))
+    assert checkpoint.damage(path) is None
+    (path / "state.json").write_text(json.dumps(state | wrong))
+    assert str(checkpoint.damage(path)).count("state.json: ") == 1
