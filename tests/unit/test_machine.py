@@ -8,7 +8,10 @@ from seq2see.errors import SettingError
 
 
 def test_what_has_no_deterministic_form_is_refused_and_not_only_warned_of() -> None:
-    with pytest.raises(SettingError, match=r"training\.deterministic: put_ gives other bits"), machine.deterministic(True):
+    with (
+        pytest.raises(SettingError, match=r"training\.deterministic: put_ gives other bits"),
+        machine.deterministic(True),
+    ):
         torch.zeros(3).put_(torch.tensor([0]), torch.ones(1))
     assert not torch.are_deterministic_algorithms_enabled()
     with machine.deterministic(False):
