@@ -202,7 +202,7 @@ def _read_state(path: Path) -> tuple[Progress, dict[str, int]]:
             raise ValueError(f"device is {str(progress.device)[:40]!r}")
         if progress.step != step_of(path):
             raise ValueError(f"it is of step {progress.step}")
-        return progress, {name: int(sizes[name]) for name in sizes}
+        return progress, {str(name): int(size) for name, size in sizes.items()}
     except (OSError, ValueError, TypeError, KeyError, AttributeError, OverflowError) as problem:
         why = getattr(problem, "strerror", None) or problem
         raise RunError(

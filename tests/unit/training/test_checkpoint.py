@@ -236,6 +236,8 @@ def test_a_new_folder_is_on_the_disk_with_its_name(tmp_path: Path, monkeypatch: 
         {"micro_tokens": 10**30},
         {"position": {"epoch": 0, "window": 10**30, "batch": 0}},
         {"device": 3},
+        {"files": [1]},
+        {"files": {"weights.safetensors": None}},
     ],
 )
 def test_a_state_without_checksum_is_still_looked_at(tmp_path: Path, wrong: dict[str, object]) -> None:
