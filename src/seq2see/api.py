@@ -8,7 +8,6 @@ from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 
-import numpy as np
 import torch
 
 import seq2see
@@ -22,7 +21,7 @@ from seq2see.errors import OnlyHereError, RunError, SeqError, SettingError
 from seq2see.evaluation import diagnosis, metrics, report, validation
 from seq2see.model.build import build
 from seq2see.model.interface import Seq2Seq
-from seq2see.prepare import LEFT_OVER, Prepared, held, prepare, reopen
+from seq2see.prepare import LEFT_OVER, Prepared, find_lines, held, prepare, reopen
 from seq2see.run import Evaluation, Run, error_unit
 from seq2see.training import checkpoint, fine_tuning, journal, loop, ranks
 from seq2see.training.bad_numbers import NotFinite
@@ -154,6 +153,7 @@ def train(
                 _write_report(run, prepared)
             ranks.first_does(lambda: [str(folder.absolute()), 0])
             return run
+        machine.check_memory(prepared.settings, device)  # the file may come from a larger machine, or from anybody
         with storage.sole_writer(folder, ranks.patience_with_locks()):
             return _train(folder, prepared, device, watch, wanted_pairs)
     if resume:
@@ -198,9 +198,9 @@ def _train(
     facts.get("fine_tuning", {}).pop("scores", None)  # of an end that is no more
     facts.pop("diagnosis", None)
     facts.pop("alignment", None)
-    newest = checkpoint.newest(folder / "checkpoints")
     for path, problem in checkpoint.damaged(folder / "checkpoints"):
         watch(Said(f"warning   {path} is not whole ({problem}): going on before it"))
+    newest = checkpoint.go_on_from(folder / "checkpoints")
     before = Progress() if newest is None else checkpoint.read_progress(newest)
     facts |= {
         "state": "training",
@@ -208,7 +208,10 @@ def _train(
         "device": machine.name(device) if ranks.alone() else f"{ranks.world()} x {machine.name(device)}",
         "versions": {"seq2see": seq2see.__version__, "torch": torch.__version__, "python": platform.python_version()},
     }
-    micro_tokens = settings.training.micro_batch_tokens or before.micro_tokens or machine.micro_tokens(device)
+    known = before.micro_tokens if before.device in ("", device.type) else 0  # equal bits are for equal devices
+    micro_tokens = settings.training.micro_batch_tokens or known or machine.micro_tokens(device)
+    if before.micro_tokens not in (0, micro_tokens):
+        watch(Said(f"{micro_tokens:,} tokens a pass from here on, {before.micro_tokens:,} before"))
     precision = "bfloat16" if loop.in_bfloat16(settings.training, device) else "float32"
     choices = suggest.choices(
         settings,
@@ -247,7 +250,7 @@ def _train(
                 if isinstance(event, loop.Finished):
                     end = event
         except NotFinite as found:
-            why = diagnosis.not_finite(found, _lines(found.pairs, prepared, corpus), settings)
+            why = diagnosis.not_finite(found, find_lines(prepared, found.pairs, corpus), settings)
             bundle.write_manifest(folder, facts | {"diagnosis": {"findings": [why]}})
             raise RunError(f"{folder}: {why}") from None
     assert end is not None
@@ -457,21 +460,3 @@ def _is_finished(folder: Path, settings: Settings) -> bool:
     if bundle.read_manifest(folder).get("state") != "finished" or newest is None:
         return False
     return loop.limit_reached(checkpoint.read_progress(newest), settings.training) is not None
-
-
-def _lines(pairs: list[int], prepared: Prepared, corpus: Callable[[], corpora.Corpus]) -> list[str]:
-    """Where some training pairs stand in the corpus, if that can still be read, and what they say."""
-    texts = {}
-    for pair in pairs:
-        source, _, target, _ = prepared.train.gather(np.array([pair]))
-        sides = (
-            prepared.tokenizers.source.decode(source[:-1].tolist()),
-            prepared.tokenizers.target.decode(target[:-1].tolist()),
-        )
-        texts[sides] = f"training pair {pair + 1:,}"
-    if texts:
-        with contextlib.suppress(SeqError, OSError):
-            for each in corpus().train:
-                if (each.source, each.target) in texts:
-                    texts[each.source, each.target] = each.where
-    return [f"{where} ({source[:40]!r} -> {target[:40]!r})" for (source, target), where in texts.items()]

@@ -43,7 +43,8 @@ FACTS: dict[str, Callable[[Any], bool]] = {
     "choices": lambda fact: (
         isinstance(fact, list)
         and all(isinstance(row, dict) and {"name", "why", "yours"} <= row.keys() for row in fact)
-        and all(isinstance(row["name"], str) and isinstance(row["yours"], list) for row in fact)
+        and all(isinstance(row[key], str) for row in fact for key in ("name", "why"))
+        and all(isinstance(row["yours"], list) and all(isinstance(key, str) for key in row["yours"]) for row in fact)
     ),
     "fine_tuning": lambda fact: isinstance(fact, dict),
 }

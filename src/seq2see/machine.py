@@ -66,14 +66,22 @@ def in_smaller_batches(work: Callable[[int], Result], tokens: int) -> Result:
 
 @contextlib.contextmanager
 def deterministic(wanted: bool) -> Iterator[None]:
-    """Have torch choose only kernels that add up in the same order each time."""
+    """Have torch choose only kernels that add up in the same order each time; an error where it has none."""
     if not wanted:
         yield
         return
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # cuBLAS asks for it
     before = torch.are_deterministic_algorithms_enabled()
-    torch.use_deterministic_algorithms(True, warn_only=True)
+    torch.use_deterministic_algorithms(True)
     try:
         yield
+    except RuntimeError as problem:
+        operation, found, _ = str(problem).partition(" does not have a deterministic implementation")
+        if not found:
+            raise
+        raise SettingError(
+            f"training.deterministic: {operation} gives other bits each time on this machine, and has no other form. "
+            "Go on without: --resume --set training.deterministic=false"
+        ) from None
     finally:
         torch.use_deterministic_algorithms(before)

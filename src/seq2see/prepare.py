@@ -12,8 +12,11 @@ import shutil
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass, field, replace
+from itertools import islice
 from pathlib import Path
 from zlib import crc32
+
+import numpy as np
 
 from seq2see import bundle, config, special, storage
 from seq2see.bundle import Tokenizers
@@ -24,7 +27,7 @@ from seq2see.data.pair import Pair, Sides
 from seq2see.data.readers import Pairs
 from seq2see.data.store import Store
 from seq2see.data.tokenising import tokenised
-from seq2see.errors import DataError, RunError, SettingError, nearest
+from seq2see.errors import DataError, RunError, SeqError, SettingError, nearest
 from seq2see.suggest import ROWS, Survey, suggest, survey
 from seq2see.training import fine_tuning
 from seq2see.training.fine_tuning import Base
@@ -33,6 +36,8 @@ Say = Callable[[str], None]
 
 LOOKED_AT = 1 << 20
 """About so many pairs of a larger corpus are examined, evenly taken: what is known of them is kept in memory."""
+COUNTED = ("pairs", "validation_pairs", "dropped_empty", "dropped_too_long", "source_tokens", "target_tokens")
+"""Facts of a manifest that the rest of a training tells of."""
 FEW = 20
 """Below this many pairs none is held out: validation then measures what was learned by heart."""
 
@@ -151,14 +156,14 @@ def held(folder: Path, patience: int = 0) -> Iterator[None]:
     missing = [each for each in (home, *home.parents) if not each.exists()]
     with storage.in_one_line(folder):
         home.mkdir(parents=True, exist_ok=True)
-    try:
-        with storage.sole_writer(home, patience):
+    with storage.sole_writer(home, patience):
+        try:
             yield
-    except BaseException:
-        for each in missing:
-            with contextlib.suppress(OSError):  # not empty: more came of it than that
-                shutil.rmtree(each) if each == home and home != place else each.rmdir()
-        raise
+        except BaseException:  # cleared away only by who holds it: what is there may be another's work
+            for each in missing:
+                with contextlib.suppress(OSError):  # not empty: more came of it than that
+                    shutil.rmtree(each) if each == home else each.rmdir()
+            raise
 
 
 def _empty(folder: Path, *keep: str) -> None:
@@ -338,7 +343,10 @@ def reopen(folder: Path, overlays: list[Overlay]) -> Prepared:
         train, valid = (Store(folder / "corpus" / each, vocabularies) for each in ("train", "valid"))
     except DataError as problem:
         raise RunError(f"{problem}, with --force: the run cannot go on without") from None
-    if len(train) != facts.get("pairs", len(train)):
+    for fact in COUNTED:
+        if type(facts.get(fact)) is not int:
+            raise RunError(f"{folder / 'manifest.json'}: no number for '{fact}'; it was damaged. Copy the run again")
+    if len(train) != facts["pairs"]:
         raise RunError(
             f"{folder / 'corpus' / 'train'}: {len(train):,} pairs, the run began with {facts['pairs']:,}: it was "
             "changed. Copy the run again, or train anew with --force"
@@ -352,6 +360,30 @@ def reopen(folder: Path, overlays: list[Overlay]) -> Prepared:
         return prepared
     old_pairs = list(Pairs(folder / "old_validation.jsonl", references=True))
     return replace(prepared, old_valid=Store(folder / "corpus" / "old_valid", vocabularies), old_valid_pairs=old_pairs)
+
+
+def find_lines(prepared: Prepared, pairs: list[int], corpus: Callable[[], Corpus]) -> list[str]:
+    """Where some training pairs stand in the corpus, if that can still be read, and what they say.
+
+    They are known by their tokens: tags and normalisation have changed their texts.
+    """
+    cut, where = prepared.tokenizers, {}
+    for number in pairs:
+        source, _, target, _ = prepared.train.gather(np.array([number]))
+        where[tuple(source[:-1].tolist()), tuple(target[:-1].tolist())] = ""
+    missing = set(where)
+    with contextlib.suppress(SeqError, OSError):
+        rest = iter(corpus().train) if missing else iter(())
+        while missing and (block := list(islice(rest, 1000))):
+            tagged = [_tagged(pair, prepared.settings) for pair in block]
+            sources = map(tuple, cut.source.encode([pair.source for pair in tagged]))
+            targets = map(tuple, cut.target.encode([pair.target for pair in tagged]))
+            for pair, *tokens in zip(block, sources, targets, strict=True):
+                if (key := tuple(tokens)) in missing:
+                    missing.remove(key)
+                    where[key] = f"{pair.where} "
+    said = {key: (cut.source.decode([*key[0]])[:40], cut.target.decode([*key[1]])[:40]) for key in where}
+    return [f"{where[key]}({source!r} -> {target!r})" for key, (source, target) in said.items()]
 
 
 def _fixed(settings: Settings) -> tuple[object, ...]:

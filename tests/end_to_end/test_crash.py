@@ -3,9 +3,11 @@
 Each leaves the last whole checkpoint, one line that says what to do, and an exit code that a scheduler understands.
 """
 
+import contextlib
 import json
 import os
 import pickle
+import re
 import resource
 import shutil
 import signal
@@ -81,6 +83,26 @@ def test_a_second_training_that_makes_the_same_folder_is_refused(tmp_path: Path,
     assert cli("train", pairs, "--out", tmp_path / "run", *QUICK).code == 0
 
 
+def test_who_is_refused_clears_nothing_away(tmp_path: Path, monkeypatch) -> None:
+    """Both find no folder, one is first: what it has made is not the other's to throw away."""
+    from seq2see import prepare
+    from seq2see.errors import RunError
+
+    real = storage.sole_writer
+    with contextlib.ExitStack() as first:
+
+        def just_before(folder: Path):
+            monkeypatch.setattr(storage, "sole_writer", real)
+            first.enter_context(prepare.held(tmp_path / "run"))
+            (folder / "work").touch()
+            return real(folder)
+
+        monkeypatch.setattr(storage, "sole_writer", just_before)
+        with pytest.raises(RunError, match="another training is at work"), prepare.held(tmp_path / "run"):
+            pass
+        assert (tmp_path / ".run.part" / "work").exists()
+
+
 def test_a_disk_that_is_full(tmp_path: Path, whole: Path, cli) -> None:
     """By the limit that a shell can set: from the first optimizer on, a checkpoint is too large for it."""
     pairs = corpus(tmp_path / "pairs.tsv")
@@ -136,6 +158,21 @@ def test_numbers_that_are_not_finite_name_batch_lines_and_layer(tmp_path: Path, 
     assert [row["skipped"] for row in rows] == [0, 1, 1, 1, 1, 1]
 
 
+def test_lines_are_found_though_tags_and_normalisation_changed_their_text(tmp_path: Path, cli) -> None:
+    for name in ("de", "fr"):
+        (tmp_path / f"a.{name}").write_text("".join(f"\ufb01n {name} {number}\n" for number in range(60)))
+    (tmp_path / "a.en").write_text("".join(f"\ufb01re {number}\n" for number in range(60)))
+    wild = ["training.learning_rate=1e30", "training.clip_norm=0", "training.log_every=1", "training.max_steps=50"]
+    settings = [word for setting in [*wild, "data.normalization=nfkc"] for word in ("--set", setting)]
+    files = [f"{tmp_path}/a.en,{tmp_path}/a.{name}" for name in ("de", "fr")]
+    ended = cli("train", *files, "--tag", "--out", tmp_path / "run", *QUICK, *settings)
+    assert ended.code == 2
+    found = re.findall(r"a\.(de|fr), line (\d+) \('fire (\d+)' -> 'fin (de|fr) (\d+)'\)", ended.err)
+    assert len(found) == 3, ended.err
+    for file, line, source, language, target in found:
+        assert (file, source, target) == (language, str(int(line) - 1), str(int(line) - 1))
+
+
 class Bomb:
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -175,6 +212,51 @@ def test_settings_that_ask_for_more_than_the_file_has(finished: Path, cli, width
     ended = cli("translate", finished, "--engine", "torch", stdin=b"1\n")
     assert ended.code == 2
     assert "Copy the run again" in ended.err or "the settings ask for [4096" in ended.err
+
+
+LONGER = ["--set", "training.max_steps=132", "--resume"]
+
+
+@pytest.mark.parametrize("width", [10**12, 10**15])
+def test_a_resumed_run_asks_for_more_memory_than_there_is(finished: Path, cli, width: int) -> None:
+    path = finished / "settings.toml"
+    path.write_text(path.read_text().replace("d_ff = 32", f"d_ff = {width}"))
+    ended = cli("train", finished.parent / "pairs.tsv", "--out", finished, *LONGER)
+    assert ended.code == 2
+    assert "GiB are free" in ended.err
+
+
+def test_a_manifest_without_its_counts(finished: Path, cli) -> None:
+    facts = json.loads((finished / "manifest.json").read_text())
+    del facts["dropped_empty"]
+    (finished / "manifest.json").write_text(json.dumps(facts))
+    ended = cli("train", finished.parent / "pairs.tsv", "--out", finished, *LONGER)
+    assert ended.code == 2
+    assert "no number for 'dropped_empty'; it was damaged. Copy the run again" in ended.err
+
+
+def test_a_damaged_last_checkpoint_costs_only_itself(finished: Path, cli) -> None:
+    (finished / "checkpoints" / "step-00000130" / "weights.safetensors").write_bytes(b"")
+    words = ["--set", "training.keep=1", "--set", "training.validate_every=6", *LONGER]
+    ended = cli("train", finished.parent / "pairs.tsv", "--out", finished, *words)
+    assert ended.code == 0, ended.err
+    assert "step-00000130 is not whole (weights.safetensors has 0 bytes of " in ended.err
+    assert sorted(path.name for path in (finished / "checkpoints").iterdir()) == [
+        "step-00000120",
+        "step-00000126",
+        "step-00000132",
+    ]
+
+
+def test_a_run_that_moves_to_another_kind_of_device(finished: Path, cli) -> None:
+    """What suits a card is not what suits a processor; which it was is noted beside it."""
+    path = finished / "checkpoints" / "step-00000130" / "state.json"
+    state = json.loads(path.read_text())
+    assert (state.pop("crc32"), state["micro_tokens"], state["device"])[1:] == (4096, "cpu")
+    path.write_text(json.dumps(state | {"micro_tokens": 65_536, "device": "cuda"}))
+    ended = cli("train", finished.parent / "pairs.tsv", "--out", finished, *LONGER)
+    assert ended.code == 0, ended.err
+    assert "4,096 tokens a pass from here on, 65,536 before" in ended.err
 
 
 def test_a_corpus_that_changed_inside_the_run(finished: Path, cli) -> None:

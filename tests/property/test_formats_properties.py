@@ -6,6 +6,8 @@ import io
 import json
 import os
 import struct
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from xml.sax.saxutils import escape
@@ -175,3 +177,10 @@ def test_any_order_of_words(tmp_path: Path, format: str, words: list[bytes], dat
     path = tmp_path / "words"
     path.write_bytes(b"".join(data.draw(st.lists(st.sampled_from(words), max_size=25))))
     read(path, format)
+
+
+@pytest.mark.slow
+def test_all_of_these_with_many_more_cases() -> None:
+    subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", __file__], env={**os.environ, "FUZZ_EXAMPLES": "2000"}, check=True
+    )

@@ -1,6 +1,6 @@
 """Whatever happens to the files of a run folder: the right result or one clear line, never a trace, never a wait.
 
-FUZZ_EXAMPLES=3000 in the environment looks closer than the default tests do.
+Each in two forms: a few cases, and 2,000 (marked slow). FUZZ_EXAMPLES in the environment asks for other numbers.
 """
 
 import base64
@@ -8,28 +8,25 @@ import contextlib
 import json
 import os
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from seq2see import api, bundle, run
 from seq2see.data import tokenizer
 from seq2see.errors import SeqError
-from seq2see.model.build import build
-from seq2see.prepare import reopen
-from seq2see.training import checkpoint, journal
-from seq2see.training.optimizer import adam
+from seq2see.training import checkpoint, loop
 
-EXAMPLES = int(os.environ.get("FUZZ_EXAMPLES", "15"))
-in_one_folder = settings(
-    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
-    deadline=None,
-    max_examples=EXAMPLES,
-)
+FEW, MANY = (int(os.environ.get("FUZZ_EXAMPLES", number)) for number in ("15", "2000"))
+
+
+def in_one_folder(examples: int) -> settings:
+    health = [HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+    return settings(suppress_health_check=health, deadline=None, max_examples=examples)
+
+
 SETTINGS = {
     "data": {"source_tokenizer": "characters", "target_tokenizer": "characters"},
     "model": {"encoder_layers": 1, "decoder_layers": 1, "d_model": 8, "heads": 2, "d_ff": 12, "tie": "decoder"},
@@ -59,20 +56,22 @@ def good(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "run"
 
 
+@pytest.fixture(autouse=True)
+def _nothing_is_synced(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No power cut is played here, and waiting for the disk would be most of the time."""
+    monkeypatch.setattr(os, "fsync", lambda handle: None)
+
+
 @pytest.fixture(scope="module")
-def copy(good: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """One that may be damaged in one file at a time."""
-    return Path(shutil.copytree(good, tmp_path_factory.mktemp("copy") / "run"))
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where a run can be put, damaged, used and thrown away."""
+    return tmp_path_factory.mktemp("copy") / "run"
 
 
-@contextlib.contextmanager
-def damaged(path: Path, content: bytes) -> Iterator[None]:
-    before = path.read_bytes()
-    path.write_bytes(content)
-    try:
-        yield
-    finally:
-        path.write_bytes(before)
+def put_damaged(good: Path, folder: Path, name: str, content: bytes) -> None:
+    shutil.rmtree(folder, ignore_errors=True)
+    shutil.copytree(good, folder)
+    (folder / name).write_bytes(content)
 
 
 def said(folder: Path) -> list[str] | None:
@@ -84,21 +83,24 @@ def said(folder: Path) -> list[str] | None:
         return None
 
 
+class EnoughError(Exception):
+    pass
+
+
 def go_on(folder: Path) -> bool:
-    """Read all that a resumed training reads; False where it is refused in one line."""
+    """Resume the training, up to its first new step; False where it is refused in one line."""
+
+    def watch(event: api.Event) -> None:
+        if isinstance(event, loop.Stepped | loop.Validated | loop.Finished):
+            raise EnoughError
+
     try:
-        prepared = reopen(folder, [])
-        torch.manual_seed(1)
-        sizes = len(prepared.tokenizers.source), len(prepared.tokenizers.target)
-        model = build(prepared.settings.model, *sizes)
-        if newest := checkpoint.newest(folder / "checkpoints"):
-            checkpoint.restore(newest, model, adam(model.parameters(), prepared.settings.training))
-        everything = torch.arange(len(prepared.train)).numpy()
-        prepared.train.gather(everything)
+        longer = {"training": {"max_steps": 8}}
+        api.train(folder.parent / "pairs.tsv", folder, settings=longer, resume=True, watch=watch)
+    except EnoughError:
+        return True
     except SeqError:
         return False
-    finally:
-        journal.read(folder)
     return True
 
 
@@ -110,24 +112,35 @@ damage = st.one_of(
 )
 
 
-@pytest.mark.parametrize("name", FILES)
-@given(damage=damage)
-@in_one_folder
-def test_damaged_bytes(good: Path, copy: Path, name: str, damage: tuple[str, float, bytes]) -> None:
+def look_at_damaged_bytes(good: Path, folder: Path, name: str, damage: tuple[str, float, bytes]) -> None:
     kind, share, by = damage
-    content = (copy / name).read_bytes()
+    content = (good / name).read_bytes()
     place = int(share * len(content))
     rest = {"cut": b"", "changed": content[place + len(by) :], "inserted": content[place:], "replaced": b""}[kind]
-    with damaged(copy / name, content[:place] + by + rest):
-        if name in FOR_ANSWERS:
-            answer = said(copy)
-            if name == "model.safetensors":
-                assert answer in (None, said(good))
-        if name == "settings.toml":  # a wish for longer answers is a wish that is granted
-            with contextlib.suppress(SeqError):
-                bundle.load(copy)
-        if name != "model.safetensors":
-            go_on(copy)
+    put_damaged(good, folder, name, content[:place] + by + rest)
+    if name in FOR_ANSWERS:
+        answer = said(folder)
+        if name == "model.safetensors":
+            assert answer in (None, said(good))
+    if name == "settings.toml":  # a wish for longer answers is a wish that is granted
+        with contextlib.suppress(SeqError):
+            bundle.load(folder)
+    if name != "model.safetensors":
+        go_on(folder)
+
+
+@pytest.mark.parametrize("name", FILES)
+@given(damage=damage)
+@in_one_folder(FEW)
+def test_damaged_bytes(good: Path, folder: Path, name: str, damage: tuple[str, float, bytes]) -> None:
+    look_at_damaged_bytes(good, folder, name, damage)
+
+
+@pytest.mark.slow
+@given(name=st.sampled_from(FILES), damage=damage)
+@in_one_folder(MANY)
+def test_many_damaged_bytes(good: Path, folder: Path, name: str, damage: tuple[str, float, bytes]) -> None:
+    look_at_damaged_bytes(good, folder, name, damage)
 
 
 anything = st.recursive(
@@ -137,37 +150,52 @@ anything = st.recursive(
 )
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        "manifest.json",
-        "source.tokenizer.json",
-        "corpus/train/store.json",
-        "checkpoints/step-00000006/state.json",
-        "settings.toml",
-    ],
-)
-@given(data=st.data())
-@in_one_folder
-def test_values_of_another_kind(copy: Path, name: str, data: st.DataObject) -> None:
-    """Any value in the place of another, at any key."""
+WITH_VALUES = [
+    "manifest.json",
+    "source.tokenizer.json",
+    "corpus/train/store.json",
+    "checkpoints/step-00000006/state.json",
+    "settings.toml",
+]
+
+
+def look_at_values_of_another_kind(good: Path, folder: Path, name: str, data: st.DataObject) -> None:
+    """Any value in the place of another, at any key, or none at all."""
     value = data.draw(anything)
     if name == "settings.toml":
-        lines = (copy / name).read_text().splitlines()
+        lines = (good / name).read_text().splitlines()
         number = data.draw(st.integers(0, len(lines) - 1))
         lines[number] = f"{lines[number].partition(' = ')[0]} = {json.dumps(value)}"
         content = "\n".join(lines)
     else:
-        facts = json.loads((copy / name).read_text())
+        facts = json.loads((good / name).read_text())
         facts.pop("crc32", None)
-        facts[data.draw(st.sampled_from(sorted(facts)))] = value
+        key = data.draw(st.sampled_from(sorted(facts)))
+        if data.draw(st.integers(0, 4)):
+            facts[key] = value
+        else:
+            del facts[key]
         content = json.dumps(facts)
-    with damaged(copy / name, content.encode("utf-8", "surrogatepass")):
-        if name in FOR_ANSWERS:
-            said(copy)
-        with contextlib.suppress(SeqError):
-            bundle.load(copy)
-        go_on(copy)
+    put_damaged(good, folder, name, content.encode("utf-8", "surrogatepass"))
+    if name in FOR_ANSWERS:
+        said(folder)
+    with contextlib.suppress(SeqError):
+        bundle.load(folder)
+    go_on(folder)
+
+
+@pytest.mark.parametrize("name", WITH_VALUES)
+@given(data=st.data())
+@in_one_folder(FEW)
+def test_values_of_another_kind(good: Path, folder: Path, name: str, data: st.DataObject) -> None:
+    look_at_values_of_another_kind(good, folder, name, data)
+
+
+@pytest.mark.slow
+@given(name=st.sampled_from(WITH_VALUES), data=st.data())
+@in_one_folder(MANY)
+def test_many_values_of_another_kind(good: Path, folder: Path, name: str, data: st.DataObject) -> None:
+    look_at_values_of_another_kind(good, folder, name, data)
 
 
 @pytest.mark.parametrize("name", [*FILES, "corpus", "checkpoints", "corpus/train", "checkpoints/step-00000006"])
@@ -205,9 +233,7 @@ def subwords(tmp_path_factory: pytest.TempPathFactory) -> dict[str, object]:
     return json.loads(path.read_text())
 
 
-@given(share=st.floats(0, 1), by=st.binary(max_size=8), cut=st.booleans())
-@in_one_folder
-def test_a_damaged_model_of_subwords(
+def look_at_a_damaged_model_of_subwords(
     subwords: dict[str, object], tmp_path: Path, share: float, by: bytes, cut: bool
 ) -> None:
     content = base64.b64decode(str(subwords["model"]))
@@ -219,3 +245,23 @@ def test_a_damaged_model_of_subwords(
         loaded = tokenizer.load(path)
         for ids in loaded.encode(["the cat", "ein Hund", ""]):
             loaded.decode(ids)
+
+
+of_subwords = given(share=st.floats(0, 1), by=st.binary(max_size=8), cut=st.booleans())
+
+
+@of_subwords
+@in_one_folder(FEW)
+def test_a_damaged_model_of_subwords(
+    subwords: dict[str, object], tmp_path: Path, share: float, by: bytes, cut: bool
+) -> None:
+    look_at_a_damaged_model_of_subwords(subwords, tmp_path, share, by, cut)
+
+
+@pytest.mark.slow
+@of_subwords
+@in_one_folder(MANY)
+def test_many_damaged_models_of_subwords(
+    subwords: dict[str, object], tmp_path: Path, share: float, by: bytes, cut: bool
+) -> None:
+    look_at_a_damaged_model_of_subwords(subwords, tmp_path, share, by, cut)

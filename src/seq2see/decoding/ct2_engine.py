@@ -4,15 +4,16 @@ The conversion reads our safetensors with numpy and fills CTranslate2's own spec
 layer; our fused projections already lie as it wants them.
 """
 
+import contextlib
 import importlib.util
 import os
 import shutil
 import tempfile
 from collections.abc import Iterator
+from hashlib import file_digest, sha256
 from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from zlib import crc32
 
 from seq2see import bundle, special, storage
 from seq2see.bundle import Tokenizers
@@ -166,16 +167,19 @@ def _words(tokenizer: Tokenizer) -> list[str]:
 
 def _converted(run: Path, precision: str) -> Path:
     """The folder of the conversion that belongs to the present weights; made if there is none."""
-    files = (bundle.weights_file(run), run / "settings.toml")
-    stamp = crc32(repr([(file.stat().st_mtime_ns, file.stat().st_size) for file in files]).encode())
-    name = f"ctranslate2-{precision}-{CONVERSION}-{stamp:08x}"
-    for place in (run / "engines", _cache(run)):
-        if os.access(place / name / "model.bin", os.R_OK):
-            return place / name
-    for place in (run / "engines", _cache(run)):
+    weights, settings = bundle.weights_file(run), run / "settings.toml"
+    times = [(file.stat().st_mtime_ns, file.stat().st_size) for file in (weights, settings)]
+    stamp = sha256(repr(times).encode() + _header(weights) + settings.read_bytes()).hexdigest()
+    name = f"ctranslate2-{precision}-{CONVERSION}-{stamp[:16]}"
+    places = run / "engines", _cache(run)
+    if _is_whole(places[0] / name) and _is_ours(run, places[0] / name):
+        return places[0] / name
+    if _is_whole(places[1] / name):
+        return places[1] / name
+    for place in places:
         try:
             place.mkdir(parents=True, exist_ok=True)
-            for old in place.glob(f"ctranslate2-{precision}-*"):  # of weights that are no more
+            for old in place.glob(f"ctranslate2-{precision}-*"):  # of weights that are no more, or not made by us
                 shutil.rmtree(old)
             beside = Path(tempfile.mkdtemp(prefix=".part-", dir=place))
         except OSError:
@@ -187,8 +191,64 @@ def _converted(run: Path, precision: str) -> Path:
             raise
         beside.chmod(0o777 & ~_umask())  # a temporary folder is its maker's alone
         beside.rename(place / name)
+        if place == run / "engines":
+            _remember(run, place / name)
         return place / name
     raise SettingError(f"{run}: neither {run / 'engines'} nor the cache can be written to. Use --engine torch")
+
+
+def _header(weights: Path) -> bytes:
+    """The beginning of a safetensors file: names, shapes, and the checksum of all numbers that we put there."""
+    with weights.open("rb") as file:
+        return file.read(min(int.from_bytes(file.read(8), "little"), 2**24))
+
+
+def _is_whole(folder: Path) -> bool:
+    return os.access(folder / "model.bin", os.R_OK)
+
+
+# A run folder may come from anybody, and CTranslate2 believes what it loads. So the user's cache says which
+# conversions were made here: how their files looked then, which is quickly compared, and a checksum for when they
+# look otherwise (restored from a backup, unpacked from the layer of a container).
+
+
+def _is_ours(run: Path, folder: Path) -> bool:
+    try:
+        look, checksum = _note(run, folder).read_text(encoding="ascii").split()
+    except (OSError, ValueError):
+        return False
+    if look == _look(folder):
+        return True
+    if checksum != _checksum(folder):
+        return False
+    _remember(run, folder)
+    return True
+
+
+def _remember(run: Path, folder: Path) -> None:
+    note = _note(run, folder)
+    with contextlib.suppress(OSError):  # no cache: then it is converted each time
+        note.parent.mkdir(parents=True, exist_ok=True)
+        note.write_text(f"{_look(folder)} {_checksum(folder)}\n", encoding="ascii")
+
+
+def _note(run: Path, folder: Path) -> Path:
+    return _cache(run) / f"{folder.name.rpartition('-')[0]}.made"
+
+
+def _look(folder: Path) -> str:
+    seen = [(path.name, path.lstat()) for path in sorted(folder.iterdir())]
+    facts = [(name, each.st_mode, each.st_size, each.st_mtime_ns, each.st_ctime_ns, each.st_ino) for name, each in seen]
+    return sha256(repr(facts).encode()).hexdigest()
+
+
+def _checksum(folder: Path) -> str:
+    total = sha256()
+    for path in sorted(folder.iterdir()):
+        total.update(f"{path.name}/".encode())
+        with path.open("rb") as file:
+            total.update(file_digest(file, "sha256").digest())
+    return total.hexdigest()
 
 
 def _umask() -> int:
@@ -198,8 +258,10 @@ def _umask() -> int:
 
 
 def _cache(run: Path) -> Path:
+    """What the user's cache has of a run: short, whatever the path, and of no other."""
     base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    return base / "seq2see" / "engines" / str(run.resolve()).strip("/").replace("/", "-")
+    place = run.resolve()
+    return base / "seq2see" / "engines" / f"{place.name[:60]}-{sha256(os.fsencode(place)).hexdigest()[:16]}"
 
 
 def convert(run: Path, folder: Path, precision: str) -> None:

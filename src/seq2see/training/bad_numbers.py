@@ -28,13 +28,16 @@ class NotFinite(Exception):  # noqa: N818
     """Pairs in the last batch that failed."""
 
 
-def find(model: nn.Module, pairs: Int64s, loss: Callable[[Int64s], Tensor]) -> tuple[str, list[int]]:
-    """Where in the model it begins, and which of `pairs`, at most three, suffice for it each alone."""
-    alone = (pair for pair in pairs if place(model, pairs[pairs == pair], loss))
-    guilty = [int(pair) for pair in islice(alone, 3)]
-    return place(
-        model, pairs[pairs == guilty[0]] if guilty else pairs, loss
-    ) or "no layer, but the sum over all passes", guilty
+def find(model: nn.Module, pieces: list[Int64s], loss: Callable[[Int64s], Tensor]) -> tuple[str, list[int]]:
+    """Where in the model it begins, and which pairs of a batch, at most three, suffice for it each alone.
+
+    Args:
+        pieces: the batch, as it passes through the model: all of it at once may not fit into memory.
+    """
+    alone = (piece[at : at + 1] for piece in pieces for at in range(len(piece)))
+    guilty = list(islice((pair for pair in alone if place(model, pair, loss)), 3))
+    places = (place(model, each, loss) for each in guilty[:1] or pieces)
+    return next(filter(None, places), "no layer, but the sum over all passes"), [int(pair[0]) for pair in guilty]
 
 
 def place(model: nn.Module, pairs: Int64s, loss: Callable[[Int64s], Tensor]) -> str:

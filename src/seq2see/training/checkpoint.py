@@ -7,6 +7,7 @@ Only `step-` checkpoints are averaged: a run that was interrupted ends like one 
 """
 
 import json
+import math
 import re
 import shutil
 from collections.abc import Iterator
@@ -22,6 +23,8 @@ from seq2see import bundle, storage
 from seq2see.data.batches import Position
 from seq2see.errors import RunError
 
+MOST = 2**40
+"""Larger numbers of steps, seconds or tokens are not ours, and would not fit where they are used."""
 TENSORS = ("weights.safetensors", "optimizer.safetensors")
 
 
@@ -44,6 +47,8 @@ class Progress:
     """How often the rate was halved after such a row."""
     micro_tokens: int = 0
     """Tokens in one pass; 0: not known."""
+    device: str = ""
+    """The kind of device that these suit: "cpu" or "cuda"."""
 
 
 def save(
@@ -61,8 +66,12 @@ def save(
     beside = folder / f".{final.name}.part"
     try:
         with storage.in_one_line(final):
-            shutil.rmtree(beside, ignore_errors=True)
-            beside.mkdir(parents=True)
+            if not folder.exists():
+                folder.mkdir(parents=True)
+                storage.sync(folder.parent)
+            for left_over in folder.glob(".*.part"):  # by a process that was killed
+                shutil.rmtree(left_over)
+            beside.mkdir()
             storage.write_tensors(beside / "weights.safetensors", bundle.named_weights(model))
             storage.write_tensors(beside / "optimizer.safetensors", _optimizer_tensors(optimizer))
             state = asdict(progress) | {"files": {name: (beside / name).stat().st_size for name in TENSORS}}
@@ -138,9 +147,19 @@ def damaged(folder: Path) -> Iterator[tuple[Path, str]]:
 
 def drop_after(folder: Path, path: Path) -> None:
     """Throw away what came after a checkpoint."""
-    for later in _all(folder):
-        if step_of(later) > step_of(path):
-            shutil.rmtree(later)
+    found = _all(folder)
+    for later in found[found.index(path) + 1 :]:
+        shutil.rmtree(later)
+
+
+def go_on_from(folder: Path) -> Path | None:
+    """The newest whole one; damaged ones after it are thrown away: they would count among those kept and averaged."""
+    path = newest(folder)
+    if path is not None:
+        drop_after(folder, path)
+    elif broken := next(damaged(folder), None):
+        raise RunError(f"{folder}: none of the checkpoints is whole ({broken[1]}). Train anew with --force")
+    return path
 
 
 def restore(path: Path, model: nn.Module, optimizer: torch.optim.Optimizer) -> Progress:
@@ -173,12 +192,18 @@ def _read_state(path: Path) -> tuple[Progress, dict[str, int]]:
         for part in (progress, progress.position):
             for each in fields(part):
                 value = getattr(part, each.name)
-                if each.type in (int, float) and (type(value) not in (int, each.type) or not value >= 0):
-                    raise ValueError(f"{each.name} is {value!r}")
+                if each.type in (int, float) and (type(value) not in (int, each.type) or not 0 <= value < MOST):
+                    raise ValueError(f"{each.name} is {str(value)[:40]!r}")
+        if len(progress.sums) != 4 or not all(map(math.isfinite, progress.sums)):
+            raise ValueError(f"sums are {str(progress.sums)[:40]}")
+        if progress.best is not None and (type(progress.best) not in (int, float) or math.isnan(progress.best)):
+            raise ValueError(f"best is {str(progress.best)[:40]!r}")
+        if type(progress.device) is not str:
+            raise ValueError(f"device is {str(progress.device)[:40]!r}")
         if progress.step != step_of(path):
             raise ValueError(f"it is of step {progress.step}")
-        return progress, {name: int(sizes[name]) for name in sizes}
-    except (OSError, ValueError, TypeError, KeyError, AttributeError) as problem:
+        return progress, {str(name): int(size) for name, size in sizes.items()}
+    except (OSError, ValueError, TypeError, KeyError, AttributeError, OverflowError) as problem:
         why = getattr(problem, "strerror", None) or problem
         raise RunError(
             f"{path}: this checkpoint cannot be read (state.json: {why}). Remove it to go on before it"

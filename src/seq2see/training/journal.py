@@ -34,7 +34,7 @@ class Journal:
         self._board = SummaryWriter(self._run / "tensorboard", purge_step=step + 1 if step else None)
 
     def write(self, event: Event) -> None:
-        """Add an event; a validation, which a checkpoint follows, is on the disk when this returns."""
+        """Add an event; it is on the disk when this returns, since a checkpoint may follow."""
         match event:
             case Returned():
                 self.close()
@@ -52,8 +52,7 @@ class Journal:
         with storage.in_one_line(self._run / "metrics.jsonl"):
             self._file.write(json.dumps(row) + "\n")
             self._file.flush()
-            if isinstance(event, Validated):
-                os.fsync(self._file.fileno())
+            os.fsync(self._file.fileno())
             for name, value in scalars.items():
                 self._board.add_scalar(name, value, event.step)
 

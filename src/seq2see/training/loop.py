@@ -100,7 +100,7 @@ class Finished:
 
 INTERRUPTED = "interrupted"
 BAD_UPDATES = 5
-"""In a row, up to a line of the log, that send training back; fewer are skipped and counted."""
+"""In a row, up to a line of the log or a validation, that send training back; fewer are skipped and counted."""
 MOST_RETURNS = 3
 Event = Stepped | Trained | Shrunk | Returned | Validated | Finished
 Validate = Callable[[], dict[str, float]]
@@ -131,10 +131,10 @@ def train(
     checkpoints = run / "checkpoints"
     save = partial(checkpoint.save, checkpoints, model, optimizer, average=settings.average, keep=settings.keep)
     progress = Progress()
-    if kept := _chosen_by_first(lambda: checkpoint.newest(checkpoints)):
+    if kept := _chosen_by_first(lambda: checkpoint.go_on_from(checkpoints)):
         progress = checkpoint.restore(kept, model, optimizer)
     ranks.take_from_first(model.parameters())
-    progress = replace(progress, micro_tokens=micro_tokens)
+    progress = replace(progress, micro_tokens=micro_tokens, device=device.type)
     saved = progress.step
     plan = partial(Batches, store, settings.batch_tokens, window_pairs, settings.seed)
     batches = iter(plan(progress.position))
@@ -150,13 +150,18 @@ def train(
             except Stopped:
                 reason = INTERRUPTED
                 break
-            progress = _judge(meter.note(progress), scores[settings.metric], lower_is_better)
-            best = progress.best_step == progress.step
+            progress = meter.note(progress)
+            # While updates fail, no checkpoint is made: it must not push out a good one. What is not saved is not
+            # judged either: after a return or a pause nobody would know of it.
+            counts = not progress.skipped or reason is not None
+            if counts:
+                progress = _judge(progress, scores[settings.metric], lower_is_better)
+            best = counts and progress.best_step == progress.step
             if best:
                 ranks.first_does(lambda: save_weights(model, run / "model.safetensors"))
             # Before the checkpoint: on resume, lines past it are cut, but one that was never written would be missed.
             yield Validated(progress.step, scores, best)
-            if not progress.skipped or reason is not None:  # while updates fail, it must not push out a good one
+            if counts:
                 ranks.first_does(partial(save, progress))
                 saved = progress.step
             due = False
@@ -204,11 +209,13 @@ def train(
         yield Stepped(step, progress.seconds)
         if step % settings.log_every == 0:
             yield meter.read(step, position.epoch, float(norm), rate)
+        if step % settings.log_every == 0 or step % settings.validate_every == 0:  # else nobody waits for the card
             progress = meter.note(progress)
             if progress.skipped >= BAD_UPDATES:
                 before = _return_to_good(checkpoints, model, optimizer, progress)
                 if before is None:
-                    raise _diagnosed(model, store, indices, settings, progress)
+                    whole = split(indices, lengths, at_once)
+                    raise _diagnosed(model, store, whole, settings, progress)
                 yield Returned(before.step, step, progress.skipped, before.slowed)
                 progress, saved = before, before.step
                 batches, meter = iter(plan(progress.position)), _Meter(progress, device)
@@ -282,8 +289,8 @@ def _return_to_good(
     return replace(restored, slowed=progress.slowed + 1, seconds=progress.seconds, micro_tokens=progress.micro_tokens)
 
 
-def _diagnosed(model: Seq2Seq, store: Store, indices: Int64s, settings: Training, progress: Progress) -> NotFinite:
-    """What is to be said of a batch whose update failed, where nothing is left to try."""
+def _diagnosed(model: Seq2Seq, store: Store, pieces: list[Int64s], settings: Training, progress: Progress) -> NotFinite:
+    """What is to be said of a batch, in pieces that fit, whose update failed, where nothing is left to try."""
     device = next(model.parameters()).device
 
     def loss(pairs: Int64s) -> Tensor:
@@ -291,8 +298,8 @@ def _diagnosed(model: Seq2Seq, store: Store, indices: Int64s, settings: Training
         with torch.autocast(device.type, torch.bfloat16, enabled=in_bfloat16(settings, device)):
             return loss_of(model, batch, settings.label_smoothing).total
 
-    place, pairs = ranks.first_does(lambda: bad_numbers.find(model, indices, loss))
-    return NotFinite(progress.step, progress.skipped, progress.slowed, place, pairs, len(indices))
+    place, pairs = ranks.first_does(lambda: bad_numbers.find(model, pieces, loss))
+    return NotFinite(progress.step, progress.skipped, progress.slowed, place, pairs, sum(map(len, pieces)))
 
 
 Passes = Callable[[Batch, int], Tensor]

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -21,6 +22,11 @@ from seq2see.model.interface import Seq2Seq
 
 pytest.importorskip("ctranslate2", reason="the extra `fast` is not installed")
 LINES = [" ".join(chr(97 + (7 * i + 3 * j * j) % 9) for j in range(1 + i % 11)) for i in range(60)]
+
+
+@pytest.fixture(autouse=True)
+def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "own cache"))
 
 
 def make_run(folder: Path, model: dict[str, object], decoding: dict[str, object] | None = None) -> Path:
@@ -145,6 +151,55 @@ def test_it_is_converted_once_and_anew_when_the_weights_change(tmp_path: Path) -
     ct2_engine.open_engine(run, "int8")
     (second,) = (run / "engines").iterdir()
     assert second != first
+
+
+def forged(run: Path) -> tuple[Path, bytes]:
+    """The conversion of a run with another in its place, of the same size and time; and what was there."""
+    (folder,) = (run / "engines").iterdir()
+    path = folder / "model.bin"
+    before, times = path.read_bytes(), path.stat()
+    path.write_bytes(before[:-4] + b"evil")
+    os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
+    return path, before
+
+
+def test_a_conversion_that_was_changed_is_not_loaded(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run", {})
+    ct2_engine.open_engine(run, "int8")
+    path, before = forged(run)
+    ct2_engine.open_engine(run, "int8")
+    assert path.read_bytes() == before
+
+
+def test_a_conversion_that_somebody_else_made_is_not_loaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = make_run(tmp_path / "run", {})
+    ct2_engine.open_engine(run, "int8")
+    path, before = forged(run)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "another user"))
+    ct2_engine.open_engine(run, "int8")
+    assert path.read_bytes() == before
+
+
+def test_a_conversion_that_only_looks_otherwise_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After a backup was put back, say: it is looked through once, and then known again."""
+    run = make_run(tmp_path / "run", {})
+    ct2_engine.open_engine(run, "int8")
+    (folder,) = (run / "engines").iterdir()
+    shutil.copytree(folder, tmp_path / "backup")
+    shutil.rmtree(folder)
+    shutil.copytree(tmp_path / "backup", folder)
+    monkeypatch.setattr(ct2_engine, "convert", None)
+    ct2_engine.open_engine(run, "int8")
+    monkeypatch.setattr(ct2_engine, "_checksum", None)
+    ct2_engine.open_engine(run, "int8")
+
+
+def test_without_a_cache_it_still_works(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = make_run(tmp_path / "run", {})
+    (tmp_path / "cache").write_text("in the way")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    for _ in range(2):
+        ct2_engine.open_engine(run, "int8")
 
 
 def test_a_read_only_run_uses_the_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

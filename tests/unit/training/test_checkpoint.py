@@ -1,6 +1,7 @@
 """Checkpoints: whole or not there, few, and enough to go on from."""
 
 import errno
+import json
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -175,3 +176,77 @@ def test_a_checkpoint_of_another_model(tmp_path: Path) -> None:
     other = nn.Sequential(nn.Linear(3, 5), nn.Linear(5, 2))
     with pytest.raises(RunError, match=r"\(weight 0\.bias is \[4\], the settings ask for \[5\]\)"):
         checkpoint.restore(tmp_path / "step-00000010", other, adam(other.parameters(), Training()))
+
+
+def test_what_a_killed_process_left_is_cleared_away(tmp_path: Path) -> None:
+    model, optimizer = make()
+    (tmp_path / ".pause-00000007.part").mkdir()
+    (tmp_path / ".pause-00000007.part" / "weights.safetensors").write_bytes(b"half")
+    checkpoint.save(tmp_path, model, optimizer, Progress(10), average=1)
+    assert names(tmp_path) == ["step-00000010"]
+
+
+def test_damaged_ones_after_the_newest_whole_one_do_not_count(tmp_path: Path) -> None:
+    """Else the next would be pruned for them, and the average would read them."""
+    model, optimizer = make()
+    for step in (10, 20, 30):
+        checkpoint.save(tmp_path, model, optimizer, Progress(step), average=3, keep=2)
+    (tmp_path / "step-00000030" / "weights.safetensors").write_bytes(b"")
+    assert checkpoint.go_on_from(tmp_path) == tmp_path / "step-00000020"
+    assert names(tmp_path) == ["step-00000010", "step-00000020"]
+    checkpoint.save(tmp_path, model, optimizer, Progress(26), average=3, keep=1)
+    assert has_optimizer(tmp_path) == ["step-00000026"]
+
+
+def test_a_damaged_validation_after_a_whole_pause_of_the_same_step(tmp_path: Path) -> None:
+    model, optimizer = make()
+    checkpoint.save(tmp_path, model, optimizer, Progress(30), average=3, pause=True)
+    (tmp_path / "step-00000030").mkdir()
+    assert checkpoint.go_on_from(tmp_path) == tmp_path / "pause-00000030"
+    assert names(tmp_path) == ["pause-00000030"]
+
+
+def test_none_is_whole(tmp_path: Path) -> None:
+    """Then nothing is thrown away, and nothing is begun from the start without a word."""
+    model, optimizer = make()
+    checkpoint.save(tmp_path, model, optimizer, Progress(10), average=3)
+    (tmp_path / "step-00000010" / "state.json").write_text("{")
+    with pytest.raises(RunError, match="none of the checkpoints is whole"):
+        checkpoint.go_on_from(tmp_path)
+    assert names(tmp_path) == ["step-00000010"]
+
+
+def test_a_new_folder_is_on_the_disk_with_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    model, optimizer = make()
+    synced: list[Path] = []
+    monkeypatch.setattr(checkpoint.storage, "sync", synced.append)
+    checkpoint.save(tmp_path / "checkpoints", model, optimizer, Progress(10), average=1)
+    assert tmp_path in synced
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"best": "low"},
+        {"best": [1.0]},
+        {"best": float("nan")},
+        {"sums": [0.0] * 5},
+        {"sums": [0.0, 0.0, 0.0, float("nan")]},
+        {"seconds": 10**400},
+        {"micro_tokens": 10**30},
+        {"position": {"epoch": 0, "window": 10**30, "batch": 0}},
+        {"device": 3},
+        {"files": [1]},
+        {"files": {"weights.safetensors": None}},
+    ],
+)
+def test_a_state_without_checksum_is_still_looked_at(tmp_path: Path, wrong: dict[str, object]) -> None:
+    model, optimizer = make()
+    checkpoint.save(tmp_path, model, optimizer, Progress(10), average=1)
+    path = tmp_path / "step-00000010"
+    state = json.loads((path / "state.json").read_text())
+    del state["crc32"]
+    (path / "state.json").write_text(json.dumps(state))
+    assert checkpoint.damage(path) is None
+    (path / "state.json").write_text(json.dumps(state | wrong))
+    assert str(checkpoint.damage(path)).count("state.json: ") == 1

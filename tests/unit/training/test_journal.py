@@ -48,11 +48,14 @@ def test_a_row_for_each_event_that_has_numbers(written: Path) -> None:
     assert rows[4]["what"] == "average of the last 2 checkpoints"
 
 
-def test_every_line_is_there_at_once(tmp_path: Path) -> None:
+def test_every_line_is_there_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Who looks while training runs, or after a crash, finds all that has happened."""
     log = Journal(tmp_path, 0)
+    synced: list[Path] = []
+    monkeypatch.setattr(journal.os, "fsync", lambda handle: synced.append(Path(f"/proc/self/fd/{handle}").readlink()))
     log.write(trained(1))
     assert [row["step"] for row in journal.read(tmp_path)] == [1]
+    assert synced == [tmp_path / "metrics.jsonl"]  # a pause may follow at once, and then a power cut
     log.close()
 
 

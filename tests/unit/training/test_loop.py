@@ -508,12 +508,60 @@ def test_many_in_a_row_go_back_to_a_good_checkpoint_at_half_the_rate(
     passes = breaking(monkeypatch, lambda number: 4 <= number <= 10)
     events = run(make(), pairs, tmp_path, replace(SETTINGS, max_steps=12, log_every=5))
     (returned,) = of(loop.Returned, events)
-    assert (returned.step, returned.failed_at, returned.updates, returned.slowed) == (2, 10, 7, 1)
-    assert passes[0] == 10 + 10
-    assert [event.step for event in of(Trained, events)] == [5, 10, 5, 10]
-    first, _, again, _ = (event.rate for event in of(Trained, events))
+    assert (returned.step, returned.failed_at, returned.updates, returned.slowed) == (2, 8, 5, 1)
+    assert passes[0] == 8 + 10
+    assert [event.step for event in of(Trained, events)] == [5, 5, 10]
+    first, again, _ = (event.rate for event in of(Trained, events))
     assert again == 0.5 * first
     assert events[-1].reason == "all 12 steps done"
+
+
+def test_bad_updates_are_seen_at_validations_where_lines_of_the_log_are_rare(
+    pairs: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    breaking(monkeypatch, lambda number: number > 2)
+    with pytest.raises(NotFinite) as raised:
+        run(make(), pairs, tmp_path, replace(SETTINGS, max_steps=1000, log_every=100_000))
+    assert raised.value.step == 8
+
+
+def test_the_best_model_is_not_lost_by_a_return(pairs: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is measured while updates fail is forgotten with the return: it may not become the model."""
+    breaking(monkeypatch, lambda number: 4 <= number <= 8)
+    losses = scores(3.0, 1.0, 1.0, 2.0, 2.5)
+    events = run(make(), pairs, tmp_path, replace(SETTINGS, max_steps=8, average=1, keep=3), validate=losses)
+    assert len(list(of(loop.Returned, events))) == 1
+    assert [(event.step, event.best) for event in of(Validated, events)] == [
+        (2, True),
+        (4, False),
+        (6, False),
+        (4, True),
+        (6, False),
+        (8, False),
+    ]
+    saved = load_file(tmp_path / "model.safetensors")
+    kept = load_file(tmp_path / "checkpoints" / "step-00000004" / "weights.safetensors")
+    assert all(torch.equal(saved[name], weight) for name, weight in kept.items())
+
+
+def test_a_validation_is_not_judged_twice(pairs: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The update at a validation is skipped, so that no checkpoint follows, and the next one is broken off."""
+    passes, real, stops = breaking(monkeypatch, lambda number: number == 4), loop.update, [True]
+
+    def update(*words: object) -> tuple[torch.Tensor, torch.Tensor]:
+        if passes[0] == 4 and stops.pop():
+            raise Stopped
+        return real(*words)
+
+    monkeypatch.setattr(loop, "update", update)
+    settings = replace(SETTINGS, average=1, patience=100)
+    events = run(make(), pairs, tmp_path, settings)
+    assert (events[-1].reason, events[-1].step) == (loop.INTERRUPTED, 4)
+    stops.append(False)
+    run(make(), pairs, tmp_path, settings)
+    newest = checkpoint.newest(tmp_path / "checkpoints")
+    assert newest is not None
+    assert checkpoint.read_progress(newest).stale == 1  # that of step 6 alone: none was better than that of step 2
 
 
 def test_too_many_stop_with_a_diagnosis(pairs: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
