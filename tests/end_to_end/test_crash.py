@@ -91,11 +91,11 @@ def test_who_is_refused_clears_nothing_away(tmp_path: Path, monkeypatch) -> None
     real = storage.sole_writer
     with contextlib.ExitStack() as first:
 
-        def just_before(folder: Path):
+        def just_before(folder: Path, patience: int = 0):
             monkeypatch.setattr(storage, "sole_writer", real)
             first.enter_context(prepare.held(tmp_path / "run"))
             (folder / "work").touch()
-            return real(folder)
+            return real(folder, patience)
 
         monkeypatch.setattr(storage, "sole_writer", just_before)
         with pytest.raises(RunError, match="another training is at work"), prepare.held(tmp_path / "run"):
