@@ -1,4 +1,4 @@
-"""How much a server bears: `python -m bench.serve batching RUN` and `python -m bench.serve overload RUN --minutes 10`.
+"""How much a server bears: `python -m bench.serve batching [RUN]` and `python -m bench.serve overload [RUN]`.
 
 Server and load have a core each (`taskset`), and speak over the loopback. Sentences are the sources that the run was
 validated on, over and over.
@@ -247,17 +247,34 @@ def overload(run: Path, sentences: list[str], minutes: float) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", choices=["batching", "overload"])
-    parser.add_argument("run", type=Path)
+    parser.add_argument("run", type=Path, nargs="?", help="if not given: one of base size that copies its input")
     parser.add_argument("--minutes", type=float, default=10)
     parser.add_argument("--seconds", type=float, default=30)
     given = parser.parse_args()
+    run = given.run or base_run()
     os.sched_setaffinity(0, {LOAD_CORE})
-    lines = (given.run / "validation.jsonl").read_text(encoding="utf-8").splitlines()
+    lines = (run / "validation.jsonl").read_text(encoding="utf-8").splitlines()
     sentences = list(dict.fromkeys(json.loads(line)["source"] for line in lines))
     if given.what == "batching":
-        batching(given.run, sentences, given.seconds)
+        batching(run, sentences, given.seconds)
     else:
-        overload(given.run, sentences, given.minutes)
+        overload(run, sentences, given.minutes)
+
+
+def base_run() -> Path:
+    """The paper's base size with weights that copy the source, and 2,000 sentences of like length to captions."""
+    import numpy as np
+
+    from bench import prepare, work
+
+    run = prepare.copying_run(Path(".bench") / "serve-base", work.SIZES["base"])
+    dice = np.random.default_rng(5)
+    lengths = np.clip(np.exp(dice.normal(2.5, 0.35, 2000)), 4, 40).astype(int)
+    with (run / "validation.jsonl").open("w", encoding="utf-8") as file:
+        for length in lengths:
+            text = " ".join(f"w{word}" for word in dice.integers(4, work.SIZES["base"].vocabulary, length))
+            file.write(json.dumps({"source": text, "target": text}) + "\n")
+    return run
 
 
 if __name__ == "__main__":
