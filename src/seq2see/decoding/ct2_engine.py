@@ -96,18 +96,20 @@ class Ct2Engine:
         if settings.length_formula != "power":
             raise SettingError(f'ctranslate2 has no length penalty "{settings.length_formula}". Use --engine torch')
         found: list[list[Hypothesis]] = [[] for _ in tasks]
-        pending = [(batch, self._start(batch, tasks, settings)) for batch in _batches(tasks)]
-        for batch, answers in pending:
-            for index, answer in zip(batch, answers, strict=True):
-                result = answer.result()
-                found[index] = [
-                    Hypothesis(
-                        [self._ids[token] for token in tokens],
-                        score,
-                        _log_probability(score, len(tokens), tasks[index], settings.length_penalty),
-                    )
-                    for tokens, score in zip(result.hypotheses, result.scores, strict=True)
-                ]
+        # A batch has one limit, the largest of its tasks'. Who went past their own, which is rare, search again by it.
+        for batches in (_batches(tasks), _by_limit(tasks, found)):
+            pending = [(batch, self._start(batch, tasks, settings)) for batch in batches]
+            for batch, answers in pending:
+                for index, answer in zip(batch, answers, strict=True):
+                    result = answer.result()
+                    found[index] = [
+                        Hypothesis(
+                            [self._ids[token] for token in tokens],
+                            score,
+                            _log_probability(score, len(tokens), tasks[index], settings.length_penalty),
+                        )
+                        for tokens, score in zip(result.hypotheses, result.scores, strict=True)
+                    ]
         return found
 
     def _start(
@@ -126,7 +128,7 @@ class Ct2Engine:
             length_penalty=settings.length_penalty,
             max_input_length=0,
             min_decoding_length=0,
-            max_decoding_length=tasks[batch[0]].limit,
+            max_decoding_length=max(tasks[index].limit for index in batch),
             suppress_sequences=[[special.SPELLINGS[special.PAD]], [special.SPELLINGS[special.BEGIN]]],
             return_scores=True,
         )
@@ -146,10 +148,19 @@ def _cores() -> int:
     return max(1, here // max(1, int(processes) if processes.isdecimal() else 1))
 
 
-def _batches(tasks: list[Task]) -> Iterator[list[int]]:
-    """Indices of tasks with the same limit and like length, the longest first so that workers end together."""
-    order = sorted(range(len(tasks)), key=lambda index: (-tasks[index].limit, -len(tasks[index].source), index))
-    for _, same in groupby(order, key=lambda index: tasks[index].limit):
+def _batches(tasks: list[Task]) -> list[list[int]]:
+    """Indices of tasks of like length, the longest first so that workers end together."""
+    return translator.batches([len(task.source) for task in tasks], TOKENS_AT_ONCE)
+
+
+def _by_limit(tasks: list[Task], found: list[list[Hypothesis]]) -> Iterator[list[int]]:
+    """Indices of tasks with a hypothesis that would have been cut off by their limit, those of one limit together."""
+    past = [
+        index
+        for index, task in enumerate(tasks)
+        if any(len(hypothesis.tokens) >= task.limit for hypothesis in found[index])
+    ]
+    for _, same in groupby(sorted(past, key=lambda index: -tasks[index].limit), key=lambda index: tasks[index].limit):
         group = list(same)
         for batch in translator.batches([len(tasks[index].source) for index in group], TOKENS_AT_ONCE):
             yield [group[place] for place in batch]
