@@ -9,7 +9,7 @@ import importlib.util
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from hashlib import file_digest, sha256
 from itertools import groupby
 from pathlib import Path
@@ -96,8 +96,11 @@ class Ct2Engine:
         if settings.length_formula != "power":
             raise SettingError(f'ctranslate2 has no length penalty "{settings.length_formula}". Use --engine torch')
         found: list[list[Hypothesis]] = [[] for _ in tasks]
-        # A batch has one limit, the largest of its tasks'. Who went past their own, which is rare, search again by it.
-        for batches in (_batches(tasks), _by_limit(tasks, found)):
+        everyone = list(range(len(tasks)))
+        # A batch has one limit, and small batches are slow. Greedy outputs that stay below their own limit never knew
+        # of it, so there the largest will do, and who went past their own search again. Of a beam that cannot be said.
+        first = _like_length(everyone, tasks) if settings.beam == 1 else _by_limit(everyone, tasks)
+        for batches in (first, _by_limit(_past_limit(tasks, found), tasks) if settings.beam == 1 else ()):
             pending = [(batch, self._start(batch, tasks, settings)) for batch in batches]
             for batch, answers in pending:
                 for index, answer in zip(batch, answers, strict=True):
@@ -148,22 +151,24 @@ def _cores() -> int:
     return max(1, here // max(1, int(processes) if processes.isdecimal() else 1))
 
 
-def _batches(tasks: list[Task]) -> list[list[int]]:
-    """Indices of tasks of like length, the longest first so that workers end together."""
-    return translator.batches([len(task.source) for task in tasks], TOKENS_AT_ONCE)
+def _like_length(indices: list[int], tasks: list[Task]) -> Iterator[list[int]]:
+    """Tasks of like length together, the longest first so that workers end together."""
+    for batch in translator.batches([len(tasks[index].source) for index in indices], TOKENS_AT_ONCE):
+        yield [indices[place] for place in batch]
 
 
-def _by_limit(tasks: list[Task], found: list[list[Hypothesis]]) -> Iterator[list[int]]:
-    """Indices of tasks with a hypothesis that would have been cut off by their limit, those of one limit together."""
-    past = [
-        index
-        for index, task in enumerate(tasks)
-        if any(len(hypothesis.tokens) >= task.limit for hypothesis in found[index])
-    ]
-    for _, same in groupby(sorted(past, key=lambda index: -tasks[index].limit), key=lambda index: tasks[index].limit):
-        group = list(same)
-        for batch in translator.batches([len(tasks[index].source) for index in group], TOKENS_AT_ONCE):
-            yield [group[place] for place in batch]
+def _by_limit(indices: Iterable[int], tasks: list[Task]) -> Iterator[list[int]]:
+    """The same, and tasks of one limit together."""
+    order = sorted(indices, key=lambda index: -tasks[index].limit)
+    for _, same in groupby(order, key=lambda index: tasks[index].limit):
+        yield from _like_length(list(same), tasks)
+
+
+def _past_limit(tasks: list[Task], found: list[list[Hypothesis]]) -> Iterator[int]:
+    """Tasks whose output would have been cut off by their limit."""
+    for index, task in enumerate(tasks):
+        if any(len(hypothesis.tokens) >= task.limit for hypothesis in found[index]):
+            yield index
 
 
 def _words(tokenizer: Tokenizer) -> list[str]:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import uvicorn
-from uvicorn.protocols.http.h11_impl import H11Protocol
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from seq2see.errors import SettingError
 from seq2see.run import Run
@@ -110,7 +110,7 @@ def _is_loopback(address: str) -> bool:
     return ip_address(address.partition("%")[0]).is_loopback
 
 
-class Patient(H11Protocol):
+class Patient(HttpToolsProtocol):
     """HTTP as uvicorn has it; but clients that do not get on, in asking or in reading, are not waited for for ever.
 
     Args:
@@ -122,6 +122,9 @@ class Patient(H11Protocol):
         super().__init__(*given, **named)
         self._most = most
         self._longest = longest
+        self._deaf = False
+        self._answering: RequestResponseCycle | None = None
+        """Not `self.cycle`, which is the last request that came, of several that a client sends at once."""
 
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
@@ -131,27 +134,46 @@ class Patient(H11Protocol):
 
     def connection_lost(self, problem: Exception | None) -> None:
         self._due.cancel()
+        if self._answering is not None:  # else it would go on, and complain that nobody takes its answer
+            self._answering.disconnected = True
+            self._answering.message_event.set()
         super().connection_lost(problem)
+
+    def on_headers_complete(self) -> None:
+        super().on_headers_complete()
+        if not self.pipeline:
+            self._answering = self.cycle
+
+    def on_response_complete(self) -> None:
+        if self.pipeline:
+            self._answering = self.pipeline[-1][0]
+        super().on_response_complete()
 
     def _look_again(self, before: tuple[object, bool, bool], since: float) -> None:
         """Close where nothing has come of it since the last look; cut off who does not read what was sent even then."""
-        answered = self.cycle is not None and self.cycle.response_complete
-        now = (self.cycle, answered, self.transport.is_closing())
+        cycle = self._answering
+        answered = cycle is not None and cycle.response_complete
+        now = (cycle, answered, self.transport.is_closing())
         if now != before:
             since = self.loop.time()
         elif now[2]:
             self.transport.abort()
-        elif self.cycle is None or answered or self.loop.time() - since > self._longest:
+        elif cycle is None or answered or self.loop.time() - since > self._longest:
             self.transport.close()
-            now = (self.cycle, answered, True)
+            now = (cycle, answered, True)
         self._due = self.loop.call_later(IDLE_SECONDS, self._look_again, now, since)
 
+    def data_received(self, data: bytes) -> None:
+        if not self._deaf:
+            super().data_received(data)
+
     def send_400_response(self, message: str) -> None:
-        """As JSON, like all other refusals."""
+        """As JSON, like all other refusals. Who is still sending then hears of it, and not of a broken connection."""
+        self._deaf = True
         body = json.dumps({"error": "not an HTTP request"}).encode()
         head = (
             "HTTP/1.1 400 Bad Request\r\nContent-Type: application/json\r\n"
             f"Content-Length: {len(body)}\r\nConnection: close\r\n\r\n"
         )
         self.transport.write(head.encode() + body)
-        self.transport.close()
+        self.loop.call_later(1.0, self.transport.close)

@@ -14,6 +14,7 @@ from seq2see import bundle, config, special
 from seq2see.bundle import Tokenizers
 from seq2see.data import tokenizer
 from seq2see.decoding import ct2_engine
+from seq2see.decoding.hypothesis import Task
 from seq2see.decoding.torch_engine import TorchEngine
 from seq2see.decoding.translator import limit, translate
 from seq2see.errors import SettingError
@@ -74,6 +75,22 @@ def test_the_same_tokens_and_scores_as_our_own_engine(tmp_path: Path, model: dic
     for left, right in zip(one, other, strict=True):
         assert left.translations[0].tokens == right.translations[0].tokens
         assert right.translations[0].score == pytest.approx(left.translations[0].score, abs=1e-4)
+
+
+@pytest.mark.parametrize("beam", [1, 3])
+def test_limits_that_differ_in_a_batch_are_each_kept(tmp_path: Path, beam: int) -> None:
+    run = make_run(tmp_path / "run", {})
+    engine = ct2_engine.open_engine(run, "float32")
+    tokens = bundle.Tokenizers.load(run).source.encode(LINES)
+    tasks = [Task([*each, special.END], 1 + place % 7, []) for place, each in enumerate(tokens)]
+    settings = config.Decoding(beam=beam)
+    together = engine.search(tasks, settings)
+    for task, found in zip(tasks, together, strict=True):
+        alone = engine.search([task], settings)[0]
+        assert [each.tokens for each in found] == [each.tokens for each in alone]
+        assert [each.score for each in found] == pytest.approx([each.score for each in alone], abs=1e-5)
+    assert all(len(each.tokens) <= task.limit for task, found in zip(tasks, together, strict=True) for each in found)
+    assert any(len(each.tokens) == task.limit for task, found in zip(tasks, together, strict=True) for each in found)
 
 
 def test_prefixes_and_n_best(tmp_path: Path) -> None:
