@@ -116,6 +116,7 @@ def train(
     Raises:
         Interrupted: after Ctrl-C, SIGTERM or SIGHUP, once everything is saved.
     """
+    asked = locals()
     if resume and force:
         raise SettingError("--resume goes on with a run, --force throws it away: choose one")
     ranks.check_restarts(resume, force)
@@ -161,19 +162,28 @@ def train(
     base = None if from_run is None else fine_tuning.open_base(Path(from_run))
     corpus = wanted_pairs()
     to_validate = None if valid is None or hold_out is not None else corpora.for_validation(str(valid), *wanted)
-    with held(folder, ranks.patience_with_locks()):
-        prepared = prepare(
-            folder,
-            corpus,
-            to_validate,
-            overlays,
-            check=lambda chosen: machine.check_memory(chosen, device),
-            say=lambda line: watch(Said(line)),
-            hold_out=hold_out,
-            tag=tag,
-            base=base,
-        )
-        return _train(folder, prepared, device, watch, wanted_pairs)
+    try:
+        with held(folder, ranks.patience_with_locks()):
+            if resume and _goes_on(folder, resume, force):
+                raise _MadeMeanwhile
+            prepared = prepare(
+                folder,
+                corpus,
+                to_validate,
+                overlays,
+                check=lambda chosen: machine.check_memory(chosen, device),
+                say=lambda line: watch(Said(line)),
+                hold_out=hold_out,
+                tag=tag,
+                base=base,
+            )
+            return _train(folder, prepared, device, watch, wanted_pairs)
+    except _MadeMeanwhile:
+        return train(**asked)
+
+
+class _MadeMeanwhile(Exception):  # noqa: N818 (no error)
+    """While this waited for the folder, another trained there: that goes on."""
 
 
 def _to_hold_out(valid: str | Path | float | None) -> float | None:
@@ -198,9 +208,7 @@ def _train(
     facts.get("fine_tuning", {}).pop("scores", None)  # of an end that is no more
     facts.pop("diagnosis", None)
     facts.pop("alignment", None)
-    for path, problem in checkpoint.damaged(folder / "checkpoints"):
-        watch(Said(f"warning   {path} is not whole ({problem}): going on before it"))
-    newest = checkpoint.go_on_from(folder / "checkpoints")
+    newest = checkpoint.go_on_from(folder / "checkpoints", lambda line: watch(Said(f"warning   {line}")))
     before = Progress() if newest is None else checkpoint.read_progress(newest)
     facts |= {
         "state": "training",
@@ -451,7 +459,10 @@ def _goes_on(folder: Path, resume: bool, force: bool) -> bool:
     if not resume and not force:
         raise RunError(f"{folder}: exists already. Go on with --resume, or throw it away with --force")
     state = bundle.read_manifest(folder).get("state")  # refuses folders that are not ours, also under --force
-    return resume and state != "preparing" and (folder / "settings.toml").exists()
+    goes_on = resume and state != "preparing"
+    if goes_on and not (folder / "settings.toml").exists():
+        raise RunError(f"{folder / 'settings.toml'}: is missing. Put it back, or throw the run away with --force")
+    return goes_on
 
 
 def _is_finished(folder: Path, settings: Settings) -> bool:

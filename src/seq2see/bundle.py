@@ -72,6 +72,8 @@ class Tokenizers:
     @staticmethod
     def load(folder: Path) -> "Tokenizers":
         files = Tokenizers.files(folder)
+        if files[0] == files[1] and files[0].exists() and not read_settings(folder).data.shared:
+            raise RunError(f"{folder / 'target.tokenizer.json'}: is missing. Copy the run again")
         source = tokenizer.load(files[0])
         return Tokenizers(source, source if files[0] == files[1] else tokenizer.load(files[1]))
 

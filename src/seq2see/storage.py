@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 LOCK = ".lock"
 MOST_TEXT = 256 * 2**20
 """Bytes of the largest text file that is read in one go; the vocabularies of a run are a few millions."""
-MENDED_BY_HAND = (errno.EFBIG, errno.EROFS, errno.EACCES, errno.EPERM)
+MENDED_BY_HAND = (errno.EFBIG, errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOTDIR, errno.EEXIST, errno.EISDIR)
 """Errors of a disk that do not pass by themselves."""
 Shapes = Mapping[str, tuple[int, ...]]
 

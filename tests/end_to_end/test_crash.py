@@ -188,7 +188,9 @@ def test_a_file_that_wants_to_run_is_refused(finished: Path, cli, name: str) -> 
     longer = ["--set", "training.max_steps=140", "--resume"]
     words = ["translate", finished] if name.startswith("model") else ["train", "pairs.tsv", "--out", finished, *longer]
     ended = cli(*words, stdin=b"1\n")
-    assert ended.code == 2
+    assert (
+        ended.code == 2 if name.startswith("model") else "is not whole" in ended.err
+    )  # the checkpoint before it serves
     assert "a pickle, as torch.save writes: reading it could run a program. Refused" in ended.err
     assert not (finished / "ran").exists()
 

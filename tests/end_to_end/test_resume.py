@@ -1,12 +1,13 @@
 """A run that was interrupted and resumed ends like one that was not."""
 
-import gc
 import json
 import shutil
 from pathlib import Path
 
 import pytest
 from quick import interrupted
+
+from seq2see.training import checkpoint
 
 SETTINGS = [
     "model.encoder_layers=1",
@@ -53,6 +54,12 @@ def assert_same_end(run: Path, whole: Path) -> None:
     timings = {"seconds": 0, "crc32": ""}
     assert [state | timings for state in states] == [state | timings for state in others]
     assert json.loads((run / "manifest.json").read_text())["state"] == "finished"
+
+
+def unfinish(run: Path) -> None:
+    """As if it had been stopped before its end was noted."""
+    manifest = json.loads((run / "manifest.json").read_text())
+    (run / "manifest.json").write_text(json.dumps(manifest | {"state": "training"}))
 
 
 @pytest.fixture(scope="module")
@@ -190,8 +197,7 @@ def test_a_checkpoint_that_is_not_whole_is_passed_over(finished: Path, whole: Pa
     """As after a copy that was cut short: the one before is gone on from, and the end is the same."""
     path = max((finished / "checkpoints").iterdir()) / file
     path.write_bytes(path.read_bytes()[:20])
-    manifest = json.loads((finished / "manifest.json").read_text())
-    (finished / "manifest.json").write_text(json.dumps(manifest | {"state": "training"}))
+    unfinish(finished)
     ended = cli("train", finished.parent / "pairs.tsv", "--out", finished, "--resume", *SET)
     assert ended.code == 0, ended.err
     assert f"{path.parent} is not whole (" in ended.err
@@ -199,17 +205,44 @@ def test_a_checkpoint_that_is_not_whole_is_passed_over(finished: Path, whole: Pa
     assert_same_end(finished, whole)
 
 
-def test_a_checkpoint_with_a_wrong_bit(finished: Path, cli) -> None:
-    path = max((finished / "checkpoints").iterdir()) / "optimizer.safetensors"
-    content = bytearray(path.read_bytes())
+@pytest.mark.parametrize("name", ["weights.safetensors", "optimizer.safetensors"])
+def test_a_checkpoint_with_a_wrong_bit(finished: Path, whole: Path, cli, name: str) -> None:
+    """Of the right size, and still not whole: the one before it serves."""
+    newest = max((finished / "checkpoints").iterdir())
+    content = bytearray((newest / name).read_bytes())
     content[-1000] ^= 4
-    path.write_bytes(content)
-    ended = cli(
-        "train", finished.parent / "pairs.tsv", "--out", finished, "--resume", "--set", "training.max_steps=250"
-    )
-    gc.collect()  # a journal left open would complain here, and not in whatever test comes next
+    (newest / name).write_bytes(content)
+    unfinish(finished)
+    ended = cli("train", finished.parent / "pairs.tsv", "--out", finished, "--resume", *SET)
+    assert ended.code == 0, ended.err
+    assert "its checksum is wrong" in ended.err
+    assert_same_end(finished, whole)
+
+
+def test_an_older_checkpoint_whose_weights_are_gone_is_left_out_of_the_average(finished: Path, cli) -> None:
+    older = min((finished / "checkpoints").iterdir())
+    (older / "weights.safetensors").write_bytes(b"cut")
+    unfinish(finished)
+    ended = cli("train", finished.parent / "pairs.tsv", "--out", finished, "--resume", *SET)
+    assert ended.code == 0, ended.err
+
+
+def test_settings_that_are_gone_cost_nothing_else(finished: Path, cli) -> None:
+    (finished / "settings.toml").unlink()
+    before = sorted(path.name for path in (finished / "checkpoints").iterdir())
+    ended = cli("train", finished.parent / "pairs.tsv", "--out", finished, "--resume", *SET)
     assert ended.code == 2
-    last = ended.err.rstrip("\n").split("\n")[-1]
-    assert "this checkpoint cannot be read" in last
-    assert "its checksum is wrong" in last
-    assert "Remove it to go on before it" in last
+    assert "settings.toml: is missing" in ended.err
+    assert sorted(path.name for path in (finished / "checkpoints").iterdir()) == before
+
+
+def test_links_and_files_in_the_place_of_checkpoints(finished: Path, whole: Path, cli) -> None:
+    newest = max((finished / "checkpoints").iterdir())
+    later = newest.with_name(f"step-{checkpoint.step_of(newest) + 10:08d}")
+    later.symlink_to(newest.name)
+    newest.with_name(".step-00000999.part").write_text("a file")
+    unfinish(finished)
+    ended = cli("train", finished.parent / "pairs.tsv", "--out", finished, "--resume", *SET)
+    assert ended.code == 0, ended.err
+    later.unlink()
+    assert_same_end(finished, whole)

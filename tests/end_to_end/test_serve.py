@@ -294,6 +294,11 @@ def test_what_is_no_http_is_refused(server: Server, raw: bytes):
     assert server.get("/health").status == 200
 
 
+def test_head_is_get_without_a_body(server: Server):
+    assert server.call("HEAD", "/health") == server.call("HEAD", "/health")._replace(status=200, body=b"")
+    assert server.call("HEAD", "/v1/translate").status == 405
+
+
 def test_methods_and_places_that_are_not_there(server: Server):
     for method, path in (
         ("GET", "/v1/translate"),
@@ -471,7 +476,7 @@ def test_a_deadline_is_a_number_of_seconds(trained: Path, cli, deadline: str):
 def test_keys_rates_and_sizes(trained: Path, tmp_path: Path):
     keys = tmp_path / "keys"
     keys.write_text("# of Ada\nopen sesame\n", encoding="utf-8")
-    with Server(trained, "--api-keys", keys, "--rate-limit", "5", "--max-characters", "20", "--quiet") as server:
+    with Server(trained, "--api-keys", keys, "--rate-limit", "7", "--max-characters", "20", "--quiet") as server:
         body, kind = b'{"text": "cab"}', {"Content-Type": "application/json"}
         nobody = server.call("POST", "/v1/translate", body, kind)
         assert nobody.status == 401
@@ -480,6 +485,9 @@ def test_keys_rates_and_sizes(trained: Path, tmp_path: Path):
         assert server.post("/translate", q="cab", api_key="open sesame ").status == 403
         assert server.get("/metrics").status == 401
         assert server.get("/health").status == 200
+        for path in ("/v1/translate", "/translate"):  # who has no key is not told what else is wrong
+            assert server.call("POST", path, b"{bad", kind).status in (401, 429)
+            assert server.call("POST", path, b"{bad", kind | {"X-API-Key": "open sesame"}).status == 400
         assert server.post("/translate", q="cab", api_key="open sesame").status == 200
         right = kind | {"Authorization": "Bearer open sesame"}
         assert server.call("POST", "/v1/translate", b'{"text": "abcabcabcabcabcabcabcabc"}', right).status == 413
@@ -510,6 +518,8 @@ def test_two_runs_and_mistakes_of_the_operator(trained: Path, tmp_path: Path, cl
         assert [each["name"] for each in server.get("/v1/models").json()["models"]] == ["run", "other"]
         assert server.post("/v1/translate", text="cab", model="other").json()["model"] == "other"
         assert server.post("/v1/translate", text="cab", model="othr").json()["error"].endswith("Did you mean 'other'?")
+        assert server.post("/translate", q="cab", model="other").json()["translatedText"] == "CAB"
+        assert server.post("/translate", q="cab", model="othr").status == 404
         assert '"text": "cab", "answers": ["CAB"]' in server.log()
         port = urlsplit(server.url).port
         taken = cli("serve", trained, "--port", port)
@@ -519,6 +529,8 @@ def test_two_runs_and_mistakes_of_the_operator(trained: Path, tmp_path: Path, cl
     assert "second run with the name 'run'" in cli("serve", trained, trained).err
     (tmp_path / "none").write_text("\n", encoding="utf-8")
     assert "no key in it" in cli("serve", trained, "--api-keys", tmp_path / "none").err
+    (other / "target.tokenizer.json").unlink()
+    assert "target.tokenizer.json: is missing" in cli("translate", other, stdin=b"cab").err
     (other / "model.safetensors").write_bytes(b"broken")
     for engines in other.glob("engines"):
         shutil.rmtree(engines)

@@ -86,8 +86,24 @@ def build(
     app.include_router(_v1(service))
     app.include_router(libretranslate.routes(service))
     app.add_exception_handler(RefusedError, _refused)
-    app.add_exception_handler(RequestValidationError, _invalid)
-    app.add_exception_handler(HTTPException, _http)
+
+    async def invalid(request: Request, problem: Exception) -> Response:
+        """Bodies are read before keys are looked at; who has none, or asks too often, is told that and no more."""
+        try:
+            service.admit(request.headers, request.client)
+        except RefusedError as refused:
+            return await _refused(request, refused)
+        return await _invalid(request, problem)
+
+    app.add_exception_handler(RequestValidationError, invalid)
+
+    async def http(request: Request, problem: Exception) -> Response:
+        assert isinstance(problem, HTTPException)
+        if problem.status_code == 400:  # a body that is no JSON at all
+            return await invalid(request, problem)
+        return JSONResponse({"error": str(problem.detail)}, problem.status_code, problem.headers)
+
+    app.add_exception_handler(HTTPException, http)
 
     def check(path: str, body: bytes) -> None:
         """Refuse before a body is made sense of: under overload that is most of the work."""
@@ -225,12 +241,9 @@ async def _refused(_: Request, problem: Exception) -> Response:
 
 
 async def _invalid(request: Request, problem: Exception) -> Response:
-    assert isinstance(problem, RequestValidationError)
     if "json" not in request.headers.get("content-type", ""):
         return JSONResponse({"error": "Content-Type: expected application/json"}, 415)
-    return JSONResponse({"error": in_words(problem.errors())}, 400)
-
-
-async def _http(_: Request, problem: Exception) -> Response:
-    assert isinstance(problem, HTTPException)
-    return JSONResponse({"error": str(problem.detail)}, problem.status_code, problem.headers)
+    line = (
+        in_words(problem.errors()) if isinstance(problem, RequestValidationError) else "the body is not JSON in UTF-8"
+    )
+    return JSONResponse({"error": line}, 400)

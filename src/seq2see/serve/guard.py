@@ -92,6 +92,8 @@ class Guard:
                 await sending({"type": "http.response.body", "body": b""})
             elif body is not None:
                 self._check(scope["path"], body)
+                if scope["method"] == "HEAD":  # as GET; the server leaves the body out
+                    scope = {**scope, "method": "GET"}
                 await self._answer(scope, body, receive, sending, lambda: bool(status), begun)
         except RefusedError as refused:
             await refuse(sending, refused)
@@ -101,7 +103,7 @@ class Guard:
                 await refuse(sending, RefusedError(500, "an internal error; the log says where"))
         seconds = time.monotonic() - begun
         route = getattr(scope.get("route"), "path", None) or "other"
-        method = scope["method"] if scope["method"] in ("GET", "POST", "HEAD", "OPTIONS") else "other"
+        method = scope["method"] if scope["method"] in ("GET", "POST", "OPTIONS") else "other"
         self._measures.request(method, route, status, seconds)
         if self._log:
             line = f"{method} {route} {status or 'hung up'} {1000 * seconds:.0f} ms"

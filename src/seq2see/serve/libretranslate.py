@@ -48,6 +48,9 @@ class Asked(BaseModel):
     q: str | list[str] = Field(description="A text, or a list of them. Each line of a text is translated by itself.")
     source: str = Field("auto", max_length=40, description="Its language; `auto`: found out.")
     target: str = Field(UNKNOWN, max_length=40, description="The language to translate to.")
+    model: str | None = Field(
+        None, max_length=200, description="The run, where languages do not tell; not in LibreTranslate."
+    )
     format: Literal["text", "html"] = Field("text", description="`html`: what stands between tags is translated.")
     alternatives: int = Field(0, ge=0, le=100, description="So many other translations besides.")
     api_key: str | None = Field(None, max_length=1000)
@@ -102,8 +105,7 @@ def routes(service: Service) -> APIRouter:
     @found.post("/detect", dependencies=bodies.KEYS, openapi_extra=_described(Detectable))
     async def detect(request: Request) -> list[Detected]:
         """Which of the languages a text may be in, likeliest first, by the letters and words that runs know."""
-        asked = _parsed(Detectable, await _fields(request))
-        service.admit(request.headers, request.client, asked.api_key)
+        asked = await _admitted(service, request, Detectable)
         shares: dict[str, float] = {}
         (known,) = await service.familiar([asked.q])
         for name, share in known.items():
@@ -117,12 +119,11 @@ def routes(service: Service) -> APIRouter:
     )
     async def translate(request: Request) -> Answer:
         """Translate a text, or a list of them."""
-        asked = _parsed(Asked, await _fields(request))
-        service.admit(request.headers, request.client, asked.api_key)
+        asked = await _admitted(service, request, Asked)
         texts = [asked.q] if isinstance(asked.q, str) else asked.q
         service.check_texts(texts)
         pieces = [_cut(text, asked.format) for text in texts]
-        ways = await _ways(service, asked.source, asked.target, pieces)
+        ways = await _ways(service, asked, pieces)
         pieces = [_in_sentences(text, _room(service, name)) for text, (name, _) in zip(pieces, ways, strict=True)]
         n_best = asked.alternatives + 1
         results = await _translated(service, pieces, ways, n_best)
@@ -150,6 +151,17 @@ def _described(body: type[BaseModel]) -> dict[str, Any]:
     kinds = ("application/json", "application/x-www-form-urlencoded", "multipart/form-data")
     content = {kind: {"schema": schema} for kind in kinds}
     return {"requestBody": {"required": True, "content": content}}
+
+
+async def _admitted(service: Service, request: Request, kind: type[Fields]) -> Fields:
+    """What is asked, by somebody who may ask; others are not told what is wrong with it."""
+    key = None
+    try:
+        fields = await _fields(request)
+        key = fields.get("api_key") if isinstance(fields, dict) else None
+        return _parsed(kind, fields)
+    finally:
+        service.admit(request.headers, request.client, key if isinstance(key, str) else None)
 
 
 async def _fields(request: Request) -> Any:
@@ -226,16 +238,16 @@ def _targets(run: Run) -> list[str]:
     return run.tags or [run.languages.target or UNKNOWN]
 
 
-def _fitting(service: Service, source: str, target: str) -> list[Way]:
+def _fitting(runs: dict[str, Run], source: str, target: str) -> list[Way]:
     """The runs that do this best: those whose languages these are before those that do not know theirs."""
     found: dict[Way, int] = {}
-    for name, run in service.runs.items():
+    for name, run in runs.items():
         from_it = 1 if source == "auto" else _fit(source, _source(run))
         code = max(_targets(run), key=lambda code: _fit(target, code))
         if from_it and (to_it := _fit(target, code)):
             found[name, code if run.tags else None] = from_it + to_it
     if not found:
-        known = "; ".join(f"{_source(run)} to {', '.join(_targets(run))}" for run in service.runs.values())
+        known = "; ".join(f"{_source(run)} to {', '.join(_targets(run))}" for run in runs.values())
         raise RefusedError(400, f"nothing here translates from {source!a} to {target!a}. There is: {known}")
     return [way for way, fit in found.items() if fit == max(found.values())]
 
@@ -247,10 +259,11 @@ def _fit(wanted: str, found: str) -> int:
     return 2 if matches(wanted, found) or matches(found, wanted) else 0
 
 
-async def _ways(service: Service, source: str, target: str, texts: Sequence[Pieces]) -> list[Way]:
-    """The run for each text; where several would do and its language is to be found out, the one that knows it best."""
-    fitting = _fitting(service, source, target)
-    if source != "auto" or len(fitting) == 1:
+async def _ways(service: Service, asked: Asked, texts: Sequence[Pieces]) -> list[Way]:
+    """The run for each text; where several would do, the one that knows it best."""
+    runs = service.runs if asked.model is None else dict([service.run(asked.model)])
+    fitting = _fitting(runs, asked.source, asked.target)
+    if len(fitting) == 1:
         return [fitting[0]] * len(texts)
     spoken = [" ".join(piece for piece, is_text in text if is_text) for text in texts]
     tags = dict(fitting)

@@ -23,6 +23,8 @@ MOST_CONNECTIONS = 2000
 """Whose requests are answered; as many again are told to come later, and the rest are not let in."""
 OTHER_FILES = 100
 """Descriptors for anything but connections."""
+MOST_HEAD_BYTES = 64 * 1024
+"""Of the first line and the headers of a request."""
 IDLE_SECONDS = 10
 """For which a client may leave a connection unused, or half used."""
 
@@ -123,6 +125,8 @@ class Patient(HttpToolsProtocol):
         self._most = most
         self._longest = longest
         self._deaf = False
+        self._head_bytes: int | None = 0
+        """Of a request whose headers are still coming."""
         self._answering: RequestResponseCycle | None = None
         """Not `self.cycle`, which is the last request that came, of several that a client sends at once."""
 
@@ -139,7 +143,18 @@ class Patient(HttpToolsProtocol):
             self._answering.message_event.set()
         super().connection_lost(problem)
 
+    def shutdown(self) -> None:
+        """Asked to end: what is being answered is the last on this connection, and says so."""
+        super().shutdown()
+        if self._answering is not None:
+            self._answering.keep_alive = False
+
+    def on_message_begin(self) -> None:
+        self._head_bytes = 0
+        super().on_message_begin()
+
     def on_headers_complete(self) -> None:
+        self._head_bytes = None
         super().on_headers_complete()
         if not self.pipeline:
             self._answering = self.cycle
@@ -164,15 +179,23 @@ class Patient(HttpToolsProtocol):
         self._due = self.loop.call_later(IDLE_SECONDS, self._look_again, now, since)
 
     def data_received(self, data: bytes) -> None:
-        if not self._deaf:
-            super().data_received(data)
+        if self._deaf:
+            return
+        super().data_received(data)
+        if self._head_bytes is not None:
+            self._head_bytes += len(data)
+            if self._head_bytes > MOST_HEAD_BYTES:
+                self._hang_up("431 Request Header Fields Too Large", "the headers are too large")
 
     def send_400_response(self, message: str) -> None:
         """As JSON, like all other refusals. Who is still sending then hears of it, and not of a broken connection."""
+        self._hang_up("400 Bad Request", "not an HTTP request")
+
+    def _hang_up(self, status: str, line: str) -> None:
         self._deaf = True
-        body = json.dumps({"error": "not an HTTP request"}).encode()
+        body = json.dumps({"error": line}).encode()
         head = (
-            "HTTP/1.1 400 Bad Request\r\nContent-Type: application/json\r\n"
+            f"HTTP/1.1 {status}\r\nContent-Type: application/json\r\n"
             f"Content-Length: {len(body)}\r\nConnection: close\r\n\r\n"
         )
         self.transport.write(head.encode() + body)

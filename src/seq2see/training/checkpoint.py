@@ -6,11 +6,12 @@ then renamed; `state.json`, written last, marks it as whole: it knows the sizes 
 Only `step-` checkpoints are averaged: a run that was interrupted ends like one that was not.
 """
 
+import contextlib
 import json
 import math
 import re
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
@@ -70,13 +71,13 @@ def save(
                 folder.mkdir(parents=True)
                 storage.sync(folder.parent)
             for left_over in folder.glob(".*.part"):  # by a process that was killed
-                shutil.rmtree(left_over)
+                _remove(left_over)
             beside.mkdir()
             storage.write_tensors(beside / "weights.safetensors", bundle.named_weights(model))
             storage.write_tensors(beside / "optimizer.safetensors", _optimizer_tensors(optimizer))
             state = asdict(progress) | {"files": {name: (beside / name).stat().st_size for name in TENSORS}}
             storage.write_text(beside / "state.json", json.dumps(state | {"crc32": _mark(state)}, indent=1))
-            shutil.rmtree(final, ignore_errors=True)
+            _remove(final)
             beside.rename(final)
             storage.sync(folder)
     except RunError:
@@ -88,6 +89,14 @@ def save(
         shutil.rmtree(old)
     for path in validated[:-keep]:
         (path / "optimizer.safetensors").unlink(missing_ok=True)
+
+
+def _remove(path: Path) -> None:
+    """Whatever is there: somebody may have put a file or a link in the place of a folder."""
+    if path.is_symlink() or path.is_file():
+        path.unlink()
+    elif path.exists():
+        shutil.rmtree(path)
 
 
 def steps(folder: Path) -> list[Path]:
@@ -107,7 +116,8 @@ def step_of(path: Path) -> int:
 def _all(folder: Path) -> list[Path]:
     """Oldest first; of the same step, the pause before the validation."""
     found = folder.iterdir() if folder.is_dir() else []
-    named = [path for path in found if re.fullmatch("(step|pause)-[0-9]{8,12}", path.name) and path.is_dir()]
+    named = [path for path in found if re.fullmatch("(step|pause)-[0-9]{8,12}", path.name)]
+    named = [path for path in named if path.is_dir() and not path.is_symlink()]
     return sorted(named, key=lambda path: (step_of(path), path.name))
 
 
@@ -121,28 +131,25 @@ def whole(folder: Path) -> Iterator[Path]:
     return (path for path in reversed(_all(folder)) if damage(path) is None)
 
 
-def damage(path: Path) -> str | None:
-    """What is wrong with a checkpoint, in words; None for one that can be gone on from. Numbers are not read."""
+def damage(path: Path, thoroughly: bool = False) -> str | None:
+    """What is wrong with a checkpoint, in words; None for one that can be gone on from.
+
+    Args:
+        thoroughly: read all numbers, too, and their checksums.
+    """
     try:
         _, sizes = _read_state(path)
         for name in TENSORS:
             size = (path / name).stat().st_size
             if size != sizes.get(name, size):
                 return f"{name} has {size:,} bytes of {sizes[name]:,}"
+            if thoroughly:
+                storage.read_tensors(path / name)
     except RunError as problem:
         return str(problem)
     except OSError as problem:
         return f"{name}: {problem.strerror}"
     return None
-
-
-def damaged(folder: Path) -> Iterator[tuple[Path, str]]:
-    """Those after the newest whole one, and what is wrong with each."""
-    for path in reversed(_all(folder)):
-        problem = damage(path)
-        if problem is None:
-            return
-        yield path, problem
 
 
 def drop_after(folder: Path, path: Path) -> None:
@@ -152,14 +159,30 @@ def drop_after(folder: Path, path: Path) -> None:
         shutil.rmtree(later)
 
 
-def go_on_from(folder: Path) -> Path | None:
+def go_on_from(folder: Path, tell: Callable[[str], None] = lambda line: None) -> Path | None:
     """The newest whole one; damaged ones after it are thrown away: they would count among those kept and averaged."""
-    path = newest(folder)
-    if path is not None:
-        drop_after(folder, path)
-    elif broken := next(damaged(folder), None):
-        raise RunError(f"{folder}: none of the checkpoints is whole ({broken[1]}). Train anew with --force")
-    return path
+    problem: str | None = None
+    for path in reversed(_all(folder)):
+        problem = damage(path, thoroughly=True)
+        if problem is None:
+            drop_after(folder, path)
+            return path
+        tell(f"{path} is not whole ({problem}): going on before it")
+    if problem is not None:
+        raise RunError(f"{folder}: none of the checkpoints is whole ({problem}). Train anew with --force")
+    return None
+
+
+def with_weights(folder: Path, most: int) -> list[Path]:
+    """The last ones made at validations, at most so many, whose weights can be read."""
+    found: list[Path] = []
+    for path in reversed(steps(folder)):
+        with contextlib.suppress(RunError):
+            storage.read_tensors(path / "weights.safetensors")
+            found.insert(0, path)
+        if len(found) == most:
+            break
+    return found
 
 
 def restore(path: Path, model: nn.Module, optimizer: torch.optim.Optimizer) -> Progress:
@@ -205,9 +228,7 @@ def _read_state(path: Path) -> tuple[Progress, dict[str, int]]:
         return progress, {str(name): int(size) for name, size in sizes.items()}
     except (OSError, ValueError, TypeError, KeyError, AttributeError, OverflowError) as problem:
         why = getattr(problem, "strerror", None) or problem
-        raise RunError(
-            f"{path}: this checkpoint cannot be read (state.json: {why}). Remove it to go on before it"
-        ) from None
+        raise RunError(f"{path / 'state.json'}: cannot be read ({why})") from None
 
 
 def _mark(state: dict[str, Any]) -> str:

@@ -131,7 +131,7 @@ def train(
     checkpoints = run / "checkpoints"
     save = partial(checkpoint.save, checkpoints, model, optimizer, average=settings.average, keep=settings.keep)
     progress = Progress()
-    if kept := _chosen_by_first(lambda: checkpoint.go_on_from(checkpoints)):
+    if kept := _chosen_by_first(lambda: checkpoint.newest(checkpoints)):
         progress = checkpoint.restore(kept, model, optimizer)
     ranks.take_from_first(model.parameters())
     progress = replace(progress, micro_tokens=micro_tokens, device=device.type)
@@ -431,7 +431,7 @@ def _average(
     model: Seq2Seq, run: Path, progress: Progress, settings: Training, validate: Validate, lower_is_better: bool
 ) -> Iterator[Validated]:
     """Average the last checkpoints; the average becomes the model if it validates at least as well as the best one."""
-    last = checkpoint.steps(run / "checkpoints")[-settings.average :]
+    last = checkpoint.with_weights(run / "checkpoints", settings.average) if ranks.is_first() else []
     count = ranks.first_does(lambda: len(last))
     if count < 2:
         return

@@ -147,22 +147,22 @@ def test_languages_choose_the_run():
         ("de", "en"): ("back", None),
         ("auto", "und"): ("one", None),
     }.items():
-        assert _fitting(service, *asked)[0] == expected
+        assert _fitting(service.runs, *asked)[0] == expected
     for asked in (("ko", "de"), ("en", "xx"), ("\u202e", "\0")):
         with pytest.raises(RefusedError) as refused:
-            _fitting(service, *asked)
+            _fitting(service.runs, *asked)
         assert refused.value.status == 400
         assert refused.value.line.isprintable()
     service.runs["anything"] = run(None, None)
-    assert _fitting(service, "ko", "xx") == [("anything", None)]
+    assert _fitting(service.runs, "ko", "xx") == [("anything", None)]
 
 
 def test_a_run_that_knows_its_languages_comes_before_one_that_does_not():
     runs = {"anything": run(None, None), "half": run(None, "de"), "own": run("en", "de")}
     service = SimpleNamespace(runs=runs)
-    assert _fitting(service, "en", "de") == [("own", None)]
-    assert _fitting(service, "fr", "de") == [("half", None)]
-    assert _fitting(service, "fr", "ko") == [("anything", None)]
+    assert _fitting(service.runs, "en", "de") == [("own", None)]
+    assert _fitting(service.runs, "fr", "de") == [("half", None)]
+    assert _fitting(service.runs, "fr", "ko") == [("anything", None)]
 
 
 def test_the_language_is_found_out_where_several_runs_would_do():
