@@ -154,7 +154,12 @@ async function refresh() {
   } catch (problem) {
     if (signal.aborted) return;
     if (quick && problem instanceof Refused && problem.status === 400) noInside(problem.line);
-    else report(problem, refresh);
+    else {
+      const isOther = current?.question.text !== question.text;  // the same text stays, with what was switched off and can be undone
+      if (!quick && (isPlain || isOther)) clear();
+      else if (isOther) hideInside();
+      report(problem, refresh);
+    }
   }
 }
 
@@ -171,11 +176,11 @@ async function translated(body, signal) {
 
 function clear() {
   settle();
-  current = answered = null;
+  hideInside();
+  answered = null;
   saidBox.replaceChildren();
   saidBox.classList.remove("waiting");
-  for (const id of ["about", "notes", "changes", "announced"]) at(id).replaceChildren();
-  document.querySelector("main").classList.add("empty");
+  for (const id of ["about", "announced"]) at(id).replaceChildren();
 }
 
 /** Ask for the inside, and draw what is near the screen. */
@@ -196,12 +201,17 @@ async function look(question, signal) {
   return current;
 }
 
-/** The answer is there, but cannot be looked into: what is shown below would be that of another. */
-function noInside(why) {
+/** What is shown below would be that of another text. */
+function hideInside() {
   current = null;
   document.querySelector("main").classList.add("empty");
   at("changes").replaceChildren();
   at("notes").replaceChildren();
+}
+
+/** The answer is there, but cannot be looked into. */
+function noInside(why) {
+  hideInside();
   const long = /has (\d+) tokens: a page shows (\d+)/.exec(why);
   note(long ? tell("Too long to look into: {n} tokens. Up to {most} are shown.", { n: long[1], most: long[2] }) : tellSentence(why));
 }
