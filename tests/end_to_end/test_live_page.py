@@ -468,7 +468,7 @@ def test_a_server_with_keys(browser, trained, tmp_path):
     with Server(trained, "--api-keys", tmp_path / "keys", "--quiet") as server:
         browser.open(server.url + "/")
         wait_for(browser, "#problem", "This server asks for an API key.")
-        browser.click("#key")
+        browser.wait("document.activeElement.id === 'key'")
         browser.type("sesame")
         browser.press("Enter")
         wait_for(browser, "#problem", "")

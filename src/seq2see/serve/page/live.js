@@ -75,6 +75,7 @@ function report(problem, again) {
   if (!(problem instanceof Refused)) throw problem;
   const { status, line, wait } = problem, seconds = wait ?? 2, isKey = [401, 403].includes(status);
   at("key-form").hidden = !isKey;
+  if (isKey) at("key").focus();
   const words = {
     0: tell("The server cannot be reached"),
     401: tell("This server asks for an API key"),
@@ -527,9 +528,10 @@ async function loadModels() {
 }
 
 function showTargets() {
-  const { targets, choose, name, parameters } = models.find(each => each.name === at("model").value);
+  const { source: from, targets, choose, name, parameters } = models.find(each => each.name === at("model").value);
   const names = new Intl.DisplayNames(document.documentElement.lang, { type: "language", fallback: "code" });
   const named = code => { try { return names.of(code); } catch { return code; } };
+  for (const field of [source, at("line")]) field.placeholder = from ? tell("A sentence, in: {language}", { language: named(from) }) : tell("A sentence like those the model learned from");
   const before = at("to").value;
   at("to").replaceChildren(...(choose ? targets : []).map(code => element("option", { value: code }, named(code))));
   if (targets.includes(before)) at("to").value = before;
@@ -543,6 +545,7 @@ at("key-form").addEventListener("submit", event => {
   event.preventDefault();
   key = at("key").value.trim();
   settle();
+  (isChat() ? at("line") : source).focus();
   start();
 });
 
@@ -571,6 +574,6 @@ setLanguage();
 at("languages").append(languageSwitch(speak));
 speak();
 markSource([]);
-await start();
 source.focus();
+await start();  // which may ask for a key, and then the focus is there
 document.documentElement.dataset.ready = "true";
