@@ -435,12 +435,40 @@ def test_a_text_that_is_too_long_to_look_into_is_still_translated(page):
     assert page.run("document.querySelector('main').className") == "empty"  # and no inside of another text is shown
 
 
+@pytest.mark.parametrize("width", [1280, 375])
+def test_a_long_word_is_wrapped(page, width):
+    try:
+        page.ask("Emulation.setDeviceMetricsOverride", width=width, height=900, deviceScaleFactor=1, mobile=False)
+        page.type("https://example.org/" + 150 * "a")
+        page.wait("document.getElementById('said').textContent !== ''")
+        assert page.run("document.documentElement.scrollWidth") <= width
+        right = page.run("document.querySelector('.field').getBoundingClientRect().right")
+        box = "document.getElementById('source')"
+        assert page.run(f"{box}.getBoundingClientRect().right") <= right + 1
+        assert page.run(f"{box}.scrollHeight <= {box}.clientHeight")  # all of it is seen
+        page.run("document.getElementById('said').textContent = 'A'.repeat(150)")
+        assert page.run("document.documentElement.scrollWidth") <= width
+    finally:
+        page.ask("Emulation.setDeviceMetricsOverride", width=1280, height=900, deviceScaleFactor=1, mobile=False)
+
+
+def test_a_refusal_leaves_nothing_of_the_text_before(page):
+    translate(page, "cab", "CAB")
+    page.run('window.fetch = async () => new Response(\'{"error": "too long"}\', { status: 413 })')
+    page.type("beg")
+    wait_for(page, "#said", "")
+    assert said(page, "#problem") == "That is too much at once (413): too long."
+    assert said(page, "#about") == ""
+    assert page.run("document.querySelector('main').className") == "empty"
+    assert page.problems == []
+
+
 def test_a_server_with_keys(browser, trained, tmp_path):
     (tmp_path / "keys").write_text("sesame\n", encoding="utf-8")
     with Server(trained, "--api-keys", tmp_path / "keys", "--quiet") as server:
         browser.open(server.url + "/")
         wait_for(browser, "#problem", "This server asks for an API key.")
-        browser.click("#key")
+        browser.wait("document.activeElement.id === 'key'")
         browser.type("sesame")
         browser.press("Enter")
         wait_for(browser, "#problem", "")

@@ -95,7 +95,7 @@ function weightMap(sides, labels, level, matrix, summary, rampName = "weight", p
   const size = Math.max(8, Math.min(14, cell - 3));
   const widest = Math.max(...columns.map(token => wide(token, size)));
   const level_labels = widest < cell;
-  const canvas = element("canvas", { style: `width: ${columns.length * cell}px; height: ${rows.length * cell}px` });
+  const canvas = element("canvas", { role: "img", "aria-label": tell("numbers as colours, a row for each piece"), style: `width: ${columns.length * cell}px; height: ${rows.length * cell}px` });
   const mark = element("div", { class: "mark" }), spot = element("div", { class: "mark hover", hidden: "" });
   const cells = element("div", { class: "cells", tabindex: "0", role: "application", "aria-label": tell("weights; arrow keys read them, Enter chooses the row") }, canvas, mark, spot);
   const rowButtons = rows.map((token, index) => element("button", { type: "button", onclick: () => choose(sides[0], index) }, token));
@@ -153,7 +153,7 @@ function weightMap(sides, labels, level, matrix, summary, rampName = "weight", p
 
 /** A few numbers as one line of colours. */
 function vectorStrip(values) {
-  const canvas = element("canvas", {}), most = Math.max(0.01, ...values.map(Math.abs));
+  const canvas = element("canvas", { role: "img", "aria-label": tell("numbers as colours") }), most = Math.max(0.01, ...values.map(Math.abs));
   paint(canvas, [values], "signed", value => 0.5 + value / most / 2);
   canvas.addEventListener("pointermove", event => {
     const box = canvas.getBoundingClientRect(), at = Math.min(values.length - 1, Math.max(0, Math.floor((event.clientX - box.left) / box.width * values.length)));

@@ -228,7 +228,7 @@ async function beam(root, summary, part) {
   function finished() {
     const ends = nodes.map((_, index) => index).filter(index => nodes[index].state === "finished").sort((one, other) => nodes[other].score - nodes[one].score);
     return ends.slice(0, summary.decoding.beam).map(index => element("li", {},
-      ...path(index).slice(0, -1).flatMap(at => [element("bdi", { class: "word" }, labels[at]), " "]),
+      ...(path(index).length > 1 ? path(index).slice(0, -1).flatMap(at => [element("bdi", { class: "word" }, labels[at]), " "]) : [tell("(empty)"), " "]),
       element("span", { class: "number" }, `${tell("score")} ${number(nodes[index].score)}, ${tell("probability")} ${percent(Math.exp(nodes[index].log_probability))}`)));
   }
 }

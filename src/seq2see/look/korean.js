@@ -41,6 +41,7 @@ const KOREAN = {
   "the waves": "위치 파동",
   "the positions": "위치 벡터",
   "their sum": "둘의 합",
+  "numbers as colours": "색으로 나타낸 수치",
   "numbers as colours, a row for each piece": "색으로 나타낸 수치, 한 행이 토큰 하나",
 
   // Attention
@@ -78,6 +79,7 @@ const KOREAN = {
   "the beam": "빔 서치",
   "finished": "완성",
   "finished, best first": "완성된 번역, 점수순",
+  "(empty)": "(빈 번역)",
   "kept": "유지",
   "given up": "버림",
   "begin": "시작",
@@ -122,6 +124,10 @@ const KOREAN = {
   "Use it": "적용",
   "Type a text: its translation appears beside it, and everything inside the model below, part by part in the order of the paper “Attention Is All You Need”.":
     "글을 입력하면 옆에 번역문이 나타나고, 아래에는 논문 “Attention Is All You Need”의 순서대로 모델 내부가 단계별로 펼쳐집니다.",
+  "Write a line: the model answers, and everything that happened inside it appears below, part by part in the order of the paper “Attention Is All You Need”.":
+    "메시지를 보내면 모델이 답하고, 아래에는 논문 “Attention Is All You Need”의 순서대로 모델 내부가 단계별로 펼쳐집니다.",
+  "A sentence, in: {language}": "문장을 입력하세요({language})",
+  "A sentence like those the model learned from": "모델이 학습한 것과 비슷한 문장을 입력하세요",
   "seq2see: the numbers come from the model on this server, and nothing goes elsewhere.":
     "seq2see: 모든 수치는 이 서버의 모델에서 계산하며, 외부로 전송되는 것은 없습니다.",
   "{name}, {parameters} parameters": "{name}, 파라미터 {parameters}개",

@@ -75,6 +75,7 @@ function report(problem, again) {
   if (!(problem instanceof Refused)) throw problem;
   const { status, line, wait } = problem, seconds = wait ?? 2, isKey = [401, 403].includes(status);
   at("key-form").hidden = !isKey;
+  if (isKey) at("key").focus();
   const words = {
     0: tell("The server cannot be reached"),
     401: tell("This server asks for an API key"),
@@ -154,7 +155,12 @@ async function refresh() {
   } catch (problem) {
     if (signal.aborted) return;
     if (quick && problem instanceof Refused && problem.status === 400) noInside(problem.line);
-    else report(problem, refresh);
+    else {
+      const isOther = current?.question.text !== question.text;  // the same text stays, with what was switched off and can be undone
+      if (!quick && (isPlain || isOther)) clear();
+      else if (isOther) hideInside();
+      report(problem, refresh);
+    }
   }
 }
 
@@ -171,11 +177,11 @@ async function translated(body, signal) {
 
 function clear() {
   settle();
-  current = answered = null;
+  hideInside();
+  answered = null;
   saidBox.replaceChildren();
   saidBox.classList.remove("waiting");
-  for (const id of ["about", "notes", "changes", "announced"]) at(id).replaceChildren();
-  document.querySelector("main").classList.add("empty");
+  for (const id of ["about", "announced"]) at(id).replaceChildren();
 }
 
 /** Ask for the inside, and draw what is near the screen. */
@@ -196,12 +202,17 @@ async function look(question, signal) {
   return current;
 }
 
-/** The answer is there, but cannot be looked into: what is shown below would be that of another. */
-function noInside(why) {
+/** What is shown below would be that of another text. */
+function hideInside() {
   current = null;
   document.querySelector("main").classList.add("empty");
   at("changes").replaceChildren();
   at("notes").replaceChildren();
+}
+
+/** The answer is there, but cannot be looked into. */
+function noInside(why) {
+  hideInside();
   const long = /has (\d+) tokens: a page shows (\d+)/.exec(why);
   note(long ? tell("Too long to look into: {n} tokens. Up to {most} are shown.", { n: long[1], most: long[2] }) : tellSentence(why));
 }
@@ -517,9 +528,10 @@ async function loadModels() {
 }
 
 function showTargets() {
-  const { targets, choose, name, parameters } = models.find(each => each.name === at("model").value);
+  const { source: from, targets, choose, name, parameters } = models.find(each => each.name === at("model").value);
   const names = new Intl.DisplayNames(document.documentElement.lang, { type: "language", fallback: "code" });
   const named = code => { try { return names.of(code); } catch { return code; } };
+  for (const field of [source, at("line")]) field.placeholder = from ? tell("A sentence, in: {language}", { language: named(from) }) : tell("A sentence like those the model learned from");
   const before = at("to").value;
   at("to").replaceChildren(...(choose ? targets : []).map(code => element("option", { value: code }, named(code))));
   if (targets.includes(before)) at("to").value = before;
@@ -533,6 +545,7 @@ at("key-form").addEventListener("submit", event => {
   event.preventDefault();
   key = at("key").value.trim();
   settle();
+  (isChat() ? at("line") : source).focus();
   start();
 });
 
@@ -561,6 +574,6 @@ setLanguage();
 at("languages").append(languageSwitch(speak));
 speak();
 markSource([]);
-await start();
 source.focus();
+await start();  // which may ask for a key, and then the focus is there
 document.documentElement.dataset.ready = "true";
