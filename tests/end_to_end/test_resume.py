@@ -240,9 +240,11 @@ def test_links_and_files_in_the_place_of_checkpoints(finished: Path, whole: Path
     newest = max((finished / "checkpoints").iterdir())
     later = newest.with_name(f"step-{checkpoint.step_of(newest) + 10:08d}")
     later.symlink_to(newest.name)
-    newest.with_name(".step-00000999.part").write_text("a file")
+    left_over = newest.with_name(".step-00000999.part")
+    left_over.write_text("a file")
     unfinish(finished)
     ended = cli("train", finished.parent / "pairs.tsv", "--out", finished, "--resume", *SET)
     assert ended.code == 0, ended.err
     later.unlink()
+    left_over.unlink()
     assert_same_end(finished, whole)
