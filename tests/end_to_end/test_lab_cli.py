@@ -121,5 +121,5 @@ def test_a_full_disk_is_told_what_the_lab_can_do(cli, tmp_path, monkeypatch):
     (out / "results" / "scaling.jsonl").symlink_to("/dev/full")
     monkeypatch.setattr(runner, "_lines", lambda path: [])
     ended = cli("lab", "scaling", "--quick", "--seeds", "1", "--out", out)
-    assert ended.code == 2
+    assert ended.code == 75
     assert "the disk is full. Make room, then go on with --resume (lab: without it)" in ended.err
