@@ -46,7 +46,7 @@ def measure_products() -> float:
 
 def training(size: work.Size, weights: Path, rounds: int, peers: list[str]) -> dict[str, Any]:
     """Target tokens a second of each candidate, in rounds."""
-    todo = work.batches(size, 6, batch_tokens=STEP_TOKENS, pairs=600_000)
+    todo = _steps(size)
     tokens = sum(len(target) for batch in todo for _, target in batch)
     makers: dict[str, Callable[[], Any]] = {
         "seq2see": lambda: _ours(size, weights),
@@ -59,15 +59,11 @@ def training(size: work.Size, weights: Path, rounds: int, peers: list[str]) -> d
     flops = sum(_flops(size, batch) for batch in todo)
     for number in range(rounds + 2):  # twice to warm up: a shape is recorded when it comes a second time
         for name, candidate in candidates.items():
-            torch.cuda.synchronize()
-            torch.cuda.reset_peak_memory_stats()
-            held = torch.cuda.memory_allocated()
             seconds = _seconds(lambda candidate=candidate: [candidate.train(batch) for batch in todo])
             if number >= 2:
                 rows[name]["rates"].append(tokens / seconds)
             else:
                 rows[name].setdefault("warm_up_seconds", []).append(round(seconds, 1))
-            rows[name]["gigabytes"] = (torch.cuda.max_memory_allocated() - held) / 1e9
     for row in rows.values():
         row["tflops"] = flops / tokens * median(row["rates"]) / 1e12
     del candidates, candidate
@@ -77,7 +73,7 @@ def training(size: work.Size, weights: Path, rounds: int, peers: list[str]) -> d
 
 def profile(size: work.Size, weights: Path, most: int = 24) -> list[dict[str, Any]]:
     """Milliseconds of a step by kernel."""
-    todo = work.batches(size, 6, batch_tokens=STEP_TOKENS, pairs=600_000)
+    todo = _steps(size)
     candidate = _ours(size, weights)
     for _ in range(3):
         for batch in todo:
@@ -129,6 +125,11 @@ def losses(size: work.Size, weights: Path, steps: int = 200) -> dict[str, list[f
         del model, optimizer, learn
         _clear()
     return found
+
+
+def _steps(size: work.Size) -> list[work.Batch]:
+    """Six of them, of short, middling and long sentences."""
+    return work.batches(size, 6, batch_tokens=STEP_TOKENS, pairs=600_000)
 
 
 def _ours(size: work.Size, weights: Path) -> ours.Candidate:
@@ -211,7 +212,7 @@ def main() -> None:
                     print(
                         f"{name:5} {each:24} {rate / 1e3:7.1f} k target tokens/s ({min(row['rates']) / 1e3:.0f} to "
                         f"{max(row['rates']) / 1e3:.0f}), we are {first / rate:.2f}x, {row['tflops'] / ceiling:.1%} of "
-                        f"the matrix rate, {row['gigabytes']:.1f} GB, warm-up {row['warm_up_seconds']} s",
+                        f"the matrix rate, warm-up {row['warm_up_seconds']} s",
                         flush=True,
                     )
             Path(options.out).parent.mkdir(parents=True, exist_ok=True)

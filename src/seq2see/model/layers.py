@@ -144,8 +144,9 @@ class Residual(nn.Module):
 
     def _has_kernel(self, x: Tensor) -> bool:
         """On a card; not where somebody listens to the norm, or has replaced it."""
-        heard = self.norm._forward_hooks or self.norm._forward_pre_hooks
-        return x.is_cuda and x.dim() == 2 and not heard and isinstance(self.norm, nn.LayerNorm) and has_kernels(x)
+        if not has_kernels(x) or x.dim() != 2 or not isinstance(self.norm, nn.LayerNorm):
+            return False
+        return not (self.norm._forward_hooks or self.norm._forward_pre_hooks)
 
     def _in_one_pass(self, x_ND: Tensor, sublayer: Callable[[Tensor], Tensor]) -> Tensor:
         """The same on a card, which would spend more on reading and writing the parts than on computing them."""
