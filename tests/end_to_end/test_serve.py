@@ -495,6 +495,13 @@ def test_keys_rates_and_sizes(trained: Path, tmp_path: Path):
         assert statuses == [200, 200, 200, 429]
 
 
+def test_a_request_counts_once_whatever_is_wrong_with_it(trained: Path):
+    kind = {"Content-Type": "application/json"}
+    with Server(trained, "--rate-limit", "3", "--quiet") as server:
+        bodies = [b'{"text": 1}', b"{bad", b'{"text": "cab"}', b'{"text": "cab"}']
+        assert [server.call("POST", "/v1/translate", body, kind).status for body in bodies] == [400, 400, 200, 429]
+
+
 def test_the_operator_sets_how_much_a_request_may_ask(monkeypatch: pytest.MonkeyPatch, cli):
     given: list[Limits] = []
     monkeypatch.setattr("seq2see.serve.server.serve", lambda *words: given.append(words[7]))

@@ -90,7 +90,8 @@ def build(
     async def invalid(request: Request, problem: Exception) -> Response:
         """Bodies are read before keys are looked at; who has none, or asks too often, is told that and no more."""
         try:
-            service.admit(request.headers, request.client)
+            if not getattr(request.state, "admitted", False):  # what is no JSON comes here before `let_in` was asked
+                service.admit(request.headers, request.client)
         except RefusedError as refused:
             return await _refused(request, refused)
         return await _invalid(request, problem)
@@ -157,6 +158,7 @@ def _root(service: Service) -> APIRouter:
 def _v1(service: Service) -> APIRouter:
     def let_in(request: Request) -> None:
         service.admit(request.headers, request.client)
+        request.state.admitted = True
 
     routes = APIRouter(prefix="/v1", tags=["v1"], dependencies=[Depends(let_in), *bodies.KEYS])
 
