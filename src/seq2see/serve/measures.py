@@ -1,6 +1,7 @@
 """What an operator can watch: counters and gauges, in the words of Prometheus. No label comes from a request."""
 
 from collections.abc import Callable
+from functools import cache
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
@@ -39,9 +40,17 @@ class Measures:
             ["engine"], registry=registry,
         )  # fmt: skip
 
+        self._labelled = cache(
+            lambda method, endpoint, status: (
+                self._requests.labels(method, endpoint, str(status)),
+                self._seconds.labels(endpoint),
+            )
+        )
+
     def request(self, method: str, endpoint: str, status: int, seconds: float) -> None:
-        self._requests.labels(method, endpoint, str(status)).inc()
-        self._seconds.labels(endpoint).observe(seconds)
+        count, histogram = self._labelled(method, endpoint, status)
+        count.inc()
+        histogram.observe(seconds)
 
     def heard(self, what: str, engine: str, *numbers: float) -> None:
         """What a lane tells of."""

@@ -4,7 +4,7 @@ import json
 import resource
 import socket
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from ipaddress import ip_address
 from pathlib import Path
@@ -27,6 +27,9 @@ MOST_HEAD_BYTES = 64 * 1024
 """Of the first line and the headers of a request."""
 IDLE_SECONDS = 10
 """For which a client may leave a connection unused, or half used."""
+
+Refusal = Callable[[str, str, dict[bytes, bytes], bytes], bytes | None]
+"""From method, path, headers and body to the whole answer, or None."""
 
 
 def serve(
@@ -68,12 +71,17 @@ def serve(
         address = listening.getsockname()
         shown = f"[{address[0]}]" if ":" in address[0] else address[0]
         hosts = {"localhost", "127.0.0.1", "[::1]", shown} if _is_loopback(address[0]) else None
+        guard = app.build(service, log, failed, crowded, Origins(allow_origins, hosts))
+
+        def refusal() -> Refusal | None:
+            return guard.at_once if service.quick.full else None
+
         config = uvicorn.Config(
-            app.build(service, log, failed, crowded, Origins(allow_origins, hosts)),
+            guard,
             log_level="error",
             access_log=False,  # it would write down what a URL contains
             server_header=False,
-            http=partial(Patient, most=2 * most, longest=limits.longest),  # type: ignore[arg-type]
+            http=partial(Patient, most=2 * most, longest=limits.longest, refusal=refusal),  # type: ignore[arg-type]
             ws="none",
             lifespan="on",
             timeout_keep_alive=IDLE_SECONDS,
@@ -118,12 +126,19 @@ class Patient(HttpToolsProtocol):
     Args:
         most: connections; more are not taken.
         longest: seconds in which any request has been answered, one way or another.
+        refusal: while there is too much to do, what is asked whether to refuse a request before it goes to the app.
     """
 
-    def __init__(self, *given: Any, most: int, longest: float, **named: Any) -> None:
+    def __init__(
+        self, *given: Any, most: int, longest: float, refusal: Callable[[], Refusal | None] = lambda: None, **named: Any
+    ) -> None:
         super().__init__(*given, **named)
         self._most = most
         self._longest = longest
+        self._refusal = refusal
+        self._held: tuple[Refusal, bytearray] | None = None
+        """A request that may be refused: by what, and the body so far."""
+        self._refused = 0
         self._deaf = False
         self._head_bytes: int | None = 0
         """Of a request whose headers are still coming."""
@@ -132,7 +147,7 @@ class Patient(HttpToolsProtocol):
 
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
-        self._due = self.loop.call_later(IDLE_SECONDS, self._look_again, (None, False, False), self.loop.time())
+        self._due = self.loop.call_later(IDLE_SECONDS, self._look_again, (None, False, 0, False), self.loop.time())
         if len(self.connections) > self._most:
             transport.abort()
 
@@ -155,33 +170,70 @@ class Patient(HttpToolsProtocol):
 
     def on_headers_complete(self) -> None:
         self._head_bytes = None
+        if (refusal := self._refusal()) and self._is_plain_post():
+            self._held = refusal, bytearray()
+        else:
+            self._let_in()
+
+    def _is_plain_post(self) -> bool:
+        """One whose answer is of one piece, and leaves the connection as it was."""
+        alone = self.cycle is None or self.cycle.response_complete
+        usual = self.parser.should_keep_alive() and not self.parser.should_upgrade() and not self.expect_100_continue
+        return alone and usual and self.parser.get_method() == b"POST"
+
+    def on_body(self, body: bytes) -> None:
+        if self._held:
+            self._held[1].extend(body)
+        else:
+            super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        if self._held:
+            refusal, body = self._held
+            if answer := refusal("POST", self.url.decode("latin-1"), dict(self.headers), bytes(body)):
+                self._held = None
+                self._refused += 1
+                date = b"".join(b"%b: %b\r\n" % each for each in self.server_state.default_headers)
+                self.transport.write(answer.replace(b"\r\n", b"\r\n" + date, 1))
+                super().on_response_complete()
+                return
+            self._let_in()
+        super().on_message_complete()
+
+    def _let_in(self) -> None:
+        """To the app, with what was held back of it."""
         super().on_headers_complete()
         if not self.pipeline:
             self._answering = self.cycle
+        if self._held:
+            body, self._held = self._held[1], None
+            super().on_body(bytes(body))
 
     def on_response_complete(self) -> None:
         if self.pipeline:
             self._answering = self.pipeline[-1][0]
         super().on_response_complete()
 
-    def _look_again(self, before: tuple[object, bool, bool], since: float) -> None:
+    def _look_again(self, before: tuple[object, bool, int, bool], since: float) -> None:
         """Close where nothing has come of it since the last look; cut off who does not read what was sent even then."""
         cycle = self._answering
         answered = cycle is not None and cycle.response_complete
-        now = (cycle, answered, self.transport.is_closing())
+        now = (cycle, answered, self._refused, self.transport.is_closing())
         if now != before:
             since = self.loop.time()
-        elif now[2]:
+        elif now[3]:
             self.transport.abort()
         elif cycle is None or answered or self.loop.time() - since > self._longest:
             self.transport.close()
-            now = (cycle, answered, True)
+            now = (cycle, answered, self._refused, True)
         self._due = self.loop.call_later(IDLE_SECONDS, self._look_again, now, since)
 
     def data_received(self, data: bytes) -> None:
         if self._deaf:
             return
         super().data_received(data)
+        if self._held:  # it has not come whole: how long the rest may take is not our business
+            self._let_in()
         if self._head_bytes is not None:
             self._head_bytes += len(data)
             if self._head_bytes > MOST_HEAD_BYTES:

@@ -167,3 +167,43 @@ def test_pages_of_other_sites_are_answered_only_where_they_are_allowed():
     assert [message.get("status") for message in caller.sent] == [204, None]
     names = {name for name, _ in caller.sent[0]["headers"]}
     assert {b"access-control-allow-origin", b"access-control-allow-headers"} <= names
+
+
+def guarded(problem: RefusedError | None, origins: Any = ()) -> tuple[Guard, Measures]:
+    async def nothing(scope: Any, receive: Any, send: Any) -> None: ...
+
+    def check(path: str, body: bytes) -> None:
+        if problem is not None:
+            raise problem
+
+    measures = Measures()
+    return Guard(nothing, Limits(), measures, check, False, Origins(origins)), measures
+
+
+def test_a_refusal_at_once_is_the_one_that_the_app_would_give():
+    guard, measures = guarded(RefusedError(429, "too many requests are waiting", 3))
+    answer = guard.at_once("POST", "/v1/translate", {b"host": b"localhost"}, b"{}")
+    assert answer is not None
+    head, _, body = answer.decode().partition("\r\n\r\n")
+    first, *lines = head.split("\r\n")
+    assert first == "HTTP/1.1 429 Too Many Requests"
+    headers = dict(line.split(": ", 1) for line in lines)
+    expected = {"content-type": "application/json", "content-length": str(len(body)), "retry-after": "3"}
+    assert headers == HEADERS | expected
+    assert json.loads(body) == {"error": "too many requests are waiting"}
+    assert b'seq2see_requests_total{endpoint="other",method="POST",status="429"} 1.0' in measures.text()
+
+
+@pytest.mark.parametrize(
+    ("problem", "headers"),
+    [
+        (None, {}),
+        (RefusedError(503, "too many connections", 2, hang_up=True), {}),
+        (RefusedError(429, "later"), {b"origin": b"https://a.example"}),
+    ],
+    ids=["nothing to refuse", "with a hang-up", "to a page that must be told it may read"],
+)
+def test_other_refusals_are_left_to_the_app_and_not_counted(problem, headers):
+    guard, measures = guarded(problem, ["https://a.example"])
+    assert guard.at_once("POST", "/", headers, b"") is None
+    assert b"seq2see_requests_total{" not in measures.text()

@@ -29,8 +29,9 @@ class Loop:
         return self.now
 
     def call_later(self, seconds: float, do: Any, *given: Any) -> Any:
-        if given:
-            self.due = [(self.now + seconds, do, given)]
+        if not given:
+            return Loop()
+        self.due = [(self.now + seconds, do, given)]
         return self
 
     def cancel(self) -> None:
@@ -56,6 +57,7 @@ class Transport:
 
     def __init__(self) -> None:
         self.closed = self.aborted = False
+        self.written = b""
 
     def close(self) -> None:
         self.closed = True
@@ -69,16 +71,25 @@ class Transport:
     def get_extra_info(self, name: str) -> Any:
         return None
 
+    def write(self, data: bytes) -> None:
+        self.written += data
+
+    def resume_reading(self) -> None:
+        pass
+
+    def pause_reading(self) -> None:
+        pass
+
 
 @pytest.fixture
 def loop() -> Loop:
     return Loop()
 
 
-def connected(loop: Loop, state: ServerState | None = None) -> tuple[Patient, Transport]:
+def connected(loop: Loop, state: ServerState | None = None, **options: Any) -> tuple[Patient, Transport]:
     async def nothing(scope: Any, receive: Any, send: Any) -> None: ...
 
-    made: Any = Patient(uvicorn.Config(nothing), state or ServerState(), {}, loop, most=2, longest=LONGEST)
+    made: Any = Patient(uvicorn.Config(nothing), state or ServerState(), {}, loop, most=2, longest=LONGEST, **options)
     transport = Transport()
     made.connection_made(transport)
     return made, transport
@@ -132,6 +143,88 @@ def test_who_was_closed_elsewhere_has_a_while_to_read_the_rest(loop):
 def test_no_more_connections_than_there_is_room_for(loop):
     state = ServerState()
     assert [connected(loop, state)[1].aborted for _ in range(3)] == [False, False, True]
+
+
+class Refusing:
+    """Refuses what has `no` in its body, while it is told to."""
+
+    def __init__(self) -> None:
+        self.full = True
+        self.asked: list[tuple[str, str, bytes]] = []
+
+    def __call__(self) -> Any:
+        return self.answer if self.full else None
+
+    def answer(self, method: str, path: str, headers: dict[bytes, bytes], body: bytes) -> bytes | None:
+        assert headers[b"host"] == b"x"
+        self.asked.append((method, path, body))
+        return b"HTTP/1.1 429 Too Many Requests\r\ncontent-length: 0\r\n\r\n" if b"no" in body else None
+
+
+def post(body: bytes, more: bytes = b"", path: bytes = b"/a") -> bytes:
+    return b"POST %b HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n%b\r\n%b" % (path, len(body), more, body)
+
+
+def test_a_request_that_came_whole_is_refused_before_it_is_worked_on(loop):
+    refusing, state = Refusing(), ServerState()
+    state.default_headers = [(b"date", b"today")]
+    client, transport = connected(loop, state, refusal=refusing)
+    client.data_received(post(b"no", path=b"/b?c=1"))
+    assert transport.written == b"HTTP/1.1 429 Too Many Requests\r\ndate: today\r\ncontent-length: 0\r\n\r\n"
+    assert refusing.asked == [("POST", "/b?c=1", b"no")]
+    assert client.cycle is None
+    client.data_received(post(b"no") + post(b"no"))  # two at once
+    assert transport.written.count(b"429") == 3
+    assert not transport.closed
+
+
+def test_what_is_not_refused_goes_to_the_app_with_its_body(loop):
+    client, transport = connected(loop, refusal=Refusing())
+    client.data_received(post(b"yes"))
+    assert client.cycle.body == b"yes"
+    assert not client.cycle.more_body
+    assert transport.written == b""
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        post(b"no and the rest")[:-8],
+        post(b"no", b"Connection: close\r\n"),
+        post(b"no", b"Expect: 100-continue\r\n"),
+        b"GET /no HTTP/1.1\r\nHost: x\r\n\r\n",
+        b"POST /no HTTP/1.0\r\nHost: x\r\nContent-Length: 2\r\n\r\nno",
+    ],
+    ids=["in pieces", "the last", "expects", "get", "1.0"],
+)
+def test_what_is_not_quickly_refused_is_left_to_the_app(loop, data):
+    refusing = Refusing()
+    client, transport = connected(loop, refusal=refusing)
+    client.data_received(data)
+    assert client.cycle is not None
+    assert refusing.asked == []
+    assert transport.written == b""
+
+
+def test_behind_a_request_that_is_being_answered_nothing_is_refused_out_of_turn(loop):
+    refusing = Refusing()
+    client, transport = connected(loop, refusal=refusing)
+    refusing.full = False
+    client.data_received(post(b"yes"))
+    refusing.full = True
+    client.data_received(post(b"no"))
+    assert transport.written == b""
+    assert len(client.pipeline) == 1
+
+
+def test_who_is_refused_again_and_again_is_not_taken_for_idle(loop):
+    client, transport = connected(loop, refusal=Refusing())
+    for _ in range(6):
+        client.data_received(post(b"no"))
+        loop.passes(IDLE_SECONDS / 2)
+    assert not transport.closed
+    loop.passes(2 * IDLE_SECONDS)
+    assert transport.closed
 
 
 @pytest.mark.parametrize(
