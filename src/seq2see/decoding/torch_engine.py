@@ -6,9 +6,11 @@ from seq2see.config import Decoding
 from seq2see.decoding import search
 from seq2see.decoding.hypothesis import Hypothesis, Task
 from seq2see.decoding.search import Choose, Step, Watch
+from seq2see.decoding.slots import SlotSearch
 from seq2see.decoding.translator import batches
-from seq2see.decoding.weights import for_decoding
+from seq2see.decoding.weights import for_decoding, is_heard
 from seq2see.model.interface import Seq2Seq
+from seq2see.model.transformer import Transformer
 
 
 class TorchEngine:
@@ -25,8 +27,13 @@ class TorchEngine:
         self.choose = choose
         self.watch = watch
         self.name = f"torch {precision}"
+        on_card = next(self.model.parameters()).is_cuda
+        self._slots = SlotSearch(self.model) if on_card and isinstance(self.model, Transformer) else None
 
     def search(self, tasks: list[Task], settings: Decoding) -> list[list[Hypothesis]]:
+        # A recorded step tells nobody what passes in it, and draws no words.
+        if self._slots and self._slots.can(self.model) and not (self.choose or self.watch or is_heard(self.model)):
+            return self._slots.search(tasks, settings)
         found: list[list[Hypothesis]] = [[] for _ in tasks]
         budget = settings.batch_tokens // settings.beam
         for batch in batches([len(task.source) for task in tasks], budget):

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from seq2see.errors import SettingError, nearest
 from seq2see.model.interface import Seq2Seq
 
-PRECISIONS = ("float32", "int8")
+PRECISIONS = ("float32", "int8", "bfloat16")
 SMALLEST = 1e-12
 """Instead of a scale of zero, for rows that are all zeros."""
 
@@ -27,7 +27,9 @@ def for_decoding(model: Seq2Seq, precision: str = "float32") -> Seq2Seq:
     if next(model.parameters()).device.type != "cpu":
         if precision == "int8":
             raise SettingError("--precision int8: our own engine has it on a CPU only. Leave it out")
-        return model
+        return copy.deepcopy(model).to(torch.bfloat16) if precision == "bfloat16" else model
+    if precision == "bfloat16":
+        raise SettingError("--precision bfloat16: our own engine has it on a card only. Leave it out, or take int8")
     if precision == "float32" and is_heard(model):
         return model
     laid_out = copy.deepcopy(model)

@@ -339,7 +339,7 @@ class MultiHeadAttention(nn.Module):
         """
         parts = self._split(self.w_qkv(x_RD)[:, None], None, self.widths)
         if self.rotary:
-            parts[:2] = [rotate(part, past.length) for part in parts[:2]]
+            parts[:2] = [past.turned(part) for part in parts[:2]]
         # Rotated first: all W stand at one place.
         query_BHWK, key_BHWK, value_BHWK = (
             part[:, :, 0].unflatten(0, (-1, width)).transpose(1, 2)  # type: ignore[no-untyped-call]

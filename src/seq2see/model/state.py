@@ -5,6 +5,8 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
+from seq2see.model.positions import rotate, rotate_rows
+
 
 @dataclass
 class Past:
@@ -28,6 +30,10 @@ class Past:
         self._value[:, :, here] = value_BHWK
         self.length += 1
         return self._key[:, :, : here.stop], self._value[:, :, : here.stop]
+
+    def turned(self, x_RH1K: Tensor) -> Tensor:
+        """Queries or keys of the step to come, rotated by its place."""
+        return rotate(x_RH1K, self.length)
 
     def keep_sentences(self, sentences_B: Tensor) -> None:
         if self._key is not None and self._value is not None:
@@ -70,6 +76,10 @@ class DecoderState:
     def sentences(self) -> int:
         return len(self.layers[0].memory_key_BHSK)
 
+    def places(self, tokens_R: Tensor) -> tuple[Tensor, int]:
+        """Where each row stands, and one more than the largest of these."""
+        return torch.full_like(tokens_R, self.length), self.length + 1
+
     def extend(self, width: int) -> Tensor | None:
         """One more step: each of the W hypotheses sees its history and itself. B1WP, the mask of self-attention."""
         if width == 1:
@@ -96,3 +106,78 @@ class DecoderState:
             self.keep_B11S = self.keep_B11S.index_select(0, sentences_B)
         if self.lineage_BWP is not None:
             self.lineage_BWP = self.lineage_BWP.index_select(0, sentences_B)
+
+
+class FixedPast(Past):
+    """As `Past`, in storage of a fixed size; each sentence stands at a step of its own, which only the card knows."""
+
+    def __init__(self, key_BHPK: Tensor, value_BHPK: Tensor, whole: "FixedState") -> None:
+        super().__init__()
+        self._key_BHPK, self._value_BHPK, self._whole = key_BHPK, value_BHPK, whole
+
+    def turned(self, x_RH1K: Tensor) -> Tensor:
+        places_R, longest = self._whole.places(x_RH1K[:, 0, 0, 0])
+        return rotate_rows(x_RH1K[:, :, 0], places_R, longest)[:, :, None]
+
+    def append(self, key_BHWK: Tensor, value_BHWK: Tensor) -> tuple[Tensor, Tensor]:
+        _, H, _, K = key_BHWK.shape
+        here_BHWK = self._whole.here_BW[:, None, :, None].expand(-1, H, -1, K)
+        self._key_BHPK.scatter_(2, here_BHWK, key_BHWK)
+        self._value_BHPK.scatter_(2, here_BHWK, value_BHWK)
+        seen = self._whole.reach * self._whole.width
+        return self._key_BHPK[:, :, :seen], self._value_BHPK[:, :, :seen]
+
+
+class FixedState(DecoderState):
+    """B sentences in shapes that never change, so that a step can be recorded (`decoding/slots.py`)."""
+
+    def __init__(self, B: int, W: int, T: int, device: torch.device) -> None:
+        super().__init__([], torch.zeros(B, 1, 1, 0), torch.zeros(B, W, W * T, dtype=torch.bool, device=device))
+        self.width = W
+        self.reach = T
+        """Steps of the storage that are looked at: no sentence stands further."""
+        self.place_B = torch.zeros(B, dtype=torch.int64, device=device)
+        """Steps that each sentence has made. Whoever takes a step counts it."""
+
+    @staticmethod
+    def empty(layers: int, B: int, W: int, S: int, T: int, like_HK: Tensor) -> "FixedState":
+        """With room for memories of S tokens and for T steps; heads, width, kind and device are those of `like`."""
+        H, K = like_HK.shape
+        state = FixedState(B, W, T, like_HK.device)
+        for _ in range(layers):
+            past = FixedPast(like_HK.new_zeros(B, H, W * T, K), like_HK.new_zeros(B, H, W * T, K), state)
+            state.layers.append(LayerState(like_HK.new_zeros(B, H, S, K), like_HK.new_zeros(B, H, S, K), past))
+        state.keep_B11S = torch.zeros(B, 1, 1, S, dtype=torch.bool, device=like_HK.device)
+        return state
+
+    def fill(self, sentences_b: Tensor, started: DecoderState) -> None:
+        """Begin some sentences anew, from the states of their memories."""
+        S = started.layers[0].memory_key_BHSK.shape[2]
+        assert self.keep_B11S is not None
+        assert self.lineage_BWP is not None
+        for own, new in zip(self.layers, started.layers, strict=True):
+            own.memory_key_BHSK[sentences_b, :, :S] = new.memory_key_BHSK
+            own.memory_value_BHSK[sentences_b, :, :S] = new.memory_value_BHSK
+        self.keep_B11S[sentences_b] = False
+        self.keep_B11S[sentences_b, :, :, :S] = True if started.keep_B11S is None else started.keep_B11S
+        self.lineage_BWP[sentences_b] = False
+        self.place_B[sentences_b] = 0
+
+    @property
+    def here_BW(self) -> Tensor:
+        """The places of the step to come."""
+        return self.place_B[:, None] * self.width + torch.arange(self.width, device=self.place_B.device)
+
+    def places(self, tokens_R: Tensor) -> tuple[Tensor, int]:
+        return self.place_B.repeat_interleave(self.width, output_size=len(tokens_R)), self.reach
+
+    def extend(self, width: int) -> Tensor:
+        assert self.lineage_BWP is not None
+        own_BW1 = self.here_BW[:, :, None]
+        self.lineage_BWP.scatter_(2, own_BW1, torch.ones_like(own_BW1, dtype=torch.bool))
+        return self.lineage_BWP[:, None, :, : self.reach * width]
+
+    def select(self, parents_BW: Tensor) -> None:
+        assert self.lineage_BWP is not None
+        P = self.lineage_BWP.shape[2]
+        self.lineage_BWP.copy_(self.lineage_BWP.gather(1, parents_BW[:, :, None].expand(-1, -1, P)))

@@ -2,13 +2,12 @@
 
 from typing import Any, cast
 
-import torch
 from torch import Tensor, nn
 
 from seq2see.model.attention import Packing, Reach
 from seq2see.model.interface import Memory, Seq2Seq, State
 from seq2see.model.layers import DecoderLayer, EncoderLayer
-from seq2see.model.state import DecoderState
+from seq2see.model.state import DecoderState, FixedState
 
 
 class Transformer(Seq2Seq):
@@ -78,11 +77,23 @@ class Transformer(Seq2Seq):
         layers = [cast(DecoderLayer, layer).start(memory.states_ND, memory.packing) for layer in self.decoder]
         return DecoderState(layers, None if keep_BS is None else keep_BS[:, None, None, :])
 
+    @property
+    def has_fixed_state(self) -> bool:
+        attention = cast(DecoderLayer, self.decoder[0]).self_attention
+        return attention.d_key == attention.d_value
+
+    def fixed_state(self, B: int, W: int, S: int, T: int) -> FixedState:
+        """Room for B sentences of S tokens, W hypotheses of T tokens each."""
+        attention = cast(DecoderLayer, self.decoder[0]).cross_attention
+        like_HK = attention.w_qkv.weight.new_empty(attention.heads, attention.d_key)
+        return FixedState.empty(len(self.decoder), B, W, S, T, like_HK)
+
     def step(self, tokens_R: Tensor, state: State) -> Tensor:
         assert isinstance(state, DecoderState)
-        place, width = state.length, len(tokens_R) // state.sentences
+        width = len(tokens_R) // state.sentences
+        places_R, longest = state.places(tokens_R)
         keep_B1WP = state.extend(width)
-        x_RD = self.target_embedding(tokens_R, torch.full_like(tokens_R, place), place + 1)
+        x_RD = self.target_embedding(tokens_R, places_R, longest)
         for layer, kept in zip(self.decoder, state.layers, strict=True):
             x_RD = cast(DecoderLayer, layer).step(x_RD, kept, keep_B1WP, state.keep_B11S, width)
         return self.output(self.decoder_norm(x_RD))  # type: ignore[no-any-return]
