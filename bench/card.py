@@ -1,4 +1,4 @@
-"""Beside peers on a CUDA card: `python -m bench.card [training] [profile] [losses] [--sizes base big]`.
+"""Beside peers on a CUDA card: `python -m bench.card [training] [profile] [decoding] [losses] [--sizes base big]`.
 
 All candidates live in this process and take turns, so that whatever the card's clock does falls on all alike; medians
 over rounds count. Products are in bfloat16, weights in float32. Writes one JSON object to `--out`, and lines to read.
@@ -6,6 +6,7 @@ over rounds count. Products are in bfloat16, weights in float32. Writes one JSON
 training    steps of 25,000 source and 25,000 target tokens, 37,000 words: ours, Hugging Face's Marian eager and
             compiled, nn.Transformer; the share is that of the matrix rate that this card shows, real tokens only
 profile     where our step's time goes, by kernel
+decoding    30 tokens in, 30 out, random weights, bfloat16: ours beside Hugging Face's `generate`
 losses      200 steps of plain and of recorded passes from the same weights on the same batches, dropout off
 """
 
@@ -36,6 +37,9 @@ SIZES = {
 }
 STEP_TOKENS = 50_000
 """Source and target together."""
+DECODINGS = [(1, 1), (1, 4), (64, 1), (64, 4), (512, 1), (512, 4)]
+"""Batch and beam."""
+LENGTH = 30
 
 
 def measure_products() -> float:
@@ -92,6 +96,31 @@ def profile(size: work.Size, weights: Path, most: int = 24) -> list[dict[str, An
     del candidate
     _clear()
     return [whole, *rows[:most]]
+
+
+def decoding(size: work.Size, weights: Path, rounds: int) -> list[dict[str, Any]]:
+    """Output tokens a second for batches and beams, and how many outputs are those of batch 1."""
+    mine, theirs = _ours(size, weights), _on_card(huggingface.Candidate(size, weights, True))
+    mine.precision = "bfloat16"
+    theirs.model.to(torch.bfloat16).eval()
+    alone = mine.decode(work.sources(size, 16, LENGTH), 1, LENGTH)
+    found = []
+    for batch, beam in DECODINGS:
+        todo = work.sources(size, batch, LENGTH)
+        rates: dict[str, list[float]] = {"seq2see": [], "Hugging Face": []}
+        for number in range(rounds + 2):
+            for name, candidate in (("seq2see", mine), ("Hugging Face", theirs)):
+                seconds = _seconds(lambda candidate=candidate: candidate.decode(todo, beam, LENGTH))
+                if number >= 2:
+                    rates[name].append(batch * LENGTH / seconds)
+        same = None
+        if beam == 1 and batch > 1:
+            together = mine.decode(todo, beam, LENGTH)
+            same = sum(one == other for one, other in zip(alone, together, strict=False))
+        found.append({"batch": batch, "beam": beam, "rates": rates, "like_batch_1_of_16": same})
+    del mine, theirs, candidate
+    _clear()
+    return found
 
 
 def losses(size: work.Size, weights: Path, steps: int = 200) -> dict[str, list[float]]:
@@ -176,7 +205,7 @@ def _clear() -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("parts", nargs="*", default=["training", "profile", "losses"])
+    parser.add_argument("parts", nargs="*", default=["training", "profile", "decoding", "losses"])
     parser.add_argument("--sizes", nargs="*", default=list(SIZES), choices=list(SIZES))
     parser.add_argument("--peers", nargs="*", default=["Hugging Face, eager", "Hugging Face, compiled"])
     parser.add_argument("--rounds", type=int, default=5)
@@ -213,6 +242,15 @@ def main() -> None:
                         f"{name:5} {each:24} {rate / 1e3:7.1f} k target tokens/s ({min(row['rates']) / 1e3:.0f} to "
                         f"{max(row['rates']) / 1e3:.0f}), we are {first / rate:.2f}x, {row['tflops'] / ceiling:.1%} of "
                         f"the matrix rate, warm-up {row['warm_up_seconds']} s",
+                        flush=True,
+                    )
+            if "decoding" in options.parts:
+                found["decoding"] = decoding(size, weights, options.rounds)
+                for row in found["decoding"]:
+                    mine, theirs = (median(row["rates"][each]) for each in ("seq2see", "Hugging Face"))
+                    print(
+                        f"{name:5} batch {row['batch']:<3} beam {row['beam']}: {mine:9.0f} tokens/s, Hugging Face "
+                        f"{theirs:9.0f}: {mine / theirs:.1f}x; like batch 1: {row['like_batch_1_of_16']} of 16",
                         flush=True,
                     )
             Path(options.out).parent.mkdir(parents=True, exist_ok=True)

@@ -55,7 +55,7 @@ class Candidate(Padded):
     @torch.inference_mode()
     def decode(self, sources: list[list[int]], beam: int, length: int) -> list[list[int]]:
         self.model.eval()
-        table = torch.tensor(sources)
+        table = torch.tensor(sources, device=self.device)
         found = self.model.generate(
             input_ids=table,
             attention_mask=torch.ones_like(table),
