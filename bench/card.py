@@ -18,6 +18,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -46,6 +47,12 @@ def measure_products() -> float:
     """TFLOP/s of the product of two 8192 x 8192 matrices in bfloat16."""
     a, b = (torch.randn(8192, 8192, device="cuda", dtype=torch.bfloat16) for _ in range(2))
     return median(2 * 8192**3 / _seconds(lambda: a @ b) / 1e12 for _ in range(10))
+
+
+def measure_reading() -> float:
+    """GB/s of adding up 4 GB."""
+    large = torch.ones(2**30, device="cuda")
+    return median(4 * large.numel() / _seconds(large.sum) / 1e9 for _ in range(10))
 
 
 def training(size: work.Size, weights: Path, rounds: int, peers: list[str]) -> dict[str, Any]:
@@ -103,21 +110,19 @@ def decoding(size: work.Size, weights: Path, rounds: int) -> list[dict[str, Any]
     mine, theirs = _ours(size, weights), _on_card(huggingface.Candidate(size, weights, True))
     mine.precision = "bfloat16"
     theirs.model.to(torch.bfloat16).eval()
-    alone = mine.decode(work.sources(size, 16, LENGTH), 1, LENGTH)
     found = []
     for batch, beam in DECODINGS:
         todo = work.sources(size, batch, LENGTH)
         rates: dict[str, list[float]] = {"seq2see": [], "Hugging Face": []}
-        for number in range(rounds + 2):
+        for number in range(rounds + 3):  # ours are recorded when they come a second time
             for name, candidate in (("seq2see", mine), ("Hugging Face", theirs)):
-                seconds = _seconds(lambda candidate=candidate: candidate.decode(todo, beam, LENGTH))
-                if number >= 2:
+                seconds = _seconds(partial(candidate.decode, todo, beam, LENGTH))
+                if number >= 3:
                     rates[name].append(batch * LENGTH / seconds)
-        same = None
-        if beam == 1 and batch > 1:
-            together = mine.decode(todo, beam, LENGTH)
-            same = sum(one == other for one, other in zip(alone, together, strict=False))
-        found.append({"batch": batch, "beam": beam, "rates": rates, "like_batch_1_of_16": same})
+        # Of a step: every weight of the decoder and the output, and the kept keys and values, half full on average.
+        step = 2 * (_decoder_weights(size) + batch * size.layers * 2 * size.d_model * (LENGTH + beam * LENGTH / 2))
+        bandwidth = step / (batch / median(rates["seq2see"])) / 1e9
+        found.append({"batch": batch, "beam": beam, "rates": rates, "gigabytes_per_second": bandwidth})
     del mine, theirs, candidate
     _clear()
     return found
@@ -177,11 +182,17 @@ def _compiled(candidate: Any) -> Any:
     return candidate
 
 
+def _decoder_weights(size: work.Size) -> int:
+    """Those that a token passes on its way out."""
+    D = size.d_model
+    return size.layers * (6 * D * D + 2 * D * size.d_ff) + size.vocabulary * D
+
+
 def _flops(size: work.Size, batch: work.Batch) -> float:
     """Of a step: 6 for each weight that a token passes, 12 d n for attention in each layer, half of it where causal."""
     D, layers = size.d_model, size.layers
     encoder = layers * (4 * D * D + 2 * D * size.d_ff)
-    decoder = layers * (6 * D * D + 2 * D * size.d_ff) + size.vocabulary * D
+    decoder = _decoder_weights(size)
     total = 0.0
     for source, target in batch:
         S, T = len(source), len(target)
@@ -216,9 +227,14 @@ def main() -> None:
         "card": torch.cuda.get_device_name(),
         "torch": torch.__version__,
         "tflops": ceiling,
+        "gigabytes_per_second": measure_reading(),
         "sizes": {},
     }
-    print(f"{results['card']}, torch {results['torch']}: {ceiling:.0f} TFLOP/s in products", flush=True)
+    print(
+        f"{results['card']}, torch {results['torch']}: {ceiling:.0f} TFLOP/s in products, "
+        f"{results['gigabytes_per_second']:.0f} GB/s in reading",
+        flush=True,
+    )
     with tempfile.TemporaryDirectory() as folder:
         for name in options.sizes:
             size = SIZES[name]
@@ -250,7 +266,8 @@ def main() -> None:
                     mine, theirs = (median(row["rates"][each]) for each in ("seq2see", "Hugging Face"))
                     print(
                         f"{name:5} batch {row['batch']:<3} beam {row['beam']}: {mine:9.0f} tokens/s, Hugging Face "
-                        f"{theirs:9.0f}: {mine / theirs:.1f}x; like batch 1: {row['like_batch_1_of_16']} of 16",
+                        f"{theirs:9.0f}: {mine / theirs:.1f}x; {row['gigabytes_per_second']:.0f} GB/s of "
+                        f"{results['gigabytes_per_second']:.0f}",
                         flush=True,
                     )
             Path(options.out).parent.mkdir(parents=True, exist_ok=True)

@@ -6,19 +6,29 @@ Shapes never depend on the company, so neither does an answer.
 """
 
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Sequence
+from typing import cast
 
+import numpy as np
+import numpy.typing as npt
 import torch
+from torch import Tensor
 
 from seq2see import special
 from seq2see.config import Decoding
 from seq2see.decoding.hypothesis import Hypothesis, Task
 from seq2see.decoding.search import NEVER, LengthPenalty, penalty_of
+from seq2see.model.attention import has_kernels, step_kernels
 from seq2see.model.interface import Seq2Seq
+from seq2see.model.layers import DecoderLayer
 from seq2see.model.transformer import Transformer
+
+Ints = npt.NDArray[np.int64]
 
 MOST_ROWS = 2048
 """Hypotheses that grow at once."""
+MOST_PLACES = 1 << 17
+"""Tokens of all of them together that there is room for."""
 SHORTEST = 16
 """Places of the smallest storage; others are powers of two."""
 UNASKED = 4
@@ -31,16 +41,20 @@ class Slots:
     """B sentences of at most S tokens, growing to at most T tokens each, W hypotheses side by side."""
 
     def __init__(self, model: Transformer, B: int, W: int, S: int, T: int, penalty: LengthPenalty) -> None:
-        one = next(model.parameters())
-        device, C = one.device, 2 * W if W > 1 else 1
+        device, C = next(model.parameters()).device, 2 * W if W > 1 else 1
         whole = {"dtype": torch.int64, "device": device}
         self._model, self._sizes = model, (B, W, C, T)
         self._state = model.fixed_state(B, W, S, T)
+        # Of all sentences at once: their tokens and the places of these, where each begins, and its limit.
+        self._given = torch.zeros(2 * B * S + 2 * B + 1, **whole)  # type: ignore[call-overload]
         self._last_BW = torch.zeros(B, W, **whole)  # type: ignore[call-overload]
         self._totals_BW = torch.full((B, W), -torch.inf, device=device)
         self._limits_B = torch.zeros(B, **whole)  # type: ignore[call-overload]
         self._forced_BT = torch.full((B, T), -1, **whole)  # type: ignore[call-overload]
         self._penalty_T = torch.tensor([penalty(length) for length in range(1, T + 1)], device=device)
+        self._first_W = torch.full((W,), -torch.inf, device=device)
+        self._first_W[0] = 0.0  # all W begin alike: only one of them counts
+        self._count_C = torch.arange(C, device=device)
         # What was chosen at each step, and the W best that are complete: score, total, step, parent, token.
         self._parents_BTW = torch.zeros(B, T, W, **whole)  # type: ignore[call-overload]
         self._tokens_BTW = torch.zeros(B, T, W, **whole)  # type: ignore[call-overload]
@@ -48,69 +62,100 @@ class Slots:
         self._ends_BW4 = torch.zeros(B, W, 4, dtype=torch.float64, device=device)
         self._complete_B = torch.zeros(B, **whole)  # type: ignore[call-overload]
         self._growing_B = torch.zeros(B, dtype=torch.bool, device=device)
-        self._steps: dict[int, int] = {}
-        """Of each slot in use, as counted here: at least as many as it has made."""
-        self._recorded: dict[int, torch.cuda.CUDAGraph | None] = {}
+        self._forces = False
+        """Whether a token of some sentence is given."""
+        self._recorded: dict[object, torch.cuda.CUDAGraph | None] = {}
+
+    @property
+    def is_quick(self) -> bool:
+        """Whether all can be filled at once."""
+        return bool(self._last_BW.is_cuda)
 
     def fill(self, slots: Sequence[int], tasks: Sequence[Task]) -> None:
         """Put a sentence into each of these slots."""
-        _, W, _, T = self._sizes
         device = self._last_BW.device
         source_N = torch.tensor([token for task in tasks for token in task.source]).to(device, non_blocking=True)
         offsets = torch.tensor([0, *(len(task.source) for task in tasks)]).cumsum(0)
         started = self._model.start(self._model.encode(source_N, offsets))
         here_b = torch.tensor(slots, device=device)
         self._state.fill(here_b, started)
-        forced = torch.full((len(slots), T), -1)
-        for place, task in enumerate(tasks):
-            forced[place, : len(task.prefix)] = torch.tensor(task.prefix, dtype=torch.int64)
-        self._forced_BT[here_b] = forced.to(device)
         self._limits_B[here_b] = torch.tensor([task.limit for task in tasks], device=device)
         self._last_BW[here_b] = special.BEGIN
-        first_W = torch.full((W,), -torch.inf, device=device)
-        first_W[0] = 0.0  # all W begin alike: only one of them counts
-        self._totals_BW[here_b] = first_W
+        self._totals_BW[here_b] = self._first_W
         self._scores_BW[here_b] = -torch.inf
         self._complete_B[here_b] = 0
         self._growing_B[here_b] = True
-        self._steps |= dict.fromkeys(slots, 0)
+        self._force(slots, tasks)
+
+    def fill_all(self, tasks: Sequence[Task]) -> None:
+        """The same from the first slot on, with all others left empty; recorded, since few sentences take no longer."""
+        B, N = len(self._limits_B), (len(self._given) - 2 * len(self._limits_B) - 1) // 2
+        lengths = np.array([len(task.source) for task in tasks])
+        given = np.zeros(len(self._given), np.int64)
+        given[: lengths.sum()] = np.concatenate([task.source for task in tasks])
+        given[N : N + lengths.sum()] = np.concatenate([np.arange(length) for length in lengths])
+        given[2 * N + 1 : 2 * N + 1 + B] = lengths.sum()
+        given[2 * N + 1 : 2 * N + 1 + len(tasks)] = lengths.cumsum()
+        given[2 * N + 1 + B : 2 * N + 1 + B + len(tasks)] = [task.limit for task in tasks]
+        self._given.copy_(torch.from_numpy(given))
+        self._replay("fill", self._begin)
+        self._force(range(len(tasks)), tasks)
+
+    def _begin(self) -> None:
+        B = len(self._limits_B)
+        N = (len(self._given) - 2 * B - 1) // 2
+        source_N, places_N, rows_B1, limits_B = self._given.split([N, N, B + 1, B])
+        self._model.refill(self._state, source_N, places_N, rows_B1)
+        self._limits_B.copy_(limits_B)
+        self._last_BW.fill_(special.BEGIN)
+        self._totals_BW.copy_(self._first_W.expand_as(self._totals_BW))
+        self._scores_BW.fill_(-torch.inf)
+        self._complete_B.zero_()
+        self._growing_B.copy_(limits_B > 0)
+
+    def _force(self, slots: Sequence[int], tasks: Sequence[Task]) -> None:
+        """Note what is given of these sentences."""
+        if not self._forces and not any(task.prefix for task in tasks):
+            return
+        forced = torch.full((len(tasks), self._sizes[3]), -1)
+        for place, task in enumerate(tasks):
+            forced[place, : len(task.prefix)] = torch.tensor(task.prefix, dtype=torch.int64)
+        self._forced_BT[torch.tensor(slots, device=self._last_BW.device)] = forced.to(self._last_BW.device)
+        self._forces = bool((self._forced_BT >= 0).any())
 
     def advance(self) -> None:
         """One more token for every hypothesis of every slot."""
-        # No more of the storage is looked at than has been filled, in powers of two.
-        reach = self._state.reach = min(self._sizes[3], _room_for(max(self._steps.values()) + 1))
-        self._steps = {slot: steps + 1 for slot, steps in self._steps.items()}
-        if not self._last_BW.is_cuda:
-            self._step()
-        elif reach not in self._recorded:
-            self._recorded[reach] = None  # kernels are compiled and libraries start on their first use, unrecorded
-            self._step()
-        else:
-            graph = self._recorded[reach]
-            if graph is None:
-                graph = self._recorded[reach] = torch.cuda.CUDAGraph()
-                with torch.cuda.graph(graph):
-                    self._step()
-            graph.replay()
+        self._replay(self._forces, self._step)
+
+    def _replay(self, name: object, deed: Callable[[], None]) -> None:
+        """Do what was recorded. Kernels are compiled and libraries start on their first use, unrecorded."""
+        if not self._last_BW.is_cuda or name not in self._recorded:
+            self._recorded[name] = None
+            deed()
+            return
+        if (graph := self._recorded[name]) is None:
+            graph = self._recorded[name] = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(graph):
+                deed()
+        graph.replay()
 
     def done(self) -> list[bool]:
         """Of each slot. This waits for the card."""
         return [not growing for growing in self._growing_B.tolist()]
 
     def hypotheses(self, slots: Sequence[int]) -> list[list[Hypothesis]]:
-        """Of slots that are done, best first; the slots are free then."""
+        """Of slots that are done, best first."""
         here_b = torch.tensor(slots, device=self._last_BW.device)
-        self._state.place_B[here_b] = 0  # within whatever will be looked at
-        for slot in slots:
-            del self._steps[slot]
-        parents, tokens, ends, scores = (
-            part[here_b].tolist() for part in (self._parents_BTW, self._tokens_BTW, self._ends_BW4, self._scores_BW)
+        parents_bTW, tokens_bTW, ends_bW4, scores_bW = (
+            part.index_select(0, here_b).cpu().numpy()
+            for part in (self._parents_BTW, self._tokens_BTW, self._ends_BW4, self._scores_BW)
         )
+        texts = _traced(ends_bW4[:, :, 1:].astype(np.int64), parents_bTW, tokens_bTW)
         return [
             [
-                Hypothesis(_traced(map(int, end), parents[b], tokens[b]), score, total)
-                for (total, *end), score in zip(ends[b], scores[b], strict=True)
-                if score > -torch.inf
+                Hypothesis(text, float(score), float(end[0]))
+                for text, score, end in zip(texts[b], scores_bW[b], ends_bW4[b], strict=True)
+                if score > -np.inf
             ]
             for b in range(len(slots))
         ]
@@ -119,25 +164,17 @@ class Slots:
         B, W, C, _ = self._sizes
         state = self._state
         place_B = state.place_B
-        scores_RV = self._model.step(self._last_BW.flatten(), state).float()
-        scores_RV[:, NEVER] = -torch.inf
-        best_RC, best_tokens_RC = scores_RV.topk(C)
-        logs_RC = best_RC - scores_RV.logsumexp(-1, keepdim=True)
-        forced_B1 = self._forced_BT.gather(1, place_B[:, None])
-        is_forced_R1 = (forced_B1 >= 0).repeat_interleave(W, 0)
-        forced_R1 = forced_B1.clamp_min(0).repeat_interleave(W, 0)
-        forced_log_R1 = scores_RV.gather(1, forced_R1) - scores_RV.logsumexp(-1, keepdim=True)
-        first_C = torch.arange(C, device=place_B.device) == 0
-        logs_RC = torch.where(is_forced_R1, torch.where(first_C, forced_log_R1, -torch.inf), logs_RC)
-        tokens_RC = torch.where(is_forced_R1 & first_C, forced_R1, best_tokens_RC)
+        scores_RV = self._model.step(self._last_BW.flatten(), state)
+        logs_RC, tokens_RC = _best_words(scores_RV, C)
+        if self._forces:
+            logs_RC, tokens_RC = self._forced(scores_RV, logs_RC, tokens_RC)
         totals_BC, flat_BC = (self._totals_BW.view(-1, 1) + logs_RC).view(B, -1).topk(C)
         parents_BC, tokens_BC = flat_BC // C, tokens_RC.view(B, -1).gather(1, flat_BC)
         ends_BC = tokens_BC == special.END
 
-        length_B = place_B + 1
-        at_limit_B = self._limits_B == length_B
-        among_C = torch.arange(C, device=place_B.device) < W
-        done_BC = (ends_BC | at_limit_B[:, None]) & (totals_BC > -torch.inf) & among_C & self._growing_B[:, None]
+        at_limit_B = self._limits_B == place_B + 1
+        among_BC = (self._count_C < W) & self._growing_B[:, None]
+        done_BC = (ends_BC | at_limit_B[:, None]) & (totals_BC > -torch.inf) & among_BC
         penalty_B = self._penalty_T[place_B]
         scores_BC = (totals_BC.double() / penalty_B[:, None]).masked_fill(~done_BC, -torch.inf)
         step_BC = place_B[:, None].expand(-1, C)
@@ -161,6 +198,16 @@ class Slots:
         self._growing_B &= ~(enough_B | at_limit_B)
         place_B += self._growing_B  # what else happens to a slot that is done, nobody will see
 
+    def _forced(self, scores_RV: Tensor, logs_RC: Tensor, tokens_RC: Tensor) -> tuple[Tensor, Tensor]:
+        """Where the next token is given, that and no other."""
+        scores_RV = scores_RV.float()
+        given_R1 = self._forced_BT.gather(1, self._state.place_B[:, None]).repeat_interleave(self._sizes[1], 0)
+        is_given_R1, given_R1 = given_R1 >= 0, given_R1.clamp_min(0)
+        log_R1 = scores_RV.gather(1, given_R1) - scores_RV.logsumexp(-1, keepdim=True)
+        is_first_C = self._count_C == 0
+        logs_RC = torch.where(is_given_R1, torch.where(is_first_C, log_R1, -torch.inf), logs_RC)
+        return logs_RC, torch.where(is_given_R1 & is_first_C, given_R1, tokens_RC)
+
 
 class SlotSearch:
     """Keeps the slots of the sizes that were asked for last."""
@@ -171,8 +218,10 @@ class SlotSearch:
 
     @staticmethod
     def can(model: Seq2Seq) -> bool:
-        """Whether the model has a state of fixed shape."""
-        return isinstance(model, Transformer) and model.has_fixed_state
+        """Whether it is worth while: on a card that has our kernels, and for a model whose state has a fixed shape."""
+        if not isinstance(model, Transformer) or not model.has_fixed_state:
+            return False
+        return cast(DecoderLayer, model.decoder[0]).self_attention.has_kernel(next(model.parameters()))
 
     @torch.inference_mode()
     def search(self, tasks: Sequence[Task], settings: Decoding) -> list[list[Hypothesis]]:
@@ -191,23 +240,31 @@ class SlotSearch:
         self, tasks: list[tuple[int, Task]], S: int, T: int, settings: Decoding
     ) -> list[tuple[int, list[Hypothesis]]]:
         W = settings.beam
-        B = min(1 << (len(tasks) - 1).bit_length(), max(1, MOST_ROWS // W))
+        B = min(1 << (len(tasks) - 1).bit_length(), max(1, MOST_ROWS // W), max(1, MOST_PLACES // (W * T)))
         slots = self._slots(B, W, S, T, settings)
-        waiting, free = deque(tasks), list(range(B))
-        running: dict[int, int] = {}
+        waiting, free = deque(tasks), list(range(B))[::-1]
+        running: dict[int, tuple[int, int]] = {}
+        """In which slot is which task, and how many steps it may still take."""
         found: list[tuple[int, list[Hypothesis]]] = []
         while waiting or running:
             # A few at once: to read sentences one by one would cost more than slots that stand empty for a moment.
             if waiting and (not running or len(free) >= max(1, B // 8)):
                 some = [waiting.popleft() for _ in range(min(len(free), len(waiting)))]
                 places = [free.pop() for _ in some]
-                slots.fill(places, [task for _, task in some])
-                running |= {slot: index for slot, (index, _) in zip(places, some, strict=True)}
-            for _ in range(UNASKED):
+                if running or not slots.is_quick:
+                    slots.fill(places, [task for _, task in some])
+                else:
+                    slots.fill_all([task for _, task in some])
+                    places = list(range(len(some)))
+                    free = list(range(len(some), B))[::-1]
+                running |= {slot: (index, task.limit) for slot, (index, task) in zip(places, some, strict=True)}
+            steps = min(UNASKED, max(left for _, left in running.values()))
+            for _ in range(steps):
                 slots.advance()
+            running = {slot: (index, left - steps) for slot, (index, left) in running.items()}
             done = [slot for slot, is_done in enumerate(slots.done()) if is_done and slot in running]
             for slot, hypotheses in zip(done, slots.hypotheses(done) if done else [], strict=True):
-                found.append((running.pop(slot), hypotheses))
+                found.append((running.pop(slot)[0], hypotheses))
                 free.append(slot)
         return found
 
@@ -220,14 +277,30 @@ class SlotSearch:
         return slots
 
 
-def _traced(end: Iterable[int], parents_TW: list[list[int]], tokens_TW: list[list[int]]) -> list[int]:
-    """The tokens of a complete hypothesis, from where it ended back to its beginning."""
-    step, row, token = end
-    text = [] if token == special.END else [token]
-    for place in range(step - 1, -1, -1):
-        text.append(tokens_TW[place][row])
-        row = parents_TW[place][row]
-    return text[::-1]
+def _best_words(scores_RV: Tensor, count: int) -> tuple[Tensor, Tensor]:
+    """Log-probabilities of the likeliest, and which they are."""
+    if has_kernels(scores_RV):
+        return step_kernels().best_words(scores_RV, count, NEVER)  # type: ignore[no-any-return]
+    scores_RV = scores_RV.float()
+    scores_RV[:, NEVER] = -torch.inf
+    best_RC, tokens_RC = scores_RV.topk(count)
+    return best_RC - scores_RV.logsumexp(-1, keepdim=True), tokens_RC
+
+
+def _traced(ends_bW3: Ints, parents_bTW: Ints, tokens_bTW: Ints) -> list[list[list[int]]]:
+    """The tokens of complete hypotheses, each from where it ended (step, parent, token) back to its beginning."""
+    steps_bW, rows_bW, last_bW = np.moveaxis(ends_bW3, -1, 0)
+    texts_bWT = np.zeros((*steps_bW.shape, steps_bW.max(initial=0) + 1), np.int64)
+    np.put_along_axis(texts_bWT, steps_bW[:, :, None], last_bW[:, :, None], -1)
+    for place in range(texts_bWT.shape[-1] - 2, -1, -1):
+        is_part = place < steps_bW
+        texts_bWT[:, :, place][is_part] = np.take_along_axis(tokens_bTW[:, place], rows_bW, 1)[is_part]
+        rows_bW = np.where(is_part, np.take_along_axis(parents_bTW[:, place], rows_bW, 1), rows_bW)
+    ends_bW = np.where(last_bW == special.END, steps_bW, steps_bW + 1).tolist()
+    return [
+        [text[:end] for text, end in zip(texts, ends, strict=True)]
+        for texts, ends in zip(texts_bWT.tolist(), ends_bW, strict=True)
+    ]
 
 
 def _room_for(length: int) -> int:

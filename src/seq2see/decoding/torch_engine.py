@@ -27,13 +27,15 @@ class TorchEngine:
         self.choose = choose
         self.watch = watch
         self.name = f"torch {precision}"
-        on_card = next(self.model.parameters()).is_cuda
-        self._slots = SlotSearch(self.model) if on_card and isinstance(self.model, Transformer) else None
+        self._slots = SlotSearch(self.model) if isinstance(self.model, Transformer) else None
 
     def search(self, tasks: list[Task], settings: Decoding) -> list[list[Hypothesis]]:
         # A recorded step tells nobody what passes in it, and draws no words.
         if self._slots and self._slots.can(self.model) and not (self.choose or self.watch or is_heard(self.model)):
-            return self._slots.search(tasks, settings)
+            try:
+                return self._slots.search(tasks, settings)
+            except torch.OutOfMemoryError:  # storage of a fixed size takes more than what grows
+                self._slots = None
         found: list[list[Hypothesis]] = [[] for _ in tasks]
         budget = settings.batch_tokens // settings.beam
         for batch in batches([len(task.source) for task in tasks], budget):

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from seq2see.model.positions import rotate, rotate_rows
-from seq2see.model.state import Past
+from seq2see.model.state import FixedPast, Past
 
 
 def scaled_dot_product_attention(
@@ -244,6 +244,11 @@ def row_kernels() -> ModuleType:
     return importlib.import_module("seq2see.model.row_kernels")
 
 
+def step_kernels() -> ModuleType:
+    """Those for a step of decoding."""
+    return importlib.import_module("seq2see.model.step_kernels")
+
+
 def has_kernels(x: Tensor) -> bool:
     """Whether they can work where `x` lies."""
     return x.is_cuda and HAS_TRITON and bool(row_kernels().works(x.device))
@@ -332,11 +337,18 @@ class MultiHeadAttention(nn.Module):
         key_BHSK, value_BHSK = self._split(self.w_qkv(memory_ND, self.memory_rows), packing, self.widths[1:])
         return key_BHSK.contiguous(), value_BHSK.contiguous()
 
+    def of_memory(self, memory_ND: Tensor) -> tuple[Tensor, Tensor]:
+        """Its keys and values as they are, heads side by side."""
+        key_ND, value_ND = self.w_qkv(memory_ND, self.memory_rows).split(self.widths[1:], -1)
+        return key_ND, value_ND
+
     def step(self, x_RD: Tensor, past: Past, keep_B1WP: Tensor | None = None, width: int = 1) -> Tensor:
         """One more position of R = B x W growing sequences, each looking at itself and at its own history.
 
         `keep` tells which of a sentence's places belong to whose history; with one hypothesis all do.
         """
+        if isinstance(past, FixedPast) and keep_B1WP is not None and self.has_kernel(x_RD):
+            return self.w_o(past.attended(self.w_qkv(x_RD), keep_B1WP, self.rotary))  # type: ignore[no-any-return]
         parts = self._split(self.w_qkv(x_RD)[:, None], None, self.widths)
         if self.rotary:
             parts[:2] = [past.turned(part) for part in parts[:2]]
@@ -352,8 +364,11 @@ class MultiHeadAttention(nn.Module):
     def step_across(self, x_RD: Tensor, key_BHSK: Tensor, value_BHSK: Tensor, keep_B11S: Tensor | None) -> Tensor:
         """R = B x W rows look at B memories: a sentence's W hypotheses are W queries on keys that exist once."""
         B = len(key_BHSK)
-        projected_BWD = self.w_qkv(x_RD, self.query_rows).view(B, -1, self.widths[0])
-        (query_BHWK,) = self._split(projected_BWD, None, self.widths[:1])
+        projected_RD = self.w_qkv(x_RD, self.query_rows)
+        if self.has_kernel(x_RD):
+            keep_B1S = None if keep_B11S is None else keep_B11S[:, 0]
+            return self.w_o(step_kernels().attend(projected_RD, key_BHSK, value_BHSK, keep_B1S))  # type: ignore[no-any-return]
+        (query_BHWK,) = self._split(projected_RD.view(B, -1, self.widths[0]), None, self.widths[:1])
         joined = self._join(attend(query_BHWK, key_BHSK, value_BHSK, Reach(keep_B11S), self.inside), None)
         return joined.flatten(0, 1)
 

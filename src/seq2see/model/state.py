@@ -1,5 +1,6 @@
 """What a decoder keeps between steps, so that no position is ever computed twice, and no beam is ever moved."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 import torch
@@ -124,8 +125,20 @@ class FixedPast(Past):
         here_BHWK = self._whole.here_BW[:, None, :, None].expand(-1, H, -1, K)
         self._key_BHPK.scatter_(2, here_BHWK, key_BHWK)
         self._value_BHPK.scatter_(2, here_BHWK, value_BHWK)
-        seen = self._whole.reach * self._whole.width
-        return self._key_BHPK[:, :, :seen], self._value_BHPK[:, :, :seen]
+        return self._key_BHPK, self._value_BHPK
+
+    def attended(self, rows_R3D: Tensor, keep_B1WP: Tensor, rotary: bool) -> Tensor:
+        """Append the keys and values of these rows, and let their queries look at all that they may: in one kernel."""
+        from seq2see.model import step_kernels  # needs Triton
+
+        _, H, _, K = self._key_BHPK.shape
+        query_RD, key_RD, value_RD = rows_R3D.tensor_split(3, -1)
+        if rotary:
+            both_RHK = rows_R3D[:, : 2 * H * K].view(-1, 2 * H, K)
+            places_R, longest = self._whole.places(both_RHK[:, 0, 0])
+            query_RD, key_RD = rotate_rows(both_RHK, places_R, longest).flatten(1).tensor_split(2, -1)
+        new = key_RD, value_RD, self._whole.place_B
+        return step_kernels.attend(query_RD, self._key_BHPK, self._value_BHPK, keep_B1WP[:, 0], new)
 
 
 class FixedState(DecoderState):
@@ -133,9 +146,7 @@ class FixedState(DecoderState):
 
     def __init__(self, B: int, W: int, T: int, device: torch.device) -> None:
         super().__init__([], torch.zeros(B, 1, 1, 0), torch.zeros(B, W, W * T, dtype=torch.bool, device=device))
-        self.width = W
-        self.reach = T
-        """Steps of the storage that are looked at: no sentence stands further."""
+        self.width, self.steps = W, T
         self.place_B = torch.zeros(B, dtype=torch.int64, device=device)
         """Steps that each sentence has made. Whoever takes a step counts it."""
 
@@ -163,21 +174,43 @@ class FixedState(DecoderState):
         self.lineage_BWP[sentences_b] = False
         self.place_B[sentences_b] = 0
 
+    def fill_all(self, rows_B1: Tensor, layers: Iterable[tuple[Tensor, Tensor]]) -> None:
+        """The same for all sentences, in fixed shapes.
+
+        Args:
+            rows_B1: B + 1 numbers: where each sentence begins among the rows.
+            layers: keys and values of each layer, heads side by side.
+        """
+        assert self.keep_B11S is not None
+        assert self.lineage_BWP is not None
+        B, _, _, S = self.keep_B11S.shape
+        place_S = torch.arange(S, device=rows_B1.device)
+        rows_Q = torch.minimum(rows_B1[:-1, None] + place_S, rows_B1[-1] - 1).flatten()  # what is padded is never seen
+        for own, new in zip(self.layers, layers, strict=True):
+            for kept_BHSK, each_ND in zip((own.memory_key_BHSK, own.memory_value_BHSK), new, strict=True):
+                picked_QD = each_ND.index_select(0, rows_Q)
+                kept_BHSK.copy_(picked_QD.view(B, S, kept_BHSK.shape[1], -1).transpose(1, 2))
+        self.keep_B11S.copy_((place_S < rows_B1.diff()[:, None])[:, None, None])
+        self.lineage_BWP.zero_()
+        self.place_B.zero_()
+
     @property
     def here_BW(self) -> Tensor:
         """The places of the step to come."""
         return self.place_B[:, None] * self.width + torch.arange(self.width, device=self.place_B.device)
 
     def places(self, tokens_R: Tensor) -> tuple[Tensor, int]:
-        return self.place_B.repeat_interleave(self.width, output_size=len(tokens_R)), self.reach
+        return self.place_B.repeat_interleave(self.width, output_size=len(tokens_R)), self.steps
 
     def extend(self, width: int) -> Tensor:
         assert self.lineage_BWP is not None
         own_BW1 = self.here_BW[:, :, None]
         self.lineage_BWP.scatter_(2, own_BW1, torch.ones_like(own_BW1, dtype=torch.bool))
-        return self.lineage_BWP[:, None, :, : self.reach * width]
+        return self.lineage_BWP[:, None]
 
     def select(self, parents_BW: Tensor) -> None:
+        """The lineages of those that were chosen. Alone, each follows itself."""
         assert self.lineage_BWP is not None
-        P = self.lineage_BWP.shape[2]
-        self.lineage_BWP.copy_(self.lineage_BWP.gather(1, parents_BW[:, :, None].expand(-1, -1, P)))
+        if self.width > 1:
+            P = self.lineage_BWP.shape[2]
+            self.lineage_BWP.copy_(self.lineage_BWP.gather(1, parents_BW[:, :, None].expand(-1, -1, P)))

@@ -2,6 +2,7 @@
 
 from typing import Any, cast
 
+import torch
 from torch import Tensor, nn
 
 from seq2see.model.attention import Packing, Reach
@@ -81,6 +82,20 @@ class Transformer(Seq2Seq):
     def has_fixed_state(self) -> bool:
         attention = cast(DecoderLayer, self.decoder[0]).self_attention
         return attention.d_key == attention.d_value
+
+    def refill(self, state: FixedState, source_N: Tensor, places_N: Tensor, rows_B1: Tensor) -> None:
+        """Encode B new sentences into a state, in shapes that depend on how many rows there are, and not on which.
+
+        Args:
+            source_N: the sentences' tokens one after the other, then anything.
+            rows_B1: B + 1 numbers: where each begins.
+        """
+        assert state.keep_B11S is not None
+        packing = Packing.fixed(rows_B1.to(torch.int32), places_N, state.keep_B11S.shape[3])
+        states_ND = self.encode(source_N, packing).states_ND
+        state.fill_all(
+            rows_B1, (cast(DecoderLayer, layer).cross_attention.of_memory(states_ND) for layer in self.decoder)
+        )
 
     def fixed_state(self, B: int, W: int, S: int, T: int) -> FixedState:
         """Room for B sentences of S tokens, W hypotheses of T tokens each."""

@@ -1,0 +1,119 @@
+"""Decoding on a card, by its own kernels: skipped where there is none."""
+
+import math
+import random
+from dataclasses import replace
+
+import pytest
+import torch
+
+from seq2see.config import Decoding
+from seq2see.decoding import slots
+from seq2see.decoding.hypothesis import Task
+from seq2see.decoding.slots import SlotSearch
+from seq2see.decoding.torch_engine import TorchEngine
+from seq2see.model.attention import HAS_TRITON, step_kernels
+from seq2see.model.transformer import Transformer
+
+pytestmark = [
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs CUDA, and this machine has none"),
+    pytest.mark.skipif(not HAS_TRITON, reason="needs Triton"),
+]
+
+
+def model(positions: str = "sinusoid", norm: str = "post") -> Transformer:
+    torch.manual_seed(1)
+    options = {"encoder_layers": 2, "decoder_layers": 2, "d_model": 64, "heads": 4, "d_ff": 128}
+    made = Transformer(3000, 3000, positions=positions, norm=norm, output_bias=True, **options).eval()
+    with torch.no_grad():
+        made.output.weight.mul_(4)
+        made.output.bias[3] += 6.0
+    return made.cuda()
+
+
+def tasks(count: int) -> list[Task]:
+    dice = random.Random(2)
+
+    def tokens(length: int) -> list[int]:
+        return [dice.randint(4, 2999) for _ in range(length)]
+
+    return [
+        Task([*tokens(dice.randint(1, 40)), 3], dice.randint(1, 60), tokens(dice.choice([0, 0, 2])))
+        for _ in range(count)
+    ]
+
+
+@pytest.mark.parametrize(("positions", "norm"), [("sinusoid", "post"), ("rotary", "pre"), ("learned", "post")])
+@pytest.mark.parametrize("beam", [1, 2, 5])
+@pytest.mark.parametrize("most_rows", [20, 2048])
+def test_recorded_steps_find_what_the_search_finds(monkeypatch, positions, norm, beam, most_rows) -> None:
+    monkeypatch.setattr(slots, "MOST_ROWS", most_rows)
+    made, settings, todo = model(positions, norm), Decoding(beam=beam), tasks(70)
+    assert SlotSearch.can(made)
+    plain, recorded = TorchEngine(made), TorchEngine(made)
+    plain._slots = None
+    expected = [[each.tokens for each in one] for one in plain.search(todo, settings)]
+    for _ in range(3):  # plainly, then while recording, then recorded
+        assert [[each.tokens for each in one] for one in recorded.search(todo, settings)] == expected
+
+
+def test_others_may_be_asked_for_in_between() -> None:
+    """More sizes than are kept, with and without given tokens."""
+    made = model()
+    plain, recorded = TorchEngine(made), TorchEngine(made)
+    plain._slots = None
+    for beam in (1, 2, 3, 4, 5, 1, 2):
+        todo = [replace(task, prefix=task.prefix if beam % 2 else []) for task in tasks(9)]
+        settings = Decoding(beam=beam)
+        expected = [[each.tokens for each in one] for one in plain.search(todo, settings)]
+        assert [[each.tokens for each in one] for one in recorded.search(todo, settings)] == expected
+
+
+def test_a_sentence_is_the_same_in_any_company_in_bfloat16() -> None:
+    """Nearly always: a product of many rows may round otherwise than one of few."""
+    engine, settings, todo = TorchEngine(model(), precision="bfloat16"), Decoding(beam=1), tasks(60)
+    together = engine.search(todo, settings)
+    alone = [engine.search([task], settings)[0] for task in todo]
+    same = sum(one[0].tokens == other[0].tokens for one, other in zip(together, alone, strict=True))
+    assert same >= 54
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize(("B", "W", "H", "K", "T"), [(2, 1, 2, 16, 5), (3, 4, 2, 24, 20), (5, 20, 1, 128, 40)])
+def test_a_step_of_attention_is_the_written_out_one(B, W, H, K, T, dtype) -> None:
+    torch.manual_seed(1)
+    P, card = W * T, {"device": "cuda"}
+    keys, values = (torch.randn(B, H, P, K, dtype=dtype, **card) for _ in range(2))
+    query, key, value = torch.randn(B * W, 3 * H * K, dtype=dtype, **card).chunk(3, -1)
+    step = torch.randint(T, (B,), **card)
+    keep = torch.rand(B, W, P, **card) < 0.5
+    here = step[:, None] * W + torch.arange(W, **card)
+    keep.scatter_(2, here[:, :, None], True)
+    expected_keys, expected_values = (
+        past.scatter(2, here[:, None, :, None].expand(-1, H, -1, K), new.view(B, W, H, K).transpose(1, 2))
+        for past, new in ((keys, key), (values, value))
+    )
+    seen = keep & (torch.arange(P, **card) < (step[:, None, None] + 1) * W)
+    queries = query.float().view(B, W, H, K).transpose(1, 2)
+    scores = queries @ expected_keys.float().transpose(2, 3) / math.sqrt(K)
+    weights = scores.masked_fill(~seen[:, None], -torch.inf).softmax(-1)
+    expected = (weights @ expected_values.float()).transpose(1, 2).reshape(B * W, H * K)
+    found = step_kernels().attend(query, keys, values, keep, (key, value, step))
+    exact = 1e-4 if dtype == torch.float32 else 3e-2
+    torch.testing.assert_close(found.float(), expected, atol=exact, rtol=exact)
+    assert torch.equal(keys, expected_keys)
+    assert torch.equal(values, expected_values)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize(("rows", "words", "count"), [(3, 50, 8), (9, 37_001, 8), (1, 3000, 1), (300, 2049, 20)])
+def test_best_words_are_those_of_topk(rows, words, count, dtype) -> None:
+    torch.manual_seed(1)
+    scores = (3 * torch.randn(rows, words, device="cuda")).to(dtype)
+    logs, found = step_kernels().best_words(scores, count, (0, 2))
+    plain = scores.float()
+    plain[:, [0, 2]] = -torch.inf
+    plain = plain.log_softmax(-1)
+    torch.testing.assert_close(logs, plain.topk(count).values, atol=1e-4, rtol=1e-5)
+    torch.testing.assert_close(plain.gather(1, found), logs, atol=1e-4, rtol=1e-5)
+    assert all(len(set(row)) == count for row in found.tolist())
