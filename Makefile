@@ -27,9 +27,12 @@ check: setup
 	$(BIN)/mypy
 
 # Side by side with peers, which live in an environment of their own. `bench` writes docs/benchmarks.md (about 45
-# minutes); `bench-quick` prints only (under ten).
+# minutes), and docs/benchmarks-card.md where there is a CUDA card; `bench-quick` prints only (under ten).
 bench: setup $(PEERS_READY)
 	$(BIN)/python -m bench
+	if $(PEERS)/bin/python -c "import torch; raise SystemExit(not torch.cuda.is_available())"; then \
+		$(PEERS)/bin/python -m pip install --quiet . && $(PEERS)/bin/python -m bench.card && \
+		$(PEERS)/bin/python -m bench.card_page .bench/card.json; fi
 
 bench-quick: setup $(PEERS_READY)
 	$(BIN)/python -m bench --quick

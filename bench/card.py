@@ -41,6 +41,7 @@ STEP_TOKENS = 50_000
 DECODINGS = [(1, 1), (1, 4), (64, 1), (64, 4), (512, 1), (512, 4)]
 """Batch and beam."""
 LENGTH = 30
+PEERS = ["Hugging Face, eager", "Hugging Face, compiled", "nn.Transformer, eager"]
 
 
 def measure_products() -> float:
@@ -218,7 +219,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("parts", nargs="*", default=["training", "profile", "decoding", "losses"])
     parser.add_argument("--sizes", nargs="*", default=list(SIZES), choices=list(SIZES))
-    parser.add_argument("--peers", nargs="*", default=["Hugging Face, eager", "Hugging Face, compiled"])
+    parser.add_argument("--peers", nargs="*", default=PEERS)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--out", default=".bench/card.json")
     options = parser.parse_args()

@@ -148,8 +148,11 @@ class Run:
         return own is not self.model and not is_heard(own)
 
     def engine(self, name: str = "auto", precision: str | None = None) -> Engine:
-        """What translates. `auto`: ctranslate2 on a CPU where it can, else torch. float32 or int8; not said, torch
-        takes float32 and ctranslate2 int8. While somebody listens to the model (`capture`), `auto` is torch."""
+        """What translates. `auto`: ctranslate2 on a CPU where it can, else torch.
+
+        float32, int8, or bfloat16 with torch on a card; not said, torch takes float32 and ctranslate2 int8. While
+        somebody listens to the model (`capture`), `auto` is torch.
+        """
         if name not in get_args(EngineName):
             raise SettingError(f"--engine {name}: unknown. {nearest(name, get_args(EngineName))}")
         if name == "auto":

@@ -58,7 +58,10 @@ EngineOption = Annotated[
 ]
 PrecisionOption = Annotated[
     str | None,
-    typer.Option("--precision", help="float32 or int8; not given: int8 with ctranslate2, float32 with torch."),
+    typer.Option(
+        "--precision",
+        help="float32, int8, or bfloat16 (torch on a card); if not given: int8 with ctranslate2, float32 with torch.",
+    ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, for machines.")]
 Force = Annotated[bool, typer.Option("--force", help="Replace the file if it is there.")]
