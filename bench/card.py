@@ -107,7 +107,7 @@ def profile(size: work.Size, weights: Path, most: int = 24) -> list[dict[str, An
 
 
 def decoding(size: work.Size, weights: Path, rounds: int) -> list[dict[str, Any]]:
-    """Output tokens a second for batches and beams, and how many outputs are those of batch 1."""
+    """Output tokens a second for batches and beams."""
     mine, theirs = _ours(size, weights), _on_card(huggingface.Candidate(size, weights, True))
     mine.precision = "bfloat16"
     theirs.model.to(torch.bfloat16).eval()

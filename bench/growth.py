@@ -85,7 +85,7 @@ def measure(axes: list[str], device: str, pairs: list[int], out: Path) -> None:
                 continue
             try:
                 rows.append(_measured(axis, value, device))
-            except torch.OutOfMemoryError:
+            except (torch.OutOfMemoryError, subprocess.CalledProcessError):  # one on a processor is killed
                 break
             row = rows[-1]
             print(f"{axis:10} {value:10,} {row['seconds']:10.4f} s {row['bytes'] / 2**20:10.1f} MB", flush=True)

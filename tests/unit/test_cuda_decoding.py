@@ -49,11 +49,53 @@ def tasks(count: int) -> list[Task]:
 def test_recorded_steps_find_what_the_search_finds(monkeypatch, positions, norm, beam, most_rows) -> None:
     monkeypatch.setattr(slots, "MOST_ROWS", most_rows)
     made, settings, todo = model(positions, norm), Decoding(beam=beam), tasks(70)
-    assert SlotSearch.can(made)
+    assert SlotSearch(made).can(beam)
+    plain, recorded = TorchEngine(made), TorchEngine(made)
+    plain._slots = None
+    expected = plain.search(todo, settings)
+    for _ in range(3):  # plainly, then while recording, then recorded
+        found = recorded.search(todo, settings)
+        assert [[each.tokens for each in one] for one in found] == [[each.tokens for each in one] for one in expected]
+        for one, other in zip(found, expected, strict=True):
+            assert [each.score for each in one] == pytest.approx([each.score for each in other], abs=1e-3)
+
+
+def test_when_steps_are_not_recorded() -> None:
+    made = model()
+    search = SlotSearch(made)
+    assert search.can(slots.WIDEST)
+    assert not search.can(slots.WIDEST + 1)
+    torch.use_deterministic_algorithms(True)
+    try:
+        assert not search.can(1)
+    finally:
+        torch.use_deterministic_algorithms(False)
+    made.train()
+    assert not search.can(1)
+
+
+def test_longer_sentences_after_shorter_ones_leave_what_was_recorded_right() -> None:
+    """Tables of positions grow meanwhile."""
+    made, settings = model(), Decoding(beam=2)
+    short, long = [Task([5, 6, 7, 3], 10, [])], [Task([*range(4, 300), 3], 300, [])]
+    plain = TorchEngine(made, precision="bfloat16")
+    plain._slots = None
+    engine = TorchEngine(made, precision="bfloat16")
+    before = [engine.search(short, settings)[0][0].tokens for _ in range(3)]
+    engine.search(long, settings)
+    after = engine.search(short, settings)[0][0].tokens
+    assert before == [after] * 3
+    assert after == plain.search(short, settings)[0][0].tokens
+
+
+def test_a_beam_wider_than_the_vocabulary() -> None:
+    torch.manual_seed(1)
+    made = Transformer(6, 6, encoder_layers=1, decoder_layers=1, d_model=16, heads=2, d_ff=16).eval().cuda()
+    todo, settings = [Task([4, 5, 3], 7, []), Task([5, 3], 3, [4] * 40)], Decoding(beam=5)
     plain, recorded = TorchEngine(made), TorchEngine(made)
     plain._slots = None
     expected = [[each.tokens for each in one] for one in plain.search(todo, settings)]
-    for _ in range(3):  # plainly, then while recording, then recorded
+    for _ in range(3):
         assert [[each.tokens for each in one] for one in recorded.search(todo, settings)] == expected
 
 

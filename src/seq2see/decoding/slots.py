@@ -2,9 +2,12 @@
 
 The same greedy and beam search as `search.py`, with all its bookkeeping in tensors. B slots hold a sentence each, at
 whatever step it is; a slot whose sentence is done is given the next one. Only every few steps somebody looks which.
-Shapes never depend on the company, so neither does an answer.
+A sentence finds the same in any company, but for what rounds otherwise in products of more rows.
 """
 
+import contextlib
+import math
+import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 from typing import cast
@@ -19,7 +22,6 @@ from seq2see.config import Decoding
 from seq2see.decoding.hypothesis import Hypothesis, Task
 from seq2see.decoding.search import NEVER, LengthPenalty, penalty_of
 from seq2see.model.attention import has_kernels, step_kernels
-from seq2see.model.interface import Seq2Seq
 from seq2see.model.layers import DecoderLayer
 from seq2see.model.transformer import Transformer
 
@@ -33,8 +35,10 @@ SHORTEST = 16
 """Places of the smallest storage; others are powers of two."""
 UNASKED = 4
 """Steps between two looks at which sentences are done."""
-MOST_KEPT = 4
-"""Sizes whose storage and recorded steps are kept for the next call."""
+MOST_KEPT, KEPT_SHARE = 16, 1 / 8
+"""Sizes whose storage and recorded steps are kept for the next call, and how much of a card's memory they may take."""
+WIDEST = 32
+"""Hypotheses of a sentence; more of them do not fit on the chip together."""
 
 
 class Slots:
@@ -43,7 +47,7 @@ class Slots:
     def __init__(self, model: Transformer, B: int, W: int, S: int, T: int, penalty: LengthPenalty) -> None:
         device, C = next(model.parameters()).device, 2 * W if W > 1 else 1
         whole = {"dtype": torch.int64, "device": device}
-        self._model, self._sizes = model, (B, W, C, T)
+        self._model, self._sizes, self._rows = model, (B, W, C, T), B * S
         self._state = model.fixed_state(B, W, S, T)
         # Of all sentences at once: their tokens and the places of these, where each begins, and its limit.
         self._given = torch.zeros(2 * B * S + 2 * B + 1, **whole)  # type: ignore[call-overload]
@@ -51,7 +55,8 @@ class Slots:
         self._totals_BW = torch.full((B, W), -torch.inf, device=device)
         self._limits_B = torch.zeros(B, **whole)  # type: ignore[call-overload]
         self._forced_BT = torch.full((B, T), -1, **whole)  # type: ignore[call-overload]
-        self._penalty_T = torch.tensor([penalty(length) for length in range(1, T + 1)], device=device)
+        penalties = [penalty(length) for length in range(1, T + 1)]
+        self._penalty_T = torch.tensor(penalties, dtype=torch.float64, device=device)
         self._first_W = torch.full((W,), -torch.inf, device=device)
         self._first_W[0] = 0.0  # all W begin alike: only one of them counts
         self._count_C = torch.arange(C, device=device)
@@ -65,6 +70,16 @@ class Slots:
         self._forces = False
         """Whether a token of some sentence is given."""
         self._recorded: dict[object, torch.cuda.CUDAGraph | None] = {}
+        self._read: list[Tensor] = []
+        """Tables that what was recorded goes on reading, whatever the model has replaced them by."""
+
+    @property
+    def bytes(self) -> int:
+        """Of the storage; the rest is little beside it."""
+        layers = self._state.layers
+        stored = 2 * sum(layer.memory_key_BHSK.numel() for layer in layers)
+        stored += 2 * len(layers) * self._state.at.width * self._sizes[3] * layers[0].memory_key_BHSK[:, :, 0].numel()
+        return stored * layers[0].memory_key_BHSK.element_size()
 
     @property
     def is_quick(self) -> bool:
@@ -79,17 +94,18 @@ class Slots:
         started = self._model.start(self._model.encode(source_N, offsets))
         here_b = torch.tensor(slots, device=device)
         self._state.fill(here_b, started)
-        self._limits_B[here_b] = torch.tensor([task.limit for task in tasks], device=device)
+        limits_b = torch.tensor([task.limit for task in tasks], device=device)
+        self._limits_B[here_b] = limits_b
         self._last_BW[here_b] = special.BEGIN
         self._totals_BW[here_b] = self._first_W
         self._scores_BW[here_b] = -torch.inf
         self._complete_B[here_b] = 0
-        self._growing_B[here_b] = True
+        self._growing_B[here_b] = limits_b > 0
         self._force(slots, tasks)
 
     def fill_all(self, tasks: Sequence[Task]) -> None:
         """The same from the first slot on, with all others left empty; recorded, since few sentences take no longer."""
-        B, N = len(self._limits_B), (len(self._given) - 2 * len(self._limits_B) - 1) // 2
+        B, N = self._sizes[0], self._rows
         lengths = np.array([len(task.source) for task in tasks])
         given = np.zeros(len(self._given), np.int64)
         given[: lengths.sum()] = np.concatenate([task.source for task in tasks])
@@ -102,8 +118,7 @@ class Slots:
         self._force(range(len(tasks)), tasks)
 
     def _begin(self) -> None:
-        B = len(self._limits_B)
-        N = (len(self._given) - 2 * B - 1) // 2
+        B, N = self._sizes[0], self._rows
         source_N, places_N, rows_B1, limits_B = self._given.split([N, N, B + 1, B])
         self._model.refill(self._state, source_N, places_N, rows_B1)
         self._limits_B.copy_(limits_B)
@@ -117,9 +132,11 @@ class Slots:
         """Note what is given of these sentences."""
         if not self._forces and not any(task.prefix for task in tasks):
             return
-        forced = torch.full((len(tasks), self._sizes[3]), -1)
+        T = self._sizes[3]
+        forced = torch.full((len(tasks), T), -1)
         for place, task in enumerate(tasks):
-            forced[place, : len(task.prefix)] = torch.tensor(task.prefix, dtype=torch.int64)
+            given = torch.tensor(task.prefix[:T], dtype=torch.int64)
+            forced[place, : len(given)] = given
         self._forced_BT[torch.tensor(slots, device=self._last_BW.device)] = forced.to(self._last_BW.device)
         self._forces = bool((self._forced_BT >= 0).any())
 
@@ -133,10 +150,13 @@ class Slots:
             self._recorded[name] = None
             deed()
             return
-        if (graph := self._recorded[name]) is None:
-            graph = self._recorded[name] = torch.cuda.CUDAGraph()
-            with torch.cuda.graph(graph):
+        graph = self._recorded[name]
+        if graph is None:
+            graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(graph, capture_error_mode="thread_local"):
                 deed()
+            self._recorded[name] = graph  # not before it is whole
+            self._read += [self._model.source_embedding.waves, self._model.target_embedding.waves]
         graph.replay()
 
     def done(self) -> list[bool]:
@@ -163,13 +183,14 @@ class Slots:
     def _step(self) -> None:
         B, W, C, _ = self._sizes
         state = self._state
-        place_B = state.place_B
+        place_B = state.at.step_B
         scores_RV = self._model.step(self._last_BW.flatten(), state)
-        logs_RC, tokens_RC = _best_words(scores_RV, C)
+        most = min(C, scores_RV.shape[-1])
+        logs_RC, tokens_RC = _best_words(scores_RV, most)
         if self._forces:
             logs_RC, tokens_RC = self._forced(scores_RV, logs_RC, tokens_RC)
         totals_BC, flat_BC = (self._totals_BW.view(-1, 1) + logs_RC).view(B, -1).topk(C)
-        parents_BC, tokens_BC = flat_BC // C, tokens_RC.view(B, -1).gather(1, flat_BC)
+        parents_BC, tokens_BC = flat_BC // most, tokens_RC.view(B, -1).gather(1, flat_BC)
         ends_BC = tokens_BC == special.END
 
         at_limit_B = self._limits_B == place_B + 1
@@ -201,10 +222,12 @@ class Slots:
     def _forced(self, scores_RV: Tensor, logs_RC: Tensor, tokens_RC: Tensor) -> tuple[Tensor, Tensor]:
         """Where the next token is given, that and no other."""
         scores_RV = scores_RV.float()
-        given_R1 = self._forced_BT.gather(1, self._state.place_B[:, None]).repeat_interleave(self._sizes[1], 0)
+        for word in NEVER:
+            scores_RV[:, word] = -torch.inf
+        given_R1 = self._forced_BT.gather(1, self._state.at.step_B[:, None]).repeat_interleave(self._sizes[1], 0)
         is_given_R1, given_R1 = given_R1 >= 0, given_R1.clamp_min(0)
         log_R1 = scores_RV.gather(1, given_R1) - scores_RV.logsumexp(-1, keepdim=True)
-        is_first_C = self._count_C == 0
+        is_first_C = self._count_C[: logs_RC.shape[1]] == 0
         logs_RC = torch.where(is_given_R1, torch.where(is_first_C, log_R1, -torch.inf), logs_RC)
         return logs_RC, torch.where(is_given_R1 & is_first_C, given_R1, tokens_RC)
 
@@ -215,17 +238,27 @@ class SlotSearch:
     def __init__(self, model: Transformer) -> None:
         self._model = model
         self._kept: dict[tuple[object, ...], Slots] = {}
+        self._busy = threading.Lock()
 
-    @staticmethod
-    def can(model: Seq2Seq) -> bool:
-        """Whether it is worth while: on a card that has our kernels, and for a model whose state has a fixed shape."""
-        if not isinstance(model, Transformer) or not model.has_fixed_state:
+    def can(self, beam: int) -> bool:
+        """Whether it is worth while: on a card that has our kernels, which nobody vouches for to the bit."""
+        if beam > WIDEST or self._model.training or torch.are_deterministic_algorithms_enabled():
             return False
-        return cast(DecoderLayer, model.decoder[0]).self_attention.has_kernel(next(model.parameters()))
+        return cast(DecoderLayer, self._model.decoder[0]).self_attention.has_kernel(next(self._model.parameters()))
+
+    def forget(self) -> None:
+        """Give back all storage."""
+        self._kept.clear()
 
     @torch.inference_mode()
     def search(self, tasks: Sequence[Task], settings: Decoding) -> list[list[Hypothesis]]:
         """Up to `settings.beam` hypotheses for each task, best first."""
+        one = next(self._model.parameters())
+        here = torch.cuda.device(one.device) if one.is_cuda else contextlib.nullcontext()
+        with self._busy, here, torch.autocast(one.device.type, enabled=False):
+            return self._search(tasks, settings)
+
+    def _search(self, tasks: Sequence[Task], settings: Decoding) -> list[list[Hypothesis]]:
         found: list[list[Hypothesis]] = [[] for _ in tasks]
         groups: dict[tuple[int, int], list[int]] = {}
         for index in sorted(range(len(tasks)), key=lambda index: -len(tasks[index].source)):
@@ -240,7 +273,7 @@ class SlotSearch:
         self, tasks: list[tuple[int, Task]], S: int, T: int, settings: Decoding
     ) -> list[tuple[int, list[Hypothesis]]]:
         W = settings.beam
-        B = min(1 << (len(tasks) - 1).bit_length(), max(1, MOST_ROWS // W), max(1, MOST_PLACES // (W * T)))
+        B = min(1 << (len(tasks) - 1).bit_length(), max(1, MOST_ROWS // W), max(1, MOST_PLACES // max(S, W * T)))
         slots = self._slots(B, W, S, T, settings)
         waiting, free = deque(tasks), list(range(B))[::-1]
         running: dict[int, tuple[int, int]] = {}
@@ -270,11 +303,20 @@ class SlotSearch:
 
     def _slots(self, B: int, W: int, S: int, T: int, settings: Decoding) -> Slots:
         key = (B, W, S, T, settings.length_penalty, settings.length_formula)
-        slots = self._kept.pop(key, None) or Slots(self._model, B, W, S, T, penalty_of(settings))
+        slots = self._kept.pop(key, None)
+        if slots is None:
+            while len(self._kept) >= MOST_KEPT or sum(each.bytes for each in self._kept.values()) > self._room:
+                del self._kept[next(iter(self._kept))]
+            slots = Slots(self._model, B, W, S, T, penalty_of(settings))
         self._kept[key] = slots
-        while len(self._kept) > MOST_KEPT:
-            del self._kept[next(iter(self._kept))]
         return slots
+
+    @property
+    def _room(self) -> float:
+        device = next(self._model.parameters()).device
+        if device.type != "cuda":
+            return math.inf
+        return KEPT_SHARE * torch.cuda.get_device_properties(device).total_memory
 
 
 def _best_words(scores_RV: Tensor, count: int) -> tuple[Tensor, Tensor]:

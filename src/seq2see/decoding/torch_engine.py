@@ -1,5 +1,7 @@
 """Our own engine: the model as it was trained, searched with `search.py`."""
 
+import warnings
+
 import torch
 
 from seq2see.config import Decoding
@@ -31,11 +33,16 @@ class TorchEngine:
 
     def search(self, tasks: list[Task], settings: Decoding) -> list[list[Hypothesis]]:
         # A recorded step tells nobody what passes in it, and draws no words.
-        if self._slots and self._slots.can(self.model) and not (self.choose or self.watch or is_heard(self.model)):
+        told = self.choose or self.watch or is_heard(self.model)
+        if self._slots and not told and self._slots.can(settings.beam):
             try:
                 return self._slots.search(tasks, settings)
-            except torch.OutOfMemoryError:  # storage of a fixed size takes more than what grows
-                self._slots = None
+            except torch.OutOfMemoryError:
+                self._slots.forget()
+                warnings.warn(
+                    "no room on the card for recorded steps: searching without, which is slower", stacklevel=2
+                )
+            torch.cuda.empty_cache()
         found: list[list[Hypothesis]] = [[] for _ in tasks]
         budget = settings.batch_tokens // settings.beam
         for batch in batches([len(task.source) for task in tasks], budget):

@@ -27,21 +27,27 @@ def for_decoding(model: Seq2Seq, precision: str = "float32") -> Seq2Seq:
     if next(model.parameters()).device.type != "cpu":
         if precision == "int8":
             raise SettingError("--precision int8: our own engine has it on a CPU only. Leave it out")
-        return copy.deepcopy(model).to(torch.bfloat16) if precision == "bfloat16" else model
+        return _deaf_copy(model).to(torch.bfloat16) if precision == "bfloat16" else model
     if precision == "bfloat16":
         raise SettingError("--precision bfloat16: our own engine has it on a card only. Leave it out, or take int8")
     if precision == "float32" and is_heard(model):
         return model
-    laid_out = copy.deepcopy(model)
+    laid_out = _deaf_copy(model)
     for parent in list(laid_out.modules()):
-        parent._forward_hooks.clear()
-        parent._forward_pre_hooks.clear()
         for name, child in parent.named_children():
             if isinstance(child, nn.Linear) and precision == "int8":
                 setattr(parent, name, Int8Linear(child))
             elif isinstance(child, nn.Linear):  # a tied embedding keeps its own parameter, by rows
                 child.weight = nn.Parameter(child.weight.detach().t().contiguous().t(), requires_grad=False)
     return laid_out
+
+
+def _deaf_copy(model: Seq2Seq) -> Seq2Seq:
+    copied = copy.deepcopy(model)
+    for module in copied.modules():
+        module._forward_hooks.clear()
+        module._forward_pre_hooks.clear()
+    return copied
 
 
 def is_heard(model: Seq2Seq) -> bool:

@@ -365,7 +365,7 @@ class MultiHeadAttention(nn.Module):
         """R = B x W rows look at B memories: a sentence's W hypotheses are W queries on keys that exist once."""
         B = len(key_BHSK)
         projected_RD = self.w_qkv(x_RD, self.query_rows)
-        if self.has_kernel(x_RD):
+        if self.has_kernel(x_RD) and not torch.is_grad_enabled():
             keep_B1S = None if keep_B11S is None else keep_B11S[:, 0]
             return self.w_o(step_kernels().attend(projected_RD, key_BHSK, value_BHSK, keep_B1S))  # type: ignore[no-any-return]
         (query_BHWK,) = self._split(projected_RD.view(B, -1, self.widths[0]), None, self.widths[:1])

@@ -109,20 +109,38 @@ class DecoderState:
             self.lineage_BWP = self.lineage_BWP.index_select(0, sentences_B)
 
 
-class FixedPast(Past):
-    """As `Past`, in storage of a fixed size; each sentence stands at a step of its own, which only the card knows."""
+@dataclass(frozen=True)
+class Places:
+    """Where each of B sentences stands, W hypotheses side by side, of at most T steps: only the card knows."""
 
-    def __init__(self, key_BHPK: Tensor, value_BHPK: Tensor, whole: "FixedState") -> None:
+    step_B: Tensor
+    """Steps that each sentence has made. Whoever takes a step counts it."""
+    width: int
+    steps: int
+
+    @property
+    def here_BW(self) -> Tensor:
+        """The places of the step to come."""
+        return self.step_B[:, None] * self.width + torch.arange(self.width, device=self.step_B.device)
+
+    def of_rows(self) -> tuple[Tensor, int]:
+        """The step of each of R = B x W rows, and how many there may be."""
+        return self.step_B.repeat_interleave(self.width, output_size=len(self.step_B) * self.width), self.steps
+
+
+class FixedPast(Past):
+    """As `Past`, in storage of a fixed size."""
+
+    def __init__(self, key_BHPK: Tensor, value_BHPK: Tensor, places: Places) -> None:
         super().__init__()
-        self._key_BHPK, self._value_BHPK, self._whole = key_BHPK, value_BHPK, whole
+        self._key_BHPK, self._value_BHPK, self._places = key_BHPK, value_BHPK, places
 
     def turned(self, x_RH1K: Tensor) -> Tensor:
-        places_R, longest = self._whole.places(x_RH1K[:, 0, 0, 0])
-        return rotate_rows(x_RH1K[:, :, 0], places_R, longest)[:, :, None]
+        return rotate_rows(x_RH1K[:, :, 0], *self._places.of_rows())[:, :, None]
 
     def append(self, key_BHWK: Tensor, value_BHWK: Tensor) -> tuple[Tensor, Tensor]:
         _, H, _, K = key_BHWK.shape
-        here_BHWK = self._whole.here_BW[:, None, :, None].expand(-1, H, -1, K)
+        here_BHWK = self._places.here_BW[:, None, :, None].expand(-1, H, -1, K)
         self._key_BHPK.scatter_(2, here_BHWK, key_BHWK)
         self._value_BHPK.scatter_(2, here_BHWK, value_BHWK)
         return self._key_BHPK, self._value_BHPK
@@ -135,9 +153,8 @@ class FixedPast(Past):
         query_RD, key_RD, value_RD = rows_R3D.tensor_split(3, -1)
         if rotary:
             both_RHK = rows_R3D[:, : 2 * H * K].view(-1, 2 * H, K)
-            places_R, longest = self._whole.places(both_RHK[:, 0, 0])
-            query_RD, key_RD = rotate_rows(both_RHK, places_R, longest).flatten(1).tensor_split(2, -1)
-        new = key_RD, value_RD, self._whole.place_B
+            query_RD, key_RD = rotate_rows(both_RHK, *self._places.of_rows()).flatten(1).tensor_split(2, -1)
+        new = key_RD, value_RD, self._places.step_B
         return step_kernels.attend(query_RD, self._key_BHPK, self._value_BHPK, keep_B1WP[:, 0], new)
 
 
@@ -146,9 +163,7 @@ class FixedState(DecoderState):
 
     def __init__(self, B: int, W: int, T: int, device: torch.device) -> None:
         super().__init__([], torch.zeros(B, 1, 1, 0), torch.zeros(B, W, W * T, dtype=torch.bool, device=device))
-        self.width, self.steps = W, T
-        self.place_B = torch.zeros(B, dtype=torch.int64, device=device)
-        """Steps that each sentence has made. Whoever takes a step counts it."""
+        self.at = Places(torch.zeros(B, dtype=torch.int64, device=device), W, T)
 
     @staticmethod
     def empty(layers: int, B: int, W: int, S: int, T: int, like_HK: Tensor) -> "FixedState":
@@ -156,7 +171,7 @@ class FixedState(DecoderState):
         H, K = like_HK.shape
         state = FixedState(B, W, T, like_HK.device)
         for _ in range(layers):
-            past = FixedPast(like_HK.new_zeros(B, H, W * T, K), like_HK.new_zeros(B, H, W * T, K), state)
+            past = FixedPast(like_HK.new_zeros(B, H, W * T, K), like_HK.new_zeros(B, H, W * T, K), state.at)
             state.layers.append(LayerState(like_HK.new_zeros(B, H, S, K), like_HK.new_zeros(B, H, S, K), past))
         state.keep_B11S = torch.zeros(B, 1, 1, S, dtype=torch.bool, device=like_HK.device)
         return state
@@ -172,7 +187,7 @@ class FixedState(DecoderState):
         self.keep_B11S[sentences_b] = False
         self.keep_B11S[sentences_b, :, :, :S] = True if started.keep_B11S is None else started.keep_B11S
         self.lineage_BWP[sentences_b] = False
-        self.place_B[sentences_b] = 0
+        self.at.step_B[sentences_b] = 0
 
     def fill_all(self, rows_B1: Tensor, layers: Iterable[tuple[Tensor, Tensor]]) -> None:
         """The same for all sentences, in fixed shapes.
@@ -192,25 +207,20 @@ class FixedState(DecoderState):
                 kept_BHSK.copy_(picked_QD.view(B, S, kept_BHSK.shape[1], -1).transpose(1, 2))
         self.keep_B11S.copy_((place_S < rows_B1.diff()[:, None])[:, None, None])
         self.lineage_BWP.zero_()
-        self.place_B.zero_()
-
-    @property
-    def here_BW(self) -> Tensor:
-        """The places of the step to come."""
-        return self.place_B[:, None] * self.width + torch.arange(self.width, device=self.place_B.device)
+        self.at.step_B.zero_()
 
     def places(self, tokens_R: Tensor) -> tuple[Tensor, int]:
-        return self.place_B.repeat_interleave(self.width, output_size=len(tokens_R)), self.steps
+        return self.at.of_rows()
 
     def extend(self, width: int) -> Tensor:
         assert self.lineage_BWP is not None
-        own_BW1 = self.here_BW[:, :, None]
+        own_BW1 = self.at.here_BW[:, :, None]
         self.lineage_BWP.scatter_(2, own_BW1, torch.ones_like(own_BW1, dtype=torch.bool))
         return self.lineage_BWP[:, None]
 
     def select(self, parents_BW: Tensor) -> None:
         """The lineages of those that were chosen. Alone, each follows itself."""
         assert self.lineage_BWP is not None
-        if self.width > 1:
+        if self.at.width > 1:
             P = self.lineage_BWP.shape[2]
             self.lineage_BWP.copy_(self.lineage_BWP.gather(1, parents_BW[:, :, None].expand(-1, -1, P)))

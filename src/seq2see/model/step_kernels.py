@@ -155,7 +155,7 @@ def _pick(  # type: ignore[no-untyped-def]
         is_left = (found < after_score) | ((found == after_score) & (words > after_word))
         found = tl.where(is_left, found, -float("inf"))
         score = tl.max(found, 0)
-        word = tl.min(tl.where(is_left & (found == score), words, V - 1), 0)
+        word = tl.minimum(tl.min(tl.where(is_left & (found == score), words, V - 1), 0), V - 1)
         tl.store(logs + row * COUNT + place, score - log_total)
         tl.store(words_found + row * COUNT + place, word.to(tl.int64))
         still = (found < score) | ((found == score) & (words > word))

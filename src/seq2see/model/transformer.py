@@ -78,11 +78,6 @@ class Transformer(Seq2Seq):
         layers = [cast(DecoderLayer, layer).start(memory.states_ND, memory.packing) for layer in self.decoder]
         return DecoderState(layers, None if keep_BS is None else keep_BS[:, None, None, :])
 
-    @property
-    def has_fixed_state(self) -> bool:
-        attention = cast(DecoderLayer, self.decoder[0]).self_attention
-        return attention.d_key == attention.d_value
-
     def refill(self, state: FixedState, source_N: Tensor, places_N: Tensor, rows_B1: Tensor) -> None:
         """Encode B new sentences into a state, in shapes that depend on how many rows there are, and not on which.
 

@@ -176,10 +176,11 @@ class Patient(HttpToolsProtocol):
             self._let_in()
 
     def _is_plain_post(self) -> bool:
-        """One whose answer is of one piece, and leaves the connection as it was."""
+        """One whose answer is of one piece, leaves the connection as it was, and will be read."""
         alone = self.cycle is None or self.cycle.response_complete
         usual = self.parser.should_keep_alive() and not self.parser.should_upgrade() and not self.expect_100_continue
-        return alone and usual and self.parser.get_method() == b"POST"
+        is_post = self.parser.get_method() == b"POST" and self.parser.get_http_version() == "1.1"
+        return alone and usual and is_post and not self.flow.write_paused
 
     def on_body(self, body: bytes) -> None:
         if self._held:
@@ -202,12 +203,13 @@ class Patient(HttpToolsProtocol):
 
     def _let_in(self) -> None:
         """To the app, with what was held back of it."""
+        held, self._held = self._held, None
+        self._unset_keepalive_if_required()  # a refusal just before it, in the same piece of data, has set it
         super().on_headers_complete()
         if not self.pipeline:
             self._answering = self.cycle
-        if self._held:
-            body, self._held = self._held[1], None
-            super().on_body(bytes(body))
+        if held:
+            super().on_body(bytes(held[1]))
 
     def on_response_complete(self) -> None:
         if self.pipeline:
@@ -232,8 +234,11 @@ class Patient(HttpToolsProtocol):
         if self._deaf:
             return
         super().data_received(data)
-        if self._held:  # it has not come whole: how long the rest may take is not our business
-            self._let_in()
+        if self._held and not self._deaf:  # it has not come whole: how long the rest may take is not our business
+            try:
+                self._let_in()
+            except Exception:  # as the parser has it of what its callbacks cannot make sense of
+                self.send_400_response("")
         if self._head_bytes is not None:
             self._head_bytes += len(data)
             if self._head_bytes > MOST_HEAD_BYTES:

@@ -1,6 +1,8 @@
 """Search in fixed shapes finds what `search.py` finds, whatever company a sentence keeps."""
 
+import gc
 import random
+import weakref
 
 import pytest
 import torch
@@ -56,6 +58,64 @@ def test_slots_find_what_the_search_finds(monkeypatch, positions, norm, beam, le
             )
 
 
-def test_models_whose_values_have_another_width_are_left_to_the_search() -> None:
-    made = Transformer(30, 30, encoder_layers=1, decoder_layers=1, d_model=32, heads=2, d_ff=64, d_value=8)
-    assert not SlotSearch.can(made)
+def test_a_beam_wider_than_the_vocabulary_and_more_given_than_there_is_room_for() -> None:
+    torch.manual_seed(1)
+    made = Transformer(6, 6, encoder_layers=1, decoder_layers=1, d_model=16, heads=2, d_ff=16).eval()
+    todo = [Task([4, 5, 3], 7, []), Task([5, 3], 3, [4] * 40), Task([4, 3], 1, [])]
+    settings = Decoding(beam=5)
+    expected = TorchEngine(made).search(todo, settings)
+    found = SlotSearch(made).search(todo, settings)
+    assert [[each.tokens for each in one] for one in found] == [[each.tokens for each in one] for one in expected]
+    assert found[0][0].score == pytest.approx(expected[0][0].score, abs=1e-5)
+
+
+def test_a_task_that_may_not_say_anything_is_done_at_once() -> None:
+    made = model(*KINDS[0])
+    assert SlotSearch(made).search([Task([5, 3], 0, []), Task([5, 3], 0, [])], Decoding(beam=2)) == [[], []]
+
+
+def test_little_room_only_means_fewer_at_once(monkeypatch) -> None:
+    made, settings, tasks = model(*KINDS[1]), Decoding(beam=2), some_tasks()
+    expected = TorchEngine(made).search(tasks, settings)
+    monkeypatch.setattr(slots, "MOST_PLACES", 128)
+    search = SlotSearch(made)
+    found = search.search(tasks, settings)
+    assert [[each.tokens for each in one] for one in found] == [[each.tokens for each in one] for one in expected]
+    assert max(B * max(S, 2 * T) for B, W, S, T, *_ in search._kept) <= 128
+
+
+def test_storage_is_given_back_without_a_collector(monkeypatch) -> None:
+    made = model(*KINDS[0])
+    search = SlotSearch(made)
+    search.search(some_tasks(), Decoding(beam=2))
+    kept = [weakref.ref(each._state.layers[0].memory_key_BHSK) for each in search._kept.values()]
+    gc.disable()
+    try:
+        search.forget()
+        assert [ref() for ref in kept] == [None] * len(kept)
+    finally:
+        gc.enable()
+    monkeypatch.setattr(slots, "MOST_KEPT", 2)
+    for beam in (1, 2, 3):
+        search.search(some_tasks(), Decoding(beam=beam))
+    assert len(search._kept) == 2
+
+
+def test_without_room_for_it_the_search_goes_on_plainly(monkeypatch) -> None:
+    made, settings, tasks = model(*KINDS[0]), Decoding(beam=2), some_tasks()
+    engine = TorchEngine(made)
+    expected = engine.search(tasks, settings)
+
+    def no_room(*_: object) -> None:
+        raise torch.OutOfMemoryError
+
+    monkeypatch.setattr(SlotSearch, "can", lambda search, beam: True)
+    monkeypatch.setattr(SlotSearch, "search", no_room)
+    with pytest.warns(UserWarning, match="no room on the card"):
+        found = engine.search(tasks, settings)
+    assert [[each.tokens for each in one] for one in found] == [[each.tokens for each in one] for one in expected]
+
+
+def test_where_it_is_not_meant_for() -> None:
+    """Not on a processor, not for very wide beams, not while training, not where bits must be the same."""
+    assert not SlotSearch(model(*KINDS[0])).can(1)

@@ -194,8 +194,9 @@ def test_what_is_not_refused_goes_to_the_app_with_its_body(loop):
         post(b"no", b"Expect: 100-continue\r\n"),
         b"GET /no HTTP/1.1\r\nHost: x\r\n\r\n",
         b"POST /no HTTP/1.0\r\nHost: x\r\nContent-Length: 2\r\n\r\nno",
+        b"POST /no HTTP/1.0\r\nHost: x\r\nConnection: keep-alive\r\nContent-Length: 2\r\n\r\nno",
     ],
-    ids=["in pieces", "the last", "expects", "get", "1.0"],
+    ids=["in pieces", "the last", "expects", "get", "1.0", "1.0, kept"],
 )
 def test_what_is_not_quickly_refused_is_left_to_the_app(loop, data):
     refusing = Refusing()
@@ -215,6 +216,30 @@ def test_behind_a_request_that_is_being_answered_nothing_is_refused_out_of_turn(
     client.data_received(post(b"no"))
     assert transport.written == b""
     assert len(client.pipeline) == 1
+
+
+def test_who_does_not_read_refusals_gets_no_more_of_them(loop):
+    client, transport = connected(loop, refusal=Refusing())
+    client.flow.pause_writing()
+    client.data_received(post(b"no"))
+    assert transport.written == b""
+    assert client.cycle is not None
+
+
+def test_what_comes_with_a_refused_request_is_not_cut_off_by_the_timer_of_the_refusal(loop):
+    client, _ = connected(loop, refusal=Refusing())
+    client.data_received(post(b"no") + post(b"yes"))
+    assert client.cycle.body == b"yes"
+    assert client.timeout_keep_alive_task is None
+
+
+@pytest.mark.parametrize("data", [post(b"no", path=b"http://x"), post(b"no", path=b"http://x")[:-1]])
+def test_a_path_that_is_none_is_said_to_be_wrong(loop, data):
+    refusing = Refusing()
+    refusing.answer = lambda *_: None  # type: ignore[method-assign]
+    client, transport = connected(loop, refusal=refusing)
+    client.data_received(data)
+    assert transport.written.startswith(b"HTTP/1.1 400 ")
 
 
 def test_who_is_refused_again_and_again_is_not_taken_for_idle(loop):
