@@ -78,6 +78,8 @@ def lab(
             raise
     if as_json:
         typer.echo(json.dumps(report.as_json(outcomes, facts), ensure_ascii=False))
+    if len(facts["seeds"].split()) < QUICK_SEEDS:
+        typer.echo(f"few seeds have wide intervals: --seeds {QUICK_SEEDS} or more decides sooner", err=True)
     for page in ("report.html", "report.md"):
         typer.echo(f"report {Path(out) / page}", err=True)
 
@@ -99,7 +101,7 @@ def _line(name: str, verdict: str, decided: str) -> str:
 
 def _row(outcome: Outcome) -> str:
     """A claim, its verdict, and the number that decided, in columns; what does not fit goes on below."""
-    first, *rest = textwrap.wrap(str(outcome.deciding), WIDTH - NAME_WIDTH - VERDICT_WIDTH - 2)
+    first, *rest = textwrap.wrap(outcome.reason, WIDTH - NAME_WIDTH - VERDICT_WIDTH - 2)
     lines = [_line(outcome.claim.name, outcome.verdict, first), *(_line("", "", more) for more in rest)]
     return "\n".join(lines)
 

@@ -164,7 +164,10 @@ def judge(expectation: Expectation, rows: Rows) -> Finding:
         verdict = "held"
     elif mean + margin < low or mean - margin > high:
         verdict = "did not hold"
-    return Finding(expectation.words, expectation.label, _bounds(low, high), values, mean, margin, verdict)
+    bounds = _bounds(low, high)
+    if expectation.tolerance:
+        bounds += f", by {show(expectation.tolerance)} or more"
+    return Finding(expectation.words, expectation.label, bounds, values, mean, margin, verdict)
 
 
 def _value(expectation: Expectation, rows: Rows) -> float:
@@ -234,8 +237,14 @@ class Outcome:
 
     @property
     def deciding(self) -> Finding:
-        """The first that is as good as the whole: it decided."""
+        """The first that is as good as the whole."""
         return next(finding for finding in self.findings if finding.verdict == self.verdict)
+
+    @property
+    def reason(self) -> str:
+        """In one line: one that is not held decides, but to hold it takes all of them."""
+        every = f"all {len(self.findings)}, such as " if self.verdict == "held" and len(self.findings) > 1 else ""
+        return f"{every}{self.deciding}"
 
 
 def conclude(claim: Claim, measured: Sequence[Row]) -> Outcome:

@@ -54,7 +54,8 @@ def measure(trial: Trial) -> Numbers:
     scored = run.evaluate(test, engine=run.engine("torch")).scores
     name = run.metric if run.metric in SCORES else "bleu"
     minutes = _minutes(run, trial["steps"])
-    return {SCORES[name]: scored[name].value, "minutes": minutes, "parameters": run.manifest["parameters"]}
+    found = {SCORES[name]: scored[name].value, "minutes": minutes, "parameters": run.manifest["parameters"]}
+    return {**found, "test_pairs": sum(1 for _ in corpora.for_scoring(test))}
 
 
 def _parts(trial: Trial) -> tuple[str, str]:
@@ -112,7 +113,8 @@ def _minutes(run: Run, steps: int) -> float:
         for before, after in pairwise(rows)
         if "seconds" in before and "seconds" in after
     ]
-    return float(statistics.median(spans)) * steps / 60
+    whole = max(row["seconds"] for row in rows if "seconds" in row)  # on a machine that is busy at times, less
+    return min(float(statistics.median(spans)) * steps, float(whole)) / 60
 
 
 def _better(rows: Rows, than: str) -> float:

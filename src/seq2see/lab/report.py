@@ -103,19 +103,23 @@ def _markdown_head(facts: Mapping[str, str], outcomes: Sequence[Outcome]) -> lis
     lines = ["# The paper's claims, measured", ""]
     lines += [f"- {name}: {f'`{value}`' if name == 'command' else value}" for name, value in facts.items()]
     lines += ["", "| claim | verdict | what decided |", "|---|---|---|"]
-    return lines + [_bar(outcome.claim.name, outcome.verdict, str(outcome.deciding)) for outcome in outcomes]
+    return lines + [_bar(outcome.claim.name, outcome.verdict, outcome.reason) for outcome in outcomes]
 
 
 def _markdown(outcome: Outcome, picture: bool) -> list[str]:
     claim = outcome.claim
     lines = ["", f"## {claim.name}: {outcome.verdict}", "", f"> {claim.words}", "", f"{claim.source}.", ""]
     lines += [f"Measured: {claim.measured}.", ""]
-    lines += ["| | expected | number | mean | ± | bounds |", "|---|---|---|---|---|---|"]
+    lines += ["| | expected | number | mean | ± (95 %) | bounds |", "|---|---|---|---|---|---|"]
     lines += [_bar(*_cells(finding)) for finding in outcome.findings]
     if picture:
         lines += ["", f"![{claim.name}, measured](pictures/{claim.name}.svg)"]
     fixed, heads, rows = table(outcome.rows)
-    lines += ["", f"Mean ± deviation over seeds {_seeds(outcome)}; {fixed_in_words(fixed)}.", ""]
+    lines += [
+        "",
+        f"Mean ± deviation over seeds {'; '.join(filter(None, [_seeds(outcome), fixed_in_words(fixed)]))}.",
+        "",
+    ]
     return [*lines, _bar(*heads), "|---" * len(heads) + "|", *(_bar(*row) for row in rows)]
 
 
@@ -138,14 +142,14 @@ def _seeds(outcome: Outcome) -> str:
 def _header(facts: Mapping[str, str], outcomes: Sequence[Outcome]) -> str:
     rows = "".join(
         f'<tr><th scope="row"><a href="#{outcome.claim.name}">{outcome.claim.name}</a></th>'
-        f"<td>{_mark(outcome.verdict)} {outcome.verdict}</td><td>{html.escape(str(outcome.deciding))}</td></tr>"
+        f"<td>{_mark(outcome.verdict)} {outcome.verdict}</td><td>{html.escape(outcome.reason)}</td></tr>"
         for outcome in outcomes
     )
     known = "".join(f"<div><dt>{name}</dt><dd>{html.escape(value)}</dd></div>" for name, value in facts.items())
     return (
         '<header><p class="kicker">seq2see lab</p><h1>The paper’s claims, measured</h1>'
-        f'<dl class="facts">{known}</dl></header><section><table class="verdicts"><thead><tr><th>claim</th>'
-        f"<th>verdict</th><th>what decided</th></tr></thead><tbody>{rows}</tbody></table></section>"
+        f'<dl class="facts">{known}</dl></header><section class="wide"><table class="verdicts"><thead><tr>'
+        f"<th>claim</th><th>verdict</th><th>what decided</th></tr></thead><tbody>{rows}</tbody></table></section>"
     )
 
 
@@ -170,8 +174,8 @@ def _section(outcome: Outcome, svg: str) -> str:
         f'<section id="{claim.name}"><h2>{claim.name}: {_mark(outcome.verdict)} {outcome.verdict}</h2>'
         f"<blockquote>{html.escape(claim.words)}</blockquote><p>{html.escape(claim.source)}</p>"
         f"<p>Measured: {html.escape(claim.measured)}.</p>"
-        f'<table class="findings"><thead><tr><td></td><th>expected</th><th>number</th><th>mean</th><th>±</th>'
-        f"<th>bounds</th></tr></thead><tbody>{findings}</tbody></table>"
+        '<div class="wide"><table class="findings"><thead><tr><td></td><th>expected</th><th>number</th><th>mean</th>'
+        f"<th>± (95 %)</th><th>bounds</th></tr></thead><tbody>{findings}</tbody></table></div>"
         + (f"<figure>{svg}</figure>" if svg else "")
         + f"<details{unfolded}><summary>All numbers: mean ± deviation over seeds {_seeds(outcome)}</summary>"
         f"<p>{html.escape(fixed_in_words(fixed))}</p>"
@@ -191,6 +195,9 @@ figure { margin: 1.5rem 0; padding: 0.5rem; background: #fff; border-radius: 6px
 figure svg { display: block; max-width: 100%; height: auto; }
 .numbers { font-size: 0.85rem; }
 .wide { overflow-x: auto; }
+th, td { overflow-wrap: normal; }
+.verdicts td:nth-child(3), .findings td:nth-child(-n+3) { min-width: 12rem; }
+.findings td:first-child { min-width: 0; }
 .facts { grid-template-columns: repeat(auto-fit, minmax(14rem, 1fr)); }
 .facts dd { font-size: 0.95rem; }
 a { color: inherit; }

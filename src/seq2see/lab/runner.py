@@ -52,7 +52,10 @@ def measure_claims(
         command: to be shown on the pages.
         tell: called with each outcome as soon as it is there, which is not always the order of the claims.
     """
+    names = [names] if isinstance(names, str) else names
     claims, folder, plan = catalogue.pick(names), Path(out), Plan(quick, pairs)
+    if seeds is not None and seeds < 1:
+        raise SettingError(f"seeds: {seeds}, expected at least 1")
     _check_folder(folder)
     if pairs:
         if names and "comparison" not in names:
@@ -67,7 +70,7 @@ def measure_claims(
         storage.write_text(folder / MARK, json.dumps(facts, ensure_ascii=False, indent=1) + "\n")
         asked_for = [claim.name for claim in claims]
         others = [claim for claim in catalogue.pick([]) if claim.name not in asked_for]
-        before, outcomes = kept(others, folder, plan, numbers), []
+        outcomes = []
         with closing(run(claims, folder, plan, numbers, force=force, watch=watch)) as running:
             for outcome in running:
                 outcomes.append(outcome)
@@ -75,6 +78,7 @@ def measure_claims(
         from seq2see.lab import report
 
         order = list(catalogue.CLAIMS)
+        before = kept(others, folder, plan, numbers)  # some of them may share trials that are only there now
         shown = sorted([*outcomes, *before], key=lambda outcome: order.index(outcome.claim.name))
         report.write(folder, shown, facts)
     return [outcome for outcome in shown if outcome.claim.name in asked_for], facts

@@ -116,3 +116,17 @@ def test_what_is_measured_at_several_places_becomes_rows():
     assert [dict(row.conditions) for row in outcome.rows] == [{"kind": "a", "length": 4}, {"kind": "a", "length": 8}]
     assert outcome.rows.get("right", length=8) == 0.5
     assert outcome.rows.get("loss") == pytest.approx(0.1)
+
+
+def test_the_reason_of_a_claim_that_held_says_that_all_did():
+    rows = rows_of(0.1, 0.11, 0.12)
+    assert conclude(a_claim(below(1.0)), rows).reason.startswith("loss: 0.11 ± ")
+    assert conclude(a_claim(below(1.0), below(2.0)), rows).reason.startswith("all 2, such as loss: 0.11 ± ")
+    assert conclude(a_claim(below(1.0), below(0.01)), rows).reason.endswith("expected at most 0.01")
+
+
+def test_a_tolerance_is_said():
+    finding = judge(
+        Expectation("words", "loss", lambda rows: rows.get("loss"), at_least=0.0, tolerance=0.5), rows_of(1.0)
+    )
+    assert finding.bounds == "at least 0, by 0.5 or more"

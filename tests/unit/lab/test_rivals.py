@@ -49,7 +49,7 @@ def test_the_comparison_trains_whole_runs_and_keeps_them(tmp_path):
     claim, sizes = catalogue.find("comparison"), []
     for trial in trials_of(a_file(tmp_path / "upper.tsv"), tmp_path / "runs"):
         numbers = claim.measure(trial)
-        assert list(numbers) == ["exact_match", "minutes", "parameters"]
+        assert list(numbers) == ["exact_match", "minutes", "parameters", "test_pairs"]
         assert 0 <= numbers["exact_match"] <= 100
         assert numbers["minutes"] > 0
         sizes.append(numbers["parameters"])

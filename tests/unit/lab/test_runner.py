@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from seq2see.errors import RunError
+from seq2see.errors import RunError, SettingError
 from seq2see.lab import catalogue, circumstances, runner
 from seq2see.lab.claim import Claim, Expectation, Outcome, Plan, Trial
 
@@ -255,3 +255,15 @@ def test_every_claim_is_in_the_catalogue_and_says_what_it_is():
             json.dumps(trials)
             keys = [json.dumps(each, sort_keys=True) for each in trials]
             assert len(set(keys)) == len(keys)
+
+
+@pytest.mark.parametrize("names", ["order", ["order"]])
+def test_the_pages_have_a_claim_that_shares_its_trials_at_once(tmp_path, names):
+    outcomes, _ = runner.measure_claims(names, tmp_path / "lab", quick=True, seeds=1)
+    assert [outcome.claim.name for outcome in outcomes] == ["order"]
+    assert "## longer" in (tmp_path / "lab" / "report.md").read_text(encoding="utf-8")
+
+
+def test_no_seeds_are_too_few(tmp_path):
+    with pytest.raises(SettingError, match="at least 1"):
+        runner.measure_claims(["order"], tmp_path, seeds=0)
