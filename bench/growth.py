@@ -31,6 +31,7 @@ import torch
 
 from seq2see.config import Training
 from seq2see.data.batches import Batch
+from seq2see.lab.circumstances import processor
 from seq2see.memory import keep_freed_memory
 from seq2see.model.transformer import Transformer
 from seq2see.training import loop
@@ -193,10 +194,7 @@ def _held_by(session: int) -> int:
 
 
 def _machine(device: str) -> str:
-    if device == "cuda":
-        return torch.cuda.get_device_name()
-    names = [line for line in Path("/proc/cpuinfo").read_text().splitlines() if line.startswith("model name")]
-    return f"{names[0].partition(':')[2].strip()}, {os.cpu_count()} cores"
+    return torch.cuda.get_device_name() if device == "cuda" else f"{processor()}, {os.cpu_count()} cores"
 
 
 def exponent(rows: list[dict[str, float]], what: str) -> float:

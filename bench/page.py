@@ -13,6 +13,7 @@ import matplotlib
 import torch
 
 from bench import work
+from seq2see.lab.circumstances import processor
 
 matplotlib.use("agg")
 
@@ -30,7 +31,7 @@ def write(results: dict[str, Any], docs: Path, peers: Path) -> None:
         f"Written by `{_command()}`: the candidates of a table in one run, each in a process of its own, in rounds",
         "that go through all of them; medians, smallest and largest round in brackets. Compare within a table only.",
         "",
-        f"{datetime.date.today()}, {_processor()}, {os.cpu_count()} cores, Python {platform.python_version()},",
+        f"{datetime.date.today()}, {processor()}, {os.cpu_count()} cores, Python {platform.python_version()},",
         f"{_versions(peers)}.",
         f"Measured ceilings: {ceilings['gflops']:.0f} GFLOP/s (float32 matrix products, PyTorch),",
         f"{ceilings['gigabytes_per_second']:.0f} GB/s (reading memory).",
@@ -135,13 +136,6 @@ def _spread(numbers: list[float], digits: int = 0) -> str:
 
 def _command() -> str:
     return f"python -m bench {' '.join(sys.argv[1:])}" if sys.argv[1:] else "make bench"
-
-
-def _processor() -> str:
-    for line in Path("/proc/cpuinfo").read_text().splitlines():
-        if line.startswith("model name"):
-            return line.partition(":")[2].strip()
-    return platform.processor()
 
 
 def _versions(peers: Path) -> str:

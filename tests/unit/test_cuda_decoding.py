@@ -1,12 +1,12 @@
 """Decoding on a card, by its own kernels: skipped where there is none."""
 
 import math
-import random
 from dataclasses import replace
 
 import pytest
 import torch
 
+from searching import some_tasks, talkative
 from seq2see.config import Decoding
 from seq2see.decoding import slots
 from seq2see.decoding.hypothesis import Task
@@ -21,26 +21,15 @@ pytestmark = [
 ]
 
 
+WORDS = 3000
+
+
 def model(positions: str = "sinusoid", norm: str = "post") -> Transformer:
-    torch.manual_seed(1)
-    options = {"encoder_layers": 2, "decoder_layers": 2, "d_model": 64, "heads": 4, "d_ff": 128}
-    made = Transformer(3000, 3000, positions=positions, norm=norm, output_bias=True, **options).eval()
-    with torch.no_grad():
-        made.output.weight.mul_(4)
-        made.output.bias[3] += 6.0
-    return made.cuda()
+    return talkative(positions, norm, words=WORDS, end=6.0, encoder_layers=2, d_model=64, heads=4).cuda()
 
 
 def tasks(count: int) -> list[Task]:
-    dice = random.Random(2)
-
-    def tokens(length: int) -> list[int]:
-        return [dice.randint(4, 2999) for _ in range(length)]
-
-    return [
-        Task([*tokens(dice.randint(1, 40)), 3], dice.randint(1, 60), tokens(dice.choice([0, 0, 2])))
-        for _ in range(count)
-    ]
+    return some_tasks(count, WORDS)
 
 
 @pytest.mark.parametrize(("positions", "norm"), [("sinusoid", "post"), ("rotary", "pre"), ("learned", "post")])

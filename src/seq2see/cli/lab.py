@@ -78,7 +78,7 @@ def lab(
             raise
     if as_json:
         typer.echo(json.dumps(report.as_json(outcomes, facts), ensure_ascii=False))
-    if len(facts["seeds"].split()) < QUICK_SEEDS:
+    if any(len(outcome.rows.seeds) < QUICK_SEEDS for outcome in outcomes):
         typer.echo(f"few seeds have wide intervals: --seeds {QUICK_SEEDS} or more decides sooner", err=True)
     for page in ("report.html", "report.md"):
         typer.echo(f"report {Path(out) / page}", err=True)

@@ -25,7 +25,7 @@ def facts() -> dict[str, str]:
     device = pick_device()
     libraries = ", ".join(f"{name} {version(name)}" for name in ("torch", "numpy", "Babel"))
     return {
-        "processor": f"{_processor()}, cores: {processes.cores()}",
+        "processor": f"{processor()}, cores: {processes.cores()}",
         **({"card": machine.name(device)} if device.type == "cuda" else {}),
         "system": f"{platform.system()} {platform.machine()}",
         "versions": f"seq2see {__version__}, {libraries}, Python {platform.python_version()}",
@@ -44,7 +44,7 @@ def _digest(package: Path) -> str:
     return f"sha256 {found.hexdigest()[:12]}"
 
 
-def _processor() -> str:
+def processor() -> str:
     """Its name where the system tells."""
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()

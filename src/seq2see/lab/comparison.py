@@ -51,11 +51,15 @@ def measure(trial: Trial) -> Numbers:
     """What the corpus suggests for a Transformer, or the preset of an RNN, which has as many weights."""
     train_on, test = _parts(trial)
     run = _trained(trial, train_on)
-    scored = run.evaluate(test, engine=run.engine("torch")).scores
+    evaluated = run.evaluate(test, engine=run.engine("torch"))
     name = run.metric if run.metric in SCORES else "bleu"
     minutes = _minutes(run, trial["steps"])
-    found = {SCORES[name]: scored[name].value, "minutes": minutes, "parameters": run.manifest["parameters"]}
-    return {**found, "test_pairs": sum(1 for _ in corpora.for_scoring(test))}
+    return {
+        SCORES[name]: evaluated.scores[name].value,
+        "minutes": minutes,
+        "parameters": run.manifest["parameters"],
+        "test_pairs": evaluated.pairs,
+    }
 
 
 def _parts(trial: Trial) -> tuple[str, str]:

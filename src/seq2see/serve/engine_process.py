@@ -105,11 +105,10 @@ class Worker:
         """Those of the last streams that have heard a token: to begin anew would tell it twice."""
         facts = {}
         for name, run in self._runs.items():
-            engine = self._torch_engine(run) if setup.inside else run.engine(setup.engine, setup.precision)
             first = run.tagged(["a"], run.tags[0] if run.tags else None)
-            if not setup.inside and engine.name.startswith("torch"):
-                engine.watch = lambda step: None  # type: ignore[attr-defined]  # as it will search from now on
-            run.search(first, engine=engine)  # takes longest
+            taken = self._drawing(run, None, None) if setup.inside else self._engine_for(run, {}, False, [0], first)
+            with taken as engine:
+                run.search(first, engine=engine)  # takes longest
             facts[name] = Facts(engine.name, _tokens_for_character(run))
         send(("ready", facts))
 

@@ -120,7 +120,7 @@ class Guard:
             if refused.hang_up:
                 return None
             self._note(method, "other", refused.status, 0.0)
-            return _whole(refused.status, refused.line, refused.retry_after)
+            return on_the_wire(refused.status, refused.line, refused.retry_after)
         return None
 
     def _note(self, method: str, route: str, status: int, seconds: float) -> None:
@@ -204,9 +204,9 @@ async def refuse(send: Send, refused: RefusedError) -> None:
 
 
 @lru_cache(128)
-def _whole(status: int, line: str, retry_after: int | None) -> bytes:
-    """A refusal as it goes over the wire."""
-    headers, body = in_json(RefusedError(status, line, retry_after))
+def on_the_wire(status: int, line: str, retry_after: int | None = None, hang_up: bool = False) -> bytes:
+    """A refusal as a client gets it, for where there is no ASGI."""
+    headers, body = in_json(RefusedError(status, line, retry_after, hang_up))
     lines = [f"HTTP/1.1 {status} {HTTPStatus(status).phrase}", *(f"{name}: {headers[name]}" for name in headers)]
     return "\r\n".join([*lines, *(f"{name}: {value}" for name, value in HEADERS.items()), "\r\n"]).encode() + body
 

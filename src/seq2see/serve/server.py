@@ -1,6 +1,5 @@
 """The server: a socket, uvicorn, and an orderly end."""
 
-import json
 import resource
 import socket
 import sys
@@ -16,6 +15,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResp
 from seq2see.errors import SettingError
 from seq2see.run import Run
 from seq2see.serve import app
+from seq2see.serve.guard import on_the_wire
 from seq2see.serve.limits import Keys, Limits, Origins, Rates
 from seq2see.serve.service import Service
 
@@ -242,18 +242,13 @@ class Patient(HttpToolsProtocol):
         if self._head_bytes is not None:
             self._head_bytes += len(data)
             if self._head_bytes > MOST_HEAD_BYTES:
-                self._hang_up("431 Request Header Fields Too Large", "the headers are too large")
+                self._hang_up(431, "the headers are too large")
 
     def send_400_response(self, message: str) -> None:
         """As JSON, like all other refusals. Who is still sending then hears of it, and not of a broken connection."""
-        self._hang_up("400 Bad Request", "not an HTTP request")
+        self._hang_up(400, "not an HTTP request")
 
-    def _hang_up(self, status: str, line: str) -> None:
+    def _hang_up(self, status: int, line: str) -> None:
         self._deaf = True
-        body = json.dumps({"error": line}).encode()
-        head = (
-            f"HTTP/1.1 {status}\r\nContent-Type: application/json\r\n"
-            f"Content-Length: {len(body)}\r\nConnection: close\r\n\r\n"
-        )
-        self.transport.write(head.encode() + body)
+        self.transport.write(on_the_wire(status, line, hang_up=True))
         self.loop.call_later(1.0, self.transport.close)

@@ -1,12 +1,12 @@
 """Search in fixed shapes finds what `search.py` finds, whatever company a sentence keeps."""
 
 import gc
-import random
 import weakref
 
 import pytest
 import torch
 
+from searching import some_tasks, talkative
 from seq2see.config import Decoding
 from seq2see.decoding import slots
 from seq2see.decoding.hypothesis import Task
@@ -17,35 +17,12 @@ from seq2see.model.transformer import Transformer
 KINDS = [("sinusoid", "post"), ("rotary", "pre"), ("learned", "post")]
 
 
-def model(positions: str, norm: str) -> Transformer:
-    """With weights that make it say something, and an end that is not too rare."""
-    torch.manual_seed(1)
-    options = {"encoder_layers": 1, "decoder_layers": 2, "d_model": 32, "heads": 2, "d_ff": 64}
-    made = Transformer(30, 30, positions=positions, norm=norm, output_bias=True, **options).eval()
-    with torch.no_grad():
-        made.output.weight.mul_(4)
-        made.output.bias[3] += 1.0
-    return made
-
-
-def some_tasks() -> list[Task]:
-    """Of mixed length, limit and prefix."""
-    dice = random.Random(2)
-
-    def tokens(count: int) -> list[int]:
-        return [dice.randint(4, 29) for _ in range(count)]
-
-    return [
-        Task([*tokens(dice.randint(1, 40)), 3], dice.randint(1, 60), tokens(dice.choice([0, 0, 2]))) for _ in range(23)
-    ]
-
-
 @pytest.mark.parametrize(("positions", "norm"), KINDS)
 @pytest.mark.parametrize(("beam", "length_penalty"), [(1, 1.0), (2, 0.0), (4, 1.0)])
 @pytest.mark.parametrize("most_rows", [8, 2048])
 def test_slots_find_what_the_search_finds(monkeypatch, positions, norm, beam, length_penalty, most_rows) -> None:
     monkeypatch.setattr(slots, "MOST_ROWS", most_rows)  # few: slots are filled anew while others are still at work
-    made, settings, tasks = model(positions, norm), Decoding(beam=beam, length_penalty=length_penalty), some_tasks()
+    made, settings, tasks = talkative(positions, norm), Decoding(beam=beam, length_penalty=length_penalty), some_tasks()
     expected = TorchEngine(made).search(tasks, settings)
     search = SlotSearch(made)
     for _ in range(2):  # the second time in storage that was used before
@@ -70,12 +47,12 @@ def test_a_beam_wider_than_the_vocabulary_and_more_given_than_there_is_room_for(
 
 
 def test_a_task_that_may_not_say_anything_is_done_at_once() -> None:
-    made = model(*KINDS[0])
+    made = talkative(*KINDS[0])
     assert SlotSearch(made).search([Task([5, 3], 0, []), Task([5, 3], 0, [])], Decoding(beam=2)) == [[], []]
 
 
 def test_little_room_only_means_fewer_at_once(monkeypatch) -> None:
-    made, settings, tasks = model(*KINDS[1]), Decoding(beam=2), some_tasks()
+    made, settings, tasks = talkative(*KINDS[1]), Decoding(beam=2), some_tasks()
     expected = TorchEngine(made).search(tasks, settings)
     monkeypatch.setattr(slots, "MOST_PLACES", 128)
     search = SlotSearch(made)
@@ -85,7 +62,7 @@ def test_little_room_only_means_fewer_at_once(monkeypatch) -> None:
 
 
 def test_storage_is_given_back_without_a_collector(monkeypatch) -> None:
-    made = model(*KINDS[0])
+    made = talkative(*KINDS[0])
     search = SlotSearch(made)
     search.search(some_tasks(), Decoding(beam=2))
     kept = [weakref.ref(each._state.layers[0].memory_key_BHSK) for each in search._kept.values()]
@@ -102,7 +79,7 @@ def test_storage_is_given_back_without_a_collector(monkeypatch) -> None:
 
 
 def test_without_room_for_it_the_search_goes_on_plainly(monkeypatch) -> None:
-    made, settings, tasks = model(*KINDS[0]), Decoding(beam=2), some_tasks()
+    made, settings, tasks = talkative(*KINDS[0]), Decoding(beam=2), some_tasks()
     engine = TorchEngine(made)
     expected = engine.search(tasks, settings)
 
@@ -118,4 +95,4 @@ def test_without_room_for_it_the_search_goes_on_plainly(monkeypatch) -> None:
 
 def test_where_it_is_not_meant_for() -> None:
     """Not on a processor, not for very wide beams, not while training, not where bits must be the same."""
-    assert not SlotSearch(model(*KINDS[0])).can(1)
+    assert not SlotSearch(talkative(*KINDS[0])).can(1)
