@@ -111,13 +111,14 @@ def test_a_sentence_is_the_same_in_any_company_in_bfloat16() -> None:
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize(("B", "W", "H", "K", "T"), [(2, 1, 2, 16, 5), (3, 4, 2, 24, 20), (5, 20, 1, 128, 40)])
-def test_a_step_of_attention_is_the_written_out_one(B, W, H, K, T, dtype) -> None:
+@pytest.mark.parametrize("everything", [False, True])
+def test_a_step_of_attention_is_the_written_out_one(B, W, H, K, T, dtype, everything) -> None:
     torch.manual_seed(1)
     P, card = W * T, {"device": "cuda"}
     keys, values = (torch.randn(B, H, P, K, dtype=dtype, **card) for _ in range(2))
     query, key, value = torch.randn(B * W, 3 * H * K, dtype=dtype, **card).chunk(3, -1)
     step = torch.randint(T, (B,), **card)
-    keep = torch.rand(B, W, P, **card) < 0.5
+    keep = torch.rand(B, W, P, **card) < (1.1 if everything else 0.5)
     here = step[:, None] * W + torch.arange(W, **card)
     keep.scatter_(2, here[:, :, None], True)
     expected_keys, expected_values = (
@@ -129,7 +130,7 @@ def test_a_step_of_attention_is_the_written_out_one(B, W, H, K, T, dtype) -> Non
     scores = queries @ expected_keys.float().transpose(2, 3) / math.sqrt(K)
     weights = scores.masked_fill(~seen[:, None], -torch.inf).softmax(-1)
     expected = (weights @ expected_values.float()).transpose(1, 2).reshape(B * W, H * K)
-    found = step_kernels().attend(query, keys, values, keep, (key, value, step))
+    found = step_kernels().attend(query, keys, values, None if everything else keep, (key, value, step))
     exact = 1e-4 if dtype == torch.float32 else 3e-2
     torch.testing.assert_close(found.float(), expected, atol=exact, rtol=exact)
     assert torch.equal(keys, expected_keys)

@@ -166,9 +166,15 @@ class Slots:
     def hypotheses(self, slots: Sequence[int]) -> list[list[Hypothesis]]:
         """Of slots that are done, best first."""
         here_b = torch.tensor(slots, device=self._last_BW.device)
+        ends_BW4, scores_BW = self._ends_BW4, self._scores_BW
+        if self._sizes[1] == 1:  # it stands where it ended
+            place_B1 = self._state.at.step_B[:, None]
+            last = self._totals_BW, place_B1, torch.zeros_like(place_B1), self._last_BW
+            ends_BW4 = torch.stack([part.double() for part in last], -1)
+            scores_BW = self._totals_BW.double() / self._penalty_T[place_B1]
         parents_bTW, tokens_bTW, ends_bW4, scores_bW = (
             part.index_select(0, here_b).cpu().numpy()
-            for part in (self._parents_BTW, self._tokens_BTW, self._ends_BW4, self._scores_BW)
+            for part in (self._parents_BTW, self._tokens_BTW, ends_BW4, scores_BW)
         )
         texts = _traced(ends_bW4[:, :, 1:].astype(np.int64), parents_bTW, tokens_bTW)
         return [
@@ -181,14 +187,30 @@ class Slots:
         ]
 
     def _step(self) -> None:
-        B, W, C, _ = self._sizes
-        state = self._state
-        place_B = state.at.step_B
-        scores_RV = self._model.step(self._last_BW.flatten(), state)
-        most = min(C, scores_RV.shape[-1])
-        logs_RC, tokens_RC = _best_words(scores_RV, most)
+        scores_RV = self._model.step(self._last_BW.flatten(), self._state)
+        logs_RC, tokens_RC = _best_words(scores_RV, min(self._sizes[2], scores_RV.shape[-1]))
         if self._forces:
             logs_RC, tokens_RC = self._forced(scores_RV, logs_RC, tokens_RC)
+        if self._sizes[1] == 1:
+            self._follow(logs_RC, tokens_RC)
+        else:
+            self._choose(logs_RC, tokens_RC)
+
+    def _follow(self, logs_B1: Tensor, tokens_B1: Tensor) -> None:
+        """Each sentence's only hypothesis grows; once it is complete, nothing of it changes any more."""
+        place_B, growing_B1 = self._state.at.step_B, self._growing_B[:, None]
+        self._totals_BW.copy_(torch.where(growing_B1, self._totals_BW + logs_B1, self._totals_BW))
+        self._last_BW.copy_(torch.where(growing_B1, tokens_B1, self._last_BW))
+        self._tokens_BTW.scatter_(1, place_B[:, None, None], self._last_BW[:, None])
+        done_B = (self._last_BW[:, 0] == special.END) | (self._limits_B == place_B + 1)
+        self._growing_B &= ~done_B
+        place_B += self._growing_B
+
+    def _choose(self, logs_RC: Tensor, tokens_RC: Tensor) -> None:
+        """The best W of what 2 W likeliest words would make of each hypothesis; those that end are put aside."""
+        B, W, C, _ = self._sizes
+        state = self._state
+        place_B, most = state.at.step_B, logs_RC.shape[1]
         totals_BC, flat_BC = (self._totals_BW.view(-1, 1) + logs_RC).view(B, -1).topk(C)
         parents_BC, tokens_BC = flat_BC // most, tokens_RC.view(B, -1).gather(1, flat_BC)
         ends_BC = tokens_BC == special.END

@@ -347,7 +347,7 @@ class MultiHeadAttention(nn.Module):
 
         `keep` tells which of a sentence's places belong to whose history; with one hypothesis all do.
         """
-        if isinstance(past, FixedPast) and keep_B1WP is not None and self.has_kernel(x_RD):
+        if isinstance(past, FixedPast) and self.has_kernel(x_RD):
             return self.w_o(past.attended(self.w_qkv(x_RD), keep_B1WP, self.rotary))  # type: ignore[no-any-return]
         parts = self._split(self.w_qkv(x_RD)[:, None], None, self.widths)
         if self.rotary:

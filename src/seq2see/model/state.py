@@ -125,6 +125,8 @@ class Places:
 
     def of_rows(self) -> tuple[Tensor, int]:
         """The step of each of R = B x W rows, and how many there may be."""
+        if self.width == 1:
+            return self.step_B, self.steps
         return self.step_B.repeat_interleave(self.width, output_size=len(self.step_B) * self.width), self.steps
 
 
@@ -145,7 +147,7 @@ class FixedPast(Past):
         self._value_BHPK.scatter_(2, here_BHWK, value_BHWK)
         return self._key_BHPK, self._value_BHPK
 
-    def attended(self, rows_R3D: Tensor, keep_B1WP: Tensor, rotary: bool) -> Tensor:
+    def attended(self, rows_R3D: Tensor, keep_B1WP: Tensor | None, rotary: bool) -> Tensor:
         """Append the keys and values of these rows, and let their queries look at all that they may: in one kernel."""
         from seq2see.model import step_kernels  # needs Triton
 
@@ -155,7 +157,8 @@ class FixedPast(Past):
             both_RHK = rows_R3D[:, : 2 * H * K].view(-1, 2 * H, K)
             query_RD, key_RD = rotate_rows(both_RHK, *self._places.of_rows()).flatten(1).tensor_split(2, -1)
         new = key_RD, value_RD, self._places.step_B
-        return step_kernels.attend(query_RD, self._key_BHPK, self._value_BHPK, keep_B1WP[:, 0], new)
+        keep_BWP = None if keep_B1WP is None else keep_B1WP[:, 0]
+        return step_kernels.attend(query_RD, self._key_BHPK, self._value_BHPK, keep_BWP, new)
 
 
 class FixedState(DecoderState):
@@ -212,8 +215,10 @@ class FixedState(DecoderState):
     def places(self, tokens_R: Tensor) -> tuple[Tensor, int]:
         return self.at.of_rows()
 
-    def extend(self, width: int) -> Tensor:
+    def extend(self, width: int) -> Tensor | None:
         assert self.lineage_BWP is not None
+        if width == 1 and self.at.step_B.is_cuda:  # our kernel sees no later place, and all earlier ones are its own
+            return None
         own_BW1 = self.at.here_BW[:, :, None]
         self.lineage_BWP.scatter_(2, own_BW1, torch.ones_like(own_BW1, dtype=torch.bool))
         return self.lineage_BWP[:, None]
