@@ -172,6 +172,7 @@ class Slots:
             last = self._totals_BW, place_B1, torch.zeros_like(place_B1), self._last_BW
             ends_BW4 = torch.stack([part.double() for part in last], -1)
             scores_BW = self._totals_BW.double() / self._penalty_T[place_B1]
+            scores_BW = scores_BW.masked_fill(self._limits_B[:, None] == 0, -torch.inf)
         parents_bTW, tokens_bTW, ends_bW4, scores_bW = (
             part.index_select(0, here_b).cpu().numpy()
             for part in (self._parents_BTW, self._tokens_BTW, ends_BW4, scores_BW)

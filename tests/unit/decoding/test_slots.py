@@ -46,9 +46,10 @@ def test_a_beam_wider_than_the_vocabulary_and_more_given_than_there_is_room_for(
     assert found[0][0].score == pytest.approx(expected[0][0].score, abs=1e-5)
 
 
-def test_a_task_that_may_not_say_anything_is_done_at_once() -> None:
+@pytest.mark.parametrize("beam", [1, 2])
+def test_a_task_that_may_not_say_anything_is_done_at_once(beam) -> None:
     made = talkative(*KINDS[0])
-    assert SlotSearch(made).search([Task([5, 3], 0, []), Task([5, 3], 0, [])], Decoding(beam=2)) == [[], []]
+    assert SlotSearch(made).search([Task([5, 3], 0, []), Task([5, 3], 0, [])], Decoding(beam=beam)) == [[], []]
 
 
 def test_little_room_only_means_fewer_at_once(monkeypatch) -> None:
