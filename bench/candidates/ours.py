@@ -21,7 +21,6 @@ from seq2see.training.optimizer import adam
 class Candidate:
     def __init__(self, size: work.Size, weights: Path, tuned: bool, device: torch.device | None = None) -> None:
         self.model = bundle.load(weights).model.to(device or torch.device("cpu"))
-        self.model.output.bias.requires_grad_(False)  # Hugging Face has a constant there
         self.settings = Training(label_smoothing=work.SMOOTHING, clip_norm=0.0)
         self.optimizer = adam(self.model.parameters(), self.settings)
         self.passes = loop.fastest_passes(self.model, self.settings)
@@ -34,7 +33,10 @@ class Candidate:
 
     def train(self, batch: work.Batch) -> None:
         keep_freed_memory()  # as `loop.train` does at its start, and no decoding does
+        output = self.model.output
+        bias, output.bias = output.bias, None  # models that we train have none; it is for decoding, to rule out the end
         loop.update(self.model, self.optimizer, [_packed(batch)], self.settings, 1e-5, self.passes)
+        output.bias = bias
 
     def loss(self, batch: work.Batch) -> float:
         self.model.eval()

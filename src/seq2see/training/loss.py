@@ -1,7 +1,8 @@
 """The loss that ignores padding (paper, section 5.4), with the output layer folded in.
 
 Scores over the vocabulary are the largest tensors of a step by far, so they are made, used and dropped a few rows at a
-time, and their gradient is taken on the way: about twice `CHUNK_NUMBERS` of them exist at once, with R-Drop four times.
+time, and their gradient is taken on the way: about `CHUNK_NUMBERS` of them exist at once, with R-Drop or in bfloat16 two
+or three times as many.
 """
 
 from typing import NamedTuple
@@ -156,8 +157,8 @@ def _to_gradients_(
         return row_kernels().to_gradients_(scores, labels_C1, 1 - smoothing, agreement, learning)  # type: ignore[no-any-return]
     label_scores = [scores_CV.gather(1, labels_C1).float() for scores_CV in scores]
     given = scores[0].dtype
-    for place in range(len(scores)):  # one after the other: no more of them than needed exist at once
-        scores[place] = scores[place].float().log_softmax(-1)
+    for place, scores_CV in enumerate(scores):  # in place where they are float32: a copy would take as long again
+        scores[place] = torch.log_softmax(scores_CV.float(), -1, out=scores_CV if given == torch.float32 else None)
     label_logs = [logs_CV.gather(1, labels_C1) for logs_CV in scores]
     difference_C1 = labels_C1.new_zeros(())
     if agreement:
