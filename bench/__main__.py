@@ -120,7 +120,13 @@ def training(size: str, weights: Path, quick: bool) -> dict[str, Any]:
     entrants = TRAINING[quick]
     if size == "base":  # all nine at once would need 37 GB
         entrants = [each for each in entrants if not each.tuned or each.module == "huggingface"]
-    for entrant, process, rates in interleaved(entrants, size, weights, rounds, lambda p: p.ask("train", count=steps)):
+    gflops: list[float] = []
+
+    def deed(process: Process) -> dict[str, Any]:
+        gflops.append(ceilings.measure()["gflops"])  # between the turns: the machine's own rate drifts, too
+        return process.ask("train", count=steps)
+
+    for entrant, process, rates in interleaved(entrants, size, weights, rounds, deed):
         row = {"name": entrant.name, "rates": rates, "gigabytes": process.ask("memory")["gigabytes"]}
         say(f"training {size:<6} {entrant.name:<28} {median(rates):8.0f} target tokens/s  {row['gigabytes']:.2f} GB")
         rows.append(row)
@@ -130,7 +136,7 @@ def training(size: str, weights: Path, quick: bool) -> dict[str, Any]:
             with Process(entrant, size, weights) as process:
                 losses[entrant.name] = process.ask("loss")["loss"]
     say(f"losses on the same weights, dropout off: {losses}")
-    return {"rows": rows, "losses": losses}
+    return {"rows": rows, "losses": losses, "gflops": median(gflops)}
 
 
 def decoding(size: str, weights: Path) -> list[dict[str, Any]]:
@@ -200,7 +206,7 @@ def main() -> None:
         if "translate" in options.only:
             rounds, lines = (2, 300) if options.quick else (5, 1000 if size == "small" else 200)
             keep("translate", size, translate.compare(copying, work.SIZES[size], PEERS, rounds, lines, say))
-    if not options.quick and {"training", "decoding", "mixed", "translate"} <= set(results):
+    if not options.quick and set(page.PARTS) <= set(results):
         page.write(results, HERE.parent / "docs", PEERS)
 
 

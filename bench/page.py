@@ -4,7 +4,7 @@ import datetime
 import os
 import platform
 import subprocess
-import sys
+from collections.abc import Callable
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -28,8 +28,9 @@ def write(results: dict[str, Any], docs: Path, peers: Path) -> None:
     lines = [
         "# Benchmarks",
         "",
-        f"Written by `{_command()}`: the candidates of a table in one run, each in a process of its own, in rounds",
-        "that go through all of them; medians, smallest and largest round in brackets. Compare within a table only.",
+        "Written by `python -m bench`, whole or in parts (`--only`, `--sizes`): the candidates of a table in one run,",
+        "each in a process of its own, in rounds that go through all of them; medians, smallest and largest round in",
+        "brackets. Compare within a table only.",
         "",
         f"{datetime.date.today()}, {processor()}, {os.cpu_count()} cores, Python {platform.python_version()},",
         f"{_versions(peers)}.",
@@ -39,19 +40,18 @@ def write(results: dict[str, Any], docs: Path, peers: Path) -> None:
         "![Training and decoding beside peers](benchmarks.png)",
         "",
     ]
-    for size, found in results["training"].items():
-        lines += _training(size, found, ceilings["gflops"])
-    for size, found in results["decoding"].items():
-        lines += _decoding(size, found)
-    for size, rows in results["mixed"].items():
-        lines += _mixed(size, rows)
-    for size, found in results["translate"].items():
-        lines += _translate(size, found)
+    for part, told in PARTS.items():
+        for size, found in _by_size(results[part]):
+            lines += told(size, found)
     docs.joinpath("benchmarks.md").write_text("\n".join(lines), encoding="utf-8")
     _draw(results, docs / "benchmarks.png")
 
 
-def _training(size: str, found: dict[str, Any], gflops: float) -> list[str]:
+def _by_size(found: dict[str, Any]) -> list[tuple[str, Any]]:
+    return [(size, found[size]) for size in work.SIZES if size in found]
+
+
+def _training(size: str, found: dict[str, Any]) -> list[str]:
     shape = work.SIZES[size]
     ours = median(found["rows"][0]["rates"])
     lines = [
@@ -61,15 +61,16 @@ def _training(size: str, found: dict[str, Any], gflops: float) -> list[str]:
         f"{shape.vocabulary:,} tokens; float32, the same batches of {work.BATCH_TOKENS:,} tokens (source and target) "
         "of like length, dropout 0.1, label smoothing 0.1, forward + backward + AdamW (ours: Adam and the gradient's "
         'norm). "Tuned": fused AdamW, and the C library told to keep freed memory. nn.Transformer and JoeyNMT drop '
-        "attention weights and inner activations, too (nn.Transformer not when tuned). The share is of the measured "
-        "matrix rate: 6 x weights x target tokens, nothing counted for attention or padding.",
+        "attention weights and inner activations, too (nn.Transformer not when tuned). The share is of the rate of "
+        f"matrix products, {found['gflops']:.0f} GFLOP/s as measured between the turns: 6 x weights x target tokens, "
+        "nothing counted for attention or padding.",
         "",
         "| | target tokens/s | we are | share of ceiling | peak memory |",
         "|---|---|---|---|---|",
     ]
     for row in found["rows"]:
         rate = median(row["rates"])
-        share = 6 * shape.weights_per_pair * rate / 1e9 / gflops
+        share = 6 * shape.weights_per_pair * rate / 1e9 / found["gflops"]
         lines.append(
             f"| {row['name']} | {_spread(row['rates'])} | {ours / rate:.2f}x | {share:.0%} "
             f"| {row['gigabytes']:.2f} GB |"
@@ -134,10 +135,6 @@ def _spread(numbers: list[float], digits: int = 0) -> str:
     return f"{median(numbers):,.{digits}f} ({min(numbers):,.{digits}f}-{max(numbers):,.{digits}f})"
 
 
-def _command() -> str:
-    return f"python -m bench {' '.join(sys.argv[1:])}" if sys.argv[1:] else "make bench"
-
-
 def _versions(peers: Path) -> str:
     asked = f"import importlib.metadata as m; print(*(n + ' ' + m.version(n) for n in {PACKAGES}), sep=', ')"
     found = subprocess.run([str(peers), "-c", asked], capture_output=True, text=True, check=True)
@@ -146,8 +143,8 @@ def _versions(peers: Path) -> str:
 
 def _draw(results: dict[str, Any], path: Path) -> None:
     """Training rates, and decoding of mixed sentences: a bar for each candidate, with its rounds as dots."""
-    panels = [(f"training, {size}", found["rows"]) for size, found in results["training"].items()]
-    panels += [(f"decoding, {size}, beam 5, mixed lengths", rows) for size, rows in results["mixed"].items()]
+    panels = [(f"training, {size}", found["rows"]) for size, found in _by_size(results["training"])]
+    panels += [(f"decoding, {size}, beam 5, mixed lengths", rows) for size, rows in _by_size(results["mixed"])]
     figure, axes = plt.subplots(2, (len(panels) + 1) // 2, figsize=(12, 7), layout="constrained")
     for axis, (title, rows) in zip(axes.flat, panels, strict=False):
         names = [row["name"] for row in rows]
@@ -159,4 +156,15 @@ def _draw(results: dict[str, Any], path: Path) -> None:
         axis.set_title(title, loc="left", fontsize=11)
         axis.set_xlabel("tokens a second")
         axis.spines[["top", "right"]].set_visible(False)
+    for axis in axes.flat[len(panels) :]:
+        axis.set_axis_off()
     figure.savefig(path, dpi=150)
+
+
+PARTS: dict[str, Callable[[str, Any], list[str]]] = {
+    "training": _training,
+    "decoding": _decoding,
+    "mixed": _mixed,
+    "translate": _translate,
+}
+"""The page, part by part."""
