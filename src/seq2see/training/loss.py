@@ -1,8 +1,8 @@
 """The loss that ignores padding (paper, section 5.4), with the output layer folded in.
 
 Scores over the vocabulary are the largest tensors of a step by far, so they are made, used and dropped a few rows at a
-time, and their gradient is taken on the way: about `CHUNK_NUMBERS` of them exist at once, with R-Drop or in bfloat16 two
-or three times as many.
+time, and their gradient is taken on the way: about `CHUNK_NUMBERS` of them exist at once, with R-Drop or in bfloat16
+two or three times as many.
 """
 
 from typing import NamedTuple
