@@ -123,7 +123,7 @@ def training(size: str, weights: Path, quick: bool) -> dict[str, Any]:
     gflops: list[float] = []
 
     def deed(process: Process) -> dict[str, Any]:
-        gflops.append(ceilings.measure()["gflops"])  # between the turns: the machine's own rate drifts, too
+        gflops.append(ceilings.products())  # between the turns: the machine's own rate drifts, too
         return process.ask("train", count=steps)
 
     for entrant, process, rates in interleaved(entrants, size, weights, rounds, deed):
@@ -191,7 +191,7 @@ def main() -> None:
         if not options.quick:
             saved.write_text(json.dumps(results, indent=1))
 
-    results["ceilings"] = ceilings.measure()
+    results["ceilings"] = {"gflops": ceilings.products(), "gigabytes_per_second": ceilings.reads()}
     say(f"ceilings: {results['ceilings']}")
     for size in options.sizes:
         weights = prepare.random_run(folder / size, work.SIZES[size])
