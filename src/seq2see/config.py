@@ -110,6 +110,7 @@ class Training:
     adam_beta1: float = about(0.9, "decay of Adam's mean", 0, 0.9999)
     adam_beta2: float = about(0.98, "decay of Adam's variance", 0, 0.999999)
     adam_epsilon: float = about(1e-9, "Adam's epsilon", 1e-30)
+    weight_decay: float = about(0.0, "share of each matrix that an update takes off, times the rate (AdamW)", 0, 1000)
     clip_norm: float = about(1.0, "gradient norm above which it is scaled down; 0: never", 0)
     precision: Literal["auto", "float32", "bfloat16"] = about(
         "auto", "auto: bfloat16 on CUDA that has it, else float32"

@@ -144,7 +144,7 @@ ROWS: dict[str, tuple[str, ...]] = {
         "model.cell",
         "model.d_hidden",
     ),
-    "dropout": ("model.dropout", "training.agreement"),
+    "dropout": ("model.dropout", "training.agreement", "training.weight_decay"),
     "batch": ("training.batch_tokens",),
     "rate": ("training.learning_rate", "training.warmup_steps", "training.schedule"),
     "steps": ("training.max_steps", "training.max_minutes"),
@@ -240,23 +240,25 @@ def _recurrent(transformer: Model, chosen: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _training(size: str, pairs: int, language: bool, drop_more: bool) -> tuple[dict[str, Any], dict[str, str]]:
-    """Of few sentences a small model sees two thousand tokens for each pair, else half as many (docs/log.md)."""
+    """Of few sentences a small model sees two thousand tokens for each pair, of others fewer (docs/log.md)."""
     found = dict(_TRAINING[size])
     bears = f"a {size} model bears a high rate"
     reasons = {"batch": f"suits a {size} model", "rate": bears, "steps": f"a {size} model has learnt by then"}
     if size in ("compact", "small"):
         # Nine for a compact model: ten thousand pairs then take two slow cores some eleven minutes.
-        for_each = 9 if size == "compact" else 4 if language and drop_more else 7
+        for_each = 9 if size == "compact" else 7 if language and not drop_more else 4 if language else 5
         found["max_steps"] = min(20_000, max(1000, pairs // for_each))
         reasons["steps"] = {
             1000: f"the fewest for a {size} model",
             20_000: f"the most for a {size} model",
         }.get(found["max_steps"], f"one for each {for_each} of {pairs:,} pairs")
     if size == "small" and drop_more:
-        found["agreement"] = 2.5 if language else 1.0
+        found |= {"agreement": 2.5} if language else {"agreement": 1.0, "weight_decay": 0.3}
     if size == "small":
         reasons["rate"] = "sentences bear a high rate" if language else f"suits a {size} model"
         found["learning_rate"] = 2e-3 if language else 1e-3
+        if not language:  # shares of right answers jump about, and rise to the end: they need patience
+            found["validate_every"] = 500
     if size == "paper-base":
         reasons = dict.fromkeys(("batch", "rate", "steps"), f"the paper's, for {_count(pairs, 'pair')}")
     return found, reasons
@@ -392,7 +394,8 @@ def choices(
         "target": "the same" if data.shared else _tokens(data, "target", vocabularies[1]),
         "model": f"{model_in_words(model)}: {facts['parameters']:,} parameters",
         "dropout": f"{model.dropout:g}"
-        + (f", two of which must agree (R-Drop, {training.agreement:g})" if training.agreement else ""),
+        + (f", two must agree (R-Drop, {training.agreement:g})" if training.agreement else "")
+        + (f"; weight decay {training.weight_decay:g}" if training.weight_decay else ""),
         "batch": f"{training.batch_tokens:,} tokens, about {_count(pairs_a_step, 'pair')}",
         "rate": f"{rate:.1e} after {_count(training.warmup_steps, 'step')}, then "
         f"{'cosine to 0' if training.schedule == 'cosine' else 'inverse square root'}",

@@ -54,6 +54,7 @@ KEYS = [
     "training.adam_beta1",
     "training.adam_beta2",
     "training.adam_epsilon",
+    "training.weight_decay",
     "training.clip_norm",
     "training.precision",
     "training.validate_every",

@@ -292,6 +292,21 @@ def test_the_reason_for_the_steps_is_the_true_one(pairs: int, steps: int, why: s
     assert (suggestion.settings["training"]["max_steps"], suggestion.reasons["steps"]) == (steps, why)
 
 
+def test_many_words_with_one_right_answer_are_trained_long_and_with_decay() -> None:
+    """What CMUdict was measured with (docs/log.md)."""
+    many = look(CORPORA["letters to phones"])
+    many.pairs, many.source.words, many.target.words = 113_438, 113_438, 700_000
+    suggestion = suggest.suggest(many)
+    training = config.resolve(suggestion.settings).training
+    assert (training.agreement, training.weight_decay, training.max_steps) == (1.0, 0.3, 20_000)
+    assert training.patience * training.validate_every == 4000
+    made = rows(config.resolve(suggestion.settings), {**suggestion.reasons, "machine": "found here"})
+    assert made["dropout"].value.endswith("; weight decay 0.3")
+    lines = table(list(made.values()))
+    assert max(map(len, lines)) <= 100
+    assert len(lines) == len(suggest.ROWS)
+
+
 def test_what_the_user_set_is_theirs() -> None:
     suggestion = suggest.suggest(look(CORPORA["sentences"]))
     overlay = {"model": {"dropout": 0.2, "d_model": 64}, "training": {"metric": "bleu"}}

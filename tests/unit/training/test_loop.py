@@ -249,18 +249,19 @@ def test_one_checkpoint_is_not_averaged(pairs: Store, tmp_path: Path) -> None:
     assert [event.what for event in of(Validated, events)] == ["model"] * 3
 
 
-@pytest.mark.parametrize("stop_at", [1, 2, 3, 5])
-def test_interrupted_and_resumed_is_uninterrupted(pairs: Store, tmp_path: Path, stop_at: int) -> None:
+@pytest.mark.parametrize(("stop_at", "decay"), [(1, 0.0), (2, 0.0), (3, 0.0), (5, 0.0), (3, 0.3)])
+def test_interrupted_and_resumed_is_uninterrupted(pairs: Store, tmp_path: Path, stop_at: int, decay: float) -> None:
     """Between two validations and at one, with dropout: the same losses, scores and weights to the last bit."""
+    settings = replace(SETTINGS, weight_decay=decay)
     torch.manual_seed(8)
-    whole = run(make(0.1), pairs, tmp_path / "whole")
+    whole = run(make(0.1), pairs, tmp_path / "whole", settings)
     torch.manual_seed(8)
-    before = run(make(0.1), pairs, tmp_path / "parts", stop_at=stop_at)
+    before = run(make(0.1), pairs, tmp_path / "parts", settings, stop_at=stop_at)
     assert before[-1].reason == loop.INTERRUPTED
     assert before[-1].step == stop_at
     assert (tmp_path / "parts" / "checkpoints" / f"pause-{stop_at:08}").exists()
     torch.manual_seed(99)
-    after = run(make(0.1), pairs, tmp_path / "parts")
+    after = run(make(0.1), pairs, tmp_path / "parts", settings)
     losses = [event.loss for event in of(Trained, before)] + [event.loss for event in of(Trained, after)]
     assert losses == [event.loss for event in of(Trained, whole)]
     assert (tmp_path / "parts" / "model.safetensors").read_bytes() == (
