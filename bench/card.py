@@ -134,7 +134,7 @@ def losses(size: work.Size, weights: Path, steps: int = 200) -> dict[str, list[f
     from seq2see import bundle
     from seq2see.config import Training
     from seq2see.training import loop
-    from seq2see.training.optimizer import adam
+    from seq2see.training.optimizer import Adam
 
     todo = [ours._packed(batch) for batch in work.batches(size, 10, batch_tokens=8192, pairs=20_000)]
     found: dict[str, list[float]] = {}
@@ -148,7 +148,7 @@ def losses(size: work.Size, weights: Path, steps: int = 200) -> dict[str, list[f
             if hasattr(module, "rate"):
                 module.rate = 0.0
         settings = Training(label_smoothing=work.SMOOTHING, precision=precision)
-        optimizer = adam(model.parameters(), settings)
+        optimizer = Adam(model.parameters(), settings)
         learn = loop.fastest_passes(model, settings) if recorded else loop.plain_passes(model, settings)
         found[name] = []
         for step in range(steps):

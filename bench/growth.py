@@ -35,7 +35,7 @@ from seq2see.lab.circumstances import processor
 from seq2see.memory import keep_freed_memory
 from seq2see.model.transformer import Transformer
 from seq2see.training import loop
-from seq2see.training.optimizer import adam
+from seq2see.training.optimizer import Adam
 
 VALUES = {
     "length": [128, 256, 512, 1024, 2048, 4096, 8192],
@@ -124,7 +124,7 @@ def _step(sizes: dict[str, int], device: str) -> tuple[float, float]:
     V, L, B, layers = sizes["vocabulary"], sizes["length"], sizes["batch"], sizes["depth"]
     model = Transformer(V, V, encoder_layers=layers, decoder_layers=layers, **SIZES[device]).to(device).train()
     settings = Training(precision="bfloat16" if device == "cuda" else "float32")
-    optimizer = adam(model.parameters(), settings)
+    optimizer = Adam(model.parameters(), settings)
     learn = loop.fastest_passes(model, settings)
     offsets = torch.arange(0, (B + 1) * L, L)
     batch = Batch(torch.randint(4, V, (B * L,)), offsets, torch.randint(4, V, (B * L,)), offsets)

@@ -15,14 +15,14 @@ from seq2see.decoding.torch_engine import TorchEngine
 from seq2see.decoding.translator import limit
 from seq2see.memory import keep_freed_memory
 from seq2see.training import loop
-from seq2see.training.optimizer import adam
+from seq2see.training.optimizer import Adam
 
 
 class Candidate:
     def __init__(self, size: work.Size, weights: Path, tuned: bool, device: torch.device | None = None) -> None:
         self.model = bundle.load(weights).model.to(device or torch.device("cpu"))
         self.settings = Training(label_smoothing=work.SMOOTHING, clip_norm=0.0)
-        self.optimizer = adam(self.model.parameters(), self.settings)
+        self.optimizer = Adam(self.model.parameters(), self.settings)
         self.passes = loop.fastest_passes(self.model, self.settings)
         self.precision = "int8" if tuned else "float32"
 

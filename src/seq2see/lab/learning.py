@@ -17,7 +17,7 @@ from seq2see.lab.tasks import Sample, pack
 from seq2see.model.build import build
 from seq2see.model.interface import Seq2Seq
 from seq2see.training import loop, schedule
-from seq2see.training.optimizer import adam
+from seq2see.training.optimizer import Adam
 
 SMALL = {
     "encoder_layers": 1,
@@ -69,7 +69,7 @@ def train(
     """
     defaults: dict[str, Any] = {"warmup_steps": max(1, steps // 10), "schedule": "cosine", "learning_rate": 3e-3}
     how = Training(max_steps=steps, **(defaults | {"label_smoothing": 0.0} | settings))
-    optimizer = adam(model.parameters(), how)
+    optimizer = Adam(model.parameters(), how)
     course = Course()
     rate = rate or partial(
         schedule.rate,

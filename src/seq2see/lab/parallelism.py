@@ -12,7 +12,7 @@ from seq2see.lab.claim import Chart, Claim, Expectation, Numbers, Plan, Rows, Tr
 from seq2see.lab.rivals import RIVALS, rival
 from seq2see.lab.tasks import Task
 from seq2see.training import loop
-from seq2see.training.optimizer import adam
+from seq2see.training.optimizer import Adam
 
 TOKENS = 4096
 """Of both sides, in a batch."""
@@ -39,7 +39,7 @@ def measure(trial: Trial) -> Numbers:
         width = trial["width"]
         sizes = (task.vocabulary, task.vocabulary)
         models[kind] = rival(kind, trial.seed, sizes, d_model=width, d_ff=4 * width, dropout=0.1).to(device)
-    optimizers = {kind: adam(model.parameters(), how) for kind, model in models.items()}
+    optimizers = {kind: Adam(model.parameters(), how) for kind, model in models.items()}
     passes = {kind: loop.fastest_passes(model, how) for kind, model in models.items()}
     for number in range(UNTIMED + trial["rounds"]):
         for kind, model in models.items():

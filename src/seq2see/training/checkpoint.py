@@ -23,6 +23,7 @@ from torch import Tensor, nn
 from seq2see import bundle, storage
 from seq2see.data.batches import Position
 from seq2see.errors import RunError
+from seq2see.training.optimizer import Adam
 
 MOST = 2**40
 """Larger numbers of steps, seconds or tokens are not ours, and would not fit where they are used."""
@@ -55,7 +56,7 @@ class Progress:
 def save(
     folder: Path,
     model: nn.Module,
-    optimizer: torch.optim.Optimizer,
+    optimizer: Adam,
     progress: Progress,
     *,
     average: int,
@@ -74,7 +75,7 @@ def save(
                 _remove(left_over)
             beside.mkdir()
             storage.write_tensors(beside / "weights.safetensors", bundle.named_weights(model))
-            storage.write_tensors(beside / "optimizer.safetensors", _optimizer_tensors(optimizer))
+            storage.write_tensors(beside / "optimizer.safetensors", optimizer.tensors() | random_state())
             state = asdict(progress) | {"files": {name: (beside / name).stat().st_size for name in TENSORS}}
             storage.write_text(beside / "state.json", json.dumps(state | {"crc32": _mark(state)}, indent=1))
             _remove(final)
@@ -185,7 +186,7 @@ def with_weights(folder: Path, most: int) -> list[Path]:
     return found
 
 
-def restore(path: Path, model: nn.Module, optimizer: torch.optim.Optimizer) -> Progress:
+def restore(path: Path, model: nn.Module, optimizer: Adam) -> Progress:
     """Put a checkpoint's weights, optimizer state and random state back."""
     progress = read_progress(path)
     try:
@@ -261,37 +262,21 @@ def set_random_state(state: Dice) -> None:
         torch.cuda.set_rng_state(state["random.cuda"])
 
 
-def _optimizer_tensors(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
-    """Adam's two means of each weight, its step count, and the generators' states, as flat named tensors."""
-    tensors = {
-        f"{index}.{key}": value
-        for index, entry in optimizer.state_dict()["state"].items()
-        for key, value in entry.items()
-    }
-    return tensors | random_state()
-
-
-def _restore_optimizer(optimizer: torch.optim.Optimizer, path: Path) -> None:
-    weights = [weight for group in optimizer.param_groups for weight in group["params"]]
+def _restore_optimizer(optimizer: Adam, path: Path) -> None:
+    places = optimizer.tensors()
 
     def accept(shapes: storage.Shapes) -> None:
         for name, shape in shapes.items():
-            index, _, key = name.partition(".")
-            known = {"exp_avg", "exp_avg_sq"} if index.isdecimal() and int(index) < len(weights) else set()
-            if key in known and shape == tuple(weights[int(index)].shape):
-                continue
-            if (known and (key, shape) == ("step", ())) or (index == "random" and sum(shape) < 10_000):
-                continue
-            raise RunError(f"{path}: {name} of {list(shape)} is no part of this model's optimizer")
+            ours = name in places and shape == tuple(places[name].shape)
+            if not ours and not (name.startswith("random.") and sum(shape) < 10_000):
+                raise RunError(f"{path}: {name} of {list(shape)} is no part of this model's optimizer")
+        if missing := sorted(places.keys() - shapes.keys()):
+            raise RunError(f"{path}: {missing[0]} is missing")
 
     tensors = storage.read_tensors(path, accept=accept)
-    dice = {name: tensors.pop(name) for name in list(tensors) if name.startswith("random.")}
-    entries: dict[int, dict[str, Any]] = {}
-    for name, value in tensors.items():
-        index, key = name.split(".")
-        entries.setdefault(int(index), {})[key] = value
+    for name, place in places.items():
+        place.copy_(tensors[name])
     try:
-        optimizer.load_state_dict({"state": entries, "param_groups": optimizer.state_dict()["param_groups"]})
-        set_random_state(dice)
-    except (KeyError, RuntimeError, TypeError, ValueError) as problem:
+        set_random_state(tensors)
+    except (KeyError, RuntimeError, TypeError) as problem:
         raise RunError(f"{path}: cannot be read ({problem})") from None

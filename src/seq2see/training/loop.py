@@ -29,7 +29,7 @@ from seq2see.training.bad_numbers import NotFinite
 from seq2see.training.checkpoint import Progress
 from seq2see.training.graphs import RecordedPasses
 from seq2see.training.loss import Loss, teacher_forced
-from seq2see.training.optimizer import adam
+from seq2see.training.optimizer import Adam
 from seq2see.training.stopping import Stopped
 
 
@@ -127,7 +127,7 @@ def train(
     device = next(model.parameters()).device
     if device.type == "cpu":
         keep_freed_memory()
-    optimizer = adam(model.parameters(), settings)
+    optimizer = Adam(model.parameters(), settings)
     checkpoints = run / "checkpoints"
     save = partial(checkpoint.save, checkpoints, model, optimizer, average=settings.average, keep=settings.keep)
     progress = Progress()
@@ -241,7 +241,7 @@ def _is_due(step: int, reason: str | None, settings: Training) -> bool:
 
 
 @contextlib.contextmanager
-def _whole_or_not_at_all(optimizer: torch.optim.Optimizer) -> Iterator[None]:
+def _whole_or_not_at_all(optimizer: Adam) -> Iterator[None]:
     """An update that is broken off leaves neither gradients behind, nor a gap in the random numbers."""
     dice = checkpoint.random_state()
     try:
@@ -268,9 +268,7 @@ def _smaller_passes(
     return max(1, min(micro_tokens, tokens // ranks.world() * times(settings)) // 2)
 
 
-def _return_to_good(
-    checkpoints: Path, model: Seq2Seq, optimizer: torch.optim.Optimizer, progress: Progress
-) -> Progress | None:
+def _return_to_good(checkpoints: Path, model: Seq2Seq, optimizer: Adam, progress: Progress) -> Progress | None:
     """Go back to the newest checkpoint after an update that was made, at half the rate; None: no, or too often."""
     if progress.slowed >= MOST_RETURNS:
         return None
@@ -335,7 +333,7 @@ def plain_passes(model: Seq2Seq, settings: Training) -> Passes:
 
 def update(
     model: Seq2Seq,
-    optimizer: torch.optim.Optimizer,
+    optimizer: Adam,
     pieces: list[Batch],
     settings: Training,
     rate: float,
@@ -369,10 +367,7 @@ def update(
         if settings.clip_norm and (norm.is_cuda or norm > settings.clip_norm):  # to ask a card would be to wait for it
             nn.utils.clip_grads_with_norm_(model.parameters(), settings.clip_norm, norm)
         skipped = ~(norm.isfinite() & sums.isfinite().all())
-        for group in optimizer.param_groups:
-            group["lr"] = rate
-        optimizer.found_inf = skipped.float()  # type: ignore[attr-defined]  # Adam obeys it on the card: nobody waits
-        optimizer.step()
+        optimizer.step(rate, skipped.float())  # which obeys it on the card: nobody waits
     # Recorded passes know where gradients lie. On a CPU new ones cost less than adding to zeros.
     optimizer.zero_grad(set_to_none=sums.device.type == "cpu")
     return torch.cat([sums.masked_fill(skipped, 0.0), skipped.double()[None]]), norm

@@ -1,29 +1,82 @@
 """Adam as in the paper (section 5.3), in PyTorch's fused form; with weight decay, if asked for (AdamW)."""
 
 from collections.abc import Iterable
-from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
+from torch.optim.adamw import adamw
 
 from seq2see.config import Training
 
 
-def adam(weights: Iterable[nn.Parameter], settings: Training) -> torch.optim.Optimizer:
-    """The rate is set by the loop before each update. Matrices decay; norms and biases, which are few, do not.
+class Adam:
+    """The weights that learn, and two running means of the gradient of each: of itself, and of its square.
 
-    Both moments are made here and not at the first update, where they would come to lie among the tensors of a step and
+    PyTorch's function without its `Optimizer` around it, which imports PyTorch's compiler: a second at the start of
+    every training, and 75 MB. That numbers weights by groups, too, and so differently where some decay.
+
+    All means are made here and not at the first update, where they would come to lie among the tensors of a step and
     leave gaps between them: on a CPU that costs 80 MB for the paper's base model (docs/log.md).
     """
-    weights = [weight for weight in weights if weight.requires_grad]
-    betas = (settings.adam_beta1, settings.adam_beta2)
-    groups: list[dict[str, Any]] = [{"params": weights}]
-    if settings.weight_decay:  # else in one group, in whose order earlier runs keep their moments
-        matrices = [weight for weight in weights if weight.dim() > 1]
-        groups = [{"params": matrices, "weight_decay": settings.weight_decay}]
-        groups += [{"params": [weight for weight in weights if weight.dim() <= 1]}]
-    optimizer = torch.optim.AdamW(groups, lr=0.0, betas=betas, eps=settings.adam_epsilon, weight_decay=0.0, fused=True)
-    for weight in weights:
-        moments = {name: torch.zeros_like(weight, requires_grad=False) for name in ("exp_avg", "exp_avg_sq")}
-        optimizer.state[weight] = {"step": torch.zeros((), device=weight.device), **moments}
-    return optimizer
+
+    def __init__(self, weights: Iterable[nn.Parameter], settings: Training) -> None:
+        self.weights = [weight for weight in weights if weight.requires_grad]
+        self._settings = settings
+        self._state = [
+            {
+                "step": torch.zeros((), device=weight.device),
+                "exp_avg": torch.zeros_like(weight, requires_grad=False),
+                "exp_avg_sq": torch.zeros_like(weight, requires_grad=False),
+            }
+            for weight in self.weights
+        ]
+
+    @torch.no_grad()
+    def step(self, rate: float, skipped: Tensor | None = None) -> None:
+        """Update all weights that have a gradient. Matrices decay; norms and biases, which are few, do not.
+
+        Args:
+            skipped: 1 where nothing must happen after all; it may lie on the card, which then need not be asked.
+        """
+        decay = self._settings.weight_decay
+        learning = [
+            (weight, weight.grad, *state.values())
+            for weight, state in zip(self.weights, self._state, strict=True)
+            if weight.grad is not None
+        ]
+        for matrices in (True, False) if decay else (None,):
+            chosen = [entry for entry in learning if matrices is None or (entry[0].dim() > 1) == matrices]
+            if not chosen:
+                continue
+            weights, gradients, steps, means, squares = map(list, zip(*chosen, strict=True))
+            adamw(
+                weights,
+                gradients,
+                means,
+                squares,
+                [],
+                steps,
+                fused=True,
+                found_inf=skipped,
+                amsgrad=False,
+                beta1=self._settings.adam_beta1,
+                beta2=self._settings.adam_beta2,
+                lr=rate,
+                weight_decay=decay if matrices else 0.0,
+                eps=self._settings.adam_epsilon,
+                maximize=False,
+            )
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """Forget the gradients, or set them to 0 where they lie."""
+        if set_to_none:
+            for weight in self.weights:
+                weight.grad = None
+        else:
+            torch._foreach_zero_([weight.grad for weight in self.weights if weight.grad is not None])
+
+    def tensors(self) -> dict[str, Tensor]:
+        """All that an update changes beside the weights, by the number of the weight: `0.exp_avg`."""
+        return {
+            f"{number}.{name}": tensor for number, state in enumerate(self._state) for name, tensor in state.items()
+        }

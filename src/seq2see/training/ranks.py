@@ -117,7 +117,7 @@ def joined() -> Iterator[None]:
 
 def _start(number: int, count: int) -> board.Group:
     import torch
-    import torch._dynamo  # later, as the optimizer does it, it would keep our group, whose threads then outlive Python
+    import torch._dynamo  # later, as FSDP does it, it would keep our group, whose threads then outlive Python
     from torch import distributed
     from torch.distributed.distributed_c10d import PrefixStore
     from torch.distributed.rendezvous import rendezvous

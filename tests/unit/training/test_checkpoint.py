@@ -15,20 +15,19 @@ from seq2see.data.batches import Position
 from seq2see.errors import RunError
 from seq2see.training import checkpoint
 from seq2see.training.checkpoint import Progress
-from seq2see.training.optimizer import adam
+from seq2see.training.optimizer import Adam
 
 
-def make(seed: int = 0) -> tuple[nn.Module, torch.optim.Optimizer]:
+def make(seed: int = 0) -> tuple[nn.Module, Adam]:
     torch.manual_seed(seed)
     model = nn.Sequential(nn.Linear(3, 4), nn.Linear(4, 2))
-    return model, adam(model.parameters(), Training())
+    return model, Adam(model.parameters(), Training())
 
 
-def update(model: nn.Module, optimizer: torch.optim.Optimizer, steps: int = 1) -> None:
+def update(model: nn.Module, optimizer: Adam, steps: int = 1) -> None:
     for _ in range(steps):
-        optimizer.param_groups[0]["lr"] = 0.1
         model(torch.randn(5, 3)).square().sum().backward()
-        optimizer.step()
+        optimizer.step(0.1)
         optimizer.zero_grad()
 
 
@@ -175,7 +174,7 @@ def test_a_checkpoint_of_another_model(tmp_path: Path) -> None:
     checkpoint.save(tmp_path, model, optimizer, Progress(10), average=1)
     other = nn.Sequential(nn.Linear(3, 5), nn.Linear(5, 2))
     with pytest.raises(RunError, match=r"\(weight 0\.bias is \[4\], the settings ask for \[5\]\)"):
-        checkpoint.restore(tmp_path / "step-00000010", other, adam(other.parameters(), Training()))
+        checkpoint.restore(tmp_path / "step-00000010", other, Adam(other.parameters(), Training()))
 
 
 def test_what_a_killed_process_left_is_cleared_away(tmp_path: Path) -> None:
