@@ -5,7 +5,7 @@ The same corpus suggests the same settings on every machine; a preset, a file or
 
 import math
 import random
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Any
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from seq2see import config, patterns, special
 from seq2see.config import Data, Model, Settings
-from seq2see.data import doctor, processes, side_words
+from seq2see.data import characters, doctor, processes, side_words
 from seq2see.data.pair import Pair
 from seq2see.presets import preset
 
@@ -31,6 +31,8 @@ class Side:
     alphabet: set[str] = field(default_factory=set)
     lexicon: set[str] = field(default_factory=set)
     """Distinct words, up to `MOST_WORDS`; beyond that it is a language, and the exact number does not matter."""
+    unspaced: bool = False
+    """Sentences of a script that puts no blanks between words; how many there are is then a guess."""
 
     MOST_WORDS = 1000
 
@@ -161,20 +163,20 @@ def suggest(corpus: Survey, chosen: Mapping[str, Any] | None = None) -> Suggesti
         chosen: what the user says of the model: an RNN is given the rest.
     """
     pairs = corpus.pairs
-    looked_at = corpus.sample[:1000]
-    source_kind = _kind(corpus.source, pairs, [pair.source for pair in looked_at])
-    target_kind = _kind(corpus.target, pairs, [pair.target for pair in looked_at])
+    sources, targets = zip(*((pair.source, pair.target) for pair in corpus.sample[:1000]), strict=True)
+    source, target = _with_words(corpus.source, pairs, sources), _with_words(corpus.target, pairs, targets)
+    source_kind, target_kind = _kind(source, pairs, sources), _kind(target, pairs, targets)
     language = source_kind == target_kind == "unigram"
-    shared = language and _overlap(corpus.source.alphabet, corpus.target.alphabet) > 0.5
-    characters = (corpus.source.characters + corpus.target.characters) / pairs
-    if pairs < 5000 or (pairs < 50_000 and characters < 60 and not language):
+    shared = language and _overlap(source.alphabet, target.alphabet) > 0.5
+    letters = (source.characters + target.characters) / pairs
+    if pairs < 5000 or (pairs < 50_000 and letters < 60 and not language):
         size = "tiny"
     elif pairs < 20_000 and language:
         size = "compact"
     else:
         size = "small" if pairs < 500_000 else "paper-base"
     words_for_each = 50 if language else 100
-    sizes = _vocabulary(corpus.source, words_for_each), _vocabulary(corpus.target, words_for_each)
+    sizes = _vocabulary(source, source_kind, words_for_each), _vocabulary(target, target_kind, words_for_each)
     drop_more = (language or size == "small") and pairs < 200_000
     training, reasons = _training(size, pairs, language, drop_more)
     settings = {
@@ -195,14 +197,11 @@ def suggest(corpus: Survey, chosen: Mapping[str, Any] | None = None) -> Suggesti
         },
         "training": {**training, "metric": "loss" if language else "exact"},
     }
+    larger = target if shared and sizes[1] > sizes[0] else source
     reasons |= {
-        "source": _why_tokens(
-            source_kind, corpus.target if shared and sizes[1] > sizes[0] else corpus.source, words_for_each
-        ),
-        "target": "the sides share their letters"
-        if shared
-        else _why_tokens(target_kind, corpus.target, words_for_each),
-        "model": f"{_count(pairs, 'pair')} of {_lengths(corpus, source_kind, target_kind)}",
+        "source": _why_tokens(source_kind, larger, words_for_each),
+        "target": "the sides share their letters" if shared else _why_tokens(target_kind, target, words_for_each),
+        "model": f"{_count(pairs, 'pair')} of {_lengths(pairs, (source, source_kind), (target, target_kind))}",
         "dropout": f"{_count(pairs, 'pair')} are soon learnt by heart"
         if drop_more
         else f"{_count(pairs, 'pair')} are not learnt by heart"
@@ -290,8 +289,24 @@ _TRAINING: dict[str, dict[str, Any]] = {
 }
 
 
-def _kind(side: Side, pairs: int, sample: list[str]) -> str:
+UNSPACED = {"Han", "Kana", "Khmer", "Lao", "Myanmar", "Thai", "Tibetan"}
+"""Scripts that put no blanks between words."""
+SENTENCE, WORD = 10, 2
+"""Letters of such scripts from which on a line is taken for a sentence, and those of one word, on average."""
+
+
+def _with_words(side: Side, pairs: int, sample: Sequence[str]) -> Side:
+    """The same side; where sentences are written without blanks, with about as many words as they have."""
+    scripts = [characters.script_name(script) in UNSPACED for script in characters.measure(list(sample)).script]
+    if 2 * sum(scripts) < len(scripts) or side.characters < SENTENCE * pairs:
+        return side
+    return replace(side, words=max(side.words, side.characters // WORD), unspaced=True)
+
+
+def _kind(side: Side, pairs: int, sample: Sequence[str]) -> str:
     """Few different words, several to a line: symbols. Molecules: a pattern. No blanks: characters. Else subwords."""
+    if side.unspaced:
+        return "unigram"
     if len(side.lexicon) <= 256 and side.words >= 2 * pairs and side.words >= 20 * len(side.lexicon):
         return "symbols"
     if side.words <= 1.05 * pairs:
@@ -299,19 +314,20 @@ def _kind(side: Side, pairs: int, sample: list[str]) -> str:
     return "unigram"
 
 
-def _are_molecules(lines: list[str]) -> bool:
+def _are_molecules(lines: Sequence[str]) -> bool:
     """Whether nearly all lines are SMILES by its rules, and two thirds have more than letters, as few words do."""
     more = sum(not line.isalpha() for line in lines)
     return 3 * more >= 2 * len(lines) and sum(map(patterns.is_smiles, lines)) >= 0.98 * len(lines)
 
 
-def _vocabulary(side: Side, words_for_each: int) -> int:
+def _vocabulary(side: Side, kind: str, words_for_each: int) -> int:
     """About one subword for each 50 or 100 words of text, in powers of two from 1,000 to 32,000.
 
     At least two for each letter of the alphabet, beside the 256 bytes: else letters of large alphabets fall to bytes.
+    Of the largest alphabets some may; but not where letters are all there is.
     """
     size = next((size for size in (1000, 2000, 4000, 8000, 16_000) if side.words / words_for_each <= size), 32_000)
-    letters = min(len(side.alphabet), 2000)
+    letters = len(side.alphabet) if kind == "characters" else min(len(side.alphabet), 2000)
     return max(size, math.ceil((special.COUNT + 256 + 2 * letters) / 100) * 100)
 
 
@@ -324,12 +340,12 @@ def _count(number: int, noun: str) -> str:
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
-def _lengths(corpus: Survey, source_kind: str, target_kind: str) -> str:
+def _lengths(pairs: int, *sides: tuple[Side, str]) -> str:
     """The mean lengths of the two sides in their own units: `13 + 12 words`, `7 letters + 6 symbols`."""
     sizes, units = [], []
-    for side, kind in ((corpus.source, source_kind), (corpus.target, target_kind)):
-        by_letter = kind in ("characters", "pattern")
-        sizes.append(f"{round((side.characters if by_letter else side.words) / corpus.pairs):,}")
+    for side, kind in sides:
+        by_letter = kind in ("characters", "pattern") or side.unspaced
+        sizes.append(f"{round((side.characters if by_letter else side.words) / pairs):,}")
         units.append("letters" if by_letter else "symbols" if kind == "symbols" else "words")
     if units[0] == units[1]:
         return f"{sizes[0]} + {sizes[1]} {units[0]}"
@@ -344,12 +360,13 @@ def _why_tokens(kind: str, side: Side, words_for_each: int) -> str:
             return "these are molecules in SMILES"
         case "characters":
             return f"no blanks inside, {len(side.alphabet):,} letters"
-    size = _vocabulary(side, words_for_each)
+    size = _vocabulary(side, kind, words_for_each)
     if size % 1000:  # the alphabet asked for more
         return f"two for each of {len(side.alphabet):,} letters"
+    words = f"{'some ' * side.unspaced}{_count(side.words, 'word')}"
     if size > 2 * side.words / words_for_each:
-        return f"the fewest, for {_count(side.words, 'word')}"
-    return f"about one for {words_for_each} of {_count(side.words, 'word')}"
+        return f"the fewest, for {words}"
+    return f"about one for {words_for_each} of {words}"
 
 
 @dataclass(frozen=True)

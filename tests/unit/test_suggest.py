@@ -19,6 +19,8 @@ DICE = random.Random(5)
 PHONES = ["AH", "B", "K", "D", "IY", "S", "T", "OW", "R", "N"]
 WORDS = ["".join(DICE.choices("abcdefghijklmnop", k=DICE.randint(2, 9))) for _ in range(2000)]
 SYLLABLES = [chr(code) for code in range(0xAC00, 0xAC00 + 3000, 2)]
+HAN = [chr(code) for code in range(0x4E00, 0x4E00 + 6000)]
+THAI = [chr(code) for code in range(0x0E01, 0x0E2F)]
 
 
 def word(letters: str = "abcdefghijklm", most: int = 8) -> str:
@@ -51,6 +53,9 @@ CORPORA: dict[str, list[tuple[str, str]]] = {
         lambda: (sentence(WORDS), " ".join("".join(DICE.choices(SYLLABLES, k=3)) for _ in range(5))), 1000
     ),
     "Korean words": repeated(lambda: ("".join(DICE.choices(SYLLABLES, k=2)), word()), 5000),
+    "Chinese": repeated(lambda: (sentence(WORDS), "".join(DICE.choices(HAN, k=DICE.randint(8, 24)))), 6000),
+    "Thai": repeated(lambda: ("".join(DICE.choices(THAI, k=DICE.randint(15, 60))), sentence(WORDS)), 6000),
+    "Chinese words": repeated(lambda: ("".join(DICE.choices(HAN, k=DICE.randint(1, 4))), word()), 6000),
     "molecules": repeated(lambda: ("".join(DICE.choices("CNO()=c1n#[]@H+", k=30)), word("CNO()=c1", 20)), 6000),
     "reactions": repeated(lambda: (f"{molecule()}.{molecule()}>>{molecule()}", molecule()), 500),
     "numbers": [(f"{number} + {number}", str(2 * number)) for number in range(500)],
@@ -110,6 +115,9 @@ def test_an_rnn_is_as_large_as_the_transformer(name: str, preset: str, chosen: d
         ("sentences", "unigram", "unigram"),
         ("Korean", "unigram", "unigram"),
         ("Korean words", "characters", "characters"),
+        ("Chinese", "unigram", "unigram"),
+        ("Thai", "unigram", "unigram"),
+        ("Chinese words", "characters", "characters"),
         ("molecules", "characters", "characters"),  # with its letters, but not by its rules
         ("reactions", "pattern", "pattern"),
         ("dates", "unigram", "characters"),
@@ -176,7 +184,20 @@ def test_more_pairs_a_larger_model() -> None:
     assert settings.data.source_vocabulary == 32_000
 
 
-@pytest.mark.parametrize("name", ["Korean words", "molecules", "reactions", "letters to phones", "dates"])
+@pytest.mark.parametrize("name", ["Chinese", "Thai"])
+def test_sentences_without_blanks_are_trained_like_others(name: str) -> None:
+    """They have many right answers, and as many words as others, although nobody can count them."""
+    settings, others = resolved(name), resolved("many sentences")
+    assert settings.model.d_model == others.model.d_model
+    assert settings.training == others.training
+    assert settings.training.metric == "loss"
+    assert settings.data.source_vocabulary >= 1000 <= settings.data.target_vocabulary
+    assert "letters" in suggest.suggest(look(CORPORA[name])).reasons["model"]
+
+
+@pytest.mark.parametrize(
+    "name", ["Korean words", "Chinese words", "molecules", "reactions", "letters to phones", "dates"]
+)
 def test_characters_and_symbols_have_room_for_all_that_was_seen(name: str) -> None:
     """What falls out of such a vocabulary is unknown for ever; subwords fall back to bytes."""
     data = resolved(name).data

@@ -38,6 +38,8 @@ class Progress:
     position: Position = field(default_factory=lambda: Position(0, 0, 0))
     seconds: float = 0.0
     best: float | None = None
+    best_loss: float | None = None
+    """Of the best validation, whatever it was judged by; None: not known."""
     best_step: int = 0
     stale: int = 0
     """Validations since the best one."""
@@ -220,8 +222,9 @@ def _read_state(path: Path) -> tuple[Progress, dict[str, int]]:
                     raise ValueError(f"{each.name} is {str(value)[:40]!r}")
         if len(progress.sums) != 4 or not all(map(math.isfinite, progress.sums)):
             raise ValueError(f"sums are {str(progress.sums)[:40]}")
-        if progress.best is not None and (type(progress.best) not in (int, float) or math.isnan(progress.best)):
-            raise ValueError(f"best is {str(progress.best)[:40]!r}")
+        for best in (progress.best, progress.best_loss):
+            if best is not None and (type(best) not in (int, float) or math.isnan(best)):
+                raise ValueError(f"best is {str(best)[:40]!r}")
         if type(progress.device) is not str:
             raise ValueError(f"device is {str(progress.device)[:40]!r}")
         if progress.step != step_of(path):

@@ -155,7 +155,7 @@ def train(
             # judged either: after a return or a pause nobody would know of it.
             counts = not progress.skipped or reason is not None
             if counts:
-                progress = _judge(progress, scores[settings.metric], lower_is_better)
+                progress = _judge(progress, scores, settings.metric, lower_is_better)
             best = counts and progress.best_step == progress.step
             if best:
                 ranks.first_does(lambda: save_weights(model, run / "model.safetensors"))
@@ -415,10 +415,13 @@ def _is_better(score: float, best: float | None, lower_is_better: bool) -> bool:
     return not math.isnan(score) and (best is None or (score < best if lower_is_better else score > best))
 
 
-def _judge(progress: Progress, score: float, lower_is_better: bool) -> Progress:
-    """Remember a validation's score."""
-    if _is_better(score, progress.best, lower_is_better):
-        return replace(progress, best=score, best_step=progress.step, stale=0)
+def _judge(progress: Progress, scores: dict[str, float], metric: str, lower_is_better: bool) -> Progress:
+    """Remember a validation's score. Of equal ones the loss tells: nothing is right for long while much is learnt."""
+    score, loss = scores[metric], scores.get("loss", math.nan)
+    level = score == progress.best and _is_better(loss, progress.best_loss, lower_is_better=True)
+    if level or _is_better(score, progress.best, lower_is_better):
+        found = None if math.isnan(loss) else loss
+        return replace(progress, best=score, best_loss=found, best_step=progress.step, stale=0)
     return replace(progress, stale=progress.stale + 1)
 
 

@@ -186,6 +186,23 @@ def test_patience_counts_from_the_last_best(pairs: Store, tmp_path: Path) -> Non
     assert events[-1].step == 10
 
 
+def test_among_equal_scores_the_loss_tells(pairs: Store, tmp_path: Path) -> None:
+    """A hard task has nothing right for long: as long as the loss falls, it is being learnt."""
+    settings = replace(SETTINGS, max_steps=50, patience=2, metric="exact")
+    losses = iter([5.0, 4.0, 3.0, 3.0, 3.5, 1.0])
+    events = run(
+        make(),
+        pairs,
+        tmp_path,
+        settings,
+        validate=lambda: {"exact": 0.0, "loss": next(losses)},
+        lower_is_better=False,
+    )
+    validated = [event for event in of(Validated, events) if event.what == "model"]
+    assert [event.best for event in validated] == [True, True, True, False, False]
+    assert events[-1].step == 10
+
+
 def test_higher_may_be_better(pairs: Store, tmp_path: Path) -> None:
     settings = replace(SETTINGS, max_steps=50, patience=1)
     events = run(make(), pairs, tmp_path, settings, validate=scores(1.0, 2.0, 1.5), lower_is_better=False)
