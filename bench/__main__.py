@@ -181,6 +181,7 @@ def main() -> None:
     parser.add_argument("--only", nargs="*", default=["training", "decoding", "translate"])
     parser.add_argument("--sizes", nargs="*", default=list(work.SIZES))
     options = parser.parse_args()
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # programs are compiled once, as they are for their users
     folder = HERE.parent / ".bench"
     saved = folder / "results.json"
     # Parts that are not asked for stay as they were measured last.

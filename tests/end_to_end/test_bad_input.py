@@ -443,7 +443,6 @@ def test_bytes_that_are_not_utf_8_in_a_chat(cli, run: Path) -> None:
         (["chat", "RUN", "--sample", "--precision", "int4"], "--precision int4: unknown. Did you mean 'int8'?"),
         (["translate"], "RUN"),
         (["transalte", "RUN"], "transalte"),
-        (["data"], "data"),
         (["data", "lst"], "lst"),
         (["evaluate", "RUN"], "PAIRS"),
         (["evaluate", "RUN", "none.tsv"], "none.tsv: no such file"),
@@ -527,11 +526,11 @@ def test_a_reader_of_translations_that_has_seen_enough(run: Path) -> None:
 def test_every_help_page_ends_with_an_example(cli) -> None:
     import typer
 
-    from seq2see.cli.program import app
+    from seq2see.cli import program
 
-    program = typer.main.get_command(app)
-    pages = [[], *([name] for name in program.commands)]  # type: ignore[attr-defined]
-    for name, verb in program.commands.items():  # type: ignore[attr-defined]
+    whole = typer.main.get_command(program.program())
+    pages = [[], *([name] for name in whole.commands)]  # type: ignore[attr-defined]
+    for name, verb in whole.commands.items():  # type: ignore[attr-defined]
         pages += [[name, each] for each in getattr(verb, "commands", ())]
     assert ["draw", "heads"] in pages
     assert {"train", "translate", "chat", "evaluate", "look", "data"} <= {page[0] for page in pages if page}

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from seq2see.errors import SettingError
+from seq2see.memory import keep_freed_memory
 
 if TYPE_CHECKING:
     from seq2see.decoding.hypothesis import Engine
@@ -90,6 +91,7 @@ def pick_engine(
     seed: int | None,
 ) -> "Engine":
     """What the options above ask for: our own engine drawing its words, or one that searches."""
+    keep_freed_memory()  # CTranslate2, too, asks for it over and over
     if not sample:
         return run.engine(engine, precision)
     if engine not in ("auto", "torch"):

@@ -1,82 +1,81 @@
 """The program `seq2see`: its verbs, and what becomes of errors."""
 
 import atexit
+import importlib
 import os
 import signal
 import sys
 import traceback
+from collections.abc import Sequence
 from types import FrameType
-from typing import Any
+from typing import NamedTuple
 
 import typer
-from typer.core import TyperGroup
 
 from seq2see import __version__
-from seq2see.cli.chat import chat
-from seq2see.cli.data import data_get, data_list
-from seq2see.cli.doctor import doctor
-from seq2see.cli.draw import (
-    draw_architecture,
-    draw_curves,
-    draw_dot_products,
-    draw_heads,
-    draw_masks,
-    draw_warm_up,
-    draw_waves,
-)
-from seq2see.cli.evaluate import evaluate
-from seq2see.cli.export import export
-from seq2see.cli.lab import lab
-from seq2see.cli.look import look
-from seq2see.cli.serve import serve
-from seq2see.cli.train import SETTINGS_HELP, train
-from seq2see.cli.translate import translate
 from seq2see.errors import SeqError
 from seq2see.training import ranks
 
 
-class Verbs(TyperGroup):
-    """A help page that is not asked for is False, not None, which typer would import pydantic to look at."""
+class Verb(NamedTuple):
+    """Where a verb lives: the function of a module beside this one; and how it is used."""
 
-    def get_help_option(self, ctx: Any) -> Any:
-        option = super().get_help_option(ctx)
-        if option is not None:
-            option.default = False
-        return option
+    home: str
+    function: str
+    example: str
 
 
-app = typer.Typer(
-    cls=Verbs,
-    help="Train, see into and serve sequence-to-sequence Transformers.",
-    epilog="Example: seq2see train dates",
-    add_completion=False,
-    rich_markup_mode=None,
-    pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
-draw = typer.Typer(cls=Verbs, help="Pictures that need no sentence.", epilog="Example: seq2see draw waves -o waves.png")
-data = typer.Typer(cls=Verbs, help="Corpora by name.", epilog="Example: seq2see data list")
+VERBS = {
+    "train": Verb("train", "train", "seq2see train dates --out runs/dates"),
+    "doctor": Verb("doctor", "doctor", "seq2see doctor pairs.tsv --write clean.tsv"),
+    "translate": Verb("translate", "translate", 'echo "12 mars 1987" | seq2see translate runs/dates'),
+    "chat": Verb("chat", "chat", "seq2see chat runs/dates"),
+    "evaluate": Verb("evaluate", "evaluate", "seq2see evaluate runs/dates dates"),
+    "look": Verb("look", "look", 'seq2see look runs/dates "12 mars 1987" -o look.html'),
+    "draw waves": Verb("draw", "draw_waves", "seq2see draw waves --length 50 --d-model 128 -o waves.png"),
+    "draw dot-products": Verb("draw", "draw_dot_products", "seq2see draw dot-products -o dot-products.svg"),
+    "draw masks": Verb("draw", "draw_masks", 'seq2see draw masks "<s>" ich bin hier "<pad>"'),
+    "draw warm-up": Verb("draw", "draw_warm_up", "seq2see draw warm-up --d-model 512 --warmup-steps 4000"),
+    "draw architecture": Verb("draw", "draw_architecture", "seq2see draw architecture tutorial-small"),
+    "draw curves": Verb("draw", "draw_curves", "seq2see draw curves runs/dates -o curves.svg"),
+    "draw heads": Verb("draw", "draw_heads", "seq2see draw heads runs/dates dates -o heads.png"),
+    "lab": Verb("lab", "lab", "seq2see lab scaling order --quick"),
+    "serve": Verb("serve", "serve", "seq2see serve runs/dates --port 8000"),
+    "export": Verb("export", "export", "seq2see export runs/dates dates-ct2 --precision int8"),
+    "data list": Verb("data", "data_list", "seq2see data list --json"),
+    "data get": Verb("data", "data_get", "seq2see data get chatbot-ko --from ChatbotData.csv"),
+}
+GROUPS = {
+    "draw": ("Pictures that need no sentence.", "Example: seq2see draw waves -o waves.png"),
+    "data": ("Corpora by name.", "Example: seq2see data list"),
+}
 
-app.command(epilog=f"{SETTINGS_HELP}\n\nExample: seq2see train dates --out runs/dates")(train)
-app.command(epilog="Example: seq2see doctor pairs.tsv --write clean.tsv")(doctor)
-app.command(epilog='Example: echo "12 mars 1987" | seq2see translate runs/dates')(translate)
-app.command(epilog="Example: seq2see chat runs/dates")(chat)
-app.command(epilog="Example: seq2see evaluate runs/dates dates")(evaluate)
-app.command(epilog='Example: seq2see look runs/dates "12 mars 1987" -o look.html')(look)
-draw.command("waves", epilog="Example: seq2see draw waves --length 50 --d-model 128 -o waves.png")(draw_waves)
-draw.command("dot-products", epilog="Example: seq2see draw dot-products -o dot-products.svg")(draw_dot_products)
-draw.command("masks", epilog='Example: seq2see draw masks "<s>" ich bin hier "<pad>"')(draw_masks)
-draw.command("warm-up", epilog="Example: seq2see draw warm-up --d-model 512 --warmup-steps 4000")(draw_warm_up)
-draw.command("architecture", epilog="Example: seq2see draw architecture tutorial-small")(draw_architecture)
-draw.command("curves", epilog="Example: seq2see draw curves runs/dates -o curves.svg")(draw_curves)
-draw.command("heads", epilog="Example: seq2see draw heads runs/dates dates -o heads.png")(draw_heads)
-app.add_typer(draw, name="draw")
-app.command(epilog="Example: seq2see lab scaling order --quick")(lab)
-app.command(epilog="Example: seq2see serve runs/dates --port 8000")(serve)
-app.command(epilog="Example: seq2see export runs/dates dates-ct2 --precision int8")(export)
-data.command("list", epilog="Example: seq2see data list --json")(data_list)
-data.command("get", epilog="Example: seq2see data get chatbot-ko --from ChatbotData.csv")(data_get)
-app.add_typer(data, name="data")
+
+def program(words: Sequence[str] = ()) -> typer.Typer:
+    """All verbs; where the words ask for one, it alone: the others would be imported for nothing."""
+    app = typer.Typer(
+        help="Train, see into and serve sequence-to-sequence Transformers.",
+        epilog="Example: seq2see train dates",
+        add_completion=False,
+        rich_markup_mode=None,
+        pretty_exceptions_enable=False,
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
+    app.callback(invoke_without_command=True)(_program)
+    groups: dict[str, typer.Typer] = {}
+    asked = [name for name in VERBS if name.split() == list(words[: len(name.split())])]
+    for name in asked or VERBS:
+        verb, (first, _, second) = VERBS[name], name.partition(" ")
+        home = importlib.import_module(f"seq2see.cli.{verb.home}")
+        if second and first not in groups:
+            groups[first] = typer.Typer(help=GROUPS[first][0], epilog=GROUPS[first][1])
+            groups[first].callback(invoke_without_command=True)(_help_if_alone)
+            app.add_typer(groups[first], name=first)
+        more = getattr(home, "MORE_HELP", "")
+        groups.get(first, app).command(second or first, epilog=f"{more}Example: {verb.example}")(
+            getattr(home, verb.function)
+        )
+    return app
 
 
 def _version(asked: bool) -> None:
@@ -85,7 +84,6 @@ def _version(asked: bool) -> None:
         raise typer.Exit
 
 
-@app.callback(invoke_without_command=True)
 def _program(
     context: typer.Context,
     version: bool = typer.Option(False, "--version", callback=_version, is_eager=True, help="Print the version."),
@@ -93,7 +91,6 @@ def _program(
     _help_if_alone(context)
 
 
-@draw.callback(invoke_without_command=True)
 def _help_if_alone(context: typer.Context) -> None:
     if context.invoked_subcommand is None:
         typer.echo(context.get_help())
@@ -113,7 +110,7 @@ def main() -> None:
         if signal.getsignal(number) == signal.SIG_DFL:  # nobody ignores it, as nohup does
             signal.signal(number, _end)
     try:
-        sys.exit(app(standalone_mode=False))
+        sys.exit(program(sys.argv[1:])(standalone_mode=False))
     except (KeyboardInterrupt, typer.Abort):
         sys.exit(130)
     except SystemExit as ending:

@@ -21,9 +21,9 @@ from seq2see.cli.options import (
 from seq2see.presets import PRESETS
 
 METRICS = get_args(config.Metric)
-SETTINGS_HELP = "Settings for --set and --config:\n\n\b\n" + "\n".join(
-    f"{key} = {default}  ({kind}) {about}" for key, kind, default, about in config.describe()
-)
+SETTINGS = [f"{key} = {default}  ({kind}) {about}" for key, kind, default, about in config.describe()]
+MORE_HELP = "\n".join(["Settings for --set and --config:", "", "\b", *SETTINGS, "", ""])
+"""In front of the example."""
 
 
 def train(

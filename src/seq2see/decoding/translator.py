@@ -89,12 +89,16 @@ def limit(source_length: int, max_ratio: float, max_extra: int) -> int:
     return int(max_ratio * 8 * math.ceil(source_length / 8)) + max_extra
 
 
-def batches(lengths: Sequence[int], budget: int) -> list[list[int]]:
-    """Indices in batches of at most `budget` tokens, sentences of like length together, the longest first."""
+def batches(lengths: Sequence[int], budget: int, fewest: int = 1) -> list[list[int]]:
+    """Indices in batches of at most `budget` tokens, sentences of like length together, the longest first.
+
+    Args:
+        fewest: sentences in a batch, however long they are.
+    """
     found: list[list[int]] = []
     tokens = budget
     for index in sorted(range(len(lengths)), key=lambda index: (-lengths[index], index)):
-        if not found or tokens + lengths[index] > budget:
+        if not found or (tokens + lengths[index] > budget and len(found[-1]) >= fewest):
             found.append([])
             tokens = 0
         found[-1].append(index)
