@@ -23,6 +23,11 @@ BLOCK: Final = 2048
 """Pairs measured at a time."""
 LEARN: Final = 5
 """Blocks whose words tell source from target."""
+_STRETCH: Final = 100
+_CROWDED: Final = 1 / 3
+"""Accidents are sparse: where so many pairs of a stretch, or"""
+_MANY: Final = 1 / 5
+"""so many of all, are the other way round, somebody has put them so, for a model of both directions."""
 _FEW: Final = 20
 """Below this many pairs nothing is usual, so nothing is odd; a column of so few different numbers holds labels."""
 
@@ -217,17 +222,19 @@ class Examination:
         for name, flag in (("lost", _LOST), ("mojibake", _MOJIBAKE), ("breaks", _BREAKS), ("controls", _CONTROLS)):
             book.add(name, good & ((flags & flag) > 0))
 
-        scripts = usual_script(self.column("source_script")[good]), usual_script(self.column("target_script")[good])
+        sides = self.column("source_script")[good], self.column("target_script")[good]
+        scripts = usual_script(sides[0]), usual_script(sides[1])
         names = characters.script_name(scripts[0]), characters.script_name(scripts[1])
         if are_exchanged(labels, names):
             book.add("order", None, what=f"{labels.source} and {labels.target} seem to be exchanged")
-        swapped = self._swapped(scripts, flags) & good
-        book.add("swapped", swapped)
+        turned = self._turned(scripts if all(scripts) else usual_pair(*sides), flags) & good
+        swapped = turned if are_sparse(turned) else np.zeros_like(turned)
+        book.add("swapped" if swapped.any() else "directions", turned)
         if against is not None:
             self._compare(against, good, book)
-        book.add("script", self._foreign(scripts, flags) & good & ~swapped)
+        book.add("script", self._foreign(scripts, flags) & good & ~turned)
         self._same_texts(good, flags, scripts, book)
-        self._odd_lengths(good, book)
+        self._odd_lengths(good, turned, book)
         for side, name in enumerate(("source", "target")):
             if problem := self._no_text(side, len(flags)):
                 book.add("column", None, what=f"the {name} {problem}")
@@ -244,7 +251,8 @@ class Examination:
             kept & ((flags & (_MOJIBAKE | _BREAKS | _CONTROLS)) > 0),
         )
 
-    def _swapped(self, scripts: tuple[int, int], flags: NDArray[np.uint16]) -> Mask:
+    def _turned(self, scripts: tuple[int, int], flags: NDArray[np.uint16]) -> Mask:
+        """Pairs that are the other way round, by their scripts, or by their words where both sides share one."""
         source, target = scripts
         if not source or not target or source == target:
             return (flags & _EXCHANGED) > 0
@@ -297,11 +305,12 @@ class Examination:
         book.add("near duplicates", nearly)
         book.add("targets", repeated(self.column("source"), good & ~again & ~nearly))
 
-    def _odd_lengths(self, good: Mask, book: "Book") -> None:
+    def _odd_lengths(self, good: Mask, turned: Mask, book: "Book") -> None:
         """Far from the median by the median of all distances from it, which a few odd pairs cannot move."""
         if good.sum() < _FEW:
             return
-        source, target = self.column("source_length"), self.column("target_length")
+        lengths = self.column("source_length"), self.column("target_length")
+        source, target = np.where(turned, lengths[1], lengths[0]), np.where(turned, lengths[0], lengths[1])
         ratio = np.log1p(target.astype(np.float32)) - np.log1p(source.astype(np.float32))
         middle = float(np.median(ratio[good]))
         ratio -= middle
@@ -392,6 +401,22 @@ def usual_script(scripts: NDArray[np.uint8]) -> int:
     counts = np.bincount(scripts, minlength=256)[1:]
     most = int(counts.argmax())
     return most + 1 if counts.sum() >= _FEW and counts[most] >= 0.8 * counts.sum() else 0
+
+
+def usual_pair(sources: NDArray[np.uint8], targets: NDArray[np.uint8]) -> tuple[int, int]:
+    """The two scripts that at least eight pairs in ten are of, in either direction, the commoner one first; or 0, 0."""
+    counts = np.bincount(sources.astype(np.uint16) << 8 | targets, minlength=1 << 16).reshape(256, 256)[1:, 1:]
+    np.fill_diagonal(counts, 0)
+    source, target = divmod(int(counts.argmax()), 255)
+    found = counts[source, target] + counts[target, source]
+    return (source + 1, target + 1) if found >= max(_FEW, 0.8 * len(sources)) else (0, 0)
+
+
+def are_sparse(rows: Mask) -> bool:
+    """Whether so few rows are marked, and nowhere so many together, that it may have been an accident."""
+    before = np.concatenate(([0], np.cumsum(rows, dtype=np.int32)))
+    together = before[_STRETCH:] - before[:-_STRETCH]
+    return bool(before[-1] <= _MANY * len(rows) and (together <= _CROWDED * _STRETCH).all())
 
 
 def repeated(hashes: NDArray[np.uint64], among: Mask) -> Mask:

@@ -42,6 +42,9 @@ KINDS: Final = {
     "breaks": Kind("warning", 0.001, "repaired", "line breaks inside a text", "Make them blanks."),
     "controls": Kind("warning", 0.001, "repaired", "control characters", "Take them out."),
     "swapped": Kind("warning", 0, "repaired", "source and target exchanged", "Exchange them back."),
+    "directions": Kind(
+        "note", 1, "kept", "source and target the other way round, too many to be a slip", "For both ways: train --tag."
+    ),
     "overlap": Kind("error", 0.002, "dropped", "source is in the other set", "Do not train on what you test with."),
     "near overlap": Kind("warning", 0.005, "dropped", "source is almost in the other set", "Better left out."),
     "script": Kind("warning", 0.01, "dropped", "a side in a foreign script", "Look whether they are translated."),

@@ -136,6 +136,41 @@ def test_sides_exchanged_within_one_script(monkeypatch: pytest.MonkeyPatch) -> N
     assert found(examine(few))["swapped"].rows == (3, 300, 599)
 
 
+COMMON = [(" ".join(DICE.choices(LATIN[:50], k=8)), " ".join(DICE.choices(GERMAN[:50], k=8))) for _ in range(4000)]
+LONGER = [(f"{source} {source} {source} {source} {source}", target) for source, target in sentences(1000)]
+
+
+@pytest.mark.parametrize("back", [100, 450, 1000], ids=["a run", "a third", "half"])
+@pytest.mark.parametrize("pairs", [COMMON[:1000], sentences(1000), LONGER], ids=["words", "scripts", "lengths"])
+def test_both_directions_are_no_accident(
+    pairs: list[tuple[str, str]], back: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(doctor, "BLOCK", 200)
+    both = [*pairs, *(pair[::-1] for pair in pairs[:back])]
+    diagnosis = examine(both)
+    assert diagnosis.problems == ()
+    assert not diagnosis.changes
+    note = found(diagnosis)["directions"]
+    assert (note.rows[0], note.action) == (1000, "kept")
+    assert 0.95 * back < note.count <= back
+
+
+def test_directions_in_turn_are_no_accident() -> None:
+    assert not examine([each for pair in COMMON[:500] for each in (pair, pair[::-1])]).changes
+    diagnosis = examine([each for pair in sentences(500) for each in (pair, pair[::-1])])
+    assert not diagnosis.changes
+    assert found(diagnosis)["directions"].count == 500
+
+
+def test_sparse_accidents_are_found_however_many_pairs_there_are() -> None:
+    pairs = list(COMMON)
+    turned = sorted(DICE.sample(range(4000), 240))
+    for row in turned:
+        pairs[row] = pairs[row][::-1]
+    diagnosis = examine(pairs)
+    assert np.flatnonzero(diagnosis.swapped).tolist() == turned
+
+
 def test_a_text_far_longer_than_the_others() -> None:
     diagnosis = examine(planted(7, "word " * 600, "낱말 " * 500))
     assert found(diagnosis)["long"].rows == (7,)
