@@ -1,5 +1,6 @@
 """Opening files of pairs, plain or .gz; what they tell about themselves, and what is wrong with them."""
 
+import csv
 import gzip
 import stat
 import zlib
@@ -7,10 +8,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import BinaryIO, cast
+from typing import BinaryIO, Final, cast
 
 from seq2see.data.pair import Sides
 from seq2see.errors import DataError
+
+LONGEST_FIELD: Final = 1 << 22
+"""Characters of a field of CSV: beyond that a quote was left open. Texts may well pass the library's own 131,072."""
+csv.field_size_limit(max(LONGEST_FIELD, csv.field_size_limit()))
 
 Row = tuple[int, list[str]]
 """The line that a row begins on, and its columns."""

@@ -8,8 +8,11 @@ import gzip
 import io
 import json
 import zlib
+from collections import deque
 from collections.abc import Iterable, Iterator
-from itertools import chain, islice, zip_longest
+from functools import reduce
+from itertools import chain, zip_longest
+from operator import or_
 from pathlib import Path
 from typing import IO, Final, NamedTuple
 
@@ -22,10 +25,10 @@ from seq2see.errors import DataError
 FOREIGN, RECORD, NARROW, WIDE, UNPAIRED = (1 << bit for bit in range(5))
 """Faults of a row: not UTF-8; not JSON or CSV; too few columns; more than two; no line in the other file."""
 
-_QUOTED_LINES: Final = 100
-"""A quoted field of CSV may run over so many lines; beyond that the quote was left open."""
 _NOT_JSON: Final = ("not JSON", "JSONL has one record on each line.")
 
+Line = tuple[int, str, int]
+"""A line number, the line, and its faults."""
 Cells = tuple[int, list[str] | str, int]
 """Of a table: a line number, its columns (or the line itself, where it has none) and the faults."""
 
@@ -163,31 +166,23 @@ class RawPairs:
             yield number, line.split("\t"), faults
 
     def _csv(self, path: Path) -> Iterator[Cells]:
-        """Records are put together line by line, so that a quote left open costs its own line and not the rest."""
+        """Records as `readers` has them; what is not CSV costs its first line only, and reading goes on after it."""
         lines = self._lines(path)
-        waiting: list[tuple[int, str, int]] = []
-        while waiting or (waiting := list(islice(lines, 1))):
-            number, line, faults = waiting.pop(0)
-            record = [line]
-            quotes = line.count('"')
-            taken = 0
-            while quotes % 2 and taken < _QUOTED_LINES:
-                if taken == len(waiting):
-                    waiting.extend(islice(lines, 1))
-                if taken == len(waiting):
-                    break
-                record.append(waiting[taken][1])
-                quotes += waiting[taken][1].count('"')
-                taken += 1
-            columns = line.split(",") if not quotes else None if quotes % 2 else _parse(record)
-            if columns is None:
+        again: deque[Line] = deque()
+        """Lines that a record took in vain."""
+        while True:
+            taken: list[Line] = []
+            try:
+                columns = next(csv.reader(_noted(again, lines, taken), strict=True))
+            except StopIteration:
+                return
+            except csv.Error:
                 self._about["record"] = "not CSV: a quote left open, or not doubled", "Mend the quotes of these lines."
+                number, line, faults = taken[0]
+                again.extendleft(reversed(taken[1:]))
                 yield number, line, faults
                 continue
-            for _, _, more in waiting[:taken]:
-                faults |= more
-            del waiting[:taken]
-            yield number, columns, faults
+            yield taken[0][0], columns, reduce(or_, (faults for _, _, faults in taken))
 
     def _jsonl(self, part: Pairs) -> Iterator[Row]:
         for number, line, faults in self._lines(part.paths[0]):
@@ -214,7 +209,7 @@ class RawPairs:
             _, target, more = right or (number, "", UNPAIRED)
             yield Row(number, source.strip(), target.strip(), faults | more)
 
-    def _lines(self, path: Path) -> Iterator[tuple[int, str, int]]:
+    def _lines(self, path: Path) -> Iterator[Line]:
         """Lines as `readers` divides them, with FOREIGN for those that are not UTF-8."""
         try:
             with path.open("rb") as stream:
@@ -226,7 +221,7 @@ class RawPairs:
         except OSError as problem:
             raise DataError(f"{path}: cannot be read ({problem.strerror or problem})") from None
 
-    def _decoded(self, path: Path, stream: IO[bytes], start: bytes) -> Iterator[tuple[int, str, int]]:
+    def _decoded(self, path: Path, stream: IO[bytes], start: bytes) -> Iterator[Line]:
         if start.startswith((b"\xff\xfe", b"\xfe\xff")):
             self.problems.append(f"{path}: UTF-16, expected UTF-8. Convert it: iconv -f UTF-16 -t UTF-8")
             with io.TextIOWrapper(stream, "utf-16", errors="replace", newline="\n") as lines:
@@ -251,13 +246,11 @@ def _labels(part: Pairs) -> Sides:
     return Sides(*(known or suffix or None for known, suffix in zip(part.languages, suffixes, strict=True)))
 
 
-def _parse(record: list[str]) -> list[str] | None:
-    """The columns of one record of CSV, or None where its quotes are not doubled."""
-    try:
-        (columns,) = csv.reader(record, strict=True)
-    except (csv.Error, ValueError):
-        return None
-    return columns
+def _noted(again: deque[Line], lines: Iterator[Line], taken: list[Line]) -> Iterator[str]:
+    """Lines for a record of CSV, put into `taken` as they go."""
+    while line := again.popleft() if again else next(lines, None):
+        taken.append(line)
+        yield line[1]
 
 
 _ENCODINGS: Final = (

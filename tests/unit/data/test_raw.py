@@ -54,6 +54,37 @@ def test_a_quote_left_open_costs_one_line() -> None:
     assert rows("x.csv", 'a"b"c,d\n"e"f,g\nh,i\n')[1:] == [Row(2, '"e"f,g', "", RECORD), Row(3, "h", "i")]
 
 
+def test_quotes_are_those_of_training() -> None:
+    content = 'a 5" disk,eine 5 Zoll Platte\n6" and,7"\n"one, ""two""","drei\nvier"\nx,y"z\n'
+    found = rows("x.csv", content)
+    assert found == [
+        Row(1, 'a 5" disk', "eine 5 Zoll Platte"),
+        Row(2, '6" and', '7"'),
+        Row(3, 'one, "two"', "drei\nvier"),
+        Row(5, "x", 'y"z'),
+    ]
+    assert [(pair.source, pair.target) for pair in Pairs("x.csv")] == [(row.source, row.target) for row in found]
+
+
+def test_long_fields_of_csv_are_read_alike() -> None:
+    long = "word " * 50_000 + "end"
+    many_lines = "\n".join(["line"] * 500)
+    assert rows("x.csv", f'{long},b\n"{many_lines}",c\n') == [Row(1, long, "b"), Row(2, many_lines, "c")]
+    assert [pair.source for pair in Pairs("x.csv")] == [long, many_lines]
+
+
+@given(st.text(alphabet='ab,"\n\r', max_size=30))
+def test_what_training_reads_has_no_fault(tmp_path_factory: pytest.TempPathFactory, content: str) -> None:
+    path = tmp_path_factory.mktemp("csv") / "x.csv"
+    path.write_bytes(content.encode())
+    found = [row for row in RawPairs(Pairs(path)) if row.source and row.target]
+    try:
+        read = [(pair.source, pair.target) for pair in Pairs(path)]
+    except DataError:
+        return
+    assert [(row.source, row.target, row.faults) for row in found] == [(*pair, 0) for pair in read]
+
+
 def test_columns_by_a_header_or_by_choice() -> None:
     table = "id\tQ\tA\n1\ta\tb\n2\tc\n\n"
     expected = [Row(2, "a", "b"), Row(3, "c", "", NARROW), Row(4, "", "")]
