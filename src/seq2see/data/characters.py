@@ -179,6 +179,8 @@ _BYTES: Final = {chr(byte): byte for byte in range(0x80, 0x100)} | {
 _RUN: Final = re.compile(f"[{re.escape(''.join(_BYTES))}]{{2,}}")
 _FOLLOWING: Final = f"[{re.escape(''.join(character for character, byte in _BYTES.items() if byte < 0xC0))}]"
 _CERTAIN: Final = re.compile(f"[ÂÃ]{_FOLLOWING}|â[€\x80]{_FOLLOWING}|â[‚\x82]¬|ï»¿|ï¿½")
+_CLOSING: Final = frozenset("”“’‘»«›‹…–—\u00a0")
+"""What may follow a word without a blank, in one language or another."""
 _BREAK: Final = re.compile(f"\\s*[{BREAKS}]+\\s*")
 _CONTROL: Final = re.compile("[\x00-\x08\x0e-\x1f\x7f-\x84\x86-\x9f\ufeff\ufff9-\ufffb\ufffe\uffff\ud800-\udfff]+")
 
@@ -212,12 +214,27 @@ def unmangle(text: str) -> str:
 
 
 def _unmangle_once(text: str) -> str:
-    runs = {run: _as_utf8(run) or _as_korean(run) for run in _RUN.findall(text)}
+    runs = {match[0]: _read(match[0]) for match in _RUN.finditer(text) if not _ends_a_word(match)}
     found = {run: read for run, read in runs.items() if read is not None}
     # `é…»` at the end of a French quotation is, by accident, one Chinese letter: one such find is none.
-    if not found or not (_CERTAIN.search(text) or sum(map(len, found.values())) > 1):
+    if not found or not (any(map(_CERTAIN.search, runs)) or sum(map(len, found.values())) > 1):
         return text
-    return _RUN.sub(lambda match: found.get(match[0], match[0]), text)
+    return _RUN.sub(lambda match: match[0] if _ends_a_word(match) else found.get(match[0], match[0]), text)
+
+
+def _ends_a_word(match: re.Match[str]) -> bool:
+    """Whether a run is the last letter of a word and what closes it, as in `“AMANHÃ” é`, but not in `CÃ”TE`."""
+    run, text, (start, end) = match[0], match.string, match.span()
+    before, after = text[max(0, start - 1) : start], text[end : end + 1]
+    fits = str.isupper if before.isupper() else str.islower
+    if not (fits(before) and fits(run[0]) and _CLOSING.issuperset(run[1:])):
+        return False
+    read = _read(run) or run
+    return not (read in _CLOSING or (fits(read) and fits(after)))
+
+
+def _read(run: str) -> str | None:
+    return _as_utf8(run) or _as_korean(run)
 
 
 def _as_utf8(run: str) -> str | None:

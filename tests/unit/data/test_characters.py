@@ -85,6 +85,8 @@ def mangled(text: str, encoding: str = "utf-8") -> str:
         "voilà\u00a0!",
         "Ελληνικά",
         "€ 5, 10 %",
+        "CÔTÉ, SCHÖN, NIÑO, ÅR",
+        "PARIS\u00a0: «OUI»",
     ],
 )
 def test_letters_read_in_the_wrong_encoding(text: str) -> None:
@@ -114,6 +116,14 @@ def test_korean_of_the_windows_encoding() -> None:
         "Họ là người Việt Nam",
         "안녕, Café!",
         "Þið eruð",
+        "“AMANHÃ” é bom",
+        "«IRMÃ»",
+        "»IRMÃ« und „IRMÃ“",
+        "AMANHÃ…",
+        "AMANHÃ’, IRMÃ\u00a0MARIA, AMANHÃ—SIM",
+        "“CAFÉ” e “BEBÊ”",
+        "„Spaß“ und Gruß–so",
+        "« né…» « thé…”",
     ],
 )
 def test_a_right_text_is_left_alone(text: str) -> None:
