@@ -6,9 +6,11 @@ pairs are taken for the same is 3 in a million (n² / 2⁶⁵).
 """
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from hashlib import blake2b
+from itertools import islice
 from typing import Any, Final
 
 import numpy as np
@@ -20,7 +22,9 @@ from seq2see.data.pair import NOTHING, Sides
 from seq2see.data.raw import FOREIGN, NARROW, RECORD, UNPAIRED, WIDE, RawPairs, are_exchanged, is_header
 
 BLOCK: Final = 2048
-"""Pairs measured at a time."""
+"""Pairs in a block, which stand together,"""
+CHARACTERS: Final = 1 << 20
+"""or fewer, where their texts have so many characters."""
 LEARN: Final = 5
 """Blocks whose words tell source from target."""
 _STRETCH: Final = 100
@@ -94,10 +98,17 @@ class Examination:
     def __init__(self, most: int = sys.maxsize) -> None:
         self._texts: list[str] = []
         """Sources and targets in turn, until a block is full."""
+        self._characters = 0
+        """In these texts."""
         self._faults: list[int] = []
         self._blocks: list[NDArray[Any]] = []
-        self._most = max(LEARN, most // BLOCK)
-        self._asked = self._taken = 0
+        self._starts: list[int] = []
+        """How many pairs stand before each block."""
+        self._most = max(LEARN * BLOCK, most)
+        self._asked = self._taken = self._kept = 0
+        self._pairs_asked = 0
+        self._waiting: deque[int] = deque()
+        """Starts of the blocks that were asked for and not taken yet."""
         self.share = 1
         """One block in so many is kept."""
         self._first = ("", "")
@@ -113,35 +124,42 @@ class Examination:
     def add(self, source: str, target: str, faults: int = 0) -> None:
         """Take a pair; `faults` are those of `raw.Row`."""
         self._texts += (source, target)
+        self._characters += len(source) + len(target)
         self._faults.append(faults)
-        if len(self._faults) == BLOCK:
+        if len(self._faults) == BLOCK or self._characters >= CHARACTERS:
             self._measure()
 
     def wants(self, texts: list[str]) -> bool:
         """Whether the next block, sources and targets in turn, is to be measured."""
-        number = self._asked
+        self._measure()  # what was added before comes before
+        number, start = self._asked, self._pairs_asked
         self._asked += 1
+        self._pairs_asked += len(texts) // 2
+        self._waiting.append(start)
         if number == 0:
             self._first = texts[0], texts[1]
         if number % self.share:
             return False
-        self._look_at_columns(texts, number * BLOCK)
+        self._look_at_columns(texts, start)
         return True
 
     def take(self, rows: NDArray[Any] | None) -> None:
         """The numbers about the next block; none where it was not wanted."""
-        number = self._taken
+        number, start = self._taken, self._waiting.popleft()
         self._taken += 1
         if rows is None or number % self.share:
             return
         self._blocks.append(rows)
-        if len(self._blocks) > self._most:
-            self._blocks = self._blocks[::2]
+        self._starts.append(start)
+        self._kept += len(rows)
+        if self._kept > self._most:
+            self._blocks, self._starts = self._blocks[::2], self._starts[::2]
+            self._kept = sum(map(len, self._blocks))
             self.share *= 2
 
     def _measure(self) -> None:
         texts, faults = self._texts, self._faults
-        self._texts, self._faults = [], []
+        self._texts, self._faults, self._characters = [], [], 0
         if not faults:
             return
         if not self.wants(texts):
@@ -169,7 +187,7 @@ class Examination:
         for side in (0, 1):
             column = texts[side::2]
             if len(self._values[side]) <= _FEW:
-                self._values[side].update(column)
+                self._values[side].update(islice(set(column), _FEW + 1))  # more need not be remembered
             if self._counts_up[side]:
                 first = self._first[side]
                 start = int(first) if first.isdecimal() and len(first) < 18 else 0
@@ -184,6 +202,14 @@ class Examination:
     def column(self, name: str) -> NDArray[Any]:
         """One number of every pair, in order."""
         return np.concatenate([block[name] for block in self._blocks] or [np.empty(0, _ROW[name])])
+
+    def _place(self, row: int) -> int:
+        """Where a row that is kept stands among all that came."""
+        for start, block in zip(self._starts, self._blocks, strict=True):
+            if row < len(block):
+                return start + row
+            row -= len(block)
+        raise IndexError(row)
 
     def diagnose(
         self,
@@ -347,14 +373,27 @@ class Examination:
             place = f"{abs(lag)} line{'s' * (abs(lag) > 1)} {'further down' if lag > 0 else 'further up'}"
             what = f"{KINDS['shift'].what}: the target that fits stands {place}"
             count = sum(shift.end - shift.start for shift in found)
-            between = (self.share - 1) * BLOCK  # pairs that were not looked at
-            rows = tuple(shift.start + shift.start // BLOCK * between for shift in found[:SHOWN])
+            rows = tuple(self._place(shift.start) for shift in found[:SHOWN])
             book.add("shift", None, what=what, count=count, rows=rows)
 
 
 def measure(texts: list[str], faults: Sequence[int]) -> tuple[NDArray[Any], list[str]]:
     """Numbers about each pair of a block, and the texts, sources and targets in turn, as they are when mended."""
-    texts = list(texts)
+    measured = [_measure(texts[2 * start : 2 * end], faults[start:end]) for start, end in _pieces(texts)]
+    return np.concatenate([rows for rows, _ in measured]), [text for _, mended in measured for text in mended]
+
+
+def _pieces(texts: list[str]) -> Iterator[tuple[int, int]]:
+    """The pairs that are measured at once: what is made of each character takes far more memory than the character."""
+    start = size = 0
+    for number, (source, target) in enumerate(zip(texts[::2], texts[1::2], strict=True), 1):
+        size += len(source) + len(target)
+        if size >= CHARACTERS or 2 * number == len(texts):
+            yield start, number
+            start, size = number, 0
+
+
+def _measure(texts: list[str], faults: Sequence[int]) -> tuple[NDArray[Any], list[str]]:
     flags = np.array(faults, np.uint16)
     measures = characters.measure(texts)
     changed = False

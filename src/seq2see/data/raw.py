@@ -3,10 +3,12 @@
 `readers` refuses a faulty file, as training must; here the faults are what one came for.
 """
 
+import codecs
 import csv
 import gzip
 import io
 import json
+import re
 import zlib
 from collections import deque
 from collections.abc import Iterable, Iterator
@@ -25,6 +27,8 @@ from seq2see.errors import DataError
 FOREIGN, RECORD, NARROW, WIDE, UNPAIRED = (1 << bit for bit in range(5))
 """Faults of a row: not UTF-8; not JSON or CSV; too few columns; more than two; no line in the other file."""
 
+_GUESSED_BY: Final = 1 << 16
+"""Bytes that an encoding is guessed by."""
 _NOT_JSON: Final = ("not JSON", "JSONL has one record on each line.")
 
 Line = tuple[int, str, int]
@@ -51,11 +55,13 @@ class RawPairs:
         self.problems: list[str] = []
         """What is wrong with a file as a whole, after an iteration."""
         self.foreign: list[bytes] = []
-        """The first lines that are not UTF-8."""
+        """The first bytes of the lines that are not UTF-8,"""
+        self._room = _GUESSED_BY
+        """until there are so many more."""
         self._about: dict[str, tuple[str, str]] = {}
 
     def __iter__(self) -> Iterator[Row]:
-        self.problems, self.foreign, self._about = [], [], {}
+        self.problems, self.foreign, self._about, self._room = [], [], {}, _GUESSED_BY
         for part in self._parts:
             rows = self._rows(part) if isinstance(part, Pairs) else self._as_read(part)
             if len(self._parts) == 1 or not isinstance(part, Pairs):
@@ -236,8 +242,9 @@ class RawPairs:
             try:
                 yield number, line.decode(), 0
             except UnicodeDecodeError:
-                if len(self.foreign) < 1000:
-                    self.foreign.append(line)
+                if self._room:
+                    self.foreign.append(line[: self._room])
+                    self._room -= len(self.foreign[-1])
                 yield number, line.decode(errors="replace"), FOREIGN
 
 
@@ -268,15 +275,15 @@ _ENCODINGS: Final = (
 def guess_encoding(lines: list[bytes]) -> str | None:
     """A name for `iconv -f`, by the letters that come out; None where nothing convincing does."""
     whole = b"\n".join(lines)
-    high = [byte > 127 for byte in whole]
-    if not any(high):
+    runs = re.findall(rb"[\x80-\xff]+", whole)
+    if not runs:
         return None
-    runs = sum(one and not other for one, other in zip(high, [*high[1:], False], strict=True))
-    if sum(high) < 1.7 * runs:  # single letters within words of ASCII
+    if sum(map(len, runs)) < 1.7 * len(runs):  # single letters within words of ASCII
         return "CP1252"
     for name, first, last, share in _ENCODINGS:
         try:
-            letters = [character for character in whole.decode(name) if not character.isascii()]
+            text = codecs.getincrementaldecoder(name)().decode(whole)  # the last letter may be cut in two
+            letters = [character for character in text if not character.isascii()]
         except UnicodeDecodeError:
             continue
         if sum(first <= character <= last for character in letters) > share * len(letters):

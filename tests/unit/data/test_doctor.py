@@ -3,6 +3,7 @@
 import random
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -266,6 +267,61 @@ def test_findings_are_the_same_however_the_rows_fall_into_blocks(monkeypatch: py
     pieces = examine(pairs)
     assert pieces.findings == whole.findings
     assert pieces.reasons.tolist() == whole.reasons.tolist()
+
+
+def test_blocks_of_long_texts_hold_fewer_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes: list[tuple[int, int]] = []
+
+    def noting(texts: list[str], *more: Any) -> Any:
+        sizes.append((len(texts) // 2, sum(map(len, texts))))
+        return at_once(texts, *more)
+
+    at_once = doctor._measure
+    monkeypatch.setattr(doctor, "_measure", noting)
+    pairs = [("word " * 5000, "낱말 " * 5000)] * 100 + sentences(3000)
+    seen = doctor.Examination()
+    for source, target in pairs:
+        seen.add(source, target)
+        assert sum(map(len, seen._texts)) < doctor.CHARACTERS
+    whole = seen.diagnose()
+    assert whole.rows == sum(count for count, _ in sizes) == 3100
+    assert max(count for count, _ in sizes) == doctor.BLOCK
+    assert max(size for _, size in sizes) < doctor.CHARACTERS + 50_000
+
+    sizes.clear()
+    texts = [text for pair in pairs for text in pair]
+    rows, mended = doctor.measure(texts, range(3100))  # by who makes blocks of any size
+    assert max(size for _, size in sizes) < doctor.CHARACTERS + 50_000
+    assert mended == texts
+    assert rows["near_pair"].tolist() == seen.column("near_pair").tolist()
+    assert all(len(values) < 50 for values in seen._values)
+
+
+def test_places_are_told_where_blocks_are_of_many_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor, "BLOCK", 50)
+    monkeypatch.setattr(doctor, "LEARN", 2)
+    monkeypatch.setattr(doctor, "CHARACTERS", 2000)
+    pairs = sentences(4000)
+    sources, targets = map(list, zip(*pairs, strict=True))
+    targets.insert(2430, "낱말 " * 8)
+    seen = doctor.Examination(most=1500)
+    for source, target in zip(sources, targets[:-1], strict=True):
+        seen.add(source, target)
+    assert abs(found(seen.diagnose())["shift"].rows[0] - 2430) < 200
+    assert seen.share == 4
+
+
+def test_what_was_added_comes_before_blocks_measured_elsewhere() -> None:
+    pairs = sentences(50)
+    texts = [text for pair in pairs[30:] for text in pair]
+    seen, other = doctor.Examination(), doctor.Examination()
+    for source, target in pairs[:30]:
+        seen.add(source, target)
+    seen.take(doctor.measure(texts, [0] * 20)[0] if seen.wants(texts) else None)
+    for source, target in pairs:
+        other.add(source, target)
+    other.diagnose()
+    assert seen.column("pair").tolist() == other.column("pair").tolist()
 
 
 def test_of_many_pairs_some_blocks_are_examined(monkeypatch: pytest.MonkeyPatch) -> None:

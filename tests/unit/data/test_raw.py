@@ -232,6 +232,14 @@ def test_the_encoding_is_guessed(text: str, encoding: str, expected: str) -> Non
     assert raw.guess_encoding([text.encode(encoding), b"plain"]) == expected
 
 
+@pytest.mark.parametrize("start", ["", "a"])  # one of them is cut in the middle of a letter
+def test_the_encoding_is_guessed_by_the_beginning(start: str) -> None:
+    pairs = opened("x.tsv", f"{start}{'안녕하세요' * 20_000}\t{'여러분' * 20_000}\n다시\t한번\n".encode("cp949"))
+    assert [row.faults for row in pairs] == [FOREIGN, FOREIGN]
+    assert list(map(len, pairs.foreign)) == [1 << 16]
+    assert "probably CP949" in pairs.about()["encoding"][0]
+
+
 def test_nothing_to_guess() -> None:
     assert raw.guess_encoding([]) is None
     assert raw.guess_encoding([b"\xff\xff\xff\x98\x98"]) is None
