@@ -234,6 +234,16 @@ def test_training_warns_and_drops_nothing(cli) -> None:
     assert json.loads(Path("run/manifest.json").read_text())["pairs"] == 130
 
 
+def test_carriage_returns_alone_are_told_by_both(cli) -> None:
+    Path("old.tsv").write_bytes("\r".join(good(100)).encode())
+    ended = cli("train", "old.tsv", "--out", "run", *QUICK)
+    assert (ended.code, ended.out) == (2, "")
+    fault = r"old.tsv: lines end in carriage returns (\r), expected \n. Convert it: tr '\r' '\n'"
+    assert ended.err.splitlines()[-1].endswith(fault)
+    assert f"{fault}. Training refuses it." in cli("doctor", "old.tsv", "--write", "clean.tsv").out
+    assert len(list(Pairs("clean.tsv"))) == 100
+
+
 def test_training_on_healthy_pairs_says_nothing_of_it(cli) -> None:
     Path("pairs.tsv").write_text("\n".join(good(100)) + "\n", encoding="utf-8")
     ended = cli("train", "pairs.tsv", "--out", "run", *QUICK)

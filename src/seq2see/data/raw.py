@@ -16,9 +16,9 @@ from functools import reduce
 from itertools import chain, zip_longest
 from operator import or_
 from pathlib import Path
-from typing import IO, Final, NamedTuple
+from typing import IO, Final, NamedTuple, cast
 
-from seq2see.data import languages, readers
+from seq2see.data import files, languages, readers
 from seq2see.data.files import Faults, without_gz
 from seq2see.data.pair import NOTHING, Pair, Sides
 from seq2see.data.readers import Pairs
@@ -237,8 +237,7 @@ class RawPairs:
         if start.startswith(b"\x1f\x8b") and not compressed:
             self.problems.append(f"{path}: compressed, but the name does not end in .gz. Rename it")
         raw = gzip.GzipFile(fileobj=stream) if compressed or start.startswith(b"\x1f\x8b") else stream
-        first = raw.readline().removeprefix(b"\xef\xbb\xbf")
-        for number, line in enumerate(chain([first] if first else [], raw), 1):
+        for number, line in enumerate(self._divided(path, cast(IO[bytes], raw)), 1):
             try:
                 yield number, line.decode(), 0
             except UnicodeDecodeError:
@@ -247,10 +246,29 @@ class RawPairs:
                     self._room -= len(self.foreign[-1])
                 yield number, line.decode(errors="replace"), FOREIGN
 
+    def _divided(self, path: Path, raw: IO[bytes]) -> Iterator[bytes]:
+        first = raw.readline(files.BEGINNING).removeprefix(b"\xef\xbb\xbf")
+        if files.has_old_line_ends(first):
+            self.problems.append(f"{path}: {files.OLD_LINE_ENDS}")
+            return _old_lines(first, raw)
+        first = first if first.endswith(b"\n") else first + raw.readline()
+        return chain([first] if first else [], raw)
+
 
 def _labels(part: Pairs) -> Sides:
     suffixes = [without_gz(path).suffix[1:].lower() for path in part.paths] if len(part.paths) == 2 else ["", ""]
     return Sides(*(known or suffix or None for known, suffix in zip(part.languages, suffixes, strict=True)))
+
+
+def _old_lines(start: bytes, raw: IO[bytes]) -> Iterator[bytes]:
+    """Lines that end in a carriage return, of a file whose beginning is already read."""
+    rest = b""
+    while start:
+        *whole, rest = (rest + start).split(b"\r")
+        yield from (line + b"\n" for line in whole)
+        start = raw.read(files.BEGINNING)
+    if rest:
+        yield rest
 
 
 def _noted(again: deque[Line], lines: Iterator[Line], taken: list[Line]) -> Iterator[str]:

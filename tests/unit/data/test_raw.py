@@ -174,6 +174,17 @@ def test_utf_16_is_read_and_told() -> None:
     assert "UTF-16" in pairs.about()["file"][0]
 
 
+def test_carriage_returns_alone_are_read_and_told() -> None:
+    many = [(f"word {number}", f"낱말 {number}") for number in range(10_000)]
+    content = "".join(f"{source}\t{target}\r" for source, target in many).encode()
+    for name, stored in (("x.tsv", b"\xef\xbb\xbf" + content), ("x.tsv.gz", gzip.compress(content[:-1]))):
+        pairs = opened(name, stored)
+        assert list(pairs) == [Row(number, *pair) for number, pair in enumerate(many, 1)]
+        assert pairs.about()["file"][0].startswith(f"{name}: lines end in carriage returns")
+    assert opened("x.tsv", b"a\tb\r\nc\td\re\n").about() == {}
+    assert rows("x.tsv", b"a\tb\r\n" + b"x" * 100_000 + b"\ty")[1].source == "x" * 100_000
+
+
 def test_compressed_without_saying_so() -> None:
     pairs = opened("x.tsv", gzip.compress(b"a\tb\n"))
     assert list(pairs) == [Row(1, "a", "b")]
