@@ -102,7 +102,8 @@ def test_json_has_everything(cli) -> None:
 
 def test_a_picture(cli) -> None:
     write_bad()
-    assert cli("doctor", "bad.tsv", "--picture", "lengths.png").code == 0
+    Path("lengths.png").write_text("of an earlier day")
+    assert cli("doctor", "bad.tsv", "--picture", "lengths.png", "--force").code == 0
     with Image.open("lengths.png") as image:
         assert image.width > 800
 
@@ -198,13 +199,15 @@ def test_no_file_is_too_bad(cli, name: str, content: bytes) -> None:
         (["x.tsv", "--against", "none.tsv"], "none.tsv: no such file"),
         (["x.tsv", "--write", "x.tsv", "--force"], "would replace what is examined"),
         (["x.tsv", "--write", "there.tsv"], "there.tsv: exists already"),
+        (["x.tsv", "--against", "there.tsv", "--write", "there.tsv", "--force"], "would replace what is examined"),
+        (["x.tsv", "--picture", "there.png"], "there.png: exists already. Choose another name, or replace it"),
         (["x.tsv", "--write", "clean.csv"], "a .tsv file"),
         (["x.tsv", "--picture", "x.gif"], "unknown picture format '.gif'"),
         (["x.tsv", "--picture", "none/x.png"], "none"),
     ],
 )
 def test_slips_get_one_line(cli, words: list[str], line: str) -> None:
-    for name in ("x.tsv", "there.tsv"):
+    for name in ("x.tsv", "there.tsv", "there.png"):
         Path(name).write_text("a b\tc d\n")
     Path("x.dat").write_text("a b, c d\n")
     ended = cli("doctor", *words)
@@ -212,7 +215,8 @@ def test_slips_get_one_line(cli, words: list[str], line: str) -> None:
     assert ended.err.startswith("seq2see: ")
     assert ended.err.count("\n") == 1
     assert line in ended.err
-    assert Path("there.tsv").read_text() == Path("x.tsv").read_text() == "a b\tc d\n"
+    for name in ("x.tsv", "there.tsv", "there.png"):
+        assert Path(name).read_text() == "a b\tc d\n"
 
 
 def test_training_warns_and_drops_nothing(cli) -> None:
