@@ -183,6 +183,11 @@ def _parts(numbers: NDArray[Number]) -> Iterator[NDArray[Number]]:
     return (numbers[start : start + _PART] for start in range(0, len(numbers), _PART))
 
 
+def is_invisible(text: str) -> bool:
+    """Whether there is nothing to see: no character at all, or only blanks, joiners, marks of direction and such."""
+    return all(character.isspace() or unicodedata.category(character) in ("Cf", "Cc") for character in text)
+
+
 def script_name(kind: int) -> str:
     return tables().scripts[kind]
 

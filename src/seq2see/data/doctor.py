@@ -406,7 +406,9 @@ def _measure(texts: list[str], faults: Sequence[int]) -> tuple[NDArray[Any], lis
     if changed:
         measures = characters.measure(texts)  # as they will be
     source, target = (characters.Measures._make(each[side::2] for each in measures) for side in (0, 1))
-    flags |= np.where((source.length == 0) | (target.length == 0), _EMPTY, 0).astype(np.uint16)
+    for place in np.flatnonzero(measures.script == 0):
+        if characters.is_invisible(texts[place]):
+            flags[place // 2] |= _EMPTY
     flags |= np.where(source.pure, _PURE_SOURCE, 0).astype(np.uint16)
     flags |= np.where(target.pure, _PURE_TARGET, 0).astype(np.uint16)
     for row in np.flatnonzero((source.length == target.length) & (source.script > 0)):

@@ -32,7 +32,9 @@ KINDS: Final = {
     "unpaired": Kind("error", 0, "dropped", "no such line in the other file", "Look where a line is missing."),
     "columns": Kind("error", 0, "dropped", "not two columns", "Mend them; `evaluate` alone takes further references."),
     "further": Kind("warning", 0, "kept", "more than two columns", "Only the first two are examined and written."),
-    "empty": Kind("warning", 0.01, "dropped", "a side is empty", "Training leaves them out."),
+    "empty": Kind(
+        "warning", 0.01, "dropped", "a side is empty or invisible", "Training leaves out those with nothing at all."
+    ),
     "header": Kind(
         "warning", 0, "dropped", "names of columns, read as a pair", "Take them out, or give them to --source-column."
     ),

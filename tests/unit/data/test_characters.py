@@ -187,6 +187,13 @@ def test_a_key_is_the_same_alone_and_among_others(texts: list[str]) -> None:
     assert characters.keys(texts) == [characters.keys([text])[0] for text in texts]
 
 
+def test_what_is_invisible() -> None:
+    for text in ("", "\u200b", "\u00ad\u2060 \u200e", "\u00a0\u3000", "\U000e0020"):
+        assert characters.is_invisible(text)
+    for text in (".", "\u200b1", "😀", "می\u200cخواهم", "\ue000"):
+        assert not characters.is_invisible(text)
+
+
 def test_tables_are_small_enough_for_a_byte() -> None:
     assert len(characters.tables().scripts) < 256
     assert characters.tables().kind.dtype == np.uint8

@@ -96,7 +96,8 @@ def planted(row: int, source: str, target: str, count: int = 300) -> list[tuple[
     ("name", "source", "target"),
     [
         ("empty", "text", ""),
-        ("empty", "\u200b".replace("\u200b", ""), "글자"),
+        ("empty", "\u200b", "글자"),
+        ("empty", "word", "\u200e\u00ad \u2060\u200f"),
         ("lost", "w\ufffdrd and more", "낱말"),
         ("mojibake", "cafÃ© and more", "카페"),
         ("mojibake", "cafe", "ì•ˆë…•í•˜ì„¸ìš”"),
