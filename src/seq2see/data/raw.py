@@ -38,12 +38,13 @@ Cells = tuple[int, list[str] | str, int]
 
 
 class Row(NamedTuple):
-    """A line number, or the words for a place that has none; two sides; and the faults."""
+    """A line number, or the words for a place that has none; two sides; the faults; columns that are too many."""
 
     line: int | str
     source: str
     target: str
     faults: int = 0
+    further: tuple[str, ...] = ()
 
 
 class RawPairs:
@@ -164,8 +165,8 @@ class RawPairs:
                 self._about.setdefault("columns", (what, "Is --format right?"))
         elif len(columns) > 2:
             faults |= WIDE
-        source, target = [*columns, "", ""][:2]
-        return Row(number, source, target, faults)
+        source, target, *further = [*columns, "", ""][: max(2, len(columns))]
+        return Row(number, source, target, faults, tuple(further))
 
     def _tsv(self, path: Path) -> Iterator[Cells]:
         for number, line, faults in self._lines(path):

@@ -447,6 +447,15 @@ class TestCleanCopy:
         ]
         assert sorted(path.name for path in tmp_path.iterdir()) == ["clean.dropped.tsv", "clean.tsv"]
 
+    def test_what_is_dropped_keeps_all_its_columns(self, tmp_path: Path) -> None:
+        lines = ["\t".join(pair) for pair in sentences(100)]
+        lines[3] += "\tmore\t\tand more"
+        (tmp_path / "x.tsv").write_text("\n".join(lines), encoding="utf-8")
+        rows = RawPairs(Pairs(tmp_path / "x.tsv"))
+        cleaning.write(rows, doctor.examine(rows), tmp_path / "clean.tsv")
+        dropped = (tmp_path / "clean.dropped.tsv").read_text(encoding="utf-8").splitlines()
+        assert dropped[1:] == [f"4\tcolumns\t{lines[3]}"]
+
     def test_a_file_that_changes_meanwhile(self, tmp_path: Path) -> None:
         (tmp_path / "x.tsv").write_text("a\tb\nc\td\n")
         rows = RawPairs(Pairs(tmp_path / "x.tsv"))

@@ -33,7 +33,7 @@ def test_tsv() -> None:
         Row(1, "a", "b"),
         Row(2, "", ""),
         Row(3, "one", "", NARROW),
-        Row(4, "a", "b", WIDE),
+        Row(4, "a", "b", WIDE, ("c",)),
         Row(5, "", "\ufffd", FOREIGN),
     ]
 
@@ -113,7 +113,7 @@ def test_languages_of_a_header() -> None:
 
 def test_columns_that_nobody_chose() -> None:
     pairs = opened("x.csv", "id,text,label\n1,a,b\n")
-    assert list(pairs) == [Row(1, "id", "text", WIDE), Row(2, "1", "a", WIDE)]
+    assert list(pairs) == [Row(1, "id", "text", WIDE, ("label",)), Row(2, "1", "a", WIDE, ("b",))]
     assert pairs.about()["further"][1].endswith("--source-column text --target-column label")
 
 
@@ -150,7 +150,7 @@ def test_jsonl() -> None:
         Row(1, "a", "b"),
         Row(2, "[1, 2]", "", RECORD),
         Row(3, "nonsense", "", RECORD),
-        Row(4, "x", "y", WIDE),
+        Row(4, "x", "y", WIDE, ("z",)),
         Row(5, "", ""),
         Row(6, "\ud800", "y"),
     ]
