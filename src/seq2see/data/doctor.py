@@ -27,9 +27,9 @@ CHARACTERS: Final = 1 << 20
 """or fewer, where their texts have so many characters."""
 LEARN: Final = 5
 """Blocks whose words tell source from target."""
+_CROWD: Final = 33
 _STRETCH: Final = 100
-_CROWDED: Final = 1 / 3
-"""Accidents are sparse: where so many pairs of a stretch, or"""
+"""Accidents are sparse: where more than so many pairs of a stretch, or"""
 _MANY: Final = 1 / 5
 """so many of all, are the other way round, somebody has put them so, for a model of both directions."""
 _FEW: Final = 20
@@ -335,8 +335,8 @@ class Examination:
         """Far from the median by the median of all distances from it, which a few odd pairs cannot move."""
         if good.sum() < _FEW:
             return
-        lengths = self.column("source_length"), self.column("target_length")
-        source, target = np.where(turned, lengths[1], lengths[0]), np.where(turned, lengths[0], lengths[1])
+        source, target = self.column("source_length"), self.column("target_length")
+        source[turned], target[turned] = target[turned], source[turned]
         ratio = np.log1p(target.astype(np.float32)) - np.log1p(source.astype(np.float32))
         middle = float(np.median(ratio[good]))
         ratio -= middle
@@ -455,9 +455,10 @@ def usual_pair(sources: NDArray[np.uint8], targets: NDArray[np.uint8]) -> tuple[
 
 def are_sparse(rows: Mask) -> bool:
     """Whether so few rows are marked, and nowhere so many together, that it may have been an accident."""
-    before = np.concatenate(([0], np.cumsum(rows, dtype=np.int32)))
-    together = before[_STRETCH:] - before[:-_STRETCH]
-    return bool(before[-1] <= _MANY * len(rows) and (together <= _CROWDED * _STRETCH).all())
+    places = np.flatnonzero(rows)
+    if len(places) > _MANY * len(rows):
+        return False
+    return not (places[_CROWD:] - places[:-_CROWD] < _STRETCH).any()
 
 
 def repeated(hashes: NDArray[np.uint64], among: Mask) -> Mask:

@@ -164,6 +164,20 @@ def test_directions_in_turn_are_no_accident() -> None:
     assert found(diagnosis)["directions"].count == 500
 
 
+def test_sparse_is_neither_many_nor_close_together() -> None:
+    rows = np.zeros(1000, np.bool_)
+    assert doctor.are_sparse(rows)
+    rows[500:533] = rows[600:633] = True
+    assert doctor.are_sparse(rows)
+    rows[599] = True
+    assert not doctor.are_sparse(rows)
+    rows[:] = np.arange(1000) % 5 == 0
+    assert doctor.are_sparse(rows)
+    rows[1] = True
+    assert not doctor.are_sparse(rows)
+    assert doctor.are_sparse(rows[:0])
+
+
 def test_sparse_accidents_are_found_however_many_pairs_there_are() -> None:
     pairs = list(COMMON)
     turned = sorted(DICE.sample(range(4000), 240))
