@@ -102,7 +102,8 @@ def test_json_has_everything(cli) -> None:
 
 def test_a_picture(cli) -> None:
     write_bad()
-    assert cli("doctor", "bad.tsv", "--picture", "lengths.png").code == 0
+    Path("lengths.png").write_text("of an earlier day")
+    assert cli("doctor", "bad.tsv", "--picture", "lengths.png", "--force").code == 0
     with Image.open("lengths.png") as image:
         assert image.width > 800
 
@@ -198,13 +199,15 @@ def test_no_file_is_too_bad(cli, name: str, content: bytes) -> None:
         (["x.tsv", "--against", "none.tsv"], "none.tsv: no such file"),
         (["x.tsv", "--write", "x.tsv", "--force"], "would replace what is examined"),
         (["x.tsv", "--write", "there.tsv"], "there.tsv: exists already"),
+        (["x.tsv", "--against", "there.tsv", "--write", "there.tsv", "--force"], "would replace what is examined"),
+        (["x.tsv", "--picture", "there.png"], "there.png: exists already. Choose another name, or replace it"),
         (["x.tsv", "--write", "clean.csv"], "a .tsv file"),
         (["x.tsv", "--picture", "x.gif"], "unknown picture format '.gif'"),
         (["x.tsv", "--picture", "none/x.png"], "none"),
     ],
 )
 def test_slips_get_one_line(cli, words: list[str], line: str) -> None:
-    for name in ("x.tsv", "there.tsv"):
+    for name in ("x.tsv", "there.tsv", "there.png"):
         Path(name).write_text("a b\tc d\n")
     Path("x.dat").write_text("a b, c d\n")
     ended = cli("doctor", *words)
@@ -212,7 +215,8 @@ def test_slips_get_one_line(cli, words: list[str], line: str) -> None:
     assert ended.err.startswith("seq2see: ")
     assert ended.err.count("\n") == 1
     assert line in ended.err
-    assert Path("there.tsv").read_text() == Path("x.tsv").read_text() == "a b\tc d\n"
+    for name in ("x.tsv", "there.tsv", "there.png"):
+        assert Path(name).read_text() == "a b\tc d\n"
 
 
 def test_training_warns_and_drops_nothing(cli) -> None:
@@ -232,6 +236,16 @@ def test_training_warns_and_drops_nothing(cli) -> None:
     ended = cli("train", "twice.dat", "valid.tsv", *options, "--out", "other", *QUICK)
     assert f"doctor    look closer with: seq2see doctor twice.dat valid.tsv {' '.join(options)}\n" in ended.err
     assert json.loads(Path("run/manifest.json").read_text())["pairs"] == 130
+
+
+def test_carriage_returns_alone_are_told_by_both(cli) -> None:
+    Path("old.tsv").write_bytes("\r".join(good(100)).encode())
+    ended = cli("train", "old.tsv", "--out", "run", *QUICK)
+    assert (ended.code, ended.out) == (2, "")
+    fault = r"old.tsv: lines end in carriage returns (\r), expected \n. Convert it: tr '\r' '\n'"
+    assert ended.err.splitlines()[-1].endswith(fault)
+    assert f"{fault}. Training refuses it." in cli("doctor", "old.tsv", "--write", "clean.tsv").out
+    assert len(list(Pairs("clean.tsv"))) == 100
 
 
 def test_training_on_healthy_pairs_says_nothing_of_it(cli) -> None:

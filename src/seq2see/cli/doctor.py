@@ -21,6 +21,7 @@ from seq2see.cli.options import (
     SourceLanguage,
     TargetColumn,
     TargetLanguage,
+    check_new,
 )
 
 if TYPE_CHECKING:
@@ -47,7 +48,7 @@ def doctor(
     target_column: TargetColumn = None,
     source_language: SourceLanguage = None,
     target_language: TargetLanguage = None,
-    force: Annotated[bool, typer.Option("--force", help="Replace an earlier clean copy.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Replace an earlier clean copy or picture.")] = False,
     as_json: Json = False,
     debug: Debug = False,
 ) -> None:
@@ -68,11 +69,12 @@ def doctor(
     rows = RawPairs(*corpus.train.parts)
     name = " ".join(pairs)
     if write:
-        cleaning.check(Path(write), rows.paths, force)
+        cleaning.check(Path(write), [*rows.paths, *(others.paths if others else [])], force)
     if picture:
         from seq2see.lens import curves, drawing
 
         drawing.check_suffix(Path(picture))
+        check_new(Path(picture), force)
     with _patience(f"examining {name}"):
         diagnosis = examine(rows, others)
     for note in corpus.train.notes:

@@ -74,7 +74,7 @@ def check_new(path: Path, force: bool) -> None:
     if path.is_dir():
         raise SettingError(f"{path}: a folder. Name a file in it")
     if path.exists() and not force:
-        raise SettingError(f"{path}: exists already. Choose another name with -o, or replace it with --force")
+        raise SettingError(f"{path}: exists already. Choose another name, or replace it with --force")
     if not path.absolute().parent.is_dir():
         raise SettingError(f"{path}: there is no folder {path.parent}")
 

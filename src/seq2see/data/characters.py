@@ -6,15 +6,20 @@ by a few operations on arrays instead of a loop over its letters.
 
 import re
 import unicodedata
+from collections.abc import Iterator
 from functools import cache
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+Number = TypeVar("Number", bound=np.generic)
+
 OTHER, BREAK, CONTROL, LOST = range(4)
 """Kinds of characters that are no letters; from 4 on every kind is a script."""
 
+_PART: Final = 1 << 16
+"""Characters looked up at a time."""
 _HAN: Final = ((0x3400, 0x4DBF), (0x4E00, 0x9FFF), (0xF900, 0xFAFF), (0x20000, 0x323AF))
 _HANGUL: Final = ((0xAC00, 0xD7A3),)
 _NOT_NAMED: Final = {"LATIN": ("FULLWIDTH", "FEMININE", "MASCULINE"), "KANA": ("HIRAGANA", "KATAKANA", "HALFWIDTH")}
@@ -103,20 +108,20 @@ class Measures(NamedTuple):
 
 
 def measure(texts: list[str]) -> Measures:
-    """Measures of at least one text."""
+    """Measures of at least one text; it takes about 20 bytes of memory for each character."""
     table = tables()
     length = np.fromiter(map(len, texts), np.int64, len(texts))
     # A blank after each text keeps `reduceat` from tripping over empty ones.
     codes = _codes(" ".join(texts) + " ")
     starts = np.cumsum(length + 1) - length - 1
 
-    kinds = table.kind.take(codes)
-    present = np.flatnonzero(np.bincount(kinds, minlength=256))
+    kinds = _look_up(table.kind, codes)
+    present = np.flatnonzero(sum(np.bincount(part, minlength=256) for part in _parts(kinds)))
     counts = {int(kind): np.add.reduceat(kinds == kind, starts, dtype=np.int32) for kind in present if kind}
     damaged = np.zeros(len(texts), np.bool_)
     for kind in (BREAK, CONTROL, LOST):
         damaged |= counts.pop(kind, np.int32(0)) > 0
-    misread = table.byte.take(codes)
+    misread = _look_up(table.byte, codes)
     if misread.any():
         damaged |= np.logical_or.reduceat(misread & np.roll(misread, -1), starts)
 
@@ -133,8 +138,8 @@ def measure(texts: list[str]) -> Measures:
         length,
         script,
         (most > 0) & (10 * most >= 9 * letters),
-        np.bitwise_or.reduceat(table.sign.take(codes), starts),
-        np.add.reduceat(table.digit.take(codes), starts).astype(np.uint16),
+        np.bitwise_or.reduceat(_look_up(table.sign, codes), starts),
+        np.add.reduceat(_look_up(table.digit, codes), starts).astype(np.uint16),
         damaged,
     )
 
@@ -149,12 +154,12 @@ def keys(texts: list[str]) -> list[bytes]:
     codes = _codes("\n".join(texts).casefold() + "\n")
     ends = np.flatnonzero(codes == 10)
     starts = np.append(0, ends[:-1] + 1)
-    kept = table.kept.take(codes)
+    kept = _look_up(table.kept, codes)
     counts = np.add.reduceat(kept, starts, dtype=np.int64)
-    digits = np.add.reduceat(table.digit.take(codes) > 0, starts, dtype=np.int64)
+    digits = np.add.reduceat(_look_up(table.digit, codes) > 0, starts, dtype=np.int64)
     prose = np.logical_or.reduceat((codes == 32) | (codes > 127), starts)
     folds = prose & (2 * counts > ends - starts) & (digits < counts)
-    letters = codes[kept].astype("<u4").tobytes()
+    letters = codes[kept].tobytes()
     stops = 4 * np.cumsum(counts)
     return [
         letters[stop - size : stop] if fold else text.encode("utf-32-le")
@@ -162,8 +167,25 @@ def keys(texts: list[str]) -> list[bytes]:
     ]
 
 
-def _codes(text: str) -> NDArray[np.int64]:
-    return np.frombuffer(text.encode("utf-32-le", "surrogatepass"), "<u4").astype(np.int64)
+def _codes(text: str) -> NDArray[np.uint32]:
+    return np.frombuffer(text.encode("utf-32-le", "surrogatepass"), "<u4")
+
+
+def _look_up(table: NDArray[Number], codes: NDArray[np.uint32]) -> NDArray[Number]:
+    """`table[codes]`, in parts: NumPy makes 8 bytes of every index."""
+    found = np.empty(len(codes), table.dtype)
+    for into, part in zip(_parts(found), _parts(codes), strict=True):
+        table.take(part, out=into, mode="clip")
+    return found
+
+
+def _parts(numbers: NDArray[Number]) -> Iterator[NDArray[Number]]:
+    return (numbers[start : start + _PART] for start in range(0, len(numbers), _PART))
+
+
+def is_invisible(text: str) -> bool:
+    """Whether there is nothing to see: no character at all, or only blanks, joiners, marks of direction and such."""
+    return all(character.isspace() or unicodedata.category(character) in ("Cf", "Cc") for character in text)
 
 
 def script_name(kind: int) -> str:
@@ -179,6 +201,8 @@ _BYTES: Final = {chr(byte): byte for byte in range(0x80, 0x100)} | {
 _RUN: Final = re.compile(f"[{re.escape(''.join(_BYTES))}]{{2,}}")
 _FOLLOWING: Final = f"[{re.escape(''.join(character for character, byte in _BYTES.items() if byte < 0xC0))}]"
 _CERTAIN: Final = re.compile(f"[ÂÃ]{_FOLLOWING}|â[€\x80]{_FOLLOWING}|â[‚\x82]¬|ï»¿|ï¿½")
+_CLOSING: Final = frozenset("”“’‘»«›‹…–—\u00a0")
+"""What may follow a word without a blank, in one language or another."""
 _BREAK: Final = re.compile(f"\\s*[{BREAKS}]+\\s*")
 _CONTROL: Final = re.compile("[\x00-\x08\x0e-\x1f\x7f-\x84\x86-\x9f\ufeff\ufff9-\ufffb\ufffe\uffff\ud800-\udfff]+")
 
@@ -212,12 +236,27 @@ def unmangle(text: str) -> str:
 
 
 def _unmangle_once(text: str) -> str:
-    runs = {run: _as_utf8(run) or _as_korean(run) for run in _RUN.findall(text)}
+    runs = {match[0]: _read(match[0]) for match in _RUN.finditer(text) if not _ends_a_word(match)}
     found = {run: read for run, read in runs.items() if read is not None}
     # `é…»` at the end of a French quotation is, by accident, one Chinese letter: one such find is none.
-    if not found or not (_CERTAIN.search(text) or sum(map(len, found.values())) > 1):
+    if not found or not (any(map(_CERTAIN.search, runs)) or sum(map(len, found.values())) > 1):
         return text
-    return _RUN.sub(lambda match: found.get(match[0], match[0]), text)
+    return _RUN.sub(lambda match: match[0] if _ends_a_word(match) else found.get(match[0], match[0]), text)
+
+
+def _ends_a_word(match: re.Match[str]) -> bool:
+    """Whether a run is the last letter of a word and what closes it, as in `“AMANHÃ” é`, but not in `CÃ”TE`."""
+    run, text, (start, end) = match[0], match.string, match.span()
+    before, after = text[max(0, start - 1) : start], text[end : end + 1]
+    fits = str.isupper if before.isupper() else str.islower
+    if not (fits(before) and fits(run[0]) and _CLOSING.issuperset(run[1:])):
+        return False
+    read = _read(run) or run
+    return not (read in _CLOSING or (fits(read) and fits(after)))
+
+
+def _read(run: str) -> str | None:
+    return _as_utf8(run) or _as_korean(run)
 
 
 def _as_utf8(run: str) -> str | None:

@@ -46,7 +46,7 @@ def write(rows: Iterable[Row], diagnosis: Diagnosis, clean: Path) -> Written:
             for row, (reason, mended, swapped) in zip(rows, verdicts, strict=True):
                 source, target = row.source, row.target
                 if reason:
-                    bad.write(_line(str(row.line), REASONS[reason], source, target))
+                    bad.write(_line(str(row.line), REASONS[reason], source, target, *row.further))
                     continue
                 if mended:
                     source, target = characters.mend(source).text, characters.mend(target).text

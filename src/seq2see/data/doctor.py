@@ -6,9 +6,11 @@ pairs are taken for the same is 3 in a million (n² / 2⁶⁵).
 """
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from hashlib import blake2b
+from itertools import islice
 from typing import Any, Final
 
 import numpy as np
@@ -20,9 +22,16 @@ from seq2see.data.pair import NOTHING, Sides
 from seq2see.data.raw import FOREIGN, NARROW, RECORD, UNPAIRED, WIDE, RawPairs, are_exchanged, is_header
 
 BLOCK: Final = 2048
-"""Pairs measured at a time."""
+"""Pairs in a block, which stand together,"""
+CHARACTERS: Final = 1 << 20
+"""or fewer, where their texts have so many characters."""
 LEARN: Final = 5
 """Blocks whose words tell source from target."""
+_CROWD: Final = 33
+_STRETCH: Final = 100
+"""Accidents are sparse: where more than so many pairs of a stretch, or"""
+_MANY: Final = 1 / 5
+"""so many of all, are the other way round, somebody has put them so, for a model of both directions."""
 _FEW: Final = 20
 """Below this many pairs nothing is usual, so nothing is odd; a column of so few different numbers holds labels."""
 
@@ -89,10 +98,17 @@ class Examination:
     def __init__(self, most: int = sys.maxsize) -> None:
         self._texts: list[str] = []
         """Sources and targets in turn, until a block is full."""
+        self._characters = 0
+        """In these texts."""
         self._faults: list[int] = []
         self._blocks: list[NDArray[Any]] = []
-        self._most = max(LEARN, most // BLOCK)
-        self._asked = self._taken = 0
+        self._starts: list[int] = []
+        """How many pairs stand before each block."""
+        self._most = max(LEARN * BLOCK, most)
+        self._asked = self._taken = self._kept = 0
+        self._pairs_asked = 0
+        self._waiting: deque[int] = deque()
+        """Starts of the blocks that were asked for and not taken yet."""
         self.share = 1
         """One block in so many is kept."""
         self._first = ("", "")
@@ -108,35 +124,42 @@ class Examination:
     def add(self, source: str, target: str, faults: int = 0) -> None:
         """Take a pair; `faults` are those of `raw.Row`."""
         self._texts += (source, target)
+        self._characters += len(source) + len(target)
         self._faults.append(faults)
-        if len(self._faults) == BLOCK:
+        if len(self._faults) == BLOCK or self._characters >= CHARACTERS:
             self._measure()
 
     def wants(self, texts: list[str]) -> bool:
         """Whether the next block, sources and targets in turn, is to be measured."""
-        number = self._asked
+        self._measure()  # what was added before comes before
+        number, start = self._asked, self._pairs_asked
         self._asked += 1
+        self._pairs_asked += len(texts) // 2
+        self._waiting.append(start)
         if number == 0:
             self._first = texts[0], texts[1]
         if number % self.share:
             return False
-        self._look_at_columns(texts, number * BLOCK)
+        self._look_at_columns(texts, start)
         return True
 
     def take(self, rows: NDArray[Any] | None) -> None:
         """The numbers about the next block; none where it was not wanted."""
-        number = self._taken
+        number, start = self._taken, self._waiting.popleft()
         self._taken += 1
         if rows is None or number % self.share:
             return
         self._blocks.append(rows)
-        if len(self._blocks) > self._most:
-            self._blocks = self._blocks[::2]
+        self._starts.append(start)
+        self._kept += len(rows)
+        if self._kept > self._most:
+            self._blocks, self._starts = self._blocks[::2], self._starts[::2]
+            self._kept = sum(map(len, self._blocks))
             self.share *= 2
 
     def _measure(self) -> None:
         texts, faults = self._texts, self._faults
-        self._texts, self._faults = [], []
+        self._texts, self._faults, self._characters = [], [], 0
         if not faults:
             return
         if not self.wants(texts):
@@ -164,7 +187,7 @@ class Examination:
         for side in (0, 1):
             column = texts[side::2]
             if len(self._values[side]) <= _FEW:
-                self._values[side].update(column)
+                self._values[side].update(islice(set(column), _FEW + 1))  # more need not be remembered
             if self._counts_up[side]:
                 first = self._first[side]
                 start = int(first) if first.isdecimal() and len(first) < 18 else 0
@@ -179,6 +202,14 @@ class Examination:
     def column(self, name: str) -> NDArray[Any]:
         """One number of every pair, in order."""
         return np.concatenate([block[name] for block in self._blocks] or [np.empty(0, _ROW[name])])
+
+    def _place(self, row: int) -> int:
+        """Where a row that is kept stands among all that came."""
+        for start, block in zip(self._starts, self._blocks, strict=True):
+            if row < len(block):
+                return start + row
+            row -= len(block)
+        raise IndexError(row)
 
     def diagnose(
         self,
@@ -217,17 +248,19 @@ class Examination:
         for name, flag in (("lost", _LOST), ("mojibake", _MOJIBAKE), ("breaks", _BREAKS), ("controls", _CONTROLS)):
             book.add(name, good & ((flags & flag) > 0))
 
-        scripts = usual_script(self.column("source_script")[good]), usual_script(self.column("target_script")[good])
+        sides = self.column("source_script")[good], self.column("target_script")[good]
+        scripts = usual_script(sides[0]), usual_script(sides[1])
         names = characters.script_name(scripts[0]), characters.script_name(scripts[1])
         if are_exchanged(labels, names):
             book.add("order", None, what=f"{labels.source} and {labels.target} seem to be exchanged")
-        swapped = self._swapped(scripts, flags) & good
-        book.add("swapped", swapped)
+        turned = self._turned(scripts if all(scripts) else usual_pair(*sides), flags) & good
+        swapped = turned if are_sparse(turned) else np.zeros_like(turned)
+        book.add("swapped" if swapped.any() else "directions", turned)
         if against is not None:
             self._compare(against, good, book)
-        book.add("script", self._foreign(scripts, flags) & good & ~swapped)
+        book.add("script", self._foreign(scripts, flags) & good & ~turned)
         self._same_texts(good, flags, scripts, book)
-        self._odd_lengths(good, book)
+        self._odd_lengths(good, turned, book)
         for side, name in enumerate(("source", "target")):
             if problem := self._no_text(side, len(flags)):
                 book.add("column", None, what=f"the {name} {problem}")
@@ -244,7 +277,8 @@ class Examination:
             kept & ((flags & (_MOJIBAKE | _BREAKS | _CONTROLS)) > 0),
         )
 
-    def _swapped(self, scripts: tuple[int, int], flags: NDArray[np.uint16]) -> Mask:
+    def _turned(self, scripts: tuple[int, int], flags: NDArray[np.uint16]) -> Mask:
+        """Pairs that are the other way round, by their scripts, or by their words where both sides share one."""
         source, target = scripts
         if not source or not target or source == target:
             return (flags & _EXCHANGED) > 0
@@ -297,11 +331,12 @@ class Examination:
         book.add("near duplicates", nearly)
         book.add("targets", repeated(self.column("source"), good & ~again & ~nearly))
 
-    def _odd_lengths(self, good: Mask, book: "Book") -> None:
+    def _odd_lengths(self, good: Mask, turned: Mask, book: "Book") -> None:
         """Far from the median by the median of all distances from it, which a few odd pairs cannot move."""
         if good.sum() < _FEW:
             return
         source, target = self.column("source_length"), self.column("target_length")
+        source[turned], target[turned] = target[turned], source[turned]
         ratio = np.log1p(target.astype(np.float32)) - np.log1p(source.astype(np.float32))
         middle = float(np.median(ratio[good]))
         ratio -= middle
@@ -338,14 +373,27 @@ class Examination:
             place = f"{abs(lag)} line{'s' * (abs(lag) > 1)} {'further down' if lag > 0 else 'further up'}"
             what = f"{KINDS['shift'].what}: the target that fits stands {place}"
             count = sum(shift.end - shift.start for shift in found)
-            between = (self.share - 1) * BLOCK  # pairs that were not looked at
-            rows = tuple(shift.start + shift.start // BLOCK * between for shift in found[:SHOWN])
+            rows = tuple(self._place(shift.start) for shift in found[:SHOWN])
             book.add("shift", None, what=what, count=count, rows=rows)
 
 
 def measure(texts: list[str], faults: Sequence[int]) -> tuple[NDArray[Any], list[str]]:
     """Numbers about each pair of a block, and the texts, sources and targets in turn, as they are when mended."""
-    texts = list(texts)
+    measured = [_measure(texts[2 * start : 2 * end], faults[start:end]) for start, end in _pieces(texts)]
+    return np.concatenate([rows for rows, _ in measured]), [text for _, mended in measured for text in mended]
+
+
+def _pieces(texts: list[str]) -> Iterator[tuple[int, int]]:
+    """The pairs that are measured at once: what is made of each character takes far more memory than the character."""
+    start = size = 0
+    for number, (source, target) in enumerate(zip(texts[::2], texts[1::2], strict=True), 1):
+        size += len(source) + len(target)
+        if size >= CHARACTERS or 2 * number == len(texts):
+            yield start, number
+            start, size = number, 0
+
+
+def _measure(texts: list[str], faults: Sequence[int]) -> tuple[NDArray[Any], list[str]]:
     flags = np.array(faults, np.uint16)
     measures = characters.measure(texts)
     changed = False
@@ -358,7 +406,9 @@ def measure(texts: list[str], faults: Sequence[int]) -> tuple[NDArray[Any], list
     if changed:
         measures = characters.measure(texts)  # as they will be
     source, target = (characters.Measures._make(each[side::2] for each in measures) for side in (0, 1))
-    flags |= np.where((source.length == 0) | (target.length == 0), _EMPTY, 0).astype(np.uint16)
+    for place in np.flatnonzero(measures.script == 0):
+        if characters.is_invisible(texts[place]):
+            flags[place // 2] |= _EMPTY
     flags |= np.where(source.pure, _PURE_SOURCE, 0).astype(np.uint16)
     flags |= np.where(target.pure, _PURE_TARGET, 0).astype(np.uint16)
     for row in np.flatnonzero((source.length == target.length) & (source.script > 0)):
@@ -392,6 +442,23 @@ def usual_script(scripts: NDArray[np.uint8]) -> int:
     counts = np.bincount(scripts, minlength=256)[1:]
     most = int(counts.argmax())
     return most + 1 if counts.sum() >= _FEW and counts[most] >= 0.8 * counts.sum() else 0
+
+
+def usual_pair(sources: NDArray[np.uint8], targets: NDArray[np.uint8]) -> tuple[int, int]:
+    """The two scripts that at least eight pairs in ten are of, in either direction, the commoner one first; or 0, 0."""
+    counts = np.bincount(sources.astype(np.uint16) << 8 | targets, minlength=1 << 16).reshape(256, 256)[1:, 1:]
+    np.fill_diagonal(counts, 0)
+    source, target = divmod(int(counts.argmax()), 255)
+    found = counts[source, target] + counts[target, source]
+    return (source + 1, target + 1) if found >= max(_FEW, 0.8 * len(sources)) else (0, 0)
+
+
+def are_sparse(rows: Mask) -> bool:
+    """Whether so few rows are marked, and nowhere so many together, that it may have been an accident."""
+    places = np.flatnonzero(rows)
+    if len(places) > _MANY * len(rows):
+        return False
+    return not (places[_CROWD:] - places[:-_CROWD] < _STRETCH).any()
 
 
 def repeated(hashes: NDArray[np.uint64], among: Mask) -> Mask:

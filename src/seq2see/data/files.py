@@ -1,16 +1,26 @@
 """Opening files of pairs, plain or .gz; what they tell about themselves, and what is wrong with them."""
 
+import csv
 import gzip
 import stat
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
-from typing import BinaryIO, cast
+from typing import BinaryIO, Final, cast
 
 from seq2see.data.pair import Sides
 from seq2see.errors import DataError
+
+LONGEST_FIELD: Final = 1 << 22
+"""Characters of a field of CSV: beyond that a quote was left open. Texts may well pass the library's own 131,072."""
+csv.field_size_limit(max(LONGEST_FIELD, csv.field_size_limit()))
+
+BEGINNING: Final = 1 << 16
+"""Bytes in which a line should have ended, if it holds a carriage return."""
+OLD_LINE_ENDS: Final = r"lines end in carriage returns (\r), expected \n. Convert it: tr '\r' '\n'"
 
 Row = tuple[int, list[str]]
 """The line that a row begins on, and its columns."""
@@ -80,10 +90,10 @@ def opened(path: Path) -> Iterator[BinaryIO]:
 def lines(path: Path, faults: Faults, charset: str = "UTF-8") -> Iterator[str]:
     """Lines with their ends, which are "\\n" only: other separators of Unicode stay inside the text, as in `wc -l`."""
     with opened(path) as stream:
-        for number, line in enumerate(stream, 1):
-            if number == 1:
-                _check_start(path, line)
-                line = line.removeprefix(b"\xef\xbb\xbf")
+        start = stream.readline(BEGINNING)
+        _check_start(path, start)
+        first = (start if start.endswith(b"\n") else start + stream.readline()).removeprefix(b"\xef\xbb\xbf")
+        for number, line in enumerate(chain([first] if start else [], stream), 1):
             try:
                 yield line.decode(charset)
             except UnicodeError:
@@ -102,12 +112,19 @@ def read_lines(path: Path) -> list[str]:
     return found
 
 
+def has_old_line_ends(start: bytes) -> bool:
+    """Whether lines end in a carriage return alone, by the beginning of the first one: all of such a file is one."""
+    return b"\r" in start and not start.endswith(b"\n")
+
+
 def _check_start(path: Path, line: bytes) -> None:
     """Files that begin like another kind of file altogether."""
     if line.startswith((b"\xff\xfe", b"\xfe\xff")):
         raise DataError(f"{path}, line 1: UTF-16, expected UTF-8. Convert it: iconv -f UTF-16 -t UTF-8")
     if line.startswith(b"\x1f\x8b"):
         raise DataError(f"{path}, line 1: compressed, but the name does not end in .gz. Rename it")
+    if has_old_line_ends(line):
+        raise DataError(f"{path}: {OLD_LINE_ENDS}")
 
 
 def is_file(path: Path, expected: str) -> bool:

@@ -32,7 +32,9 @@ KINDS: Final = {
     "unpaired": Kind("error", 0, "dropped", "no such line in the other file", "Look where a line is missing."),
     "columns": Kind("error", 0, "dropped", "not two columns", "Mend them; `evaluate` alone takes further references."),
     "further": Kind("warning", 0, "kept", "more than two columns", "Only the first two are examined and written."),
-    "empty": Kind("warning", 0.01, "dropped", "a side is empty", "Training leaves them out."),
+    "empty": Kind(
+        "warning", 0.01, "dropped", "a side is empty or invisible", "Training leaves out those with nothing at all."
+    ),
     "header": Kind(
         "warning", 0, "dropped", "names of columns, read as a pair", "Take them out, or give them to --source-column."
     ),
@@ -42,6 +44,9 @@ KINDS: Final = {
     "breaks": Kind("warning", 0.001, "repaired", "line breaks inside a text", "Make them blanks."),
     "controls": Kind("warning", 0.001, "repaired", "control characters", "Take them out."),
     "swapped": Kind("warning", 0, "repaired", "source and target exchanged", "Exchange them back."),
+    "directions": Kind(
+        "note", 1, "kept", "source and target the other way round, too many to be a slip", "For both ways: train --tag."
+    ),
     "overlap": Kind("error", 0.002, "dropped", "source is in the other set", "Do not train on what you test with."),
     "near overlap": Kind("warning", 0.005, "dropped", "source is almost in the other set", "Better left out."),
     "script": Kind("warning", 0.01, "dropped", "a side in a foreign script", "Look whether they are translated."),

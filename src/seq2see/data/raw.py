@@ -3,17 +3,22 @@
 `readers` refuses a faulty file, as training must; here the faults are what one came for.
 """
 
+import codecs
 import csv
 import gzip
 import io
 import json
+import re
 import zlib
+from collections import deque
 from collections.abc import Iterable, Iterator
-from itertools import chain, islice, zip_longest
+from functools import reduce
+from itertools import chain, zip_longest
+from operator import or_
 from pathlib import Path
-from typing import IO, Final, NamedTuple
+from typing import IO, Final, NamedTuple, cast
 
-from seq2see.data import languages, readers
+from seq2see.data import files, languages, readers
 from seq2see.data.files import Faults, without_gz
 from seq2see.data.pair import NOTHING, Pair, Sides
 from seq2see.data.readers import Pairs
@@ -22,21 +27,24 @@ from seq2see.errors import DataError
 FOREIGN, RECORD, NARROW, WIDE, UNPAIRED = (1 << bit for bit in range(5))
 """Faults of a row: not UTF-8; not JSON or CSV; too few columns; more than two; no line in the other file."""
 
-_QUOTED_LINES: Final = 100
-"""A quoted field of CSV may run over so many lines; beyond that the quote was left open."""
+_GUESSED_BY: Final = 1 << 16
+"""Bytes that an encoding is guessed by."""
 _NOT_JSON: Final = ("not JSON", "JSONL has one record on each line.")
 
+Line = tuple[int, str, int]
+"""A line number, the line, and its faults."""
 Cells = tuple[int, list[str] | str, int]
 """Of a table: a line number, its columns (or the line itself, where it has none) and the faults."""
 
 
 class Row(NamedTuple):
-    """A line number, or the words for a place that has none; two sides; and the faults."""
+    """A line number, or the words for a place that has none; two sides; the faults; columns that are too many."""
 
     line: int | str
     source: str
     target: str
     faults: int = 0
+    further: tuple[str, ...] = ()
 
 
 class RawPairs:
@@ -48,11 +56,13 @@ class RawPairs:
         self.problems: list[str] = []
         """What is wrong with a file as a whole, after an iteration."""
         self.foreign: list[bytes] = []
-        """The first lines that are not UTF-8."""
+        """The first bytes of the lines that are not UTF-8,"""
+        self._room = _GUESSED_BY
+        """until there are so many more."""
         self._about: dict[str, tuple[str, str]] = {}
 
     def __iter__(self) -> Iterator[Row]:
-        self.problems, self.foreign, self._about = [], [], {}
+        self.problems, self.foreign, self._about, self._room = [], [], {}, _GUESSED_BY
         for part in self._parts:
             rows = self._rows(part) if isinstance(part, Pairs) else self._as_read(part)
             if len(self._parts) == 1 or not isinstance(part, Pairs):
@@ -155,39 +165,31 @@ class RawPairs:
                 self._about.setdefault("columns", (what, "Is --format right?"))
         elif len(columns) > 2:
             faults |= WIDE
-        source, target = [*columns, "", ""][:2]
-        return Row(number, source, target, faults)
+        source, target, *further = [*columns, "", ""][: max(2, len(columns))]
+        return Row(number, source, target, faults, tuple(further))
 
     def _tsv(self, path: Path) -> Iterator[Cells]:
         for number, line, faults in self._lines(path):
             yield number, line.split("\t"), faults
 
     def _csv(self, path: Path) -> Iterator[Cells]:
-        """Records are put together line by line, so that a quote left open costs its own line and not the rest."""
+        """Records as `readers` has them; what is not CSV costs its first line only, and reading goes on after it."""
         lines = self._lines(path)
-        waiting: list[tuple[int, str, int]] = []
-        while waiting or (waiting := list(islice(lines, 1))):
-            number, line, faults = waiting.pop(0)
-            record = [line]
-            quotes = line.count('"')
-            taken = 0
-            while quotes % 2 and taken < _QUOTED_LINES:
-                if taken == len(waiting):
-                    waiting.extend(islice(lines, 1))
-                if taken == len(waiting):
-                    break
-                record.append(waiting[taken][1])
-                quotes += waiting[taken][1].count('"')
-                taken += 1
-            columns = line.split(",") if not quotes else None if quotes % 2 else _parse(record)
-            if columns is None:
+        again: deque[Line] = deque()
+        """Lines that a record took in vain."""
+        while True:
+            taken: list[Line] = []
+            try:
+                columns = next(csv.reader(_noted(again, lines, taken), strict=True))
+            except StopIteration:
+                return
+            except csv.Error:
                 self._about["record"] = "not CSV: a quote left open, or not doubled", "Mend the quotes of these lines."
+                number, line, faults = taken[0]
+                again.extendleft(reversed(taken[1:]))
                 yield number, line, faults
                 continue
-            for _, _, more in waiting[:taken]:
-                faults |= more
-            del waiting[:taken]
-            yield number, columns, faults
+            yield taken[0][0], columns, reduce(or_, (faults for _, _, faults in taken))
 
     def _jsonl(self, part: Pairs) -> Iterator[Row]:
         for number, line, faults in self._lines(part.paths[0]):
@@ -214,7 +216,7 @@ class RawPairs:
             _, target, more = right or (number, "", UNPAIRED)
             yield Row(number, source.strip(), target.strip(), faults | more)
 
-    def _lines(self, path: Path) -> Iterator[tuple[int, str, int]]:
+    def _lines(self, path: Path) -> Iterator[Line]:
         """Lines as `readers` divides them, with FOREIGN for those that are not UTF-8."""
         try:
             with path.open("rb") as stream:
@@ -226,7 +228,7 @@ class RawPairs:
         except OSError as problem:
             raise DataError(f"{path}: cannot be read ({problem.strerror or problem})") from None
 
-    def _decoded(self, path: Path, stream: IO[bytes], start: bytes) -> Iterator[tuple[int, str, int]]:
+    def _decoded(self, path: Path, stream: IO[bytes], start: bytes) -> Iterator[Line]:
         if start.startswith((b"\xff\xfe", b"\xfe\xff")):
             self.problems.append(f"{path}: UTF-16, expected UTF-8. Convert it: iconv -f UTF-16 -t UTF-8")
             with io.TextIOWrapper(stream, "utf-16", errors="replace", newline="\n") as lines:
@@ -236,14 +238,22 @@ class RawPairs:
         if start.startswith(b"\x1f\x8b") and not compressed:
             self.problems.append(f"{path}: compressed, but the name does not end in .gz. Rename it")
         raw = gzip.GzipFile(fileobj=stream) if compressed or start.startswith(b"\x1f\x8b") else stream
-        first = raw.readline().removeprefix(b"\xef\xbb\xbf")
-        for number, line in enumerate(chain([first] if first else [], raw), 1):
+        for number, line in enumerate(self._divided(path, cast(IO[bytes], raw)), 1):
             try:
                 yield number, line.decode(), 0
             except UnicodeDecodeError:
-                if len(self.foreign) < 1000:
-                    self.foreign.append(line)
+                if self._room:
+                    self.foreign.append(line[: self._room])
+                    self._room -= len(self.foreign[-1])
                 yield number, line.decode(errors="replace"), FOREIGN
+
+    def _divided(self, path: Path, raw: IO[bytes]) -> Iterator[bytes]:
+        first = raw.readline(files.BEGINNING).removeprefix(b"\xef\xbb\xbf")
+        if files.has_old_line_ends(first):
+            self.problems.append(f"{path}: {files.OLD_LINE_ENDS}")
+            return _old_lines(first, raw)
+        first = first if first.endswith(b"\n") else first + raw.readline()
+        return chain([first] if first else [], raw)
 
 
 def _labels(part: Pairs) -> Sides:
@@ -251,13 +261,22 @@ def _labels(part: Pairs) -> Sides:
     return Sides(*(known or suffix or None for known, suffix in zip(part.languages, suffixes, strict=True)))
 
 
-def _parse(record: list[str]) -> list[str] | None:
-    """The columns of one record of CSV, or None where its quotes are not doubled."""
-    try:
-        (columns,) = csv.reader(record, strict=True)
-    except (csv.Error, ValueError):
-        return None
-    return columns
+def _old_lines(start: bytes, raw: IO[bytes]) -> Iterator[bytes]:
+    """Lines that end in a carriage return, of a file whose beginning is already read."""
+    rest = b""
+    while start:
+        *whole, rest = (rest + start).split(b"\r")
+        yield from (line + b"\n" for line in whole)
+        start = raw.read(files.BEGINNING)
+    if rest:
+        yield rest
+
+
+def _noted(again: deque[Line], lines: Iterator[Line], taken: list[Line]) -> Iterator[str]:
+    """Lines for a record of CSV, put into `taken` as they go."""
+    while line := again.popleft() if again else next(lines, None):
+        taken.append(line)
+        yield line[1]
 
 
 _ENCODINGS: Final = (
@@ -275,15 +294,15 @@ _ENCODINGS: Final = (
 def guess_encoding(lines: list[bytes]) -> str | None:
     """A name for `iconv -f`, by the letters that come out; None where nothing convincing does."""
     whole = b"\n".join(lines)
-    high = [byte > 127 for byte in whole]
-    if not any(high):
+    runs = re.findall(rb"[\x80-\xff]+", whole)
+    if not runs:
         return None
-    runs = sum(one and not other for one, other in zip(high, [*high[1:], False], strict=True))
-    if sum(high) < 1.7 * runs:  # single letters within words of ASCII
+    if sum(map(len, runs)) < 1.7 * len(runs):  # single letters within words of ASCII
         return "CP1252"
     for name, first, last, share in _ENCODINGS:
         try:
-            letters = [character for character in whole.decode(name) if not character.isascii()]
+            text = codecs.getincrementaldecoder(name)().decode(whole)  # the last letter may be cut in two
+            letters = [character for character in text if not character.isascii()]
         except UnicodeDecodeError:
             continue
         if sum(first <= character <= last for character in letters) > share * len(letters):

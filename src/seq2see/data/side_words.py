@@ -45,7 +45,7 @@ def are_exchanged(odds: Odds, source: str, target: str) -> bool:
 
 def tell(odds: Odds, text: str) -> float:
     """The mean of what its first words tell; 0 where fewer than two of them tell anything."""
-    told = [odds[word] for word in _words(text)[:_READ] if word in odds]
+    told = [odds[word] for word in text.lower().split(maxsplit=_READ)[:_READ] if word in odds]
     return sum(told) / len(told) if len(told) > 1 else 0.0
 
 

@@ -85,6 +85,8 @@ def mangled(text: str, encoding: str = "utf-8") -> str:
         "voilà\u00a0!",
         "Ελληνικά",
         "€ 5, 10 %",
+        "CÔTÉ, SCHÖN, NIÑO, ÅR",
+        "PARIS\u00a0: «OUI»",
     ],
 )
 def test_letters_read_in_the_wrong_encoding(text: str) -> None:
@@ -114,6 +116,14 @@ def test_korean_of_the_windows_encoding() -> None:
         "Họ là người Việt Nam",
         "안녕, Café!",
         "Þið eruð",
+        "“AMANHÃ” é bom",
+        "«IRMÃ»",
+        "»IRMÃ« und „IRMÃ“",
+        "AMANHÃ…",
+        "AMANHÃ’, IRMÃ\u00a0MARIA, AMANHÃ—SIM",
+        "“CAFÉ” e “BEBÊ”",
+        "„Spaß“ und Gruß–so",
+        "« né…» « thé…”",
     ],
 )
 def test_a_right_text_is_left_alone(text: str) -> None:
@@ -175,6 +185,13 @@ def test_keys_of_near_duplicates(one: str, other: str, same: bool) -> None:
 def test_a_key_is_the_same_alone_and_among_others(texts: list[str]) -> None:
     texts = [mend(text).text for text in texts]
     assert characters.keys(texts) == [characters.keys([text])[0] for text in texts]
+
+
+def test_what_is_invisible() -> None:
+    for text in ("", "\u200b", "\u00ad\u2060 \u200e", "\u00a0\u3000", "\U000e0020"):
+        assert characters.is_invisible(text)
+    for text in (".", "\u200b1", "😀", "می\u200cخواهم", "\ue000"):
+        assert not characters.is_invisible(text)
 
 
 def test_tables_are_small_enough_for_a_byte() -> None:

@@ -2,7 +2,7 @@
 
 import random
 from collections.abc import Iterable
-from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,7 +14,6 @@ from seq2see.data.findings import KINDS, REASONS, Diagnosis, Finding
 from seq2see.data.pair import Pair
 from seq2see.data.raw import RawPairs
 from seq2see.data.readers import Pairs
-from seq2see.errors import DataError, SettingError
 
 DICE = random.Random(7)
 LATIN = ["".join(DICE.choices("abcdefghijklmnopqrstuvwxyz", k=DICE.randint(2, 9))) for _ in range(3000)]
@@ -95,7 +94,8 @@ def planted(row: int, source: str, target: str, count: int = 300) -> list[tuple[
     ("name", "source", "target"),
     [
         ("empty", "text", ""),
-        ("empty", "\u200b".replace("\u200b", ""), "글자"),
+        ("empty", "\u200b", "글자"),
+        ("empty", "word", "\u200e\u00ad \u2060\u200f"),
         ("lost", "w\ufffdrd and more", "낱말"),
         ("mojibake", "cafÃ© and more", "카페"),
         ("mojibake", "cafe", "ì•ˆë…•í•˜ì„¸ìš”"),
@@ -134,6 +134,55 @@ def test_sides_exchanged_within_one_script(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(doctor, "BLOCK", 100)  # the first blocks teach, the others are judged as they come
     monkeypatch.setattr(doctor, "LEARN", 2)
     assert found(examine(few))["swapped"].rows == (3, 300, 599)
+
+
+COMMON = [(" ".join(DICE.choices(LATIN[:50], k=8)), " ".join(DICE.choices(GERMAN[:50], k=8))) for _ in range(4000)]
+LONGER = [(f"{source} {source} {source} {source} {source}", target) for source, target in sentences(1000)]
+
+
+@pytest.mark.parametrize("back", [100, 450, 1000], ids=["a run", "a third", "half"])
+@pytest.mark.parametrize("pairs", [COMMON[:1000], sentences(1000), LONGER], ids=["words", "scripts", "lengths"])
+def test_both_directions_are_no_accident(
+    pairs: list[tuple[str, str]], back: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(doctor, "BLOCK", 200)
+    both = [*pairs, *(pair[::-1] for pair in pairs[:back])]
+    diagnosis = examine(both)
+    assert diagnosis.problems == ()
+    assert not diagnosis.changes
+    note = found(diagnosis)["directions"]
+    assert (note.rows[0], note.action) == (1000, "kept")
+    assert 0.95 * back < note.count <= back
+
+
+def test_directions_in_turn_are_no_accident() -> None:
+    assert not examine([each for pair in COMMON[:500] for each in (pair, pair[::-1])]).changes
+    diagnosis = examine([each for pair in sentences(500) for each in (pair, pair[::-1])])
+    assert not diagnosis.changes
+    assert found(diagnosis)["directions"].count == 500
+
+
+def test_sparse_is_neither_many_nor_close_together() -> None:
+    rows = np.zeros(1000, np.bool_)
+    assert doctor.are_sparse(rows)
+    rows[500:533] = rows[600:633] = True
+    assert doctor.are_sparse(rows)
+    rows[599] = True
+    assert not doctor.are_sparse(rows)
+    rows[:] = np.arange(1000) % 5 == 0
+    assert doctor.are_sparse(rows)
+    rows[1] = True
+    assert not doctor.are_sparse(rows)
+    assert doctor.are_sparse(rows[:0])
+
+
+def test_sparse_accidents_are_found_however_many_pairs_there_are() -> None:
+    pairs = list(COMMON)
+    turned = sorted(DICE.sample(range(4000), 240))
+    for row in turned:
+        pairs[row] = pairs[row][::-1]
+    diagnosis = examine(pairs)
+    assert np.flatnonzero(diagnosis.swapped).tolist() == turned
 
 
 def test_a_text_far_longer_than_the_others() -> None:
@@ -233,6 +282,61 @@ def test_findings_are_the_same_however_the_rows_fall_into_blocks(monkeypatch: py
     assert pieces.reasons.tolist() == whole.reasons.tolist()
 
 
+def test_blocks_of_long_texts_hold_fewer_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes: list[tuple[int, int]] = []
+
+    def noting(texts: list[str], *more: Any) -> Any:
+        sizes.append((len(texts) // 2, sum(map(len, texts))))
+        return at_once(texts, *more)
+
+    at_once = doctor._measure
+    monkeypatch.setattr(doctor, "_measure", noting)
+    pairs = [("word " * 5000, "낱말 " * 5000)] * 100 + sentences(3000)
+    seen = doctor.Examination()
+    for source, target in pairs:
+        seen.add(source, target)
+        assert sum(map(len, seen._texts)) < doctor.CHARACTERS
+    whole = seen.diagnose()
+    assert whole.rows == sum(count for count, _ in sizes) == 3100
+    assert max(count for count, _ in sizes) == doctor.BLOCK
+    assert max(size for _, size in sizes) < doctor.CHARACTERS + 50_000
+
+    sizes.clear()
+    texts = [text for pair in pairs for text in pair]
+    rows, mended = doctor.measure(texts, range(3100))  # by who makes blocks of any size
+    assert max(size for _, size in sizes) < doctor.CHARACTERS + 50_000
+    assert mended == texts
+    assert rows["near_pair"].tolist() == seen.column("near_pair").tolist()
+    assert all(len(values) < 50 for values in seen._values)
+
+
+def test_places_are_told_where_blocks_are_of_many_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor, "BLOCK", 50)
+    monkeypatch.setattr(doctor, "LEARN", 2)
+    monkeypatch.setattr(doctor, "CHARACTERS", 2000)
+    pairs = sentences(4000)
+    sources, targets = map(list, zip(*pairs, strict=True))
+    targets.insert(2430, "낱말 " * 8)
+    seen = doctor.Examination(most=1500)
+    for source, target in zip(sources, targets[:-1], strict=True):
+        seen.add(source, target)
+    assert abs(found(seen.diagnose())["shift"].rows[0] - 2430) < 200
+    assert seen.share == 4
+
+
+def test_what_was_added_comes_before_blocks_measured_elsewhere() -> None:
+    pairs = sentences(50)
+    texts = [text for pair in pairs[30:] for text in pair]
+    seen, other = doctor.Examination(), doctor.Examination()
+    for source, target in pairs[:30]:
+        seen.add(source, target)
+    seen.take(doctor.measure(texts, [0] * 20)[0] if seen.wants(texts) else None)
+    for source, target in pairs:
+        other.add(source, target)
+    other.diagnose()
+    assert seen.column("pair").tolist() == other.column("pair").tolist()
+
+
 def test_of_many_pairs_some_blocks_are_examined(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(doctor, "BLOCK", 50)
     monkeypatch.setattr(doctor, "LEARN", 2)
@@ -328,56 +432,6 @@ def test_nothing_is_an_error_and_a_clean_copy_can_be_read(
     again = doctor.examine(RawPairs(read))
     repairs_and_losses = {"lost", "breaks", "controls", "empty", "columns", "encoding"}
     assert not repairs_and_losses & found(again).keys()
-
-
-class TestCleanCopy:
-    def test_what_is_kept_repaired_and_dropped(self, tmp_path: Path) -> None:
-        pairs = sentences(300)
-        pairs[1] = "cafÃ© and\x07 more\ttabs", "카페\u2028둘"
-        pairs[2] = "안녕하세요", "good morning"
-        pairs[3] = "", "빈 글"
-        pairs[4] = pairs[0]
-        rows = RawPairs([Pair(source, target, f"entry {number}") for number, (source, target) in enumerate(pairs)])
-        written = cleaning.write(rows, doctor.examine(rows), tmp_path / "clean.tsv")
-        assert written == (298, 2, 2)
-        clean = (tmp_path / "clean.tsv").read_text(encoding="utf-8").splitlines()
-        assert clean[:4] == [
-            "\t".join(pairs[0]),
-            "café and more tabs\t카페 둘",
-            "good morning\t안녕하세요",
-            "\t".join(pairs[5]),
-        ]
-        dropped = (tmp_path / "clean.dropped.tsv").read_text(encoding="utf-8").splitlines()
-        assert dropped == [
-            "line\treason\tsource\ttarget",
-            "entry 3\tempty\t\t빈 글",
-            f"entry 4\tduplicates\t{pairs[0][0]}\t{pairs[0][1]}",
-        ]
-        assert sorted(path.name for path in tmp_path.iterdir()) == ["clean.dropped.tsv", "clean.tsv"]
-
-    def test_a_file_that_changes_meanwhile(self, tmp_path: Path) -> None:
-        (tmp_path / "x.tsv").write_text("a\tb\nc\td\n")
-        rows = RawPairs(Pairs(tmp_path / "x.tsv"))
-        diagnosis = doctor.examine(rows)
-        (tmp_path / "x.tsv").write_text("a\tb\n")
-        with pytest.raises(DataError, match="has changed"):
-            cleaning.write(rows, diagnosis, tmp_path / "clean.tsv")
-        assert [path.name for path in tmp_path.iterdir()] == ["x.tsv"]
-
-    def test_nothing_is_overwritten(self, tmp_path: Path) -> None:
-        original, clean = tmp_path / "x.tsv", tmp_path / "clean.tsv"
-        original.write_text("a\tb\n")
-        cleaning.check(clean, [original], force=False)
-        (tmp_path / "clean.dropped.tsv").write_text("mine")
-        with pytest.raises(SettingError, match=r"clean.dropped.tsv: exists already"):
-            cleaning.check(clean, [original], force=False)
-        cleaning.check(clean, [original], force=True)
-        with pytest.raises(SettingError, match="would replace what is examined"):
-            cleaning.check(original, [original], force=True)
-        with pytest.raises(SettingError, match=r"a \.tsv file"):
-            cleaning.check(tmp_path / "clean.csv", [original], force=True)
-        with pytest.raises(SettingError, match="no folder"):
-            cleaning.check(tmp_path / "none" / "clean.tsv", [original], force=True)
 
 
 def test_every_kind_tells_what_and_what_to_do() -> None:

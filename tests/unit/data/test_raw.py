@@ -33,7 +33,7 @@ def test_tsv() -> None:
         Row(1, "a", "b"),
         Row(2, "", ""),
         Row(3, "one", "", NARROW),
-        Row(4, "a", "b", WIDE),
+        Row(4, "a", "b", WIDE, ("c",)),
         Row(5, "", "\ufffd", FOREIGN),
     ]
 
@@ -52,6 +52,37 @@ def test_a_quote_left_open_costs_one_line() -> None:
     assert len(found) == 302
     assert rows("x.csv", 'a,b\n"c,d') == [Row(1, "a", "b"), Row(2, '"c,d', "", RECORD)]
     assert rows("x.csv", 'a"b"c,d\n"e"f,g\nh,i\n')[1:] == [Row(2, '"e"f,g', "", RECORD), Row(3, "h", "i")]
+
+
+def test_quotes_are_those_of_training() -> None:
+    content = 'a 5" disk,eine 5 Zoll Platte\n6" and,7"\n"one, ""two""","drei\nvier"\nx,y"z\n'
+    found = rows("x.csv", content)
+    assert found == [
+        Row(1, 'a 5" disk', "eine 5 Zoll Platte"),
+        Row(2, '6" and', '7"'),
+        Row(3, 'one, "two"', "drei\nvier"),
+        Row(5, "x", 'y"z'),
+    ]
+    assert [(pair.source, pair.target) for pair in Pairs("x.csv")] == [(row.source, row.target) for row in found]
+
+
+def test_long_fields_of_csv_are_read_alike() -> None:
+    long = "word " * 50_000 + "end"
+    many_lines = "\n".join(["line"] * 500)
+    assert rows("x.csv", f'{long},b\n"{many_lines}",c\n') == [Row(1, long, "b"), Row(2, many_lines, "c")]
+    assert [pair.source for pair in Pairs("x.csv")] == [long, many_lines]
+
+
+@given(st.text(alphabet='ab,"\n\r', max_size=30))
+def test_what_training_reads_has_no_fault(tmp_path_factory: pytest.TempPathFactory, content: str) -> None:
+    path = tmp_path_factory.mktemp("csv") / "x.csv"
+    path.write_bytes(content.encode())
+    found = [row for row in RawPairs(Pairs(path)) if row.source and row.target]
+    try:
+        read = [(pair.source, pair.target) for pair in Pairs(path)]
+    except DataError:
+        return
+    assert [(row.source, row.target, row.faults) for row in found] == [(*pair, 0) for pair in read]
 
 
 def test_columns_by_a_header_or_by_choice() -> None:
@@ -82,7 +113,7 @@ def test_languages_of_a_header() -> None:
 
 def test_columns_that_nobody_chose() -> None:
     pairs = opened("x.csv", "id,text,label\n1,a,b\n")
-    assert list(pairs) == [Row(1, "id", "text", WIDE), Row(2, "1", "a", WIDE)]
+    assert list(pairs) == [Row(1, "id", "text", WIDE, ("label",)), Row(2, "1", "a", WIDE, ("b",))]
     assert pairs.about()["further"][1].endswith("--source-column text --target-column label")
 
 
@@ -119,7 +150,7 @@ def test_jsonl() -> None:
         Row(1, "a", "b"),
         Row(2, "[1, 2]", "", RECORD),
         Row(3, "nonsense", "", RECORD),
-        Row(4, "x", "y", WIDE),
+        Row(4, "x", "y", WIDE, ("z",)),
         Row(5, "", ""),
         Row(6, "\ud800", "y"),
     ]
@@ -141,6 +172,17 @@ def test_utf_16_is_read_and_told() -> None:
     pairs = opened("x.tsv", "안녕\thello\na\tb\n".encode("utf-16"))
     assert list(pairs) == [Row(1, "안녕", "hello"), Row(2, "a", "b")]
     assert "UTF-16" in pairs.about()["file"][0]
+
+
+def test_carriage_returns_alone_are_read_and_told() -> None:
+    many = [(f"word {number}", f"낱말 {number}") for number in range(10_000)]
+    content = "".join(f"{source}\t{target}\r" for source, target in many).encode()
+    for name, stored in (("x.tsv", b"\xef\xbb\xbf" + content), ("x.tsv.gz", gzip.compress(content[:-1]))):
+        pairs = opened(name, stored)
+        assert list(pairs) == [Row(number, *pair) for number, pair in enumerate(many, 1)]
+        assert pairs.about()["file"][0].startswith(f"{name}: lines end in carriage returns")
+    assert opened("x.tsv", b"a\tb\r\nc\td\re\n").about() == {}
+    assert rows("x.tsv", b"a\tb\r\n" + b"x" * 100_000 + b"\ty")[1].source == "x" * 100_000
 
 
 def test_compressed_without_saying_so() -> None:
@@ -199,6 +241,14 @@ def test_no_file_is_an_error(name: str, content: bytes, tmp_path_factory: pytest
 )
 def test_the_encoding_is_guessed(text: str, encoding: str, expected: str) -> None:
     assert raw.guess_encoding([text.encode(encoding), b"plain"]) == expected
+
+
+@pytest.mark.parametrize("start", ["", "a"])  # one of them is cut in the middle of a letter
+def test_the_encoding_is_guessed_by_the_beginning(start: str) -> None:
+    pairs = opened("x.tsv", f"{start}{'안녕하세요' * 20_000}\t{'여러분' * 20_000}\n다시\t한번\n".encode("cp949"))
+    assert [row.faults for row in pairs] == [FOREIGN, FOREIGN]
+    assert list(map(len, pairs.foreign)) == [1 << 16]
+    assert "probably CP949" in pairs.about()["encoding"][0]
 
 
 def test_nothing_to_guess() -> None:
