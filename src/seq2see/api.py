@@ -279,7 +279,7 @@ def _train(
     for line in findings:
         watch(Said(f"warning   {line}"))
     if not findings and end.step < (warmup := settings.training.warmup_steps):
-        watch(Said(f"warning   ended inside warm-up, {end.step:,} of {warmup:,} steps: expect little of it"))
+        watch(Said(f"warning   ended inside warm-up, {end.step:,} of {warmup:,} steps: more would do better"))
     ranks.first_does(lambda: None)
     return run
 

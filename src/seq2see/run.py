@@ -339,7 +339,7 @@ class Run:
         pairs: "GivenPairs",
         beam: int | None = None,
         n_best: int = 1,
-        tokenize: str = "13a",
+        tokenize: str = "auto",
         engine: Engine | None = None,
         unit: metrics.Unit | None = None,
         to: str | None = None,

@@ -289,16 +289,13 @@ _TRAINING: dict[str, dict[str, Any]] = {
 }
 
 
-UNSPACED = {"Han", "Kana", "Khmer", "Lao", "Myanmar", "Thai", "Tibetan"}
-"""Scripts that put no blanks between words."""
 SENTENCE, WORD = 10, 2
-"""Letters of such scripts from which on a line is taken for a sentence, and those of one word, on average."""
+"""Of scripts without blanks: letters from which on a line is taken for a sentence, and those of a word, on average."""
 
 
 def _with_words(side: Side, pairs: int, sample: Sequence[str]) -> Side:
     """The same side; where sentences are written without blanks, with about as many words as they have."""
-    scripts = [characters.script_name(script) in UNSPACED for script in characters.measure(list(sample)).script]
-    if 2 * sum(scripts) < len(scripts) or side.characters < SENTENCE * pairs:
+    if side.characters < SENTENCE * pairs or not characters.are_unspaced(list(sample)):
         return side
     return replace(side, words=max(side.words, side.characters // WORD), unspaced=True)
 

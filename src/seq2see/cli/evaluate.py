@@ -57,7 +57,9 @@ def evaluate(
     n_best: Annotated[
         int, typer.Option(min=1, metavar="K", help="Score as well whether the right one is among the K best.")
     ] = 1,
-    tokenize: Annotated[str, typer.Option(help="How BLEU cuts words: none, 13a, char or ko-mecab.")] = "13a",
+    tokenize: Annotated[
+        str, typer.Option(help="How BLEU cuts words: none, 13a, char or ko-mecab; auto: 13a, or char without blanks.")
+    ] = "auto",
     format: Format = None,
     source_column: SourceColumn = None,
     target_column: TargetColumn = None,

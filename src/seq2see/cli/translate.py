@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from seq2see import special
 from seq2see.cli.options import (
     Beam,
     Debug,
@@ -115,6 +116,8 @@ def _write(
     """A block of answers in order, and what is to be said of single lines."""
     for number, (line, result, links) in enumerate(zip(block, results, aligned, strict=True), start=first):
         _print(number, line, result, links, n_best, as_json)
+        if len(result.source) > 1 and set(result.source[:-1]) == {special.UNKNOWN}:
+            typer.echo(f"line {number}: nothing in it is known to the model, the answer is a guess", err=True)
         if result.cut:
             limit = run.settings.decoding.max_source
             typer.echo(f"line {number}: longer than decoding.max_source = {limit} tokens, the rest was cut", err=True)

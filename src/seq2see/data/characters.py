@@ -192,6 +192,16 @@ def script_name(kind: int) -> str:
     return tables().scripts[kind]
 
 
+UNSPACED = {"Han", "Kana", "Khmer", "Lao", "Myanmar", "Thai", "Tibetan"}
+"""Scripts that put no blanks between words."""
+
+
+def are_unspaced(texts: list[str]) -> bool:
+    """Whether most of the texts are written without blanks between words."""
+    found = [script_name(script) in UNSPACED for script in measure(texts).script]
+    return 2 * sum(found) > len(found)
+
+
 # --- damage ----------------------------------------------------------------------------------------------------------
 
 _BYTES: Final = {chr(byte): byte for byte in range(0x80, 0x100)} | {

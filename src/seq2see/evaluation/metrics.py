@@ -18,10 +18,12 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
 from seq2see import __version__
+from seq2see.data import characters
 from seq2see.errors import DataError, SettingError, nearest
 
 Unit = Literal["symbols", "characters"]
-TOKENIZERS = ("none", "13a", "char", "ko-mecab")
+TOKENIZERS = ("auto", "none", "13a", "char", "ko-mecab")
+"""How BLEU cuts words; "auto": as 13a does, or by characters where the references have no blanks between words."""
 NAMES = ("bleu", "chrf", "ter", "exact", "top_k", "error_rate")
 _LOWER_IS_BETTER = ("loss", "ter", "error_rate")
 
@@ -59,7 +61,7 @@ class Scores:
 def score(
     hypotheses: Sequence[Sequence[str]],
     references: Sequence[Sequence[str]],
-    tokenize: str = "13a",
+    tokenize: str = "auto",
     names: Sequence[str] | None = None,
     unit: Unit = "symbols",
     top_k: int = 1,
@@ -77,6 +79,9 @@ def score(
     wanted = NAMES if names is None else tuple(names)
     _check(hypotheses, references, tokenize, wanted, unit)
     best = [n_best[0] for n_best in hypotheses]
+    if tokenize == "auto":
+        sample = [each[0] for each in references[:: max(1, len(references) // 1000)]]
+        tokenize = "char" if characters.are_unspaced(sample) else "13a"
     found = []
     for name in NAMES:
         if name not in wanted:
@@ -108,6 +113,8 @@ def check_tokenizer(tokenize: str) -> None:
     """Refuse what BLEU cannot cut words with; asked before an hour of translating, not after."""
     if tokenize not in TOKENIZERS:
         raise SettingError(f"tokenize = {tokenize!r}: unknown. {nearest(tokenize, TOKENIZERS)}")
+    if tokenize == "auto":
+        return
     from sacrebleu.metrics.bleu import BLEU
 
     try:
