@@ -225,6 +225,20 @@ def test_the_same_source_is_never_on_both_sides_of_the_split(tagged: Path) -> No
     assert german == french
 
 
+def test_no_pair_is_learned_turned_round_that_is_validated_on(cli) -> None:
+    write("m.en", numbers("a"))
+    write("m.de", numbers("b"))
+    ended = cli("train", "m.en,m.de", "m.de,m.en", "--tag", "--valid", "30%", "--out", "run", *QUICK)
+    assert ended.code == 0, ended.err
+    pairs = [json.loads(line) for line in Path("run/validation.jsonl").read_text().splitlines()]
+    german, english = (
+        {(pair["source"][6:], pair["target"]) for pair in pairs if pair["source"].startswith(tag)}
+        for tag in ("<2de> ", "<2en> ")
+    )
+    assert german == {(target, source) for source, target in english}
+    assert german
+
+
 def test_evaluate_tags_by_the_file_or_by_option(cli, tagged: Path) -> None:
     write("t.en", ["abc", "fed"])
     write("t.de", ["ABC", "FED"])
