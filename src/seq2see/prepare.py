@@ -120,9 +120,8 @@ def prepare(
     beside.mkdir(parents=True, exist_ok=True)
     _empty(beside)
     try:
-        most = 0.1 if hold_out is None else 0.5
         with storage.in_one_line(beside):
-            _fill(beside, corpus, valid_pairs, found, settings, overlays, say, most, base)
+            _fill(beside, corpus, valid_pairs, found, settings, overlays, say, hold_out is not None, base)
             storage.sync_all(beside)
             _move_in(beside, place)
     except BaseException:
@@ -209,14 +208,14 @@ def _fill(
     settings: Settings,
     overlays: list[Overlay],
     say: Say,
-    most: float,
+    asked: bool,
     base: Base | None,
 ) -> None:
     began = time.perf_counter()
     spoken = [part.languages for part in corpus.train.parts]
     key = held_out.by_either(spoken) if settings.data.tags else held_out.by_source
     wanted = 0 if valid_pairs else settings.data.validation_pairs
-    is_held_out = held_out.choose(found.sample, found.pairs, wanted, most, key)
+    is_held_out = held_out.choose(found.sample, found.pairs, wanted, asked, key)
     if base is None:
         say(f"learning tokens from {len(found.sample):,} pairs")
         tokenizers = _train_tokenizers(found, settings, is_held_out)

@@ -1,5 +1,6 @@
 """Which pairs of a corpus are kept for validation: decided by a text of each, so that it is the same in every pass."""
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from zlib import crc32
 
@@ -32,24 +33,31 @@ def by_either(parts: Sequence[Sides]) -> Key:
     return lambda pair: min(pair.source, pair.target)
 
 
-def choose(sample: Sequence[Pair], pairs: int, wanted: int, most: float, key: Key = by_source) -> Decides:
+def choose(sample: Sequence[Pair], pairs: int, wanted: int, asked: bool, key: Key = by_source) -> Decides:
     """Whether a pair is kept for validation.
 
     Args:
         sample: of the pairs.
         pairs: how many there are in all.
-        most: the largest share that may be.
+        wanted: about how many to keep; never more than a tenth, or half where the user has asked.
+        asked: the user wants it so, however few pairs there are.
         key: the text that decides.
     """
-    asked = most > 0.1
-    share = min(most, wanted / pairs) if asked or pairs >= FEW else 0.0
+    share = min(0.5 if asked else 0.1, wanted / pairs) if asked or pairs >= FEW else 0.0
     if not share:
         return lambda pair: False
 
     def chosen(pair: Pair) -> bool:
         return crc32(key(pair).encode()) < share * 2**32
 
-    # A corpus of a few sources, each many times, may fall to one side altogether: then none is held out.
-    if sum(map(chosen, sample)) > (share + 0.2) * len(sample):
-        return lambda pair: False
-    return chosen
+    # A text that stands in many pairs brings them all. Where that is too much, the most frequent ones are learned.
+    counts = Counter(key(pair) for pair in sample if chosen(pair))
+    room = min(2 * share, share + 0.2) * len(sample)
+    total = counts.total()
+    frequent = set()
+    for text, count in counts.most_common():
+        if total <= room or count == 1:
+            break
+        frequent.add(text)
+        total -= count
+    return (lambda pair: chosen(pair) and key(pair) not in frequent) if frequent else chosen
