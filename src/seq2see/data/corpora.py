@@ -8,8 +8,9 @@ from typing import Any, Final, Literal, NamedTuple
 
 from seq2see.data import dates, downloads
 from seq2see.data.downloads import File
+from seq2see.data.file_names import is_file, name_of_files, split_names
 from seq2see.data.pair import NOTHING, Pair, Sides
-from seq2see.data.readers import Pairs, is_file, name_of_files, split_names
+from seq2see.data.readers import Pairs
 from seq2see.errors import DataError, nearest
 
 

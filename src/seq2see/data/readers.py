@@ -10,17 +10,16 @@ import json
 import re
 import shlex
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import chain, islice, zip_longest
+from itertools import chain, zip_longest
 from pathlib import Path
 from typing import Any, Final
 
-from seq2see.data import files, languages
+from seq2see.data import file_names, files, languages
 from seq2see.data.catalogues import mo_rows, po_rows, tmx_rows
-from seq2see.data.files import Faults, Row, Told, without_gz
+from seq2see.data.files import Faults, Row, Told
 from seq2see.data.pair import NOTHING, Pair, Sides
 from seq2see.errors import DataError, nearest
 
-FORMATS: Final = ("tsv", "csv", "jsonl", "po", "mo", "tmx", "text")
 SEPARATORS: Final = {"tsv": "<TAB>", "csv": ",", "jsonl": ", "}
 """Between the columns of the formats that have any."""
 HEADERS: Final = (
@@ -38,10 +37,6 @@ HEADERS: Final = (
 )
 """Columns that say by their names what they are; so do two languages."""
 REFERENCE: Final = re.compile(r"(ref|reference|target|tgt)s?[ _-]?\d*")
-EXPECTED: Final = (
-    "Expected a .tsv, .csv, .jsonl, .po, .mo or .tmx file, two parallel files joined by a comma, "
-    "or the name of a corpus."
-)
 
 
 class Pairs:
@@ -66,17 +61,17 @@ class Pairs:
         columns: Sides = NOTHING,
         languages: Sides = NOTHING,
     ) -> None:
-        self.paths = pairs if isinstance(pairs, tuple) else _locate(str(pairs), format)
-        self.format = "text" if len(self.paths) == 2 else format or _format_of(self.paths[0])
+        self.paths = pairs if isinstance(pairs, tuple) else file_names.locate(str(pairs), format)
+        self.format = "text" if len(self.paths) == 2 else format or file_names.format_of(self.paths[0])
         self.references = references
         self.columns = columns
-        self.name = name_of_files(self.paths)
+        self.name = file_names.name_of_files(self.paths)
         self.dropped = 0
         self._given = languages
         self._told = Told()
         self._keys = columns.source or "source", columns.target or "target"
         if self.format == "text":
-            self._told.languages = Sides(*map(_language_of_file, self.paths))
+            self._told.languages = Sides(*map(file_names.language_of, self.paths))
         elif self.format == "jsonl" and any(columns):
             self._told.languages = Sides(*map(_language, self._keys))
 
@@ -402,51 +397,3 @@ def _parallel_rows(source: Path, target: Path, faults: Faults) -> Iterator[Row]:
     if sources != targets:
         counts = f"{source} has {sources:,} lines, {target} has {targets:,}"
         raise DataError(f"{counts}: parallel files must have one line each for every pair")
-
-
-def _locate(pairs: str, format: str | None) -> tuple[Path, ...]:
-    """One path, or two for parallel files, all of them existing files."""
-    if format is not None and format not in FORMATS:
-        raise DataError(f"unknown format '{format}'. {nearest(format, FORMATS)}")
-    paths = split_names(pairs) if format in (None, "text") else (Path(pairs),)
-    wanted = 2 if format == "text" or len(paths) > 1 or pairs.endswith(",") else 1
-    if len(paths) != wanted:
-        raise DataError(f"{pairs}: expected two parallel files joined by a comma, such as train.en,train.ko")
-    for path in paths:
-        if not is_file(path):
-            raise DataError(f"{path}: no such file or corpus. {EXPECTED}")
-    return paths
-
-
-def split_names(pairs: str) -> tuple[Path, ...]:
-    """The files that a comma joins, or the one file that has a comma in its name."""
-    if "," not in pairs or is_file(Path(pairs)):
-        return (Path(pairs),)
-    return tuple(Path(part) for part in map(str.strip, pairs.split(",")) if part)
-
-
-def is_file(path: Path) -> bool:
-    return files.is_file(path, EXPECTED)
-
-
-def _format_of(path: Path) -> str:
-    plain = without_gz(path)
-    suffix = plain.suffix.lower()
-    if suffix[1:] in FORMATS[:-1]:
-        return suffix[1:]
-    beginning = [line for line in islice(files.lines(path, Faults()), 20) if line.strip()]
-    if beginning and all("\t" in line for line in beginning):  # a dictionary may be called words.train
-        return "tsv"
-    shown = f"the suffix '{plain.suffix}'" if suffix else "a name without a suffix"
-    raise DataError(f"{path}: {shown} does not say the format. Use --format {', '.join(FORMATS[:-2])} or {FORMATS[-2]}")
-
-
-def _language_of_file(path: Path) -> str | None:
-    """`train.en` and `en.txt` tell it, `train.txt` does not."""
-    plain = without_gz(path)
-    return languages.known(plain.suffix[1:]) or languages.known(plain.stem)
-
-
-def name_of_files(paths: Sequence[Path]) -> str:
-    """ "pairs" for `dir/pairs.tsv.gz`, "train" for `train.en` and `train.ko`, "en-ko" for `en.txt` and `ko.txt`."""
-    return "-".join(dict.fromkeys(without_gz(path).stem for path in paths))
