@@ -165,7 +165,8 @@ class RawPairs:
     def _csv(self, path: Path) -> Iterator[Cells]:
         """Records are put together line by line, so that a quote left open costs its own line and not the rest."""
         lines = self._lines(path)
-        waiting: list[tuple[int, str, int]] = []
+        waiting: list[tuple[int, str, int]] = list(islice(lines, readers.BEGINNING))
+        delimiter = readers.delimiter_of([line for _, line, _ in waiting])
         while waiting or (waiting := list(islice(lines, 1))):
             number, line, faults = waiting.pop(0)
             record = [line]
@@ -179,7 +180,7 @@ class RawPairs:
                 record.append(waiting[taken][1])
                 quotes += waiting[taken][1].count('"')
                 taken += 1
-            columns = line.split(",") if not quotes else None if quotes % 2 else _parse(record)
+            columns = line.split(delimiter) if not quotes else None if quotes % 2 else _parse(record, delimiter)
             if columns is None:
                 self._about["record"] = "not CSV: a quote left open, or not doubled", "Mend the quotes of these lines."
                 yield number, line, faults
@@ -251,10 +252,10 @@ def _labels(part: Pairs) -> Sides:
     return Sides(*(known or suffix or None for known, suffix in zip(part.languages, suffixes, strict=True)))
 
 
-def _parse(record: list[str]) -> list[str] | None:
+def _parse(record: list[str], delimiter: str) -> list[str] | None:
     """The columns of one record of CSV, or None where its quotes are not doubled."""
     try:
-        (columns,) = csv.reader(record, strict=True)
+        (columns,) = csv.reader(record, delimiter=delimiter, strict=True)
     except (csv.Error, ValueError):
         return None
     return columns

@@ -4,13 +4,14 @@ Every format is a generator of rows, (line number, columns); `Pairs` checks the 
 does not stop the reading: the rest of the file is looked through, so that one message tells all that is wrong with it.
 """
 
+import contextlib
 import csv
 import difflib
 import json
 import re
 import shlex
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import chain, zip_longest
+from itertools import chain, islice, zip_longest
 from pathlib import Path
 from typing import Any, Final
 
@@ -22,6 +23,8 @@ from seq2see.errors import DataError, nearest
 
 SEPARATORS: Final = {"tsv": "<TAB>", "csv": ",", "jsonl": ", "}
 """Between the columns of the formats that have any."""
+BEGINNING: Final = 50
+"""Lines of a CSV file that are looked at to see what divides its columns."""
 HEADERS: Final = (
     ("source", "target"),
     ("src", "tgt"),
@@ -333,10 +336,33 @@ def _tsv_rows(path: Path, faults: Faults) -> Iterator[Row]:
         yield number, line.split("\t")
 
 
+def delimiter_of(beginning: Sequence[str]) -> str:
+    """What divides the columns of a CSV file that begins so: a comma, or the semicolon of many European spreadsheets.
+
+    The semicolon does where a comma leaves the first row whole, or where only it gives two columns each time.
+    """
+    commas, semicolons = (_widths(beginning, delimiter) for delimiter in ",;")
+    if not (commas and semicolons) or semicolons[0] == 1:
+        return ","
+    return ";" if commas[0] == 1 or ({*semicolons} == {2} != {*commas}) else ","
+
+
+def _widths(lines: Sequence[str], delimiter: str) -> list[int]:
+    """How many columns the rows have; not strictly, since with the wrong delimiter quotes stand in odd places."""
+    widths = []
+    with contextlib.suppress(csv.Error):
+        for row in csv.reader(lines, delimiter=delimiter):
+            if any(cell.strip() for cell in row):
+                widths.append(len(row))
+    return widths
+
+
 def _csv_rows(path: Path, faults: Faults) -> Iterator[Row]:
     """Rows by the line they begin on; a quoted field may run over several."""
+    lines = files.lines(path, faults)
+    beginning = list(islice(lines, BEGINNING))
     # Not strict, an open quote would swallow the file silently.
-    reader = csv.reader(files.lines(path, faults), strict=True)
+    reader = csv.reader(chain(beginning, lines), delimiter=delimiter_of(beginning), strict=True)
     while True:
         start = reader.line_num + 1
         try:

@@ -9,6 +9,7 @@ import pytest
 from pair_files import complaint, sides, write
 
 from seq2see.data.pair import Pair, Sides
+from seq2see.data.raw import RawPairs
 from seq2see.data.readers import Pairs
 from seq2see.errors import DataError
 
@@ -202,6 +203,38 @@ class TestCsv:
     def test_a_lone_carriage_return(self) -> None:
         message = complaint(write("x.csv", "a,b\nc\rd,e\n"))
         assert message.startswith("x.csv, line 2: not CSV (new-line character seen in unquoted field).")
+
+
+class TestSemicolons:
+    """What the reader takes for two columns, the doctor must, too."""
+
+    @pytest.mark.parametrize(
+        ("content", "expected"),
+        [
+            ("a;b\nc;d\n", [("a", "b"), ("c", "d")]),
+            ("\n\na;b\nc, e;d\n", [("a", "b"), ("c, e", "d")]),
+            ("source;target\nGood day, Sir;Guten Tag\n", [("Good day, Sir", "Guten Tag")]),
+            ("Yes, Sir;Ja, Herr\nNo;Nein\n", [("Yes, Sir", "Ja, Herr"), ("No", "Nein")]),
+            ('"a;""b";"c\nd"\ne;f\n', [('a;"b', "c\nd"), ("e", "f")]),
+            ("id;en;de\n1;a, b;c\n", [("a, b", "c")]),
+            # Commas as ever, whatever stands between them.
+            ("a;b,c\nd,e\n", [("a;b", "c"), ("d", "e")]),
+            ("a;b,c\nd;e,f\n", [("a;b", "c"), ("d;e", "f")]),
+            ('"a;b\nc;d",e\n', [("a;b\nc;d", "e")]),
+            ("a,b\nc;d,e\n", [("a", "b"), ("c;d", "e")]),
+        ],
+    )
+    def test_divide_where_commas_do_not(self, content: str, expected: list[tuple[str, str]]) -> None:
+        pairs = Pairs(write("x.csv", content))
+        assert sides(pairs) == expected
+        assert [row[1:3] for row in RawPairs(pairs) if row.source] == expected
+
+    def test_an_open_quote_does_not_change_what_divides(self) -> None:
+        assert complaint(write("x.csv", 'a,"b;c\nd,e\n')).startswith("x.csv, line 1: not CSV (unexpected end of data).")
+
+    def test_an_open_quote_far_down_is_still_found(self) -> None:
+        message = complaint(write("x.csv", "a;b\n" * 60 + 'c;"d\n'))
+        assert message.startswith("x.csv, line 61: not CSV (unexpected end of data).")
 
 
 class TestJsonl:
