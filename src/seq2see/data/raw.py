@@ -142,12 +142,13 @@ class RawPairs:
                 raise
             self.problems.append(str(problem))
             return [0, 1], True
-        if places is None and len(names) > 2:
+        if places is None and len(names := readers.trimmed(names)) > 2:
             advice = f"Only the first two are examined. To choose, add for example: {readers.options_for(names)}"
             self._about.setdefault("further", ("more than two columns", advice))
         return places and places[:2], is_header
 
     def _row(self, part: Pairs, number: int, columns: list[str], faults: int, others: str = "") -> Row:
+        columns = readers.trimmed(columns)
         if len(columns) == 1 and columns[0]:
             faults |= NARROW
             if any(separator in columns[0] for separator in others):

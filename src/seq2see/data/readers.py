@@ -98,7 +98,7 @@ class Pairs:
         told, language = self._told, self._given.target
         dropped = 0
         for number, columns in self.rows(faults):
-            columns = [column.strip() for column in columns]
+            columns = trimmed(columns)
             if not any(columns):
                 dropped += 1  # a blank line too is a pair with nothing in it
             elif len(columns) < 2 or (len(columns) > 2 and not self.references):
@@ -154,7 +154,7 @@ class Pairs:
         if not is_header:
             rows = chain([(number, cells)], rows)
         if chosen is None:
-            if len(names) > 2 and not self.references:
+            if len(names := trimmed(names)) > 2 and not self.references:
                 raise DataError(
                     f"{self.paths[0]}, line {number}: {_count(names)}, expected 2 (source{SEPARATORS[self.format]}"
                     f"target). To choose among {_listed(names)}, add for example: {options_for(names)}"
@@ -175,7 +175,7 @@ class Pairs:
 
         None: the columns as they are, nothing was said of them.
         """
-        chosen, is_header = self._by_name(names), True
+        chosen, is_header = self._by_name(trimmed(names)), True
         if any(self.columns):
             chosen, is_header = self._by_option(names, chosen is not None)
         if chosen is None or not is_header:
@@ -289,6 +289,14 @@ class Pairs:
         if not isinstance(record, dict) or len(fields) < 2 or {"source", "target"} & record.keys():
             return fault, ""
         return fault, f"To choose among {_listed(fields)}, add for example: {options_for(fields)}"
+
+
+def trimmed(cells: Sequence[str]) -> list[str]:
+    """Cells without blanks around them, and without empty ones at the end: a tab that ends a line begins no column."""
+    columns = [cell.strip() for cell in cells]
+    while len(columns) > 2 and not columns[-1]:
+        columns.pop()
+    return columns
 
 
 def _count(columns: Sequence[object]) -> str:

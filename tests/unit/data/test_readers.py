@@ -150,6 +150,24 @@ class TestColumns:
         assert complaint(name) == f"{name}, line 2: 3 columns, expected 2 (source{separator}target)"
         assert [pair.references for pair in Pairs(name, references=True)] == [(), ("c",)]
 
+    @pytest.mark.parametrize(
+        ("name", "content"),
+        [
+            ("x.tsv", "a\tb\t\nc\td\t\t \ne\tf\n"),
+            ("x.tsv", "en\tde\t\na\tb\t\nc\td\t\ne\tf\t\n"),
+            ("x.csv", "a,b,\nc,d,,\ne,f\n"),
+        ],
+    )
+    def test_empty_cells_at_the_end_are_no_columns(self, name: str, content: str) -> None:
+        pairs = Pairs(write(name, content))
+        assert sides(pairs) == [("a", "b"), ("c", "d"), ("e", "f")]
+        assert [row[1:] for row in RawPairs(pairs)] == [("a", "b", 0), ("c", "d", 0), ("e", "f", 0)]
+
+    def test_an_empty_cell_of_a_column_that_is_chosen(self) -> None:
+        write("x.tsv", "a\tb\t\nc\td\te\n")
+        pairs = Pairs("x.tsv", columns=Sides("1", "3"))
+        assert (sides(pairs), pairs.dropped) == ([("c", "e")], 1)
+
     def test_several_references_without_the_empty_ones(self) -> None:
         write("x.tsv", "a\tb\tc\t\td\n")
         assert list(Pairs("x.tsv", references=True)) == [Pair("a", "b", "x.tsv, line 1", ("c", "d"))]
