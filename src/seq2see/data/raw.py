@@ -295,26 +295,13 @@ def guess_encoding(lines: list[bytes]) -> str | None:
 
 # --- names of columns ------------------------------------------------------------------------------------------------
 
-_SOURCES: Final = {"source", "src", "q", "question", "input", "text", "sentence", "word"}
-_TARGETS: Final = {
-    "target",
-    "tgt",
-    "trg",
-    "a",
-    "answer",
-    "output",
-    "label",
-    "translation",
-    "reply",
-    "response",
-    "phones",
-}
+_SOURCES, _TARGETS = (set(side) for side in zip(*readers.HEADERS, strict=True))
 
 
 def is_header(source: str, target: str) -> bool:
     """Whether a first row names the columns: `word, phones`, `en, ko`."""
-    cells = source.lower(), target.lower()
-    return cells[0] != cells[1] and all(cell in _SOURCES | _TARGETS or languages.known(cell) for cell in cells)
+    cells = {source.lower(), target.lower()}
+    return (len(cells) == 2 and cells <= _SOURCES | _TARGETS) or readers.are_languages(source, target)
 
 
 def are_exchanged(labels: Sides, scripts: tuple[str, str]) -> bool:

@@ -35,10 +35,17 @@ HEADERS: Final = (
     ("input", "output"),
     ("prompt", "completion"),
     ("prompt", "response"),
+    ("question", "reply"),
+    ("word", "phones"),
+    ("text", "translation"),
+    ("sentence", "translation"),
     ("질문", "답변"),
     ("원문", "번역문"),
+    ("text", "label"),
 )
-"""Columns that say by their names what they are; so do two languages."""
+"""Columns and fields that say by their names what they are, those to be preferred first; so do two languages."""
+OWN: Final = HEADERS[0]
+"""What we call them ourselves: such a record of JSONL may have further references, too."""
 REFERENCE: Final = re.compile(r"(ref|reference|target|tgt)s?[ _-]?\d*")
 
 
@@ -72,10 +79,10 @@ class Pairs:
         self.dropped = 0
         self._given = languages
         self._told = Told()
-        self._keys = columns.source or "source", columns.target or "target"
+        self._keys = (columns.source or OWN[0], columns.target or OWN[1]) if any(columns) else None
         if self.format == "text":
             self._told.languages = Sides(*map(file_names.language_of, self.paths))
-        elif self.format == "jsonl" and any(columns):
+        elif self.format == "jsonl" and self._keys:
             self._told.languages = Sides(*map(_language, self._keys))
 
     @property
@@ -208,7 +215,7 @@ class Pairs:
         for source_name, target_name in HEADERS:
             if source_name in small and target_name in small:
                 return [small.index(source_name), small.index(target_name)]
-        if len(set(spoken.values())) == len(spoken) == 2:
+        if len(spoken) == 2 and are_languages(*(names[place] for place in spoken)):
             return list(spoken)
         if len(spoken) == len(names) > 2:
             raise DataError(
@@ -269,19 +276,40 @@ class Pairs:
         if isinstance(record, list) and record and not any(self.columns):
             columns = record
         else:
-            columns = [_field(record, key) for key in self._keys]
+            keys = self._keys_of(record)
+            columns = [_field(record, key) for key in keys]
             further = record.get("references", []) if isinstance(record, dict) else []
-            if not any(self.columns):  # those of a record that is ours
+            if not any(self.columns) and keys == OWN:
                 columns += further if isinstance(further, list) else [None]
         if not all(isinstance(column, str) for column in columns):
             return None
         return columns if self.references or isinstance(record, list) else columns[:2]
 
+    def _keys_of(self, record: Any) -> tuple[str, str]:
+        """The fields of source and target, as asked for; else those of the first record, by well-known names.
+
+        Of the first, since fields have no order: {"en", "de"} and {"de", "en"} are the same direction.
+        """
+        if self._keys is None and isinstance(record, dict):
+            names = list(record)
+            try:
+                found = self._by_name(names)
+            except DataError:  # more than two languages: `wrong_record` says how to choose
+                found = None
+            self._keys = (names[found[0]], names[found[1]]) if found else OWN
+            if self._keys != OWN:
+                self._told.languages = Sides(*map(languages.known, self._keys))
+                source, target = self._keys
+                note = f"{self.paths[0]}: the source is field '{source}', the target is field '{target}'"
+                self._told.notes[note] = None
+        return self._keys or OWN
+
     def wrong_record(self, record: Any) -> tuple[str, str]:
         """What is wrong with a record that lacks a field, and the options that name those it has."""
         fields = list(_fields(record))
-        if any(self.columns):
-            missing = [key for key in self._keys if key not in fields]
+        keys = self._keys or OWN
+        if any(self.columns) or keys != OWN:
+            missing = [key for key in keys if key not in fields]
             fault = f"no text in {' and '.join(map(repr, missing))}"
             meant = " ".join(nearest(name, fields) for name in missing) if fields else ""
             return fault, f"{meant} There are {_listed(fields)}." if "mean" in meant else meant
@@ -323,6 +351,17 @@ def _examples(names: Sequence[str]) -> tuple[str, str]:
         return spoken[0], spoken[1]
     looks_named = len(small) == len(names) and all(re.fullmatch(r"[^\W\d][\w.:-]{0,30}", name) for name in names)
     return (names[0], names[1]) if looks_named else (str(first + 1), str(first + 2))
+
+
+def are_languages(one: str, other: str) -> bool:
+    """Whether two cells are a header that names two languages: `en` and `de`, `English` and `Korean`, `ko` and `en-US`.
+
+    `is` and `est` are Icelandic and Estonian by their codes, and the first words of a dictionary: people write codes of
+    two letters or of three, not both, so codes of different lengths are words.
+    """
+    codes = languages.known(one), languages.known(other)
+    alike = len(one) == len(other) or max(len(one), len(other)) > 3 or not (one + other).isascii()
+    return None not in codes and codes[0] != codes[1] and alike
 
 
 def _is_numbered(names: Sequence[str]) -> bool:

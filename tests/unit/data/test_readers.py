@@ -478,6 +478,8 @@ class TestKnownColumns:
             ("German,English,note", "German", "English"),
             ("번호,한국어,영어", "한국어", "영어"),
             ("번호,원문,번역문", "원문", "번역문"),
+            ("word,phones,source of it", "word", "phones"),
+            ("label,text,translation", "text", "translation"),
         ],
     )
     @pytest.mark.parametrize("suffix", ["csv", "tsv"])
@@ -512,14 +514,19 @@ class TestKnownColumns:
         assert sides(Pairs("y.csv", languages=Sides("de", None))) == [("b", "a")]
         assert Pairs("y.csv", languages=Sides("de", None)).languages == Sides("de", None)
 
+    def test_two_words_of_a_dictionary_are_no_languages(self) -> None:
+        assert sides(Pairs(write("x.tsv", "is\test\nhas\ta\n"))) == [("is", "est"), ("has", "a")]
+        assert sides(Pairs(write("y.tsv", "영어\t독일어\na\tb\n"))) == [("a", "b")]
+        assert sides(Pairs(write("z.tsv", "eng\tdeu\na\tb\n"))) == [("a", "b")]
+
     def test_one_language_or_the_same_twice_is_no_header(self) -> None:
         assert sides(Pairs(write("x.csv", "en,hello\n"))) == [("en", "hello")]
         assert sides(Pairs(write("y.csv", "en,en\n"))) == [("en", "en")]
 
     def test_others_are_an_error_that_shows_the_way(self) -> None:
-        assert complaint(write("x.csv", "id,text,label\n1,a,b\n")) == (
-            "x.csv, line 1: 3 columns, expected 2 (source,target). To choose among id, text, label, "
-            "add for example: --source-column text --target-column label"
+        assert complaint(write("x.csv", "id,text,class\n1,a,b\n")) == (
+            "x.csv, line 1: 3 columns, expected 2 (source,target). To choose among id, text, class, "
+            "add for example: --source-column text --target-column class"
         )
         assert complaint(write("x.tsv", "Hello there\tyou\t7\n")).endswith("--source-column 1 --target-column 2")
 
@@ -549,11 +556,35 @@ class TestJsonFields:
         )
         assert "line 1: no text" in complaint(write("y.jsonl", "7\n"), columns=Sides("a", "b"))
 
+    @pytest.mark.parametrize(
+        ("record", "languages"),
+        [
+            ({"src": "a", "tgt": "b"}, (None, None)),
+            ({"id": "7", "Answer": "b", "Question": "a", "references": "none"}, (None, None)),
+            ({"input": "a", "output": "b", "n": 1}, (None, None)),
+            ({"en": "a", "de": "b"}, ("en", "de")),
+        ],
+    )
+    def test_well_known_names(self, record: dict[str, object], languages: tuple[str | None, str | None]) -> None:
+        turned = dict(reversed(record.items()))
+        pairs = Pairs(write("x.jsonl", f"{json.dumps(record)}\n{json.dumps(turned)}\n"))
+        assert sides(pairs) == sides(pairs) == [("a", "b"), ("a", "b")]
+        assert pairs.languages == Sides(*languages)
+        assert len(pairs.notes) == 1
+        assert "the source is field '" in pairs.notes[0]
+        assert [row[1:] for row in RawPairs(Pairs("x.jsonl"))] == [("a", "b", 0)] * 2
+
+    def test_a_record_that_lacks_a_well_known_name(self) -> None:
+        write("x.jsonl", '{"question": "a", "answer": "b"}\n{"question": "a", "answer": null}\n')
+        assert complaint("x.jsonl").startswith("x.jsonl, line 2: no text in 'answer'.")
+        message = complaint(write("y.jsonl", '{"en": "a", "de": "b", "fr": "c"}\n'))
+        assert message.endswith("To choose among en, de, fr, add for example: --source-column en --target-column de")
+
     def test_fields_are_named_and_the_options_to_choose(self) -> None:
         shape = 'expected {"source": "...", "target": "..."} or ["...", "..."]'
-        assert complaint(write("x.jsonl", '{"question": "a", "answer": "b", "n": 1}\n')) == (
-            f"x.jsonl, line 1: {shape}. To choose among question, answer, "
-            "add for example: --source-column question --target-column answer"
+        assert complaint(write("x.jsonl", '{"frage": "a", "antwort": "b", "n": 1}\n')) == (
+            f"x.jsonl, line 1: {shape}. To choose among frage, antwort, "
+            "add for example: --source-column frage --target-column antwort"
         )
         assert complaint(write("y.jsonl", '{"id": "7", "translation": {"en": "a", "de": "b"}}\n')).endswith(
             "--source-column translation.en --target-column translation.de"
