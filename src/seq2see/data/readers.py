@@ -139,12 +139,20 @@ class Pairs:
 
     def _wrong(self, columns: list[str]) -> tuple[str, str]:
         """What is wrong with a row of so many columns, and the likely reason."""
-        hint = ""
+        hint = self._way_out()
         if len(columns) == 1 and self.format == "tsv" and "," in columns[0]:
             hint = "Is the file comma-separated?"
         if len(columns) == 1 and self.format == "csv" and "\t" in columns[0]:
             hint = "Is the file tab-separated?"
         return f"{_count(columns)}, expected 2 (source{SEPARATORS[self.format]}target)", hint
+
+    def _way_out(self) -> str:
+        """The command that writes a copy without faulty rows; it would lose further references, so not with those."""
+        if self.references:
+            return ""
+        chosen = zip(("--source-column", "--target-column"), self.columns, strict=True)
+        words = [str(self.paths[0]), *(word for option, name in chosen if name for word in (option, name))]
+        return f"Write a copy without such rows: seq2see doctor {shlex.join(words)} --write clean.tsv"
 
     # Tables
 
@@ -173,7 +181,7 @@ class Pairs:
             if not any(cell.strip() for cell in cells):
                 yield number, []
             elif len(cells) < needed:
-                faults.add(self.paths[0], number, f"{_count(cells)}, expected {len(names)}")
+                faults.add(self.paths[0], number, f"{_count(cells)}, expected {len(names)}", self._way_out())
             else:
                 yield number, [cells[index] for index in chosen if index < len(cells)]
 

@@ -127,7 +127,11 @@ class TestLines:
 class TestColumns:
     def test_one_column(self) -> None:
         write("corpus.tsv", "a\tb\n" * 811 + "I am a student\n")
-        assert complaint("corpus.tsv") == "corpus.tsv, line 812: 1 column, expected 2 (source<TAB>target)"
+        assert complaint("corpus.tsv") == (
+            "corpus.tsv, line 812: 1 column, expected 2 (source<TAB>target). "
+            "Write a copy without such rows: seq2see doctor corpus.tsv --write clean.tsv"
+        )
+        assert complaint("corpus.tsv", references=True).endswith("(source<TAB>target)")
 
     def test_one_column_with_a_comma(self) -> None:
         expected = "corpus.tsv, line 2: 1 column, expected 2 (source<TAB>target). Is the file comma-separated?"
@@ -147,7 +151,10 @@ class TestColumns:
     )
     def test_more_columns_are_references_only_when_asked(self, name: str, content: str, separator: str) -> None:
         write(name, content)
-        assert complaint(name) == f"{name}, line 2: 3 columns, expected 2 (source{separator}target)"
+        assert complaint(name) == (
+            f"{name}, line 2: 3 columns, expected 2 (source{separator}target). "
+            f"Write a copy without such rows: seq2see doctor {name} --write clean.tsv"
+        )
         assert [pair.references for pair in Pairs(name, references=True)] == [(), ("c",)]
 
     @pytest.mark.parametrize(
@@ -179,19 +186,20 @@ class TestColumns:
         write("corpus.tsv", "a\tb\nbad\na\tb\tc\nbad, too\na\tb\n")
         assert complaint("corpus.tsv") == (
             "corpus.tsv, lines 2 and 4: 1 column, expected 2 (source<TAB>target); "
-            "corpus.tsv, line 3: 3 columns, expected 2 (source<TAB>target). Is the file comma-separated?"
+            "corpus.tsv, line 3: 3 columns, expected 2 (source<TAB>target). "
+            "Write a copy without such rows: seq2see doctor corpus.tsv --write clean.tsv Is the file comma-separated?"
         )
 
     def test_many_faults_are_counted(self) -> None:
         write("corpus.tsv", "a\tb\n" + "bad\n" * 1_045)
-        expected = "corpus.tsv, lines 2, 3, 4, 5, 6 and 1,040 more: 1 column, expected 2 (source<TAB>target)"
-        assert complaint("corpus.tsv") == expected
+        expected = "corpus.tsv, lines 2, 3, 4, 5, 6 and 1,040 more: 1 column, expected 2 (source<TAB>target). "
+        assert complaint("corpus.tsv").startswith(expected)
 
     def test_many_kinds_of_fault_are_put_together(self) -> None:
         write("corpus.tsv", "a\tb\n" + "\n".join("\t".join("x" * columns) for columns in range(3, 30)))
         message = complaint("corpus.tsv")
         assert message.count(";") == 5
-        assert message.endswith("corpus.tsv, lines 7, 8, 9, 10, 11 and 17 more: other faults")
+        assert "corpus.tsv, lines 7, 8, 9, 10, 11 and 17 more: other faults. Write" in message
 
 
 class TestCsv:
@@ -456,7 +464,10 @@ class TestChosenColumns:
 
     def test_rows_that_are_too_short(self) -> None:
         write("x.csv", "n,a,b\n1,c,d\n2,e\n3,f,g,h\n")
-        assert complaint("x.csv", columns=Sides("a", "b")) == "x.csv, line 3: 2 columns, expected 3"
+        assert complaint("x.csv", columns=Sides("a", "b")) == (
+            "x.csv, line 3: 2 columns, expected 3. Write a copy without such rows: "
+            "seq2see doctor x.csv --source-column a --target-column b --write clean.tsv"
+        )
 
     def test_nothing_but_a_header(self) -> None:
         assert list(Pairs(write("x.csv", "a,b\n"), columns=Sides("a", "b"))) == []
