@@ -90,7 +90,7 @@ def evaluate(
 
     def read() -> "tuple[Parts, list[Pair]]":
         with Downloads() as watch:
-            found = corpora.for_scoring(pairs, format, columns, languages, watch)
+            found = corpora.for_scoring(pairs, format, columns, languages, watch, bound=True)
         items = list(found)
         for file in references or ():
             items = _with_references(items, Path(file), found.dropped)

@@ -20,8 +20,9 @@ def locate(pairs: str, format: str | None) -> tuple[Path, ...]:
     """One path, or two for parallel files, all of them existing files."""
     if format is not None and format not in FORMATS:
         raise DataError(f"unknown format '{format}'. {nearest(format, FORMATS)}")
-    paths = split_names(pairs) if format in (None, "text") else (Path(pairs),)
-    wanted = 2 if format == "text" or len(paths) > 1 or pairs.endswith(",") else 1
+    paths = split_names(pairs)
+    is_text = format == "text" and not said_by(paths[0])
+    wanted = 2 if is_text or len(paths) > 1 or pairs.endswith(",") else 1
     if len(paths) != wanted:
         raise DataError(f"{pairs}: expected two parallel files joined by a comma, such as train.en,train.ko")
     for path in paths:
@@ -41,15 +42,21 @@ def is_file(path: Path) -> bool:
     return files.is_file(path, EXPECTED)
 
 
-def format_of(path: Path) -> str:
+def said_by(path: Path) -> str | None:
+    """The format that the name of a file says."""
+    suffix = without_gz(path).suffix.lower()[1:]
+    return suffix if suffix in FORMATS[:-1] else None
+
+
+def format_of(path: Path, given: str | None) -> str:
+    """As the name says, else as given (it may be meant for another file), else by its tabs."""
+    if known := said_by(path) or given:
+        return known
     plain = without_gz(path)
-    suffix = plain.suffix.lower()
-    if suffix[1:] in FORMATS[:-1]:
-        return suffix[1:]
     beginning = [line for line in islice(files.lines(path, Faults()), 20) if line.strip()]
     if beginning and all("\t" in line for line in beginning):  # a dictionary may be called words.train
         return "tsv"
-    shown = f"the suffix '{plain.suffix}'" if suffix else "a name without a suffix"
+    shown = f"the suffix '{plain.suffix}'" if plain.suffix else "a name without a suffix"
     raise DataError(f"{path}: {shown} does not say the format. Use --format {', '.join(FORMATS[:-2])} or {FORMATS[-2]}")
 
 

@@ -61,6 +61,8 @@ class Pairs:
         references: take columns after the second as further references; without it they are an error.
         columns: which columns are the source and the target, by name or by number from 1; a dotted path in JSONL.
         languages: of source and target, over what the file says; a TMX file may have more than two.
+        bound: the columns must be there; else they may be those of another file, and one without them is read as if
+            none had been named.
     """
 
     def __init__(
@@ -70,15 +72,19 @@ class Pairs:
         references: bool = False,
         columns: Sides = NOTHING,
         languages: Sides = NOTHING,
+        bound: bool = True,
     ) -> None:
         self.paths = pairs if isinstance(pairs, tuple) else file_names.locate(str(pairs), format)
-        self.format = "text" if len(self.paths) == 2 else format or file_names.format_of(self.paths[0])
+        self.format = "text" if len(self.paths) == 2 else file_names.format_of(self.paths[0], format)
         self.references = references
         self.columns = columns
         self.name = file_names.name_of_files(self.paths)
         self.dropped = 0
         self._given = languages
+        self._bound = bound
         self._told = Told()
+        if len(self.paths) == 1 and format not in (None, self.format):
+            self._note(f"its name says {self.format}, so that --format {format} is not for it. If it is, rename it")
         self._keys = (columns.source or OWN[0], columns.target or OWN[1]) if any(columns) else None
         if self.format == "text":
             self._told.languages = Sides(*map(file_names.language_of, self.paths))
@@ -98,6 +104,14 @@ class Pairs:
     def notes(self) -> list[str]:
         """What the user should hear about how the file was read."""
         return list(self._told.notes)
+
+    def _note(self, text: str) -> None:
+        self._told.notes[f"{self.paths[0]}: {text}"] = None
+
+    def _let_go(self) -> None:
+        """Read on as if no columns had been named: those that were are another file's."""
+        self._note(f"no {' and '.join(map(repr, filter(None, self.columns)))}, so it is read without these options")
+        self.columns, self._keys, self._bound = NOTHING, None, True
 
     def __iter__(self) -> Iterator[Pair]:
         place = f"{','.join(map(str, self.paths))}, {'entry' if self.format == 'mo' else 'line'}"
@@ -191,16 +205,26 @@ class Pairs:
         None: the columns as they are, nothing was said of them.
         """
         chosen, is_header = self._by_name(trimmed(names)), True
+        spoken = len(names) > 2 and all(map(languages.known, trimmed(names)))
         if any(self.columns):
-            chosen, is_header = self._by_option(names, chosen is not None)
+            try:
+                chosen, is_header = self._by_option(names, spoken or chosen is not None)
+            except DataError:
+                if self._bound:
+                    raise
+                self._let_go()
+        if chosen is None and spoken:
+            raise DataError(
+                f"{self.paths[0]}: {len(names)} languages, {_listed(names)}. "
+                f"Choose two, for example: {_options(names[0], names[1])}"
+            )
         if chosen is None or not is_header:
             self._told.languages = Sides()
             return chosen, False
         self._told.languages = Sides(*(languages.known(names[index]) for index in chosen))
         if not any(self.columns):
             source, target = (names[index] for index in chosen)
-            note = f"{self.paths[0]}: the source is column '{source}', the target is column '{target}'"
-            self._told.notes[note] = None
+            self._note(f"the source is column '{source}', the target is column '{target}'")
         if self.references:
             chosen += [i for i, name in enumerate(names) if i not in chosen and REFERENCE.fullmatch(name.lower())]
         return chosen, True
@@ -225,11 +249,6 @@ class Pairs:
                 return [small.index(source_name), small.index(target_name)]
         if len(spoken) == 2 and are_languages(*(names[place] for place in spoken)):
             return list(spoken)
-        if len(spoken) == len(names) > 2:
-            raise DataError(
-                f"{self.paths[0]}: {len(names)} languages, {_listed(names)}. "
-                f"Choose two, for example: {_options(names[0], names[1])}"
-            )
         return None
 
     def _by_option(self, names: list[str], is_header: bool) -> tuple[list[int], bool]:
@@ -281,6 +300,11 @@ class Pairs:
 
     def columns_of(self, record: Any) -> list[str] | None:
         """Source, target and further references of a record; None where one of them is no text."""
+        if not self._bound:  # the first record decides
+            if self._keys and all(_field(record, key) is None for key in self._keys):
+                self._let_go()
+                self._told.languages = Sides()
+            self._bound = True
         if isinstance(record, list) and record and not any(self.columns):
             columns = record
         else:
@@ -300,16 +324,12 @@ class Pairs:
         """
         if self._keys is None and isinstance(record, dict):
             names = list(record)
-            try:
-                found = self._by_name(names)
-            except DataError:  # more than two languages: `wrong_record` says how to choose
-                found = None
+            found = self._by_name(names)
             self._keys = (names[found[0]], names[found[1]]) if found else OWN
             if self._keys != OWN:
                 self._told.languages = Sides(*map(languages.known, self._keys))
                 source, target = self._keys
-                note = f"{self.paths[0]}: the source is field '{source}', the target is field '{target}'"
-                self._told.notes[note] = None
+                self._note(f"the source is field '{source}', the target is field '{target}'")
         return self._keys or OWN
 
     def wrong_record(self, record: Any) -> tuple[str, str]:

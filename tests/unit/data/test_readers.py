@@ -47,9 +47,11 @@ class TestGoodFiles:
     def test_a_comma_in_the_name_of_one_file(self) -> None:
         assert sides(Pairs(write("a,b.tsv", "x\ty\n"))) == [("x", "y")]
 
-    def test_format_overrides_the_suffix(self) -> None:
-        assert sides(Pairs(write("pairs.txt", "a\tb\n"), format="tsv")) == [("a", "b")]
-        assert sides(Pairs(write("odd.tsv", "a,b\n"), format="csv")) == [("a", "b")]
+    def test_format_where_the_suffix_does_not_tell(self) -> None:
+        assert sides(Pairs(write("pairs.txt", "a,b\n"), format="csv")) == [("a", "b")]
+        pairs = Pairs(write("odd.tsv", "a\tb\n"), format="csv")
+        assert sides(pairs) == [("a", "b")]
+        assert pairs.notes == ["odd.tsv: its name says tsv, so that --format csv is not for it. If it is, rename it"]
 
     def test_suffix_in_capitals(self) -> None:
         assert sides(Pairs(write("PAIRS.TSV", "a\tb\n"))) == [("a", "b")]
@@ -520,6 +522,8 @@ class TestKnownColumns:
         assert complaint("x.csv") == (
             "x.csv: 3 languages, en, de, fr. Choose two, for example: --source-column en --target-column de"
         )
+        assert sides(Pairs("x.csv", columns=Sides("en", "de"))) == [("a", "b")], "as the message says"
+        assert sides(Pairs("x.csv", columns=Sides("3", "1"))) == [("c", "a")]
         assert sides(Pairs("x.csv", languages=Sides("fr", "en"))) == [("c", "a")]
         write("y.csv", "en,de\na,b\n")
         assert sides(Pairs("y.csv", languages=Sides("de", None))) == [("b", "a")]
