@@ -456,7 +456,7 @@ def test_bytes_that_are_not_utf_8_in_a_chat(cli, run: Path) -> None:
         (["evaluate", "RUN", "good.tsv", "--references", "none"], "none: no such file"),
         (["evaluate", "RUN", "good.tsv", "--references", "blank.tsv", "--references", "two.txt"], "two.txt: 2 lines"),
         (["evaluate", "RUN", "good.tsv", "-o", "x.txt", "--against", "RUN"], "--output holds the translations of one"),
-        (["evaluate", "RUN", "good.tsv", "-o", "none/x.txt"], "no such folder: none"),
+        (["evaluate", "RUN", "good.tsv", "-o", "none/x.txt"], "there is no folder none"),
         (["evaluate", "RUN", "good.tsv", "-o", "."], "a folder"),
         (["train", "good.tsv", "--metric", "exat"], "Did you mean 'exact'?"),
         (["look", "RUN", "ab", "--place", "corss"], "Did you mean 'cross'?"),
