@@ -14,14 +14,13 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass, field, replace
 from itertools import islice
 from pathlib import Path
-from zlib import crc32
 
 import numpy as np
 
 from seq2see import bundle, config, special, storage
 from seq2see.bundle import Tokenizers
 from seq2see.config import Overlay, Settings
-from seq2see.data import doctor, store, tokenizer
+from seq2see.data import doctor, held_out, store, tokenizer
 from seq2see.data.corpora import Corpus
 from seq2see.data.pair import Pair, Sides
 from seq2see.data.readers import Pairs
@@ -38,8 +37,6 @@ LOOKED_AT = 1 << 20
 """About so many pairs of a larger corpus are examined, evenly taken: what is known of them is kept in memory."""
 COUNTED = ("pairs", "validation_pairs", "dropped_empty", "dropped_too_long", "source_tokens", "target_tokens")
 """Facts of a manifest that the rest of a training tells of."""
-FEW = 20
-"""Below this many pairs none is held out: validation then measures what was learned by heart."""
 
 
 @dataclass(frozen=True)
@@ -123,9 +120,8 @@ def prepare(
     beside.mkdir(parents=True, exist_ok=True)
     _empty(beside)
     try:
-        most = 0.1 if hold_out is None else 0.5
         with storage.in_one_line(beside):
-            _fill(beside, corpus, valid_pairs, found, settings, overlays, say, most, base)
+            _fill(beside, corpus, valid_pairs, found, settings, overlays, say, hold_out is not None, base)
             storage.sync_all(beside)
             _move_in(beside, place)
     except BaseException:
@@ -212,14 +208,17 @@ def _fill(
     settings: Settings,
     overlays: list[Overlay],
     say: Say,
-    most: float,
+    asked: bool,
     base: Base | None,
 ) -> None:
     began = time.perf_counter()
-    held_out = _held_out(found, 0 if valid_pairs else settings.data.validation_pairs, most)
+    spoken = [part.languages for part in corpus.train.parts]
+    key = held_out.by_either(spoken) if settings.data.tags else held_out.by_source
+    wanted = 0 if valid_pairs else settings.data.validation_pairs
+    is_held_out = held_out.choose(found.sample, found.pairs, wanted, asked, key)
     if base is None:
         say(f"learning tokens from {len(found.sample):,} pairs")
-        tokenizers = _train_tokenizers(found, settings, held_out)
+        tokenizers = _train_tokenizers(found, settings, is_held_out)
     else:
         tokenizers = base.bundle.tokenizers
     tokenizers.save(folder)
@@ -227,7 +226,7 @@ def _fill(
     say(f"tokenising {found.pairs:,} pairs")
     limit = settings.data.max_length
     kept_out: list[Pair] = []
-    training = _parted(corpus.train, held_out, settings, kept_out)
+    training = _parted(corpus.train, is_held_out, settings, kept_out)
     old_sources = {pair.source for pair in base.valid_pairs} if base is not None else set()
     met: set[str] = set()
     if old_sources:
@@ -275,11 +274,11 @@ def _fill(
 
 
 def _parted(
-    pairs: Iterable[Pair], held_out: Callable[[Pair], bool], settings: Settings, kept_out: list[Pair]
+    pairs: Iterable[Pair], is_held_out: held_out.Decides, settings: Settings, kept_out: list[Pair]
 ) -> Iterator[Pair]:
     """The pairs to train on, with their tags; the others are put into `kept_out`."""
     for pair in pairs:
-        if held_out(pair):
+        if is_held_out(pair):
             kept_out.append(_tagged(pair, settings))
         else:
             yield _tagged(pair, settings)
@@ -425,29 +424,9 @@ def _as_count(hold_out: float, pairs: int) -> int:
     return int(count)
 
 
-def _held_out(found: Survey, wanted: int, most: float) -> Callable[[Pair], bool]:
-    """Whether a pair is kept for validation: by its source text, so that no source stands on both sides.
-
-    Args:
-        most: the largest share that may be.
-    """
-    asked = most > 0.1
-    share = min(most, wanted / found.pairs) if asked or found.pairs >= FEW else 0.0
-    if not share:
-        return lambda pair: False
-
-    def chosen(pair: Pair) -> bool:
-        return crc32(pair.source.encode()) < share * 2**32
-
-    # A corpus of a few sources, each many times, may fall to one side altogether: then none is held out.
-    if sum(map(chosen, found.sample)) > (share + 0.2) * len(found.sample):
-        return lambda pair: False
-    return chosen
-
-
-def _train_tokenizers(found: Survey, settings: Settings, held_out: Callable[[Pair], bool]) -> Tokenizers:
+def _train_tokenizers(found: Survey, settings: Settings, is_held_out: held_out.Decides) -> Tokenizers:
     data = settings.data
-    pairs = [pair for pair in found.sample if not held_out(pair)] or found.sample
+    pairs = [pair for pair in found.sample if not is_held_out(pair)] or found.sample
     sources, targets = (pair.source for pair in pairs), (pair.target for pair in pairs)
     tags = [tokenizer.tag(language) for language in data.tags.split()]
     if data.shared:

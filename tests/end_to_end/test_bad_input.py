@@ -373,7 +373,10 @@ def test_one_line_out_for_every_line_in(cli, run: Path) -> None:
     found = lines_of(ended.out)
     assert len(found) == len(lines)
     assert (found[0], found[1], found[2], found[9], found[10]) == ("AB", "", "", "H", "")
-    assert ended.err == "line 4: longer than decoding.max_source = 1024 tokens, the rest was cut\n"
+    assert lines_of(ended.err) == [
+        "line 4: longer than decoding.max_source = 1024 tokens, the rest was cut",
+        "line 5: nothing in it is known to the model, the answer is a guess",
+    ]
 
 
 def test_a_last_line_without_an_end_and_windows_line_ends(cli, run: Path) -> None:
@@ -455,7 +458,7 @@ def test_bytes_that_are_not_utf_8_in_a_chat(cli, run: Path) -> None:
         (["evaluate", "RUN", "good.tsv", "--references", "none"], "none: no such file"),
         (["evaluate", "RUN", "good.tsv", "--references", "blank.tsv", "--references", "two.txt"], "two.txt: 2 lines"),
         (["evaluate", "RUN", "good.tsv", "-o", "x.txt", "--against", "RUN"], "--output holds the translations of one"),
-        (["evaluate", "RUN", "good.tsv", "-o", "none/x.txt"], "no such folder: none"),
+        (["evaluate", "RUN", "good.tsv", "-o", "none/x.txt"], "there is no folder none"),
         (["evaluate", "RUN", "good.tsv", "-o", "."], "a folder"),
         (["train", "good.tsv", "--metric", "exat"], "Did you mean 'exact'?"),
         (["look", "RUN", "ab", "--place", "corss"], "Did you mean 'cross'?"),

@@ -253,3 +253,13 @@ def test_training_on_healthy_pairs_says_nothing_of_it(cli) -> None:
     ended = cli("train", "pairs.tsv", "--out", "run", *QUICK)
     assert ended.code == 0
     assert "doctor" not in ended.err
+
+
+def test_columns_are_not_those_of_what_it_is_compared_with(cli, tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("t.csv").write_text("id,en,de\n1,a b,c\n2,d e,f\n", encoding="utf-8")
+    Path("v.en").write_text("a b\n", encoding="utf-8")
+    Path("v.de").write_text("c\n", encoding="utf-8")
+    ended = cli("doctor", "t.csv", "--source-column", "en", "--target-column", "de", "--against", "v.en,v.de")
+    assert ended.code == 0, ended.err
+    assert "1 pair" in ended.out

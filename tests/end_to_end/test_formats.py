@@ -133,7 +133,10 @@ def test_a_fault_in_the_second_of_several_files(cli) -> None:
     write("bad.tsv", ["a\tb", "c"])
     ended = cli("train", "good.tsv", "bad.tsv", *QUICK)
     assert ended.code == 2
-    assert ended.err.splitlines()[-1] == "seq2see: bad.tsv, line 2: 1 column, expected 2 (source<TAB>target)"
+    fault, _, command = ended.err.splitlines()[-1].partition(". Write a copy without such rows: seq2see ")
+    assert fault == "seq2see: bad.tsv, line 2: 1 column, expected 2 (source<TAB>target)"
+    assert cli(*command.split()).code == 0
+    assert Path("clean.tsv").read_text() == "a\tb\n"
 
 
 @pytest.mark.parametrize(
@@ -223,6 +226,20 @@ def test_the_same_source_is_never_on_both_sides_of_the_split(tagged: Path) -> No
     rows = [json.loads(line)["source"] for line in (tagged / "validation.jsonl").read_text().splitlines()]
     german, french = ({row[6:] for row in rows if row.startswith(tag)} for tag in ("<2de> ", "<2fr> "))
     assert german == french
+
+
+def test_no_pair_is_learned_turned_round_that_is_validated_on(cli) -> None:
+    write("m.en", numbers("a"))
+    write("m.de", numbers("b"))
+    ended = cli("train", "m.en,m.de", "m.de,m.en", "--tag", "--valid", "30%", "--out", "run", *QUICK)
+    assert ended.code == 0, ended.err
+    pairs = [json.loads(line) for line in Path("run/validation.jsonl").read_text().splitlines()]
+    german, english = (
+        {(pair["source"][6:], pair["target"]) for pair in pairs if pair["source"].startswith(tag)}
+        for tag in ("<2de> ", "<2en> ")
+    )
+    assert german == {(target, source) for source, target in english}
+    assert german
 
 
 def test_evaluate_tags_by_the_file_or_by_option(cli, tagged: Path) -> None:

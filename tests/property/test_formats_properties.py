@@ -16,8 +16,9 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
+from seq2see.data.file_names import FORMATS
 from seq2see.data.pair import Sides
-from seq2see.data.readers import FORMATS, Pairs
+from seq2see.data.readers import Pairs
 from seq2see.errors import DataError
 
 EXAMPLES = int(os.environ.get("FUZZ_EXAMPLES", "100"))

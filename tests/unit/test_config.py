@@ -341,3 +341,19 @@ def test_a_key_outside_any_section_of_a_file(tmp_path: Path) -> None:
     path = tmp_path / "mine.toml"
     path.write_text("d_model = 8\n")
     assert refused(config.read_toml(path)).startswith("unknown section 'd_model'")
+
+
+CONFIGS = sorted((Path(__file__).parents[2] / "configs").glob("*.toml"))
+
+
+@pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)
+def test_every_recipe_names_known_settings_and_resolves(path: Path) -> None:
+    overlay = config.read_toml(path)
+    assert config.keys(overlay) <= set(KEYS)
+    config.resolve(overlay)
+
+
+def test_the_recipe_of_debian_is_the_command_of_its_published_scores() -> None:
+    """`train train.en.gz,train.ko.gz`, and no option."""
+    (path,) = (each for each in CONFIGS if each.stem == "debian-en-ko")
+    assert config.read_toml(path) == {}

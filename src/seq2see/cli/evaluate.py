@@ -21,8 +21,9 @@ from seq2see.cli.options import (
     TargetColumn,
     TargetLanguage,
     To,
+    check_new,
 )
-from seq2see.errors import DataError, RunError, SettingError
+from seq2see.errors import DataError, SettingError
 from seq2see.training import ranks
 
 if TYPE_CHECKING:
@@ -79,7 +80,7 @@ def evaluate(
     if output and (len(folders) > 1 or against):
         raise SettingError("--output holds the translations of one run: leave the other runs out")
     if output:
-        _check_output(Path(output), force)
+        check_new(Path(output), force)
     from seq2see.data import corpora
     from seq2see.data.pair import Sides
     from seq2see.evaluation import compare
@@ -92,7 +93,7 @@ def evaluate(
 
     def read() -> "tuple[Parts, list[Pair]]":
         with Downloads() as watch:
-            found = corpora.for_scoring(pairs, format, columns, languages, watch)
+            found = corpora.for_scoring(pairs, format, columns, languages, watch, bound=True)
         items = list(found)
         for file in references or ():
             items = _with_references(items, Path(file), found.dropped)
@@ -124,16 +125,6 @@ def evaluate(
     if output:  # last: scores that are printed are not lost to a full disk
         lines = [result.text.replace("\n", " ") + "\n" for result in evaluations[0].results]
         Path(output).write_text("".join(lines), encoding="utf-8", errors="replace")
-
-
-def _check_output(file: Path, force: bool) -> None:
-    """Refuse what cannot be written, before anything is translated."""
-    if file.is_dir():
-        raise RunError(f"{file}: a folder. Choose another name for --output")
-    if file.exists() and not force:
-        raise RunError(f"{file}: exists already. Choose another name, or replace it with --force")
-    if not file.parent.is_dir():
-        raise RunError(f"{file}: no such folder: {file.parent}")
 
 
 def _engines(runs: "list[Run]", name: str, precision: str | None) -> "list[Engine]":

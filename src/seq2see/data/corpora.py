@@ -8,8 +8,9 @@ from typing import Any, Final, Literal, NamedTuple
 
 from seq2see.data import dates, downloads
 from seq2see.data.downloads import File
+from seq2see.data.file_names import is_file, name_of_files, split_names
 from seq2see.data.pair import NOTHING, Pair, Sides
-from seq2see.data.readers import Pairs, is_file, name_of_files, split_names
+from seq2see.data.readers import Pairs
 from seq2see.errors import DataError, nearest
 
 
@@ -226,9 +227,12 @@ def open_corpus(
         return Corpus(
             "dates", Parts(DateSplit("train")), Parts(DateSplit("valid")), Parts(DateSplit("test")), settings, words
         )
-    parts = [
-        _named(word, "train", columns, languages, watch) or _file(word, format, columns, languages) for word in words
-    ]
+    parts: list[Pairs | DateSplit] = []
+    for word in words:
+        # Columns are those of the first file that has any; the others may have other ones.
+        bound = not any(map(_has_columns, parts))
+        part = _named(word, "train", columns, languages, watch)
+        parts.append(part or _file(word, format, columns, languages, bound=bound))
     _check_columns(words, parts, columns)
     options = {
         "--format": format,
@@ -277,9 +281,11 @@ def _words(pairs: str | Path | Sequence[str | Path]) -> list[str]:
     return names
 
 
-def _file(name: str, format: str | None, columns: Sides, languages: Sides, references: bool = False) -> Pairs:
+def _file(
+    name: str, format: str | None, columns: Sides, languages: Sides, references: bool = False, bound: bool = True
+) -> Pairs:
     _check_name(name)
-    return Pairs(name, format, references, columns, languages)
+    return Pairs(name, format, references, columns, languages, bound)
 
 
 def name_of(pairs: str | Path | Sequence[str | Path]) -> str:
@@ -297,7 +303,7 @@ def for_validation(
 ) -> Parts:
     """What `train --valid` validates on: the validation split of a named corpus, or a file as `evaluate` reads it."""
     named = _named(str(pairs), "valid", columns, languages, watch)
-    return Parts(named or _file(str(pairs), format, columns, languages, references=True))
+    return Parts(named or _file(str(pairs), format, columns, languages, references=True, bound=False))
 
 
 def for_scoring(
@@ -306,18 +312,28 @@ def for_scoring(
     columns: Sides = NOTHING,
     languages: Sides = NOTHING,
     watch: downloads.Watch = downloads.unwatched,
+    bound: bool = False,
 ) -> Parts:
-    """What `evaluate` scores on: the test split of a named corpus, or a file with any further references."""
+    """What `evaluate` scores on: the test split of a named corpus, or a file with any further references.
+
+    Args:
+        bound: it must have these columns; else they may be those of another file, which this one is compared with.
+    """
     part = _named(str(pairs), "test", columns, languages, watch)
-    part = part or _file(str(pairs), format, columns, languages, references=True)
-    _check_columns([str(pairs)], [part], columns)
+    part = part or _file(str(pairs), format, columns, languages, references=True, bound=bound)
+    if bound:
+        _check_columns([str(pairs)], [part], columns)
     return Parts(part)
 
 
 def _check_columns(words: Sequence[str], parts: "Sequence[Pairs | DateSplit]", columns: Sides) -> None:
     """Refuse to choose columns where none of the parts has any."""
-    if any(columns) and not any(isinstance(part, Pairs) and part.has_columns for part in parts):
+    if any(columns) and not any(map(_has_columns, parts)):
         raise DataError(f"{', '.join(words)}: no columns to choose from; --source-column is for CSV, TSV and JSONL")
+
+
+def _has_columns(part: "Pairs | DateSplit") -> bool:
+    return isinstance(part, Pairs) and part.has_columns
 
 
 def _check_name(pairs: str) -> None:

@@ -13,7 +13,7 @@ import zlib
 from collections import deque
 from collections.abc import Iterable, Iterator
 from functools import reduce
-from itertools import chain, zip_longest
+from itertools import chain, islice, zip_longest
 from operator import or_
 from pathlib import Path
 from typing import IO, Final, NamedTuple, cast
@@ -152,12 +152,13 @@ class RawPairs:
                 raise
             self.problems.append(str(problem))
             return [0, 1], True
-        if places is None and len(names) > 2:
+        if places is None and len(names := readers.trimmed(names)) > 2:
             advice = f"Only the first two are examined. To choose, add for example: {readers.options_for(names)}"
             self._about.setdefault("further", ("more than two columns", advice))
         return places and places[:2], is_header
 
     def _row(self, part: Pairs, number: int, columns: list[str], faults: int, others: str = "") -> Row:
+        columns = readers.trimmed(columns)
         if len(columns) == 1 and columns[0]:
             faults |= NARROW
             if any(separator in columns[0] for separator in others):
@@ -175,12 +176,12 @@ class RawPairs:
     def _csv(self, path: Path) -> Iterator[Cells]:
         """Records as `readers` has them; what is not CSV costs its first line only, and reading goes on after it."""
         lines = self._lines(path)
-        again: deque[Line] = deque()
-        """Lines that a record took in vain."""
+        again = deque(islice(lines, readers.BEGINNING))  # and later those that a record took in vain
+        delimiter = readers.delimiter_of([line for _, line, _ in again])
         while True:
             taken: list[Line] = []
             try:
-                columns = next(csv.reader(_noted(again, lines, taken), strict=True))
+                columns = next(csv.reader(_noted(again, lines, taken), delimiter=delimiter, strict=True))
             except StopIteration:
                 return
             except csv.Error:
@@ -312,26 +313,13 @@ def guess_encoding(lines: list[bytes]) -> str | None:
 
 # --- names of columns ------------------------------------------------------------------------------------------------
 
-_SOURCES: Final = {"source", "src", "q", "question", "input", "text", "sentence", "word"}
-_TARGETS: Final = {
-    "target",
-    "tgt",
-    "trg",
-    "a",
-    "answer",
-    "output",
-    "label",
-    "translation",
-    "reply",
-    "response",
-    "phones",
-}
+_SOURCES, _TARGETS = (set(side) for side in zip(*readers.HEADERS, strict=True))
 
 
 def is_header(source: str, target: str) -> bool:
     """Whether a first row names the columns: `word, phones`, `en, ko`."""
-    cells = source.lower(), target.lower()
-    return cells[0] != cells[1] and all(cell in _SOURCES | _TARGETS or languages.known(cell) for cell in cells)
+    cells = {source.lower(), target.lower()}
+    return (len(cells) == 2 and cells <= _SOURCES | _TARGETS) or readers.are_languages(source, target)
 
 
 def are_exchanged(labels: Sides, scripts: tuple[str, str]) -> bool:

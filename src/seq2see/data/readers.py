@@ -4,6 +4,7 @@ Every format is a generator of rows, (line number, columns); `Pairs` checks the 
 does not stop the reading: the rest of the file is looked through, so that one message tells all that is wrong with it.
 """
 
+import contextlib
 import csv
 import difflib
 import json
@@ -14,15 +15,16 @@ from itertools import chain, islice, zip_longest
 from pathlib import Path
 from typing import Any, Final
 
-from seq2see.data import files, languages
+from seq2see.data import file_names, files, languages
 from seq2see.data.catalogues import mo_rows, po_rows, tmx_rows
-from seq2see.data.files import Faults, Row, Told, without_gz
+from seq2see.data.files import Faults, Row, Told
 from seq2see.data.pair import NOTHING, Pair, Sides
 from seq2see.errors import DataError, nearest
 
-FORMATS: Final = ("tsv", "csv", "jsonl", "po", "mo", "tmx", "text")
 SEPARATORS: Final = {"tsv": "<TAB>", "csv": ",", "jsonl": ", "}
 """Between the columns of the formats that have any."""
+BEGINNING: Final = 50
+"""Lines of a CSV file that are looked at to see what divides its columns."""
 HEADERS: Final = (
     ("source", "target"),
     ("src", "tgt"),
@@ -33,15 +35,18 @@ HEADERS: Final = (
     ("input", "output"),
     ("prompt", "completion"),
     ("prompt", "response"),
+    ("question", "reply"),
+    ("word", "phones"),
+    ("text", "translation"),
+    ("sentence", "translation"),
     ("질문", "답변"),
     ("원문", "번역문"),
+    ("text", "label"),
 )
-"""Columns that say by their names what they are; so do two languages."""
+"""Columns and fields that say by their names what they are, those to be preferred first; so do two languages."""
+OWN: Final = HEADERS[0]
+"""What we call them ourselves: such a record of JSONL may have further references, too."""
 REFERENCE: Final = re.compile(r"(ref|reference|target|tgt)s?[ _-]?\d*")
-EXPECTED: Final = (
-    "Expected a .tsv, .csv, .jsonl, .po, .mo or .tmx file, two parallel files joined by a comma, "
-    "or the name of a corpus."
-)
 
 
 class Pairs:
@@ -56,6 +61,8 @@ class Pairs:
         references: take columns after the second as further references; without it they are an error.
         columns: which columns are the source and the target, by name or by number from 1; a dotted path in JSONL.
         languages: of source and target, over what the file says; a TMX file may have more than two.
+        bound: the columns must be there; else they may be those of another file, and one without them is read as if
+            none had been named.
     """
 
     def __init__(
@@ -65,19 +72,23 @@ class Pairs:
         references: bool = False,
         columns: Sides = NOTHING,
         languages: Sides = NOTHING,
+        bound: bool = True,
     ) -> None:
-        self.paths = pairs if isinstance(pairs, tuple) else _locate(str(pairs), format)
-        self.format = "text" if len(self.paths) == 2 else format or _format_of(self.paths[0])
+        self.paths = pairs if isinstance(pairs, tuple) else file_names.locate(str(pairs), format)
+        self.format = "text" if len(self.paths) == 2 else file_names.format_of(self.paths[0], format)
         self.references = references
         self.columns = columns
-        self.name = name_of_files(self.paths)
+        self.name = file_names.name_of_files(self.paths)
         self.dropped = 0
         self._given = languages
+        self._bound = bound
         self._told = Told()
-        self._keys = columns.source or "source", columns.target or "target"
+        if len(self.paths) == 1 and format not in (None, self.format):
+            self._note(f"its name says {self.format}, so that --format {format} is not for it. If it is, rename it")
+        self._keys = (columns.source or OWN[0], columns.target or OWN[1]) if any(columns) else None
         if self.format == "text":
-            self._told.languages = Sides(*map(_language_of_file, self.paths))
-        elif self.format == "jsonl" and any(columns):
+            self._told.languages = Sides(*map(file_names.language_of, self.paths))
+        elif self.format == "jsonl" and self._keys:
             self._told.languages = Sides(*map(_language, self._keys))
 
     @property
@@ -94,13 +105,21 @@ class Pairs:
         """What the user should hear about how the file was read."""
         return list(self._told.notes)
 
+    def _note(self, text: str) -> None:
+        self._told.notes[f"{self.paths[0]}: {text}"] = None
+
+    def _let_go(self) -> None:
+        """Read on as if no columns had been named: those that were are another file's."""
+        self._note(f"no {' and '.join(map(repr, filter(None, self.columns)))}, so it is read without these options")
+        self.columns, self._keys, self._bound = NOTHING, None, True
+
     def __iter__(self) -> Iterator[Pair]:
         place = f"{','.join(map(str, self.paths))}, {'entry' if self.format == 'mo' else 'line'}"
         faults = Faults()
         told, language = self._told, self._given.target
         dropped = 0
         for number, columns in self.rows(faults):
-            columns = [column.strip() for column in columns]
+            columns = trimmed(columns)
             if not any(columns):
                 dropped += 1  # a blank line too is a pair with nothing in it
             elif len(columns) < 2 or (len(columns) > 2 and not self.references):
@@ -134,12 +153,20 @@ class Pairs:
 
     def _wrong(self, columns: list[str]) -> tuple[str, str]:
         """What is wrong with a row of so many columns, and the likely reason."""
-        hint = ""
+        hint = self._way_out()
         if len(columns) == 1 and self.format == "tsv" and "," in columns[0]:
             hint = "Is the file comma-separated?"
         if len(columns) == 1 and self.format == "csv" and "\t" in columns[0]:
             hint = "Is the file tab-separated?"
         return f"{_count(columns)}, expected 2 (source{SEPARATORS[self.format]}target)", hint
+
+    def _way_out(self) -> str:
+        """The command that writes a copy without faulty rows; it would lose further references, so not with those."""
+        if self.references:
+            return ""
+        chosen = zip(("--source-column", "--target-column"), self.columns, strict=True)
+        words = [str(self.paths[0]), *(word for option, name in chosen if name for word in (option, name))]
+        return f"Write a copy without such rows: seq2see doctor {shlex.join(words)} --write clean.tsv"
 
     # Tables
 
@@ -156,7 +183,7 @@ class Pairs:
         if not is_header:
             rows = chain([(number, cells)], rows)
         if chosen is None:
-            if len(names) > 2 and not self.references:
+            if len(names := trimmed(names)) > 2 and not self.references:
                 raise DataError(
                     f"{self.paths[0]}, line {number}: {_count(names)}, expected 2 (source{SEPARATORS[self.format]}"
                     f"target). To choose among {_listed(names)}, add for example: {options_for(names)}"
@@ -168,7 +195,7 @@ class Pairs:
             if not any(cell.strip() for cell in cells):
                 yield number, []
             elif len(cells) < needed:
-                faults.add(self.paths[0], number, f"{_count(cells)}, expected {len(names)}")
+                faults.add(self.paths[0], number, f"{_count(cells)}, expected {len(names)}", self._way_out())
             else:
                 yield number, [cells[index] for index in chosen if index < len(cells)]
 
@@ -177,17 +204,27 @@ class Pairs:
 
         None: the columns as they are, nothing was said of them.
         """
-        chosen, is_header = self._by_name(names), True
+        chosen, is_header = self._by_name(trimmed(names)), True
+        spoken = len(names) > 2 and all(map(languages.known, trimmed(names)))
         if any(self.columns):
-            chosen, is_header = self._by_option(names, chosen is not None)
+            try:
+                chosen, is_header = self._by_option(names, spoken or chosen is not None)
+            except DataError:
+                if self._bound:
+                    raise
+                self._let_go()
+        if chosen is None and spoken:
+            raise DataError(
+                f"{self.paths[0]}: {len(names)} languages, {_listed(names)}. "
+                f"Choose two, for example: {_options(names[0], names[1])}"
+            )
         if chosen is None or not is_header:
             self._told.languages = Sides()
             return chosen, False
         self._told.languages = Sides(*(languages.known(names[index]) for index in chosen))
         if not any(self.columns):
             source, target = (names[index] for index in chosen)
-            note = f"{self.paths[0]}: the source is column '{source}', the target is column '{target}'"
-            self._told.notes[note] = None
+            self._note(f"the source is column '{source}', the target is column '{target}'")
         if self.references:
             chosen += [i for i, name in enumerate(names) if i not in chosen and REFERENCE.fullmatch(name.lower())]
         return chosen, True
@@ -210,13 +247,8 @@ class Pairs:
         for source_name, target_name in HEADERS:
             if source_name in small and target_name in small:
                 return [small.index(source_name), small.index(target_name)]
-        if len(set(spoken.values())) == len(spoken) == 2:
+        if len(spoken) == 2 and are_languages(*(names[place] for place in spoken)):
             return list(spoken)
-        if len(spoken) == len(names) > 2:
-            raise DataError(
-                f"{self.paths[0]}: {len(names)} languages, {_listed(names)}. "
-                f"Choose two, for example: {_options(names[0], names[1])}"
-            )
         return None
 
     def _by_option(self, names: list[str], is_header: bool) -> tuple[list[int], bool]:
@@ -268,22 +300,44 @@ class Pairs:
 
     def columns_of(self, record: Any) -> list[str] | None:
         """Source, target and further references of a record; None where one of them is no text."""
+        if not self._bound:  # the first record decides
+            if self._keys and all(_field(record, key) is None for key in self._keys):
+                self._let_go()
+                self._told.languages = Sides()
+            self._bound = True
         if isinstance(record, list) and record and not any(self.columns):
             columns = record
         else:
-            columns = [_field(record, key) for key in self._keys]
+            keys = self._keys_of(record)
+            columns = [_field(record, key) for key in keys]
             further = record.get("references", []) if isinstance(record, dict) else []
-            if not any(self.columns):  # those of a record that is ours
+            if not any(self.columns) and keys == OWN:
                 columns += further if isinstance(further, list) else [None]
         if not all(isinstance(column, str) for column in columns):
             return None
         return columns if self.references or isinstance(record, list) else columns[:2]
 
+    def _keys_of(self, record: Any) -> tuple[str, str]:
+        """The fields of source and target, as asked for; else those of the first record, by well-known names.
+
+        Of the first, since fields have no order: {"en", "de"} and {"de", "en"} are the same direction.
+        """
+        if self._keys is None and isinstance(record, dict):
+            names = list(record)
+            found = self._by_name(names)
+            self._keys = (names[found[0]], names[found[1]]) if found else OWN
+            if self._keys != OWN:
+                self._told.languages = Sides(*map(languages.known, self._keys))
+                source, target = self._keys
+                self._note(f"the source is field '{source}', the target is field '{target}'")
+        return self._keys or OWN
+
     def wrong_record(self, record: Any) -> tuple[str, str]:
         """What is wrong with a record that lacks a field, and the options that name those it has."""
         fields = list(_fields(record))
-        if any(self.columns):
-            missing = [key for key in self._keys if key not in fields]
+        keys = self._keys or OWN
+        if any(self.columns) or keys != OWN:
+            missing = [key for key in keys if key not in fields]
             fault = f"no text in {' and '.join(map(repr, missing))}"
             meant = " ".join(nearest(name, fields) for name in missing) if fields else ""
             return fault, f"{meant} There are {_listed(fields)}." if "mean" in meant else meant
@@ -291,6 +345,14 @@ class Pairs:
         if not isinstance(record, dict) or len(fields) < 2 or {"source", "target"} & record.keys():
             return fault, ""
         return fault, f"To choose among {_listed(fields)}, add for example: {options_for(fields)}"
+
+
+def trimmed(cells: Sequence[str]) -> list[str]:
+    """Cells without blanks around them, and without empty ones at the end: a tab that ends a line begins no column."""
+    columns = [cell.strip() for cell in cells]
+    while len(columns) > 2 and not columns[-1]:
+        columns.pop()
+    return columns
 
 
 def _count(columns: Sequence[object]) -> str:
@@ -319,6 +381,17 @@ def _examples(names: Sequence[str]) -> tuple[str, str]:
     return (names[0], names[1]) if looks_named else (str(first + 1), str(first + 2))
 
 
+def are_languages(one: str, other: str) -> bool:
+    """Whether two cells are a header that names two languages: `en` and `de`, `English` and `Korean`, `ko` and `en-US`.
+
+    `is` and `est` are Icelandic and Estonian by their codes, and the first words of a dictionary: people write codes of
+    two letters or of three, not both, so codes of different lengths are words.
+    """
+    codes = languages.known(one), languages.known(other)
+    alike = len(one) == len(other) or max(len(one), len(other)) > 3 or not (one + other).isascii()
+    return None not in codes and codes[0] != codes[1] and alike
+
+
 def _is_numbered(names: Sequence[str]) -> bool:
     """Whether the first column numbers the rows: `id` is then not Indonesian, nor `no` Norwegian."""
     return len(names) > 2 and names[0].lower() in ("id", "no")
@@ -338,10 +411,33 @@ def _tsv_rows(path: Path, faults: Faults) -> Iterator[Row]:
         yield number, line.split("\t")
 
 
+def delimiter_of(beginning: Sequence[str]) -> str:
+    """What divides the columns of a CSV file that begins so: a comma, or the semicolon of many European spreadsheets.
+
+    The semicolon does where a comma leaves the first row whole, or where only it gives two columns each time.
+    """
+    commas, semicolons = (_widths(beginning, delimiter) for delimiter in ",;")
+    if not (commas and semicolons) or semicolons[0] == 1:
+        return ","
+    return ";" if commas[0] == 1 or ({*semicolons} == {2} != {*commas}) else ","
+
+
+def _widths(lines: Sequence[str], delimiter: str) -> list[int]:
+    """How many columns the rows have; not strictly, since with the wrong delimiter quotes stand in odd places."""
+    widths = []
+    with contextlib.suppress(csv.Error):
+        for row in csv.reader(lines, delimiter=delimiter):
+            if any(cell.strip() for cell in row):
+                widths.append(len(row))
+    return widths
+
+
 def _csv_rows(path: Path, faults: Faults) -> Iterator[Row]:
     """Rows by the line they begin on; a quoted field may run over several."""
+    lines = files.lines(path, faults)
+    beginning = list(islice(lines, BEGINNING))
     # Not strict, an open quote would swallow the file silently.
-    reader = csv.reader(files.lines(path, faults), strict=True)
+    reader = csv.reader(chain(beginning, lines), delimiter=delimiter_of(beginning), strict=True)
     while True:
         start = reader.line_num + 1
         try:
@@ -402,51 +498,3 @@ def _parallel_rows(source: Path, target: Path, faults: Faults) -> Iterator[Row]:
     if sources != targets:
         counts = f"{source} has {sources:,} lines, {target} has {targets:,}"
         raise DataError(f"{counts}: parallel files must have one line each for every pair")
-
-
-def _locate(pairs: str, format: str | None) -> tuple[Path, ...]:
-    """One path, or two for parallel files, all of them existing files."""
-    if format is not None and format not in FORMATS:
-        raise DataError(f"unknown format '{format}'. {nearest(format, FORMATS)}")
-    paths = split_names(pairs) if format in (None, "text") else (Path(pairs),)
-    wanted = 2 if format == "text" or len(paths) > 1 or pairs.endswith(",") else 1
-    if len(paths) != wanted:
-        raise DataError(f"{pairs}: expected two parallel files joined by a comma, such as train.en,train.ko")
-    for path in paths:
-        if not is_file(path):
-            raise DataError(f"{path}: no such file or corpus. {EXPECTED}")
-    return paths
-
-
-def split_names(pairs: str) -> tuple[Path, ...]:
-    """The files that a comma joins, or the one file that has a comma in its name."""
-    if "," not in pairs or is_file(Path(pairs)):
-        return (Path(pairs),)
-    return tuple(Path(part) for part in map(str.strip, pairs.split(",")) if part)
-
-
-def is_file(path: Path) -> bool:
-    return files.is_file(path, EXPECTED)
-
-
-def _format_of(path: Path) -> str:
-    plain = without_gz(path)
-    suffix = plain.suffix.lower()
-    if suffix[1:] in FORMATS[:-1]:
-        return suffix[1:]
-    beginning = [line for line in islice(files.lines(path, Faults()), 20) if line.strip()]
-    if beginning and all("\t" in line for line in beginning):  # a dictionary may be called words.train
-        return "tsv"
-    shown = f"the suffix '{plain.suffix}'" if suffix else "a name without a suffix"
-    raise DataError(f"{path}: {shown} does not say the format. Use --format {', '.join(FORMATS[:-2])} or {FORMATS[-2]}")
-
-
-def _language_of_file(path: Path) -> str | None:
-    """`train.en` and `en.txt` tell it, `train.txt` does not."""
-    plain = without_gz(path)
-    return languages.known(plain.suffix[1:]) or languages.known(plain.stem)
-
-
-def name_of_files(paths: Sequence[Path]) -> str:
-    """ "pairs" for `dir/pairs.tsv.gz`, "train" for `train.en` and `train.ko`, "en-ko" for `en.txt` and `ko.txt`."""
-    return "-".join(dict.fromkeys(without_gz(path).stem for path in paths))

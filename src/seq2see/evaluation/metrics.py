@@ -18,7 +18,6 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
 from seq2see import __version__
-from seq2see.data import characters
 from seq2see.errors import DataError, SettingError, nearest
 
 Unit = Literal["symbols", "characters"]
@@ -79,9 +78,11 @@ def score(
     wanted = NAMES if names is None else tuple(names)
     _check(hypotheses, references, tokenize, wanted, unit)
     best = [n_best[0] for n_best in hypotheses]
-    if tokenize == "auto":
+    if tokenize == "auto" and "bleu" in wanted:
+        from seq2see.data.characters import are_unspaced
+
         sample = [each[0] for each in references[:: max(1, len(references) // 1000)]]
-        tokenize = "char" if characters.are_unspaced(sample) else "13a"
+        tokenize = "char" if are_unspaced(sample) else "13a"
     found = []
     for name in NAMES:
         if name not in wanted:

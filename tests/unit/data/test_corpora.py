@@ -155,7 +155,7 @@ def test_columns_where_there_are_none_to_score_on() -> None:
     Path("a.en").write_text("x\n")
     for pairs in ("a.en,a.en", "dates"):
         with pytest.raises(DataError, match=rf"^{pairs}: no columns to choose from; --source-column is for CSV"):
-            corpora.for_scoring(pairs, columns=Sides("1", None))
+            corpora.for_scoring(pairs, columns=Sides("1", None), bound=True)
     # In a training the columns may be those of the other files.
     assert [pair.source for pair in corpora.for_validation("a.en,a.en", columns=Sides("1", None))] == ["x"]
 
@@ -163,3 +163,35 @@ def test_columns_where_there_are_none_to_score_on() -> None:
 def test_no_file_at_all() -> None:
     with pytest.raises(DataError, match="no pairs"):
         corpora.open_corpus([])
+
+
+def test_columns_of_one_file_do_not_bind_the_others() -> None:
+    Path("t.csv").write_text("id,en,de\n1,a,b\n")
+    Path("v.tsv").write_text("c\td\n")
+    Path("w.csv").write_text("question,answer\ne,f\n")
+    Path("x.jsonl").write_text('{"source": "g", "target": "h"}\n["i", "j"]\n')
+    Path("m.en").write_text("k\n")
+    Path("y.csv").write_text("de,en,id\nm,l,2\n")
+    named = Sides("en", "de")
+    corpus = corpora.open_corpus(["m.en,m.en", "t.csv", "v.tsv", "w.csv", "x.jsonl", "y.csv"], columns=named)
+    expected = [("k", "k"), ("a", "b"), ("c", "d"), ("e", "f"), ("g", "h"), ("i", "j"), ("l", "m")]
+    for _ in range(2):
+        assert [(pair.source, pair.target) for pair in corpus.train] == expected
+    assert "v.tsv: no 'en' and 'de', so it is read without these options" in corpus.train.notes
+    for opened in (corpora.for_validation, corpora.for_scoring):
+        assert [pair.source for pair in opened("v.tsv", columns=named)] == ["c"]
+        assert [pair.source for pair in opened("m.en,m.en", columns=named)] == ["k"]
+    with pytest.raises(DataError, match=r"^v\.tsv: no column 'en'"):
+        list(corpora.open_corpus(["v.tsv", "t.csv"], columns=named).train)
+    with pytest.raises(DataError, match=r"^v\.tsv: no column 'en'"):
+        list(corpora.for_scoring("v.tsv", columns=named, bound=True))
+
+
+def test_a_format_is_for_files_whose_names_do_not_tell() -> None:
+    Path("a.txt").write_text("a,b\n")
+    Path("b.tsv").write_text("c\td\n")
+    Path("m.en").write_text("e\n")
+    corpus = corpora.open_corpus(["a.txt", "b.tsv", "m.en,m.en"], "csv")
+    assert [(pair.source, pair.target) for pair in corpus.train] == [("a", "b"), ("c", "d"), ("e", "e")]
+    assert corpus.train.notes == ["b.tsv: its name says tsv, so that --format csv is not for it. If it is, rename it"]
+    assert [pair.source for pair in corpora.for_validation("m.en,m.en", "csv")] == ["e"]

@@ -112,16 +112,16 @@ def test_languages_of_a_header() -> None:
 
 
 def test_columns_that_nobody_chose() -> None:
-    pairs = opened("x.csv", "id,text,label\n1,a,b\n")
-    assert list(pairs) == [Row(1, "id", "text", WIDE, ("label",)), Row(2, "1", "a", WIDE, ("b",))]
-    assert pairs.about()["further"][1].endswith("--source-column text --target-column label")
+    pairs = opened("x.csv", "id,text,class\n1,a,b\n")
+    assert list(pairs) == [Row(1, "id", "text", WIDE, ("class",)), Row(2, "1", "a", WIDE, ("b",))]
+    assert pairs.about()["further"][1].endswith("--source-column text --target-column class")
 
 
 def test_fields_of_jsonl() -> None:
-    pairs = opened("x.jsonl", 'none\n{"question": "a", "answer": "b"}\n')
+    pairs = opened("x.jsonl", 'none\n{"frage": "a", "antwort": "b"}\n')
     assert [row.faults for row in pairs] == [RECORD, RECORD]
-    assert "--source-column question --target-column answer" in pairs.about()["record"][1]
-    assert list(RawPairs(Pairs("x.jsonl", columns=Sides("question", "answer"))))[1] == Row(2, "a", "b")
+    assert "--source-column frage --target-column antwort" in pairs.about()["record"][1]
+    assert list(RawPairs(Pairs("x.jsonl", columns=Sides("frage", "antwort"))))[1] == Row(2, "a", "b")
 
 
 def test_a_catalogue_goes_on_after_a_fault() -> None:
@@ -260,6 +260,8 @@ def test_names_of_columns() -> None:
     assert raw.is_header("Source", "target")
     assert raw.is_header("en", "Korean")
     assert not raw.is_header("en", "en")
+    assert not raw.is_header("is", "est")
+    assert raw.is_header("word", "phones")
     assert not raw.is_header("hello", "target")
     assert raw.are_exchanged(Sides("target", "source"), ("", ""))
     assert raw.are_exchanged(Sides("ko", "en"), ("Latin", "Hangul"))

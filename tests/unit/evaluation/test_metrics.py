@@ -176,6 +176,14 @@ def test_scores_go_to_json():
     assert back["exact"]["signature"].startswith("refs:any|version:")
 
 
+def test_words_without_blanks_are_cut_by_characters() -> None:
+    said, wanted = ["我喜欢苹果。", "他在家。"], [["我喜欢苹果。"], ["他在家里。"]]
+    found = metrics.score([[text] for text in said], wanted, names=["bleu"])["bleu"]
+    assert "tok:char" in found.signature
+    assert found.value > 50
+    assert metrics.score([[text] for text in said], wanted, "13a", names=["bleu"])["bleu"].value < 1
+
+
 def test_import_is_cheap():
     code = (
         "import sys, seq2see.evaluation.metrics; "
