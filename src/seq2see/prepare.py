@@ -10,6 +10,7 @@ import re
 import shlex
 import shutil
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass, field, replace
 from itertools import islice
@@ -21,11 +22,11 @@ from seq2see import bundle, config, special, storage
 from seq2see.bundle import Tokenizers
 from seq2see.config import Overlay, Settings
 from seq2see.data import doctor, held_out, store, tokenizer
-from seq2see.data.corpora import Corpus
+from seq2see.data.corpora import Corpus, Parts
 from seq2see.data.pair import Pair, Sides
 from seq2see.data.readers import Pairs
 from seq2see.data.store import Store
-from seq2see.data.tokenising import tokenised
+from seq2see.data.tokenising import TooLong, enough, tokenised
 from seq2see.errors import DataError, RunError, SeqError, SettingError, nearest
 from seq2see.suggest import ROWS, Survey, suggest, survey
 from seq2see.training import fine_tuning
@@ -95,7 +96,7 @@ def prepare(
     valid_pairs = [] if given is None else list(given)  # read before anything is written: it may be faulty, too
     if given is not None and not valid_pairs:
         raise DataError("the validation set has no usable pair (a pair needs text on both sides)")
-    _warn(corpus, seen, valid_pairs, say)
+    _warn(corpus, seen, valid_pairs, given.files if isinstance(given, Parts) else [], say)
     del seen  # no longer needed, and large
     yours = config.keys(*overlays)
     if base is None:
@@ -130,6 +131,8 @@ def prepare(
     return replace(reopen(folder, []), reasons=reasons, yours=yours)
 
 
+MANY = 50
+"""One pair in so many left out for its length is worth a warning."""
 PART = ".part"
 LEFT_OVER = {PART, storage.LOCK}
 """What may stand in a folder where no run has been made yet."""
@@ -169,7 +172,7 @@ def _empty(folder: Path, *keep: str) -> None:
             shutil.rmtree(old) if old.is_dir() and not old.is_symlink() else old.unlink()
 
 
-def _warn(corpus: Corpus, seen: doctor.Examination, valid_pairs: list[Pair], say: Say) -> None:
+def _warn(corpus: Corpus, seen: doctor.Examination, valid_pairs: list[Pair], against: list[str], say: Say) -> None:
     """Say what seems wrong with the corpus. Nothing is left out for it: that is the user's to decide."""
     held = doctor.Examination()
     for pair in valid_pairs:
@@ -180,7 +183,8 @@ def _warn(corpus: Corpus, seen: doctor.Examination, valid_pairs: list[Pair], say
     for line in lines:
         say(f"doctor    {line}")
     if lines:
-        say(f"doctor    look closer with: seq2see doctor {shlex.join(corpus.words)}")
+        words = [*corpus.words, *(["--against", against[0]] if against else [])]
+        say(f"doctor    look closer with: seq2see doctor {shlex.join(words)}")
 
 
 def _move_in(whole: Path, place: Path) -> None:
@@ -232,6 +236,11 @@ def _fill(
     if old_sources:
         training = _noting_sources(training, old_sources, met)
     train_store, too_long = _write(folder, "train", training, tokenizers, limit, corpus.name)
+    if MANY * (lost := too_long.total()) > found.pairs:
+        say(
+            f"warning   {lost:,} of {found.pairs:,} pairs are left out: longer than data.max_length = {limit} tokens. "
+            f"--set data.max_length={enough(too_long, found.pairs)} keeps nearly all"
+        )
     if met:
         say(
             f"{len(met):,} of the {len(old_sources):,} old validation sources are among the new training pairs: "
@@ -240,7 +249,8 @@ def _fill(
     valid_pairs = valid_pairs or kept_out
     if not valid_pairs:
         valid_pairs = [_tagged(pair, settings) for pair in found.sample[:100]]
-        say("too few different sources to hold some out: validation is on training pairs. Give others with --valid")
+        why = "so few cannot be held out" if asked else "too few different sources to hold some out"
+        say(f"{why}: validation is on training pairs. Give others with --valid")
     valid_store, _ = _write(folder, "valid", valid_pairs, tokenizers, limit, "the validation set")
     (folder / "validation.jsonl").write_text("".join(map(_as_json, valid_pairs)), encoding="utf-8")
 
@@ -254,8 +264,8 @@ def _fill(
 
     # Room for outputs: twice what the corpus needs on average, as letters to words needs more than words to words.
     ratio = train_store.target_tokens / train_store.source_tokens
-    enough = max(2.0 if base is None else settings.decoding.max_ratio, round(2 * ratio, 1))
-    settings = config.resolve(overlays[0], {"decoding": {"max_ratio": enough}}, *overlays[1:])
+    room = max(2.0 if base is None else settings.decoding.max_ratio, round(2 * ratio, 1))
+    settings = config.resolve(overlays[0], {"decoding": {"max_ratio": room}}, *overlays[1:])
     config.write_toml(settings, folder / "settings.toml")
     facts = {
         "corpus": corpus.name,
@@ -264,7 +274,7 @@ def _fill(
         "pairs": len(train_store),
         "validation_pairs": len(valid_store),
         "dropped_empty": corpus.train.dropped,
-        "dropped_too_long": too_long,
+        "dropped_too_long": too_long.total(),
         "source_tokens": train_store.source_tokens,
         "target_tokens": train_store.target_tokens,
         "prepared_in_seconds": round(time.perf_counter() - began, 1),
@@ -302,7 +312,13 @@ def _for_fine_tuning(
     for side, cut in (("source", base.bundle.tokenizers.source), ("target", base.bundle.tokenizers.target)):
         ids = [id for text in cut.encode([getattr(pair, side) for pair in looked_at]) for id in text]
         tokens += len(ids) + len(looked_at)  # each ends with END
-        if unknown := ids.count(special.UNKNOWN):
+        unknown = ids.count(special.UNKNOWN)
+        if 2 * unknown > len(ids):
+            raise DataError(
+                f"{corpus.name}: {unknown:,} of {len(ids):,} {side} tokens looked at are unknown to {base.folder}, and "
+                "would stay so: it needs a training without --from"
+            )
+        if unknown:
             say(f"{unknown:,} of {len(ids):,} {side} tokens looked at are unknown to {base.folder}, and stay so")
     asked = {key: value for overlay in overlays for key, value in overlay.get("training", {}).items()}
     return fine_tuning.suggest(base, round(tokens / len(looked_at) * found.pairs), asked)
@@ -447,14 +463,13 @@ def _train_tokenizers(found: Survey, settings: Settings, is_held_out: held_out.D
 
 def _write(
     folder: Path, which: str, pairs: Iterable[Pair], tokenizers: Tokenizers, limit: int, name: str
-) -> tuple[Store, int]:
-    """Tokenise pairs into a store; with it, how many were left out for a side of more than `limit` tokens."""
-    too_long = 0
+) -> tuple[Store, TooLong]:
+    """Tokenise pairs into a store; with it, those left out for a side of more than `limit` tokens."""
+    too_long: TooLong = Counter()
 
     def blocks() -> Iterator[store.Block]:
-        nonlocal too_long
         for block, left_out in tokenised(pairs, Tokenizers.files(folder), limit):
-            too_long += left_out
+            too_long.update(left_out)
             yield block
 
     try:
@@ -463,8 +478,8 @@ def _write(
     except DataError:
         if too_long:
             raise DataError(
-                f"{name}: all {too_long:,} pairs are longer than data.max_length = {limit} tokens. "
-                "Raise it with --set data.max_length=..."
+                f"{name}: all {too_long.total():,} pairs are longer than data.max_length = {limit} tokens. "
+                f"Raise it: --set data.max_length={enough(too_long, too_long.total())}"
             ) from None
         raise
 

@@ -121,8 +121,16 @@ def test_a_bad_validation_set_leaves_nothing_in_the_way(cli, content: str) -> No
 def test_pairs_that_are_all_too_long_leave_nothing_in_the_way(cli) -> None:
     Path("long.tsv").write_text("abcdef\tghijkl\nbcdefg\thijklm\n")
     ended = cli("train", "long.tsv", "--out", "run", *QUICK, "--set", "data.max_length=3")
-    refusal(ended, "all 2 pairs are longer than data.max_length = 3", "--set data.max_length", after_progress=True)
+    refusal(ended, "all 2 pairs are longer than data.max_length = 3", "--set data.max_length=8", after_progress=True)
     next_try_trains(cli)
+
+
+def test_many_pairs_that_are_too_long_are_told_with_the_length_they_need(cli) -> None:
+    long = "".join(f"{'abcdef' * 5}\t{'x' * (20 + number)}\n" for number in range(9))
+    Path("some.tsv").write_text("".join(f"{'ab' * number}\t{'AB' * number}\n" for number in range(1, 8)) * 3 + long)
+    ended = cli("train", "some.tsv", "--out", "run", *QUICK, "--set", "data.max_length=16")
+    assert ended.code == 0
+    assert "longer than data.max_length = 16 tokens. --set data.max_length=32 keeps nearly all\n" in ended.err
 
 
 @pytest.mark.parametrize("count", [1, 19, 20, 21, 30])

@@ -229,7 +229,7 @@ def test_training_warns_and_drops_nothing(cli) -> None:
     assert told == [
         "doctor    20 pairs (15 %): source is in the other set: 10 of its 10 pairs are here, 20 rows with the target",
         "doctor    30 pairs (23 %): the same pair again",
-        "doctor    look closer with: seq2see doctor twice.tsv",
+        "doctor    look closer with: seq2see doctor twice.tsv --against valid.tsv",
     ]
     Path("twice.dat").write_bytes(Path("twice.tsv").read_bytes())
     options = ["--format", "tsv", "--source-column", "2", "--target-column", "1"]

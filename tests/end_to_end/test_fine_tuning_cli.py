@@ -183,7 +183,7 @@ def test_tags_and_languages_are_kept(cli) -> None:
         ("a.en", words),
         ("a.de", map(str.upper, words)),
         ("a.fr", words),
-        ("a.it", words),
+        ("a.it", map(str.upper, words)),
         ("b.en", words),
         ("b.fr", words),
     ):
@@ -209,6 +209,7 @@ def test_tags_and_languages_are_kept(cli) -> None:
     assert ended.code == 0, ended.err
     assert "the target of german is 'de', that of a is 'it'\n" in ended.err
     assert load("italian").languages == ("en", "de")
+    refused(cli("train", "a.it,a.en", "--from", "german", "--out", "new", *few), "unknown to german", "without --from")
 
 
 # Resuming

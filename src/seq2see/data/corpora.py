@@ -38,6 +38,11 @@ class Parts:
         return chain.from_iterable(self.parts)
 
     @property
+    def files(self) -> list[str]:
+        """As one would name them to a verb; what is built in has none."""
+        return [",".join(map(str, part.paths)) for part in self.parts if isinstance(part, Pairs)]
+
+    @property
     def dropped(self) -> int:
         return sum(part.dropped for part in self.parts)
 

@@ -1,5 +1,6 @@
 """Texts of pairs become ids for a store, a block at a time and on all cores."""
 
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from itertools import islice
 from pathlib import Path
@@ -11,10 +12,12 @@ from seq2see.data.pair import Pair
 BLOCK: Final = 2000
 """Pairs that are sent to another process at once."""
 Texts = tuple[list[str], list[str]]
+TooLong = Counter[int]
+"""Pairs that were left out for a side of too many tokens, by the power of two that would have held them."""
 
 
 class Tokenising:
-    """Cuts the texts of both sides, by tokenizers that were saved; with the ids, how many pairs were left out.
+    """Cuts the texts of both sides, by tokenizers that were saved; with the ids, what was left out.
 
     Args:
         files: of the tokenizers of source and target; the same where one serves both sides.
@@ -27,15 +30,29 @@ class Tokenising:
         self._limit = limit
         self._vocabulary = max(len(self._source), len(self._target))
 
-    def __call__(self, texts: Texts) -> tuple[store.Block, int]:
-        encoded = zip(self._source.encode(texts[0]), self._target.encode(texts[1]), strict=True)
-        fit = [pair for pair in encoded if max(map(len, pair)) <= self._limit]
-        return store.pack(fit, self._vocabulary), len(texts[0]) - len(fit)
+    def __call__(self, texts: Texts) -> tuple[store.Block, TooLong]:
+        fit, too_long = [], TooLong()
+        for pair in zip(self._source.encode(texts[0]), self._target.encode(texts[1]), strict=True):
+            if (length := max(map(len, pair))) <= self._limit:
+                fit.append(pair)
+            else:
+                too_long[1 << (length - 1).bit_length()] += 1
+        return store.pack(fit, self._vocabulary), too_long
 
 
-def tokenised(pairs: Iterable[Pair], files: tuple[Path, Path], limit: int) -> Iterator[tuple[store.Block, int]]:
+def tokenised(pairs: Iterable[Pair], files: tuple[Path, Path], limit: int) -> Iterator[tuple[store.Block, TooLong]]:
     """All pairs in their order, as `Tokenising` cuts them."""
     return processes.in_order(Tokenising, (files, limit), _texts(pairs))
+
+
+def enough(too_long: TooLong, pairs: int) -> int:
+    """The least power of two that would leave at most one in a hundred of all pairs out."""
+    left = too_long.total()
+    for length in sorted(too_long):
+        left -= too_long[length]
+        if 100 * left <= pairs:
+            break
+    return length
 
 
 def _texts(pairs: Iterable[Pair]) -> Iterator[Texts]:
