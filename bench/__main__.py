@@ -28,21 +28,25 @@ KEEP_MEMORY = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": "2147483647"}
 
 @dataclass(frozen=True)
 class Entrant:
-    """A candidate as it takes part: under a name, plain or tuned."""
+    """A candidate as it takes part: under a name, plain or tuned, on batches of like length or by chance."""
 
     name: str
     module: str
     tuned: bool = False
     ours: bool = False
+    shuffled: bool = False
 
 
 OURS = Entrant("seq2see", "ours", ours=True)
 HUGGING_FACE = Entrant("Hugging Face Marian", "huggingface")
+HUGGING_FACE_TRAINER = Entrant("Hugging Face Marian, as its Trainer", "huggingface", tuned=True, shuffled=True)
+"""With fused AdamW and batches by chance, which are the defaults of Seq2SeqTrainer."""
 HUGGING_FACE_TUNED = Entrant("Hugging Face Marian, tuned", "huggingface", tuned=True)
 TRAINING = {
-    True: [OURS, HUGGING_FACE, HUGGING_FACE_TUNED],
+    True: [OURS, HUGGING_FACE_TRAINER, HUGGING_FACE, HUGGING_FACE_TUNED],
     False: [
         OURS,
+        HUGGING_FACE_TRAINER,
         HUGGING_FACE,
         HUGGING_FACE_TUNED,
         Entrant("nn.Transformer", "torch_transformer"),
@@ -64,10 +68,13 @@ class Process:
 
     def __init__(self, entrant: Entrant, size: str, weights: Path) -> None:
         python = sys.executable if entrant.ours else str(PEERS)
-        environment = dict(os.environ) | (KEEP_MEMORY if entrant.tuned and not entrant.ours else {})
+        environment = dict(os.environ)
+        if entrant.tuned and not entrant.ours and not entrant.shuffled:
+            environment |= KEEP_MEMORY
+        options = ["tuned"] * entrant.tuned + ["shuffled"] * entrant.shuffled
         self._errors = tempfile.TemporaryFile("w+")  # noqa: SIM115 (not a pipe: one that nobody reads would fill up)
         self._process = subprocess.Popen(
-            [python, str(HERE / "worker.py"), entrant.module, size, str(weights), *["tuned"] * entrant.tuned],
+            [python, str(HERE / "worker.py"), entrant.module, size, str(weights), *options],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._errors,

@@ -57,6 +57,13 @@ def batches(
     return [[(tokens_of(source_lengths[i]), tokens_of(target_lengths[i])) for i in cut[place]] for place in spread]
 
 
+def shuffled(batches: list[Batch], seed: int = 3) -> list[Batch]:
+    """The same pairs in as many batches, each of pairs that come together by chance."""
+    pairs = [pair for batch in batches for pair in batch]
+    order = np.random.default_rng(seed).permutation(len(pairs))
+    return [[pairs[place] for place in part] for part in np.array_split(order, len(batches))]
+
+
 def sources(size: Size, count: int, length: int, seed: int = 2) -> list[list[int]]:
     """Sources of one length, to be decoded to another one length."""
     dice = np.random.default_rng(seed)

@@ -1,11 +1,10 @@
 """A process that holds one candidate and does what the parent asks, one line of JSON at a time.
 
-python worker.py CANDIDATE SIZE WEIGHTS [tuned]
+python worker.py CANDIDATE SIZE WEIGHTS [tuned] [shuffled]
 """
 
 import importlib
 import json
-import resource
 import sys
 import time
 from pathlib import Path
@@ -19,10 +18,12 @@ def main() -> None:
     name, size_name, weights, *rest = sys.argv[1:]
     answers, sys.stdout = sys.stdout, sys.stderr  # libraries may print
     size = work.SIZES[size_name]
-    candidate = importlib.import_module(f"candidates.{name}").Candidate(size, Path(weights), rest == ["tuned"])
+    candidate = importlib.import_module(f"candidates.{name}").Candidate(size, Path(weights), "tuned" in rest)
 
     def train(count: int) -> dict:
         todo = work.batches(size, count)
+        if "shuffled" in rest:
+            todo = work.shuffled(todo)
         began = time.perf_counter()
         for batch in todo:
             candidate.train(batch)
@@ -50,7 +51,9 @@ def main() -> None:
         return {"seconds": seconds, "tokens": sum(len(output) + 1 for output in outputs), "right": right / count}
 
     def memory() -> dict:
-        return {"gigabytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e9}
+        # Not getrusage: a child begins with the peak of the process that started it.
+        peak = next(line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM"))
+        return {"gigabytes": int(peak.split()[1]) * 1024 / 1e9}
 
     deeds = {"train": train, "loss": loss, "decode": decode, "translate": translate, "memory": memory}
     print(json.dumps({"ready": True}), file=answers, flush=True)
