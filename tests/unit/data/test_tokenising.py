@@ -48,12 +48,23 @@ def test_blocks_hold_what_the_tokenizers_say(tmp_path, monkeypatch):
     targets = tokenizer.load(files[1]).encode([pair.target for pair in PAIRS])
     kept = [pair for pair in zip(sources, targets, strict=True) if len(pair[0]) <= 40 and len(pair[1]) <= 40]
     blocks, counts = zip(*tokenising.tokenised(PAIRS, files, 40), strict=True)
-    assert sum(counts) == len(PAIRS) - len(kept) > 0
+    lengths = [max(map(len, pair)) for pair in zip(sources, targets, strict=True)]
+    too_long = sum(counts, tokenising.TooLong())
+    assert too_long.total() == len(PAIRS) - len(kept) > 0
+    assert too_long[64] == sum(40 < length <= 64 for length in lengths)
     written = store.write_blocks(tmp_path / "store", blocks, 500)
     found = written.gather(np.arange(len(kept)))
     assert len(written) == len(kept)
     assert found[0].tolist() == [id for source, _ in kept for id in (*source, special.END)]
     assert found[2].tolist() == [id for _, target in kept for id in (*target, special.END)]
+
+
+@pytest.mark.parametrize(
+    ("too_long", "pairs", "length"),
+    [({64: 1}, 1, 64), ({64: 5, 128: 1}, 100, 64), ({64: 5, 128: 2}, 100, 128), ({512: 3, 64: 4, 8192: 1}, 8, 8192)],
+)
+def test_a_length_that_is_enough_for_nearly_all(too_long: dict[int, int], pairs: int, length: int) -> None:
+    assert tokenising.enough(tokenising.TooLong(too_long), pairs) == length
 
 
 def test_a_tokenizer_that_is_gone_is_said(tmp_path):
