@@ -72,8 +72,8 @@ class Adam:
         if set_to_none:
             for weight in self.weights:
                 weight.grad = None
-        else:
-            torch._foreach_zero_([weight.grad for weight in self.weights if weight.grad is not None])
+        elif gradients := [weight.grad for weight in self.weights if weight.grad is not None]:
+            torch._foreach_zero_(gradients)  # on a card one launch instead of one for each
 
     def tensors(self) -> dict[str, Tensor]:
         """All that an update changes beside the weights, by the number of the weight: `0.exp_avg`."""
