@@ -163,7 +163,7 @@ class RawPairs:
             faults |= NARROW
             if any(separator in columns[0] for separator in others):
                 what = f"not two columns, divided by {readers.SEPARATORS[part.format]}"
-                self._about.setdefault("columns", (what, "Is --format right?"))
+                self._about.setdefault("columns", (what, "Is the suffix of its name, or --format, right?"))
         elif len(columns) > 2:
             faults |= WIDE
         source, target, *further = [*columns, "", ""][: max(2, len(columns))]

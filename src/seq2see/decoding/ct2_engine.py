@@ -40,7 +40,7 @@ CONVERSION = 1
 """Of what `convert` writes: raised when that changes, so that older conversions are made anew."""
 TOKENS_AT_ONCE, FEWEST_AT_ONCE = 256, 5
 """Of the sources, in one batch of one worker: about ten sentences, of long ones at least five. More were no faster, and
-three long ones leave the processor waiting for memory (docs/log.md)."""
+fewer long ones slower (docs/log.md)."""
 PATIENCE, FEW_WORDS = 2.0, 1000
 """Finished hypotheses to wait for, in beam widths, where there are fewer words than that. Among letters a wrong end is
 as likely as any other slip, and such ends fill the list before the right one is complete; our own search waits while a

@@ -281,5 +281,5 @@ def _restore_optimizer(optimizer: Adam, path: Path) -> None:
         place.copy_(tensors[name])
     try:
         set_random_state(tensors)
-    except (KeyError, RuntimeError, TypeError) as problem:
+    except (KeyError, RuntimeError, TypeError, ValueError) as problem:
         raise RunError(f"{path}: cannot be read ({problem})") from None

@@ -44,8 +44,8 @@ class Adam:
             for weight, state in zip(self.weights, self._state, strict=True)
             if weight.grad is not None
         ]
-        for matrices in (True, False) if decay else (None,):
-            chosen = [entry for entry in learning if matrices is None or (entry[0].dim() > 1) == matrices]
+        for decays in (True, False):
+            chosen = [entry for entry in learning if (decay > 0 and entry[0].dim() > 1) == decays]
             if not chosen:
                 continue
             weights, gradients, steps, means, squares = map(list, zip(*chosen, strict=True))
@@ -62,7 +62,7 @@ class Adam:
                 beta1=self._settings.adam_beta1,
                 beta2=self._settings.adam_beta2,
                 lr=rate,
-                weight_decay=decay if matrices else 0.0,
+                weight_decay=decay if decays else 0.0,
                 eps=self._settings.adam_epsilon,
                 maximize=False,
             )
