@@ -21,7 +21,7 @@ from seq2see import special
 from seq2see.config import Decoding
 from seq2see.decoding.hypothesis import Hypothesis, Task
 from seq2see.decoding.search import NEVER, LengthPenalty, penalty_of
-from seq2see.model.attention import has_kernels, step_kernels
+from seq2see.kernels import loading
 from seq2see.model.layers import DecoderLayer
 from seq2see.model.transformer import Transformer
 
@@ -344,8 +344,8 @@ class SlotSearch:
 
 def _best_words(scores_RV: Tensor, count: int) -> tuple[Tensor, Tensor]:
     """Log-probabilities of the likeliest, and which they are."""
-    if has_kernels(scores_RV):
-        return step_kernels().best_words(scores_RV, count, NEVER)  # type: ignore[no-any-return]
+    if loading.are_available(scores_RV):
+        return loading.steps().best_words(scores_RV, count, NEVER)  # type: ignore[no-any-return]
     scores_RV = scores_RV.float()
     scores_RV[:, NEVER] = -torch.inf
     best_RC, tokens_RC = scores_RV.topk(count)

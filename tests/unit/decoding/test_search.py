@@ -13,8 +13,8 @@ import seq2see
 from seq2see import special
 from seq2see.decoding import search
 from seq2see.decoding.hypothesis import Hypothesis
-from seq2see.model.attention import Packing
 from seq2see.model.interface import Memory, Seq2Seq
+from seq2see.model.packing import Packing
 
 Table = Callable[[tuple[int, ...]], Sequence[float]]
 A, B_, C = 4, 5, 6

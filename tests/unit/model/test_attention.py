@@ -6,17 +6,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from seq2see.model.attention import (
-    MultiHeadAttention,
-    Packing,
-    Point,
-    Reach,
-    attend,
-    keep_padding,
-    keep_past,
-    scaled_dot_product_attention,
-)
+from seq2see.model.attention import MultiHeadAttention, attend, keep_padding, keep_past, scaled_dot_product_attention
+from seq2see.model.packing import Packing, Reach
 from seq2see.model.positions import rotate
+from seq2see.model.recording import RecordingPoint
 from seq2see.model.state import Past
 
 B, H, L, M, K, VALUE = 2, 3, 4, 5, 6, 7
@@ -38,7 +31,7 @@ def packing(*lengths):
 
 def both_ways(query, key, value, reach):
     """(output, gradients) by the fused kernel and written out."""
-    heard = Point()
+    heard = RecordingPoint()
     heard.register_forward_hook(lambda *_: None)
     answers = []
     for point in (None, heard):
@@ -83,7 +76,7 @@ def test_written_out_and_fused_agree(reach, dtype, tolerance):
 def test_a_mask_and_causal_together_hide_both_or_are_refused(heard):
     """PyTorch's kernel refuses the two together; listening must not make another thing of them."""
     query, key, value = random_heads(torch.float64, M)
-    point = Point()
+    point = RecordingPoint()
     if heard:
         point.register_forward_hook(lambda *_: None)
     try:
