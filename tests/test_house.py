@@ -178,7 +178,10 @@ def test_the_model_knows_only_torch_triton_numpy_and_itself():
                 found = [str(node.module)]
             for each in found:
                 top = each.split(".")[0]
-                ours = each.startswith(("seq2see.model", "seq2see.kernels")) or (name, each) == ("model.build", "seq2see.config")
+                ours = each.startswith(("seq2see.model", "seq2see.kernels")) or (name, each) == (
+                    "model.build",
+                    "seq2see.config",
+                )
                 if not ours and top not in ("torch", "triton", "numpy") and top not in sys.stdlib_module_names:
                     foreign.add(f"{name} imports {each}")
     assert not foreign
