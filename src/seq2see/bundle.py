@@ -49,6 +49,9 @@ FACTS: dict[str, Callable[[Any], bool]] = {
     "fine_tuning": lambda fact: isinstance(fact, dict),
 }
 """Of a manifest, those that others build on, and what they must look like."""
+EARLIER_RULES: config.Overlay = {"decoding": {"stop_against": "best"}}
+"""What a run folder means by leaving a setting out: the rule of the releases that did not have that setting yet. A new
+run folder says every setting, so these values apply to old run folders alone."""
 
 
 @dataclass(frozen=True)
@@ -125,9 +128,9 @@ def weights_file(folder: Path) -> Path:
 
 
 def read_settings(folder: Path) -> Settings:
-    """The settings that a run was trained with."""
+    """Return the settings that a run was trained with; an old run keeps the rules of the release that made it."""
     try:
-        return config.resolve(config.read_toml(folder / "settings.toml"))
+        return config.resolve(EARLIER_RULES, config.read_toml(folder / "settings.toml"))
     except (SeqError, OSError) as problem:
         raise RunError(f"{folder}: half written or damaged ({problem})") from None
 

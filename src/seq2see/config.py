@@ -21,6 +21,7 @@ TokenizerKind = Literal["unigram", "bpe", "characters", "symbols", "pattern", "j
 Metric = Literal["loss", "bleu", "chrf", "ter", "exact", "error_rate"]
 Place = Literal["encoder", "decoder", "cross"]
 Architecture = Literal["transformer", "rnn", "rnn-attention"]
+StopAgainst = Literal["worst", "best"]
 
 
 def about(default: Any, description: str, minimum: float | None = None, maximum: float | None = None) -> Any:
@@ -137,6 +138,11 @@ class Decoding:
     beam: int = about(5, "hypotheses kept at each step; 1: greedy", 1)
     length_penalty: float = about(1.0, "alpha: a score is the sum of log-probabilities / length^alpha", 0)
     length_formula: Literal["power", "paper"] = about("power", "length^alpha, or the paper's ((5 + n) / 6)^alpha")
+    stop_against: StopAgainst = about(
+        "worst",
+        "beam search stops when `beam` hypotheses are finished and no open one scores higher than the worst of them; "
+        "best: than the best of them, as in seq2see 0.1.0, which is faster and gives poorer n-best lists",
+    )
     max_ratio: float = about(2.0, "an output has at most max_ratio * source tokens + max_extra tokens", 0)
     max_extra: int = about(50, "see max_ratio", 1)
     max_source: int = about(1024, "source tokens read from one line; the rest is cut, with a warning", 1)

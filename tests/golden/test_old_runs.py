@@ -5,11 +5,14 @@
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from seq2see import api, bundle, run
+from seq2see import api, bundle, config, run
+from seq2see.decoding import translator
+from seq2see.decoding.torch_engine import TorchEngine
 
 FOLDERS = sorted(Path(__file__).parent.glob("run-format-*"))
 
@@ -26,6 +29,19 @@ def test_the_same_to_the_token(folder: Path, tmp_path: Path) -> None:
     assert [list(each.translations[0].tokens) for each in found] == expected["tokens"]
 
 
+def test_a_run_of_format_1_stops_by_the_rule_of_its_release() -> None:
+    """Release 0.1.0 had no `decoding.stop_against`. The lists were written down with that release."""
+    used = bundle.load(Path(__file__).parent / "run-format-1")
+
+    def texts(settings: config.Settings) -> list[str]:
+        (found,) = translator.translate(TorchEngine(used.model), used.tokenizers, settings, ["cba"], n_best=5)
+        return [each.text for each in found.translations]
+
+    assert texts(used.settings) == ["CBA", "CBB", "CBC", "ACB", ""]
+    newer = replace(used.settings, decoding=replace(used.settings.decoding, stop_against="worst"))
+    assert texts(newer) == ["CBA", "CBBA", "CABA", "ACBA", "CBB"]
+
+
 @pytest.mark.parametrize("folder", FOLDERS, ids=lambda path: path.name)
 def test_it_goes_on(folder: Path, tmp_path: Path) -> None:
     """Up to its end from its last checkpoint but one: the losses that were written down then come again."""
@@ -35,7 +51,9 @@ def test_it_goes_on(folder: Path, tmp_path: Path) -> None:
     shutil.rmtree(last)
     (copy / "manifest.json").write_text((copy / "manifest.json").read_text().replace('"finished"', '"training"'))
     seen: list[object] = []
+    decoding = bundle.read_settings(copy).decoding
     api.train("upper.tsv", copy, resume=True, watch=seen.append)
+    assert bundle.read_settings(copy).decoding == decoding, "the rules that it was made with stay"
     (began,) = (event for event in seen if isinstance(event, api.Began))
     assert one.name == f"step-{began.step:08}"
     again = [json.loads(line) for line in (copy / "metrics.jsonl").read_text().splitlines()]

@@ -3,6 +3,7 @@
 import json
 import os
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -167,6 +168,21 @@ def test_weights_of_another_model(tmp_path: Path) -> None:
     assert message.endswith("unexpected []")
     save_file({"foreign": torch.zeros(1)}, tmp_path / "model.safetensors")
     assert "unexpected ['foreign']" in refused(tmp_path)
+
+
+def test_a_setting_that_an_old_run_does_not_name_keeps_its_earlier_rule(tmp_path: Path) -> None:
+    """A new run names every setting. One that lacks `stop_against` was made when there was one rule only."""
+    make(tmp_path)
+    path = tmp_path / "settings.toml"
+    written = path.read_text()
+    assert 'stop_against = "worst"' in written
+    assert bundle.read_settings(tmp_path) == SETTINGS
+    path.write_text(written.replace('stop_against = "worst"\n', ""))
+    decoding = replace(SETTINGS.decoding, stop_against="best")
+    assert bundle.read_settings(tmp_path) == replace(SETTINGS, decoding=decoding)
+    path.write_text(written.split("[decoding]")[0])
+    assert bundle.read_settings(tmp_path).decoding.stop_against == "best"
+    assert config.resolve(config.read_toml(path)).decoding.stop_against == "worst", "as --config it begins a new run"
 
 
 @pytest.mark.parametrize("name", ["settings.toml", "source.tokenizer.json"])

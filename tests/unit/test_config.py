@@ -67,6 +67,7 @@ KEYS = [
     "decoding.beam",
     "decoding.length_penalty",
     "decoding.length_formula",
+    "decoding.stop_against",
     "decoding.max_ratio",
     "decoding.max_extra",
     "decoding.max_source",
