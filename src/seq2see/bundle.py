@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from seq2see import config, storage
 from seq2see.config import Settings
-from seq2see.data import tokenizer
+from seq2see.data import held_out, tokenizer
 from seq2see.data.tokenizer import Tokenizer
 from seq2see.errors import RunError, SeqError
 
@@ -35,6 +35,7 @@ FACTS: dict[str, Callable[[Any], bool]] = {
     "corpus": lambda fact: isinstance(fact, str),
     "state": lambda fact: isinstance(fact, str),
     "pairs": lambda fact: type(fact) is int,
+    "held_out_by": lambda fact: isinstance(fact, str) and fact in held_out.HASHES,
     "parameters": lambda fact: type(fact) is int,
     "languages": lambda fact: (
         isinstance(fact, dict)

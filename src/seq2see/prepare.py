@@ -219,7 +219,8 @@ def _fill(
     spoken = [part.languages for part in corpus.train.parts]
     key = held_out.by_either(spoken) if settings.data.tags else held_out.by_source
     wanted = 0 if valid_pairs else settings.data.validation_pairs
-    is_held_out = held_out.choose(found.sample, found.pairs, wanted, asked, key)
+    held_out_by = held_out.HASH if base is None else base.held_out_by
+    is_held_out = held_out.choose(found.sample, found.pairs, wanted, asked, key, held_out_by)
     if base is None:
         say(f"learning tokens from {len(found.sample):,} pairs")
         tokenizers = _train_tokenizers(found, settings, is_held_out)
@@ -273,6 +274,7 @@ def _fill(
         "state": "prepared",
         "pairs": len(train_store),
         "validation_pairs": len(valid_store),
+        "held_out_by": held_out_by,
         "dropped_empty": corpus.train.dropped,
         "dropped_too_long": too_long.total(),
         "source_tokens": train_store.source_tokens,
