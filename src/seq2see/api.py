@@ -432,6 +432,7 @@ def _write_report(run: Run, prepared: Prepared) -> list[str]:
             "validation pairs": f"{facts['validation_pairs']:,}",
             "dropped: a side was empty": f"{facts['dropped_empty']:,}",
             "dropped: too long": f"{facts['dropped_too_long']:,}",
+            "validation pairs dropped: too long": f"{facts.get('validation_dropped_too_long', 0):,}",
             "source tokens": f"{facts['source_tokens']:,} of {len(prepared.tokenizers.source):,} kinds",
             "target tokens": f"{facts['target_tokens']:,} of {len(prepared.tokenizers.target):,} kinds",
             **fine_tuning.as_facts(facts.get("fine_tuning", {})),
