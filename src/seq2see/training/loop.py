@@ -380,10 +380,14 @@ def loss_of(model: Seq2Seq, batch: Batch, smoothing: float = 0.0, agreement: flo
 
 
 def in_bfloat16(settings: Training, device: torch.device) -> bool:
-    """CPU stays float32: bfloat16 there is slower, and on some virtual machines fatal."""
+    """Whether matrix multiplications are in bfloat16: if asked for on a GPU, and by default where it has the hardware.
+
+    GPUs before Ampere only emulate bfloat16, which is slower than float32. A CPU stays with float32: bfloat16 there is
+    slower, and on some virtual machines fatal.
+    """
     if device.type != "cuda" or settings.precision == "float32":
         return False
-    return settings.precision == "bfloat16" or torch.cuda.is_bf16_supported()
+    return settings.precision == "bfloat16" or torch.cuda.is_bf16_supported(including_emulation=False)
 
 
 def limit_reached(progress: Progress, settings: Training) -> str | None:

@@ -345,6 +345,21 @@ def test_a_processor_stays_in_float32() -> None:
         assert not loop.in_bfloat16(Training(precision=precision), torch.device("cpu"))
 
 
+@pytest.mark.parametrize(("hardware", "emulated"), [(True, True), (False, True), (False, False)])
+def test_bfloat16_that_is_only_emulated_must_be_asked_for(
+    monkeypatch: pytest.MonkeyPatch, hardware: bool, emulated: bool
+) -> None:
+    """A GPU before Ampere says yes to the plain question, and then computes more slowly than in float32."""
+
+    def is_bf16_supported(including_emulation: bool = True) -> bool:
+        return hardware or (including_emulation and emulated)
+
+    monkeypatch.setattr(torch.cuda, "is_bf16_supported", is_bf16_supported)
+    card = torch.device("cuda")
+    found = {name: loop.in_bfloat16(Training(precision=name), card) for name in ("auto", "bfloat16", "float32")}
+    assert found == {"auto": hardware, "bfloat16": True, "float32": False}
+
+
 # What can go wrong
 
 
