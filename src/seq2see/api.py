@@ -43,6 +43,8 @@ class Began:
     device: str
     step: int
     """The step it goes on from; 0 for a new run."""
+    seconds: float
+    """The training time up to that step."""
     languages: Sides
     """Of source and target, where known."""
     choices: list[suggest.Choice]
@@ -242,6 +244,7 @@ def _train(
             (len(tokenizers.source), len(tokenizers.target)),
             facts["device"],
             before.step,
+            before.seconds,
             Sides(**facts.get("languages", {})),
             choices,
         )
