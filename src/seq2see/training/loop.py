@@ -380,10 +380,9 @@ def loss_of(model: Seq2Seq, batch: Batch, smoothing: float = 0.0, agreement: flo
 
 
 def in_bfloat16(settings: Training, device: torch.device) -> bool:
-    """Whether matrix multiplications are in bfloat16: if asked for on a GPU, and by default where it has the hardware.
+    """Whether matrix multiplications are in bfloat16: on GPUs that have it in hardware, or on any GPU if asked for.
 
-    GPUs before Ampere only emulate bfloat16, which is slower than float32. A CPU stays with float32: bfloat16 there is
-    slower, and on some virtual machines fatal.
+    Emulated, it is slower than float32. So it is on a CPU, where it is even fatal on some virtual machines.
     """
     if device.type != "cuda" or settings.precision == "float32":
         return False
@@ -420,11 +419,7 @@ def _is_better(score: float, best: float | None, lower_is_better: bool) -> bool:
 
 
 def _beats_best(progress: Progress, scores: dict[str, float], metric: str, lower_is_better: bool) -> bool:
-    """Whether a validation is better than the best one so far: by the metric, and where that ties, by the loss.
-
-    The loss decides ties because an exact match stays at 0 for a long time while the model is learning, and stays at
-    100 for a long time while it becomes more certain.
-    """
+    """Whether a validation is better than the best one so far: by the metric, and where that ties, by the loss."""
     score = scores[metric]
     if score == progress.best:
         return _is_better(scores.get("loss", math.nan), progress.best_loss, lower_is_better=True)
