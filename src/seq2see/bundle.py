@@ -9,14 +9,14 @@ RUN/manifest.json             format, version, facts about the training
 """
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from seq2see import config, storage
-from seq2see.config import Settings
-from seq2see.data import tokenizer
+from seq2see.config import Data, Settings
+from seq2see.data import held_out, tokenizer
 from seq2see.data.tokenizer import Tokenizer
 from seq2see.errors import RunError, SeqError
 
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     import torch
     from torch import Tensor, nn
 
+    from seq2see.data.pair import Pair
     from seq2see.model.interface import Seq2Seq
 
 FORMAT = "seq2see run"
@@ -35,6 +36,7 @@ FACTS: dict[str, Callable[[Any], bool]] = {
     "corpus": lambda fact: isinstance(fact, str),
     "state": lambda fact: isinstance(fact, str),
     "pairs": lambda fact: type(fact) is int,
+    "held_out_by": lambda fact: isinstance(fact, str) and fact in held_out.HASHES,
     "parameters": lambda fact: type(fact) is int,
     "languages": lambda fact: (
         isinstance(fact, dict)
@@ -65,6 +67,23 @@ class Tokenizers:
         self.source.save(folder / "source.tokenizer.json")
         if self.target is not self.source:
             self.target.save(folder / "target.tokenizer.json")
+
+    @staticmethod
+    def learn(pairs: "Sequence[Pair]", data: Data) -> "Tokenizers":
+        """Learn from pairs the tokenizers that the settings ask for."""
+        tags = [tokenizer.tag(language) for language in data.tags.split()]
+        texts = [[pair.source for pair in pairs], [pair.target for pair in pairs]]
+        if data.shared:
+            texts[0] = [text for both in zip(*texts, strict=True) for text in both]
+        source = tokenizer.train(
+            data.source_tokenizer, texts[0], data.source_vocabulary, data.normalization, tags, data.source_pattern
+        )
+        if data.shared:
+            return Tokenizers(source, source)
+        target = tokenizer.train(
+            data.target_tokenizer, texts[1], data.target_vocabulary, data.normalization, pattern=data.target_pattern
+        )
+        return Tokenizers(source, target)
 
     @staticmethod
     def files(folder: Path) -> tuple[Path, Path]:

@@ -114,7 +114,7 @@ class Training:
     weight_decay: float = about(0.0, "share of each matrix that an update takes off, times the rate (AdamW)", 0, 1000)
     clip_norm: float = about(1.0, "gradient norm above which it is scaled down; 0: never", 0)
     precision: Literal["auto", "float32", "bfloat16"] = about(
-        "auto", "auto: bfloat16 on CUDA that has it, else float32"
+        "auto", "auto: bfloat16 on a GPU that has the hardware for it, else float32"
     )
     validate_every: int = about(500, "updates between validations, each followed by a checkpoint", 1)
     metric: Metric = about("loss", "what validation measures and the best checkpoint is chosen by")

@@ -58,6 +58,8 @@ class Survey:
     """One streaming pass over the training pairs."""
 
     pairs: int = 0
+    left_out: int = 0
+    """Further pairs of the corpus that will be left out of the training for their length, and are not counted here."""
     source: Side = field(default_factory=Side)
     target: Side = field(default_factory=Side)
     sample: list[Pair] = field(default_factory=list)
@@ -69,6 +71,18 @@ class Survey:
             self.sample.append(pair)
         elif (place := dice.randrange(self.pairs)) < SAMPLE:
             self.sample[place] = pair
+
+    def only(self, kept: list[Pair]) -> "Survey":
+        """Return the survey of a corpus of which these pairs of the sample, and as large a share of all, are kept."""
+        pairs = round(self.pairs * len(kept) / len(self.sample))
+        found = Survey(pairs, self.left_out + self.pairs - pairs, sample=kept)
+        for pair in kept:
+            found.source.add(pair.source)
+            found.target.add(pair.target)
+        for side in (found.source, found.target):
+            side.characters = round(side.characters * pairs / len(kept))
+            side.words = round(side.words * pairs / len(kept))
+        return found
 
 
 def survey(pairs: Iterable[Pair], seen: doctor.Examination | None = None) -> Survey:

@@ -170,6 +170,59 @@ def test_evaluate(trained: Path, cli) -> None:
     assert re.search(r"^exact\s+75\.00 ", text.out, re.MULTILINE)
 
 
+def test_the_report_names_what_was_scored(trained: Path, tmp_path: Path, cli) -> None:
+    """The validation set has chosen the model; a set of unseen pairs gets rows of its own."""
+    own = Path(shutil.copytree(trained, tmp_path / "own"))
+    count = len((own / "validation.jsonl").read_text().splitlines())
+    assert f"all {count} validation pairs, greedy search." in (own / "report.html").read_text(encoding="utf-8")
+    Path("test.tsv").write_text("ab\tAB\nh\tH\nab\tXX\n")
+    assert cli("evaluate", own, "test.tsv", "--beam", "3", "--engine", "torch").code == 0
+    page = (own / "report.html").read_text(encoding="utf-8")
+    assert '<h3 dir="auto">test.tsv</h3><p>3 pairs, beam 3, torch float32</p>' in page
+    assert "66.67" in page
+    assert page.index("validation set</h3>") < page.index("test.tsv</h3>") < page.index("Sample translations")
+
+
+def test_the_report_of_an_unfinished_training_is_left_alone(trained: Path, tmp_path: Path, cli) -> None:
+    own = Path(shutil.copytree(trained, tmp_path / "own"))
+    before = (own / "report.html").read_bytes()
+    manifest = own / "manifest.json"
+    manifest.write_text(manifest.read_text().replace('"finished"', '"training"'))
+    Path("test.tsv").write_text("ab\tAB\n")
+    assert cli("evaluate", own, "test.tsv", "--beam", "1").code == 0
+    assert (own / "report.html").read_bytes() == before
+
+
+def test_train_names_what_it_scores(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All scored pairs are not the first ones: those may be alike."""
+    from seq2see import api
+    from seq2see.run import Run
+
+    scored: list[str] = []
+    evaluate = Run.evaluate
+
+    def listening(self: Run, pairs, **options):
+        scored.extend(pair.source for pair in pairs)
+        return evaluate(self, pairs, **options)
+
+    monkeypatch.setattr(Run, "evaluate", listening)
+    monkeypatch.setattr(api, "REPORTED", 10)
+    pairs_file()
+    Path("valid.tsv").write_text("".join(f"{number}\t{number}\n" for number in range(1000, 1100)))
+    said: list[str] = []
+    run = api.train(
+        "pairs.tsv",
+        "run",
+        valid="valid.tsv",
+        settings=QUICK,
+        watch=lambda event: said.append(event.line) if isinstance(event, api.Said) else None,
+    )
+    assert "scoring 10 of 100 validation pairs by greedy search for report.html" in said
+    assert "10 of 100 validation pairs, greedy search" in (run.folder / "report.html").read_text(encoding="utf-8")
+    assert len(scored) == 10
+    assert max(map(int, scored)) > 1050
+
+
 SCORES = ["bleu", "chrf", "ter", "exact", "error_rate"]
 
 

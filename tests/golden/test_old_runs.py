@@ -3,14 +3,16 @@
 `run-format-N` was written by the release that brought format N, and never changes: a new one gets its own folder.
 """
 
+import itertools
 import json
 import shutil
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from seq2see import api, bundle, config, run
+from seq2see import api, bundle, config, prepare, run
 from seq2see.decoding import translator
 from seq2see.decoding.torch_engine import TorchEngine
 
@@ -60,3 +62,19 @@ def test_it_goes_on(folder: Path, tmp_path: Path) -> None:
     assert [row["step"] for row in again] == [row["step"] for row in rows]
     losses = [row["loss"] for row in rows if "loss" in row]
     assert [row["loss"] for row in again if "loss" in row] == pytest.approx(losses, rel=1e-3)
+
+
+@pytest.mark.parametrize("folder", FOLDERS, ids=lambda path: path.name)
+def test_fine_tuning_on_the_same_corpus_validates_on_the_same_pairs(folder: Path, tmp_path: Path) -> None:
+    """The model has learned all others: a later way of choosing validation pairs would choose some of those."""
+    before = prepare.reopen(folder, [])
+    _, _, tokens, offsets = before.train.gather(np.arange(len(before.train)))
+    cut = before.tokenizers.target
+    targets = [cut.decode(tokens[begin:end]) for begin, end in itertools.pairwise(offsets)]
+    corpus = tmp_path / "upper.tsv"
+    lines = [(text.lower(), text) for text in targets] + [(pair.source, pair.target) for pair in before.valid_pairs]
+    corpus.write_text("".join(f"{source}\t{target}\n" for source, target in lines), encoding="utf-8")
+    for start, out in ((folder, "once"), (tmp_path / "once", "twice")):
+        api.train(corpus, tmp_path / out, from_run=start, settings={"training": {"max_steps": 1}})
+        after = prepare.reopen(tmp_path / out, [])
+        assert {pair.source for pair in after.valid_pairs} == {pair.source for pair in before.valid_pairs}

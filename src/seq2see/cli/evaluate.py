@@ -1,5 +1,6 @@
 """`seq2see evaluate`: scores of a run on pairs, with signatures; of several runs, and against others."""
 
+import contextlib
 import json
 import statistics
 from pathlib import Path
@@ -23,7 +24,7 @@ from seq2see.cli.options import (
     To,
     check_new,
 )
-from seq2see.errors import DataError, SettingError
+from seq2see.errors import DataError, RunError, SettingError
 from seq2see.training import ranks
 
 if TYPE_CHECKING:
@@ -76,7 +77,10 @@ def evaluate(
     as_json: Json = False,
     debug: Debug = False,
 ) -> None:
-    """Translate the sources of PAIRS and score the translations. Columns after the second are further references."""
+    """Translate the sources of PAIRS and score the translations. Columns after the second are further references.
+
+    The scores are also added to report.html in the run's folder.
+    """
     if output and (len(folders) > 1 or against):
         raise SettingError("--output holds the translations of one run: leave the other runs out")
     if output:
@@ -122,9 +126,26 @@ def evaluate(
     differences = compare.paired_bootstrap([each for _, each in ours], [each for _, each in theirs]) if theirs else []
     name = f"{pairs} (test)" if pairs in corpora.names() else pairs
     (_print_json if as_json else _print)(name, scored.dropped, evaluations[0], ours, theirs, differences)
+    for run, each in zip(runs, evaluations, strict=True):
+        _add_to_report(run, name, each)
     if output:  # last: scores that are printed are not lost to a full disk
         lines = [result.text.replace("\n", " ") + "\n" for result in evaluations[0].results]
         Path(output).write_text("".join(lines), encoding="utf-8", errors="replace")
+
+
+def _add_to_report(run: "Run", name: str, evaluation: "Evaluation") -> None:
+    """Add the scores to the report of a finished run; one that cannot be written stays as it is."""
+    from seq2see.evaluation import report
+
+    how = f"{_plural(evaluation.pairs, 'pair')}, {_searched(evaluation)}, {evaluation.engine}"
+    scores = [(score.name, score.value, score.signature) for score in evaluation.scores]
+    with contextlib.suppress(OSError, RunError):  # a folder that may only be read, a full disk
+        if run.manifest.get("state") == "finished":
+            report.add_scores(run.folder / "report.html", report.ScoredSet(name, how, scores))
+
+
+def _searched(evaluation: "Evaluation") -> str:
+    return f"beam {evaluation.beam}" if evaluation.beam > 1 else "greedy"
 
 
 def _engines(runs: "list[Run]", name: str, precision: str | None) -> "list[Engine]":
@@ -188,8 +209,8 @@ def _print(
     name: str, dropped: int, evaluation: "Evaluation", ours: Side, theirs: Side, differences: "list[Difference]"
 ) -> None:
     left_out = f" ({dropped:,} dropped, a side was empty)" if dropped else ""
-    searched = f"beam {evaluation.beam}" if evaluation.beam > 1 else "greedy"
-    typer.echo(f"{_plural(evaluation.pairs, 'pair')} of {name}{left_out}, {evaluation.engine}, {searched}")
+    scored = f"{_plural(evaluation.pairs, 'pair')} of {name}{left_out}"
+    typer.echo(f"{scored}, {evaluation.engine}, {_searched(evaluation)}")
     alone = len(ours) + len(theirs) == 1
     if not alone:
         _print_runs(ours, theirs)
