@@ -258,7 +258,7 @@ def train(
     pattern = patterns.expression(pattern)  # not its name: a run keeps what it was trained with
     cut = _cutter(kind, pattern)
     counts, letters = Counter[str](), Counter[str]()
-    for text in patterns.watched(normal, pattern) if kind == "pattern" else normal:
+    for text in normal:
         counts.update(cut(text))
         if kind == "pattern":
             letters.update(text)
@@ -330,22 +330,9 @@ def _cutter(kind: TokenizerKind, pattern: str) -> Callable[[str], Sequence[str]]
         case "jamo":
             return _decompose
         case "pattern":
-            return functools.partial(_cut_by, patterns.compiled(pattern, "pattern"))
+            return patterns.compiled(pattern, "pattern").cut
         case _:
             return str.split
-
-
-def _cut_by(expression: re.Pattern[str], text: str) -> list[str]:
-    """What the expression matches, and the characters between: end to end they are the text."""
-    pieces: list[str] = []
-    end = 0
-    for match in expression.finditer(text):
-        if match[0]:  # a look ahead, say, matches without a character
-            pieces += text[end : match.start()]
-            pieces.append(match[0])
-            end = match.end()
-    pieces += text[end:]
-    return pieces
 
 
 def _visible(piece: str) -> str:
