@@ -18,7 +18,7 @@ README = Path(__file__).parents[1] / "README.md"
 MOST_LINES = 500
 
 FLOORS = [
-    {"errors", "memory", "special", "storage", "patterns", "config", "presets"},
+    {"errors", "memory", "special", "storage", "automaton", "patterns", "config", "presets"},
     {"kernels"},
     {"data", "model"},
     {"bundle", "machine", "suggest"},
@@ -33,7 +33,8 @@ FLOORS = [
 FLOOR = {room: number for number, rooms in enumerate(FLOORS) for room in rooms}
 GROUND = {
     "storage": {"errors"},
-    "patterns": {"errors"},
+    "automaton": {"errors"},
+    "patterns": {"automaton", "errors"},
     "config": {"errors", "patterns", "storage"},
     "presets": {"config", "errors"},
 }

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from seq2see import config, storage
-from seq2see.config import Data, Settings
+from seq2see import config, memory, storage
+from seq2see.config import Data, Model, Settings
 from seq2see.data import held_out, tokenizer
 from seq2see.data.tokenizer import Tokenizer
 from seq2see.errors import RunError, SeqError
@@ -31,6 +31,10 @@ FORMAT = "seq2see run"
 VERSION = 1
 ROOM = 10_000_000
 """Weights that settings may ask for beyond those of the file: enough to say in which of them it does not fit."""
+
+LARGEST = 1e6
+"""No training that learns anything makes a weight so large. With larger ones, products would leave the range of
+float32, and a search that sorts scores which are not numbers may read any memory."""
 
 FACTS: dict[str, Callable[[Any], bool]] = {
     "corpus": lambda fact: isinstance(fact, str),
@@ -93,9 +97,12 @@ class Tokenizers:
 
     @staticmethod
     def load(folder: Path) -> "Tokenizers":
-        files = Tokenizers.files(folder)
-        if files[0] == files[1] and files[0].exists() and not read_settings(folder).data.shared:
+        """Load both, or one for both sides, as the settings say."""
+        files, shared = Tokenizers.files(folder), read_settings(folder).data.shared
+        if files[0] == files[1] and files[0].exists() and not shared:
             raise RunError(f"{folder / 'target.tokenizer.json'}: is missing. Copy the run again")
+        if files[0] != files[1] and shared:
+            raise RunError(f"{files[1]}: is there, though data.shared = true. Copy the run again")
         source = tokenizer.load(files[0])
         return Tokenizers(source, source if files[0] == files[1] else tokenizer.load(files[1]))
 
@@ -121,6 +128,7 @@ def load(folder: Path, device: "torch.device | str" = "cpu") -> Bundle:
     asked, there = count_parameters(settings.model, *sizes), storage.count_numbers(path)
     if asked > 2 * there + ROOM:
         raise RunError(f"{path}: {there:,} weights, the settings ask for {asked:,}. Copy the run again")
+    _check_memory(path, asked + there)
     model = build(settings.model, *sizes)
     read_weights(model, path)
     return Bundle(settings, tokenizers, model.to(device).eval())
@@ -190,7 +198,75 @@ def save_weights(model: "nn.Module", path: Path) -> None:
 
 def read_weights(model: "nn.Module", path: Path) -> None:
     """Give a model the weights of a file that has exactly these."""
-    load_weights(model, storage.read_tensors(path, accept=lambda shapes: _check_fit(model, shapes)))
+    own = {name: tuple(weight.shape) for name, weight in model.named_parameters()}
+    load_weights(model, _read_checked(path, "pt", own))
+
+
+def read_arrays(folder: Path, settings: Settings, tokenizers: Tokenizers) -> dict[str, Any]:
+    """Read the weights of a run's Transformer as numpy arrays, for an engine that believes their shapes."""
+    path = weights_file(folder)
+    _check_memory(path, 3 * storage.count_numbers(path))  # as they are, as the engine wants them, and on the way
+    own = transformer_shapes(settings.model, len(tokenizers.source), len(tokenizers.target))
+    return _read_checked(path, "np", own)
+
+
+def _read_checked(path: Path, framework: str, own: storage.Shapes) -> dict[str, Any]:
+    weights = storage.read_tensors(path, framework, lambda shapes: _check_fit(own, shapes), only_float32=True)
+    for name, weight in weights.items():
+        if not (float(weight.min()) >= -LARGEST and float(weight.max()) <= LARGEST):  # NaN is neither
+            raise RunError(
+                f"{path}: {name} holds numbers that are not finite, or beyond {LARGEST:g}: the file is damaged, or the "
+                "training has diverged. Copy the run again, or train anew"
+            )
+    return weights
+
+
+def _check_memory(path: Path, numbers: int) -> None:
+    """Refuse to read more numbers than memory has room for."""
+    needed, free = 4 * numbers, memory.free()
+    if needed > free:
+        raise RunError(
+            f"{path}: needs {needed / 2**30:,.1f} GiB of memory to load, {free / 2**30:,.1f} GiB are free. "
+            "Use a machine with more memory"
+        )
+
+
+def transformer_shapes(model: Model, source_vocabulary: int, target_vocabulary: int) -> dict[str, tuple[int, ...]]:
+    """Return the shape of each weight of a Transformer by name, without building it; tied weights appear once."""
+    D, F, H = model.d_model, model.d_ff, model.heads
+    key = model.d_key or D // H
+    value = model.d_value or key
+    shapes: dict[str, tuple[int, ...]] = {}
+
+    def linear(name: str, outputs: int, inputs: int) -> None:
+        shapes[f"{name}.weight"], shapes[f"{name}.bias"] = (outputs, inputs), (outputs,)
+
+    def norm(name: str) -> None:
+        shapes[f"{name}.weight"] = shapes[f"{name}.bias"] = (D,)
+
+    sides = [("encoder", model.encoder_layers, {"self_attention": "around_attention"})]
+    sides += [("decoder", model.decoder_layers, {"self_attention": "around_self", "cross_attention": "around_cross"})]
+    for side, layers, attentions in sides:
+        for layer in (f"{side}.{number}" for number in range(layers)):
+            for attention, around in attentions.items():
+                linear(f"{layer}.{attention}.w_qkv", H * (2 * key + value), D)
+                linear(f"{layer}.{attention}.w_o", D, H * value)
+                norm(f"{layer}.{around}.norm")
+            linear(f"{layer}.feed_forward.w_1", F, D)
+            linear(f"{layer}.feed_forward.w_2", D, F)
+            norm(f"{layer}.around_feed_forward.norm")
+        if model.norm == "pre":
+            norm(f"{side}_norm")
+    for side, vocabulary in (("source", source_vocabulary), ("target", target_vocabulary)):
+        if side == "source" or model.tie != "all":
+            shapes[f"{side}_embedding.tokens.weight"] = (vocabulary, D)
+        if model.positions == "learned":
+            shapes[f"{side}_embedding.places.weight"] = (model.max_positions, D)
+    if model.tie == "none":
+        shapes["output.weight"] = (target_vocabulary, D)
+    if model.output_bias:
+        shapes["output.bias"] = (target_vocabulary,)
+    return shapes
 
 
 def named_weights(model: "nn.Module") -> "dict[str, Tensor]":
@@ -202,18 +278,19 @@ def load_weights(model: "nn.Module", weights: "Mapping[str, Tensor]") -> None:
     """Copy weights by name into a model that has exactly these."""
     import torch
 
-    _check_fit(model, {name: tuple(weight.shape) for name, weight in weights.items()})
+    own = {name: tuple(weight.shape) for name, weight in model.named_parameters()}
+    _check_fit(own, {name: tuple(weight.shape) for name, weight in weights.items()})
     with torch.no_grad():
         for name, weight in model.named_parameters():
             weight.copy_(weights[name])
 
 
-def _check_fit(model: "nn.Module", shapes: storage.Shapes) -> None:
-    """Refuse other weights than the model has."""
-    own = {name: tuple(weight.shape) for name, weight in model.named_parameters()}
+def _check_fit(own: storage.Shapes, shapes: storage.Shapes) -> None:
+    """Refuse other weights than a model's own."""
     if own.keys() != shapes.keys():
         missing, foreign = sorted(own.keys() - shapes.keys()), sorted(shapes.keys() - own.keys())
-        raise RunError(f"the weights do not fit the settings: missing {missing[:3]}, unexpected {foreign[:3]}")
+        foreign = [name[:80] for name in foreign[:3]]
+        raise RunError(f"the weights do not fit the settings: missing {missing[:3]}, unexpected {foreign}")
     for name, shape in shapes.items():
         if own[name] != shape:
             raise RunError(f"weight {name} is {list(shape)}, the settings ask for {list(own[name])}")

@@ -158,15 +158,22 @@ def read_json(path: Path) -> Any:
 
 
 def read_tensors(
-    path: Path, framework: str = "pt", accept: Callable[[Shapes], None] = lambda shapes: None
+    path: Path,
+    framework: str = "pt",
+    accept: Callable[[Shapes], None] = lambda shapes: None,
+    only_float32: bool = False,
 ) -> dict[str, Any]:
-    """A safetensors file, as tensors of torch ("pt") or numpy ("np").
+    """Read a safetensors file as tensors of torch ("pt") or numpy ("np").
 
     Args:
         accept: sees names and shapes, and raises if they will not do, before memory is taken for any.
+        only_float32: refuse numbers of any other kind.
     """
     with _opened(path, framework) as file:
         names = list(file.keys())
+        for name in names if only_float32 else ():
+            if (kind := file.get_slice(name).get_dtype()) != "F32":
+                raise RunError(f"{path}: {name[:80]} is {kind}, expected F32. Copy the run again")
         accept({name: tuple(file.get_slice(name).get_shape()) for name in names})
         tensors = {name: file.get_tensor(name) for name in names}
         stamp = (file.metadata() or {}).get("crc32")

@@ -26,6 +26,7 @@ import sentencepiece
 
 from seq2see import patterns, special, storage
 from seq2see.config import TokenizerKind
+from seq2see.data import sentencepiece_files
 from seq2see.errors import DataError, RunError, SettingError
 
 Normalization = Literal["identity", "nfkc", "nfkc_lower"]
@@ -133,11 +134,13 @@ class Subwords(Tokenizer):
     ) -> None:
         super().__init__(kind, normalization, tags)
         self._model = model
+        sentencepiece_files.refuse_tables(model)
         self._processor = sentencepiece.SentencePieceProcessor(model_proto=model)
         if not model or [self._processor.id_to_piece(id) for id in range(special.COUNT)] != list(special.SPELLINGS):
             raise ValueError("not a SentencePiece model of ours: the special tokens have other ids")
         if any(self._tag_id(tag) == special.UNKNOWN for tag in self.tags):
             raise ValueError("not a SentencePiece model of ours: a tag is missing")
+        self.spellings(), self._processor.decode([special.UNKNOWN])  # a ValueError where one is not UTF-8
 
     def __len__(self) -> int:
         return int(self._processor.get_piece_size())
@@ -258,7 +261,7 @@ def train(
     pattern = patterns.expression(pattern)  # not its name: a run keeps what it was trained with
     cut = _cutter(kind, pattern)
     counts, letters = Counter[str](), Counter[str]()
-    for text in patterns.watched(normal, pattern) if kind == "pattern" else normal:
+    for text in normal:
         counts.update(cut(text))
         if kind == "pattern":
             letters.update(text)
@@ -277,28 +280,42 @@ def load(path: Path) -> Tokenizer:
     try:
         state = storage.read_json(path)
         if state["version"] != VERSION:
-            raise RunError(f"{path}: format {state['version']}, expected {VERSION}. Was it written by a newer seq2see?")
+            raise RunError(
+                f"{path}: format {str(state['version'])[:40]}, expected {VERSION}. Was it written by a newer seq2see?"
+            )
         kind, normalization = state["kind"], state["normalization"]
-        tags = [str(each) for each in state.get("tags", [])]
+        tags = _texts(state.get("tags", []), "tags")
         if kind not in get_args(TokenizerKind) or normalization not in get_args(Normalization):
-            raise ValueError(f"unknown kind {kind} or normalization {normalization}")
+            raise ValueError(f"unknown kind {str(kind)[:40]} or normalization {str(normalization)[:40]}")
         if kind in ("unigram", "bpe"):
             return Subwords(kind, normalization, base64.b64decode(state["model"], validate=True), tags)
-        pattern = str(state["pattern"]) if kind == "pattern" else ""
-        return Listed(kind, normalization, [str(symbol) for symbol in state["symbols"]], tags, pattern)
+        (pattern,) = _texts([state["pattern"]], "pattern") if kind == "pattern" else ("",)
+        symbols = _texts(state["symbols"], "symbols")
+        if len({*tags, *symbols}) < len(tags) + len(symbols):
+            raise ValueError("a token stands there twice")
+        return Listed(kind, normalization, symbols, tags, pattern)
     except FileNotFoundError:
         raise RunError(f"{path}: no such tokenizer file. Is the run folder complete?") from None
-    except (
-        OSError,
-        KeyError,
-        ValueError,
-        TypeError,
-        RuntimeError,
-        SettingError,
-    ) as problem:  # in UTF-8, JSON, base64, the SentencePiece model or the pattern
+    except (OSError, KeyError, ValueError, TypeError, AttributeError, RuntimeError, SettingError) as problem:
+        # in UTF-8, JSON, base64, the SentencePiece model or the pattern
+        why = f"no {problem}" if isinstance(problem, KeyError) else str(getattr(problem, "strerror", None) or problem)
+        why = " ".join(why.split())[:200]
         raise RunError(
-            f"{path}: not a tokenizer file of seq2see, or damaged. Copy it again, or train anew"
+            f"{path}: not a tokenizer file of seq2see, or damaged ({why}). Copy it again, or train anew"
         ) from problem
+
+
+LONGEST_TOKEN: Final = 100_000
+"""Characters of a token: of what may stand between two blanks, far more than a word."""
+
+
+def _texts(found: Any, where: str) -> list[str]:
+    """Check that a part of a tokenizer file is a list of texts that can be written as UTF-8."""
+    if not isinstance(found, list) or not all(isinstance(each, str) for each in found):
+        raise ValueError(f"{where}: expected texts")
+    if any(len(each) > LONGEST_TOKEN or _SURROGATE.search(each) for each in found):
+        raise ValueError(f"{where}: a text is very long, or holds half of a surrogate pair")
+    return found
 
 
 def normalize(text: str, how: Normalization) -> str:
@@ -330,22 +347,9 @@ def _cutter(kind: TokenizerKind, pattern: str) -> Callable[[str], Sequence[str]]
         case "jamo":
             return _decompose
         case "pattern":
-            return functools.partial(_cut_by, patterns.compiled(pattern, "pattern"))
+            return patterns.compiled(pattern, "pattern").cut
         case _:
             return str.split
-
-
-def _cut_by(expression: re.Pattern[str], text: str) -> list[str]:
-    """What the expression matches, and the characters between: end to end they are the text."""
-    pieces: list[str] = []
-    end = 0
-    for match in expression.finditer(text):
-        if match[0]:  # a look ahead, say, matches without a character
-            pieces += text[end : match.start()]
-            pieces.append(match[0])
-            end = match.end()
-    pieces += text[end:]
-    return pieces
 
 
 def _visible(piece: str) -> str:

@@ -15,13 +15,13 @@ from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from seq2see import bundle, special, storage
+from seq2see import bundle, special
 from seq2see.bundle import Tokenizers
 from seq2see.config import Decoding, Model, Settings
 from seq2see.data.tokenizer import Tokenizer
 from seq2see.decoding import translator
 from seq2see.decoding.hypothesis import Hypothesis, Task
-from seq2see.errors import RunError, SettingError, nearest
+from seq2see.errors import SettingError, nearest
 
 if TYPE_CHECKING:
     import ctranslate2
@@ -286,11 +286,8 @@ def convert(run: Path, folder: Path, precision: str) -> None:
     settings, tokenizers = bundle.read_settings(run), Tokenizers.load(run)
     if problem := obstacle(settings):
         raise SettingError(f"{run}: {problem}")
-    weights = storage.read_tensors(bundle.weights_file(run), "np")
-    try:
-        spec = _specification(settings.model, weights, settings)
-    except KeyError as name:
-        raise RunError(f"{run}: the weights do not fit the settings: {name} is missing") from None
+    weights = bundle.read_arrays(run, settings, tokenizers)
+    spec = _specification(settings.model, weights, settings)
     spec.register_source_vocabulary(_words(tokenizers.source))
     spec.register_target_vocabulary(_words(tokenizers.target))
     _, unknown, begin, end = special.SPELLINGS
