@@ -253,13 +253,19 @@ def test_evaluate_against_another_run(cli, others: list[Path]) -> None:
         assert each["low"] <= each["difference"] <= each["high"]
         assert ours["signature"] == theirs["signature"]  # the same engine, width and unit for both
     exact = found["differences"]["exact"]
-    assert (exact["verdict"], exact["low"] > 0, exact["p"] < 0.05) == ("better", True, True)
+    assert (exact["verdict"], exact["models"]) == ("too few runs", "better")
+    assert (exact["low"] > 0, exact["p"] < 0.05, exact["detectable"] >= 0) == (True, True, True)
+    comparison = found["comparison"]
+    assert (comparison["about"], comparison["runs"], comparison["enough_runs"]) == ("models", [1, 1], False)
+    assert "not whether one system" in comparison["note"]
 
     text = cli("evaluate", poor, "test.tsv", "--against", good, "--beam", "2").out
     assert text.startswith("30 pairs of test.tsv, ")
     assert re.search(rf"^A  {poor}\s+0\.00 ", text, re.MULTILINE)
     assert re.search(rf"^B  {re.escape(str(good))}\s", text, re.MULTILINE)
-    assert re.search(r"^exact +-\d+\.\d\d +-\d+\.\d\d to -\d+\.\d\d +0\.002 +A is worse$", text, re.MULTILINE)
+    numbers = r"-\d+\.\d\d +-\d+\.\d\d to -\d+\.\d\d +0\.002 +\d+\.\d\d"
+    assert re.search(rf"^exact +{numbers} +these models: A is worse$", text, re.MULTILINE)
+    assert "One run on a side: this tells whether these models differ" in " ".join(text.split())
     same = json.loads(cli("evaluate", good, "test.tsv", "--against", good, "--json").out)
     assert {(each["difference"], each["p"]) for each in same["differences"].values()} == {(0, 1)}
 
@@ -284,6 +290,37 @@ def test_evaluate_several_seeds(cli, others: list[Path]) -> None:
     assert list(found["differences"]) == [*SCORES[:4], "top_3", "error_rate"]
     assert found["differences"]["exact"]["difference"] == -100
     assert found["differences"]["exact"]["verdict"] == "too few pairs"
+
+
+def test_evaluate_four_seeds_against_four(cli, trained: Path) -> None:
+    """A verdict on the systems, in words and in JSON; runs of one seed are refused, and three are too few."""
+    Path("test.tsv").write_text("".join(f"{one}{two}\t{(one + two).upper()}\n" for one in "abcdef" for two in "cdefg"))
+    sides: dict[str, list[str]] = {"good": [], "poor": []}
+    for seed in range(1, 5):
+        for name, runs in sides.items():  # the same models under other seeds: what is compared is told by the settings
+            folder = Path(f"{name}{seed}")
+            shutil.copytree(trained, folder)
+            settings = (folder / "settings.toml").read_text()
+            settings = re.sub(r"(?m)^seed = \d+$", f"seed = {seed}", settings)
+            if name == "poor":
+                settings = re.sub(r"(?m)^max_extra = \d+$", "max_extra = 1", settings)
+                settings = re.sub(r"(?m)^max_ratio = .*$", "max_ratio = 0.0", settings)
+            (folder / "settings.toml").write_text(settings)
+            runs.append(str(folder))
+    against = [word for folder in sides["poor"] for word in ("--against", folder)]
+    ended = cli("evaluate", *sides["good"], "test.tsv", *against, "--engine", "torch")
+    assert ended.code == 0, ended.err
+    assert re.search(r"^exact +\+\d+\.\d\d +\+.* 0\.029 +\d+\.\d\d +A is better$", ended.out, re.MULTILINE)
+    assert "at most 5% of comparisons of equal systems" in " ".join(ended.out.split())
+
+    few = cli("evaluate", *sides["good"][:3], "test.tsv", *against[:6], "--engine", "torch", "--json")
+    found = json.loads(few.out)
+    assert found["differences"]["exact"]["verdict"] == "too few runs"
+    assert found["differences"]["exact"]["detectable"] is None
+    assert found["comparison"]["smallest_p"] == pytest.approx(0.1)
+    ended = cli("evaluate", sides["good"][0], sides["good"][0], "test.tsv", *against)
+    assert ended.code == 2
+    assert "both trained with training.seed = 1" in ended.err
 
 
 def test_evaluate_with_further_references_and_output(trained: Path, cli) -> None:

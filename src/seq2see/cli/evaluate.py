@@ -3,6 +3,7 @@
 import contextlib
 import json
 import statistics
+import textwrap
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -49,7 +50,10 @@ def evaluate(
     pairs: PairsName,
     against: Annotated[
         list[str] | None,
-        typer.Option(metavar="RUN", help="Compare with this run, by paired bootstrap; repeat for more seeds of it."),
+        typer.Option(
+            metavar="RUN",
+            help="Compare with this run; repeat for more seeds. A verdict needs at least 4 runs on each side.",
+        ),
     ] = None,
     references: Annotated[
         list[str] | None,
@@ -91,6 +95,9 @@ def evaluate(
     from seq2see.run import Shared, error_unit, load
 
     runs = [load(folder) for folder in (*folders, *(against or ()))]
+    if against:
+        _check_seeds(runs[: len(folders)])
+        _check_seeds(runs[len(folders) :])
     for run in [run for run in runs if run.tags] or runs:  # a run of one direction may be compared with one of many
         run.tagged([], to)
     columns, languages = Sides(source_column, target_column), Sides(source_language, target_language)
@@ -123,7 +130,7 @@ def evaluate(
             return
     sides = [(str(run.folder), each.scores) for run, each in zip(runs, evaluations, strict=True)]
     ours, theirs = sides[: len(folders)], sides[len(folders) :]
-    differences = compare.paired_bootstrap([each for _, each in ours], [each for _, each in theirs]) if theirs else []
+    differences = compare.compare([each for _, each in ours], [each for _, each in theirs]) if theirs else []
     name = f"{pairs} (test)" if pairs in corpora.names() else pairs
     (_print_json if as_json else _print)(name, scored.dropped, evaluations[0], ours, theirs, differences)
     for run, each in zip(runs, evaluations, strict=True):
@@ -146,6 +153,19 @@ def _add_to_report(run: "Run", name: str, evaluation: "Evaluation") -> None:
 
 def _searched(evaluation: "Evaluation") -> str:
     return f"beam {evaluation.beam}" if evaluation.beam > 1 else "greedy"
+
+
+def _check_seeds(side: "list[Run]") -> None:
+    """Refuse runs of one side that are no independent samples: of the same seed, or the same run twice."""
+    seeds: dict[int, Path] = {}
+    for run in side:
+        seed = run.settings.training.seed
+        if seed in seeds:
+            raise SettingError(
+                f"{seeds[seed]} and {run.folder} were both trained with training.seed = {seed}: the runs of one side "
+                f"must differ by their seed. Train again with --set training.seed={max(seeds) + 1}, or leave one out"
+            )
+        seeds[seed] = run.folder
 
 
 def _engines(runs: "list[Run]", name: str, precision: str | None) -> "list[Engine]":
@@ -180,8 +200,18 @@ def _print_json(
     found |= _side_as_json(ours)
     if theirs:
         found["against"] = _side_as_json(theirs)
-        keys = ("difference", "low", "high", "p", "verdict")
+        keys = ("difference", "low", "high", "p", "verdict", "models", "detectable")
         found["differences"] = {each.name: {key: getattr(each, key) for key in keys} for each in differences}
+        runs = len(ours), len(theirs)
+        found["comparison"] = {
+            "about": "models" if 1 in runs else "systems",
+            "runs": runs,
+            "enough_runs": compare.enough_runs(*runs),
+            "smallest_p": compare.smallest_p(*runs),
+            "level": compare.LEVEL,
+            "power": compare.POWER,
+            "note": compare.explain(*runs),
+        }
         found["bootstrap"] = {"resamples": compare.RESAMPLES, "seed": compare.SEED, "interval": 0.95}
     typer.echo(json.dumps(found, ensure_ascii=False))
 
@@ -215,7 +245,7 @@ def _print(
     if not alone:
         _print_runs(ours, theirs)
         if differences:
-            _print_differences(differences)
+            _print_differences(differences, len(ours), len(theirs))
         typer.echo()
     for score in ours[0][1]:
         value = f"{score.value:>7.2f}" if alone else ""
@@ -238,15 +268,19 @@ def _print_runs(ours: Side, theirs: Side) -> None:
         typer.echo(f"{title:<{width}}{''.join(cells)}")
 
 
-def _print_differences(differences: "list[Difference]") -> None:
+def _print_differences(differences: "list[Difference]", ours: int, theirs: int) -> None:
     from seq2see.evaluation import compare
 
-    typer.echo(f"\n{'':<11}{'A - B':>8}    95 % interval       p")
+    typer.echo(f"\n{'':<11}{'A - B':>8}    95 % interval       p  detectable")
     for each in differences:
-        verdict = f"A is {each.verdict}" if each.verdict in ("better", "worse") else each.verdict
+        verdict: str = each.models or each.verdict
+        if verdict in ("better", "worse"):
+            verdict = f"{'these models: ' if each.models else ''}A is {verdict}"
         interval = f"{each.low:+.2f} to {each.high:+.2f}"
-        typer.echo(f"{each.name:<11}{each.difference:>+8.2f}  {interval:>17}   {each.p:.3f}   {verdict}")
-    typer.echo(f"paired bootstrap: {compare.RESAMPLES:,} resamples, seed {compare.SEED}")
+        detectable = "none" if each.detectable is None else f"{each.detectable:.2f}"
+        numbers = f"{each.difference:>+8.2f}  {interval:>17}   {each.p:.3f}  {detectable:>10}"
+        typer.echo(f"{each.name:<11}{numbers}   {verdict}")
+    typer.echo(textwrap.fill(compare.explain(ours, theirs), 100))
 
 
 def _plural(count: int, noun: str) -> str:
