@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from seq2see import storage
 from seq2see.cli.data import Downloads
 from seq2see.cli.options import (
     Beam,
@@ -124,7 +125,8 @@ def evaluate(
     (_print_json if as_json else _print)(name, scored.dropped, evaluations[0], ours, theirs, differences)
     if output:  # last: scores that are printed are not lost to a full disk
         lines = [result.text.replace("\n", " ") + "\n" for result in evaluations[0].results]
-        Path(output).write_text("".join(lines), encoding="utf-8", errors="replace")
+        with storage.output(Path(output)) as file:
+            file.write_text("".join(lines), encoding="utf-8", errors="replace")
 
 
 def _engines(runs: "list[Run]", name: str, precision: str | None) -> "list[Engine]":

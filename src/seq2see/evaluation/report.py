@@ -4,6 +4,8 @@ import html
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
+from seq2see import storage
+
 
 def write(
     path: Path,
@@ -39,7 +41,7 @@ def write(
         _section("Data", _two_columns(data or {})),
         _section("Settings", _settings(settings)),
     ]
-    path.write_text(page(title, "", "\n".join(part for part in parts if part)), encoding="utf-8")
+    storage.write_text(path, page(title, "", "\n".join(part for part in parts if part)))
 
 
 def page(title: str, style: str, body: str) -> str:
