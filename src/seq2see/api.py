@@ -1,6 +1,7 @@
 """`train`: from pairs to a finished run folder, whatever happens on the way."""
 
 import contextlib
+import os
 import platform
 import re
 from collections.abc import Callable, Generator, Sequence
@@ -139,7 +140,8 @@ def train(
     wanted_pairs = partial(corpora.open_corpus, pairs, *wanted)
     hold_out = _to_hold_out(valid)
     folder = Path(out) if out is not None else Path("runs") / corpora.name_of(pairs)
-    if from_run is not None and folder.resolve() in (Path(from_run).resolve(), *Path(from_run).resolve().parents):
+    start = None if from_run is None else Path(os.path.realpath(from_run))
+    if start is not None and Path(os.path.realpath(folder)) in (start, *start.parents):
         raise RunError(f"{folder}: is where --from {from_run} lies. Choose another --out for the new run")
     if _goes_on(folder, resume, force):  # the run folder has all it needs: the corpus may be gone
         trained_on, named = bundle.read_manifest(folder).get("corpus"), corpora.name_of(pairs)
@@ -353,7 +355,7 @@ def _events(folder: Path, prepared: Prepared, model: Seq2Seq, micro_tokens: int,
 def _check_start(folder: Path, from_run: str | Path | None) -> None:
     """Refuse to go on with a run that began otherwise than `from_run` says; it need not be said, or still be there."""
     began = fine_tuning.name_of(folder)
-    if from_run is not None and began != Path(from_run).resolve().name:
+    if from_run is not None and began != Path(os.path.realpath(from_run)).name:
         how = f"from '{began}'" if began else "without --from"
         raise RunError(f"{folder}: was begun {how}, and cannot go on from {from_run}. Choose another --out")
 

@@ -7,7 +7,6 @@ validation pairs where they are held out. Both use all cores; neither takes more
 import contextlib
 import json
 import shlex
-import shutil
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
@@ -123,8 +122,8 @@ def prepare(
             settings = config.resolve(*overlays)
         valid_pairs = [tagged(pair, settings.data.tags.split()) for pair in valid_pairs]
     check(settings)
-    place, beside = folder.resolve(), _workplace(folder)  # `.` and links have no name of their own
-    beside.mkdir(parents=True, exist_ok=True)
+    place, beside = _place(folder), _workplace(folder)  # `.` and links have no name of their own
+    storage.own_folder(beside)
     _empty(beside)
     try:
         with storage.in_one_line(beside):
@@ -132,7 +131,8 @@ def prepare(
             storage.sync_all(beside)
             _move_in(beside, place)
     except BaseException:
-        shutil.rmtree(beside, ignore_errors=True)
+        with contextlib.suppress(OSError):
+            storage.remove(beside)
         raise
     return replace(reopen(folder, []), reasons=reasons, yours=yours)
 
@@ -148,8 +148,16 @@ LEFT_OVER = {PART, storage.LOCK}
 
 def _workplace(folder: Path) -> Path:
     """Where a run is made: inside its folder where there is one, which may be a disk of its own, else beside it."""
-    place = folder.resolve()
+    place = _place(folder)
     return place / PART if place.exists() else place.with_name(f".{place.name}{PART}")
+
+
+def _place(folder: Path) -> Path:
+    """Return where a run folder is, links followed: the user may name a link to a folder."""
+    try:
+        return folder.resolve()
+    except (OSError, RuntimeError):  # Python 3.11 and 3.12 raise RuntimeError
+        raise RunError(f"{folder}: symbolic links that lead in a circle. Choose another --out") from None
 
 
 @contextlib.contextmanager
@@ -158,26 +166,28 @@ def held(folder: Path, patience: int = 0) -> Iterator[None]:
 
     `patience` is that of `storage.sole_writer`.
     """
-    place = folder.resolve()
-    home = place if place.exists() else _workplace(folder)
+    place, beside = _place(folder), _workplace(folder)
+    storage.refuse_link(beside)  # before the corpus is read, which takes long
+    home = place if place.exists() else beside
     missing = [each for each in (home, *home.parents) if not each.exists()]
     with storage.in_one_line(folder):
-        home.mkdir(parents=True, exist_ok=True)
+        if home is beside:
+            storage.own_folder(beside)
     with storage.sole_writer(home, patience):
         try:
             yield
         except BaseException:  # cleared away only by who holds it: what is there may be another's work
             for each in missing:
                 with contextlib.suppress(OSError):  # not empty: more came of it than that
-                    shutil.rmtree(each) if each == home else each.rmdir()
+                    storage.remove(each) if each == home else each.rmdir()
             raise
 
 
 def _empty(folder: Path, *keep: str) -> None:
-    """Of all but the lock."""
+    """Delete everything in a folder except the lock file and the names in `keep`; of a link, only the link."""
     for old in folder.iterdir():
         if old.name not in (storage.LOCK, *keep):
-            shutil.rmtree(old) if old.is_dir() and not old.is_symlink() else old.unlink()
+            storage.remove(old)
 
 
 def _warn(corpus: Corpus, seen: doctor.Examination, valid_pairs: list[Pair], against: list[str], say: Say) -> None:

@@ -2,6 +2,9 @@
 
 Everything is written beside its place, synced and renamed, so that a reader, or whoever comes after a power cut, finds
 the old file or the new one. Nothing that is read can run: numbers are safetensors, all else is text.
+
+A path that the user names may be a symbolic link. A name that we derive from it (`.part`, `.lock`, `engines`) is never
+followed: whoever can create names in a folder could otherwise have any file of the user deleted or overwritten.
 """
 
 import contextlib
@@ -9,11 +12,12 @@ import errno
 import json
 import math
 import os
+import shutil
 import stat
 import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, BinaryIO, NoReturn
 from zlib import crc32
 
 from seq2see.errors import PassingError, RunError
@@ -48,12 +52,23 @@ def write_tensors(path: Path, tensors: "Mapping[str, Tensor]") -> None:
         beside.chmod(0o644)  # safetensors makes files that only their maker can read
 
 
+RESUME = "go on with --resume (lab: without it): what was saved before is still whole"
+REPEAT = "repeat the command"
+
+
 @contextlib.contextmanager
-def replacing(path: Path) -> Iterator[Path]:
-    """A path beside `path` to write to; what is there in the end is synced and takes its place."""
+def replacing(path: Path, then: str = RESUME) -> Iterator[Path]:
+    """Yield a new file beside `path` to write to; at the end it is synced and takes the place of `path`.
+
+    A symbolic link at `path` is replaced by the file; its target stays as it was.
+
+    Args:
+        then: what the user should do once a problem with the disk is solved, as the end of the error message.
+    """
     beside = path.with_name(f".{path.name}.part")
     try:
-        with in_one_line(path):
+        with in_one_line(path, then):
+            create(beside).close()
             yield beside
             sync(beside)
             beside.replace(path)
@@ -65,8 +80,34 @@ def replacing(path: Path) -> Iterator[Path]:
 
 
 @contextlib.contextmanager
-def in_one_line(path: Path) -> Iterator[None]:
-    """Errors of the disk while `path` is written, as what the user can do about them."""
+def output(path: Path) -> Iterator[Path]:
+    """Yield a path to write what the user wants in `path`, which is replaced at the end, as by `replacing`.
+
+    A device or a pipe that the user names (`/dev/stdout`) cannot be replaced, and is written to directly.
+    """
+    if _is_device(path):
+        with in_one_line(path, REPEAT):
+            yield path
+    else:
+        with replacing(path, REPEAT) as beside:
+            yield beside
+
+
+def _is_device(path: Path) -> bool:
+    """Return whether a path leads to neither a file nor a folder, or is the name of an open file of a process."""
+    parent = os.path.realpath(path.parent)
+    if parent == "/dev" or parent.startswith("/proc/"):
+        return True
+    try:
+        kind = path.stat().st_mode
+    except OSError:  # nothing is there, or a link to nothing
+        return False
+    return not (stat.S_ISREG(kind) or stat.S_ISDIR(kind))
+
+
+@contextlib.contextmanager
+def in_one_line(path: Path, then: str = RESUME) -> Iterator[None]:
+    """Turn errors of the disk while `path` is written into one line that says what the user can do about them."""
     from safetensors import SafetensorError
 
     try:
@@ -82,8 +123,7 @@ def in_one_line(path: Path) -> Iterator[None]:
             errno.EPERM: "may not be written. Change its permissions, or copy the run elsewhere",
         }.get(number or 0, f"cannot be written ({getattr(problem, 'strerror', None) or problem}). Mend that")
         error = RunError if number in MENDED_BY_HAND else PassingError
-        go_on = "then go on with --resume (lab: without it): what was saved before is still whole"
-        raise error(f"{path}: {reason}, {go_on}") from problem
+        raise error(f"{path}: {reason}, then {then}") from problem
 
 
 def _number_in(text: str) -> int | None:
@@ -103,22 +143,128 @@ def sync(path: Path) -> None:
 
 
 def sync_all(folder: Path) -> None:
-    """The same of a folder and all that is in it."""
+    """Wait until a folder and all files and folders in it are on the disk; links and pipes in it are left alone."""
     for path in [*folder.rglob("*"), folder]:
-        sync(path)
+        if stat.S_ISREG(kind := path.lstat().st_mode) or stat.S_ISDIR(kind):
+            sync(path)
+
+
+# Names that we derive, which are never followed where they are symbolic links
+
+
+def create(path: Path) -> BinaryIO:
+    """Create an empty file for writing; a file, a link or a pipe that had this name is removed, not written to."""
+    path.unlink(missing_ok=True)
+    return os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666), "r+b")
+
+
+def extend(path: Path) -> BinaryIO:
+    """Open a file for reading and for writing at its end; create it where there is none."""
+    flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    try:
+        handle = os.open(path, flags, 0o666)
+    except OSError as problem:
+        if path.is_symlink():
+            _refuse(path, "a symbolic link")
+        raise problem
+    if not stat.S_ISREG(os.fstat(handle).st_mode):
+        os.close(handle)
+        _refuse(path, "not a file")
+    return os.fdopen(handle, "a+b")
+
+
+def own_folder(path: Path, within: Path | None = None) -> Path:
+    """Create a folder where there is none, and refuse one that is a symbolic link.
+
+    Args:
+        within: a folder that the user chose, which may be a link; all names of `path` below it are checked. If not
+            given, the parent of `path` is such a folder.
+    """
+    each = path.parent if within is None else within
+    if not each.exists():
+        each.mkdir(parents=True, exist_ok=True)
+    for name in path.relative_to(each).parts:
+        each /= name
+        with contextlib.suppress(FileExistsError):
+            each.mkdir()
+        refuse_link(each)
+        if not each.is_dir():
+            _refuse(each, "not a folder")
+    return path
+
+
+def cache_folder() -> Path:
+    """Return the user's cache folder by the XDG standard: XDG_CACHE_HOME if it is an absolute path, else `~/.cache`."""
+    given = Path(os.environ.get("XDG_CACHE_HOME", ""))
+    try:
+        return given if given.is_absolute() else Path.home() / ".cache"
+    except RuntimeError:
+        raise RunError("the user has no home folder for a cache. Set XDG_CACHE_HOME to a folder") from None
+
+
+def refuse_link(path: Path) -> None:
+    """Raise an error where a name that we use ourselves is a symbolic link."""
+    if path.is_symlink():
+        _refuse(path, "a symbolic link")
+
+
+def _refuse(path: Path, what: str) -> NoReturn:
+    raise LinkError(f"{path}: {what}, where seq2see keeps a file or folder of its own. Remove it")
+
+
+class LinkError(RunError):
+    """A symbolic link, or something else that is neither a file nor a folder, has a name that we use ourselves."""
+
+
+def remove(path: Path) -> None:
+    """Remove a file, a link (not its target) or a folder with all that is in it, if there is one."""
+    try:
+        is_folder = stat.S_ISDIR(path.lstat().st_mode)
+    except FileNotFoundError:
+        return
+    if is_folder:
+        shutil.rmtree(path)  # does not follow links
+    else:
+        path.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def locked(folder: Path, shared: bool = False) -> Iterator[bool]:
+    """Hold a folder against other processes that ask for it, and wait while another holds it.
+
+    The system releases the lock when the process ends, however it ends. Yields whether the file system knows locks.
+
+    Args:
+        shared: keep out only those who ask for it alone.
+    """
+    try:
+        import fcntl
+    except ImportError:  # on Windows
+        yield False
+        return
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_SH if shared else fcntl.LOCK_EX)
+        except OSError:  # some network file systems have no locks
+            yield False
+        else:
+            yield True
+    finally:
+        os.close(handle)
 
 
 @contextlib.contextmanager
 def sole_writer(folder: Path, patience: int = 0) -> Iterator[None]:
-    """Hold a folder for one training; the system lets go of it when the process ends, however it ends.
+    """Hold a folder for one training; the system releases it when the process ends, however it ends.
 
     Args:
-        patience: seconds to wait for another to let go of it.
+        patience: seconds to wait for another process to release it.
     """
     import fcntl
 
     with in_one_line(folder / LOCK):
-        handle: IO[str] = (folder / LOCK).open("a+", encoding="utf-8")
+        handle = extend(folder / LOCK)
     with handle:
         for left in range(patience, -1, -1):
             try:
@@ -133,14 +279,15 @@ def sole_writer(folder: Path, patience: int = 0) -> Iterator[None]:
                 time.sleep(1.0)
                 continue
             handle.seek(0)
-            who = handle.read(200).strip() or "unknown"
+            who = handle.read(200).decode(errors="replace").strip() or "unknown"
             raise RunError(
                 f"{folder}: another training is at work there (process {who}). Wait for it, or choose another --out"
             )
-        with contextlib.suppress(OSError):  # only to name ourselves: a full disk is no reason
-            handle.truncate(0)
-            handle.write(f"{os.getpid()} on {os.uname().nodename}\n")
-            handle.flush()
+        if os.fstat(handle.fileno()).st_nlink == 1:  # else another name of this file is somewhere else
+            with contextlib.suppress(OSError):  # only to name ourselves: a full disk is no reason
+                handle.truncate(0)
+                handle.write(f"{os.getpid()} on {os.uname().nodename}\n".encode())
+                handle.flush()
         yield
 
 
@@ -222,9 +369,9 @@ def _checksum(tensors: Mapping[str, Any]) -> str:
 
 
 def refuse_tricks(folder: Path) -> None:
-    """Refuse a run folder that leads out of itself by a link, or that has what is no file: a pipe would wait for ever.
+    """Refuse a folder of ours that leads out of itself by a link, or that has a pipe in it: reading one never ends.
 
-    What is written or thrown away in a run folder then is in the run folder.
+    What is then written or removed in the folder is in the folder.
     """
     home = os.path.realpath(folder)
     for place, folders, files in os.walk(home):
@@ -234,6 +381,6 @@ def refuse_tricks(folder: Path) -> None:
             except FileNotFoundError:  # a training is at work there
                 continue
             if stat.S_ISLNK(kind) and os.path.commonpath([home, os.path.realpath(path)]) != home:
-                raise RunError(f"{path}: a link that leads out of the run folder. Copy the run with: cp -rL")
+                raise RunError(f"{path}: a link that leads out of {folder}. Copy the folder with: cp -rL")
             if not (stat.S_ISLNK(kind) or stat.S_ISDIR(kind) or stat.S_ISREG(kind)):
-                raise RunError(f"{path}: neither a file nor a folder, so no part of a run. Remove it")
+                raise RunError(f"{path}: neither a file nor a folder. Remove it")

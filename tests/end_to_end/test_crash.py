@@ -203,7 +203,7 @@ def test_a_run_that_leads_out_of_its_folder_is_refused(finished: Path, cli, tmp_
     for words in (["train", finished.parent / "pairs.tsv", "--out", finished, "--resume"], ["translate", finished]):
         ended = cli(*words, stdin=b"1\n")
         assert ended.code == 2
-        assert "a link that leads out of the run folder" in ended.err
+        assert "a link that leads out of" in ended.err
     assert contents(tmp_path / "elsewhere") == before
 
 

@@ -195,9 +195,7 @@ def test_tricks_with_paths(tmp_path: Path) -> None:
     storage.refuse_tricks(run)
     for name, target in (("link", outside), ("checkpoints/up", Path("../..")), ("gone", tmp_path / "none")):
         (run / name).symlink_to(target)
-        with pytest.raises(
-            RunError, match=f"{name}: a link that leads out of the run folder. Copy the run with: cp -rL"
-        ):
+        with pytest.raises(RunError, match=f"{name}: a link that leads out of {run}. Copy the folder with: cp -rL"):
             storage.refuse_tricks(run)
         (run / name).unlink()
     os.mkfifo(run / "manifest.json")

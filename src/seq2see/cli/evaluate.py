@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from seq2see import storage
 from seq2see.cli.data import Downloads
 from seq2see.cli.options import (
     Beam,
@@ -137,7 +138,8 @@ def evaluate(
         _add_to_report(run, name, each)
     if output:  # last: scores that are printed are not lost to a full disk
         lines = [result.text.replace("\n", " ") + "\n" for result in evaluations[0].results]
-        Path(output).write_text("".join(lines), encoding="utf-8", errors="replace")
+        with storage.output(Path(output)) as file:
+            file.write_text("".join(lines), encoding="utf-8", errors="replace")
 
 
 def _add_to_report(run: "Run", name: str, evaluation: "Evaluation") -> None:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from seq2see import storage
 from seq2see.cli.options import Debug, Folder, Force, To, check_new
 from seq2see.cli.progress import progress
 from seq2see.errors import SettingError, nearest
@@ -104,7 +105,8 @@ def look(
 
         with progress() as run.watch:
             parts = page.gather(run, sentence, to, target)
-        path.write_text(page.render(parts), encoding="utf-8")
+        with storage.output(path) as file:
+            file.write_text(page.render(parts), encoding="utf-8")
         typer.echo(parts["summary"]["translation"])
         _tell([*parts["summary"]["notes"], f"open in a browser: {path}"])
         return

@@ -1,5 +1,6 @@
 """Options and arguments that several verbs share, and the engine that they ask for."""
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -70,10 +71,10 @@ Debug = Annotated[bool, typer.Option("--debug", help="On an error show the trace
 
 
 def check_new(path: Path, force: bool) -> None:
-    """Refuse to write where something is already."""
+    """Refuse to write where there is already something, be it a link to nothing."""
     if path.is_dir():
         raise SettingError(f"{path}: a folder. Name a file in it")
-    if path.exists() and not force:
+    if os.path.lexists(path) and not force:
         raise SettingError(f"{path}: exists already. Choose another name, or replace it with --force")
     if not path.absolute().parent.is_dir():
         raise SettingError(f"{path}: there is no folder {path.parent}")

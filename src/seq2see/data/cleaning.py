@@ -1,9 +1,11 @@
 """A clean copy of a corpus: the pairs that a diagnosis keeps, repaired where it says so; beside it all the others."""
 
+import os
 from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
+from seq2see import storage
 from seq2see.data import characters
 from seq2see.data.findings import REASONS, Diagnosis
 from seq2see.data.raw import Row
@@ -28,19 +30,22 @@ def check(clean: Path, originals: Iterable[Path], force: bool) -> None:
     for path in (clean, dropped_beside(clean)):
         if path.exists() and any(path.samefile(original) for original in originals):
             raise SettingError(f"--write {clean}: would replace what is examined. Choose another name")
-        if path.exists() and not force:
+        if os.path.lexists(path) and not force:
             raise SettingError(f"{path}: exists already. Choose another name, or replace it with --force")
     if not clean.parent.is_dir():
         raise SettingError(f"--write {clean}: no folder {clean.parent}")
 
 
 def write(rows: Iterable[Row], diagnosis: Diagnosis, clean: Path) -> Written:
-    """Write `clean` and, with line and reason, what is dropped; each beside its place, and moved there when whole."""
-    places = clean, dropped_beside(clean)
-    parts = [place.with_name(f".{place.name}.part") for place in places]
+    """Write `clean` and, with line and reason, the pairs that are dropped; both files appear when they are complete."""
     repaired = 0
     try:
-        with parts[0].open("wb") as good, parts[1].open("wb") as bad:
+        with (
+            storage.replacing(dropped_beside(clean), storage.REPEAT) as bad_part,
+            storage.output(clean) as good_part,
+            good_part.open("wb") as good,
+            bad_part.open("wb") as bad,
+        ):
             bad.write(_line("line", "reason", "source", "target"))
             verdicts = zip(diagnosis.reasons, diagnosis.mended, diagnosis.swapped, strict=True)
             for row, (reason, mended, swapped) in zip(rows, verdicts, strict=True):
@@ -52,13 +57,8 @@ def write(rows: Iterable[Row], diagnosis: Diagnosis, clean: Path) -> Written:
                     source, target = characters.mend(source).text, characters.mend(target).text
                 good.write(_line(target, source) if swapped else _line(source, target))
                 repaired += bool(mended or swapped)
-        for part, place in zip(parts, places, strict=True):
-            part.replace(place)
     except ValueError:  # of zip: other rows than those that were examined
         raise DataError("the file has changed since it was examined: nothing is written") from None
-    finally:
-        for part in parts:
-            part.unlink(missing_ok=True)
     return Written(diagnosis.kept, repaired, diagnosis.rows - diagnosis.kept)
 
 

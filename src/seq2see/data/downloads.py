@@ -8,6 +8,7 @@ import contextlib
 import hashlib
 import http.client
 import os
+import stat
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -15,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, Final, NamedTuple
 
-from seq2see import __version__
+from seq2see import __version__, storage
 from seq2see.data import files
 from seq2see.errors import DataError
 
@@ -52,9 +53,7 @@ def unwatched(event: Fetching) -> None:
 
 def folder_of(corpus: str) -> Path:
     """Where the files of a corpus are kept, whether or not they are there."""
-    given = Path(os.environ.get("XDG_CACHE_HOME", ""))
-    cache = given if given.is_absolute() else Path("~/.cache").expanduser()  # as the XDG standard has it
-    return cache / "seq2see" / "corpora" / corpus
+    return storage.cache_folder() / "seq2see" / "corpora" / corpus
 
 
 def missing(corpus: str, wanted: Iterable[File]) -> list[File]:
@@ -116,7 +115,7 @@ class _UnreachedError(Exception):
 
 def _fetch(file: File, place: Path, told: Callable[[int], None]) -> None:
     part = _part(place)
-    done = part.stat().st_size if part.exists() else 0
+    done = _left(part)
     if done >= file.size:  # left by a crash, right or wrong: not worth a thought
         done = 0
     told(done)
@@ -148,6 +147,15 @@ def _fetch(file: File, place: Path, told: Callable[[int], None]) -> None:
     _move_in(part, place, file, file.address)
 
 
+def _left(part: Path) -> int:
+    """Return how many bytes an earlier download left; 0 where the file has another name elsewhere, or is a link."""
+    try:
+        there = part.lstat()
+    except OSError:
+        return 0
+    return there.st_size if stat.S_ISREG(there.st_mode) and there.st_nlink == 1 else 0
+
+
 def _ask(address: str, start: int) -> http.client.HTTPResponse:
     """The file from that byte on, or the whole of it where the server cannot do that: its headers tell."""
     headers = {"User-Agent": f"seq2see/{__version__}"} | ({"Range": f"bytes={start}-"} if start else {})
@@ -168,14 +176,17 @@ def _ask(address: str, start: int) -> http.client.HTTPResponse:
 def _write(part: Path, start: int, chunks: Iterable[bytes], most: int) -> None:
     """Put chunks into a file from there on, up to one that goes beyond what is expected; all or as far as they came."""
     try:
-        with part.open("r+b" if start else "wb") as stream:
+        with part.open("r+b") if start else storage.create(part) as stream:
             stream.seek(start)
             for chunk in chunks:
                 stream.write(chunk)
                 if stream.tell() > most:  # another file than expected: need not be read to its end
                     break
+            stream.flush()
+            os.fsync(stream.fileno())
     except OSError as problem:
-        part.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            part.unlink(missing_ok=True)
         raise DataError(f"{part.parent}: cannot be written ({_in_words(problem)})") from None
 
 
@@ -228,26 +239,16 @@ def _files_in(places: Iterable[Path]) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def _alone(corpus: str) -> Iterator[Path]:
-    """The folder of a corpus, made where it is not there; of two trainings that begin at once, one waits here."""
+    """Yield the folder of a corpus, created where there is none; of two trainings that begin at once, one waits."""
     folder = folder_of(corpus)
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        storage.own_folder(folder, folder.parents[2])
     except OSError as problem:
         raise DataError(
             f"{folder}: cannot be made ({_in_words(problem)}). XDG_CACHE_HOME chooses another place"
         ) from None
-    try:
-        import fcntl
-    except ImportError:  # not on Windows
+    with storage.locked(folder):
         yield folder
-        return
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        with contextlib.suppress(OSError):  # some network disks have no locks
-            fcntl.flock(handle, fcntl.LOCK_EX)
-        yield folder
-    finally:
-        os.close(handle)
 
 
 def _in_words(problem: object) -> str:

@@ -7,21 +7,22 @@ layer; our fused projections already lie as it wants them.
 import contextlib
 import importlib.util
 import os
-import shutil
+import secrets
+import stat
 import tempfile
 from collections.abc import Iterable, Iterator
 from hashlib import file_digest, sha256
 from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from seq2see import bundle, special
+from seq2see import bundle, special, storage
 from seq2see.bundle import Tokenizers
 from seq2see.config import Decoding, Model, Settings
 from seq2see.data.tokenizer import Tokenizer
 from seq2see.decoding import translator
 from seq2see.decoding.hypothesis import Hypothesis, Task
-from seq2see.errors import SettingError, nearest
+from seq2see.errors import PassingError, RunError, SettingError, nearest
 
 if TYPE_CHECKING:
     import ctranslate2
@@ -38,6 +39,8 @@ PRECISIONS = ("float32", "int8")
 
 CONVERSION = 1
 """Of what `convert` writes: raised when that changes, so that older conversions are made anew."""
+PART = ".part-"
+"""What the name of an unfinished conversion begins with."""
 TOKENS_AT_ONCE, FEWEST_AT_ONCE = 256, 5
 """Of the sources, in one batch of one worker: about ten sentences, of long ones at least five. More were no faster, and
 fewer long ones slower (docs/log.md)."""
@@ -70,13 +73,36 @@ def cuda_is_here() -> bool:
 
 
 def open_engine(run: Path, precision: str) -> "Ct2Engine":
-    """The engine of a run in a precision; converted on first use and kept in `RUN/engines`, or in the user's cache."""
+    """Return the engine of a run in a precision; the model is converted on first use, and the conversion is kept.
+
+    It is kept in `RUN/engines`, or in the user's cache where the run is read-only or its disk is full. Where neither
+    can be written, the conversion is a temporary one.
+    """
     if precision not in PRECISIONS:
         raise SettingError(f"--precision {precision}: unknown. {nearest(precision, PRECISIONS)}")
     settings = bundle.read_settings(run)
     if problem := obstacle(settings):
         raise SettingError(f"{run}: {problem}. Use --engine torch")
-    return Ct2Engine(_converted(run, precision), Tokenizers.load(run), precision)
+    tokenizers = Tokenizers.load(run)
+    name, places = _name(run, precision), _places(run, precision)
+    for place in places:
+        with contextlib.suppress(OSError, RuntimeError, ValueError), storage.locked(place.folder, shared=True):
+            if _is_whole(place, name):
+                return Ct2Engine(place.folder / name, tokenizers, precision)
+    for place in places:
+        with contextlib.suppress(OSError, storage.LinkError):
+            storage.own_folder(place.folder, place.within)
+            with storage.locked(place.folder) as alone:
+                return _convert_in(place, name, run, tokenizers, precision, alone)
+    try:
+        with tempfile.TemporaryDirectory(prefix="seq2see-") as folder:
+            convert(run, Path(folder), precision)
+            return _load(run, Path(folder), tokenizers, precision)
+    except OSError as failed:
+        raise PassingError(
+            f"{run}: the model cannot be converted for CTranslate2: none of {run / 'engines'}, the user's cache and "
+            f"{tempfile.gettempdir()} can be written ({failed.strerror or failed}). Make room, or use --engine torch"
+        ) from None
 
 
 class Ct2Engine:
@@ -182,36 +208,76 @@ def _words(tokenizer: Tokenizer) -> list[str]:
     return list(words)
 
 
-def _converted(run: Path, precision: str) -> Path:
-    """The folder of the conversion that belongs to the present weights; made if there is none."""
+class _Place(NamedTuple):
+    """A folder where conversions of a run are kept."""
+
+    folder: Path
+    within: Path
+    """The part of its path that the user chose; names below it must not be links."""
+    note: Path
+    """A file in the user's cache that says what the conversion looked like when it was made."""
+
+
+def _places(run: Path, precision: str) -> list[_Place]:
+    """Return where a conversion is looked for and kept, the best place first."""
+    base = storage.cache_folder()
+    path = run.resolve()
+    # Short whatever the path of the run is, and different for each run.
+    cache = base / "seq2see" / "engines" / f"{path.name[:60]}-{sha256(os.fsencode(path)).hexdigest()[:16]}"
+    kind = f"ctranslate2-{precision}-{CONVERSION}"
+    return [
+        _Place(run / "engines", run, cache / f"{kind}.made"),
+        _Place(cache, base, cache / f"{kind}.cached.made"),
+    ]
+
+
+def _name(run: Path, precision: str) -> str:
+    """Return the name of the conversion that belongs to the present weights and settings of a run."""
     weights, settings = bundle.weights_file(run), run / "settings.toml"
     times = [(file.stat().st_mtime_ns, file.stat().st_size) for file in (weights, settings)]
     stamp = sha256(repr(times).encode() + _header(weights) + settings.read_bytes()).hexdigest()
-    name = f"ctranslate2-{precision}-{CONVERSION}-{stamp[:16]}"
-    places = run / "engines", _cache(run)
-    if _is_whole(places[0] / name) and _is_ours(run, places[0] / name):
-        return places[0] / name
-    if _is_whole(places[1] / name):
-        return places[1] / name
-    for place in places:
-        try:
-            place.mkdir(parents=True, exist_ok=True)
-            for old in place.glob(f"ctranslate2-{precision}-*"):  # of weights that are no more, or not made by us
-                shutil.rmtree(old)
-            beside = Path(tempfile.mkdtemp(prefix=".part-", dir=place))
-        except OSError:
-            continue
-        try:
-            convert(run, beside, precision)
-        except BaseException:
-            shutil.rmtree(beside, ignore_errors=True)
-            raise
-        beside.chmod(0o777 & ~_umask())  # a temporary folder is its maker's alone
-        beside.rename(place / name)
-        if place == run / "engines":
-            _remember(run, place / name)
-        return place / name
-    raise SettingError(f"{run}: neither {run / 'engines'} nor the cache can be written to. Use --engine torch")
+    return f"ctranslate2-{precision}-{CONVERSION}-{stamp[:16]}"
+
+
+def _convert_in(
+    place: _Place, name: str, run: Path, tokenizers: Tokenizers, precision: str, alone: bool
+) -> "Ct2Engine":
+    """Convert a model into a place and load it; conversions of earlier weights and damaged ones are removed.
+
+    Args:
+        alone: whether this process holds the lock of the place. What an unfinished conversion left there then belongs
+            to a process that was killed.
+    """
+    final = place.folder / name
+    if _is_whole(place, name):  # by another process while this one waited for the lock
+        with contextlib.suppress(RuntimeError, ValueError):  # by another version of CTranslate2, which we cannot read
+            return Ct2Engine(final, tokenizers, precision)
+    for old in place.folder.iterdir():
+        is_old = old.name.startswith(f"ctranslate2-{precision}-") and old.suffix != ".made"
+        if is_old or (alone and old.name.startswith(PART)):
+            storage.remove(old)
+    beside = place.folder / f"{PART}{secrets.token_hex(8)}"
+    beside.mkdir()
+    try:
+        convert(run, beside, precision)
+        storage.sync_all(beside)
+        storage.remove(final)
+        beside.rename(final)
+        storage.sync(place.folder)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            storage.remove(beside)
+        raise
+    _remember(place, name)
+    return _load(run, final, tokenizers, precision)
+
+
+def _load(run: Path, folder: Path, tokenizers: Tokenizers, precision: str) -> "Ct2Engine":
+    """Load a conversion that was just made."""
+    try:
+        return Ct2Engine(folder, tokenizers, precision)
+    except (RuntimeError, ValueError) as problem:
+        raise RunError(f"{run}: CTranslate2 cannot load the model ({problem}). Use --engine torch") from None
 
 
 def _header(weights: Path) -> bytes:
@@ -220,65 +286,60 @@ def _header(weights: Path) -> bytes:
         return file.read(min(int.from_bytes(file.read(8), "little"), 2**24))
 
 
-def _is_whole(folder: Path) -> bool:
-    return os.access(folder / "model.bin", os.R_OK)
+# A run folder may come from anybody, disks fail, and CTranslate2 believes what it loads: a damaged model can end the
+# process. So the user's cache says which conversions were made here: how their files looked then, which is quickly
+# compared, and a checksum for when they look different (restored from a backup, unpacked from a container image).
 
 
-# A run folder may come from anybody, and CTranslate2 believes what it loads. So the user's cache says which
-# conversions were made here: how their files looked then, which is quickly compared, and a checksum for when they
-# look otherwise (restored from a backup, unpacked from the layer of a container).
-
-
-def _is_ours(run: Path, folder: Path) -> bool:
+def _is_whole(place: _Place, name: str) -> bool:
+    """Return whether a place has a conversion with this name that is just as it was made here."""
     try:
-        look, checksum = _note(run, folder).read_text(encoding="ascii").split()
+        if not place.note.is_file():
+            return False
+        look, checksum = place.note.read_text(encoding="ascii").split()
+        if look == _look(place.folder / name):
+            return True
+        if checksum != _checksum(place.folder / name):
+            return False
     except (OSError, ValueError):
         return False
-    if look == _look(folder):
-        return True
-    if checksum != _checksum(folder):
-        return False
-    _remember(run, folder)
+    _remember(place, name)
     return True
 
 
-def _remember(run: Path, folder: Path) -> None:
-    note = _note(run, folder)
-    with contextlib.suppress(OSError):  # no cache: then it is converted each time
-        note.parent.mkdir(parents=True, exist_ok=True)
-        note.write_text(f"{_look(folder)} {_checksum(folder)}\n", encoding="ascii")
+def _remember(place: _Place, name: str) -> None:
+    """Note what a conversion looks like; without a cache that can be written, it is converted each time."""
+    folder = place.folder / name
+    with contextlib.suppress(OSError, RunError):
+        storage.own_folder(place.note.parent, storage.cache_folder())
+        storage.write_text(place.note, f"{_look(folder)} {_checksum(folder)}\n")
 
 
-def _note(run: Path, folder: Path) -> Path:
-    return _cache(run) / f"{folder.name.rpartition('-')[0]}.made"
+def _files(folder: Path) -> list[tuple[Path, os.stat_result]]:
+    """Return the files of a conversion in order, each with its facts; ValueError for anything that is not a file."""
+    if folder.is_symlink():
+        raise ValueError(f"{folder}: a symbolic link")
+    found = [(path, path.lstat()) for path in sorted(folder.iterdir())]
+    if not all(stat.S_ISREG(facts.st_mode) for _, facts in found):
+        raise ValueError(f"{folder}: not only files")
+    return found
 
 
 def _look(folder: Path) -> str:
-    seen = [(path.name, path.lstat()) for path in sorted(folder.iterdir())]
-    facts = [(name, each.st_mode, each.st_size, each.st_mtime_ns, each.st_ctime_ns, each.st_ino) for name, each in seen]
+    facts = [
+        (path.name, each.st_mode, each.st_size, each.st_mtime_ns, each.st_ctime_ns, each.st_ino)
+        for path, each in _files(folder)
+    ]
     return sha256(repr(facts).encode()).hexdigest()
 
 
 def _checksum(folder: Path) -> str:
     total = sha256()
-    for path in sorted(folder.iterdir()):
+    for path, _ in _files(folder):
         total.update(f"{path.name}/".encode())
         with path.open("rb") as file:
             total.update(file_digest(file, "sha256").digest())
     return total.hexdigest()
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
-
-
-def _cache(run: Path) -> Path:
-    """What the user's cache has of a run: short, whatever the path, and of no other."""
-    base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    place = run.resolve()
-    return base / "seq2see" / "engines" / f"{place.name[:60]}-{sha256(os.fsencode(place)).hexdigest()[:16]}"
 
 
 def convert(run: Path, folder: Path, precision: str) -> None:

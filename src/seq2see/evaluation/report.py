@@ -20,6 +20,9 @@ class ScoredSet(NamedTuple):
     """Name, value and signature of each score."""
 
 
+from seq2see import storage
+
+
 def write(
     path: Path,
     *,
@@ -54,7 +57,7 @@ def write(
         _section("Data", _two_columns(data or {})),
         _section("Settings", _settings(settings)),
     ]
-    path.write_text(page(title, "", "\n".join(part for part in parts if part)), encoding="utf-8")
+    storage.write_text(path, page(title, "", "\n".join(part for part in parts if part)))
 
 
 def sample(count: int, most: int) -> list[int]:

@@ -1,10 +1,12 @@
 """`export`: write a run in another program's format, then see whether that program says the same."""
 
-import shutil
+import contextlib
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from seq2see import storage
 from seq2see.bundle import Tokenizers, load
 from seq2see.data.pair import Pair
 from seq2see.data.readers import Pairs
@@ -39,17 +41,23 @@ def export(run: Path, folder: Path, to: str, precision: str, force: bool = False
         raise SettingError(f"--to {to}: unknown format. {nearest(to, FORMATS)}")
     if folder.exists() and not force:
         raise RunError(f"{folder}: exists already. Choose another folder, or replace it with --force")
-    if folder.exists() and any(folder.iterdir()) and not (folder / "model.bin").exists():
+    if folder.exists() and (not folder.is_dir() or (any(folder.iterdir()) and not (folder / "model.bin").exists())):
         raise RunError(f"{folder}: not an exported model, so it is not replaced")
-    beside = folder.with_name(f".{folder.name}.part")
-    shutil.rmtree(beside, ignore_errors=True)
-    beside.mkdir(parents=True)
-    try:
-        parity = FORMATS[to](run, beside, precision)
-        shutil.rmtree(folder, ignore_errors=True)
-        beside.rename(folder)
-    finally:
-        shutil.rmtree(beside, ignore_errors=True)
+    place = Path(os.path.realpath(folder))  # the user may name a link to a folder, or `.`
+    beside = place.with_name(f".{place.name}.part")
+    with storage.in_one_line(folder, storage.REPEAT):
+        place.parent.mkdir(parents=True, exist_ok=True)
+        storage.refuse_link(beside)
+        storage.remove(beside)
+        beside.mkdir()
+        try:
+            parity = FORMATS[to](run, beside, precision)
+            storage.sync_all(beside)
+            storage.remove(place)
+            beside.rename(place)
+        finally:
+            with contextlib.suppress(OSError):
+                storage.remove(beside)
     return parity
 
 

@@ -72,7 +72,7 @@ def _parts(trial: Trial) -> tuple[str, str]:
     if not test.exists():  # which comes last
         every = _every(corpus)
         with storage.in_one_line(folder):
-            folder.mkdir(parents=True, exist_ok=True)
+            storage.own_folder(folder, folder.parents[1])
         for path, wanted in ((train_on, False), (test, True)):
             with storage.replacing(path) as beside, beside.open("w", encoding="utf-8") as file:
                 for pair in corpus.train:

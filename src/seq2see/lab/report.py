@@ -22,7 +22,7 @@ SIGNS = {"held": "✓", "did not hold": "✗", "undecided": "?"}
 def write(out: Path, outcomes: Sequence[Outcome], facts: Mapping[str, str]) -> None:
     """Both pages, the pictures of the second, and `verdicts.json`."""
     pictures = out / "pictures"
-    pictures.mkdir(exist_ok=True)
+    storage.own_folder(pictures)
     body, lines = [_header(facts, outcomes)], _markdown_head(facts, outcomes)
     for outcome in outcomes:
         name, svg = outcome.claim.name, ""

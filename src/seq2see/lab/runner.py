@@ -8,7 +8,6 @@ import hashlib
 import json
 import math
 import os
-import shutil
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import closing
@@ -89,6 +88,7 @@ def _check_folder(folder: Path) -> None:
     if folder.is_dir():
         if any(folder.iterdir()) and not (folder / MARK).is_file():
             raise RunError(f"{folder}: holds something else than a lab. Choose another --out")
+        storage.refuse_tricks(folder)
     elif folder.exists():
         raise RunError(f"{folder}: a file, expected a folder. Choose another --out")
 
@@ -221,12 +221,10 @@ class _Keeper:
         plain = {name: value if math.isfinite(value) else None for name, value in numbers.items()}
         line = json.dumps({**vars(kept), "numbers": plain}, ensure_ascii=False)
         path = self._path(trial.claim)
-        with storage.in_one_line(path):
-            path.parent.mkdir(parents=True, exist_ok=True)
-            with path.open("a", encoding="utf-8") as file:
-                file.write(f"{line}\n")
-                file.flush()
-                os.fsync(file.fileno())
+        with storage.in_one_line(path), storage.extend(storage.own_folder(path.parent) / path.name) as file:
+            file.write(f"{line}\n".encode())
+            file.flush()
+            os.fsync(file.fileno())
 
     def forget(self, trials: Sequence[Trial]) -> None:
         """Their lines, what cannot be read beside them, and what they left to go on from.
@@ -243,8 +241,7 @@ class _Keeper:
             self._kept.pop(claim, None)
         for trial in trials:
             with storage.in_one_line(trial.folder):
-                if trial.folder.exists():
-                    shutil.rmtree(trial.folder)
+                storage.remove(trial.folder)
 
     def _path(self, claim: str) -> Path:
         return self._out / "results" / f"{claim}.jsonl"

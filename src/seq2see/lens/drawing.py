@@ -23,6 +23,7 @@ from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure
 from matplotlib.text import Text
 
+from seq2see import storage
 from seq2see.errors import SettingError
 
 INK = "#1d2733"
@@ -165,13 +166,13 @@ def save(figure: Figure, path: Path, title: str = "seq2see") -> None:
     """Write the picture; the suffix says as what. In HTML it is an SVG whose text can be searched and read aloud."""
     if path.suffix.lower() == ".html":
         page = f"<style>{_PAGE}</style><figure>{inline(figure, title)}</figure>"
-        path.write_text(
-            f'<!doctype html><meta charset="utf-8"><title>{html.escape(title)}</title>{page}\n', encoding="utf-8"
-        )
+        text = f'<!doctype html><meta charset="utf-8"><title>{html.escape(title)}</title>{page}\n'
+        with storage.output(path) as file:
+            file.write_text(text, encoding="utf-8")
         return
-    with drawing():
+    with drawing(), storage.output(path) as file:
         dpi = min(160.0, 8000 / max(figure.get_size_inches()))  # a thousand tokens still make a file that opens
-        figure.savefig(path, dpi=dpi, bbox_inches="tight", pad_inches=0.25)
+        figure.savefig(file, format=path.suffix[1:].lower(), dpi=dpi, bbox_inches="tight", pad_inches=0.25)
 
 
 # Pictures are drawn in ink on white paper: where the screen is dark, they stay a sheet of paper.

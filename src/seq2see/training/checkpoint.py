@@ -10,7 +10,6 @@ import contextlib
 import json
 import math
 import re
-import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
@@ -71,35 +70,28 @@ def save(
     try:
         with storage.in_one_line(final):
             if not folder.exists():
-                folder.mkdir(parents=True)
+                storage.own_folder(folder)
                 storage.sync(folder.parent)
             for left_over in folder.glob(".*.part"):  # by a process that was killed
-                _remove(left_over)
+                storage.remove(left_over)
             beside.mkdir()
             storage.write_tensors(beside / "weights.safetensors", bundle.named_weights(model))
             storage.write_tensors(beside / "optimizer.safetensors", optimizer.tensors() | random_state())
             state = asdict(progress) | {"files": {name: (beside / name).stat().st_size for name in TENSORS}}
             storage.write_text(beside / "state.json", json.dumps(state | {"crc32": _mark(state)}, indent=1))
-            _remove(final)
+            storage.remove(final)
             beside.rename(final)
             storage.sync(folder)
     except RunError:
-        shutil.rmtree(beside, ignore_errors=True)  # half a checkpoint only fills the disk further
+        with contextlib.suppress(OSError):
+            storage.remove(beside)  # half a checkpoint only fills the disk further
         raise
 
     validated = steps(folder)
     for old in validated[: -max(keep, average)] + [path for path in _all(folder) if is_pause(path) and path != final]:
-        shutil.rmtree(old)
+        storage.remove(old)
     for path in validated[:-keep]:
         (path / "optimizer.safetensors").unlink(missing_ok=True)
-
-
-def _remove(path: Path) -> None:
-    """Whatever is there: somebody may have put a file or a link in the place of a folder."""
-    if path.is_symlink() or path.is_file():
-        path.unlink()
-    elif path.exists():
-        shutil.rmtree(path)
 
 
 def steps(folder: Path) -> list[Path]:
@@ -159,7 +151,7 @@ def drop_after(folder: Path, path: Path) -> None:
     """Throw away what came after a checkpoint."""
     found = _all(folder)
     for later in found[found.index(path) + 1 :]:
-        shutil.rmtree(later)
+        storage.remove(later)
 
 
 def go_on_from(folder: Path, tell: Callable[[str], None] = lambda line: None) -> Path | None:

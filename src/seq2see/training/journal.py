@@ -30,7 +30,7 @@ class Journal:
         before = [row for row in read(self._run) if row["step"] <= step]
         kept = [row for row in before if row["step"] < step or "loss" in row or (not pause and _is_of_model(row))]
         storage.write_text(path, "".join(json.dumps(row) + "\n" for row in kept))
-        self._file = path.open("a", encoding="utf-8")
+        self._file = storage.extend(path)
         self._board = SummaryWriter(self._run / "tensorboard", purge_step=step + 1 if step else None)
 
     def write(self, event: Event) -> None:
@@ -50,7 +50,7 @@ class Journal:
             case _:  # a single step, or the end: nothing to keep
                 return
         with storage.in_one_line(self._run / "metrics.jsonl"):
-            self._file.write(json.dumps(row) + "\n")
+            self._file.write(f"{json.dumps(row)}\n".encode())
             self._file.flush()
             os.fsync(self._file.fileno())
             for name, value in scalars.items():

@@ -3,7 +3,9 @@
 import errno
 import gzip
 import hashlib
+import io
 import json
+import shutil
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -12,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from seq2see import storage
 from seq2see.data import corpora, downloads
 from seq2see.data.downloads import Fetching, File
 from seq2see.errors import DataError
@@ -293,35 +296,16 @@ def test_offline(server: Server, cli) -> None:
 def test_a_full_disk(server: Server, cli, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, content in CONTENTS.items():
         Path(name).write_bytes(content)
-    real_open = Path.open
+    real = storage.create
 
-    class Full:
+    class Full(io.BufferedRandom):
         """A file of which 100 bytes fit."""
 
-        def __init__(self, stream: Any) -> None:
-            self.stream = stream
-
-        def __enter__(self) -> "Full":
-            return self
-
-        def __exit__(self, *_: object) -> None:
-            self.stream.close()
-
-        def seek(self, place: int) -> None:
-            self.stream.seek(place)
-
-        def tell(self) -> int:
-            return int(self.stream.tell())
-
-        def write(self, chunk: bytes) -> None:
-            self.stream.write(chunk[:100])
+        def write(self, chunk: Any) -> int:
+            super().write(chunk[:100])
             raise OSError(errno.ENOSPC, "No space left on device")
 
-    def opened(path: Path, mode: str = "r", *rest: Any, **more: Any) -> Any:
-        stream = real_open(path, mode, *rest, **more)
-        return Full(stream) if path.suffix == ".part" else stream
-
-    monkeypatch.setattr(Path, "open", opened)
+    monkeypatch.setattr(storage, "create", lambda path: Full(real(path).detach()))
     for words in ([], ["--from", "table.csv"]):
         refused(cli("data", "get", "table", *words), "cannot be written (No space left on device)")
         assert cached() == {}
@@ -403,3 +387,29 @@ def test_the_bar_on_a_terminal(monkeypatch: pytest.MonkeyPatch, capsys: pytest.C
 @pytest.mark.parametrize(("size", "words"), [(999, "999 bytes"), (64_608, "65 kB"), (4_264_809, "4.3 MB")])
 def test_sizes_in_words(size: int, words: str) -> None:
     assert downloads.in_bytes(size) == words
+
+
+@pytest.mark.parametrize("kind", ["file", "folder", "nothing", "hard link"])
+@pytest.mark.parametrize("words", [[], ["--from", "table.csv"]])
+def test_links_in_the_cache_are_not_followed(server: Server, cli, tmp_path: Path, kind: str, words: list[str]) -> None:
+    outside = tmp_path / "outside"
+    (outside / "folder").mkdir(parents=True)
+    (outside / "file").write_bytes(b"?" * 100)
+    Path("table.csv").write_bytes(TABLE.encode())
+    folder = downloads.folder_of("table")
+    folder.mkdir(parents=True)
+    part = folder / "table.csv.part"
+    part.hardlink_to(outside / "file") if kind == "hard link" else part.symlink_to(outside / kind)
+    assert cli("data", "get", "table", *words).code == 0
+    assert (folder / "table.csv").read_bytes() == TABLE.encode()
+    assert cached() == {"table.csv": TABLE.encode()}
+    if kind != "hard link":
+        for place in (folder, folder.parent, folder.parent.parent):
+            shutil.rmtree(folder.parent.parent)
+            place.parent.mkdir(parents=True, exist_ok=True)
+            place.symlink_to(outside / kind)
+            refused(cli("data", "get", "table", *words), f"{place}: a symbolic link", "Remove it")
+            place.unlink()
+            folder.mkdir(parents=True)
+    assert {path.name for path in outside.rglob("*")} == {"folder", "file"}
+    assert (outside / "file").read_bytes() == b"?" * 100

@@ -1,23 +1,29 @@
 """CTranslate2 says what our own engine says, for every kind of model that it can run."""
 
+import contextlib
+import errno
 import json
 import os
 import shutil
 import subprocess
 import sys
+import tempfile
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 import torch
 
-from seq2see import bundle, config, special
+from seq2see import bundle, config, special, storage
 from seq2see.bundle import Tokenizers
 from seq2see.data import tokenizer
 from seq2see.decoding import ct2_engine
 from seq2see.decoding.hypothesis import Task
 from seq2see.decoding.torch_engine import TorchEngine
 from seq2see.decoding.translator import limit, translate
-from seq2see.errors import SettingError
+from seq2see.errors import PassingError, RunError, SettingError
 from seq2see.model.build import build
 from seq2see.model.interface import Seq2Seq
 
@@ -225,6 +231,191 @@ def test_a_read_only_run_uses_the_cache(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     ct2_engine.open_engine(run, "float32")
     assert list((tmp_path / "cache" / "seq2see" / "engines").rglob("model.bin"))
+
+
+def in_the_way(run: Path) -> None:
+    """Make a place where no folder of conversions can be created, also by root."""
+    (run / "engines").write_text("in the way")
+
+
+def full(*places: Path) -> Callable[[Path, Path, str], None]:
+    """Return a `convert` that finds no room on the disks of these places, after a part of the work."""
+    real = ct2_engine.convert
+
+    def convert(run: Path, folder: Path, precision: str) -> None:
+        if any(folder.is_relative_to(place) for place in places):
+            (folder / "model.bin").write_bytes(b"half")
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        real(run, folder, precision)
+
+    return convert
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EROFS])
+def test_a_full_disk_of_the_run_uses_the_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int) -> None:
+    run = make_run(tmp_path / "run", {})
+    monkeypatch.setattr(errno, "ENOSPC", number)
+    monkeypatch.setattr(ct2_engine, "convert", full(run))
+    ct2_engine.open_engine(run, "int8")
+    assert list((run / "engines").iterdir()) == []
+    (model,) = (tmp_path / "own cache").rglob("model.bin")
+    monkeypatch.setattr(ct2_engine, "convert", None)
+    ct2_engine.open_engine(run, "int8")
+    assert model.exists()
+
+
+def test_with_no_room_anywhere_the_error_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = make_run(tmp_path / "run", {})
+    monkeypatch.setattr(ct2_engine, "convert", full(run, tmp_path / "own cache"))
+    ct2_engine.open_engine(run, "int8")  # a temporary one
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(ct2_engine, "convert", full(tmp_path))
+    with pytest.raises(PassingError, match=r"No space left on device.*--engine torch"):
+        ct2_engine.open_engine(run, "int8")
+    assert not list(tmp_path.rglob("model.bin"))
+
+
+def test_a_conversion_in_a_cache_that_has_become_read_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = make_run(tmp_path / "run", {})
+    in_the_way(run)
+    ct2_engine.open_engine(run, "int8")
+
+    def read_only(*_: object, **__: object) -> None:
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+
+    for module, name in ((storage, "create"), (storage, "remove"), (Path, "mkdir")):
+        monkeypatch.setattr(module, name, read_only)
+    monkeypatch.setattr(ct2_engine, "convert", None)
+    ct2_engine.open_engine(run, "int8")
+
+
+DAMAGES: dict[str, Callable[[Path], object]] = {
+    "cut short": lambda path: path.write_bytes(path.read_bytes()[: path.stat().st_size // 2]),
+    "empty": lambda path: path.write_bytes(b""),
+    "zeros": lambda path: path.write_bytes(bytes(path.stat().st_size)),
+    "longer": lambda path: path.write_bytes(path.read_bytes() + b"x"),
+    "missing": Path.unlink,
+    "a folder": lambda path: (path.unlink(), path.mkdir()),
+    "a link": lambda path: (path.rename(path.with_name("moved")), path.symlink_to("moved")),
+    "a pipe": lambda path: (path.unlink(), os.mkfifo(path)),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+@pytest.mark.parametrize("in_cache", [False, True])
+def test_a_damaged_conversion_is_made_again(tmp_path: Path, damage: str, in_cache: bool) -> None:
+    """CTranslate2 would end the process on some of these."""
+    run = make_run(tmp_path / "run", {})
+    if in_cache:
+        in_the_way(run)
+    ct2_engine.open_engine(run, "int8")
+    (model,) = tmp_path.rglob("model.bin")
+    whole = {path: path.read_bytes() for path in model.parent.iterdir()}
+    for path in whole:
+        DAMAGES[damage](path)
+        engine = ct2_engine.open_engine(run, "int8")
+        assert engine.search([Task([4, 5], 5, [])], bundle.read_settings(run).decoding)
+        assert {path: path.read_bytes() for path in model.parent.iterdir()} == whole
+
+
+def test_a_conversion_for_another_version_of_ctranslate2_is_made_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = make_run(tmp_path / "run", {})
+    ct2_engine.open_engine(run, "int8")
+    real, refusals, made = ct2_engine.Ct2Engine, 2, []
+
+    def engine(*words: object) -> object:
+        nonlocal refusals
+        if refusals:
+            refusals -= 1
+            raise RuntimeError("Unsupported model binary version")
+        return real(*words)
+
+    def convert(run: Path, folder: Path, precision: str) -> None:
+        made.append(folder)
+        real_convert(run, folder, precision)
+
+    real_convert = ct2_engine.convert
+    monkeypatch.setattr(ct2_engine, "Ct2Engine", engine)
+    monkeypatch.setattr(ct2_engine, "convert", convert)
+    ct2_engine.open_engine(run, "int8")
+    assert len(made) == 1
+    refusals = 99
+    with pytest.raises(RunError, match=r"Unsupported model binary version.*--engine torch"):
+        ct2_engine.open_engine(run, "int8")
+
+
+STARTED_AT_ONCE = """
+import json, sys
+from pathlib import Path
+import ctranslate2.specs
+from seq2see import run
+from seq2see.decoding import ct2_engine
+made, convert = [], ct2_engine.convert
+ct2_engine.convert = lambda *words: (made.append(1), convert(*words), KILLED)
+print("ready", flush=True)
+sys.stdin.readline()
+said = run.load(sys.argv[1]).translate(["a b c", "d"])
+print(json.dumps([said, len(made)]))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("killed", [0, 2])
+def test_many_processes_convert_a_new_run_once(tmp_path: Path, killed: int) -> None:
+    """Four translate at once; before that, some may be killed in the middle of the conversion."""
+    run = make_run(tmp_path / "run", {})
+    kill = "__import__('os').kill(__import__('os').getpid(), 9)"
+    codes = [STARTED_AT_ONCE.replace("KILLED", kill)] * killed + [STARTED_AT_ONCE.replace("KILLED", "0")] * 4
+    with contextlib.ExitStack() as stack:
+        processes = [
+            stack.enter_context(
+                subprocess.Popen(
+                    [sys.executable, "-c", code, str(run)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+                )
+            )
+            for code in codes
+        ]
+        for process in processes:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "ready\n"
+        for process in processes[:killed]:
+            process.communicate("\n", timeout=60)
+            assert process.returncode == -9
+        assert len(list(run.glob("engines/.part-*"))) == min(killed, 1)  # the second has removed that of the first
+        for process in processes[killed:]:
+            assert process.stdin is not None
+            process.stdin.write("\n")
+            process.stdin.flush()
+        ended = [json.loads(process.communicate(timeout=60)[0]) for process in processes[killed:]]
+    assert len({str(said) for said, _ in ended}) == 1
+    assert sum(made for _, made in ended) == 1
+    assert [path.name.partition("-")[0] for path in (run / "engines").iterdir()] == ["ctranslate2"]
+
+
+def test_many_threads_convert_a_new_run_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a killed process left is removed."""
+    run = make_run(tmp_path / "run", {})
+    (run / "engines" / ".part-left").mkdir(parents=True)
+    (run / "engines" / ".part-left" / "model.bin").write_bytes(b"half")
+    made, real, together = [], ct2_engine.convert, threading.Barrier(4)
+
+    def convert(run: Path, folder: Path, precision: str) -> None:
+        made.append(folder)
+        real(run, folder, precision)
+
+    def opened(_: int) -> ct2_engine.Ct2Engine:
+        together.wait(30)
+        return ct2_engine.open_engine(run, "int8")
+
+    monkeypatch.setattr(ct2_engine, "convert", convert)
+    with ThreadPoolExecutor(4) as pool:
+        engines = list(pool.map(opened, range(4)))
+    assert len(engines) == 4
+    assert len(made) == 1
+    (folder,) = (run / "engines").iterdir()
+    assert folder.stat().st_mode & 0o777 == run.stat().st_mode & 0o777
 
 
 @pytest.mark.parametrize(
