@@ -20,7 +20,6 @@ class ScoredSet(NamedTuple):
     """Name, value and signature of each score."""
 
 
-from seq2see import storage
 
 
 def write(
