@@ -15,7 +15,8 @@ from seq2see import __version__
 from seq2see.look import files
 from seq2see.serve import bodies, libretranslate
 from seq2see.serve.guard import LATE, Guard, Late, in_json
-from seq2see.serve.limits import Origins, RefusedError, report
+from seq2see.serve.limits import Origins, RefusedError
+from seq2see.serve.log import report
 from seq2see.serve.service import Event, Service, in_words
 
 PROBLEMS: dict[int | str, dict[str, Any]] = {

@@ -5,14 +5,14 @@ Routes know nothing of this: they are called with a whole body, and cancelled wh
 
 import asyncio
 import json
-import sys
 import time
 from collections.abc import Awaitable, Callable, MutableMapping
 from functools import lru_cache
 from http import HTTPStatus
 from typing import Any, NamedTuple
 
-from seq2see.serve.limits import Limits, Origins, RefusedError, report
+from seq2see.serve.limits import Limits, Origins, RefusedError
+from seq2see.serve.log import log, report
 from seq2see.serve.measures import Measures
 
 Message = MutableMapping[str, Any]
@@ -128,7 +128,7 @@ class Guard:
         self._measures.request(method, route, status, seconds)
         if self._log:
             line = f"{method} {route} {status or 'hung up'} {1000 * seconds:.0f} ms"
-            print(time.strftime("%Y-%m-%d %H:%M:%S"), line, file=sys.stderr)
+            log(f"{time.strftime('%Y-%m-%d %H:%M:%S')} {line}")
 
     async def _whole_body(self, scope: MutableMapping[str, Any], receive: Receive) -> bytes | None:
         """All of it, or nothing where the client hung up."""

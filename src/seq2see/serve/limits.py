@@ -2,9 +2,7 @@
 
 import hmac
 import re
-import sys
 import time
-import traceback
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -48,12 +46,6 @@ class RefusedError(Exception):
         self.line = line
         self.retry_after = retry_after
         self.hang_up = hang_up
-
-
-def report(problem: Exception, where: str) -> None:
-    """Where it went wrong, without a word of what it went wrong with: that may be a user's text."""
-    frames = traceback.format_tb(problem.__traceback__)
-    print(f"seq2see: {type(problem).__name__} in {where}", *frames, file=sys.stderr)
 
 
 class Keys:

@@ -2,7 +2,6 @@
 
 import resource
 import socket
-import sys
 from collections.abc import Callable, Sequence
 from functools import partial
 from ipaddress import ip_address
@@ -17,6 +16,8 @@ from seq2see.run import Run
 from seq2see.serve import app
 from seq2see.serve.guard import on_the_wire
 from seq2see.serve.limits import Keys, Limits, Origins, Rates
+from seq2see.serve.log import Log
+from seq2see.serve.log import log as log_line
 from seq2see.serve.service import Service
 
 MOST_CONNECTIONS = 2000
@@ -67,7 +68,7 @@ def serve(
         server.should_exit = True
 
     Origins(allow_origins)  # what is wrong with them is said before anything is started
-    with _listening(host, port) as listening:
+    with Log(service.measures.log_lines_dropped.inc), _listening(host, port) as listening:
         address = listening.getsockname()
         shown = f"[{address[0]}]" if ":" in address[0] else address[0]
         hosts = {"localhost", "127.0.0.1", "[::1]", shown} if _is_loopback(address[0]) else None
@@ -88,9 +89,9 @@ def serve(
             timeout_graceful_shutdown=int(limits.deadline) + 1,
         )
         server = uvicorn.Server(config)
-        print(f"serving {', '.join(runs)} at http://{shown}:{address[1]}/ (Ctrl-C ends)", file=sys.stderr)
+        log_line(f"serving {', '.join(runs)} at http://{shown}:{address[1]}/ (Ctrl-C ends)")
         if not keys and not _is_loopback(address[0]):
-            print("warning: whoever reaches this machine may use it. --api-keys FILE asks for a key", file=sys.stderr)
+            log_line("warning: whoever reaches this machine may use it. --api-keys FILE asks for a key")
         server.run(sockets=[listening])
     if failures:
         raise SettingError(failures[0])

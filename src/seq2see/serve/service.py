@@ -4,7 +4,6 @@ import itertools
 import json
 import math
 import re
-import sys
 from collections.abc import AsyncIterator, Mapping, Sequence
 from ipaddress import ip_address, ip_network
 from typing import Any
@@ -14,6 +13,7 @@ from seq2see.run import Run
 from seq2see.serve.batching import Job, Lane
 from seq2see.serve.engine_process import Key, Setup
 from seq2see.serve.limits import Keys, Limits, Rates, RefusedError
+from seq2see.serve.log import log
 from seq2see.serve.measures import Measures
 
 Event = tuple[str, Any]
@@ -67,7 +67,7 @@ class Service:
         """What a lane tells of."""
         self.measures.heard(what, lane, *numbers)
         if what in ("ready", "restart"):
-            print(f"engine ({lane}): {'ready' if what == 'ready' else 'ended; started again'}", file=sys.stderr)
+            log(f"engine ({lane}): {'ready' if what == 'ready' else 'ended; started again'}")
 
     @property
     def obstacle(self) -> str | None:
@@ -193,7 +193,7 @@ class Service:
         """Only where it was asked for."""
         if self._log_texts:
             for text, said in zip(texts, answers, strict=True):
-                print(json.dumps({"model": model, "text": text, "answers": said}, ensure_ascii=False), file=sys.stderr)
+                log(json.dumps({"model": model, "text": text, "answers": said}, ensure_ascii=False))
 
     def stream(
         self,
