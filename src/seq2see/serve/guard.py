@@ -38,6 +38,13 @@ LATE = "seq2see.late"
 """In the scope of a request: when its deadline passes, for those who have begun to answer."""
 
 
+SURPLUS = "seq2see.surplus"
+"""In the scope of a request: it came on a connection that there is no room for."""
+
+
+INTERNAL = RefusedError(500, "an internal error; the log says where")
+
+
 class Late(NamedTuple):
     """When it is too late for an answer, by the clock of the event loop, and what is said then."""
 
@@ -88,6 +95,8 @@ class Guard:
         try:
             headers = dict(scope["headers"])
             shared += self._origins.check(scope["method"], headers)
+            if scope.get(SURPLUS) and scope["path"] != "/health":
+                raise RefusedError(503, "too many connections", 2, hang_up=True)
             body = await self._whole_body(scope, receive)
             if shared and scope["method"] == "OPTIONS" and b"access-control-request-method" in headers:
                 await sending({"type": "http.response.start", "status": 204, "headers": []})
@@ -102,7 +111,11 @@ class Guard:
         except Exception as problem:
             report(problem, "the service")
             if not status:
-                await refuse(sending, RefusedError(500, "an internal error; the log says where"))
+                await refuse(sending, INTERNAL)
+        except asyncio.CancelledError:  # the time to end the service in is over
+            if not status:
+                await refuse(sending, RefusedError(503, "the service is being stopped", 5, hang_up=True))
+            raise
         route = getattr(scope.get("route"), "path", None) or "other"
         self._note(scope["method"], route, status, time.monotonic() - begun)
 

@@ -5,14 +5,13 @@ import json
 import math
 import re
 from collections.abc import AsyncIterator, Mapping, Sequence
-from ipaddress import ip_address, ip_network
 from typing import Any
 
 from seq2see.errors import SettingError, nearest
 from seq2see.run import Run
 from seq2see.serve.batching import Job, Lane
 from seq2see.serve.engine_process import Key, Setup
-from seq2see.serve.limits import Keys, Limits, Rates, RefusedError
+from seq2see.serve.limits import Keys, Limits, Rates, RefusedError, network
 from seq2see.serve.log import log
 from seq2see.serve.measures import Measures
 
@@ -86,13 +85,19 @@ class Service:
         authorization = headers.get("authorization", "")
         bearer = authorization[7:].strip() if authorization[:7].lower() == "bearer " else None
         key = own_key or bearer or headers.get("x-api-key")
-        address = f"address {_network(client[0])}" if client else ""
         try:
             self.keys.check(key)
         except RefusedError:
-            self.rates.check(address)  # whoever tries keys does not do so as often as they like
+            self.count(client)  # whoever tries keys does not do so as often as they like
             raise
-        self.rates.check(f"key {key}" if self.keys else address)
+        if self.keys:
+            self.rates.check(f"key {key}")
+        else:
+            self.count(client)
+
+    def count(self, client: tuple[str, int] | None) -> None:
+        """Count a request that needs no key, by the address that it comes from, and refuse it if there are too many."""
+        self.rates.check(f"address {network(client[0])}" if client else "")
 
     def run(self, name: str | None) -> tuple[str, Run]:
         """A run by its name, never by a path: the first where none is named."""
@@ -248,17 +253,6 @@ class Service:
         job = Job(Key("detect", name), {"texts": texts}, self._tokens(self.quick, name, texts, 1))
         found: list[dict[str, float]] = await self.quick.do(job)
         return found
-
-
-def _network(address: str) -> str:
-    """Whose it is, as far as it tells: the last 64 bits of an IPv6 address are its owner's to choose."""
-    try:
-        found = ip_address(address)
-    except ValueError:
-        return address
-    if found.version == 4:
-        return str(found)
-    return str(found.ipv4_mapped or ip_network((int(found), 64), strict=False))
 
 
 def _shown(text: str) -> str:
