@@ -309,7 +309,7 @@ class Patient(HttpToolsProtocol):
                 self._end_with(self._last_words)
         if self.can_read:
             self._unset_keepalive_if_required()
-            self._room.wait_for_turn(self)
+            self._room.wait_to_go_on(self)
 
     def _is_answering(self) -> bool:
         return self._answering is not None and not self._answering.response_complete
@@ -332,8 +332,9 @@ class Patient(HttpToolsProtocol):
         if self._deaf:
             return
         self._unset_keepalive_if_required()
+        is_first = not self.can_read
         self._unread, self._position = self._unread[self._position :] + data, 0
-        if self.can_read:
+        if is_first:
             self._room.wait_for_turn(self)
         if not self.can_read or len(self._unread) > MOST_UNREAD_BYTES:
             self.flow.hold()

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from seq2see.serve.connections import Connections
+from seq2see.serve.connections import PIPELINED_SECONDS, Connections
 
 
 class Loop:
@@ -13,9 +13,28 @@ class Loop:
 
     def __init__(self) -> None:
         self.soon: list[tuple[Callable[..., None], tuple[Any, ...]]] = []
+        self.later: list[Callable[[], None]] = []
+        self.now = 100.0
+        self.paced: list[tuple[float, Callable[..., None], tuple[Any, ...]]] = []
 
     def call_soon(self, do: Callable[..., None], *given: Any) -> None:
         self.soon.append((do, given))
+
+    def time(self) -> float:
+        return self.now
+
+    def call_later(self, seconds: float, do: Callable[..., None], *given: Any) -> None:
+        if given:
+            self.paced.append((self.now + seconds, do, given))
+        else:
+            self.later.append(do)
+
+    def wait(self) -> None:
+        """Let the time pass after which idle connections are closed."""
+        later, self.later = self.later, []
+        assert len(later) <= 1
+        for do in later:
+            do()
 
     def iterate(self) -> None:
         soon, self.soon = self.soon, []
@@ -46,8 +65,13 @@ class Connection:
         self.dropped = "at once" if at_once else "idle"
 
 
-def entered(room: Connections, network: str, number: int, busy: bool = False) -> list[Connection]:
-    made = [Connection(network) for _ in range(number)]
+@pytest.fixture
+def loop() -> Loop:
+    return Loop()
+
+
+def entered(room: Connections, loop: Loop, network: str, number: int, busy: bool = False) -> list[Connection]:
+    made = [Connection(network, loop) for _ in range(number)]
     for each in made:
         room.enter(each)
         if busy:
@@ -59,83 +83,99 @@ def dropped(connections: list[Connection]) -> list[int]:
     return [number for number, each in enumerate(connections) if each.dropped]
 
 
-def test_the_oldest_idle_connections_of_the_greediest_client_are_closed_first():
+def test_the_oldest_idle_connections_of_the_greediest_client_are_closed_first(loop):
     room = Connections(10)
-    greedy, others = entered(room, "greedy", 5), entered(room, "other", 4)
-    entered(room, "polite", 3)
-    assert dropped(greedy) == [0, 1]
-    assert dropped(others) == []
-    assert {each.dropped for each in greedy} == {"idle", ""}
+    greedy, others = entered(room, loop, "greedy", 5), entered(room, loop, "other", 4)
+    polite = entered(room, loop, "polite", 2)
+    loop.wait()
+    assert dropped(greedy) == [0]
+    assert dropped(others) == dropped(polite) == []
+    assert greedy[0].dropped == "idle"
 
 
-def test_connections_that_were_used_outlive_those_that_never_were():
+def test_connections_that_were_used_outlive_those_that_never_were(loop):
     room = Connections(10)
-    first, *_ = greedy = entered(room, "greedy", 5)
+    first, *_ = greedy = entered(room, loop, "greedy", 5)
     room.mark_busy(first)
     room.mark_idle(first)
-    entered(room, "other", 4)
-    entered(room, "polite", 3)
+    entered(room, loop, "other", 4)
+    entered(room, loop, "polite", 3)
+    loop.wait()
     assert dropped(greedy) == [1, 2]
 
 
-def test_one_client_holds_half_of_them_and_makes_room_for_itself():
+def test_one_client_holds_half_of_them(loop):
     room = Connections(10)
-    idle = entered(room, "one", 9)
-    assert dropped(idle) == [0, 1, 2, 3]
+    idle = entered(room, loop, "one", 9)
+    assert dropped(idle) == []  # a request may be on its way
+    room.mark_busy(idle[0])
+    loop.wait()
+    assert dropped(idle) == [1, 2, 3, 4]
     assert not any(each.surplus for each in idle)
 
 
-def test_where_all_are_at_work_more_of_the_same_client_are_surplus_and_in_the_end_not_taken():
+def test_there_are_never_more_than_twice_as_many(loop):
     room = Connections(10)
-    entered(room, "one", 5, busy=True)
-    more = entered(room, "one", 16, busy=True)
-    assert all(each.surplus for each in more)
-    assert dropped(more) == [15]  # twice as many as are served
-    assert more[15].dropped == "at once"
+    idle = entered(room, loop, "one", 30)
+    assert dropped(idle) == [*range(10)]
+    busy = Connections(10)
+    assert dropped(entered(busy, loop, "one", 25, busy=True)) == [*range(20, 25)]
 
 
-def test_for_another_client_the_newest_of_the_greediest_is_given_up():
+def test_where_all_are_at_work_more_of_the_same_client_are_surplus(loop):
     room = Connections(10)
-    one, two = entered(room, "one", 5, busy=True), entered(room, "two", 4, busy=True)
-    entered(room, "three", 1, busy=True)
-    (polite,) = entered(room, "polite", 1)
+    served = entered(room, loop, "one", 5, busy=True)
+    assert all(each.surplus for each in entered(room, loop, "one", 3, busy=True))
+    room.mark_idle(served[0])
+    for each in served[1:]:
+        room.leave(each)
+    assert not any(each.surplus for each in entered(room, loop, "one", 1))
+
+
+def test_for_another_client_the_newest_of_the_greediest_is_given_up(loop):
+    room = Connections(10)
+    one, two = entered(room, loop, "one", 5, busy=True), entered(room, loop, "two", 4, busy=True)
+    entered(room, loop, "three", 1, busy=True)
+    (polite,) = entered(room, loop, "polite", 1)
     assert not polite.surplus
     assert one[4].dropped == "at once"
     assert dropped(two) == []
 
 
-def test_the_only_idle_connection_of_a_small_client_is_not_closed_for_a_large_one():
+def test_the_only_idle_connection_of_a_small_client_is_not_closed_for_a_large_one(loop):
     room = Connections(10)
-    (small,) = entered(room, "small", 1)
-    large = entered(room, "large", 5, busy=True)
-    entered(room, "two", 4, busy=True)
-    entered(room, "polite", 1)
+    (small,) = entered(room, loop, "small", 1)
+    entered(room, loop, "large", 5, busy=True)
+    entered(room, loop, "two", 4, busy=True)
+    (polite,) = entered(room, loop, "polite", 1)
+    loop.wait()
     assert not small.dropped
-    assert dropped(large) == [4]
+    assert not polite.dropped
 
 
-def test_where_everybody_has_one_at_work_a_newcomer_is_surplus():
+def test_where_everybody_has_one_at_work_a_newcomer_is_surplus(loop):
     room = Connections(4)
     for name in "abcd":
-        entered(room, name, 1, busy=True)
-    (late,) = entered(room, "e", 1)
+        entered(room, loop, name, 1, busy=True)
+    (late,) = entered(room, loop, "e", 1)
     assert late.surplus
 
 
-def test_who_left_makes_room():
+def test_who_left_makes_room(loop):
     room = Connections(4)
-    for each in entered(room, "one", 2):
+    for each in entered(room, loop, "one", 2):
         room.leave(each)
         room.leave(each)
         room.mark_idle(each)
         room.mark_busy(each)
-    later = [*entered(room, "one", 2), *entered(room, "two", 2)]
+    later = [*entered(room, loop, "one", 2), *entered(room, loop, "two", 2)]
+    loop.wait()
     assert dropped(later) == []
 
 
 @pytest.mark.parametrize("connections", [1, 100])
-def test_a_client_has_one_turn_however_many_connections_it_has(connections):
-    loop, room = Loop(), Connections(1000)
+def test_a_client_has_one_turn_however_many_connections_it_has(loop, connections):
+    room = Connections(1000)
     greedy = [Connection("greedy", loop, requests=50) for _ in range(connections)]
     polite = Connection("polite", loop, requests=3)
     for each in (*greedy, polite):
@@ -150,8 +190,8 @@ def test_a_client_has_one_turn_however_many_connections_it_has(connections):
     assert max(each.read for each in greedy) - min(each.read for each in greedy) <= 1
 
 
-def test_after_the_last_request_no_more_turns_are_given():
-    loop, room = Loop(), Connections(10)
+def test_after_the_last_request_no_more_turns_are_given(loop):
+    room = Connections(10)
     one = Connection("one", loop, requests=2)
     room.enter(one)
     room.wait_for_turn(one)
@@ -159,3 +199,15 @@ def test_after_the_last_request_no_more_turns_are_given():
     for _ in range(4):
         loop.iterate()
     assert (one.read, loop.soon) == (2, [])
+
+
+def test_pipelined_requests_of_a_client_are_read_at_a_pace(loop):
+    room = Connections(10)
+    greedy = [Connection("greedy", loop, requests=9) for _ in range(3)]
+    other = Connection("other", loop, requests=9)
+    for each in (*greedy, other):
+        room.enter(each)
+        room.wait_to_go_on(each)
+    pauses = [round((when - loop.now) / PIPELINED_SECONDS) for when, _, _ in loop.paced]
+    assert pauses == [1, 2, 3, 1]
+    assert loop.soon == []

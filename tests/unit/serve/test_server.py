@@ -30,6 +30,9 @@ class Loop:
         return self.now
 
     def call_later(self, seconds: float, do: Any, *given: Any) -> Any:
+        if given and isinstance(given[0], Patient):  # a pipelined request need not wait here
+            do(*given)
+            return Loop()
         if not given:
             return Loop()
         self.due = [(self.now + seconds, do, given)]
