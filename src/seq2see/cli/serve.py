@@ -26,6 +26,14 @@ def serve(
         list[str] | None,
         typer.Option(metavar="ORIGIN", help="Let pages of this site ask, too (https://example.org; *: of all)."),
     ] = None,
+    allow_host: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME",
+            help="Accept requests whose Host header has this name, too; may be repeated (*: any name). "
+            "Without it: localhost, and with --host also this machine's name and any IP address.",
+        ),
+    ] = None,
     rate_limit: Annotated[
         int, typer.Option(min=0, max=1_000_000, help="Requests a minute for each client; 0: no limit.")
     ] = 0,
@@ -80,4 +88,5 @@ def serve(
         not quiet,
         log_texts,
         allow_origin or [],
+        allow_host or [],
     )

@@ -20,16 +20,15 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Any, Final, Literal, get_args
+from typing import Any, Final, get_args
 
 import sentencepiece
 
 from seq2see import patterns, special, storage
 from seq2see.config import TokenizerKind
 from seq2see.data import sentencepiece_files
+from seq2see.data.normalization import SURROGATE, Normalization, normalize
 from seq2see.errors import DataError, RunError, SettingError
-
-Normalization = Literal["identity", "nfkc", "nfkc_lower"]
 
 UNKNOWN_MARK: Final = "⁇"
 SPACE_MARK: Final = "▁"  # SentencePiece writes a space so, and labels show one so
@@ -67,21 +66,35 @@ class Tokenizer(ABC):
         A character is familiar if it has a token; a symbol between blanks is so as a whole. A letter must besides be
         of a script that training knew well: a few names in Latin letters teach nobody English.
         """
-        words = normalize(text.removeprefix(self._tag_of(text)), self.normalization).split()
-        parts = Counter(words if self.kind == "symbols" else "".join(words))
-        total = sum(len(part) * count for part, count in parts.items())
-        return (
-            sum(len(part) * count for part, count in parts.items() if self._is_familiar(part)) / total if total else 1
-        )
+        return self.familiar_shares([text])[0]
+
+    def familiar_shares(self, texts: Sequence[str]) -> list[float]:
+        """`familiar` of each text; together they take little longer than one, however many characters they have."""
+        counts = [Counter(self._parts(text)) for text in texts]
+        parts = list(dict.fromkeys(part for count in counts for part in count))
+        known = {
+            part for part, has in zip(parts, self._have_tokens(parts), strict=True) if has and self._in_scripts(part)
+        }
+        shares = []
+        for count in counts:
+            total = sum(len(part) * times for part, times in count.items())
+            seen = sum(len(part) * times for part, times in count.items() if part in known)
+            shares.append(seen / total if total else 1.0)
+        return shares
 
     def unknown(self, text: str) -> list[str]:
         """What has no token in a text, each once, in order: characters, or symbols between blanks."""
-        words = normalize(text.removeprefix(self._tag_of(text)), self.normalization).split()
-        parts = dict.fromkeys(words if self.kind == "symbols" else "".join(words))
-        return [part for part in parts if not self._has_tokens(part)]
+        parts = list(dict.fromkeys(self._parts(text)))
+        return [part for part, has in zip(parts, self._have_tokens(parts), strict=True) if not has]
 
-    def _is_familiar(self, part: str) -> bool:
-        return self._has_tokens(part) and all(_script(letter) in self.scripts for letter in part if letter.isalpha())
+    def _parts(self, text: str) -> Iterable[str]:
+        """The characters of a text, blanks and a tag apart; or the symbols between blanks."""
+        words = normalize(text.removeprefix(self._tag_of(text)), self.normalization).split()
+        return words if self.kind == "symbols" else "".join(words)
+
+    def _in_scripts(self, part: str) -> bool:
+        """Whether all letters are of scripts that training knew well."""
+        return all(_script(letter) in self.scripts for letter in part if letter.isalpha())
 
     @functools.cached_property
     def scripts(self) -> list[str]:
@@ -91,8 +104,8 @@ class Tokenizer(ABC):
         return [script for script, count in counts.most_common() if 10 * count * len(counts) >= counts.total()]
 
     @abstractmethod
-    def _has_tokens(self, text: str) -> bool:
-        """Whether a text has tokens of its own: no bytes, nothing unknown."""
+    def _have_tokens(self, texts: list[str]) -> list[bool]:
+        """For each text, whether it has tokens of its own: no bytes, nothing unknown. One call for all is cheap."""
 
     @abstractmethod
     def _encode(self, texts: list[str]) -> list[list[int]]:
@@ -149,8 +162,13 @@ class Subwords(Tokenizer):
         ids: list[list[int]] = self._processor.encode([_escape(normalize(text, self.normalization)) for text in texts])
         return ids
 
-    def _has_tokens(self, text: str) -> bool:
-        return not any(map(self._processor.is_byte, *self._encode([text])))
+    def _have_tokens(self, texts: list[str]) -> list[bool]:
+        return [self._byte_ids.isdisjoint(ids) for ids in self._encode(texts)]
+
+    @functools.cached_property
+    def _byte_ids(self) -> frozenset[int]:
+        """The tokens that spell single bytes."""
+        return frozenset(id for id in range(len(self)) if self._processor.is_byte(id))
 
     def _tag_id(self, tag: str) -> int:
         return int(self._processor.piece_to_id(tag))
@@ -213,8 +231,8 @@ class Listed(Tokenizer):
     def _spell(self, piece: str) -> Sequence[str]:
         return (piece,) if piece in self._ids else piece
 
-    def _has_tokens(self, text: str) -> bool:
-        return special.UNKNOWN not in self._encode([text])[0]
+    def _have_tokens(self, texts: list[str]) -> list[bool]:
+        return [special.UNKNOWN not in ids for ids in self._encode(texts)]
 
     def _tag_id(self, tag: str) -> int:
         return self._ids[tag]
@@ -313,23 +331,11 @@ def _texts(found: Any, where: str) -> list[str]:
     """Check that a part of a tokenizer file is a list of texts that can be written as UTF-8."""
     if not isinstance(found, list) or not all(isinstance(each, str) for each in found):
         raise ValueError(f"{where}: expected texts")
-    if any(len(each) > LONGEST_TOKEN or _SURROGATE.search(each) for each in found):
+    if any(len(each) > LONGEST_TOKEN or SURROGATE.search(each) for each in found):
         raise ValueError(f"{where}: a text is very long, or holds half of a surrogate pair")
     return found
 
 
-def normalize(text: str, how: Normalization) -> str:
-    """Text as the tokenizer sees it; half a surrogate pair, which is no text, becomes U+FFFD whatever the setting."""
-    if not text.isascii():
-        text = _SURROGATE.sub("\ufffd", text)
-        if how != "identity":
-            text = unicodedata.normalize("NFKC", text)
-    if how == "nfkc_lower":
-        text = unicodedata.normalize("NFKC", text.lower())  # again, since lower() may take a letter apart
-    return text
-
-
-_SURROGATE = re.compile("[\ud800-\udfff]")
 _MARKED = re.compile("<.+>")
 """Specials, tags and bytes in a vocabulary."""
 

@@ -20,8 +20,6 @@ class ScoredSet(NamedTuple):
     """Name, value and signature of each score."""
 
 
-
-
 def write(
     path: Path,
     *,

@@ -19,7 +19,8 @@ from typing import Any
 
 from seq2see.data.processes import framed
 from seq2see.serve.engine_process import Facts, Key, Setup
-from seq2see.serve.limits import Limits, RefusedError, report
+from seq2see.serve.limits import Limits, RefusedError
+from seq2see.serve.log import report
 
 _numbers = itertools.count(1)
 _PROGRAM = "import sys; sys.path[:] = {path!r}; from seq2see.serve.engine_process import main; main()"

@@ -28,7 +28,7 @@ from seq2see.decoding.hypothesis import Engine, Hypothesis, Task
 from seq2see.decoding.translator import Result
 from seq2see.errors import SeqError
 from seq2see.run import Run
-from seq2see.serve.limits import report
+from seq2see.serve.log import report
 
 if TYPE_CHECKING:
     from seq2see.decoding.search import Step, Watch

@@ -3,21 +3,19 @@
 import itertools
 import json
 import math
-import re
-import sys
 from collections.abc import AsyncIterator, Mapping, Sequence
-from ipaddress import ip_address, ip_network
 from typing import Any
 
+from seq2see.data.normalization import SURROGATE
 from seq2see.errors import SettingError, nearest
 from seq2see.run import Run
 from seq2see.serve.batching import Job, Lane
 from seq2see.serve.engine_process import Key, Setup
-from seq2see.serve.limits import Keys, Limits, Rates, RefusedError
+from seq2see.serve.limits import Keys, Limits, Rates, RefusedError, network
+from seq2see.serve.log import log
 from seq2see.serve.measures import Measures
 
 Event = tuple[str, Any]
-_SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 class Service:
@@ -67,7 +65,7 @@ class Service:
         """What a lane tells of."""
         self.measures.heard(what, lane, *numbers)
         if what in ("ready", "restart"):
-            print(f"engine ({lane}): {'ready' if what == 'ready' else 'ended; started again'}", file=sys.stderr)
+            log(f"engine ({lane}): {'ready' if what == 'ready' else 'ended; started again'}")
 
     @property
     def obstacle(self) -> str | None:
@@ -86,13 +84,19 @@ class Service:
         authorization = headers.get("authorization", "")
         bearer = authorization[7:].strip() if authorization[:7].lower() == "bearer " else None
         key = own_key or bearer or headers.get("x-api-key")
-        address = f"address {_network(client[0])}" if client else ""
         try:
             self.keys.check(key)
         except RefusedError:
-            self.rates.check(address)  # whoever tries keys does not do so as often as they like
+            self.count(client)  # whoever tries keys does not do so as often as they like
             raise
-        self.rates.check(f"key {key}" if self.keys else address)
+        if self.keys:
+            self.rates.check(f"key {key}")
+        else:
+            self.count(client)
+
+    def count(self, client: tuple[str, int] | None) -> None:
+        """Count a request that needs no key, by the address that it comes from, and refuse it if there are too many."""
+        self.rates.check(f"address {network(client[0])}" if client else "")
 
     def run(self, name: str | None) -> tuple[str, Run]:
         """A run by its name, never by a path: the first where none is named."""
@@ -110,7 +114,7 @@ class Service:
         characters = sum(map(len, texts))
         if characters > self.limits.characters:
             raise RefusedError(413, f"{characters:,} characters: at most {self.limits.characters:,} in a request")
-        if any(map(_SURROGATE.search, texts)):
+        if any(map(SURROGATE.search, texts)):
             raise RefusedError(400, "text: half of a surrogate pair (U+D800 to U+DFFF), which is no character")
 
     def check_language(self, run: Run, to: str | None, texts: Sequence[str]) -> str | None:
@@ -193,7 +197,7 @@ class Service:
         """Only where it was asked for."""
         if self._log_texts:
             for text, said in zip(texts, answers, strict=True):
-                print(json.dumps({"model": model, "text": text, "answers": said}, ensure_ascii=False), file=sys.stderr)
+                log(json.dumps({"model": model, "text": text, "answers": said}, ensure_ascii=False))
 
     def stream(
         self,
@@ -248,17 +252,6 @@ class Service:
         job = Job(Key("detect", name), {"texts": texts}, self._tokens(self.quick, name, texts, 1))
         found: list[dict[str, float]] = await self.quick.do(job)
         return found
-
-
-def _network(address: str) -> str:
-    """Whose it is, as far as it tells: the last 64 bits of an IPv6 address are its owner's to choose."""
-    try:
-        found = ip_address(address)
-    except ValueError:
-        return address
-    if found.version == 4:
-        return str(found)
-    return str(found.ipv4_mapped or ip_network((int(found), 64), strict=False))
 
 
 def _shown(text: str) -> str:

@@ -116,3 +116,29 @@ def test_an_engine_that_cannot_be_kept_is_said_to_have_failed(capsys):
     asyncio.run(begin_and_end())
     assert [line.partition(" cannot")[0] for line in said] == ["the engine (translate)", "the engine (inside)"]
     assert "OSError in the line before the engine (inside)" in capsys.readouterr().err
+
+
+def test_a_route_that_fails_answers_in_json_and_says_nothing_of_it(capsys, monkeypatch):
+    from starlette.testclient import TestClient
+
+    service = Service({})
+
+    def broken(client: Any) -> None:
+        raise KeyError("secret")
+
+    monkeypatch.setattr(service, "count", broken)
+    found = TestClient(app.build(service), raise_server_exceptions=False).get("/nowhere")
+    assert (found.status_code, list(found.json())) == (500, ["error"])
+    assert "KeyError" in capsys.readouterr().err
+    assert "secret" not in found.text
+
+
+@pytest.mark.parametrize("path", ["/", "/page/page.js", "/nowhere", "/v1/translate", "/languages", "/openapi.json"])
+def test_every_request_counts_except_those_of_a_watchman(path):
+    from starlette.testclient import TestClient
+
+    service = Service({}, rates=Rates(2, lambda: 0.0))
+    client = TestClient(app.build(service))
+    assert [client.get(path).status_code == 429 for _ in range(3)] == [False, False, True]
+    assert client.get("/health").status_code == 200
+    assert client.get("/ready").status_code == 503  # no engine is loaded
