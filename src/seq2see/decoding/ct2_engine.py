@@ -6,6 +6,7 @@ layer; our fused projections already lie as it wants them.
 
 import contextlib
 import importlib.util
+import json
 import os
 import secrets
 import stat
@@ -116,6 +117,8 @@ class Ct2Engine:
         self._source = _words(tokenizers.source)
         self._target = _words(tokenizers.target)
         self._ids = {spelling: id for id, spelling in enumerate(self._target)}
+        config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+        self._adds_end = bool(config.get("add_source_eos"))  # an exported model; our own conversions leave it to us
         self._translator = ctranslate2.Translator(
             str(folder), device="cpu", compute_type=precision, inter_threads=_cores(), intra_threads=1
         )
@@ -143,13 +146,17 @@ class Ct2Engine:
                     ]
         return found
 
+    def _source_ids(self, task: Task) -> list[int]:
+        """Source tokens to pass to CTranslate2: without the end token where CTranslate2 appends it by itself."""
+        return task.source[:-1] if self._adds_end else task.source
+
     def _start(
         self, batch: list[int], tasks: list[Task], settings: Decoding
     ) -> "list[ctranslate2.AsyncTranslationResult]":
         """Queue one batch for the workers. Everything that has a default of its own is said: limits are ours."""
         prefixes = [[self._target[id] for id in tasks[index].prefix] for index in batch]
         return self._translator.translate_batch(  # type: ignore[no-any-return]
-            [[self._source[id] for id in tasks[index].source] for index in batch],
+            [[self._source[id] for id in self._source_ids(tasks[index])] for index in batch],
             target_prefix=prefixes if any(prefixes) else None,
             asynchronous=True,
             max_batch_size=0,
@@ -343,8 +350,12 @@ def _checksum(folder: Path) -> str:
     return total.hexdigest()
 
 
-def convert(run: Path, folder: Path, precision: str) -> None:
-    """Write a run's model as a CTranslate2 model into an existing folder."""
+def convert(run: Path, folder: Path, precision: str, add_source_eos: bool = False) -> None:
+    """Write a run's model as a CTranslate2 model into an existing folder.
+
+    With `add_source_eos`, CTranslate2 appends the end token to every source, which the model was trained with: callers
+    then pass tokens only. Our own engine passes the end token itself.
+    """
     settings, tokenizers = bundle.read_settings(run), Tokenizers.load(run)
     if problem := obstacle(settings):
         raise SettingError(f"{run}: {problem}")
@@ -355,7 +366,7 @@ def convert(run: Path, folder: Path, precision: str) -> None:
     _, unknown, begin, end = special.SPELLINGS
     spec.config.unk_token, spec.config.bos_token, spec.config.eos_token = unknown, begin, end
     spec.config.decoder_start_token = begin
-    spec.config.add_source_bos = spec.config.add_source_eos = False
+    spec.config.add_source_bos, spec.config.add_source_eos = False, add_source_eos
     spec.config.layer_norm_epsilon = settings.model.norm_epsilon
     spec.validate()
     spec.optimize(quantization=None if precision == "float32" else precision)

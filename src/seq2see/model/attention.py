@@ -6,6 +6,7 @@ fused kernel, and uses the written-out form while its tensors are recorded. Mask
 """
 
 import math
+from typing import cast
 
 import torch
 from torch import Tensor, nn
@@ -28,6 +29,7 @@ def scaled_dot_product_attention(
     >>> scaled_dot_product_attention(torch.tensor([[0.0, 10, 0]]), key, value)[0].round()
     tensor([[10.,  0.]])
     """
+    _check_shapes(query_LK, key_MK, value_MK, keep_LM)
     scores_LM = query_LK @ key_MK.transpose(-2, -1) / math.sqrt(query_LK.shape[-1])
     if keep_LM is None:
         weights_LM = scores_LM.softmax(-1)
@@ -36,6 +38,44 @@ def scaled_dot_product_attention(
         hidden = torch.finfo(scores_LM.dtype).min
         weights_LM = scores_LM.masked_fill(~keep_LM, hidden).softmax(-1).masked_fill(~keep_LM, 0.0)
     return weights_LM @ value_MK, weights_LM
+
+
+def _check_shapes(query_LK: Tensor, key_MK: Tensor, value_MK: Tensor, keep_LM: Tensor | None) -> None:
+    """Raise a ValueError that names both shapes where two arguments of an attention do not fit each other."""
+    if query_LK.shape[-1] != key_MK.shape[-1]:
+        raise ValueError(
+            f"queries are {query_LK.shape[-1]} wide and keys {key_MK.shape[-1]} (shapes {_show(query_LK)} and "
+            f"{_show(key_MK)}): they must have the same width"
+        )
+    if key_MK.shape[-2] != value_MK.shape[-2]:
+        raise ValueError(
+            f"{key_MK.shape[-2]} keys and {value_MK.shape[-2]} values (shapes {_show(key_MK)} and {_show(value_MK)}): "
+            "there must be one value for each key"
+        )
+    shapes = [each.shape[:-2] for each in (query_LK, key_MK, value_MK)]
+    try:
+        leading = torch.broadcast_shapes(*shapes)  # type: ignore[no-untyped-call]
+    except RuntimeError:
+        raise ValueError(
+            f"queries, keys and values of shapes {_show(query_LK)}, {_show(key_MK)} and {_show(value_MK)}: the leading "
+            "dimensions, such as the batch, must be equal"
+        ) from None
+    if keep_LM is not None:
+        _check_keep(keep_LM, (*leading, query_LK.shape[-2], key_MK.shape[-2]))
+
+
+def _check_keep(keep: Tensor, wanted: tuple[int, ...]) -> None:
+    """Raise a ValueError where a mask cannot be broadcast to the weights of an attention."""
+    try:
+        fits = bool(torch.broadcast_shapes(keep.shape, wanted) == wanted)  # type: ignore[no-untyped-call]
+    except RuntimeError:
+        fits = False
+    if not fits:
+        raise ValueError(f"the keep mask has shape {_show(keep)}, and the weights {' x '.join(map(str, wanted))}")
+
+
+def _show(x: Tensor) -> str:
+    return " x ".join(map(str, x.shape))
 
 
 def keep_padding(tokens_BM: Tensor, padding: int = 0) -> Tensor:
@@ -111,6 +151,7 @@ class MultiHeadAttention(nn.Module):
         """Rectangles BLD and BMD with an optional `keep` mask, or packed ND with a packed `Reach`."""
         if not isinstance(reach, Reach):
             reach = Reach(keep=reach)
+        self._check(query, memory, reach)
         if reach.query is not None and reach.key is not None and self.has_kernel(query):
             return self._attend_packed(query, memory, reach.query, reach.key, reach.causal)
         if memory is None:
@@ -122,6 +163,30 @@ class MultiHeadAttention(nn.Module):
             query_BLHK, key_BMHK = rotate(query_BLHK), rotate(key_BMHK)
         heads_BHLK = attend(query_BLHK, key_BMHK, value_BMHK, reach, self.inside)
         return self._join(heads_BHLK, reach.query)
+
+    def _check(self, query: Tensor, memory: Tensor | None, reach: Reach) -> None:
+        """Raise a ValueError that names both shapes where vectors do not fit this layer, or each other."""
+        d_model = self.w_qkv.in_features
+        for name, x, packing in (("query", query, reach.query), ("memory", memory, reach.key)):
+            if x is None:
+                continue
+            if x.shape[-1] != d_model:
+                raise ValueError(
+                    f"the {name} is {x.shape[-1]} wide (shape {_show(x)}), and this attention takes vectors {d_model} "
+                    f"wide (d_model). Project the {name} to {d_model} first"
+                )
+            if packing is None and x.ndim != 3:
+                raise ValueError(f"the {name} has shape {_show(x)}: expected batch x length x {d_model}")
+        if reach.query is not None or reach.key is not None:
+            return
+        B, M = (len(query), query.shape[1]) if memory is None else (len(memory), memory.shape[1])
+        if len(query) != B and 1 not in (B, len(query)):
+            raise ValueError(
+                f"the query has {len(query)} sequences in its batch and the memory {B} (shapes {_show(query)} and "
+                f"{_show(cast(Tensor, memory))}): there must be one memory for each"
+            )
+        if reach.keep is not None:
+            _check_keep(reach.keep, (max(B, len(query)), self.heads, query.shape[1], M))
 
     def has_kernel(self, x: Tensor) -> bool:
         """On a card with Triton, packed rows need no rectangle. A listener needs the weights, which it never has."""
