@@ -11,7 +11,6 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass, field, replace
-from itertools import islice
 from pathlib import Path
 
 import numpy as np
@@ -21,7 +20,7 @@ from seq2see.bundle import Tokenizers
 from seq2see.config import Data, Overlay, Settings
 from seq2see.data import doctor, held_out, store, tokenising
 from seq2see.data.corpora import Corpus, Parts
-from seq2see.data.pair import Pair, Sides
+from seq2see.data.pair import Pair, Sides, in_blocks
 from seq2see.data.readers import Pairs
 from seq2see.data.store import Store
 from seq2see.data.tags import noting_languages, tagged
@@ -438,8 +437,9 @@ def find_lines(prepared: Prepared, pairs: list[int], corpus: Callable[[], Corpus
         where[tuple(source[:-1].tolist()), tuple(target[:-1].tolist())] = ""
     missing = set(where)
     with contextlib.suppress(SeqError, OSError):
-        rest = iter(corpus().train) if missing else iter(())
-        while missing and (block := list(islice(rest, 1000))):
+        for block in in_blocks(corpus().train, 1000):
+            if not missing:
+                break
             texts = [tagged(pair, prepared.settings.data.tags.split()) for pair in block]
             sources = map(tuple, cut.source.encode([pair.source for pair in texts]))
             targets = map(tuple, cut.target.encode([pair.target for pair in texts]))

@@ -15,11 +15,15 @@ from numpy.typing import NDArray
 from seq2see import config, patterns, special
 from seq2see.config import Data, Model, Settings
 from seq2see.data import characters, doctor, processes, side_words
-from seq2see.data.pair import Pair
+from seq2see.data.pair import Pair, in_blocks
 from seq2see.presets import preset
 
 SAMPLE = 200_000
 """Pairs kept for training tokenizers: more change them little and cost minutes."""
+SAMPLE_CHARACTERS = 1 << 28
+"""Characters that these pairs may have, so that the sample fits in memory."""
+LONGEST_WORD = 100
+"""Characters by which words are told apart: what is longer is no word."""
 
 
 @dataclass
@@ -42,7 +46,7 @@ class Side:
         words = text.split()
         self.words += len(words)
         if len(self.lexicon) < self.MOST_WORDS:
-            self.lexicon.update(words)
+            self.lexicon.update(word[:LONGEST_WORD] for word in words)
 
     def join(self, other: "Side") -> None:
         """Add what was found in other texts of this side."""
@@ -63,14 +67,30 @@ class Survey:
     source: Side = field(default_factory=Side)
     target: Side = field(default_factory=Side)
     sample: list[Pair] = field(default_factory=list)
+    room: int = SAMPLE
+    """Pairs that the sample may have; fewer, where they have very many characters."""
+    sampled: int = 0
+    """Characters of the sample."""
 
     def count(self, pair: Pair, dice: random.Random) -> None:
         """Count a pair, and keep it in the sample with equal chance for all (reservoir sampling)."""
         self.pairs += 1
-        if len(self.sample) < SAMPLE:
+        if len(self.sample) < self.room:
             self.sample.append(pair)
-        elif (place := dice.randrange(self.pairs)) < SAMPLE:
+        elif (place := dice.randrange(self.pairs)) < self.room:
+            self.sampled -= _length(self.sample[place])
             self.sample[place] = pair
+        else:
+            return
+        self.sampled += _length(pair)
+        while self.sampled > SAMPLE_CHARACTERS and len(self.sample) > 1:
+            self.sample = self.sample[::2]
+            self.room = len(self.sample)
+            self.sampled = sum(map(_length, self.sample))
+
+
+def _length(pair: Pair) -> int:
+    return len(pair.source) + len(pair.target)
 
     def only(self, kept: list[Pair]) -> "Survey":
         """Return the survey of a corpus of which these pairs of the sample, and as large a share of all, are kept."""
@@ -102,7 +122,7 @@ def survey(pairs: Iterable[Pair], seen: doctor.Examination | None = None) -> Sur
             seen.add(pair.source, pair.target)
 
     def blocks() -> Iterator[tuple[list[str], bool]]:
-        while block := list(islice(rest, doctor.BLOCK)):
+        for block in in_blocks(rest, doctor.BLOCK):
             for pair in block:
                 found.count(pair, dice)
             texts = [text for pair in block for text in (pair.source, pair.target)]

@@ -27,6 +27,7 @@ from seq2see.cli.options import (
     pick_engine,
 )
 from seq2see.cli.progress import progress
+from seq2see.data import files
 from seq2see.errors import DataError, SettingError
 from seq2see.training import ranks
 
@@ -127,13 +128,15 @@ def _write(
 def _blocks(size: int) -> Iterator[list[str]]:
     """Lines in blocks, ended early where the input pauses: a program that waits for each answer gets it."""
     block: list[str] = []
+    characters = 0
     try:
         for line in read_lines():
             if line is not PAUSE:
                 block.append(line)
-            if block and (line is PAUSE or len(block) == size):
+                characters += len(line)
+            if block and (line is PAUSE or len(block) == size or characters > files.LONGEST_LINE):
                 yield block
-                block = []
+                block, characters = [], 0
     except DataError:  # those before it are still translated
         if block:
             yield block
@@ -147,16 +150,22 @@ def read_lines() -> Iterator[str]:
 
     They end at a line feed and nowhere else, so that output lines match input lines whatever they contain.
     """
-    number, rest = 0, b""
+    number = size = 0
+    rest: list[bytes] = []  # of a line whose end has not come yet
     while chunk := _read():
-        *whole, rest = (rest + chunk).split(b"\n")
+        *whole, last = chunk.split(b"\n")
         for line in whole:
             number += 1
-            yield _decoded(line, number)
+            yield _decoded(b"".join([*rest, line]), number)
+            rest, size = [], 0
+        rest.append(last)
+        size += len(last)
+        if size > files.LONGEST_LINE:
+            raise files.too_long("standard input", number + 1)
         if _pauses():
             yield PAUSE
-    if rest:
-        yield _decoded(rest, number + 1)
+    if size:
+        yield _decoded(b"".join(rest), number + 1)
 
 
 PAUSE = "\n"

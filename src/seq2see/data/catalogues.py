@@ -9,11 +9,11 @@ import struct
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import Final, NoReturn
 from xml.parsers import expat
 
 from seq2see.data import languages
-from seq2see.data.files import Faults, Row, Told, lines, opened
+from seq2see.data.files import LONGEST_LINE, Faults, Row, Told, bounded_lines, lines, opened, too_long
 from seq2see.data.pair import Sides
 from seq2see.errors import DataError
 
@@ -74,11 +74,15 @@ class _Entry:
     line: int = 0
     fuzzy: bool = False
     broken: bool = False
-    texts: dict[str, str] = field(default_factory=dict)
-    """By keyword: msgctxt, msgid, msgid_plural, and msgstr[0], msgstr[1], ..."""
+    size: int = 0
+    texts: dict[str, list[str]] = field(default_factory=dict)
+    """Pieces by keyword: msgctxt, msgid, msgid_plural, and msgstr[0], msgstr[1], ..."""
+
+    def text(self, keyword: str) -> str | None:
+        return "".join(self.texts[keyword]) if keyword in self.texts else None
 
     def translations(self) -> list[str]:
-        return [text for keyword, text in self.texts.items() if keyword.startswith("msgstr")]
+        return ["".join(pieces) for keyword, pieces in self.texts.items() if keyword.startswith("msgstr")]
 
 
 _STATEMENT: Final = re.compile(r'(?:(msgctxt|msgid|msgid_plural|msgstr|domain)\s*(?:\[\s*(\d{1,3})\s*\]\s*)?)?(?=")')
@@ -97,16 +101,16 @@ def po_rows(path: Path, faults: Faults, told: Told) -> Iterator[Row]:
         nonlocal fuzzy
         if entry.broken or not entry.texts:
             return
-        translations = entry.translations()
-        if "msgid" not in entry.texts or not translations:
+        translations, original = entry.translations(), entry.text("msgid")
+        if original is None or not translations:
             missing, there = ("msgid", "msgstr") if translations else ("msgstr", "msgid")
             faults.add(path, entry.line, f"{there} without {missing}")
-        elif not entry.texts["msgid"] and "msgctxt" not in entry.texts:
+        elif not original and "msgctxt" not in entry.texts:
             told.languages = Sides(None, _language(translations[0]))
         elif entry.fuzzy:
             fuzzy += 1
         else:
-            for pair in _forms(entry.texts["msgid"], entry.texts.get("msgid_plural"), translations):
+            for pair in _forms(original, entry.text("msgid_plural"), translations):
                 yield entry.line, pair
 
     keyword = ""
@@ -135,10 +139,13 @@ def po_rows(path: Path, faults: Faults, told: Told) -> Iterator[Row]:
                     yield from finished()
                     entry = _Entry()
                 entry.line = entry.line or number
-                entry.texts[keyword] = ""
+                entry.texts[keyword] = []
             elif not keyword:
                 raise ValueError("expected msgid before a text in quotes")
-            entry.texts[keyword] += _unquoted(text[statement.end() :], charset)
+            entry.texts[keyword].append(_unquoted(text[statement.end() :], charset))
+            entry.size += len(text)
+            if entry.size > LONGEST_LINE:
+                raise too_long(path, entry.line, "an entry")
             if keyword == "domain":
                 entry, keyword = _Entry(), ""
         except ValueError as problem:
@@ -154,7 +161,7 @@ def _po_charset(path: Path) -> str:
     header = b""
     with opened(path) as stream:
         entries = 0
-        for line in stream:
+        for line in bounded_lines(path, stream):
             entries += line.startswith(b"msgid ")
             if entries > 1 or len(header) > 1 << 16:
                 break
@@ -188,8 +195,10 @@ def _unescaped(found: re.Match[str], charset: str) -> str:
     return _NAMED[found[1]]
 
 
-LARGEST_MO: Final = 1 << 28
-"""A .mo file is read whole, as its strings lie anywhere in it: 256 MiB are a hundred times any real one."""
+MOST_FORMS: Final = 1000
+"""Plural forms of an entry, as many as a .po file can number; languages have up to six."""
+LARGEST_MO: Final = 1 << 26
+"""A .mo file is read whole, as its strings lie anywhere in it: 64 MiB are ten times any real one."""
 
 
 def mo_rows(path: Path, told: Told) -> Iterator[Row]:
@@ -212,8 +221,16 @@ def mo_rows(path: Path, told: Told) -> Iterator[Row]:
     if max(tables) + 8 * count > len(data):
         raise DataError(f"{path}: cut short, it has no room for the {count:,} entries that it announces")
 
+    for table in tables:
+        entries = memoryview(data)[table : table + 8 * count]
+        lengths = sum(length for length, _ in struct.iter_unpack(f"{order}2I", entries))
+        if lengths > len(data):  # a few bytes can stand for gigabytes otherwise
+            raise DataError(f"{path}: cut short or damaged, its {count:,} entries are larger than the file")
+
     def string(table: int, index: int) -> bytes:
         length, start = struct.unpack_from(f"{order}2I", data, table + 8 * index)
+        if length > LONGEST_LINE:
+            raise DataError(f"{path}, entry {index + 1}: longer than {LONGEST_LINE >> 20} MiB. Is it a .mo catalogue?")
         if start + length >= len(data) or data[start + length] != 0:
             raise DataError(f"{path}, entry {index + 1}: cut short or damaged, a text runs past its end")
         return data[start : start + length]
@@ -227,7 +244,9 @@ def mo_rows(path: Path, told: Told) -> Iterator[Row]:
         except UnicodeError:
             raise DataError(f"{path}, entry {index + 1}: not {charset}, as its header says it is") from None
         if ids:
-            singular, *plural = ids.rpartition("\x04")[2].split("\0")
+            if translations.count("\0") >= MOST_FORMS:
+                raise DataError(f"{path}, entry {index + 1}: more than {MOST_FORMS:,} plural forms; it is damaged")
+            singular, *plural = ids.rpartition("\x04")[2].split("\0", 2)
             for pair in _forms(singular, plural[0] if plural else None, translations.split("\0")):
                 yield index + 1, pair
 
@@ -254,6 +273,8 @@ def tmx_rows(path: Path, faults: Faults, wanted: Sides, told: Told) -> Iterator[
     certain = source is not None
     for unit in _units(path, faults):
         seen |= dict.fromkeys(unit.texts)
+        if len(seen) > MOST_NAMES:
+            raise DataError(f"{path}, line {unit.line}: more than {MOST_NAMES:,} languages. Is it a TMX file?")
         if source is None and len(unit.texts) > 1:
             others = [each for each in unit.texts if target is None or not languages.matches(target, each)]
             first = [each for each in others if _same_language(unit.source, each)]
@@ -289,20 +310,29 @@ def _text_in(unit: _Unit, wanted: str | None) -> str:
     return found[0] if found else ""
 
 
+LONGEST_TAG: Final = 1 << 20
+"""Bytes of a tag with its attributes, a comment, or all that comes before <tmx>, which the parser holds in memory."""
+MOST_NAMES: Final = 10_000
+"""Different names of elements and attributes, and different languages. TMX has about fifty."""
+DEEPEST: Final = 100
+"""Elements within each other. TMX needs five, and codes within codes a few more."""
 CODES: Final = {"bpt", "ept", "it", "ut"}
 """Inline elements that hold another program's codes for bold and the like, which are no text."""
 
 
 def _units(path: Path, faults: Faults) -> Iterator[_Unit]:
-    """Every <tu>, while the file is being read. Nothing outside the file is fetched, and no entity of its own is read:
-    a few lines of them can stand for gigabytes.
+    """Yield every <tu> while the file is being read.
+
+    Nothing outside the file is fetched, and no entity of its own is read: a few lines of them can stand for gigabytes.
     """
     reader = _TmxReader(path, faults)
     parser = reader.parser
     try:
         with opened(path) as stream:
             while chunk := stream.read(1 << 16):
+                reader.unseen += len(chunk)
                 parser.Parse(chunk, False)
+                reader.check()
                 yield from reader.take()
             parser.Parse(b"", True)
             yield from reader.take()
@@ -323,6 +353,7 @@ class _TmxReader:
         self.parser.StartElementHandler = self._start
         self.parser.EndElementHandler = self._end
         self.parser.CharacterDataHandler = self._text
+        self.parser.CommentHandler = self.parser.ProcessingInstructionHandler = self._comment
         self.parser.EntityDeclHandler = self._refuse_entity
         self.parser.SkippedEntityHandler = self._refuse_entity
         self._done: list[_Unit] = []
@@ -335,12 +366,35 @@ class _TmxReader:
         """The content of an inline element of codes, from its start to its end."""
         self._codes = 0
         self._had_codes = False
+        self._size = 0
+        """Characters of the texts of the present unit."""
+        self._names: set[str] = set()
+        self.unseen = 0
+        """Bytes that were read since the parser last reported anything: it holds a whole tag or comment in memory."""
+
+    def check(self) -> None:
+        """Refuse a file whose beginning before <tmx>, or a tag or comment of which, would fill the memory."""
+        if self.unseen > LONGEST_TAG:
+            what = "a tag or comment" if self._open else "what comes before <tmx> is"
+            self._refuse(f"{what} longer than {LONGEST_TAG >> 20} MiB")
+
+    def _refuse(self, what: str) -> NoReturn:
+        raise DataError(f"{self.path}, line {self.parser.CurrentLineNumber}: {what}. Is it a TMX file?")
+
+    def _comment(self, *_: str) -> None:
+        if self._open:
+            self.unseen = 0
 
     def take(self) -> list[_Unit]:
         done, self._done = self._done, []
         return done
 
     def _start(self, name: str, attributes: dict[str, str]) -> None:
+        self.unseen = 0
+        self._names.update((name, *attributes))  # the parser keeps each name for ever
+        if len(self._names) > MOST_NAMES or len(self._open) > DEEPEST:
+            many = len(self._names) > MOST_NAMES
+            self._refuse(f"more than {MOST_NAMES:,} names" if many else f"nested deeper than {DEEPEST} elements")
         name = name.rpartition(":")[2]
         line = self.parser.CurrentLineNumber
         if not self._open and name != "tmx":
@@ -353,21 +407,31 @@ class _TmxReader:
         elif name == "header":
             self._source = languages.tag(attributes.get("srclang", ""))
         elif name == "tu":
-            self._unit = _Unit(line, languages.tag(attributes.get("srclang", self._source)))
+            self._unit, self._size = _Unit(line, languages.tag(attributes.get("srclang", self._source))), 0
         elif name == "tuv":
             spelled = attributes.get("xml:lang", attributes.get("lang", "")).strip()
             self._language = languages.tag(spelled) if spelled else None
+            self._grow(100 + len(spelled))
             if not spelled:
                 self.faults.add(self.path, line, "a <tuv> without its language (xml:lang)")
         elif name == "seg":
             self._segment = []
             self._had_codes = False
 
+    def _grow(self, size: int) -> None:
+        self._size += size
+        if self._size > LONGEST_LINE:
+            begun = self._unit.line if self._unit else self.parser.CurrentLineNumber
+            raise too_long(self.path, begun, "a <tu>")
+
     def _text(self, text: str) -> None:
+        self.unseen = 0
         if self._segment is not None:
+            self._grow(len(text))
             (self._segment if self._code is None else self._code).append(text)
 
     def _end(self, name: str) -> None:
+        self.unseen = 0
         name = self._open.pop()
         if self._segment is not None and (name in CODES or name == "ph"):
             self._codes -= 1
@@ -380,6 +444,7 @@ class _TmxReader:
             if self._unit is not None and self._language is not None:
                 self._unit.texts.setdefault(self._language, text)
             self._segment = None
+            self._size = self._size if self._unit else 0
         elif name == "tu" and self._unit is not None:
             self._done.append(self._unit)
             self._unit = None

@@ -32,6 +32,8 @@ _STRETCH: Final = 100
 """Accidents are sparse: where more than so many pairs of a stretch, or"""
 _MANY: Final = 1 / 5
 """so many of all, are the other way round, somebody has put them so, for a model of both directions."""
+_LONGEST_VALUE: Final = 1000
+"""Characters by which the values of a column are told apart."""
 _FEW: Final = 20
 """Below this many pairs nothing is usual, so nothing is odd; a column of so few different numbers holds labels."""
 
@@ -187,7 +189,8 @@ class Examination:
         for side in (0, 1):
             column = texts[side::2]
             if len(self._values[side]) <= _FEW:
-                self._values[side].update(islice(set(column), _FEW + 1))  # more need not be remembered
+                values = {text[:_LONGEST_VALUE] for text in column}
+                self._values[side].update(islice(values, _FEW + 1))  # more need not be remembered
             if self._counts_up[side]:
                 first = self._first[side]
                 start = int(first) if first.isdecimal() and len(first) < 18 else 0

@@ -4,12 +4,12 @@ import csv
 import gzip
 import stat
 import zlib
+from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from itertools import chain
 from pathlib import Path
-from typing import BinaryIO, Final, cast
+from typing import IO, BinaryIO, Final, cast
 
 from seq2see.data.pair import Sides
 from seq2see.errors import DataError
@@ -18,6 +18,9 @@ LONGEST_FIELD: Final = 1 << 22
 """Characters of a field of CSV: beyond that a quote was left open. Texts may well pass the library's own 131,072."""
 csv.field_size_limit(max(LONGEST_FIELD, csv.field_size_limit()))
 
+LONGEST_LINE: Final = 1 << 24
+"""Bytes of a line, a record of CSV, or an entry of a catalogue. A small .gz file can hold one of gigabytes, which would
+have to fit in memory."""
 BEGINNING: Final = 1 << 16
 """Bytes in which a line should have ended, if it holds a carriage return."""
 OLD_LINE_ENDS: Final = r"lines end in carriage returns (\r), expected \n. Convert it: tr '\r' '\n'"
@@ -92,13 +95,64 @@ def lines(path: Path, faults: Faults, charset: str = "UTF-8") -> Iterator[str]:
     with opened(path) as stream:
         start = stream.readline(BEGINNING)
         _check_start(path, start)
-        first = (start if start.endswith(b"\n") else start + stream.readline()).removeprefix(b"\xef\xbb\xbf")
-        for number, line in enumerate(chain([first] if start else [], stream), 1):
+        for number, line in enumerate(bounded_lines(path, stream, start), 1):
             try:
                 yield line.decode(charset)
             except UnicodeError:
                 faults.add(path, number, f"not {charset}", f"Convert the file to {charset}.")
                 yield line.decode("UTF-8", errors="replace")
+
+
+def bounded_lines(path: Path, stream: IO[bytes], start: bytes = b"") -> Iterator[bytes]:
+    """Yield the lines of a stream without the byte order mark of the first; one that is far too long is an error.
+
+    Args:
+        path: the file, for the message.
+        start: the beginning of the first line, where that has been read already.
+    """
+    number = 1
+    line = start if start.endswith(b"\n") else start + stream.readline(LONGEST_LINE + 1 - len(start))
+    line = line.removeprefix(b"\xef\xbb\xbf")
+    while line:
+        if len(line) > LONGEST_LINE:
+            raise too_long(path, number)
+        yield line
+        line = stream.readline(LONGEST_LINE + 1)
+        number += 1
+
+
+def too_long(path: Path | str, number: int, what: str = "") -> DataError:
+    """Return the error for a line that is longer than `LONGEST_LINE`; `what` names something else that begins there."""
+    what = f"{what} " if what else ""
+    return DataError(f"{path}, line {number}: {what}longer than {LONGEST_LINE >> 20} MiB. Is it a file of pairs?")
+
+
+class Rows:
+    """Lines for a reader of CSV, whose rows may run over several lines; one that is far too long is a `csv.Error`."""
+
+    def __init__(self, lines: Iterator[str]) -> None:
+        self._lines = lines
+        self._first: deque[str] = deque()
+        self.size = 0
+        """Characters since it was last set to 0, which is at the beginning of each row."""
+
+    def beginning(self, most: int) -> list[str]:
+        """Return the first lines, at most so many, and few more characters than one line may have."""
+        size = 0
+        while len(self._first) < most and size < LONGEST_LINE and (line := next(self._lines, None)) is not None:
+            self._first.append(line)
+            size += len(line)
+        return list(self._first)
+
+    def __iter__(self) -> "Rows":
+        return self
+
+    def __next__(self) -> str:
+        line = self._first.popleft() if self._first else next(self._lines)
+        self.size += len(line)
+        if self.size > LONGEST_LINE:
+            raise csv.Error(f"a row longer than {LONGEST_LINE >> 20} MiB")
+        return line
 
 
 def read_lines(path: Path) -> list[str]:

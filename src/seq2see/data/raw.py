@@ -13,7 +13,7 @@ import zlib
 from collections import deque
 from collections.abc import Iterable, Iterator
 from functools import reduce
-from itertools import chain, islice, zip_longest
+from itertools import zip_longest
 from operator import or_
 from pathlib import Path
 from typing import IO, Final, NamedTuple, cast
@@ -176,7 +176,11 @@ class RawPairs:
     def _csv(self, path: Path) -> Iterator[Cells]:
         """Records as `readers` has them; what is not CSV costs its first line only, and reading goes on after it."""
         lines = self._lines(path)
-        again = deque(islice(lines, readers.BEGINNING))  # and later those that a record took in vain
+        again: deque[Line] = deque()  # later those that a record took in vain
+        while len(again) < readers.BEGINNING and sum(len(line) for _, line, _ in again) < files.LONGEST_LINE:
+            if (line := next(lines, None)) is None:
+                break
+            again.append(line)
         delimiter = readers.delimiter_of([line for _, line, _ in again])
         while True:
             taken: list[Line] = []
@@ -186,9 +190,8 @@ class RawPairs:
                 return
             except csv.Error:
                 self._about["record"] = "not CSV: a quote left open, or not doubled", "Mend the quotes of these lines."
-                number, line, faults = taken[0]
                 again.extendleft(reversed(taken[1:]))
-                yield number, line, faults
+                yield taken[0]
                 continue
             yield taken[0][0], columns, reduce(or_, (faults for _, _, faults in taken))
 
@@ -226,6 +229,8 @@ class RawPairs:
                 yield from self._decoded(path, stream, start)
         except (gzip.BadGzipFile, EOFError, zlib.error) as problem:
             self.problems.append(f"{path}: not a whole .gz file ({problem}); what came before is examined")
+        except DataError as problem:
+            self.problems.append(f"{problem} What came before is examined")
         except OSError as problem:
             raise DataError(f"{path}: cannot be read ({problem.strerror or problem})") from None
 
@@ -233,28 +238,32 @@ class RawPairs:
         if start.startswith((b"\xff\xfe", b"\xfe\xff")):
             self.problems.append(f"{path}: UTF-16, expected UTF-8. Convert it: iconv -f UTF-16 -t UTF-8")
             with io.TextIOWrapper(stream, "utf-16", errors="replace", newline="\n") as lines:
-                yield from ((number, line, 0) for number, line in enumerate(lines, 1))
+                number = 0
+                while line := lines.readline(files.LONGEST_LINE):
+                    number += 1
+                    if len(line) == files.LONGEST_LINE:
+                        raise files.too_long(path, number)
+                    yield number, line, 0
             return
         compressed = path.suffix.lower() == ".gz"
         if start.startswith(b"\x1f\x8b") and not compressed:
             self.problems.append(f"{path}: compressed, but the name does not end in .gz. Rename it")
         raw = gzip.GzipFile(fileobj=stream) if compressed or start.startswith(b"\x1f\x8b") else stream
-        for number, line in enumerate(self._divided(path, cast(IO[bytes], raw)), 1):
+        for number, row in enumerate(self._divided(path, cast(IO[bytes], raw)), 1):
             try:
-                yield number, line.decode(), 0
+                yield number, row.decode(), 0
             except UnicodeDecodeError:
                 if self._room:
-                    self.foreign.append(line[: self._room])
+                    self.foreign.append(row[: self._room])
                     self._room -= len(self.foreign[-1])
-                yield number, line.decode(errors="replace"), FOREIGN
+                yield number, row.decode(errors="replace"), FOREIGN
 
     def _divided(self, path: Path, raw: IO[bytes]) -> Iterator[bytes]:
-        first = raw.readline(files.BEGINNING).removeprefix(b"\xef\xbb\xbf")
+        first = raw.readline(files.BEGINNING)
         if files.has_old_line_ends(first):
             self.problems.append(f"{path}: {files.OLD_LINE_ENDS}")
-            return _old_lines(first, raw)
-        first = first if first.endswith(b"\n") else first + raw.readline()
-        return chain([first] if first else [], raw)
+            return _old_lines(path, first.removeprefix(b"\xef\xbb\xbf"), raw)
+        return files.bounded_lines(path, raw, first)
 
 
 def _labels(part: Pairs) -> Sides:
@@ -262,21 +271,28 @@ def _labels(part: Pairs) -> Sides:
     return Sides(*(known or suffix or None for known, suffix in zip(part.languages, suffixes, strict=True)))
 
 
-def _old_lines(start: bytes, raw: IO[bytes]) -> Iterator[bytes]:
-    """Lines that end in a carriage return, of a file whose beginning is already read."""
-    rest = b""
+def _old_lines(path: Path, start: bytes, raw: IO[bytes]) -> Iterator[bytes]:
+    """Yield lines that end in a carriage return, of a file whose beginning is already read."""
+    rest, number = b"", 1
     while start:
         *whole, rest = (rest + start).split(b"\r")
         yield from (line + b"\n" for line in whole)
+        number += len(whole)
+        if len(rest) > files.LONGEST_LINE:
+            raise files.too_long(path, number)
         start = raw.read(files.BEGINNING)
     if rest:
         yield rest
 
 
 def _noted(again: deque[Line], lines: Iterator[Line], taken: list[Line]) -> Iterator[str]:
-    """Lines for a record of CSV, put into `taken` as they go."""
+    """Yield lines for a record of CSV and put them into `taken`, up to as many as a record may have."""
+    size = 0
     while line := again.popleft() if again else next(lines, None):
         taken.append(line)
+        size += len(line[1])
+        if size > files.LONGEST_LINE:
+            raise csv.Error("too long")
         yield line[1]
 
 

@@ -11,7 +11,7 @@ import json
 import re
 import shlex
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import chain, islice, zip_longest
+from itertools import chain, zip_longest
 from pathlib import Path
 from typing import Any, Final
 
@@ -434,12 +434,11 @@ def _widths(lines: Sequence[str], delimiter: str) -> list[int]:
 
 def _csv_rows(path: Path, faults: Faults) -> Iterator[Row]:
     """Rows by the line they begin on; a quoted field may run over several."""
-    lines = files.lines(path, faults)
-    beginning = list(islice(lines, BEGINNING))
+    lines = files.Rows(files.lines(path, faults))
     # Not strict, an open quote would swallow the file silently.
-    reader = csv.reader(chain(beginning, lines), delimiter=delimiter_of(beginning), strict=True)
+    reader = csv.reader(lines, delimiter=delimiter_of(lines.beginning(BEGINNING)), strict=True)
     while True:
-        start = reader.line_num + 1
+        start, lines.size = reader.line_num + 1, 0
         try:
             columns = next(reader)
         except StopIteration:

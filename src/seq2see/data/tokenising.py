@@ -2,12 +2,11 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import islice
 from pathlib import Path
 from typing import Final
 
 from seq2see.data import processes, store, tokenizer
-from seq2see.data.pair import Pair
+from seq2see.data.pair import Pair, in_blocks
 from seq2see.data.tokenizer import Tokenizer
 from seq2see.errors import DataError
 
@@ -97,6 +96,5 @@ def enough(too_long: TooLong, pairs: int) -> int:
 
 
 def _texts(pairs: Iterable[Pair]) -> Iterator[Texts]:
-    rest = iter(pairs)
-    while block := list(islice(rest, BLOCK)):
+    for block in in_blocks(pairs, BLOCK):
         yield [pair.source for pair in block], [pair.target for pair in block]
