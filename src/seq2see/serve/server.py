@@ -16,7 +16,7 @@ from seq2see.errors import SettingError
 from seq2see.run import Run
 from seq2see.serve import app
 from seq2see.serve.guard import on_the_wire
-from seq2see.serve.limits import Keys, Limits, Origins, Rates
+from seq2see.serve.limits import PEER, Keys, Limits, Origins, Rates
 from seq2see.serve.service import Service
 
 MOST_CONNECTIONS = 2000
@@ -191,6 +191,7 @@ class Patient(HttpToolsProtocol):
     def on_message_complete(self) -> None:
         if self._held:
             refusal, body = self._held
+            PEER.set(self.client)
             if answer := refusal("POST", self.url.decode("latin-1"), dict(self.headers), bytes(body)):
                 self._held = None
                 self._refused += 1
