@@ -88,10 +88,6 @@ class Survey:
             self.room = len(self.sample)
             self.sampled = sum(map(_length, self.sample))
 
-
-def _length(pair: Pair) -> int:
-    return len(pair.source) + len(pair.target)
-
     def only(self, kept: list[Pair]) -> "Survey":
         """Return the survey of a corpus of which these pairs of the sample, and as large a share of all, are kept."""
         pairs = round(self.pairs * len(kept) / len(self.sample))
@@ -103,6 +99,10 @@ def _length(pair: Pair) -> int:
             side.characters = round(side.characters * pairs / len(kept))
             side.words = round(side.words * pairs / len(kept))
         return found
+
+
+def _length(pair: Pair) -> int:
+    return len(pair.source) + len(pair.target)
 
 
 def survey(pairs: Iterable[Pair], seen: doctor.Examination | None = None) -> Survey:
