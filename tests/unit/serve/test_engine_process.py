@@ -66,7 +66,7 @@ def test_who_hangs_up_is_dropped_at_the_next_step(trained, heard):
     long = "abcdefgh" * 4
     worker(trained, heard).do(Key("stream", "run", 1), [(1, streamed(long)), (2, streamed(long))])
     assert len([message for message in heard.of(1) if message[0] == "token"]) == 2
-    assert len(heard.of(2)) > 10
+    assert len([message for message in heard.of(2) if message[0] == "token"]) > 2
 
 
 def test_jobs_of_those_who_left_are_not_begun(trained, heard):
