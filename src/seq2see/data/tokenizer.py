@@ -79,6 +79,10 @@ class Tokenizer(ABC):
         parts = dict.fromkeys(words if self.kind == "symbols" else "".join(words))
         return [part for part in parts if not self._has_tokens(part)]
 
+    def can_write(self, text: str) -> bool:
+        """Whether a model can output this text: not where normalisation, unknown tokens or spaces change it."""
+        return self.decode(self.encode([text])[0]) == text
+
     def _is_familiar(self, part: str) -> bool:
         return self._has_tokens(part) and all(_script(letter) in self.scripts for letter in part if letter.isalpha())
 
