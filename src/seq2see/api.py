@@ -181,6 +181,7 @@ def train(
                 hold_out=hold_out,
                 tag=tag,
                 base=base,
+                check_targets=metrics.check_metric,
             )
             return _train(folder, prepared, device, watch, wanted_pairs)
     except _MadeMeanwhile:
@@ -437,8 +438,9 @@ def _write_report(run: Run, prepared: Prepared) -> list[str]:
         scores=report.ScoredSet(
             "validation set",
             f"{scored_on}. The validation set has chosen this model, which makes its scores too good: score pairs that "
-            f"it has never seen with seq2see evaluate {run.folder.name} PAIRS, and they are added here.",
-            [(score.name, score.value, score.signature) for score in evaluation.scores],
+            f"it has never seen with seq2see evaluate {run.folder.name} PAIRS, and they are added here. "
+            + evaluation.note,
+            evaluation.rows,
         ),
         samples=[
             (shown[place].source, shown[place].target, evaluation.results[place].text)

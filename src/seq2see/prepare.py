@@ -67,6 +67,7 @@ def prepare(
     hold_out: float | None = None,
     tag: bool = False,
     base: Base | None = None,
+    check_targets: Callable[[str, list[list[str]]], None] = lambda metric, references: None,
 ) -> Prepared:
     """Make a run folder. It is filled beside its place and moved there when it is whole; what was there goes then.
 
@@ -77,6 +78,7 @@ def prepare(
         hold_out: validate on so many of the corpus's own pairs, or on that share of them if it is below 1.
         tag: put the language of its target in front of each source.
         base: a run whose tokenizers, model and tags are kept.
+        check_targets: called with the metric and references to validate on; raises if one does not suit the other.
     """
     if base is not None:
         fine_tuning.check(base, overlays, tag)
@@ -121,6 +123,7 @@ def prepare(
             settings = config.resolve(*overlays)
         valid_pairs = [tagged(pair, settings.data.tags.split()) for pair in valid_pairs]
     check(settings)
+    check_targets(settings.training.metric, [[pair.target, *pair.references] for pair in valid_pairs or found.sample])
     place, beside = _place(folder), _workplace(folder)  # `.` and links have no name of their own
     storage.own_folder(beside)
     _empty(beside)
@@ -281,6 +284,12 @@ def _fill(
         valid_pairs = (fit or learned)[:100]
         why = "so few cannot be held out" if asked else "too few different sources to hold some out"
         say(f"{why}: validation is on training pairs. Give others with --valid")
+    lost = tokenising.unreachable(valid_pairs, cut) if settings.training.metric == "exact" else 0
+    if MANY * lost > len(valid_pairs):
+        say(
+            f"warning   {lost:,} of {len(valid_pairs):,} validation targets cannot be written by the target tokenizer "
+            "(letter case, spaces or characters): exact counts them as wrong. Change them, or take --metric loss"
+        )
     valid_store, _ = _write(folder, "valid", valid_pairs, tokenizers, limit, "the validation set")
     (folder / "validation.jsonl").write_text("".join(map(_as_json, valid_pairs)), encoding="utf-8")
 

@@ -161,13 +161,28 @@ def test_evaluate(trained: Path, cli) -> None:
     assert found["pairs"] == 4
     assert found["engine"] in ("torch float32", "ctranslate2 float32")
     assert found["scores"]["exact"]["value"] == 75.0  # the third has the right one as a further reference
+    assert found["scores"].pop("bleu") == {
+        "value": None,
+        "signature": None,
+        "reason": "it counts groups of 4 words, and no target has as many",
+    }
     assert all(score["signature"] for score in found["scores"].values())
-    assert "tok:13a" in found["scores"]["bleu"]["signature"]
+    assert found["unreachable"] == 1  # the last, in small letters
     other = json.loads(cli("evaluate", trained, "test.tsv", "--json", "--tokenize", "char").out)
     assert "tok:char" in other["scores"]["bleu"]["signature"]
     text = cli("evaluate", trained, "test.tsv", "--engine", "torch")
     assert text.out.startswith("4 pairs of test.tsv, torch float32, beam 5\n")
     assert re.search(r"^exact\s+75\.00 ", text.out, re.MULTILINE)
+    assert re.search(r"^bleu\s+-  does not apply: ", text.out, re.MULTILINE)
+    assert "1 of 4 references (25.0 %) cannot be written" in text.err
+
+
+def test_train_refuses_to_choose_by_a_score_that_does_not_apply(cli) -> None:
+    pairs_file()
+    ended = cli("train", "pairs.tsv", "--out", "run", "--metric", "bleu")
+    assert ended.code == 2
+    assert "training.metric = 'bleu' does not apply" in ended.err.splitlines()[-1]
+    assert not Path("run").exists()
 
 
 def test_the_report_names_what_was_scored(trained: Path, tmp_path: Path, cli) -> None:
@@ -178,7 +193,7 @@ def test_the_report_names_what_was_scored(trained: Path, tmp_path: Path, cli) ->
     Path("test.tsv").write_text("ab\tAB\nh\tH\nab\tXX\n")
     assert cli("evaluate", own, "test.tsv", "--beam", "3", "--engine", "torch").code == 0
     page = (own / "report.html").read_text(encoding="utf-8")
-    assert '<h3 dir="auto">test.tsv</h3><p>3 pairs, beam 3, torch float32</p>' in page
+    assert '<h3 dir="auto">test.tsv</h3><p>3 pairs, beam 3, torch float32. 1 of 3 references' in page
     assert "66.67" in page
     assert page.index("validation set</h3>") < page.index("test.tsv</h3>") < page.index("Sample translations")
 
@@ -223,7 +238,8 @@ def test_train_names_what_it_scores(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert max(map(int, scored)) > 1050
 
 
-SCORES = ["bleu", "chrf", "ter", "exact", "error_rate"]
+SCORES = ["chrf", "ter", "exact", "error_rate"]
+"""BLEU does not apply to targets of one word."""
 
 
 @pytest.fixture
@@ -282,12 +298,12 @@ def test_evaluate_several_seeds(cli, others: list[Path]) -> None:
     assert (found["pairs"], found["dropped"]) == (1, 1)
     text = cli("evaluate", *others, "one.tsv", "--engine", "torch", "--beam", "1").out
     assert text.startswith("1 pair of one.tsv (1 dropped, a side was empty), torch float32, greedy\n")
-    assert f"  {'     '.join(SCORES[:2])}" in text
+    assert re.search(r"^ +chrf +ter +exact +error_rate$", text, re.MULTILINE)
     rows = {line.split()[0]: line.split()[1:] for line in text.splitlines() if line}
-    assert (rows["mean"][3], rows["deviation"][3]) == ("33.33", "57.74")
+    assert (rows["mean"][2], rows["deviation"][2]) == ("33.33", "57.74")
 
     found = json.loads(cli("evaluate", *others[1:], "one.tsv", "--against", others[0], "--n-best", "3", "--json").out)
-    assert list(found["differences"]) == [*SCORES[:4], "top_3", "error_rate"]
+    assert list(found["differences"]) == [*SCORES[:3], "top_3", "error_rate"]
     assert found["differences"]["exact"]["difference"] == -100
     assert found["differences"]["exact"]["verdict"] == "too few pairs"
 
@@ -330,7 +346,7 @@ def test_evaluate_with_further_references_and_output(trained: Path, cli) -> None
     words = ["evaluate", trained, "test.tsv", "--references", "more.txt", "--references", "even.txt", "--json"]
     found = json.loads(cli(*words, "--output", "said.txt").out)
     assert found["scores"]["exact"]["value"] == pytest.approx(200 / 3)
-    assert "nrefs:var" in found["scores"]["bleu"]["signature"]
+    assert "nrefs:var" in found["scores"]["chrf"]["signature"]
     assert (
         Path("said.txt").read_text() == cli("translate", trained, "--precision", "float32", stdin=b"ab\nh\nbad\n").out
     )

@@ -17,13 +17,15 @@ WORDS = random_words(1200, 5)
 LIMIT: Overlay = {"data": {"max_length": 64}}
 
 
-def prepared(folder: Path, lines: list[tuple[str, str]], valid: list[Pair] | None = None) -> tuple[Prepared, list[str]]:
+def prepared(
+    folder: Path, lines: list[tuple[str, str]], valid: list[Pair] | None = None, more: Overlay | None = None
+) -> tuple[Prepared, list[str]]:
     """Prepare a run from these pairs; return it and what was said."""
     folder.mkdir()
     path = folder / "pairs.tsv"
     path.write_text("".join(f"{source}\t{target}\n" for source, target in lines), encoding="utf-8")
     said: list[str] = []
-    found = prepare(folder / "run", open_corpus(str(path)), valid, [LIMIT], lambda _: None, said.append)
+    found = prepare(folder / "run", open_corpus(str(path)), valid, [LIMIT, more or {}], lambda _: None, said.append)
     return found, said
 
 
@@ -56,7 +58,10 @@ def test_settings_are_those_of_the_pairs_that_are_kept(tmp_path: Path, kind: str
 
 def some_long(long: int, count: int) -> list[Pair]:
     """Return a validation set of so many pairs, some of which have 70 or more letters."""
-    return [Pair(word * (70 if number < long else 1), word, "") for number, word in enumerate(WORDS[600 : 600 + count])]
+    return [
+        Pair(word * (70 if number < long else 1), word.upper(), "")
+        for number, word in enumerate(WORDS[600 : 600 + count])
+    ]
 
 
 def test_a_validation_set_that_is_mostly_too_long_is_refused(tmp_path: Path) -> None:
@@ -85,3 +90,16 @@ def test_validation_pairs_that_are_too_long_are_counted(tmp_path: Path) -> None:
 def test_nothing_is_said_where_all_validation_pairs_are_short(tmp_path: Path) -> None:
     _, said = prepared(tmp_path / "short", [(word, word.upper()) for word in WORDS[:100]], some_long(0, 30))
     assert not warnings(said)
+
+
+@pytest.mark.parametrize(("metric", "warned"), [("exact", True), ("loss", False)])
+def test_targets_that_cannot_be_written_are_counted_where_exact_match_chooses(
+    tmp_path: Path, metric: str, warned: bool
+) -> None:
+    lines = [(word, word.upper()) for word in WORDS[:100]]
+    more: Overlay = {"data": {"normalization": "nfkc_lower"}, "training": {"metric": metric}}
+    found, said = prepared(tmp_path / "lower", lines, more=more)
+    count = len(found.valid_pairs)
+    assert [line.partition(" cannot")[0] for line in warnings(said)] == (
+        [f"warning   {count} of {count} validation targets"] if warned else []
+    )

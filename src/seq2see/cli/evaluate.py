@@ -127,6 +127,8 @@ def evaluate(
             if cut := sum(result.cut for result in evaluations[-1].results):
                 limit = run.settings.decoding.max_source
                 say(f"{_plural(cut, 'source')} longer than decoding.max_source = {limit} tokens: cut", err=True)
+            if note := evaluations[-1].note:
+                say(note, err=True)
         if not ranks.is_first():
             return
     sides = [(str(run.folder), each.scores) for run, each in zip(runs, evaluations, strict=True)]
@@ -147,10 +149,10 @@ def _add_to_report(run: "Run", name: str, evaluation: "Evaluation") -> None:
     from seq2see.evaluation import report
 
     how = f"{_plural(evaluation.pairs, 'pair')}, {_searched(evaluation)}, {evaluation.engine}"
-    scores = [(score.name, score.value, score.signature) for score in evaluation.scores]
+    how += f". {evaluation.note}" if evaluation.note else ""
     with contextlib.suppress(OSError, RunError):  # a folder that may only be read, a full disk
         if run.manifest.get("state") == "finished":
-            report.add_scores(run.folder / "report.html", report.ScoredSet(name, how, scores))
+            report.add_scores(run.folder / "report.html", report.ScoredSet(name, how, evaluation.rows))
 
 
 def _searched(evaluation: "Evaluation") -> str:
@@ -198,7 +200,7 @@ def _print_json(
     from seq2see.evaluation import compare
 
     found: dict[str, Any] = {"set": name, "pairs": evaluation.pairs, "dropped": dropped}
-    found |= {"engine": evaluation.engine, "beam": evaluation.beam}
+    found |= {"engine": evaluation.engine, "beam": evaluation.beam, "unreachable": evaluation.unreachable}
     found |= _side_as_json(ours)
     if theirs:
         found["against"] = _side_as_json(theirs)
@@ -222,8 +224,8 @@ def _side_as_json(side: Side) -> dict[str, Any]:
     """The scores of a side, means over its runs where there are several, and those of each run."""
     scores = side[0][1].as_dict()
     if len(side) > 1:
-        for name, each in scores.items():
-            each |= {"value": _mean(side, name), "deviation": _deviation(side, name)}
+        for name in (score.name for score in side[0][1]):
+            scores[name] |= {"value": _mean(side, name), "deviation": _deviation(side, name)}
     runs = [{"run": folder, "scores": {score.name: score.value for score in found}} for folder, found in side]
     return {"scores": scores, "runs": runs}
 
@@ -249,6 +251,8 @@ def _print(
         if differences:
             _print_differences(differences, len(ours), len(theirs))
         typer.echo()
+    for missing, reason in ours[0][1].inapplicable.items():
+        typer.echo(f"{missing:<11}{'      -' if alone else ''}  does not apply: {reason}")
     for score in ours[0][1]:
         value = f"{score.value:>7.2f}" if alone else ""
         typer.echo(f"{score.name:<11}{value}  {score.signature}")

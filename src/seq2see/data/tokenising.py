@@ -80,6 +80,12 @@ def for_validation(
     return kept or pairs
 
 
+def unreachable(pairs: Sequence[Pair], cut: Sides) -> int:
+    """Return the number of pairs none of whose references the target tokenizer can write."""
+    can_write = cut[1].can_write
+    return sum(not any(map(can_write, (pair.target, *pair.references))) for pair in pairs)
+
+
 def _power_of_two(length: int) -> int:
     """Return the smallest power of two that is not below `length`."""
     return 1 << (length - 1).bit_length()

@@ -87,6 +87,10 @@ class Tokenizer(ABC):
         parts = list(dict.fromkeys(self._parts(text)))
         return [part for part, has in zip(parts, self._have_tokens(parts), strict=True) if not has]
 
+    def can_write(self, text: str) -> bool:
+        """Whether a model can output this text: not where normalisation, unknown tokens or spaces change it."""
+        return self.decode(self.encode([text])[0]) == text
+
     def _parts(self, text: str) -> Iterable[str]:
         """The characters of a text, blanks and a tag apart; or the symbols between blanks."""
         words = normalize(text.removeprefix(self._tag_of(text)), self.normalization).split()

@@ -16,8 +16,8 @@ class ScoredSet(NamedTuple):
     name: str
     how: str
     """How many pairs were scored and how they were translated: `200 of 1,000 pairs, greedy search`."""
-    scores: Sequence[tuple[str, float, str]]
-    """Name, value and signature of each score."""
+    scores: Sequence[tuple[str, float | None, str]]
+    """Name, value and signature of each score; without a value, the reason why it does not apply."""
 
 
 def write(
@@ -112,9 +112,9 @@ _MORE_SCORES = "<!-- further sets -->"
 def _scored(scored: ScoredSet) -> str:
     """One set with its scores. Nothing inside is a `div`: `add_scores` finds the end by that."""
     rows = [
-        f'<th scope="row">{_text(name)}</th><td class="number">{value:.2f}</td>'
-        f"<td><code>{_breakable(signature)}</code></td>"
-        for name, value, signature in scored.scores
+        f'<th scope="row">{_text(name)}</th><td class="number">{"-" if value is None else f"{value:.2f}"}</td>'
+        f"<td>{_text(about) if value is None else f'<code>{_breakable(about)}</code>'}</td>"
+        for name, value, about in scored.scores
     ]
     return (
         f'<div class="scored" data-set="{_text(scored.name)}"><h3 dir="auto">{_text(scored.name)}</h3>'

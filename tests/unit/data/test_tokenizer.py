@@ -339,3 +339,23 @@ def test_familiar_after_normalisation_and_a_tag():
     assert trained.familiar("ＡBc") == 1
     assert trained.familiar("<2de> abc") == 1
     assert trained.familiar("<2de> xyz") == 0
+
+
+@pytest.mark.parametrize(
+    ("kind", "normalization", "text", "can"),
+    [
+        ("characters", "identity", "abC", True),
+        ("characters", "identity", "abz", False),
+        ("characters", "nfkc_lower", "abc", True),
+        ("characters", "nfkc_lower", "abC", False),
+        ("characters", "nfkc", "a\uff42c", False),
+        ("symbols", "identity", "ab Cb", True),
+        ("symbols", "identity", "ab  Cb", False),
+        ("symbols", "identity", "ab Ca", False),
+        ("unigram", "identity", "abz  \u2026", True),
+        ("unigram", "nfkc", "abz \u2026", False),
+    ],
+)
+def test_what_a_model_can_write(kind, normalization, text, can):
+    made = tokenizer.train(kind, ["ab Cb", "b ab", "c"], 400, normalization)
+    assert made.can_write(text) == can

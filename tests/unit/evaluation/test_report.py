@@ -174,3 +174,10 @@ def test_a_sample_is_drawn_from_all_of_a_set():
     assert len(drawn) == 200
     assert all(20 <= sum(each // 200 == part for each in drawn) <= 60 for part in range(5))  # 40 on average
     assert len({each % 5 for each in drawn}) == 5
+
+
+def test_a_score_that_does_not_apply_has_its_reason(tmp_path):
+    path = tmp_path / "report.html"
+    rows = [("bleu", None, "does not apply: <short> targets"), ("exact", 100.0, "refs:any")]
+    report.write(path, **PARTS | {"scores": report.ScoredSet("validation set", "", rows)}, curves_svg="")
+    assert "does not apply: <short> targets" in texts_of(path.read_text(encoding="utf-8")).text
