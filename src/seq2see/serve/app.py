@@ -15,7 +15,7 @@ from seq2see import __version__
 from seq2see.look import files
 from seq2see.serve import bodies, libretranslate
 from seq2see.serve.guard import INTERNAL, LATE, Guard, Late, in_json
-from seq2see.serve.limits import Origins, RefusedError
+from seq2see.serve.limits import PEER, Origins, RefusedError
 from seq2see.serve.log import report
 from seq2see.serve.service import Event, Service, in_words
 
@@ -119,7 +119,7 @@ def build(
     def check(path: str, body: bytes) -> None:
         """Refuse before a body is made sense of: under overload that is most of the work."""
         if service.quick.ready and path in QUICK and not any(word in body for word in QUICK[path]):
-            service.quick.check()
+            service.quick.check(service.address(PEER.get()))
 
     return Guard(app, service.limits, service.measures, check, log, origins or Origins())
 
@@ -165,7 +165,7 @@ def _root(service: Service) -> APIRouter:
 
 
 def _v1(service: Service) -> APIRouter:
-    def let_in(request: Request) -> None:
+    async def let_in(request: Request) -> None:  # in the task of the request, whose context remembers the client
         service.admit(request.headers, request.client)
         request.state.admitted = True
 

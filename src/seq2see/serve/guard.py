@@ -11,7 +11,7 @@ from functools import lru_cache
 from http import HTTPStatus
 from typing import Any, NamedTuple
 
-from seq2see.serve.limits import Limits, Origins, RefusedError
+from seq2see.serve.limits import PEER, Limits, Origins, RefusedError
 from seq2see.serve.log import log, report
 from seq2see.serve.measures import Measures
 
@@ -102,6 +102,7 @@ class Guard:
                 await sending({"type": "http.response.start", "status": 204, "headers": []})
                 await sending({"type": "http.response.body", "body": b""})
             elif body is not None:
+                PEER.set(scope.get("client"))
                 self._check(scope["path"], body)
                 if scope["method"] == "HEAD":  # as GET; the server leaves the body out
                     scope = {**scope, "method": "GET"}

@@ -5,7 +5,9 @@ import re
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextvars import ContextVar
 from dataclasses import dataclass
+from functools import lru_cache
 from hashlib import sha256
 from ipaddress import IPv6Address, ip_address, ip_network
 from pathlib import Path
@@ -15,27 +17,43 @@ from seq2see.errors import SettingError
 
 @dataclass(frozen=True)
 class Limits:
-    """How much a request, the queue and a batch may hold. A source token counts once for each hypothesis of a beam."""
+    """How much a request, the queue and a batch may hold.
+
+    Work is counted in tokens, as `work.cost` estimates it: an ordinary sentence costs about as many as it has source
+    tokens, and more where the beam is wide.
+    """
 
     deadline: float = 30.0
     """Seconds in which a request is answered, whatever the answer."""
     queue_requests: int = 256
+    """Requests that may wait for one engine."""
     queue_tokens: int = 65_536
+    """Work that may wait for one engine."""
     batch_tokens: int = 2048
-    """Handed to the engine at once, which cuts it further by length."""
+    """Work that is handed to an engine at once."""
     characters: int = 10_000
-    """Of all texts of a request."""
+    """Characters in all texts of a request."""
     texts: int = 100
+    """Texts in a request."""
     beam: int = 10
+    """Width of the beam that a request may ask for."""
     output_tokens: int = 2048
+    """Tokens of one translation."""
     body_bytes: int = 256 * 1024
+    """Bytes in the body of a request."""
     body_seconds: float = 10.0
-    """In which a request has arrived."""
+    """Seconds in which the body of a request must have arrived."""
+    load_seconds: float = 300.0
+    """Seconds in which an engine must have loaded its models."""
 
     @property
     def longest(self) -> float:
         """Seconds after which no request is worked on any more, with one to tell a stream so."""
         return max(self.deadline, self.body_seconds) + 1
+
+
+PEER: ContextVar[tuple[str, int] | None] = ContextVar("peer", default=None)
+"""Address and port that the request at hand came from, for whoever must decide on it before it is read."""
 
 
 class RefusedError(Exception):
@@ -105,6 +123,7 @@ def unmapped(address: str) -> str:
     return str(found.ipv4_mapped or found) if isinstance(found, IPv6Address) else address
 
 
+@lru_cache(1024)
 def network(address: str) -> str:
     """The client that an address belongs to: the last 64 bits of an IPv6 address are its owner's to choose."""
     try:

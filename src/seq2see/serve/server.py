@@ -18,7 +18,7 @@ from seq2see.run import Run
 from seq2see.serve import app
 from seq2see.serve.connections import Connections
 from seq2see.serve.guard import SURPLUS, Guard, on_the_wire
-from seq2see.serve.limits import Keys, Limits, Origins, Rates, host_names, network, unmapped
+from seq2see.serve.limits import PEER, Keys, Limits, Origins, Rates, host_names, network, unmapped
 from seq2see.serve.log import Log
 from seq2see.serve.log import log as log_line
 from seq2see.serve.service import Service
@@ -275,6 +275,7 @@ class Patient(HttpToolsProtocol):
     def on_message_complete(self) -> None:
         if self._held:
             refusal, body = self._held
+            PEER.set(self.client)
             if answer := refusal("POST", self.url.decode("latin-1"), dict(self.headers), bytes(body)):
                 self._held = None
                 self._refused += 1
