@@ -66,8 +66,8 @@ def answers_and_survives(server: Server) -> None:
     assert json.load(connection.getresponse()) == {"status": "ok"}
     assert connection.sock is sock  # the same connection all the time
     connection.close()
-    for kind in ("translate", "inside"):
-        os.kill(server.engines()[kind], signal.SIGKILL)
+    for engine in server.engines().values():
+        os.kill(engine, signal.SIGKILL)
     ends = time.monotonic() + PATIENCE
     while server.measure("seq2see_engine_restarts_total") < 2:
         assert time.monotonic() < ends
