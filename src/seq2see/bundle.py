@@ -34,7 +34,7 @@ ROOM = 10_000_000
 
 LARGEST = 1e6
 """No training that learns anything makes a weight so large. With larger ones, products would leave the range of
-float32, and a search that sorts scores which are not numbers may read any memory."""
+float32, and to sort by scores that are NaN is undefined in C++."""
 
 FACTS: dict[str, Callable[[Any], bool]] = {
     "corpus": lambda fact: isinstance(fact, str),
@@ -109,7 +109,7 @@ def load(folder: Path, device: "torch.device | str" = "cpu") -> Bundle:
     if asked > 2 * there + ROOM:
         raise RunError(f"{path}: {there:,} weights, the settings ask for {asked:,}. Copy the run again")
     if settings.model.architecture == "transformer":  # before time and memory are taken to build one
-        _check_fit(transformer_shapes(settings.model, *sizes), shapes)
+        check_fit(transformer_shapes(settings.model, *sizes), shapes)
     _check_memory(path, asked + there)
     model = build(settings.model, *sizes)
     read_weights(model, path)
@@ -195,7 +195,7 @@ def read_arrays(folder: Path, settings: Settings, tokenizers: Tokenizers) -> dic
 
 
 def _read_checked(path: Path, framework: str, own: storage.Shapes) -> dict[str, Any]:
-    weights = storage.read_tensors(path, framework, lambda shapes: _check_fit(own, shapes), only_float32=True)
+    weights = storage.read_tensors(path, framework, lambda shapes: check_fit(own, shapes), only_float32=True)
     for name, weight in weights.items():
         if not (float(weight.min()) >= -LARGEST and float(weight.max()) <= LARGEST):  # NaN is neither
             raise RunError(
@@ -263,13 +263,13 @@ def load_weights(model: "nn.Module", weights: "Mapping[str, Tensor]") -> None:
     import torch
 
     own = {name: tuple(weight.shape) for name, weight in model.named_parameters()}
-    _check_fit(own, {name: tuple(weight.shape) for name, weight in weights.items()})
+    check_fit(own, {name: tuple(weight.shape) for name, weight in weights.items()})
     with torch.no_grad():
         for name, weight in model.named_parameters():
             weight.copy_(weights[name])
 
 
-def _check_fit(own: storage.Shapes, shapes: storage.Shapes) -> None:
+def check_fit(own: storage.Shapes, shapes: storage.Shapes) -> None:
     """Refuse other weights than a model's own."""
     if own.keys() != shapes.keys():
         missing, foreign = sorted(own.keys() - shapes.keys()), sorted(shapes.keys() - own.keys())

@@ -7,6 +7,7 @@ A child that crashes or hangs takes nobody with it: its outcome is "signal 11".
 """
 
 import base64
+import contextlib
 import json
 import math
 import os
@@ -272,7 +273,8 @@ def mutate(folder: Path, dice: random.Random) -> str:
     MUTATIONS[kind](folder, dice)
     if dice.random() < 0.15:
         second = dice.choice(list(MUTATIONS))
-        MUTATIONS[second](folder, dice)
+        with contextlib.suppress(ValueError, KeyError, IndexError, TypeError, AttributeError):  # too damaged to be read
+            MUTATIONS[second](folder, dice)
         kind = f"{kind} and {second}"
     return kind
 
