@@ -9,6 +9,7 @@ RUN/manifest.json             format, version, facts about the training
 """
 
 import json
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -34,14 +35,14 @@ ROOM = 10_000_000
 
 LARGEST = 1e6
 """No training that learns anything makes a weight so large. With larger ones, products would leave the range of
-float32, and a search that sorts scores which are not numbers may read any memory."""
+float32, and to sort by scores that are NaN is undefined in C++."""
 
 FACTS: dict[str, Callable[[Any], bool]] = {
     "corpus": lambda fact: isinstance(fact, str),
     "state": lambda fact: isinstance(fact, str),
-    "pairs": lambda fact: type(fact) is int,
+    "pairs": lambda fact: type(fact) is int and 0 <= fact < 2**63,
     "held_out_by": lambda fact: isinstance(fact, str) and fact in held_out.HASHES,
-    "parameters": lambda fact: type(fact) is int,
+    "parameters": lambda fact: type(fact) is int and 0 <= fact < 2**63,
     "languages": lambda fact: (
         isinstance(fact, dict)
         and all(side in ("source", "target") and isinstance(code, str | None) for side, code in fact.items())
@@ -125,9 +126,12 @@ def load(folder: Path, device: "torch.device | str" = "cpu") -> Bundle:
     tokenizers = Tokenizers.load(folder)
     path = weights_file(folder)
     sizes = len(tokenizers.source), len(tokenizers.target)
-    asked, there = count_parameters(settings.model, *sizes), storage.count_numbers(path)
+    shapes = storage.read_shapes(path)
+    asked, there = count_parameters(settings.model, *sizes), sum(map(math.prod, shapes.values()))
     if asked > 2 * there + ROOM:
         raise RunError(f"{path}: {there:,} weights, the settings ask for {asked:,}. Copy the run again")
+    if settings.model.architecture == "transformer":  # before time and memory are taken to build one
+        check_fit(transformer_shapes(settings.model, *sizes), shapes)
     _check_memory(path, asked + there)
     model = build(settings.model, *sizes)
     read_weights(model, path)
@@ -178,7 +182,8 @@ def read_manifest(folder: Path) -> dict[str, Any]:
         raise RunError(f"{folder}: a folder of another format (manifest.json does not say '{FORMAT}')")
     if not isinstance(manifest.get("version"), int) or manifest["version"] > VERSION:
         raise RunError(
-            f"{folder}: run format {manifest.get('version')!r}, this seq2see reads up to {VERSION}. Upgrade seq2see"
+            f"{folder}: run format {config.shown(manifest.get('version'))}, this seq2see reads up to {VERSION}. "
+            "Upgrade seq2see"
         )
     for fact, is_right in FACTS.items():
         if fact in manifest and not is_right(manifest[fact]):
@@ -205,13 +210,14 @@ def read_weights(model: "nn.Module", path: Path) -> None:
 def read_arrays(folder: Path, settings: Settings, tokenizers: Tokenizers) -> dict[str, Any]:
     """Read the weights of a run's Transformer as numpy arrays, for an engine that believes their shapes."""
     path = weights_file(folder)
-    _check_memory(path, 3 * storage.count_numbers(path))  # as they are, as the engine wants them, and on the way
+    numbers = sum(map(math.prod, storage.read_shapes(path).values()))
+    _check_memory(path, 3 * numbers)  # as they are, as the engine wants them, and on the way
     own = transformer_shapes(settings.model, len(tokenizers.source), len(tokenizers.target))
     return _read_checked(path, "np", own)
 
 
 def _read_checked(path: Path, framework: str, own: storage.Shapes) -> dict[str, Any]:
-    weights = storage.read_tensors(path, framework, lambda shapes: _check_fit(own, shapes), only_float32=True)
+    weights = storage.read_tensors(path, framework, lambda shapes: check_fit(own, shapes), only_float32=True)
     for name, weight in weights.items():
         if not (float(weight.min()) >= -LARGEST and float(weight.max()) <= LARGEST):  # NaN is neither
             raise RunError(
@@ -279,13 +285,13 @@ def load_weights(model: "nn.Module", weights: "Mapping[str, Tensor]") -> None:
     import torch
 
     own = {name: tuple(weight.shape) for name, weight in model.named_parameters()}
-    _check_fit(own, {name: tuple(weight.shape) for name, weight in weights.items()})
+    check_fit(own, {name: tuple(weight.shape) for name, weight in weights.items()})
     with torch.no_grad():
         for name, weight in model.named_parameters():
             weight.copy_(weights[name])
 
 
-def _check_fit(own: storage.Shapes, shapes: storage.Shapes) -> None:
+def check_fit(own: storage.Shapes, shapes: storage.Shapes) -> None:
     """Refuse other weights than a model's own."""
     if own.keys() != shapes.keys():
         missing, foreign = sorted(own.keys() - shapes.keys()), sorted(shapes.keys() - own.keys())

@@ -276,8 +276,9 @@ def foreign(architecture: str) -> tuple[str, ...]:
     return TRANSFORMER_ONLY if architecture == "rnn" else (*TRANSFORMER_ONLY, "source_reversed")  # it reads both ways
 
 
-MOST_BYTES = 256 * 1024
-"""Of a settings file: a hundred times what all settings take."""
+MOST_BYTES, MOST_IN_LINE = 64 * 1024, 10_000
+"""Of a settings file, and characters of one of its lines: all settings take 3 kilobytes, and a pattern may be 4,000
+characters with a backslash before each. `tomllib` takes minutes for a key of 50,000 parts."""
 
 
 def read_toml(path: Path) -> Overlay:
@@ -285,7 +286,10 @@ def read_toml(path: Path) -> Overlay:
     try:
         if path.stat().st_size > MOST_BYTES:
             raise SettingError(f"{path}: {path.stat().st_size:,} bytes are too many for settings")
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        text = path.read_text(encoding="utf-8")
+        if any(len(line) > MOST_IN_LINE for line in text.splitlines()):
+            raise SettingError(f"{path}: a line has more than {MOST_IN_LINE:,} characters, too many for settings")
+        return tomllib.loads(text)
     except FileNotFoundError:
         raise SettingError(f"{path}: no such settings file") from None
     except (ValueError, RecursionError) as problem:

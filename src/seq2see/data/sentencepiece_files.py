@@ -6,7 +6,7 @@ from collections.abc import Iterator
 def refuse_tables(model: bytes) -> None:
     """Refuse a SentencePiece model that brings tables of its own to normalise text by.
 
-    SentencePiece walks these without looking where it goes. Ours have none, since normalisation comes before.
+    A table is a serialised trie, which SentencePiece follows in C++. Our models have none: we normalise text before.
     """
     for number, specification in _fields(model):
         if number in (NORMALIZER, DENORMALIZER) and any(

@@ -303,7 +303,7 @@ def load(path: Path) -> Tokenizer:
         state = storage.read_json(path)
         if state["version"] != VERSION:
             raise RunError(
-                f"{path}: format {str(state['version'])[:40]}, expected {VERSION}. Was it written by a newer seq2see?"
+                f"{path}: format {str(state['version'])[:40]!r}, expected {VERSION}. Was it written by a newer seq2see?"
             )
         kind, normalization = state["kind"], state["normalization"]
         tags = _texts(state.get("tags", []), "tags")

@@ -130,8 +130,8 @@ class Ct2Engine:
         everyone = list(range(len(tasks)))
         # A batch has one limit, and small batches are slow. Greedy outputs that stay below their own limit never knew
         # of it, so there the largest will do, and who went past their own search again. Of a beam that cannot be said.
-        first = _like_length(everyone, tasks) if settings.beam == 1 else _by_limit(everyone, tasks)
-        for batches in (first, _by_limit(_past_limit(tasks, found), tasks) if settings.beam == 1 else ()):
+        first = _like_length(everyone, tasks) if settings.beam == 1 else _by_limit(everyone, tasks, settings)
+        for batches in (first, _by_limit(_past_limit(tasks, found), tasks, settings) if settings.beam == 1 else ()):
             pending = [(batch, self._start(batch, tasks, settings)) for batch in batches]
             for batch, answers in pending:
                 for index, answer in zip(batch, answers, strict=True):
@@ -186,17 +186,24 @@ def _cores() -> int:
     return max(1, here // max(1, int(processes) if processes.isdecimal() else 1))
 
 
-def _like_length(indices: list[int], tasks: list[Task]) -> Iterator[list[int]]:
-    """Tasks of like length together, the longest first so that workers end together."""
-    for batch in translator.batches([len(tasks[index].source) for index in indices], TOKENS_AT_ONCE, FEWEST_AT_ONCE):
+def _like_length(indices: list[int], tasks: list[Task], hypotheses: int | None = None) -> Iterator[list[int]]:
+    """Yield tasks of similar length together, the longest first so that workers end together.
+
+    Args:
+        hypotheses: the most in one batch, where a wide beam would make it larger than memory.
+    """
+    at_once, fewest = TOKENS_AT_ONCE, FEWEST_AT_ONCE
+    if hypotheses is not None and hypotheses < at_once:
+        at_once, fewest = max(1, hypotheses), 1
+    for batch in translator.batches([len(tasks[index].source) for index in indices], at_once, fewest):
         yield [indices[place] for place in batch]
 
 
-def _by_limit(indices: Iterable[int], tasks: list[Task]) -> Iterator[list[int]]:
-    """The same, and tasks of one limit together."""
+def _by_limit(indices: Iterable[int], tasks: list[Task], settings: Decoding) -> Iterator[list[int]]:
+    """Yield the same, with tasks of one limit together."""
     order = sorted(indices, key=lambda index: -tasks[index].limit)
     for _, same in groupby(order, key=lambda index: tasks[index].limit):
-        yield from _like_length(list(same), tasks)
+        yield from _like_length(list(same), tasks, settings.batch_tokens // settings.beam)
 
 
 def _past_limit(tasks: list[Task], found: list[list[Hypothesis]]) -> Iterator[int]:
@@ -240,10 +247,11 @@ def _places(run: Path, precision: str) -> list[_Place]:
 
 
 def _name(run: Path, precision: str) -> str:
-    """Return the name of the conversion that belongs to the present weights and settings of a run."""
-    weights, settings = bundle.weights_file(run), run / "settings.toml"
-    times = [(file.stat().st_mtime_ns, file.stat().st_size) for file in (weights, settings)]
-    stamp = sha256(repr(times).encode() + _header(weights) + settings.read_bytes()).hexdigest()
+    """Return the name of the conversion that belongs to the present weights, settings and tokenizers of a run."""
+    weights, texts = bundle.weights_file(run), [run / "settings.toml", *Tokenizers.files(run)]
+    times = [(file.stat().st_mtime_ns, file.stat().st_size) for file in (weights, *texts)]
+    contents = b"".join(file.read_bytes() for file in texts)
+    stamp = sha256(repr(times).encode() + _header(weights) + contents).hexdigest()
     return f"ctranslate2-{precision}-{CONVERSION}-{stamp[:16]}"
 
 

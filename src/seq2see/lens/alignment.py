@@ -108,16 +108,20 @@ def standard(bundle: Bundle) -> Method:
 
 
 def from_json(kept: Any, settings: Settings) -> Method | None:
-    """What a manifest has; None where it has nothing, or heads that the model does not have."""
+    """Read what a manifest keeps; None where it keeps nothing, or nothing that fits the model."""
     try:
         method = Method(**kept)
-        places = [(int(layer), int(head)) for layer, head in method.heads]
-        float(method.reading)
+        places = [(layer, head) for layer, head in method.heads]
+        shares = (method.reading, method.agreement)
+        are_numbers = all(type(number) is int for place in places for number in (*place, method.pairs))
+        are_shares = all(type(share) in (int, float) and 0 <= share <= 1 for share in shares)
     except (TypeError, ValueError):
+        return None
+    if not (places and are_numbers and are_shares and 0 <= method.pairs <= MOST_PAIRS):
         return None
     layers, heads = settings.model.attention.get("cross", (0, 0))
     there = all(0 <= layer < layers and 0 <= head < heads for layer, head in places)
-    return method if places and there else None
+    return method if there and len(places) == len(set(places)) else None
 
 
 def choose(bundle: Bundle, pairs: Sequence[Pair], watch: Watch = unwatched) -> Method:
@@ -190,8 +194,11 @@ def align(
 
     Args:
         source_ids: what was read of each source, the end included (`Result.source`); nothing for an empty line.
-        target_ids: what was said, without the end (`Translation.tokens`).
+        target_ids: what was said, without the end (`Translation.tokens`). Learned positions have no room for the end of
+            an output that fills them: its last token is left out.
     """
+    most = longest(bundle.settings) - 1
+    target_ids = [ids[:most] for ids in target_ids]
     asked = [
         index for index, (source, target) in enumerate(zip(source_ids, target_ids, strict=True)) if source and target
     ]
