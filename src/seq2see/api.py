@@ -15,9 +15,10 @@ import seq2see
 from seq2see import bundle, config, machine, presets, storage, suggest
 from seq2see.bundle import Bundle
 from seq2see.config import Overlay, Settings
-from seq2see.data import corpora, tokenizer
+from seq2see.data import corpora
 from seq2see.data.downloads import Fetching
 from seq2see.data.pair import Pair, Sides
+from seq2see.data.tags import language_tag
 from seq2see.errors import OnlyHereError, RunError, SeqError, SettingError
 from seq2see.evaluation import diagnosis, metrics, report, validation
 from seq2see.model.build import build
@@ -390,7 +391,7 @@ def _measure_forgetting(folder: Path, prepared: Prepared, device: torch.device, 
 
 def _diagnose(run: Run, prepared: Prepared, shown: list[Pair], evaluation: Evaluation) -> diagnosis.Diagnosis:
     """Compare a finished model with what needs no model."""
-    tags = "|".join(re.escape(tokenizer.tag(language)) for language in run.tags)
+    tags = "|".join(re.escape(language_tag(language)) for language in run.tags)
     return diagnosis.diagnose(
         evaluation.scores,
         [result.text for result in evaluation.results],

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from seq2see import config, memory, storage
 from seq2see.config import Data, Model, Settings
 from seq2see.data import held_out, tokenizer
+from seq2see.data.tags import language_tag
 from seq2see.data.tokenizer import Tokenizer
 from seq2see.errors import RunError, SeqError
 
@@ -76,7 +77,7 @@ class Tokenizers:
     @staticmethod
     def learn(pairs: "Sequence[Pair]", data: Data) -> "Tokenizers":
         """Learn from pairs the tokenizers that the settings ask for."""
-        tags = [tokenizer.tag(language) for language in data.tags.split()]
+        tags = [language_tag(language) for language in data.tags.split()]
         texts = [[pair.source for pair in pairs], [pair.target for pair in pairs]]
         if data.shared:
             texts[0] = [text for both in zip(*texts, strict=True) for text in both]

@@ -466,9 +466,8 @@ def _fixed(settings: Settings) -> tuple[object, ...]:
 
 
 def _as_count(hold_out: float, pairs: int) -> int:
-    """A number of pairs, or a share below 1 of them."""
-    count = hold_out if hold_out >= 1 else max(1, round(hold_out * pairs))
-    if count > pairs / 2:
+    """Return how many pairs to hold out: `hold_out` itself, or that share of them if it is below 1."""
+    if (count := hold_out if hold_out >= 1 else max(1, round(hold_out * pairs))) > pairs / 2:
         raise DataError(f"--valid {hold_out:g}: at most half of the {pairs:,} pairs can be held out")
     return int(count)
 

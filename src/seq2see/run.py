@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Literal, get_args
 from seq2see import bundle
 from seq2see.bundle import Bundle, Tokenizers
 from seq2see.config import Decoding, Settings
-from seq2see.data import tokenising, tokenizer
+from seq2see.data import tokenising
 from seq2see.data.pair import Pair, Sides
 from seq2see.data.readers import Pairs
+from seq2see.data.tags import language_tag
 from seq2see.decoding import ct2_engine, translator
 from seq2see.decoding.hypothesis import Engine, Hypothesis, Task
 from seq2see.decoding.translator import Result
@@ -130,12 +131,12 @@ class Run:
             raise SettingError(f"--to {to}: unknown. Choose from: {', '.join(known)}")
         if to is None and len(known) == 1:
             to = known[0]
-        own = tuple(map(tokenizer.tag, known))
+        own = tuple(map(language_tag, known))
         if to is None and own and not all(line.lstrip().startswith(own) for line in lines if line.strip()):
             raise SettingError(f"{self.folder} translates to {', '.join(known)}: choose with --to")
         if to is None:
             return list(lines)
-        tag = tokenizer.tag(to)
+        tag = language_tag(to)
         return [line if line.lstrip().startswith(own) or not line.strip() else f"{tag} {line}" for line in lines]
 
     @cached_property

@@ -144,7 +144,8 @@ def serve() -> None:
     import ctranslate2  # noqa: F401
     import torch
 
-    from seq2see import api  # noqa: F401
+    from seq2see.data.tags import language_tag
+from seq2see import api  # noqa: F401
 
     torch.set_num_threads(1)
     for line in sys.stdin:
@@ -246,7 +247,7 @@ def make_run(folder: Path, overlay: dict[str, dict[str, Any]]) -> Path:
 
     settings = config.resolve(overlay, {"decoding": {"beam": 2, "max_extra": 5}})
     data, texts = settings.data, ["abcd dcba", "a b c d", "ab cd ba dc", "각 나 12"] * 5
-    tags = [tokenizer.tag(each) for each in data.tags.split()]
+    tags = [language_tag(each) for each in data.tags.split()]
     source = target = tokenizer.train(data.source_tokenizer, texts, 400, tags=tags, pattern=data.source_pattern)
     if not data.shared:
         target = tokenizer.train(data.target_tokenizer, texts, 400, pattern=data.target_pattern)

@@ -3,9 +3,13 @@
 import re
 from collections.abc import Iterable, Iterator, Sequence
 
-from seq2see.data import tokenizer
 from seq2see.data.pair import Pair
 from seq2see.errors import DataError, SettingError, nearest
+
+
+def language_tag(language: str) -> str:
+    """Return the tag by which a source asks for a target language: `de` -> `<2de>`, "to German"."""
+    return f"<2{language}>"
 
 
 def noting_languages(pairs: Iterable[Pair], languages: set[str]) -> Iterator[Pair]:
@@ -30,4 +34,4 @@ def tagged(pair: Pair, languages: Sequence[str]) -> Pair:
     if pair.language is None or pair.language not in languages:
         known = nearest(str(pair.language), languages)
         raise DataError(f"{pair.where}: no training pair is in the language '{pair.language}'. {known}")
-    return pair._replace(source=f"{tokenizer.tag(pair.language)} {pair.source}")
+    return pair._replace(source=f"{language_tag(pair.language)} {pair.source}")

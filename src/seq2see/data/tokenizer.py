@@ -43,7 +43,7 @@ class Tokenizer(ABC):
         self.kind = kind
         self.normalization = normalization
         self.tags = tuple(tags)
-        """Tokens that only the start of a text can hold, such as `<2de>`; see `tag`."""
+        """Tokens that only the start of a text can hold, such as `<2de>`; see `tags`."""
 
     @abstractmethod
     def __len__(self) -> int:
@@ -256,11 +256,6 @@ class Listed(Tokenizer):
     def _state(self) -> dict[str, Any]:
         pattern = {"pattern": self._pattern} if self.kind == "pattern" else {}
         return pattern | {"symbols": self._spellings[special.COUNT + len(self.tags) :]}
-
-
-def tag(language: str) -> str:
-    """How a source asks for a language: `de` -> `<2de>`, "to German"."""
-    return f"<2{language}>"
 
 
 def train(

@@ -10,6 +10,7 @@ import sentencepiece
 
 from seq2see import special
 from seq2see.data import tokenizer
+from seq2see.data.tags import language_tag
 from seq2see.errors import DataError, RunError
 
 TEXTS = ["the cat sat on the mat", "hello world 2024", "안녕하세요 세계"] * 20
@@ -200,7 +201,7 @@ def test_training_again_in_a_new_process_gives_the_same_model(subwords, tmp_path
     assert path.read_bytes() == (tmp_path / "here.json").read_bytes()
 
 
-TAGS = [tokenizer.tag("de"), tokenizer.tag("pt-BR")]
+TAGS = [language_tag("de"), language_tag("pt-BR")]
 
 
 @pytest.mark.parametrize("kind", KINDS)
