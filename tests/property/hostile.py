@@ -144,8 +144,7 @@ def serve() -> None:
     import ctranslate2  # noqa: F401
     import torch
 
-    from seq2see.data.tags import language_tag
-from seq2see import api  # noqa: F401
+    from seq2see import api  # noqa: F401
 
     torch.set_num_threads(1)
     for line in sys.stdin:
@@ -243,6 +242,7 @@ def make_run(folder: Path, overlay: dict[str, dict[str, Any]]) -> Path:
 
     from seq2see import bundle, config
     from seq2see.data import tokenizer
+    from seq2see.data.tags import language_tag
     from seq2see.model.build import build
 
     settings = config.resolve(overlay, {"decoding": {"beam": 2, "max_extra": 5}})
