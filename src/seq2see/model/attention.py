@@ -129,6 +129,7 @@ class MultiHeadAttention(nn.Module):
 
     def __init__(self, d_model: int, heads: int, d_key: int = 0, d_value: int = 0, rotary: bool = False) -> None:
         super().__init__()
+        self.d_model = d_model
         self.heads = heads
         self.d_key = d_key or d_model // heads
         self.d_value = d_value or self.d_key
@@ -166,7 +167,7 @@ class MultiHeadAttention(nn.Module):
 
     def _check(self, query: Tensor, memory: Tensor | None, reach: Reach) -> None:
         """Raise a ValueError that names both shapes where vectors do not fit this layer, or each other."""
-        d_model = self.w_qkv.in_features
+        d_model = self.d_model
         for name, x, packing in (("query", query, reach.query), ("memory", memory, reach.key)):
             if x is None:
                 continue

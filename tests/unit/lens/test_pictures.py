@@ -9,10 +9,11 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from matplotlib import font_manager
 from PIL import Image
 
 from seq2see.errors import SettingError
-from seq2see.lens import drawing, labels, pictures
+from seq2see.lens import drawing, labels, letters, pictures
 from seq2see.lens.answers import Candidate, Layers
 from seq2see.lens.heads import Habits, Head, Statistics, Without, Worth
 from seq2see.lens.tree import Node, Tree
@@ -140,9 +141,26 @@ def layers_of(words, ranks):
     return Layers(np.full((len(words), len(words[0])), 0.5, np.float32), np.array(ranks), candidates)
 
 
-def test_the_words_of_each_layer(tmp_path):
+@pytest.fixture(params=["all installed fonts", "the fonts of matplotlib"])
+def without_korean(request, monkeypatch):
+    """Whether no font draws Korean, as on a machine that only has the fonts that come with matplotlib."""
+    searches = letters._search, letters._coverage
+    if request.param == "the fonts of matplotlib":
+        own = [font for font in font_manager.fontManager.ttflist if font.fname.startswith(matplotlib.get_data_path())]
+        monkeypatch.setattr(font_manager.fontManager, "ttflist", own)
+        monkeypatch.setattr(letters, "_add_new_fonts", lambda: False)
+        for search in searches:
+            search.cache_clear()
+    yield bool(letters.missing_glyphs("한"))
+    for search in searches:
+        search.cache_clear()
+
+
+def test_the_words_of_each_layer(tmp_path, without_korean):
+    """An SVG keeps its letters where no font draws them, and the user is told what to install."""
     layers = layers_of([["x", "한"], ["▁Das", "한"]], [[3, 1], [1, 1]])
-    assert pictures.layer_words(layers, ["▁Das", "한"], "layers", tmp_path / "layers.svg") is None
+    said = pictures.layer_words(layers, ["▁Das", "한"], "layers", tmp_path / "layers.svg")
+    assert (said is not None and "no installed font draws '한'" in said) == without_korean
     svg = (tmp_path / "layers.svg").read_text(encoding="utf-8")
     assert svg.count(">한<") == 3  # above, and said by both layers
     assert svg.count(">▁Das<") == 2
