@@ -1,5 +1,6 @@
 """Connections, and clients that do not get on."""
 
+import random
 import resource
 from typing import Any
 
@@ -287,6 +288,55 @@ def test_a_body_full_of_empty_lines_is_whole(loop):
     client.data_received(post(body) + GET)
     assert client.cycle.body == body
     assert not client.cycle.more_body
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_however_a_stream_is_cut_the_same_requests_come_out(loop, seed):
+    """Bodies of known length and in chunks, with empty lines in them."""
+    dice = random.Random(seed)
+    bodies, stream = [], b""
+    for _ in range(12):
+        body = bytes(dice.choices(b"\r\nab", k=dice.randrange(40)))
+        bodies.append(body)
+        head = b"POST / HTTP/1.1\r\nHost: x\r\n"
+        if dice.random() < 0.5 or not body:
+            stream += head + b"Content-Length: %d\r\n\r\n" % len(body) + body
+        else:
+            middle = dice.randrange(len(body)) or 1
+            parts = [each for each in (body[:middle], body[middle:]) if each]
+            chunks = b"".join(b"%x\r\n" % len(each) + each + b"\r\n" for each in parts)
+            stream += head + b"Transfer-Encoding: chunked\r\n\r\n" + chunks + b"0\r\n\r\n"
+    client, transport = connected(loop)
+    found = []
+
+    def answer_all() -> None:
+        for _ in range(2 * len(bodies)):
+            cycle = client._answering
+            if cycle is None or cycle.response_complete or cycle.more_body:
+                return
+            found.append(bytes(cycle.body))
+            answer(client)
+
+    while stream:
+        size = dice.choice([1, 2, 3, 10, 100, 1000])
+        client.data_received(stream[:size])
+        stream = stream[size:]
+        assert len(client.pipeline) <= 1
+        if dice.random() < 0.5:
+            answer_all()
+    answer_all()
+    assert found == bodies
+    assert not transport.is_paused
+    assert b"400" not in transport.written
+
+
+@pytest.mark.parametrize(
+    "line", [b"GET /\r\n", b"GET / HTTP/1.1\n\n", b"\r\n", b"CONNECT x:1 HTTP/1.1\r\nHost: x\r\n\r\n"]
+)
+def test_however_odd_requests_are_no_more_than_one_waits_parsed(loop, line):
+    client, _ = connected(loop)
+    client.data_received(line * 500)
+    assert len(client.pipeline) <= 1
 
 
 @pytest.mark.parametrize(("old", "new"), [("::ffff:127.0.0.1", "127.0.0.1"), ("127.0.0.1", "127.0.0.1")])
