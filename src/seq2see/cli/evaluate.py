@@ -9,6 +9,7 @@ import typer
 
 from seq2see import storage
 from seq2see.cli.data import Downloads
+from seq2see.cli.messages import echo, write_line
 from seq2see.cli.options import (
     Beam,
     Debug,
@@ -102,7 +103,7 @@ def evaluate(
 
     with ranks.joined():
         scored, items = ranks.after_first(read)  # which may download it
-        say = typer.echo if ranks.is_first() else lambda line, err: None
+        say = echo if ranks.is_first() else lambda line, err: None
         for note in scored.notes:
             say(note, err=True)
         beam = beam or runs[0].settings.decoding.beam
@@ -164,7 +165,7 @@ def _print_json(
         keys = ("difference", "low", "high", "p", "verdict")
         found["differences"] = {each.name: {key: getattr(each, key) for key in keys} for each in differences}
         found["bootstrap"] = {"resamples": compare.RESAMPLES, "seed": compare.SEED, "interval": 0.95}
-    typer.echo(json.dumps(found, ensure_ascii=False))
+    write_line(json.dumps(found, ensure_ascii=False))
 
 
 def _side_as_json(side: Side) -> dict[str, Any]:
@@ -191,16 +192,16 @@ def _print(
 ) -> None:
     left_out = f" ({dropped:,} dropped, a side was empty)" if dropped else ""
     searched = f"beam {evaluation.beam}" if evaluation.beam > 1 else "greedy"
-    typer.echo(f"{_plural(evaluation.pairs, 'pair')} of {name}{left_out}, {evaluation.engine}, {searched}")
+    echo(f"{_plural(evaluation.pairs, 'pair')} of {name}{left_out}, {evaluation.engine}, {searched}")
     alone = len(ours) + len(theirs) == 1
     if not alone:
         _print_runs(ours, theirs)
         if differences:
             _print_differences(differences)
-        typer.echo()
+        echo()
     for score in ours[0][1]:
         value = f"{score.value:>7.2f}" if alone else ""
-        typer.echo(f"{score.name:<11}{value}  {score.signature}")
+        echo(f"{score.name:<11}{value}  {score.signature}")
 
 
 def _print_runs(ours: Side, theirs: Side) -> None:
@@ -213,21 +214,21 @@ def _print_runs(ours: Side, theirs: Side) -> None:
             rows.append((f"{letter}mean", [_mean(side, name) for name in names]))
             rows.append((f"{letter}deviation", [_deviation(side, name) for name in names]))
     width = max(len(title) for title, _ in rows)
-    typer.echo("\n" + " " * width + "".join(f"{name:>{max(9, len(name) + 2)}}" for name in names))
+    echo("\n" + " " * width + "".join(f"{name:>{max(9, len(name) + 2)}}" for name in names))
     for title, values in rows:
         cells = (f"{value:>{max(9, len(name) + 2)}.2f}" for name, value in zip(names, values, strict=True))
-        typer.echo(f"{title:<{width}}{''.join(cells)}")
+        echo(f"{title:<{width}}{''.join(cells)}")
 
 
 def _print_differences(differences: "list[Difference]") -> None:
     from seq2see.evaluation import compare
 
-    typer.echo(f"\n{'':<11}{'A - B':>8}    95 % interval       p")
+    echo(f"\n{'':<11}{'A - B':>8}    95 % interval       p")
     for each in differences:
         verdict = f"A is {each.verdict}" if each.verdict in ("better", "worse") else each.verdict
         interval = f"{each.low:+.2f} to {each.high:+.2f}"
-        typer.echo(f"{each.name:<11}{each.difference:>+8.2f}  {interval:>17}   {each.p:.3f}   {verdict}")
-    typer.echo(f"paired bootstrap: {compare.RESAMPLES:,} resamples, seed {compare.SEED}")
+        echo(f"{each.name:<11}{each.difference:>+8.2f}  {interval:>17}   {each.p:.3f}   {verdict}")
+    echo(f"paired bootstrap: {compare.RESAMPLES:,} resamples, seed {compare.SEED}")
 
 
 def _plural(count: int, noun: str) -> str:

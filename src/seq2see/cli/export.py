@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from seq2see.cli.messages import echo, write_line
 from seq2see.cli.options import Debug, Folder, Json
 
 
@@ -27,12 +28,12 @@ def export(
     before, after = (metrics.one("bleu", texts, references) for texts in (parity.ours, parity.theirs))
     if as_json:
         facts = {"sentences": parity.sentences, "same": parity.same, "bleu_before": before, "bleu_after": after}
-        typer.echo(json.dumps({"folder": directory, "to": to, "precision": precision, **facts}))
+        write_line(json.dumps({"folder": directory, "to": to, "precision": precision, **facts}))
         return
-    typer.echo(f"{directory}: {to} {precision}")
-    typer.echo(
+    echo(f"{directory}: {to} {precision}")
+    echo(
         f"{parity.same:,} of {parity.sentences:,} validation sentences have the same tokens as with our own engine; "
         f"BLEU {before:.2f} -> {after:.2f}"
     )
     if precision == "float32" and parity.share < 99:
-        typer.echo(f"{directory}: differs from our own engine more often than it should; please report it", err=True)
+        echo(f"{directory}: differs from our own engine more often than it should; please report it", err=True)
