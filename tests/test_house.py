@@ -18,7 +18,8 @@ README = Path(__file__).parents[1] / "README.md"
 MOST_LINES = 500
 
 FLOORS = [
-    {"errors", "memory", "special", "storage", "patterns", "config", "presets"},
+    {"errors", "memory", "special", "storage", "automaton", "patterns", "config", "presets"},
+    {"kernels"},
     {"data", "model"},
     {"bundle", "machine", "suggest"},
     {"training", "decoding"},
@@ -32,7 +33,8 @@ FLOORS = [
 FLOOR = {room: number for number, rooms in enumerate(FLOORS) for room in rooms}
 GROUND = {
     "storage": {"errors"},
-    "patterns": {"errors"},
+    "automaton": {"errors"},
+    "patterns": {"automaton", "errors"},
     "config": {"errors", "patterns", "storage"},
     "presets": {"config", "errors"},
 }
@@ -177,7 +179,10 @@ def test_the_model_knows_only_torch_triton_numpy_and_itself():
                 found = [str(node.module)]
             for each in found:
                 top = each.split(".")[0]
-                ours = each.startswith("seq2see.model") or (name, each) == ("model.build", "seq2see.config")
+                ours = each.startswith(("seq2see.model", "seq2see.kernels")) or (name, each) == (
+                    "model.build",
+                    "seq2see.config",
+                )
                 if not ours and top not in ("torch", "triton", "numpy") and top not in sys.stdlib_module_names:
                     foreign.add(f"{name} imports {each}")
     assert not foreign

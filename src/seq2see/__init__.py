@@ -19,6 +19,7 @@ _HOMES = {
     "sinusoid": "model.positions",
     "EncoderLayer": "model.layers",
     "DecoderLayer": "model.layers",
+    "LayerShape": "model.layers",
     "Transformer": "model.transformer",
     "noam": "training.schedule",
     "capture": "lens.capture",

@@ -15,9 +15,10 @@ import seq2see
 from seq2see import bundle, config, machine, presets, storage, suggest
 from seq2see.bundle import Bundle
 from seq2see.config import Overlay, Settings
-from seq2see.data import corpora, tokenizer
+from seq2see.data import corpora
 from seq2see.data.downloads import Fetching
 from seq2see.data.pair import Pair, Sides
+from seq2see.data.tags import language_tag
 from seq2see.errors import OnlyHereError, RunError, SeqError, SettingError
 from seq2see.evaluation import diagnosis, metrics, report, validation
 from seq2see.model.build import build
@@ -44,6 +45,8 @@ class Began:
     device: str
     step: int
     """The step it goes on from; 0 for a new run."""
+    seconds: float
+    """The training time up to that step."""
     languages: Sides
     """Of source and target, where known."""
     choices: list[suggest.Choice]
@@ -65,8 +68,9 @@ class Said:
     line: str
 
 
-REPORTED = 200
-"""Validation pairs that are translated for the report, greedily: a poor model says a lot, and takes its time."""
+REPORTED, SHOWN = 200, 40
+"""Validation pairs that are scored for the report, by greedy search: a poor model writes long outputs, which takes
+time; and those of them that are shown with their translations."""
 Event = Said | Fetching | Began | loop.Event
 Watch = Callable[[Event], None]
 
@@ -178,6 +182,7 @@ def train(
                 hold_out=hold_out,
                 tag=tag,
                 base=base,
+                check_targets=metrics.check_metric,
             )
             return _train(folder, prepared, device, watch, wanted_pairs)
     except _MadeMeanwhile:
@@ -244,6 +249,7 @@ def _train(
             (len(tokenizers.source), len(tokenizers.target)),
             facts["device"],
             before.step,
+            before.seconds,
             Sides(**facts.get("languages", {})),
             choices,
         )
@@ -273,7 +279,7 @@ def _train(
     facts |= {"state": "finished", "steps": end.step, "ended": end.reason, "trained_in_seconds": round(end.seconds, 1)}
     bundle.write_manifest(folder, facts)
     _measure_forgetting(folder, prepared, device, watch)
-    watch(Said(f"scoring {min(REPORTED, len(prepared.valid_pairs)):,} validation pairs for report.html"))
+    watch(Said(f"scoring {_scored_part(prepared)} by greedy search for report.html"))
     run = Run(folder)
     findings = _write_report(run, prepared)
     if run.settings.model.attention:
@@ -385,7 +391,7 @@ def _measure_forgetting(folder: Path, prepared: Prepared, device: torch.device, 
 
 def _diagnose(run: Run, prepared: Prepared, shown: list[Pair], evaluation: Evaluation) -> diagnosis.Diagnosis:
     """Compare a finished model with what needs no model."""
-    tags = "|".join(re.escape(tokenizer.tag(language)) for language in run.tags)
+    tags = "|".join(re.escape(language_tag(language)) for language in run.tags)
     return diagnosis.diagnose(
         evaluation.scores,
         [result.text for result in evaluation.results],
@@ -398,6 +404,12 @@ def _diagnose(run: Run, prepared: Prepared, shown: list[Pair], evaluation: Evalu
     )
 
 
+def _scored_part(prepared: Prepared) -> str:
+    """Return in words which validation pairs are scored for the report."""
+    pairs = len(prepared.valid_pairs)
+    return f"{REPORTED:,} of {pairs:,} validation pairs" if pairs > REPORTED else f"all {pairs:,} validation pairs"
+
+
 def _write_report(run: Run, prepared: Prepared) -> list[str]:
     """`report.html`: curves, scores and samples of the finished model on its validation pairs.
 
@@ -405,11 +417,12 @@ def _write_report(run: Run, prepared: Prepared) -> list[str]:
     """
     from seq2see.lens import curves
 
-    shown = prepared.valid_pairs[:REPORTED]
+    shown = [prepared.valid_pairs[place] for place in report.sample(len(prepared.valid_pairs), REPORTED)]
     evaluation = run.evaluate(shown, beam=1, engine=run.engine("torch"))
     found = _diagnose(run, prepared, shown, evaluation)
     facts = run.manifest
-    facts["diagnosis"] = asdict(found)
+    scored_on = f"{_scored_part(prepared)}, greedy search"
+    facts["diagnosis"] = {"scored_on": scored_on} | asdict(found)
     bundle.write_manifest(run.folder, facts)
     report.write(
         run.folder / "report.html",
@@ -423,10 +436,16 @@ def _write_report(run: Run, prepared: Prepared) -> list[str]:
             "ended": facts["ended"],
         },
         settings=asdict(run.settings),
-        scores=[(score.name, score.value, score.signature) for score in evaluation.scores],
+        scores=report.ScoredSet(
+            "validation set",
+            f"{scored_on}. The validation set has chosen this model, which makes its scores too good: score pairs that "
+            f"it has never seen with seq2see evaluate {run.folder.name} PAIRS, and they are added here. "
+            + evaluation.note,
+            evaluation.rows,
+        ),
         samples=[
-            (pair.source, pair.target, result.text)
-            for pair, result in list(zip(shown, evaluation.results, strict=True))[:40]
+            (shown[place].source, shown[place].target, evaluation.results[place].text)
+            for place in report.sample(len(shown), SHOWN)
         ],
         curves_svg=curves.curves([row for row in journal.read(run.folder) if row.get("what", "model") == "model"]),
         data={
@@ -434,6 +453,7 @@ def _write_report(run: Run, prepared: Prepared) -> list[str]:
             "validation pairs": f"{facts['validation_pairs']:,}",
             "dropped: a side was empty": f"{facts['dropped_empty']:,}",
             "dropped: too long": f"{facts['dropped_too_long']:,}",
+            "validation pairs dropped: too long": f"{facts.get('validation_dropped_too_long', 0):,}",
             "source tokens": f"{facts['source_tokens']:,} of {len(prepared.tokenizers.source):,} kinds",
             "target tokens": f"{facts['target_tokens']:,} of {len(prepared.tokenizers.target):,} kinds",
             **fine_tuning.as_facts(facts.get("fine_tuning", {})),

@@ -6,6 +6,7 @@ them over each other, checks types, ranges and contradictions, and returns `Sett
 """
 
 import math
+import sys
 import tomllib
 import typing
 from collections.abc import Iterable, Mapping
@@ -21,11 +22,38 @@ TokenizerKind = Literal["unigram", "bpe", "characters", "symbols", "pattern", "j
 Metric = Literal["loss", "bleu", "chrf", "ter", "exact", "error_rate"]
 Place = Literal["encoder", "decoder", "cross"]
 Architecture = Literal["transformer", "rnn", "rnn-attention"]
+StopAgainst = Literal["worst", "best"]
 
 
-def about(default: Any, description: str, minimum: float | None = None, maximum: float | None = None) -> Any:
-    """A field with its default, its description and the range it must lie in."""
-    return field(default=default, metadata={"about": description, "minimum": minimum, "maximum": maximum})
+# Upper bounds, each with its reason. Settings come with run folders from anywhere, and a number that no use needs must
+# not decide how much memory or time is taken. The bounds are far above what anybody trains, so that none is in the way.
+MOST_CHARACTERS = patterns.LONGEST
+"""Of a setting that is text. Tags of a hundred languages take a fifth of it."""
+COUNTLESS = 10**12
+"""Updates, pairs: no training gets there, and checkpoints have names for so many steps."""
+
+
+def about(
+    default: Any,
+    description: str,
+    minimum: float | None = None,
+    maximum: float | None = None,
+    why: str = "",
+) -> Any:
+    """Make a field with its default, its description, the range it must lie in, and why there is a maximum."""
+    return field(default=default, metadata={"about": description, "minimum": minimum, "maximum": maximum, "why": why})
+
+
+def _updates(default: int, description: str, minimum: int) -> Any:
+    return about(default, description, minimum, COUNTLESS, "no training takes so many updates")
+
+
+def _width(default: int, description: str, minimum: int, maximum: int = 65_536) -> Any:
+    return about(default, description, minimum, maximum, "no published model is nearly so wide")
+
+
+def _float32(default: float, description: str, minimum: float) -> Any:
+    return about(default, description, minimum, 1e30, "float32 holds no products of larger numbers")
 
 
 @dataclass(frozen=True)
@@ -40,16 +68,42 @@ class Data:
         + ", ".join(f"{name} ({each.about})" for name, each in patterns.NAMED.items()),
     )
     target_pattern: str = about("", "the same for target_tokenizer=pattern")
-    source_vocabulary: int = about(8000, "most tokens in the source vocabulary, or in the shared one", 8)
-    target_vocabulary: int = about(8000, "most tokens in the target vocabulary", 8)
+    source_vocabulary: int = about(
+        8000,
+        "most tokens in the source vocabulary, or in the shared one",
+        8,
+        10_000_000,
+        "more embeddings than any published model has",
+    )
+    target_vocabulary: int = about(
+        8000, "most tokens in the target vocabulary", 8, 10_000_000, "more embeddings than any published model has"
+    )
     shared: bool = about(True, "one tokenizer for both sides, trained on both")
     normalization: Literal["identity", "nfkc", "nfkc_lower"] = about(
         "identity", "what is done to text before it is cut"
     )
-    max_length: int = about(256, "training pairs with more tokens than this on a side are left out, and counted", 1)
-    validation_pairs: int = about(1000, "pairs held out where no validation set is given (at most a tenth)", 1)
+    max_length: int = about(
+        256,
+        "training pairs with more tokens than this on a side are left out, and counted",
+        1,
+        1_000_000,
+        "attention over so many tokens fits in no memory",
+    )
+    validation_pairs: int = about(
+        1000,
+        "pairs held out where no validation set is given (at most a tenth)",
+        1,
+        COUNTLESS,
+        "no corpus has so many pairs",
+    )
     tags: str = about("", "languages, with blanks between, that a source may ask for, as in '<2de> a house'; see --tag")
-    window_pairs: int = about(20_000, "pairs sorted by length together; batches are cut inside a window", 1)
+    window_pairs: int = about(
+        20_000,
+        "pairs sorted by length together; batches are cut inside a window",
+        1,
+        COUNTLESS,
+        "no corpus has so many pairs",
+    )
 
 
 @dataclass(frozen=True)
@@ -59,23 +113,25 @@ class Model:
     architecture: Architecture = about(
         "transformer", "the paper's, or an RNN without attention (2014), or one with alignment attention (2015)"
     )
-    encoder_layers: int = about(3, "layers of the encoder", 1)
-    decoder_layers: int = about(3, "layers of the decoder", 1)
-    d_model: int = about(256, "width of the stream between layers", 1)
+    encoder_layers: int = about(3, "layers of the encoder", 1, 1000, "the deepest published Transformers have so many")
+    decoder_layers: int = about(3, "layers of the decoder", 1, 1000, "the deepest published Transformers have so many")
+    d_model: int = _width(256, "width of the stream between layers", 1)
     cell: Literal["lstm", "gru"] = about("lstm", "what an RNN is made of")
-    d_hidden: int = about(0, "width of an RNN's state; 0: d_model", 0)
+    d_hidden: int = _width(0, "width of an RNN's state; 0: d_model", 0)
     source_reversed: bool = about(False, "an RNN without attention reads the source from its end")
-    heads: int = about(4, "attention heads", 1)
-    d_key: int = about(0, "width of a head's queries and keys; 0: d_model / heads", 0)
-    d_value: int = about(0, "width of a head's values; 0: as d_key", 0)
-    d_ff: int = about(1024, "inner width of the feed-forward network", 1)
+    heads: int = about(4, "attention heads", 1, 4096, "no published model has nearly so many")
+    d_key: int = _width(0, "width of a head's queries and keys; 0: d_model / heads", 0)
+    d_value: int = _width(0, "width of a head's values; 0: as d_key", 0)
+    d_ff: int = _width(1024, "inner width of the feed-forward network", 1, 1_048_576)
     activation: Literal["relu", "gelu", "silu"] = about("relu", "between the two feed-forward matrices")
     norm: Literal["post", "pre"] = about(
         "post", "layer norm after the residual sum (the paper) or before the sub-layer"
     )
-    norm_epsilon: float = about(1e-5, "added to the variance in layer norm", 1e-30)
+    norm_epsilon: float = about(1e-5, "added to the variance in layer norm", 1e-30, 1, "it would outweigh the variance")
     positions: Literal["sinusoid", "learned", "rotary", "none"] = about("sinusoid", "how a token knows its place")
-    max_positions: int = about(1024, "longest sequence with learned positions", 1)
+    max_positions: int = about(
+        1024, "longest sequence with learned positions", 1, 1_048_576, "attention over so many tokens fits in no memory"
+    )
     dropout: float = about(0.1, "on each sub-layer's output and on the embeddings", 0, 0.95)
     tie: Literal["all", "decoder", "none"] = about(
         "all", "which embeddings share weights: all three, decoder's two, none"
@@ -96,34 +152,54 @@ class Training:
     """Loss, optimizer, schedule, and when to look up and when to stop."""
 
     seed: int = about(1, "of initial weights, shuffling and dropout", 0, 2**63 - 1)
-    batch_tokens: int = about(8192, "source and target tokens in one update (the effective batch)", 1)
-    micro_batch_tokens: int = about(0, "tokens in one pass; 0: what the machine holds. Does not change the update", 0)
-    max_steps: int = about(20_000, "updates at most", 1)
-    max_minutes: float = about(0.0, "minutes at most; 0: no limit", 0)
+    batch_tokens: int = about(
+        8192,
+        "source and target tokens in one update (the effective batch)",
+        1,
+        10_000_000,
+        "the largest published batches have a few millions",
+    )
+    micro_batch_tokens: int = about(
+        0,
+        "tokens in one pass; 0: what the machine holds. Does not change the update",
+        0,
+        10_000_000,
+        "the largest published batches have a few millions",
+    )
+    max_steps: int = _updates(20_000, "updates at most", 1)
+    max_minutes: float = about(0.0, "minutes at most; 0: no limit", 0, 1e9, "nobody waits for two thousand years")
     schedule: Literal["noam", "cosine"] = about(
         "noam", "rate after warm-up: inverse square root (the paper), or cosine to 0"
     )
-    learning_rate: float = about(0.0, "rate at the end of warm-up; 0: the paper's, (d_model * warmup_steps)^-0.5", 0)
-    warmup_steps: int = about(4000, "updates over which the rate rises", 1)
+    learning_rate: float = _float32(0.0, "rate at the end of warm-up; 0: the paper's, (d_model * warmup_steps)^-0.5", 0)
+    warmup_steps: int = _updates(4000, "updates over which the rate rises", 1)
     label_smoothing: float = about(0.1, "share of the probability spread over the whole vocabulary", 0, 0.99)
-    agreement: float = about(0.0, "R-Drop: each batch passes twice, and what two dropouts say must agree this much", 0)
+    agreement: float = _float32(
+        0.0, "R-Drop: each batch passes twice, and what two dropouts say must agree this much", 0
+    )
     adam_beta1: float = about(0.9, "decay of Adam's mean", 0, 0.9999)
     adam_beta2: float = about(0.98, "decay of Adam's variance", 0, 0.999999)
-    adam_epsilon: float = about(1e-9, "Adam's epsilon", 1e-30)
+    adam_epsilon: float = about(1e-9, "Adam's epsilon", 1e-30, 1, "it would outweigh the gradients")
     weight_decay: float = about(0.0, "share of each matrix that an update takes off, times the rate (AdamW)", 0, 1000)
-    clip_norm: float = about(1.0, "gradient norm above which it is scaled down; 0: never", 0)
+    clip_norm: float = _float32(1.0, "gradient norm above which it is scaled down; 0: never", 0)
     precision: Literal["auto", "float32", "bfloat16"] = about(
-        "auto", "auto: bfloat16 on CUDA that has it, else float32"
+        "auto", "auto: bfloat16 on a GPU that has the hardware for it, else float32"
     )
-    validate_every: int = about(500, "updates between validations, each followed by a checkpoint", 1)
+    validate_every: int = _updates(500, "updates between validations, each followed by a checkpoint", 1)
     metric: Metric = about("loss", "what validation measures and the best checkpoint is chosen by")
-    patience: int = about(8, "validations without a better score before stopping; 0: never", 0)
-    average: int = about(5, "last checkpoints averaged at the end, kept if the average validates better", 1)
-    keep: int = about(2, "newest checkpoints kept whole, to go on from; older ones keep weights while averaged", 1)
+    patience: int = _updates(8, "validations without a better score before stopping; 0: never", 0)
+    average: int = about(
+        5,
+        "last checkpoints averaged at the end, kept if the average validates better",
+        1,
+        10_000,
+        "each is read, and kept on the disk",
+    )
+    keep: int = _updates(2, "newest checkpoints kept whole, to go on from; older ones keep weights while averaged", 1)
     deterministic: bool = about(
         False, "on a card, the same bits each time and after a resume, but slower; a processor always does"
     )
-    log_every: int = about(50, "updates between lines in metrics.jsonl", 1)
+    log_every: int = _updates(50, "updates between lines in metrics.jsonl", 1)
 
     def peak_rate(self, d_model: int) -> float:
         """The rate at the end of warm-up, for a model of this width."""
@@ -134,13 +210,36 @@ class Training:
 class Decoding:
     """From source to target, by beam search unless told otherwise."""
 
-    beam: int = about(5, "hypotheses kept at each step; 1: greedy", 1)
-    length_penalty: float = about(1.0, "alpha: a score is the sum of log-probabilities / length^alpha", 0)
+    beam: int = about(5, "hypotheses kept at each step; 1: greedy", 1, 1000, "each takes memory and time")
+    length_penalty: float = about(
+        1.0,
+        "alpha: a score is the sum of log-probabilities / length^alpha",
+        0,
+        10,
+        "powers of a length would leave the range of float32",
+    )
     length_formula: Literal["power", "paper"] = about("power", "length^alpha, or the paper's ((5 + n) / 6)^alpha")
-    max_ratio: float = about(2.0, "an output has at most max_ratio * source tokens + max_extra tokens", 0)
-    max_extra: int = about(50, "see max_ratio", 1)
-    max_source: int = about(1024, "source tokens read from one line; the rest is cut, with a warning", 1)
-    batch_tokens: int = about(8192, "source tokens times beam translated together", 1)
+    stop_against: StopAgainst = about(
+        "worst",
+        "beam search stops when `beam` hypotheses are finished and no open one scores higher than the worst of them; "
+        "best: than the best of them, as in seq2see 0.1.0, which is faster and gives poorer n-best lists",
+    )
+    max_ratio: float = about(
+        2.0,
+        "an output has at most max_ratio * source tokens + max_extra tokens",
+        0,
+        100,
+        "a model that never ends an output would take that long",
+    )
+    max_extra: int = about(50, "see max_ratio", 1, 5000, "a model that never ends an output would take that long")
+    max_source: int = about(
+        1024,
+        "source tokens read from one line; the rest is cut, with a warning",
+        1,
+        1_000_000,
+        "attention over so many tokens fits in no memory",
+    )
+    batch_tokens: int = about(8192, "source tokens times beam translated together", 1, 10_000_000, "more are no faster")
 
 
 @dataclass(frozen=True)
@@ -177,14 +276,24 @@ def foreign(architecture: str) -> tuple[str, ...]:
     return TRANSFORMER_ONLY if architecture == "rnn" else (*TRANSFORMER_ONLY, "source_reversed")  # it reads both ways
 
 
+MOST_BYTES, MOST_IN_LINE = 64 * 1024, 10_000
+"""Of a settings file, and characters of one of its lines: all settings take 3 kilobytes, and a pattern may be 4,000
+characters with a backslash before each. `tomllib` takes minutes for a key of 50,000 parts."""
+
+
 def read_toml(path: Path) -> Overlay:
-    """The overlay in a TOML file."""
+    """Read the overlay in a TOML file."""
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        if path.stat().st_size > MOST_BYTES:
+            raise SettingError(f"{path}: {path.stat().st_size:,} bytes are too many for settings")
+        text = path.read_text(encoding="utf-8")
+        if any(len(line) > MOST_IN_LINE for line in text.splitlines()):
+            raise SettingError(f"{path}: a line has more than {MOST_IN_LINE:,} characters, too many for settings")
+        return tomllib.loads(text)
     except FileNotFoundError:
         raise SettingError(f"{path}: no such settings file") from None
     except (ValueError, RecursionError) as problem:
-        raise SettingError(f"{path}: not TOML: {problem}") from None
+        raise SettingError(f"{path}: not TOML: {str(problem)[:200]}") from None
 
 
 def write_toml(settings: Settings, path: Path) -> None:
@@ -204,7 +313,7 @@ def parse_assignments(assignments: Iterable[str]) -> Overlay:
             raise SettingError(f"--set {assignment}: expected section.key=value, such as model.d_model=256")
         try:
             value = tomllib.loads(f"value = {text}")["value"]
-        except tomllib.TOMLDecodeError:
+        except (ValueError, RecursionError):  # not TOML, a number of thousands of digits, or nested very deep
             value = text
         overlay.setdefault(section, {})[key] = value
     return overlay
@@ -228,7 +337,7 @@ def check_keys(*overlays: Overlay) -> Settings:
     for overlay in overlays:
         for section, values in overlay.items():
             if section not in SECTIONS:
-                raise SettingError(f"unknown section '{section}'. {nearest(section, SECTIONS)}")
+                raise SettingError(f"unknown section '{section[:60]}'. {nearest(section[:60], SECTIONS)}")
             if not isinstance(values, Mapping):
                 raise SettingError(f"'{section}' is a section: write {section}.key=value")
             for side in ("source", "target"):  # who chooses another kind has no more use for the pattern below
@@ -257,28 +366,46 @@ def _build(section: str, kind: type, values: Mapping[str, Any]) -> Any:
     built = {}
     for key, value in values.items():
         if key not in known:
-            raise SettingError(f"unknown setting '{section}.{key}'. {nearest(key, known)}")
+            raise SettingError(f"unknown setting '{section}.{key[:60]}'. {nearest(key[:60], known)}")
         built[key] = _convert(f"{section}.{key}", value, types[key], known[key].metadata)
     return kind(**built)
 
 
 def _convert(name: str, value: Any, kind: Any, metadata: Mapping[str, Any]) -> Any:
+    """Return a raw value as its kind, or refuse it."""
+    said = f"{name} = {shown(value)}"
     if typing.get_origin(kind) is Literal:
         choices = typing.get_args(kind)
         if value not in choices:
-            raise SettingError(f"{name} = {value!r}: unknown. {nearest(str(value), choices)}")
+            raise SettingError(f"{said}: unknown. {nearest(shown(value), choices)}")
         return value
-    if kind is float and type(value) is int:
+    low, high, why = metadata["minimum"], metadata["maximum"], metadata["why"]
+    if kind is float and type(value) is int and abs(value) <= sys.float_info.max:
         value = float(value)
-    if type(value) is not kind:
-        raise SettingError(f"{name} = {value!r}: expected {_IN_WORDS[kind]}")
-    low, high = metadata["minimum"], metadata["maximum"]
-    if kind is float and not math.isfinite(value):
-        raise SettingError(f"{name} = {value!r}: expected a finite number")
-    if (low is not None and value < low) or (high is not None and value > high):
-        bounds = f"at least {low:g}" if high is None else f"between {low:g} and {high}"
-        raise SettingError(f"{name} = {value!r}: expected {bounds}")
+        said = f"{name} = {value!r}"
+    if type(value) is not kind and not (kind is float and type(value) is int):
+        raise SettingError(f"{said}: expected {_IN_WORDS[kind]}")
+    if kind is str and len(value) > MOST_CHARACTERS:
+        raise SettingError(f"{name}: {len(value):,} characters are too many, at most {MOST_CHARACTERS:,}")
+    if kind is float and type(value) is float and not math.isfinite(value):
+        raise SettingError(f"{said}: expected a finite number")
+    below, above = low is not None and value < low, high is not None and value > high
+    if (below or above) and not why:
+        raise SettingError(f"{said}: expected {f'at least {low:g}' if high is None else f'between {low:g} and {high}'}")
+    if below:
+        raise SettingError(f"{said}: expected at least {low:g}")
+    if above:
+        raise SettingError(f"{said}: expected at most {high:,} ({why})")
     return value
+
+
+def shown(value: Any) -> str:
+    """Return a value as a message shows it: short, whatever it is."""
+    try:
+        text = repr(value)
+    except (ValueError, RecursionError):  # more digits than Python writes; nested very deep
+        return f"a very large {type(value).__name__}"
+    return text if len(text) <= 80 else f"{text[:60]}... ({len(text):,} characters)"
 
 
 _IN_WORDS = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}
@@ -319,8 +446,30 @@ def _check_together(settings: Settings) -> None:
         raise SettingError("data.shared needs the same kind of tokenizer on both sides: set data.shared=false")
     if data.shared and data.source_pattern != data.target_pattern:
         raise SettingError("data.shared needs the same pattern on both sides: set data.shared=false")
+    check_decoding(settings.decoding)
     if model.tie == "all" and not data.shared:
         raise SettingError('model.tie = "all" needs data.shared = true: set model.tie=decoder')
+
+
+MOST_OUTPUT, MOST_GROWN = 1_000_000, 100_000
+"""Tokens of the longest output, which there is a table of positions for; and of all hypotheses of a short text, since a
+model that never ends an output grows each up to its limit."""
+
+
+def check_decoding(decoding: Decoding) -> None:
+    """Refuse a beam that is too wide, and settings that together ask for endless outputs."""
+    _build("decoding", Decoding, asdict(decoding))
+    longest = decoding.max_ratio * (decoding.max_source + 8) + decoding.max_extra
+    if longest > MOST_OUTPUT:
+        raise SettingError(
+            f"decoding.max_ratio = {decoding.max_ratio:g} and decoding.max_source = {decoding.max_source:,} allow "
+            f"outputs of {longest:,.0f} tokens, more than {MOST_OUTPUT:,}: lower one"
+        )
+    if decoding.beam * decoding.max_extra > MOST_GROWN:
+        raise SettingError(
+            f"decoding.beam = {decoding.beam:,} times decoding.max_extra = {decoding.max_extra:,} is more than "
+            f"{MOST_GROWN:,} tokens for the shortest text: lower one"
+        )
 
 
 def _check_recurrent(model: Model) -> None:

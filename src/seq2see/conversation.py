@@ -1,11 +1,11 @@
 """What a conversation is besides a search: lines tidied before it, and words where there is no answer."""
 
-import unicodedata
 from dataclasses import replace
 from typing import NamedTuple
 
 from seq2see.config import Settings
 from seq2see.data.languages import matches
+from seq2see.data.normalization import normal_form
 from seq2see.data.tokenizer import Tokenizer
 from seq2see.decoding.translator import Result
 from seq2see.run import Run
@@ -82,5 +82,9 @@ def _tidy(line: str, tokenizer: Tokenizer) -> str:
     Where training knows it better as it was typed (a corpus in decomposed letters, say), it stays so.
     """
     typed = " ".join(line.split())
-    visible = "".join(each for each in typed if each.isprintable() or tokenizer.familiar(each) == 1)
-    return max(unicodedata.normalize("NFC", visible), visible, typed, key=tokenizer.familiar).strip()
+    hidden = list({each for each in typed if not each.isprintable()})
+    unseen = {each for each, share in zip(hidden, tokenizer.familiar_shares(hidden), strict=True) if share < 1}
+    visible = "".join(each for each in typed if each not in unseen)
+    forms = [normal_form("NFC", visible), visible, typed]
+    shares = tokenizer.familiar_shares(forms)
+    return forms[shares.index(max(shares))].strip()

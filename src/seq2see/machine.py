@@ -4,11 +4,11 @@ import contextlib
 import os
 import traceback
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import TypeVar
 
 import torch
 
+from seq2see import memory
 from seq2see.config import Settings
 from seq2see.errors import SettingError
 from seq2see.memory import is_used_up
@@ -34,21 +34,12 @@ def check_memory(settings: Settings, device: torch.device) -> None:
     data = settings.data
     weights = count_parameters(settings.model, data.source_vocabulary, data.target_vocabulary)
     needed = 16 * weights
-    free = torch.cuda.mem_get_info(device)[0] if device.type == "cuda" else _free_memory()
+    free = torch.cuda.mem_get_info(device)[0] if device.type == "cuda" else memory.free()
     if needed > free:
         raise SettingError(
             f"a model of {weights:,} weights needs {needed / 2**30:,.1f} GiB to train, "
             f"{free / 2**30:,.1f} GiB are free: choose a smaller preset (small, tiny) or a smaller model.d_model"
         )
-
-
-def _free_memory() -> int:
-    """Bytes that can be had without swapping."""
-    try:
-        lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
-        return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable"))
-    except (OSError, StopIteration):
-        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
 def in_smaller_batches(work: Callable[[int], Result], tokens: int) -> Result:

@@ -1,14 +1,11 @@
 """What a token is, by a regular expression: those that have a name, and the check of one that is the user's own."""
 
+import functools
 import re
-import signal
-import threading
-import warnings
 from collections import Counter
-from collections.abc import Iterable, Iterator
-from types import FrameType
 from typing import Final, NamedTuple
 
+from seq2see.automaton import Matcher
 from seq2see.errors import SettingError, nearest
 
 
@@ -36,60 +33,37 @@ NAMED: Final = {
     ),
 }
 
+LONGEST: Final = 4000
+"""Characters of an expression: the longest that `re` compiles in a second or two, whatever is in it."""
+
 
 def expression(pattern: str) -> str:
-    """The expression that a name stands for; any other pattern is one itself."""
+    """Return the expression that a name stands for; any other pattern is one itself."""
     return NAMED[pattern].expression if pattern in NAMED else pattern
 
 
-def compiled(pattern: str, where: str) -> re.Pattern[str]:
-    """A name or an expression, ready for use; `where` it was set begins the message if it is faulty."""
-    said = f"{where} = {pattern!r}"
+def compiled(pattern: str, where: str) -> Matcher:
+    """Return a matcher for a name or an expression; `where` it was set begins the message if it is faulty."""
+    said = f"{where} = {pattern[:200]!r}"
+    if len(pattern) > LONGEST:
+        raise SettingError(f"{where}: {len(pattern):,} characters are too long for a pattern, at most {LONGEST:,}")
     if pattern not in NAMED and pattern.isalpha():  # a valid expression, but surely a slip
         raise SettingError(f"{said}: no such pattern. {nearest(pattern, NAMED)} Or write a regular expression")
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of what another version of Python may read in another way
-            made = re.compile(expression(pattern))
+        made = _matcher(expression(pattern))
     except re.error as problem:
         place = "" if problem.pos is None else f" at character {problem.pos + 1}"
         raise SettingError(f"{said}: not a regular expression: {problem.msg}{place}") from None
     except (OverflowError, RecursionError):
         raise SettingError(f"{said}: too large for a regular expression") from None
-    if made.match(""):
+    if made.matches_nothing():
         raise SettingError(f"{said}: matches even where there is no text. A token needs a character: write + for *")
     return made
 
 
-PATIENCE: Final = 10.0
-"""Seconds of computing that an expression may take for one text: thousands of times what a sound one needs."""
-
-
-def watched(texts: Iterable[str], pattern: str) -> Iterator[str]:
-    """Texts to cut one by one; one on which the expression gets lost (`(a+)+b` on many an a) is an error, not a wait.
-
-    By a timer of the time computed, which a busy machine does not use up, and a signal, which matching listens to:
-    neither exists on Windows or outside the main thread.
-    """
-    if not hasattr(signal, "setitimer") or threading.current_thread() is not threading.main_thread():
-        yield from texts
-        return
-    text = ""
-
-    def give_up(number: int, frame: FrameType | None) -> None:
-        raise SettingError(
-            f"pattern {pattern!r}: lost in a text of {len(text):,} characters that begins {text[:30]!r}. "
-            "Does it repeat what repeats already, like (a+)+? Write a simpler one"
-        )
-
-    before = signal.signal(signal.SIGVTALRM, give_up)
-    try:
-        for text in texts:
-            signal.setitimer(signal.ITIMER_VIRTUAL, PATIENCE)
-            yield text
-    finally:
-        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
-        signal.signal(signal.SIGVTALRM, before)
+@functools.lru_cache(maxsize=16)
+def _matcher(expression: str) -> Matcher:
+    return Matcher(expression)
 
 
 # A stricter reading than the pattern's, which takes whatever stands in brackets.

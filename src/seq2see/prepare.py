@@ -6,7 +6,6 @@ validation pairs where they are held out. Both use all cores; neither takes more
 
 import contextlib
 import json
-import re
 import shlex
 import time
 from collections import Counter
@@ -18,14 +17,15 @@ import numpy as np
 
 from seq2see import bundle, config, special, storage
 from seq2see.bundle import Tokenizers
-from seq2see.config import Overlay, Settings
-from seq2see.data import doctor, held_out, store, tokenizer
+from seq2see.config import Data, Overlay, Settings
+from seq2see.data import doctor, held_out, store, tokenising
 from seq2see.data.corpora import Corpus, Parts
 from seq2see.data.pair import Pair, Sides, in_blocks
 from seq2see.data.readers import Pairs
 from seq2see.data.store import Store
-from seq2see.data.tokenising import TooLong, enough, tokenised
-from seq2see.errors import DataError, RunError, SeqError, SettingError, nearest
+from seq2see.data.tags import noting_languages, tagged
+from seq2see.data.tokenising import TooLong, enough
+from seq2see.errors import DataError, RunError, SeqError
 from seq2see.suggest import ROWS, Survey, suggest, survey
 from seq2see.training import fine_tuning
 from seq2see.training.fine_tuning import Base
@@ -67,6 +67,7 @@ def prepare(
     hold_out: float | None = None,
     tag: bool = False,
     base: Base | None = None,
+    check_targets: Callable[[str, list[list[str]]], None] = lambda metric, references: None,
 ) -> Prepared:
     """Make a run folder. It is filled beside its place and moved there when it is whole; what was there goes then.
 
@@ -77,6 +78,7 @@ def prepare(
         hold_out: validate on so many of the corpus's own pairs, or on that share of them if it is below 1.
         tag: put the language of its target in front of each source.
         base: a run whose tokenizers, model and tags are kept.
+        check_targets: called with the metric and references to validate on; raises if one does not suit the other.
     """
     if base is not None:
         fine_tuning.check(base, overlays, tag)
@@ -85,7 +87,7 @@ def prepare(
     tag = tag or any(overlay.get("data", {}).get("tags") for overlay in overlays)
     tags: set[str] = set()
     seen = doctor.Examination(LOOKED_AT)
-    found = survey(_noting_languages(corpus.train, tags) if tag else corpus.train, seen)
+    found = survey(noting_languages(corpus.train, tags) if tag else corpus.train, seen)
     for note in corpus.train.notes:
         say(note)
     if not found.pairs:
@@ -100,10 +102,16 @@ def prepare(
     if base is None:
         chosen = {key: value for overlay in overlays for key, value in overlay.get("model", {}).items()}
         suggestion = suggest(found, chosen)
+        data = config.resolve(suggestion.settings, corpus.settings, *overlays).data
+        found = _without_too_long(found, data, None)
+        if found.left_out:
+            suggestion = suggest(found, chosen)
         known = [name for name, keys in ROWS.items() if config.keys(corpus.settings).intersection(keys)]
         reasons = suggestion.reasons | dict.fromkeys(known, f"known to suit {corpus.name}")
         overlays = [suggestion.settings, corpus.settings, *overlays]
     else:
+        data = config.resolve(asdict(base.bundle.settings), *overlays).data
+        found = _without_too_long(found, data, base.bundle.tokenizers)
         reasons = fine_tuning.reasons(base, found.pairs)
         overlays = [asdict(base.bundle.settings), _for_fine_tuning(base, corpus, found, tags, overlays, say), *overlays]
     if hold_out is not None:
@@ -113,8 +121,9 @@ def prepare(
         if base is None:
             overlays.append({"data": {"tags": " ".join(sorted(tags.union(settings.data.tags.split())))}})
             settings = config.resolve(*overlays)
-        valid_pairs = [_tagged(pair, settings) for pair in valid_pairs]
+        valid_pairs = [tagged(pair, settings.data.tags.split()) for pair in valid_pairs]
     check(settings)
+    check_targets(settings.training.metric, [[pair.target, *pair.references] for pair in valid_pairs or found.sample])
     place, beside = _place(folder), _workplace(folder)  # `.` and links have no name of their own
     storage.own_folder(beside)
     _empty(beside)
@@ -132,6 +141,8 @@ def prepare(
 
 MANY = 50
 """One pair in so many left out for its length is worth a warning."""
+ENOUGH_TO_MEASURE = 20_000
+"""Pairs from which a tokenizer is learned that only measures lengths."""
 PART = ".part"
 LEFT_OVER = {PART, storage.LOCK}
 """What may stand in a folder where no run has been made yet."""
@@ -228,27 +239,38 @@ def _fill(
     spoken = [part.languages for part in corpus.train.parts]
     key = held_out.by_either(spoken) if settings.data.tags else held_out.by_source
     wanted = 0 if valid_pairs else settings.data.validation_pairs
-    is_held_out = held_out.choose(found.sample, found.pairs, wanted, asked, key)
+    held_out_by = held_out.HASH if base is None else base.held_out_by
+    is_held_out = held_out.choose(found.sample, found.pairs, wanted, asked, key, held_out_by)
     if base is None:
         say(f"learning tokens from {len(found.sample):,} pairs")
-        tokenizers = _train_tokenizers(found, settings, is_held_out)
+        learned = [pair for pair in found.sample if not is_held_out(pair)] or found.sample
+        tokenizers = Tokenizers.learn(learned, settings.data)
     else:
         tokenizers = base.bundle.tokenizers
     tokenizers.save(folder)
 
-    say(f"tokenising {found.pairs:,} pairs")
-    limit = settings.data.max_length
+    total, limit = found.pairs + found.left_out, settings.data.max_length
+    cut = tokenizers.source, tokenizers.target
+    say(f"tokenising {total:,} pairs")
+    given = len(valid_pairs)
+    if valid_pairs:
+        valid_pairs = tokenising.for_validation("the validation set", valid_pairs, cut, limit, say, refuse=True)
     kept_out: list[Pair] = []
-    training = _parted(corpus.train, is_held_out, settings, kept_out)
+    languages = settings.data.tags.split()
+    training = _parted(corpus.train, is_held_out, languages, kept_out)
     old_sources = {pair.source for pair in base.valid_pairs} if base is not None else set()
     met: set[str] = set()
     if old_sources:
         training = _noting_sources(training, old_sources, met)
     train_store, too_long = _write(folder, "train", training, tokenizers, limit, corpus.name)
-    if MANY * (lost := too_long.total()) > found.pairs:
+    kept_out, also_too_long = tokenising.short_enough(kept_out, cut, limit)
+    too_long += also_too_long
+    if MANY * (lost := too_long.total()) > total:
+        most = ", most of the corpus," if 2 * lost > total else ""
+        left = f"{len(train_store):,} for training" + ("" if valid_pairs else f" and {len(kept_out):,} for validation")
         say(
-            f"warning   {lost:,} of {found.pairs:,} pairs are left out: longer than data.max_length = {limit} tokens. "
-            f"--set data.max_length={enough(too_long, found.pairs)} keeps nearly all"
+            f"warning   {lost:,} of {total:,} pairs{most} are left out, which leaves {left}: longer than "
+            f"data.max_length = {limit} tokens. --set data.max_length={enough(too_long, total)} keeps nearly all"
         )
     if met:
         say(
@@ -257,19 +279,27 @@ def _fill(
         )
     valid_pairs = valid_pairs or kept_out
     if not valid_pairs:
-        valid_pairs = [_tagged(pair, settings) for pair in found.sample[:100]]
+        learned = [tagged(pair, languages) for pair in found.sample[:1000]]
+        fit, _ = tokenising.short_enough(learned, cut, limit)
+        valid_pairs = (fit or learned)[:100]
         why = "so few cannot be held out" if asked else "too few different sources to hold some out"
         say(f"{why}: validation is on training pairs. Give others with --valid")
+    lost = tokenising.unreachable(valid_pairs, cut) if settings.training.metric == "exact" else 0
+    if MANY * lost > len(valid_pairs):
+        say(
+            f"warning   {lost:,} of {len(valid_pairs):,} validation targets cannot be written by the target tokenizer "
+            "(letter case, spaces or characters): exact counts them as wrong. Change them, or take --metric loss"
+        )
     valid_store, _ = _write(folder, "valid", valid_pairs, tokenizers, limit, "the validation set")
     (folder / "validation.jsonl").write_text("".join(map(_as_json, valid_pairs)), encoding="utf-8")
 
     of_base: dict[str, object] = {}
-    languages = corpus.train.languages
+    sides = corpus.train.languages
     if base is not None:
         _keep_start(folder, base, tokenizers, limit, say)
         of_base = {"fine_tuning": {"from": base.name, "original": base.original}}
-        kept = zip(base.languages, languages, strict=True)
-        languages = base.languages if base.tags else Sides(*(old or new for old, new in kept))
+        kept = zip(base.languages, sides, strict=True)
+        sides = base.languages if base.tags else Sides(*(old or new for old, new in kept))
 
     # Room for outputs: twice what the corpus needs on average, as letters to words needs more than words to words.
     ratio = train_store.target_tokens / train_store.source_tokens
@@ -278,12 +308,14 @@ def _fill(
     config.write_toml(settings, folder / "settings.toml")
     facts = {
         "corpus": corpus.name,
-        "languages": languages._asdict(),
+        "languages": sides._asdict(),
         "state": "prepared",
         "pairs": len(train_store),
         "validation_pairs": len(valid_store),
+        "held_out_by": held_out_by,
         "dropped_empty": corpus.train.dropped,
         "dropped_too_long": too_long.total(),
+        "validation_dropped_too_long": max(0, given - len(valid_store)),
         "source_tokens": train_store.source_tokens,
         "target_tokens": train_store.target_tokens,
         "prepared_in_seconds": round(time.perf_counter() - began, 1),
@@ -292,15 +324,30 @@ def _fill(
     bundle.write_manifest(folder, facts)
 
 
+def _without_too_long(found: Survey, data: Data, tokenizers: Tokenizers | None) -> Survey:
+    """Return the survey of only those pairs that fit into `data.max_length`, where more than a few do not.
+
+    Settings should suit the pairs that are trained on. Only a tokenizer tells how many tokens a text has: where there
+    is none yet, one is learned from a part of the sample.
+    """
+    sample, limit = found.sample, data.max_length
+    bytes_of_longer = (max(len(pair.source.encode()), len(pair.target.encode())) for pair in sample)
+    if MANY * sum(size > limit for size in bytes_of_longer) <= len(sample):  # a token has at least one byte
+        return found
+    cut = tokenizers or Tokenizers.learn(sample[:: 1 + len(sample) // ENOUGH_TO_MEASURE], data)
+    kept, too_long = tokenising.short_enough(sample, (cut.source, cut.target), limit)
+    return found.only(kept) if kept and MANY * too_long.total() > len(sample) else found
+
+
 def _parted(
-    pairs: Iterable[Pair], is_held_out: held_out.Decides, settings: Settings, kept_out: list[Pair]
+    pairs: Iterable[Pair], is_held_out: held_out.Decides, languages: list[str], kept_out: list[Pair]
 ) -> Iterator[Pair]:
     """The pairs to train on, with their tags; the others are put into `kept_out`."""
     for pair in pairs:
         if is_held_out(pair):
-            kept_out.append(_tagged(pair, settings))
+            kept_out.append(tagged(pair, languages))
         else:
-            yield _tagged(pair, settings)
+            yield tagged(pair, languages)
 
 
 def _for_fine_tuning(
@@ -347,8 +394,10 @@ def _keep_start(folder: Path, base: Base, tokenizers: Tokenizers, limit: int, sa
     if not base.valid_pairs:
         say(f"{base.folder / 'validation.jsonl'}: no pairs there, so what is forgotten cannot be measured")
         return
-    _write(folder, "old_valid", base.valid_pairs, tokenizers, limit, "the old validation set")
-    (folder / "old_validation.jsonl").write_text("".join(map(_as_json, base.valid_pairs)), encoding="utf-8")
+    cut = tokenizers.source, tokenizers.target
+    pairs = tokenising.for_validation("the old validation set", base.valid_pairs, cut, limit, say)
+    _write(folder, "old_valid", pairs, tokenizers, limit, "the old validation set")
+    (folder / "old_validation.jsonl").write_text("".join(map(_as_json, pairs)), encoding="utf-8")
 
 
 def reopen(folder: Path, overlays: list[Overlay]) -> Prepared:
@@ -400,9 +449,9 @@ def find_lines(prepared: Prepared, pairs: list[int], corpus: Callable[[], Corpus
         for block in in_blocks(corpus().train, 1000):
             if not missing:
                 break
-            tagged = [_tagged(pair, prepared.settings) for pair in block]
-            sources = map(tuple, cut.source.encode([pair.source for pair in tagged]))
-            targets = map(tuple, cut.target.encode([pair.target for pair in tagged]))
+            texts = [tagged(pair, prepared.settings.data.tags.split()) for pair in block]
+            sources = map(tuple, cut.source.encode([pair.source for pair in texts]))
+            targets = map(tuple, cut.target.encode([pair.target for pair in texts]))
             for pair, *tokens in zip(block, sources, targets, strict=True):
                 if (key := tuple(tokens)) in missing:
                     missing.remove(key)
@@ -416,59 +465,11 @@ def _fixed(settings: Settings) -> tuple[object, ...]:
     return settings.data, settings.model, settings.training.seed, settings.training.batch_tokens
 
 
-def _noting_languages(pairs: Iterable[Pair], tags: set[str]) -> Iterator[Pair]:
-    """The pairs, with their languages put into `tags`."""
-    for pair in pairs:
-        if pair.language is None:
-            raise DataError(
-                f"{pair.where}: --tag needs to know the language of the target. Call parallel files x.en,x.de, "
-                "or give --target-language"
-            )
-        if pair.language not in tags:
-            if not re.fullmatch(r"[\w@.-]+", pair.language):
-                raise SettingError(f"--target-language '{pair.language}': --tag needs a code such as de or pt-BR")
-            tags.add(pair.language)
-        yield pair
-
-
-def _tagged(pair: Pair, settings: Settings) -> Pair:
-    """The pair, its source with the tag of its language where the run has tags."""
-    if not settings.data.tags:
-        return pair
-    tags = settings.data.tags.split()
-    if pair.language not in tags:
-        known = nearest(str(pair.language), tags)
-        raise DataError(f"{pair.where}: no training pair is in the language '{pair.language}'. {known}")
-    return pair._replace(source=f"{tokenizer.tag(pair.language)} {pair.source}")
-
-
 def _as_count(hold_out: float, pairs: int) -> int:
-    """A number of pairs, or a share below 1 of them."""
-    count = hold_out if hold_out >= 1 else max(1, round(hold_out * pairs))
-    if count > pairs / 2:
+    """Return how many pairs to hold out: `hold_out` itself, or that share of them if it is below 1."""
+    if (count := hold_out if hold_out >= 1 else max(1, round(hold_out * pairs))) > pairs / 2:
         raise DataError(f"--valid {hold_out:g}: at most half of the {pairs:,} pairs can be held out")
     return int(count)
-
-
-def _train_tokenizers(found: Survey, settings: Settings, is_held_out: held_out.Decides) -> Tokenizers:
-    data = settings.data
-    pairs = [pair for pair in found.sample if not is_held_out(pair)] or found.sample
-    sources, targets = (pair.source for pair in pairs), (pair.target for pair in pairs)
-    tags = [tokenizer.tag(language) for language in data.tags.split()]
-    if data.shared:
-        both = (text for pair in pairs for text in (pair.source, pair.target))
-        one = tokenizer.train(
-            data.source_tokenizer, both, data.source_vocabulary, data.normalization, tags, data.source_pattern
-        )
-        return Tokenizers(one, one)
-    return Tokenizers(
-        tokenizer.train(
-            data.source_tokenizer, sources, data.source_vocabulary, data.normalization, tags, data.source_pattern
-        ),
-        tokenizer.train(
-            data.target_tokenizer, targets, data.target_vocabulary, data.normalization, pattern=data.target_pattern
-        ),
-    )
 
 
 def _write(
@@ -478,7 +479,7 @@ def _write(
     too_long: TooLong = Counter()
 
     def blocks() -> Iterator[store.Block]:
-        for block, left_out in tokenised(pairs, Tokenizers.files(folder), limit):
+        for block, left_out in tokenising.tokenised(pairs, Tokenizers.files(folder), limit):
             too_long.update(left_out)
             yield block
 

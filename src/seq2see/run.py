@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Literal, get_args
 from seq2see import bundle
 from seq2see.bundle import Bundle, Tokenizers
 from seq2see.config import Decoding, Settings
-from seq2see.data import tokenizer
+from seq2see.data import tokenising
 from seq2see.data.pair import Pair, Sides
 from seq2see.data.readers import Pairs
+from seq2see.data.tags import language_tag
 from seq2see.decoding import ct2_engine, translator
 from seq2see.decoding.hypothesis import Engine, Hypothesis, Task
 from seq2see.decoding.translator import Result
@@ -69,6 +70,25 @@ class Evaluation:
     scores: Scores
     results: list[Result]
     """What it said, pair by pair."""
+    unreachable: int = 0
+    """Pairs none of whose references the target tokenizer can write; `exact` counts them as wrong."""
+
+    @property
+    def note(self) -> str:
+        """A sentence about references that the target tokenizer cannot write; empty where there are none."""
+        if not self.unreachable:
+            return ""
+        share = 100 * self.unreachable / self.pairs
+        return (
+            f"{self.unreachable:,} of {self.pairs:,} references ({share:.1f} %) cannot be written with the target "
+            "tokenizer (for letter case, spaces or characters): exact counts them as wrong"
+        )
+
+    @property
+    def rows(self) -> list[tuple[str, float | None, str]]:
+        """Name, value and signature of each score; without a value, the reason why it does not apply."""
+        missing = [(name, None, f"does not apply: {reason}") for name, reason in self.scores.inapplicable.items()]
+        return [*missing, *((score.name, score.value, score.signature) for score in self.scores)]
 
 
 class Run:
@@ -111,12 +131,12 @@ class Run:
             raise SettingError(f"--to {to}: unknown. Choose from: {', '.join(known)}")
         if to is None and len(known) == 1:
             to = known[0]
-        own = tuple(map(tokenizer.tag, known))
+        own = tuple(map(language_tag, known))
         if to is None and own and not all(line.lstrip().startswith(own) for line in lines if line.strip()):
             raise SettingError(f"{self.folder} translates to {', '.join(known)}: choose with --to")
         if to is None:
             return list(lines)
-        tag = tokenizer.tag(to)
+        tag = language_tag(to)
         return [line if line.lstrip().startswith(own) or not line.strip() else f"{tag} {line}" for line in lines]
 
     @cached_property
@@ -366,8 +386,9 @@ class Run:
         scores = metrics.score(hypotheses, references, tokenize, unit=unit, top_k=n_best)
         width = max(n_best, beam or self.settings.decoding.beam)
         searched = f"engine:{engine.name.replace(' ', '-')}|beam:{width}"
-        signed = Scores(tuple(replace(score, signature=f"{score.signature}|{searched}") for score in scores))
-        return Evaluation(len(pairs), engine.name, width, signed, results)
+        signed = tuple(replace(score, signature=f"{score.signature}|{searched}") for score in scores)
+        unreachable = tokenising.unreachable(pairs, (self.tokenizers.source, self.tokenizers.target))
+        return Evaluation(len(pairs), engine.name, width, replace(scores, scores=signed), results, unreachable)
 
 
 GivenPairs = str | Path | Iterable[Pair | Sequence[str]]

@@ -10,7 +10,6 @@ followed: whoever can create names in a folder could otherwise have any file of 
 import contextlib
 import errno
 import json
-import math
 import os
 import shutil
 import stat
@@ -305,15 +304,22 @@ def read_json(path: Path) -> Any:
 
 
 def read_tensors(
-    path: Path, framework: str = "pt", accept: Callable[[Shapes], None] = lambda shapes: None
+    path: Path,
+    framework: str = "pt",
+    accept: Callable[[Shapes], None] = lambda shapes: None,
+    only_float32: bool = False,
 ) -> dict[str, Any]:
-    """A safetensors file, as tensors of torch ("pt") or numpy ("np").
+    """Read a safetensors file as tensors of torch ("pt") or numpy ("np").
 
     Args:
         accept: sees names and shapes, and raises if they will not do, before memory is taken for any.
+        only_float32: refuse numbers of any other kind.
     """
     with _opened(path, framework) as file:
         names = list(file.keys())
+        for name in names if only_float32 else ():
+            if (kind := file.get_slice(name).get_dtype()) != "F32":
+                raise RunError(f"{path}: {name[:80]} is {kind}, expected F32. Copy the run again")
         accept({name: tuple(file.get_slice(name).get_shape()) for name in names})
         tensors = {name: file.get_tensor(name) for name in names}
         stamp = (file.metadata() or {}).get("crc32")
@@ -322,10 +328,10 @@ def read_tensors(
     return tensors
 
 
-def count_numbers(path: Path) -> int:
-    """In a safetensors file, without reading them."""
+def read_shapes(path: Path) -> Shapes:
+    """Return the shape of each tensor in a safetensors file by name, without reading numbers."""
     with _opened(path, "np") as file:
-        return sum(math.prod(file.get_slice(name).get_shape()) for name in list(file.keys()))
+        return {name: tuple(file.get_slice(name).get_shape()) for name in list(file.keys())}
 
 
 @contextlib.contextmanager
@@ -337,7 +343,7 @@ def _opened(path: Path, framework: str) -> Iterator[Any]:
         with safe_open(path, framework=framework) as file:
             yield file
     except (OSError, SafetensorError, ValueError, TypeError, MemoryError) as problem:
-        why = getattr(problem, "strerror", None) or problem
+        why = " ".join(str(getattr(problem, "strerror", None) or problem).split())[:200]
         raise RunError(f"{path}: cannot be read ({why}); the file is cut short, damaged or not safetensors") from None
 
 

@@ -62,6 +62,8 @@ class Survey:
     """One streaming pass over the training pairs."""
 
     pairs: int = 0
+    left_out: int = 0
+    """Further pairs of the corpus that will be left out of the training for their length, and are not counted here."""
     source: Side = field(default_factory=Side)
     target: Side = field(default_factory=Side)
     sample: list[Pair] = field(default_factory=list)
@@ -85,6 +87,18 @@ class Survey:
             self.sample = self.sample[::2]
             self.room = len(self.sample)
             self.sampled = sum(map(_length, self.sample))
+
+    def only(self, kept: list[Pair]) -> "Survey":
+        """Return the survey of a corpus of which these pairs of the sample, and as large a share of all, are kept."""
+        pairs = round(self.pairs * len(kept) / len(self.sample))
+        found = Survey(pairs, self.left_out + self.pairs - pairs, sample=kept)
+        for pair in kept:
+            found.source.add(pair.source)
+            found.target.add(pair.target)
+        for side in (found.source, found.target):
+            side.characters = round(side.characters * pairs / len(kept))
+            side.words = round(side.words * pairs / len(kept))
+        return found
 
 
 def _length(pair: Pair) -> int:

@@ -606,3 +606,45 @@ def test_a_run_goes_on_with_its_own_corpus_only(cli, own_run: Path) -> None:
     Path("other.tsv").write_text(GOOD)
     refusal(cli("train", "other.tsv", "--out", own_run, "--resume"), "cannot go on with 'other'")
     refusal(cli("train", "other.tsv", "--out", own_run, "--resume", "--force"), "choose one")
+
+
+def cut_by(run: Path, expression: str) -> None:
+    """Have the sources and targets of a run be cut by an expression."""
+    for path in run.glob("*.tokenizer.json"):
+        path.write_text(json.dumps(json.loads(path.read_text()) | {"kind": "pattern", "pattern": expression}))
+
+
+@pytest.mark.parametrize("engine", ["torch", "ctranslate2"])
+def test_a_pattern_that_made_re_backtrack_for_ever_translates(own_run: Path, cli, engine: str) -> None:
+    cut_by(own_run, "(?:[a-z]+)+!")
+    ended = cli("translate", own_run, "--engine", engine, "--beam", "1", stdin=b"a" * 60 + b"\n")
+    assert ended.code == 0
+    assert ended.out
+
+
+def test_a_pattern_that_takes_too_long_is_one_line(own_run: Path, cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("seq2see.automaton.PATIENCE", 0.2)
+    cut_by(own_run, r"(a+)\1*\1*\1*\1*b")
+    evil = b"a" * 5000
+    refusal(cli("translate", own_run, stdin=evil + b"\n"), "pattern", "takes longer than", "5,000 characters")
+    refusal(cli("look", own_run, evil.decode()), "takes longer than")
+    Path("pairs.tsv").write_bytes(evil + b"\t" + evil + b"\n")
+    refusal(cli("evaluate", own_run, "pairs.tsv"), "takes longer than", after_progress=True)
+
+
+@pytest.mark.parametrize("words", [["--beam", "1000000"], ["--n-best", "1000000"], ["--beam", "9" * 400]])
+def test_a_beam_that_no_machine_holds(run: Path, cli, words: list[str]) -> None:
+    ended = cli("translate", run, *words, stdin=b"a\n")
+    assert ended.code == 2
+    assert ended.err.count("\n") == 1
+    assert "expected at most 1,000" in ended.err
+
+
+@pytest.mark.parametrize(
+    "assignment", ["model.encoder_layers=100000000", "decoding.beam=1000000", f"model.d_model={'9' * 5000}"]
+)
+def test_settings_without_measure_are_refused_before_training(cli, assignment: str) -> None:
+    Path("pairs.tsv").write_text(GOOD)
+    line = refusal(cli("train", "pairs.tsv", "--out", "out", "--set", assignment), assignment.partition("=")[0])
+    assert len(line) < 300
+    assert not Path("out").exists()

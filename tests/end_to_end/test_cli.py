@@ -161,16 +161,85 @@ def test_evaluate(trained: Path, cli) -> None:
     assert found["pairs"] == 4
     assert found["engine"] in ("torch float32", "ctranslate2 float32")
     assert found["scores"]["exact"]["value"] == 75.0  # the third has the right one as a further reference
+    assert found["scores"].pop("bleu") == {
+        "value": None,
+        "signature": None,
+        "reason": "it counts groups of 4 words, and no target has as many",
+    }
     assert all(score["signature"] for score in found["scores"].values())
-    assert "tok:13a" in found["scores"]["bleu"]["signature"]
+    assert found["unreachable"] == 1  # the last, in small letters
     other = json.loads(cli("evaluate", trained, "test.tsv", "--json", "--tokenize", "char").out)
     assert "tok:char" in other["scores"]["bleu"]["signature"]
     text = cli("evaluate", trained, "test.tsv", "--engine", "torch")
     assert text.out.startswith("4 pairs of test.tsv, torch float32, beam 5\n")
     assert re.search(r"^exact\s+75\.00 ", text.out, re.MULTILINE)
+    assert re.search(r"^bleu\s+-  does not apply: ", text.out, re.MULTILINE)
+    assert "1 of 4 references (25.0 %) cannot be written" in text.err
 
 
-SCORES = ["bleu", "chrf", "ter", "exact", "error_rate"]
+def test_train_refuses_to_choose_by_a_score_that_does_not_apply(cli) -> None:
+    pairs_file()
+    ended = cli("train", "pairs.tsv", "--out", "run", "--metric", "bleu")
+    assert ended.code == 2
+    assert "training.metric = 'bleu' does not apply" in ended.err.splitlines()[-1]
+    assert not Path("run").exists()
+
+
+def test_the_report_names_what_was_scored(trained: Path, tmp_path: Path, cli) -> None:
+    """The validation set has chosen the model; a set of unseen pairs gets rows of its own."""
+    own = Path(shutil.copytree(trained, tmp_path / "own"))
+    count = len((own / "validation.jsonl").read_text().splitlines())
+    assert f"all {count} validation pairs, greedy search." in (own / "report.html").read_text(encoding="utf-8")
+    Path("test.tsv").write_text("ab\tAB\nh\tH\nab\tXX\n")
+    assert cli("evaluate", own, "test.tsv", "--beam", "3", "--engine", "torch").code == 0
+    page = (own / "report.html").read_text(encoding="utf-8")
+    assert '<h3 dir="auto">test.tsv</h3><p>3 pairs, beam 3, torch float32. 1 of 3 references' in page
+    assert "66.67" in page
+    assert page.index("validation set</h3>") < page.index("test.tsv</h3>") < page.index("Sample translations")
+
+
+def test_the_report_of_an_unfinished_training_is_left_alone(trained: Path, tmp_path: Path, cli) -> None:
+    own = Path(shutil.copytree(trained, tmp_path / "own"))
+    before = (own / "report.html").read_bytes()
+    manifest = own / "manifest.json"
+    manifest.write_text(manifest.read_text().replace('"finished"', '"training"'))
+    Path("test.tsv").write_text("ab\tAB\n")
+    assert cli("evaluate", own, "test.tsv", "--beam", "1").code == 0
+    assert (own / "report.html").read_bytes() == before
+
+
+def test_train_names_what_it_scores(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All scored pairs are not the first ones: those may be alike."""
+    from seq2see import api
+    from seq2see.run import Run
+
+    scored: list[str] = []
+    evaluate = Run.evaluate
+
+    def listening(self: Run, pairs, **options):
+        scored.extend(pair.source for pair in pairs)
+        return evaluate(self, pairs, **options)
+
+    monkeypatch.setattr(Run, "evaluate", listening)
+    monkeypatch.setattr(api, "REPORTED", 10)
+    pairs_file()
+    Path("valid.tsv").write_text("".join(f"{number}\t{number}\n" for number in range(1000, 1100)))
+    said: list[str] = []
+    run = api.train(
+        "pairs.tsv",
+        "run",
+        valid="valid.tsv",
+        settings=QUICK,
+        watch=lambda event: said.append(event.line) if isinstance(event, api.Said) else None,
+    )
+    assert "scoring 10 of 100 validation pairs by greedy search for report.html" in said
+    assert "10 of 100 validation pairs, greedy search" in (run.folder / "report.html").read_text(encoding="utf-8")
+    assert len(scored) == 10
+    assert max(map(int, scored)) > 1050
+
+
+SCORES = ["chrf", "ter", "exact", "error_rate"]
+"""BLEU does not apply to targets of one word."""
 
 
 @pytest.fixture
@@ -200,13 +269,19 @@ def test_evaluate_against_another_run(cli, others: list[Path]) -> None:
         assert each["low"] <= each["difference"] <= each["high"]
         assert ours["signature"] == theirs["signature"]  # the same engine, width and unit for both
     exact = found["differences"]["exact"]
-    assert (exact["verdict"], exact["low"] > 0, exact["p"] < 0.05) == ("better", True, True)
+    assert (exact["verdict"], exact["models"]) == ("too few runs", "better")
+    assert (exact["low"] > 0, exact["p"] < 0.05, exact["detectable"] >= 0) == (True, True, True)
+    comparison = found["comparison"]
+    assert (comparison["about"], comparison["runs"], comparison["enough_runs"]) == ("models", [1, 1], False)
+    assert "not whether one system" in comparison["note"]
 
     text = cli("evaluate", poor, "test.tsv", "--against", good, "--beam", "2").out
     assert text.startswith("30 pairs of test.tsv, ")
     assert re.search(rf"^A  {poor}\s+0\.00 ", text, re.MULTILINE)
     assert re.search(rf"^B  {re.escape(str(good))}\s", text, re.MULTILINE)
-    assert re.search(r"^exact +-\d+\.\d\d +-\d+\.\d\d to -\d+\.\d\d +0\.002 +A is worse$", text, re.MULTILINE)
+    numbers = r"-\d+\.\d\d +-\d+\.\d\d to -\d+\.\d\d +0\.002 +\d+\.\d\d"
+    assert re.search(rf"^exact +{numbers} +these models: A is worse$", text, re.MULTILINE)
+    assert "One run on a side: this tells whether these models differ" in " ".join(text.split())
     same = json.loads(cli("evaluate", good, "test.tsv", "--against", good, "--json").out)
     assert {(each["difference"], each["p"]) for each in same["differences"].values()} == {(0, 1)}
 
@@ -223,14 +298,45 @@ def test_evaluate_several_seeds(cli, others: list[Path]) -> None:
     assert (found["pairs"], found["dropped"]) == (1, 1)
     text = cli("evaluate", *others, "one.tsv", "--engine", "torch", "--beam", "1").out
     assert text.startswith("1 pair of one.tsv (1 dropped, a side was empty), torch float32, greedy\n")
-    assert f"  {'     '.join(SCORES[:2])}" in text
+    assert re.search(r"^ +chrf +ter +exact +error_rate$", text, re.MULTILINE)
     rows = {line.split()[0]: line.split()[1:] for line in text.splitlines() if line}
-    assert (rows["mean"][3], rows["deviation"][3]) == ("33.33", "57.74")
+    assert (rows["mean"][2], rows["deviation"][2]) == ("33.33", "57.74")
 
     found = json.loads(cli("evaluate", *others[1:], "one.tsv", "--against", others[0], "--n-best", "3", "--json").out)
-    assert list(found["differences"]) == [*SCORES[:4], "top_3", "error_rate"]
+    assert list(found["differences"]) == [*SCORES[:3], "top_3", "error_rate"]
     assert found["differences"]["exact"]["difference"] == -100
     assert found["differences"]["exact"]["verdict"] == "too few pairs"
+
+
+def test_evaluate_four_seeds_against_four(cli, trained: Path) -> None:
+    """A verdict on the systems, in words and in JSON; runs of one seed are refused, and three are too few."""
+    Path("test.tsv").write_text("".join(f"{one}{two}\t{(one + two).upper()}\n" for one in "abcdef" for two in "cdefg"))
+    sides: dict[str, list[str]] = {"good": [], "poor": []}
+    for seed in range(1, 5):
+        for name, runs in sides.items():  # the same models under other seeds: what is compared is told by the settings
+            folder = Path(f"{name}{seed}")
+            shutil.copytree(trained, folder)
+            settings = (folder / "settings.toml").read_text()
+            settings = re.sub(r"(?m)^seed = \d+$", f"seed = {seed}", settings)
+            if name == "poor":
+                settings = re.sub(r"(?m)^max_extra = \d+$", "max_extra = 1", settings)
+                settings = re.sub(r"(?m)^max_ratio = .*$", "max_ratio = 0.0", settings)
+            (folder / "settings.toml").write_text(settings)
+            runs.append(str(folder))
+    against = [word for folder in sides["poor"] for word in ("--against", folder)]
+    ended = cli("evaluate", *sides["good"], "test.tsv", *against, "--engine", "torch")
+    assert ended.code == 0, ended.err
+    assert re.search(r"^exact +\+\d+\.\d\d +\+.* 0\.029 +\d+\.\d\d +A is better$", ended.out, re.MULTILINE)
+    assert "at most 5% of comparisons of equal systems" in " ".join(ended.out.split())
+
+    few = cli("evaluate", *sides["good"][:3], "test.tsv", *against[:6], "--engine", "torch", "--json")
+    found = json.loads(few.out)
+    assert found["differences"]["exact"]["verdict"] == "too few runs"
+    assert found["differences"]["exact"]["detectable"] is None
+    assert found["comparison"]["smallest_p"] == pytest.approx(0.1)
+    ended = cli("evaluate", sides["good"][0], sides["good"][0], "test.tsv", *against)
+    assert ended.code == 2
+    assert "both trained with training.seed = 1" in ended.err
 
 
 def test_evaluate_with_further_references_and_output(trained: Path, cli) -> None:
@@ -240,7 +346,7 @@ def test_evaluate_with_further_references_and_output(trained: Path, cli) -> None
     words = ["evaluate", trained, "test.tsv", "--references", "more.txt", "--references", "even.txt", "--json"]
     found = json.loads(cli(*words, "--output", "said.txt").out)
     assert found["scores"]["exact"]["value"] == pytest.approx(200 / 3)
-    assert "nrefs:var" in found["scores"]["bleu"]["signature"]
+    assert "nrefs:var" in found["scores"]["chrf"]["signature"]
     assert (
         Path("said.txt").read_text() == cli("translate", trained, "--precision", "float32", stdin=b"ab\nh\nbad\n").out
     )

@@ -3,6 +3,7 @@
 import json
 import os
 import statistics
+import time
 from pathlib import Path
 
 import numpy as np
@@ -276,6 +277,61 @@ def test_refusals_are_said_in_one_line(page, status, line, expected):
         {{ status: {status}, headers: {{ "Retry-After": "7" }} }})""")
     page.type("cab")
     wait_for(page, "#problem", expected)
+    assert page.problems == []
+
+
+LEFT_IN_KOREAN = r"""(() => {
+    const korean = /[\uac00-\ud7a3]/, found = [];
+    const meant = "#languages, [data-in=ko], #source, #talk";
+    const isMeant = element => element.closest(meant) || !element.checkVisibility();
+    for (const element of document.body.querySelectorAll("*")) {
+        if (isMeant(element)) continue;
+        for (const each of element.childNodes) if (each.nodeType === 3 && korean.test(each.data)) found.push(each.data);
+        for (const { name, value } of element.attributes) if (korean.test(value)) found.push(`${name}: ${value}`);
+    }
+    return found; })()"""
+
+
+def left_in_korean(page):
+    """What a switch from Korean to English leaves as it was."""
+    page.run("document.querySelector('#languages button[lang=en]').click()")
+    ends = time.monotonic() + 5
+    while (left := page.run(LEFT_IN_KOREAN)) and time.monotonic() < ends:
+        time.sleep(0.05)
+    page.run("document.querySelector('#languages button[lang=ko]').click()")
+    return left
+
+
+def test_a_switch_to_english_leaves_nothing_in_korean(page):
+    """Also what was drawn far from the screen, what was changed, what went wrong, and while nobody answers."""
+    page.click("#languages button[lang=ko]")
+    assert left_in_korean(page) == []
+    translate(page, "cab", "CAB")
+    sections = page.run("[...document.querySelectorAll('main section:not([hidden])')].map(each => each.id)")
+    for section in sections:
+        draw(page, section)
+    assert left_in_korean(page) == []
+    page.click("#cross .heads label:has([value='0 1'])")
+    page.click("#cross .off-switch button")
+    page.wait("document.querySelector('#changes h2')?.textContent === '달라진 점'")
+    page.wait("!!document.querySelector('#changes details')")
+    page.run("window.before = window.fetch; window.fetch = () => Promise.reject(new TypeError())")
+    assert left_in_korean(page) == []
+    page.type("d")
+    wait_for(page, "#problem", "서버에 연결할 수 없습니다. 3초 뒤에 다시 시도합니다.")
+    assert left_in_korean(page) == []
+    page.run("window.fetch = window.before")
+    page.run("document.getElementById('tab-chat').click()")
+    page.run("document.getElementById('line').focus()")
+    page.type("cab")
+    page.press("Enter")
+    page.wait("document.querySelector('#talk .theirs:not(.waiting)')?.textContent === 'CAB'")
+    draw(page, "cross")
+    page.run("document.getElementById('line').focus()")
+    page.type("안녕하세요")
+    page.press("Enter")
+    page.wait("!!document.querySelector('#talk .note')")  # there is no answer to look into
+    assert left_in_korean(page) == []
     assert page.problems == []
 
 

@@ -46,20 +46,3 @@ def test_an_example_runs(server: Server, tmp_path: Path, kind: str, text: str):
 def test_every_route_is_in_the_docs(server: Server):
     text = (ROOT / "docs" / "serve.md").read_text(encoding="utf-8")
     assert all(path in text for path in server.get("/openapi.json").json()["paths"])
-
-
-def test_the_unit_and_the_container_file_call_what_there_is():
-    unit = (ROOT / "deploy" / "seq2see.service").read_text(encoding="utf-8")
-    container = (ROOT / "deploy" / "Containerfile").read_text(encoding="utf-8")
-    assert "/health" in next(line for line in container.splitlines() if line.startswith("HEALTHCHECK"))
-    assert unit.index("install -d -o seq2see /var/lib/seq2see") < unit.index("/var/lib/seq2see/dates")
-    program = subprocess.run([sys.executable, "-m", "seq2see", "serve", "--help"], capture_output=True, text=True)
-    for option in re.findall(r"--[a-z-]+(?= )", next(line for line in unit.splitlines() if "ExecStart" in line)):
-        assert option in program.stdout
-    assert '"serve", "--host"' in container
-    if shutil.which("systemd-analyze"):
-        checked = subprocess.run(
-            ["systemd-analyze", "verify", str(ROOT / "deploy" / "seq2see.service")], capture_output=True, text=True
-        )
-        problems = [line for line in checked.stderr.splitlines() if "seq2see.service" in line]
-        assert not [line for line in problems if "not executable" not in line and "No such file" not in line]

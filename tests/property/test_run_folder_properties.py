@@ -1,15 +1,21 @@
-"""Whatever happens to the files of a run folder: the right result or one clear line, never a trace, never a wait.
+"""Whatever happens to the files of a run folder: the right result or one clear line, never a traceback, never a wait.
 
-Each in two forms: a few cases, and 2,000 (marked slow). FUZZ_EXAMPLES in the environment asks for other numbers.
+Each in two forms: a few cases, and 2,000 (marked slow); of mutations, 60 and 5,000. FUZZ_EXAMPLES in the environment
+asks for other numbers.
 """
 
 import base64
 import contextlib
 import json
 import os
+import random
 import shutil
+from collections import Counter
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
+import hostile
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -265,3 +271,191 @@ def test_many_damaged_models_of_subwords(
     subwords: dict[str, object], tmp_path: Path, share: float, by: bytes, cut: bool
 ) -> None:
     look_at_a_damaged_model_of_subwords(subwords, tmp_path, share, by, cut)
+
+
+# A stranger, who changes files on purpose. Each folder is used in a child process, with both engines.
+
+
+@pytest.fixture(scope="module")
+def users() -> Iterator[hostile.Users]:
+    with hostile.Users() as ready:
+        yield ready
+
+
+@pytest.fixture(scope="module")
+def bases(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    root = tmp_path_factory.mktemp("bases")
+    return {name: hostile.make_run(root / name, overlay) for name, overlay in hostile.BASES.items()}
+
+
+def test_the_runs_to_begin_with_translate(bases: dict[str, Path], users: hostile.Users, tmp_path: Path) -> None:
+    for name, base in bases.items():
+        outcome = users.use(Path(shutil.copytree(base, tmp_path / name / "run")))
+        assert outcome.pop("torch") == "translated"
+        assert outcome["ctranslate2"] == "translated" or (name == "recurrent" and "Transformers only" in str(outcome))
+
+
+def test_a_child_that_crashes_hangs_or_raises_is_told(tmp_path: Path) -> None:
+    """The watchman is awake: a folder is used by code that does each of these."""
+    assert hostile.is_well({"torch": "translated", "ctranslate2": "refused: a line"})
+    for bad in ("signal 11", "signal 9", "traceback: ...", "a long story: ...", "exit code 1"):
+        assert not hostile.is_well({"torch": "translated", "end": bad})
+
+
+def use_mutated(bases: dict[str, Path], users: hostile.Users, place: Path, seed: int) -> tuple[str, dict[str, str]]:
+    dice = random.Random(seed)
+    name = dice.choice(list(bases))
+    shutil.rmtree(place, ignore_errors=True)
+    folder = Path(shutil.copytree(bases[name], place / "run"))
+    what = hostile.mutate(folder, dice)
+    return f"{name}, {what}", users.use(folder)
+
+
+def look_at_mutations(bases: dict[str, Path], users: hostile.Users, place: Path, seeds: range) -> Counter[str]:
+    kinds: Counter[str] = Counter()
+    wrong = {}
+    for seed in seeds:
+        what, outcome = use_mutated(bases, users, place, seed)
+        kinds[", ".join(f"{name} {said.partition(':')[0]}" for name, said in outcome.items())] += 1
+        if not hostile.is_well(outcome):
+            wrong[seed] = what, outcome
+    assert not wrong
+    return kinds
+
+
+def test_mutations(bases: dict[str, Path], users: hostile.Users, tmp_path: Path) -> None:
+    count = int(os.environ.get("FUZZ_EXAMPLES", "60"))
+    kinds = look_at_mutations(bases, users, tmp_path / "place", range(count))
+    assert len(kinds) > 1, "all had the same outcome: the mutations do too much, or nothing"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("part", range(10))
+def test_many_mutations(bases: dict[str, Path], users: hostile.Users, tmp_path: Path, part: int) -> None:
+    count = int(os.environ.get("FUZZ_EXAMPLES", "5000")) // 10
+    print(part, look_at_mutations(bases, users, tmp_path / "place", range(part * count, (part + 1) * count)))
+
+
+def setting(key: str, value: str) -> Callable[[Path], None]:
+    def change(folder: Path) -> None:
+        path = folder / "settings.toml"
+        lines = path.read_text().splitlines()
+        assert any(line.startswith(f"{key} = ") for line in lines)
+        path.write_text("\n".join(f"{key} = {value}" if line.startswith(f"{key} = ") else line for line in lines))
+
+    return change
+
+
+def in_json(name: str, **values: Any) -> Callable[[Path], None]:
+    def change(folder: Path) -> None:
+        state = json.loads((folder / name).read_text())
+        hostile.write(folder / name, json.dumps(state | values))
+
+    return change
+
+
+def tensor(
+    name: str, change: Callable[[str, list[int], bytes], tuple[str, list[int], bytes]]
+) -> Callable[[Path], None]:
+    def change_file(folder: Path) -> None:
+        header, body = hostile.read_safetensors(folder / "model.safetensors")
+        header.pop("__metadata__")
+        arrays = {
+            each: (about["dtype"], about["shape"], body[slice(*about["data_offsets"])])
+            for each, about in header.items()
+        }
+        arrays[name] = change(*arrays[name])
+        hostile.write_safetensors(folder / "model.safetensors", arrays)
+
+    return change_file
+
+
+def evil_pattern(expression: str) -> Callable[[Path], None]:
+    return in_json("source.tokenizer.json", kind="pattern", pattern=expression)
+
+
+EMBEDDING, NORM = "source_embedding.tokens.weight", "encoder.0.around_attention.norm.weight"
+LONG = "1" + "0" * 400
+REFUSED: dict[str, tuple[Callable[[Path], None], str]] = {
+    "a hundred million layers": (setting("encoder_layers", "100000000"), "model.encoder_layers = 100000000: expected"),
+    "a thousand layers": (setting("decoder_layers", "1000"), "the weights do not fit the settings"),
+    "a beam of a million": (setting("beam", "1000000"), "decoding.beam = 1000000: expected at most 1,000"),
+    "beam and length": (setting("max_extra", "5000\nbeam = 900"), "settings.toml"),
+    "endless outputs": (setting("max_source", "1000000"), "allow outputs of 2,000,021 tokens"),
+    "400 digits": (setting("d_model", LONG), "model.d_model = 1000"),
+    "400 digits of a number": (setting("dropout", LONG), "model.dropout = 1000"),
+    "5000 digits": (setting("d_model", "1" * 5000), "not TOML"),
+    "1e308": (setting("length_penalty", "1e308"), "decoding.length_penalty = 1e+308: expected at most 10"),
+    "not a number": (setting("max_ratio", "nan"), "decoding.max_ratio = nan"),
+    "true for 1": (setting("heads", "true"), "model.heads = True: expected a whole number"),
+    "a long text": (setting("tags", '"' + "x" * 9000 + '"'), "data.tags: 9,000 characters are too many"),
+    "a long line": (setting("tags", '"' + "x" * 20_000 + '"'), "more than 10,000 characters"),
+    "many parts": (setting("beam", "2\n" + ".".join("a" * 4000) + " = 1"), "unknown setting 'decoding.a'"),
+    "a deep list": (setting("beam", "[" * 3000 + "]" * 3000), "settings.toml"),
+    "ids beyond the vocabulary": (in_json("target.tokenizer.json", symbols=[*"abcdefghij"]), "the settings ask for ["),
+    "a vocabulary too small": (in_json("target.tokenizer.json", symbols=["a"]), "the settings ask for [5, 8]"),
+    "a token twice": (in_json("source.tokenizer.json", symbols=["a", "a"]), "a token stands there twice"),
+    "no tokens": (in_json("source.tokenizer.json", symbols=[]), "the settings ask for [4, 8]"),
+    "half a surrogate": (in_json("source.tokenizer.json", symbols=["\ud800"]), "half of a surrogate pair"),
+    "numbers for tokens": (in_json("source.tokenizer.json", symbols=[1, 2]), "symbols: expected texts"),
+    "a pattern too long": (evil_pattern("x|" * 5000 + "y"), "too long for a pattern"),
+    "a pattern that matches nothing": (evil_pattern("a*"), "matches even where there is no text"),
+    "a number of pairs": (in_json("manifest.json", pairs=-(10**300)), "'pairs' is '-1000"),
+    "float64": (tensor(EMBEDDING, lambda kind, shape, content: ("F64", shape, content * 2)), "is F64, expected F32"),
+    "int8": (tensor(NORM, lambda kind, shape, content: ("I8", shape, content[:8])), "is I8, expected F32"),
+    "bfloat16": (tensor(NORM, lambda kind, shape, content: ("BF16", shape, content[:16])), "is BF16, expected F32"),
+    "turned": (tensor(EMBEDDING, lambda kind, shape, content: (kind, shape[::-1], content)), "the settings ask for ["),
+    "flat": (
+        tensor(EMBEDDING, lambda kind, shape, content: (kind, [len(content) // 4], content)),
+        "settings ask for [",
+    ),
+    "short": (tensor(NORM, lambda kind, shape, content: (kind, [4], content[:16])), "is [4], the settings ask for [8]"),
+    "long": (tensor(NORM, lambda kind, shape, content: (kind, [800], content * 100)), "is [800], the settings ask for"),
+    "nothing": (tensor(NORM, lambda kind, shape, content: (kind, [0], b"")), "is [0], the settings ask for [8]"),
+    "huge": (tensor(NORM, lambda kind, shape, content: (kind, [10**15], content)), "model.safetensors: cannot be read"),
+    "complex": (tensor(NORM, lambda kind, shape, content: ("C64", shape, content * 2)), "model.safetensors"),
+    "NaN": (
+        tensor(NORM, lambda kind, shape, content: (kind, shape, b"\0\0\xc0\x7f" * 8)),
+        "not finite, or beyond 1e+06",
+    ),
+    "infinity": (
+        tensor(NORM, lambda kind, shape, content: (kind, shape, b"\0\0\x80\x7f" * 8)),
+        "not finite, or beyond",
+    ),
+    "1e38": (
+        tensor(NORM, lambda kind, shape, content: (kind, shape, b"\x99\x76\x96\x7e" * 8)),
+        "not finite, or beyond",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_a_stranger_writes_is_refused_by_both_engines(
+    bases: dict[str, Path], users: hostile.Users, tmp_path: Path, name: str
+) -> None:
+    change, words = REFUSED[name]
+    folder = Path(shutil.copytree(bases["characters"], tmp_path / "run"))
+    change(folder)
+    outcome = users.use(folder)
+    for engine in ("torch", "ctranslate2"):
+        assert outcome[engine].startswith("refused: "), outcome
+        assert words in outcome[engine]
+
+
+@pytest.mark.parametrize("expression", ["(?:[a-z]+)+!", "(a|a)*b", "(a*)*b", r"(\w+\s?)+$!", "(?=(b+)+c)b"])
+def test_evil_patterns_only_translate(
+    bases: dict[str, Path], users: hostile.Users, tmp_path: Path, expression: str
+) -> None:
+    folder = Path(shutil.copytree(bases["characters"], tmp_path / "run"))
+    evil_pattern(expression)(folder)
+    outcome = users.use(folder)
+    assert outcome == {"torch": "translated", "ctranslate2": "translated"}
+
+
+def test_outputs_that_fill_all_positions_are_aligned(
+    bases: dict[str, Path], users: hostile.Users, tmp_path: Path
+) -> None:
+    """With learned positions there is no place for the end of an output that has as many tokens."""
+    folder = Path(shutil.copytree(bases["subwords"], tmp_path / "run"))
+    setting("max_extra", "5000")(folder)
+    assert users.use(folder) == {"torch": "translated", "ctranslate2": "translated"}

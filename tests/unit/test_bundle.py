@@ -3,6 +3,7 @@
 import json
 import os
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -169,6 +170,21 @@ def test_weights_of_another_model(tmp_path: Path) -> None:
     assert "unexpected ['foreign']" in refused(tmp_path)
 
 
+def test_a_setting_that_an_old_run_does_not_name_keeps_its_earlier_rule(tmp_path: Path) -> None:
+    """A new run names every setting. One that lacks `stop_against` was made when there was one rule only."""
+    make(tmp_path)
+    path = tmp_path / "settings.toml"
+    written = path.read_text()
+    assert 'stop_against = "worst"' in written
+    assert bundle.read_settings(tmp_path) == SETTINGS
+    path.write_text(written.replace('stop_against = "worst"\n', ""))
+    decoding = replace(SETTINGS.decoding, stop_against="best")
+    assert bundle.read_settings(tmp_path) == replace(SETTINGS, decoding=decoding)
+    path.write_text(written.split("[decoding]")[0])
+    assert bundle.read_settings(tmp_path).decoding.stop_against == "best"
+    assert config.resolve(config.read_toml(path)).decoding.stop_against == "worst", "as --config it begins a new run"
+
+
 @pytest.mark.parametrize("name", ["settings.toml", "source.tokenizer.json"])
 def test_missing_files(tmp_path: Path, name: str) -> None:
     make(tmp_path)
@@ -215,3 +231,56 @@ def test_load_weights_changes_nothing_but_the_numbers() -> None:
     bundle.load_weights(model, {name: torch.ones_like(weight) for name, weight in before.items()})
     assert all(weight is before[name] and weight.requires_grad for name, weight in model.named_parameters())
     assert all(bool((weight == 1).all()) for weight in model.parameters())
+
+
+KINDS = [
+    {},
+    {"norm": "pre", "positions": "learned", "output_bias": True},
+    {"positions": "rotary", "heads": 4},
+    {"d_key": 3, "d_value": 5, "encoder_layers": 3},
+    {"d_value": 2, "positions": "none"},
+]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("tie", ["all", "decoder", "none"])
+def test_shapes_are_known_without_building(kind: dict[str, object], tie: str) -> None:
+    """An engine in C++ reads as many numbers as it believes to be there: all shapes must be right."""
+    model = {"encoder_layers": 1, "decoder_layers": 2, "d_model": 8, "heads": 2, "d_ff": 12, "tie": tie}
+    settings = config.resolve({"model": model | kind, "data": {"shared": tie == "all"}})
+    sizes = (11, 11) if tie == "all" else (11, 13)
+    built = build(settings.model, *sizes)
+    shapes = {name: tuple(weight.shape) for name, weight in built.named_parameters()}
+    assert bundle.transformer_shapes(settings.model, *sizes) == shapes
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf"), 2e6])
+def test_weights_that_are_no_numbers_are_refused(tmp_path: Path, value: float) -> None:
+    make(tmp_path)
+    weights = load_file(tmp_path / "model.safetensors")
+    weights["decoder.1.feed_forward.w_1.bias"][3] = value
+    save_file(weights, tmp_path / "model.safetensors")
+    assert "decoder.1.feed_forward.w_1.bias holds numbers that are not finite, or beyond 1e+06" in refused(tmp_path)
+
+
+@pytest.mark.parametrize("kind", [torch.float64, torch.float16, torch.bfloat16, torch.int8, torch.complex64])
+def test_weights_of_another_kind_are_refused(tmp_path: Path, kind: torch.dtype) -> None:
+    make(tmp_path)
+    weights = load_file(tmp_path / "model.safetensors")
+    name = "encoder.0.around_attention.norm.weight"
+    save_file(weights | {name: weights[name].to(kind)}, tmp_path / "model.safetensors")
+    assert "expected F32" in refused(tmp_path)
+
+
+def test_a_model_larger_than_memory_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = make(tmp_path)
+    monkeypatch.setattr("seq2see.memory.free", lambda: 1000)
+    assert "GiB of memory to load, 0.0 GiB are free" in refused(tmp_path)
+    with pytest.raises(RunError, match="GiB of memory to load"):
+        bundle.read_arrays(tmp_path, made.settings, made.tokenizers)
+
+
+def test_a_second_tokenizer_where_one_serves_both_sides_is_refused(tmp_path: Path) -> None:
+    made = make(tmp_path, SHARED)
+    made.tokenizers.source.save(tmp_path / "target.tokenizer.json")
+    assert "is there, though data.shared = true" in refused(tmp_path)

@@ -67,6 +67,7 @@ KEYS = [
     "decoding.beam",
     "decoding.length_penalty",
     "decoding.length_formula",
+    "decoding.stop_against",
     "decoding.max_ratio",
     "decoding.max_extra",
     "decoding.max_source",
@@ -357,3 +358,67 @@ def test_the_recipe_of_debian_is_the_command_of_its_published_scores() -> None:
     """`train train.en.gz,train.ko.gz`, and no option."""
     (path,) = (each for each in CONFIGS if each.stem == "debian-en-ko")
     assert config.read_toml(path) == {}
+
+
+@pytest.mark.parametrize("key", [key for key, kind, _, _ in config.describe() if kind in ("int", "float")])
+@pytest.mark.parametrize("value", [10**15, 10**20, 10**400, -(10**400)])
+def test_every_number_has_bounds(key: str, value: int) -> None:
+    """Whoever sends a run folder does not decide how much memory or time it takes."""
+    section, _, name = key.partition(".")
+    if (key, value) == ("training.seed", 10**15):
+        config.resolve({section: {name: value}})
+        return
+    if value in (10**15, 10**20) and name in ("learning_rate", "agreement", "clip_norm"):
+        config.check_keys({section: {name: value}})
+        return
+    message = refused({section: {name: value}})
+    assert message.startswith(f"{key} = ")
+    assert len(message) < 300
+
+
+@pytest.mark.parametrize("key", ["data.tags", "data.source_pattern"])
+def test_every_text_has_bounds(key: str) -> None:
+    section, _, name = key.partition(".")
+    assert "10,000,000 characters are too many" in refused({section: {name: "x" * 10_000_000}})
+
+
+def test_messages_are_short_whatever_the_value() -> None:
+    deep: list[object] = []
+    for _ in range(100_000):
+        deep = [deep]
+    for value in ("x" * 1_000_000, 10**5000, deep, ["x"] * 100_000, {"a": "b" * 100_000}):
+        for overlay in ({"model": {"norm": value}}, {"model": {"d_model": value}}):
+            assert len(refused(overlay)) < 300
+    for overlay in ({"model": {"x" * 100_000: 1}}, {"x" * 100_000: {}}):
+        assert len(refused(overlay)) < 1000
+
+
+@pytest.mark.parametrize("text", ["1" * 5000, "[" * 5000])
+def test_an_assignment_of_thousands_of_digits_or_brackets(text: str) -> None:
+    overlay = config.parse_assignments([f"model.d_model={text}"])
+    assert "expected a whole number" in refused(overlay)
+
+
+@pytest.mark.parametrize(
+    ("decoding", "words"),
+    [
+        ({"beam": 1001}, "decoding.beam = 1001: expected at most 1,000"),
+        ({"beam": 1000, "max_extra": 101}, "lower one"),
+        ({"max_source": 500_000}, "allow outputs of 1,000,066 tokens"),
+    ],
+)
+def test_decoding_that_would_not_end(decoding: dict[str, int], words: str) -> None:
+    assert words in refused({"decoding": decoding})
+    with pytest.raises(SettingError, match="decoding"):
+        config.check_decoding(config.Decoding(**decoding))
+
+
+def test_a_very_wide_beam_with_usual_lengths_is_allowed() -> None:
+    assert config.resolve({"decoding": {"beam": 1000}}).decoding.beam == 1000
+
+
+def test_a_settings_file_too_large(tmp_path: Path) -> None:
+    path = tmp_path / "settings.toml"
+    path.write_text("# long\n" * 100_000)
+    with pytest.raises(SettingError, match="700,000 bytes are too many for settings"):
+        config.read_toml(path)

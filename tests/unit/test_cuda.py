@@ -10,7 +10,8 @@ import torch
 
 import seq2see
 from seq2see.decoding.torch_engine import TorchEngine
-from seq2see.model.attention import kernels, row_kernels, scaled_dot_product_attention
+from seq2see.kernels import loading
+from seq2see.model.attention import scaled_dot_product_attention
 from seq2see.training import checkpoint, loop, loss
 from seq2see.training.graphs import RecordedPasses
 from seq2see.training.loop import Trained
@@ -195,7 +196,9 @@ def test_packed_attention_is_each_sentence_alone(queries, keys, causal, width, d
         parts += given[1].chunk(2, -1)
     offsets = [torch.tensor([0, *lengths], device="cuda").cumsum(0) for lengths in (queries, keys or queries)]
     memory = given[1] if keys else None
-    found = kernels().packed_attention(rows, memory, *offsets, heads, max(queries), max(keys or queries), causal)
+    found = loading.packed_attention().packed_attention(
+        rows, memory, *offsets, heads, max(queries), max(keys or queries), causal
+    )
     alone = []
     lengths = (queries, keys or queries, keys or queries)
     cut = [part.split(each) for part, each in zip(parts, lengths, strict=True)]
@@ -223,7 +226,7 @@ def test_norm_of_sum_is_what_its_parts_are(adds, norms, rows, columns, dtype) ->
     norm = torch.nn.LayerNorm(columns, device="cuda")
     torch.nn.init.normal_(norm.weight)
     torch.nn.init.normal_(norm.bias)
-    found = row_kernels().norm_of_sum(x, added if adds else None, norm if norms else None, 0.0, dtype)
+    found = loading.rows().norm_of_sum(x, added if adds else None, norm if norms else None, 0.0, dtype)
     total = x.float() + added.float() if adds else x.float()
     expected = norm(total) if norms else total
     inputs = [x, *[added] * adds, *[norm.weight, norm.bias] * norms]
@@ -239,8 +242,8 @@ def test_norm_of_sum_is_what_its_parts_are(adds, norms, rows, columns, dtype) ->
 def test_dropout_in_one_pass_drops_as_much_as_asked_and_the_same_on_the_way_back() -> None:
     x = torch.zeros(2000, 96, device="cuda", requires_grad=True)
     ones = torch.ones_like(x, requires_grad=True)
-    found = row_kernels().norm_of_sum(x, ones, None, 0.3, torch.float32)
-    again = row_kernels().norm_of_sum(x, ones, None, 0.3, torch.float32)
+    found = loading.rows().norm_of_sum(x, ones, None, 0.3, torch.float32)
+    again = loading.rows().norm_of_sum(x, ones, None, 0.3, torch.float32)
     by_x, by_ones = torch.autograd.grad(found.sum(), [x, ones])
     assert torch.equal(by_ones, found)
     assert (by_x == 1).all()
@@ -259,7 +262,7 @@ def test_gradients_of_scores_are_the_written_out_ones(words, agreement, dtype) -
     scores = [(3 * torch.randn(9, words)).to(dtype) for _ in range(2 if agreement else 1)]
     labels = torch.randint(words, (9, 1))
     there = [each.cuda() for each in scores]
-    label_scores, label_logs, difference = row_kernels().to_gradients_(there, labels.cuda(), 0.9, agreement, True)
+    label_scores, label_logs, difference = loading.rows().to_gradients_(there, labels.cuda(), 0.9, agreement, True)
     expected = loss._to_gradients_(scores, labels, 0.1, agreement, True)
     exact = 1e-5 if dtype == torch.float32 else 1e-2
     for found, right in zip([*label_scores, *label_logs], [*expected[0], *expected[1]], strict=True):

@@ -12,12 +12,12 @@ from seq2see.decoding import slots
 from seq2see.decoding.hypothesis import Task
 from seq2see.decoding.slots import SlotSearch
 from seq2see.decoding.torch_engine import TorchEngine
-from seq2see.model.attention import HAS_TRITON, step_kernels
+from seq2see.kernels import loading
 from seq2see.model.transformer import Transformer
 
 pytestmark = [
     pytest.mark.skipif(not torch.cuda.is_available(), reason="needs CUDA, and this machine has none"),
-    pytest.mark.skipif(not HAS_TRITON, reason="needs Triton"),
+    pytest.mark.skipif(not loading.HAS_TRITON, reason="needs Triton"),
 ]
 
 
@@ -130,7 +130,7 @@ def test_a_step_of_attention_is_the_written_out_one(B, W, H, K, T, dtype, everyt
     scores = queries @ expected_keys.float().transpose(2, 3) / math.sqrt(K)
     weights = scores.masked_fill(~seen[:, None], -torch.inf).softmax(-1)
     expected = (weights @ expected_values.float()).transpose(1, 2).reshape(B * W, H * K)
-    found = step_kernels().attend(query, keys, values, None if everything else keep, (key, value, step))
+    found = loading.steps().attend(query, keys, values, None if everything else keep, (key, value, step))
     exact = 1e-4 if dtype == torch.float32 else 3e-2
     torch.testing.assert_close(found.float(), expected, atol=exact, rtol=exact)
     assert torch.equal(keys, expected_keys)
@@ -142,7 +142,7 @@ def test_a_step_of_attention_is_the_written_out_one(B, W, H, K, T, dtype, everyt
 def test_best_words_are_those_of_topk(rows, words, count, dtype) -> None:
     torch.manual_seed(1)
     scores = (3 * torch.randn(rows, words, device="cuda")).to(dtype)
-    logs, found = step_kernels().best_words(scores, count, (0, 2))
+    logs, found = loading.steps().best_words(scores, count, (0, 2))
     plain = scores.float()
     plain[:, [0, 2]] = -torch.inf
     plain = plain.log_softmax(-1)

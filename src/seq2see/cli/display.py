@@ -33,6 +33,9 @@ class Display:
         self._last_line = 0.0
         self._numbers = ""
         self._settings: Settings | None = None
+        self._start = 0, 0.0
+        """The step and the seconds from which the speed is measured: where this process began, or last went back."""
+        self._seconds = 0.0
         self.step = 0
         """The last step that was heard of."""
 
@@ -59,6 +62,7 @@ class Display:
                 self._settings = event.settings
                 self._last_line = time.monotonic() - QUIET_SECONDS
                 self.step = event.step
+                self._start = event.step, event.seconds
                 for line in _opening(event):
                     self.say(line)
                 if self._console.is_terminal:
@@ -72,6 +76,7 @@ class Display:
                 self.say(f"step {event.step:>7,}  memory is used up: {smaller}; updates stay the same")
             case Returned():
                 self.step = event.step
+                self._start = event.step, self._seconds
                 failed = f"{event.updates} updates in a row were not finite"
                 slower = f"at 1/{2**event.slowed} of the rate"
                 self.say(f"step {event.failed_at:>7,}  {failed}: back to step {event.step:,}, {slower}")
@@ -98,14 +103,14 @@ class Display:
         self._tell(event)
 
     def _stepped(self, event: Stepped) -> None:
-        self.step = event.step
+        self.step, self._seconds = event.step, event.seconds
         if self._bar is not None or time.monotonic() - self._last_line > 3 * QUIET_SECONDS:
             self._tell(event)
 
     def _tell(self, event: Stepped | Trained) -> None:
         """On the bar at every step; as a line every few seconds."""
         assert self._settings is not None
-        numbers = f"{self._numbers}{_time_left(event, self._settings)} left"
+        numbers = f"{self._numbers}{_time_left(event, self._settings, *self._start)} left"
         if self._bar is not None and self._task is not None:
             self._bar.update(self._task, completed=event.step, numbers=numbers)
         elif time.monotonic() - self._last_line > QUIET_SECONDS:
@@ -157,10 +162,15 @@ def _number(value: float) -> str:
     return f"{value:.3f}" if abs(value) < 10 else f"{value:.2f}"
 
 
-def _time_left(event: Stepped | Trained, settings: "Settings") -> str:
-    """Until the last step at the rate so far; early stopping may come before."""
+def _time_left(event: Stepped | Trained, settings: "Settings", first: int, began: float) -> str:
+    """Return the time until the last step at the speed since step `first`; early stopping may end training before.
+
+    Args:
+        first: The step that this process began with: an earlier one may have run on another machine.
+        began: The training time in seconds up to that step.
+    """
     training = settings.training
-    seconds = event.seconds / event.step * (training.max_steps - event.step)
+    seconds = (event.seconds - began) / max(1, event.step - first) * (training.max_steps - event.step)
     if training.max_minutes:
         seconds = min(seconds, 60 * training.max_minutes - event.seconds)
     minutes, rest = divmod(max(0, round(seconds)), 60)

@@ -1,7 +1,9 @@
 """`seq2see evaluate`: scores of a run on pairs, with signatures; of several runs, and against others."""
 
+import contextlib
 import json
 import statistics
+import textwrap
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -25,7 +27,7 @@ from seq2see.cli.options import (
     To,
     check_new,
 )
-from seq2see.errors import DataError, SettingError
+from seq2see.errors import DataError, RunError, SettingError
 from seq2see.training import ranks
 
 if TYPE_CHECKING:
@@ -50,7 +52,10 @@ def evaluate(
     pairs: PairsName,
     against: Annotated[
         list[str] | None,
-        typer.Option(metavar="RUN", help="Compare with this run, by paired bootstrap; repeat for more seeds of it."),
+        typer.Option(
+            metavar="RUN",
+            help="Compare with this run; repeat for more seeds. A verdict needs at least 4 runs on each side.",
+        ),
     ] = None,
     references: Annotated[
         list[str] | None,
@@ -78,7 +83,10 @@ def evaluate(
     as_json: Json = False,
     debug: Debug = False,
 ) -> None:
-    """Translate the sources of PAIRS and score the translations. Columns after the second are further references."""
+    """Translate the sources of PAIRS and score the translations. Columns after the second are further references.
+
+    The scores are also added to report.html in the run's folder.
+    """
     if output and (len(folders) > 1 or against):
         raise SettingError("--output holds the translations of one run: leave the other runs out")
     if output:
@@ -89,6 +97,9 @@ def evaluate(
     from seq2see.run import Shared, error_unit, load
 
     runs = [load(folder) for folder in (*folders, *(against or ()))]
+    if against:
+        _check_seeds(runs[: len(folders)])
+        _check_seeds(runs[len(folders) :])
     for run in [run for run in runs if run.tags] or runs:  # a run of one direction may be compared with one of many
         run.tagged([], to)
     columns, languages = Sides(source_column, target_column), Sides(source_language, target_language)
@@ -117,17 +128,49 @@ def evaluate(
             if cut := sum(result.cut for result in evaluations[-1].results):
                 limit = run.settings.decoding.max_source
                 say(f"{_plural(cut, 'source')} longer than decoding.max_source = {limit} tokens: cut", err=True)
+            if note := evaluations[-1].note:
+                say(note, err=True)
         if not ranks.is_first():
             return
     sides = [(str(run.folder), each.scores) for run, each in zip(runs, evaluations, strict=True)]
     ours, theirs = sides[: len(folders)], sides[len(folders) :]
-    differences = compare.paired_bootstrap([each for _, each in ours], [each for _, each in theirs]) if theirs else []
+    differences = compare.compare([each for _, each in ours], [each for _, each in theirs]) if theirs else []
     name = f"{pairs} (test)" if pairs in corpora.names() else pairs
     (_print_json if as_json else _print)(name, scored.dropped, evaluations[0], ours, theirs, differences)
+    for run, each in zip(runs, evaluations, strict=True):
+        _add_to_report(run, name, each)
     if output:  # last: scores that are printed are not lost to a full disk
         lines = [result.text.replace("\n", " ") + "\n" for result in evaluations[0].results]
         with storage.output(Path(output)) as file:
             file.write_text("".join(lines), encoding="utf-8", errors="replace")
+
+
+def _add_to_report(run: "Run", name: str, evaluation: "Evaluation") -> None:
+    """Add the scores to the report of a finished run; one that cannot be written stays as it is."""
+    from seq2see.evaluation import report
+
+    how = f"{_plural(evaluation.pairs, 'pair')}, {_searched(evaluation)}, {evaluation.engine}"
+    how += f". {evaluation.note}" if evaluation.note else ""
+    with contextlib.suppress(OSError, RunError):  # a folder that may only be read, a full disk
+        if run.manifest.get("state") == "finished":
+            report.add_scores(run.folder / "report.html", report.ScoredSet(name, how, evaluation.rows))
+
+
+def _searched(evaluation: "Evaluation") -> str:
+    return f"beam {evaluation.beam}" if evaluation.beam > 1 else "greedy"
+
+
+def _check_seeds(side: "list[Run]") -> None:
+    """Refuse runs of one side that are no independent samples: of the same seed, or the same run twice."""
+    seeds: dict[int, Path] = {}
+    for run in side:
+        seed = run.settings.training.seed
+        if seed in seeds:
+            raise SettingError(
+                f"{seeds[seed]} and {run.folder} were both trained with training.seed = {seed}: the runs of one side "
+                f"must differ by their seed. Train again with --set training.seed={max(seeds) + 1}, or leave one out"
+            )
+        seeds[seed] = run.folder
 
 
 def _engines(runs: "list[Run]", name: str, precision: str | None) -> "list[Engine]":
@@ -158,12 +201,22 @@ def _print_json(
     from seq2see.evaluation import compare
 
     found: dict[str, Any] = {"set": name, "pairs": evaluation.pairs, "dropped": dropped}
-    found |= {"engine": evaluation.engine, "beam": evaluation.beam}
+    found |= {"engine": evaluation.engine, "beam": evaluation.beam, "unreachable": evaluation.unreachable}
     found |= _side_as_json(ours)
     if theirs:
         found["against"] = _side_as_json(theirs)
-        keys = ("difference", "low", "high", "p", "verdict")
+        keys = ("difference", "low", "high", "p", "verdict", "models", "detectable")
         found["differences"] = {each.name: {key: getattr(each, key) for key in keys} for each in differences}
+        runs = len(ours), len(theirs)
+        found["comparison"] = {
+            "about": "models" if 1 in runs else "systems",
+            "runs": runs,
+            "enough_runs": compare.enough_runs(*runs),
+            "smallest_p": compare.smallest_p(*runs),
+            "level": compare.LEVEL,
+            "power": compare.POWER,
+            "note": compare.explain(*runs),
+        }
         found["bootstrap"] = {"resamples": compare.RESAMPLES, "seed": compare.SEED, "interval": 0.95}
     write_line(json.dumps(found, ensure_ascii=False))
 
@@ -172,8 +225,8 @@ def _side_as_json(side: Side) -> dict[str, Any]:
     """The scores of a side, means over its runs where there are several, and those of each run."""
     scores = side[0][1].as_dict()
     if len(side) > 1:
-        for name, each in scores.items():
-            each |= {"value": _mean(side, name), "deviation": _deviation(side, name)}
+        for name in (score.name for score in side[0][1]):
+            scores[name] |= {"value": _mean(side, name), "deviation": _deviation(side, name)}
     runs = [{"run": folder, "scores": {score.name: score.value for score in found}} for folder, found in side]
     return {"scores": scores, "runs": runs}
 
@@ -191,14 +244,16 @@ def _print(
     name: str, dropped: int, evaluation: "Evaluation", ours: Side, theirs: Side, differences: "list[Difference]"
 ) -> None:
     left_out = f" ({dropped:,} dropped, a side was empty)" if dropped else ""
-    searched = f"beam {evaluation.beam}" if evaluation.beam > 1 else "greedy"
-    echo(f"{_plural(evaluation.pairs, 'pair')} of {name}{left_out}, {evaluation.engine}, {searched}")
+    scored = f"{_plural(evaluation.pairs, 'pair')} of {name}{left_out}"
+    echo(f"{scored}, {evaluation.engine}, {_searched(evaluation)}")
     alone = len(ours) + len(theirs) == 1
     if not alone:
         _print_runs(ours, theirs)
         if differences:
-            _print_differences(differences)
+            _print_differences(differences, len(ours), len(theirs))
         echo()
+    for missing, reason in ours[0][1].inapplicable.items():
+        echo(f"{missing:<11}{'      -' if alone else ''}  does not apply: {reason}")
     for score in ours[0][1]:
         value = f"{score.value:>7.2f}" if alone else ""
         echo(f"{score.name:<11}{value}  {score.signature}")
@@ -220,15 +275,19 @@ def _print_runs(ours: Side, theirs: Side) -> None:
         echo(f"{title:<{width}}{''.join(cells)}")
 
 
-def _print_differences(differences: "list[Difference]") -> None:
+def _print_differences(differences: "list[Difference]", ours: int, theirs: int) -> None:
     from seq2see.evaluation import compare
 
-    echo(f"\n{'':<11}{'A - B':>8}    95 % interval       p")
+    echo(f"\n{'':<11}{'A - B':>8}    95 % interval       p  detectable")
     for each in differences:
-        verdict = f"A is {each.verdict}" if each.verdict in ("better", "worse") else each.verdict
+        verdict: str = each.models or each.verdict
+        if verdict in ("better", "worse"):
+            verdict = f"{'these models: ' if each.models else ''}A is {verdict}"
         interval = f"{each.low:+.2f} to {each.high:+.2f}"
-        echo(f"{each.name:<11}{each.difference:>+8.2f}  {interval:>17}   {each.p:.3f}   {verdict}")
-    echo(f"paired bootstrap: {compare.RESAMPLES:,} resamples, seed {compare.SEED}")
+        detectable = "none" if each.detectable is None else f"{each.detectable:.2f}"
+        numbers = f"{each.difference:>+8.2f}  {interval:>17}   {each.p:.3f}  {detectable:>10}"
+        echo(f"{each.name:<11}{numbers}   {verdict}")
+    echo(textwrap.fill(compare.explain(ours, theirs), 100))
 
 
 def _plural(count: int, noun: str) -> str:

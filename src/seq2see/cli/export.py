@@ -2,7 +2,7 @@
 
 import json
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -25,15 +25,20 @@ def export(
 
     parity = room.export(Path(folder), Path(directory), to, precision, force)
     references = [[text] for text in parity.references]
-    before, after = (metrics.one("bleu", texts, references) for texts in (parity.ours, parity.theirs))
+    names = ("exact",) if metrics.why_not_bleu(references) else ("bleu", "exact")
+    before, after = (
+        {name: metrics.one(name, texts, references) for name in names} for texts in (parity.ours, parity.theirs)
+    )
     if as_json:
-        facts = {"sentences": parity.sentences, "same": parity.same, "bleu_before": before, "bleu_after": after}
+        facts: dict[str, Any] = {"sentences": parity.sentences, "same": parity.same}
+        for name in ("bleu", "exact"):  # null: BLEU does not apply to targets of fewer than four words
+            facts |= {f"{name}_before": before.get(name), f"{name}_after": after.get(name)}
         write_line(json.dumps({"folder": directory, "to": to, "precision": precision, **facts}))
         return
     echo(f"{directory}: {to} {precision}")
     echo(
         f"{parity.same:,} of {parity.sentences:,} validation sentences have the same tokens as with our own engine; "
-        f"BLEU {before:.2f} -> {after:.2f}"
+        + ", ".join(f"{name} {before[name]:.2f} -> {after[name]:.2f}" for name in names)
     )
     if precision == "float32" and parity.share < 99:
         echo(f"{directory}: differs from our own engine more often than it should; please report it", err=True)

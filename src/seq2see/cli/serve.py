@@ -26,6 +26,14 @@ def serve(
         list[str] | None,
         typer.Option(metavar="ORIGIN", help="Let pages of this site ask, too (https://example.org; *: of all)."),
     ] = None,
+    allow_host: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME",
+            help="Accept requests whose Host header has this name, too; may be repeated (*: any name). "
+            "Without it: localhost, and with --host also this machine's name and any IP address.",
+        ),
+    ] = None,
     rate_limit: Annotated[
         int, typer.Option(min=0, max=1_000_000, help="Requests a minute for each client; 0: no limit.")
     ] = 0,
@@ -33,8 +41,11 @@ def serve(
         float, typer.Option(min=1, max=86_400, help="Seconds after which a request is given up (504).")
     ] = 30,
     queue: Annotated[int, typer.Option(min=1, help="Requests that may wait; more are refused (429).")] = 256,
+    load_timeout: Annotated[
+        float, typer.Option(min=1, max=86_400, help="Seconds in which an engine must have loaded its models.")
+    ] = 300,
     batch_tokens: Annotated[
-        int, typer.Option(min=1, help="Source tokens times beam that go to the engine at once; 1: each request alone.")
+        int, typer.Option(min=1, help="Work, in tokens, that goes to the engine at once; 1: each text alone.")
     ] = 2048,
     max_characters: Annotated[int, typer.Option(min=1, help="Of all texts of a request.")] = 10_000,
     max_texts: Annotated[int, typer.Option(min=1, help="In a request.")] = 100,
@@ -47,8 +58,9 @@ def serve(
     debug: Debug = False,
 ) -> None:
     """Serve runs over HTTP: translate, chat, look inside; LibreTranslate's API too. Ctrl-C or SIGTERM ends it."""
-    if math.isnan(deadline):  # which is within any bounds
-        raise SettingError("--deadline nan: not a number of seconds")
+    for name, seconds in (("--deadline", deadline), ("--load-timeout", load_timeout)):
+        if math.isnan(seconds):  # which is within any bounds
+            raise SettingError(f"{name} nan: not a number of seconds")
     try:
         import fastapi  # noqa: F401
         import prometheus_client  # noqa: F401
@@ -66,6 +78,7 @@ def serve(
         texts=max_texts,
         beam=max_beam,
         output_tokens=max_output_tokens,
+        load_seconds=load_timeout,
         body_bytes=max(Limits.body_bytes, 16 * max_characters),
     )
     server.serve(
@@ -80,4 +93,5 @@ def serve(
         not quiet,
         log_texts,
         allow_origin or [],
+        allow_host or [],
     )

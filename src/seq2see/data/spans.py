@@ -3,10 +3,11 @@
 import re
 import unicodedata
 from bisect import bisect_left, bisect_right
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 
-from seq2see.data.tokenizer import Tokenizer, normalize
+from seq2see.data.normalization import normalize
+from seq2see.data.tokenizer import Tokenizer
 
 Span = tuple[int, int]
 """Characters from the first up to the second, which is not included; two equal ones hold nothing."""
@@ -23,7 +24,7 @@ def written(tokenizer: Tokenizer, ids: Sequence[int]) -> list[Span]:
     Blanks around a token's text are not its own, unless it has nothing else.
     """
     text = tokenizer.decode(ids)
-    lengths = [len(tokenizer.decode(ids[:count])) for count in range(len(ids))] + [len(text)]
+    lengths = [*_lengths(lambda start, end: len(tokenizer.decode(ids[start:end])), len(ids))[:-1], len(text)]
     for place in reversed(range(len(ids))):  # bytes that do not make a character yet count for more than they will
         lengths[place] = min(lengths[place], lengths[place + 1])
     spans = []
@@ -44,11 +45,27 @@ def read(tokenizer: Tokenizer, text: str) -> list[Span]:
     normal = normalize(rest, tokenizer.normalization)
     found = _cut(tokenizer, normal)
     if normal != rest:
-        lengths = [len(normalize(rest[:count], tokenizer.normalization)) for count in range(len(rest) + 1)]
+        lengths = _lengths(lambda start, end: len(normalize(rest[start:end], tokenizer.normalization)), len(rest))
         for place in reversed(range(len(rest))):
             lengths[place] = min(lengths[place], lengths[place + 1])
         found = [_before(lengths, *span) for span in found]
     return spans + [(start + first, start + last) for first, last in found]
+
+
+CONTEXT = 32
+"""Tokens or characters before one on which its length may depend: bytes of a character, letters of a syllable."""
+
+
+def _lengths(length: Callable[[int, int], int], count: int) -> list[int]:
+    """The lengths that the first 0, 1, ..., `count` parts have together, in linear time.
+
+    Args:
+        length: of the parts from one place up to another.
+    """
+    found = [length(0, end) for end in range(min(count, 2 * CONTEXT) + 1)]
+    for end in range(len(found), count + 1):  # what one more adds is decided by those just before it
+        found.append(found[-1] + length(end - CONTEXT, end) - length(end - CONTEXT, end - 1))
+    return found
 
 
 def _cut(tokenizer: Tokenizer, text: str) -> list[Span]:

@@ -1,16 +1,20 @@
-"""Texts of pairs become ids for a store, a block at a time and on all cores."""
+"""Texts of pairs become ids for a store, a block at a time and on all cores; pairs that are too long are left out."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
 from seq2see.data import processes, store, tokenizer
 from seq2see.data.pair import Pair, in_blocks
+from seq2see.data.tokenizer import Tokenizer
+from seq2see.errors import DataError
 
 BLOCK: Final = 2000
 """Pairs that are sent to another process at once."""
 Texts = tuple[list[str], list[str]]
+Sides = tuple[Tokenizer, Tokenizer]
+"""The tokenizers of source and target."""
 TooLong = Counter[int]
 """Pairs that were left out for a side of too many tokens, by the power of two that would have held them."""
 
@@ -35,13 +39,56 @@ class Tokenising:
             if (length := max(map(len, pair))) <= self._limit:
                 fit.append(pair)
             else:
-                too_long[1 << (length - 1).bit_length()] += 1
+                too_long[_power_of_two(length)] += 1
         return store.pack(fit, self._vocabulary), too_long
 
 
 def tokenised(pairs: Iterable[Pair], files: tuple[Path, Path], limit: int) -> Iterator[tuple[store.Block, TooLong]]:
     """All pairs in their order, as `Tokenising` cuts them."""
     return processes.in_order(Tokenising, (files, limit), _texts(pairs))
+
+
+def short_enough(pairs: Sequence[Pair], cut: Sides, limit: int) -> tuple[list[Pair], TooLong]:
+    """Return the pairs of at most `limit` tokens on either side, and the counts of the others."""
+    kept, too_long = [], TooLong()
+    sources = cut[0].encode([pair.source for pair in pairs])
+    targets = cut[1].encode([pair.target for pair in pairs])
+    for pair, *tokens in zip(pairs, sources, targets, strict=True):
+        if (length := max(map(len, tokens))) <= limit:
+            kept.append(pair)
+        else:
+            too_long[_power_of_two(length)] += 1
+    return kept, too_long
+
+
+def for_validation(
+    name: str, pairs: list[Pair], cut: Sides, limit: int, say: Callable[[str], None], refuse: bool = False
+) -> list[Pair]:
+    """Return the pairs of a validation set that are short enough, and say how many are not; all where none is.
+
+    Args:
+        refuse: Raise an error where most are too long: what is left would not tell which model is the best.
+    """
+    kept, too_long = short_enough(pairs, cut, limit)
+    if not too_long:
+        return kept
+    lost = f"{name}: {too_long.total():,} of {len(pairs):,} pairs are longer than data.max_length = {limit} tokens"
+    remedy = f"--set data.max_length={enough(too_long, len(pairs))} keeps nearly all"
+    if refuse and 2 * len(kept) < len(pairs):
+        raise DataError(f"{lost}, and too few are left to choose a model by. {remedy}; or give shorter ones by --valid")
+    say(f"warning   {lost} and are left out. {remedy}")
+    return kept or pairs
+
+
+def unreachable(pairs: Sequence[Pair], cut: Sides) -> int:
+    """Return the number of pairs none of whose references the target tokenizer can write."""
+    can_write = cut[1].can_write
+    return sum(not any(map(can_write, (pair.target, *pair.references))) for pair in pairs)
+
+
+def _power_of_two(length: int) -> int:
+    """Return the smallest power of two that is not below `length`."""
+    return 1 << (length - 1).bit_length()
 
 
 def enough(too_long: TooLong, pairs: int) -> int:

@@ -20,15 +20,15 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Any, Final, Literal, get_args
+from typing import Any, Final, get_args
 
 import sentencepiece
 
 from seq2see import patterns, special, storage
 from seq2see.config import TokenizerKind
+from seq2see.data import sentencepiece_files
+from seq2see.data.normalization import SURROGATE, Normalization, normalize
 from seq2see.errors import DataError, RunError, SettingError
-
-Normalization = Literal["identity", "nfkc", "nfkc_lower"]
 
 UNKNOWN_MARK: Final = "⁇"
 SPACE_MARK: Final = "▁"  # SentencePiece writes a space so, and labels show one so
@@ -43,7 +43,7 @@ class Tokenizer(ABC):
         self.kind = kind
         self.normalization = normalization
         self.tags = tuple(tags)
-        """Tokens that only the start of a text can hold, such as `<2de>`; see `tag`."""
+        """Tokens that only the start of a text can hold, such as `<2de>`; see `tags`."""
 
     @abstractmethod
     def __len__(self) -> int:
@@ -66,21 +66,39 @@ class Tokenizer(ABC):
         A character is familiar if it has a token; a symbol between blanks is so as a whole. A letter must besides be
         of a script that training knew well: a few names in Latin letters teach nobody English.
         """
-        words = normalize(text.removeprefix(self._tag_of(text)), self.normalization).split()
-        parts = Counter(words if self.kind == "symbols" else "".join(words))
-        total = sum(len(part) * count for part, count in parts.items())
-        return (
-            sum(len(part) * count for part, count in parts.items() if self._is_familiar(part)) / total if total else 1
-        )
+        return self.familiar_shares([text])[0]
+
+    def familiar_shares(self, texts: Sequence[str]) -> list[float]:
+        """`familiar` of each text; together they take little longer than one, however many characters they have."""
+        counts = [Counter(self._parts(text)) for text in texts]
+        parts = list(dict.fromkeys(part for count in counts for part in count))
+        known = {
+            part for part, has in zip(parts, self._have_tokens(parts), strict=True) if has and self._in_scripts(part)
+        }
+        shares = []
+        for count in counts:
+            total = sum(len(part) * times for part, times in count.items())
+            seen = sum(len(part) * times for part, times in count.items() if part in known)
+            shares.append(seen / total if total else 1.0)
+        return shares
 
     def unknown(self, text: str) -> list[str]:
         """What has no token in a text, each once, in order: characters, or symbols between blanks."""
-        words = normalize(text.removeprefix(self._tag_of(text)), self.normalization).split()
-        parts = dict.fromkeys(words if self.kind == "symbols" else "".join(words))
-        return [part for part in parts if not self._has_tokens(part)]
+        parts = list(dict.fromkeys(self._parts(text)))
+        return [part for part, has in zip(parts, self._have_tokens(parts), strict=True) if not has]
 
-    def _is_familiar(self, part: str) -> bool:
-        return self._has_tokens(part) and all(_script(letter) in self.scripts for letter in part if letter.isalpha())
+    def can_write(self, text: str) -> bool:
+        """Whether a model can output this text: not where normalisation, unknown tokens or spaces change it."""
+        return self.decode(self.encode([text])[0]) == text
+
+    def _parts(self, text: str) -> Iterable[str]:
+        """The characters of a text, blanks and a tag apart; or the symbols between blanks."""
+        words = normalize(text.removeprefix(self._tag_of(text)), self.normalization).split()
+        return words if self.kind == "symbols" else "".join(words)
+
+    def _in_scripts(self, part: str) -> bool:
+        """Whether all letters are of scripts that training knew well."""
+        return all(_script(letter) in self.scripts for letter in part if letter.isalpha())
 
     @functools.cached_property
     def scripts(self) -> list[str]:
@@ -90,8 +108,8 @@ class Tokenizer(ABC):
         return [script for script, count in counts.most_common() if 10 * count * len(counts) >= counts.total()]
 
     @abstractmethod
-    def _has_tokens(self, text: str) -> bool:
-        """Whether a text has tokens of its own: no bytes, nothing unknown."""
+    def _have_tokens(self, texts: list[str]) -> list[bool]:
+        """For each text, whether it has tokens of its own: no bytes, nothing unknown. One call for all is cheap."""
 
     @abstractmethod
     def _encode(self, texts: list[str]) -> list[list[int]]:
@@ -133,11 +151,13 @@ class Subwords(Tokenizer):
     ) -> None:
         super().__init__(kind, normalization, tags)
         self._model = model
+        sentencepiece_files.refuse_tables(model)
         self._processor = sentencepiece.SentencePieceProcessor(model_proto=model)
         if not model or [self._processor.id_to_piece(id) for id in range(special.COUNT)] != list(special.SPELLINGS):
             raise ValueError("not a SentencePiece model of ours: the special tokens have other ids")
         if any(self._tag_id(tag) == special.UNKNOWN for tag in self.tags):
             raise ValueError("not a SentencePiece model of ours: a tag is missing")
+        self.spellings(), self._processor.decode([special.UNKNOWN])  # a ValueError where one is not UTF-8
 
     def __len__(self) -> int:
         return int(self._processor.get_piece_size())
@@ -146,8 +166,13 @@ class Subwords(Tokenizer):
         ids: list[list[int]] = self._processor.encode([_escape(normalize(text, self.normalization)) for text in texts])
         return ids
 
-    def _has_tokens(self, text: str) -> bool:
-        return not any(map(self._processor.is_byte, *self._encode([text])))
+    def _have_tokens(self, texts: list[str]) -> list[bool]:
+        return [self._byte_ids.isdisjoint(ids) for ids in self._encode(texts)]
+
+    @functools.cached_property
+    def _byte_ids(self) -> frozenset[int]:
+        """The tokens that spell single bytes."""
+        return frozenset(id for id in range(len(self)) if self._processor.is_byte(id))
 
     def _tag_id(self, tag: str) -> int:
         return int(self._processor.piece_to_id(tag))
@@ -210,8 +235,8 @@ class Listed(Tokenizer):
     def _spell(self, piece: str) -> Sequence[str]:
         return (piece,) if piece in self._ids else piece
 
-    def _has_tokens(self, text: str) -> bool:
-        return special.UNKNOWN not in self._encode([text])[0]
+    def _have_tokens(self, texts: list[str]) -> list[bool]:
+        return [special.UNKNOWN not in ids for ids in self._encode(texts)]
 
     def _tag_id(self, tag: str) -> int:
         return self._ids[tag]
@@ -231,11 +256,6 @@ class Listed(Tokenizer):
     def _state(self) -> dict[str, Any]:
         pattern = {"pattern": self._pattern} if self.kind == "pattern" else {}
         return pattern | {"symbols": self._spellings[special.COUNT + len(self.tags) :]}
-
-
-def tag(language: str) -> str:
-    """How a source asks for a language: `de` -> `<2de>`, "to German"."""
-    return f"<2{language}>"
 
 
 def train(
@@ -258,7 +278,7 @@ def train(
     pattern = patterns.expression(pattern)  # not its name: a run keeps what it was trained with
     cut = _cutter(kind, pattern)
     counts, letters = Counter[str](), Counter[str]()
-    for text in patterns.watched(normal, pattern) if kind == "pattern" else normal:
+    for text in normal:
         counts.update(cut(text))
         if kind == "pattern":
             letters.update(text)
@@ -277,42 +297,44 @@ def load(path: Path) -> Tokenizer:
     try:
         state = storage.read_json(path)
         if state["version"] != VERSION:
-            raise RunError(f"{path}: format {state['version']}, expected {VERSION}. Was it written by a newer seq2see?")
+            raise RunError(
+                f"{path}: format {str(state['version'])[:40]!r}, expected {VERSION}. Was it written by a newer seq2see?"
+            )
         kind, normalization = state["kind"], state["normalization"]
-        tags = [str(each) for each in state.get("tags", [])]
+        tags = _texts(state.get("tags", []), "tags")
         if kind not in get_args(TokenizerKind) or normalization not in get_args(Normalization):
-            raise ValueError(f"unknown kind {kind} or normalization {normalization}")
+            raise ValueError(f"unknown kind {str(kind)[:40]} or normalization {str(normalization)[:40]}")
         if kind in ("unigram", "bpe"):
             return Subwords(kind, normalization, base64.b64decode(state["model"], validate=True), tags)
-        pattern = str(state["pattern"]) if kind == "pattern" else ""
-        return Listed(kind, normalization, [str(symbol) for symbol in state["symbols"]], tags, pattern)
+        (pattern,) = _texts([state["pattern"]], "pattern") if kind == "pattern" else ("",)
+        symbols = _texts(state["symbols"], "symbols")
+        if len({*tags, *symbols}) < len(tags) + len(symbols):
+            raise ValueError("a token stands there twice")
+        return Listed(kind, normalization, symbols, tags, pattern)
     except FileNotFoundError:
         raise RunError(f"{path}: no such tokenizer file. Is the run folder complete?") from None
-    except (
-        OSError,
-        KeyError,
-        ValueError,
-        TypeError,
-        RuntimeError,
-        SettingError,
-    ) as problem:  # in UTF-8, JSON, base64, the SentencePiece model or the pattern
+    except (OSError, KeyError, ValueError, TypeError, AttributeError, RuntimeError, SettingError) as problem:
+        # in UTF-8, JSON, base64, the SentencePiece model or the pattern
+        why = f"no {problem}" if isinstance(problem, KeyError) else str(getattr(problem, "strerror", None) or problem)
+        why = " ".join(why.split())[:200]
         raise RunError(
-            f"{path}: not a tokenizer file of seq2see, or damaged. Copy it again, or train anew"
+            f"{path}: not a tokenizer file of seq2see, or damaged ({why}). Copy it again, or train anew"
         ) from problem
 
 
-def normalize(text: str, how: Normalization) -> str:
-    """Text as the tokenizer sees it; half a surrogate pair, which is no text, becomes U+FFFD whatever the setting."""
-    if not text.isascii():
-        text = _SURROGATE.sub("\ufffd", text)
-        if how != "identity":
-            text = unicodedata.normalize("NFKC", text)
-    if how == "nfkc_lower":
-        text = unicodedata.normalize("NFKC", text.lower())  # again, since lower() may take a letter apart
-    return text
+LONGEST_TOKEN: Final = 100_000
+"""Characters of a token: of what may stand between two blanks, far more than a word."""
 
 
-_SURROGATE = re.compile("[\ud800-\udfff]")
+def _texts(found: Any, where: str) -> list[str]:
+    """Check that a part of a tokenizer file is a list of texts that can be written as UTF-8."""
+    if not isinstance(found, list) or not all(isinstance(each, str) for each in found):
+        raise ValueError(f"{where}: expected texts")
+    if any(len(each) > LONGEST_TOKEN or SURROGATE.search(each) for each in found):
+        raise ValueError(f"{where}: a text is very long, or holds half of a surrogate pair")
+    return found
+
+
 _MARKED = re.compile("<.+>")
 """Specials, tags and bytes in a vocabulary."""
 
@@ -330,22 +352,9 @@ def _cutter(kind: TokenizerKind, pattern: str) -> Callable[[str], Sequence[str]]
         case "jamo":
             return _decompose
         case "pattern":
-            return functools.partial(_cut_by, patterns.compiled(pattern, "pattern"))
+            return patterns.compiled(pattern, "pattern").cut
         case _:
             return str.split
-
-
-def _cut_by(expression: re.Pattern[str], text: str) -> list[str]:
-    """What the expression matches, and the characters between: end to end they are the text."""
-    pieces: list[str] = []
-    end = 0
-    for match in expression.finditer(text):
-        if match[0]:  # a look ahead, say, matches without a character
-            pieces += text[end : match.start()]
-            pieces.append(match[0])
-            end = match.end()
-    pieces += text[end:]
-    return pieces
 
 
 def _visible(piece: str) -> str:

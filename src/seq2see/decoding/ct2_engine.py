@@ -6,6 +6,7 @@ layer; our fused projections already lie as it wants them.
 
 import contextlib
 import importlib.util
+import json
 import os
 import secrets
 import stat
@@ -45,10 +46,11 @@ TOKENS_AT_ONCE, FEWEST_AT_ONCE = 256, 5
 """Of the sources, in one batch of one worker: about ten sentences, of long ones at least five. More were no faster, and
 fewer long ones slower (docs/log.md)."""
 PATIENCE, FEW_WORDS = 2.0, 1000
-"""Finished hypotheses to wait for, in beam widths, where there are fewer words than that. Among letters a wrong end is
-as likely as any other slip, and such ends fill the list before the right one is complete; our own search waits while a
-better one still grows. Among thousands of words that does not happen, and waiting costs a sixth of the time
-(docs/log.md)."""
+"""CTranslate2 stops when `patience * beam` hypotheses are finished, whatever `decoding.stop_against` says. The patience
+is `PATIENCE` where the target vocabulary has fewer than `FEW_WORDS` tokens, and 1 elsewhere. Among letters a wrong end
+is as likely as any other wrong letter, and such ends fill the list before the right hypothesis is complete; our own
+search waits while an open one scores higher. Among thousands of tokens that is rare (36 of 1,000 sentences), and a
+patience of 2 takes at least 17 % more time (docs/log.md)."""
 
 
 def obstacle(settings: Settings) -> str | None:
@@ -115,6 +117,8 @@ class Ct2Engine:
         self._source = _words(tokenizers.source)
         self._target = _words(tokenizers.target)
         self._ids = {spelling: id for id, spelling in enumerate(self._target)}
+        config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+        self._adds_end = bool(config.get("add_source_eos"))  # an exported model; our own conversions leave it to us
         self._translator = ctranslate2.Translator(
             str(folder), device="cpu", compute_type=precision, inter_threads=_cores(), intra_threads=1
         )
@@ -126,8 +130,8 @@ class Ct2Engine:
         everyone = list(range(len(tasks)))
         # A batch has one limit, and small batches are slow. Greedy outputs that stay below their own limit never knew
         # of it, so there the largest will do, and who went past their own search again. Of a beam that cannot be said.
-        first = _like_length(everyone, tasks) if settings.beam == 1 else _by_limit(everyone, tasks)
-        for batches in (first, _by_limit(_past_limit(tasks, found), tasks) if settings.beam == 1 else ()):
+        first = _like_length(everyone, tasks) if settings.beam == 1 else _by_limit(everyone, tasks, settings)
+        for batches in (first, _by_limit(_past_limit(tasks, found), tasks, settings) if settings.beam == 1 else ()):
             pending = [(batch, self._start(batch, tasks, settings)) for batch in batches]
             for batch, answers in pending:
                 for index, answer in zip(batch, answers, strict=True):
@@ -142,13 +146,17 @@ class Ct2Engine:
                     ]
         return found
 
+    def _source_ids(self, task: Task) -> list[int]:
+        """Source tokens to pass to CTranslate2: without the end token where CTranslate2 appends it by itself."""
+        return task.source[:-1] if self._adds_end else task.source
+
     def _start(
         self, batch: list[int], tasks: list[Task], settings: Decoding
     ) -> "list[ctranslate2.AsyncTranslationResult]":
         """Queue one batch for the workers. Everything that has a default of its own is said: limits are ours."""
         prefixes = [[self._target[id] for id in tasks[index].prefix] for index in batch]
         return self._translator.translate_batch(  # type: ignore[no-any-return]
-            [[self._source[id] for id in tasks[index].source] for index in batch],
+            [[self._source[id] for id in self._source_ids(tasks[index])] for index in batch],
             target_prefix=prefixes if any(prefixes) else None,
             asynchronous=True,
             max_batch_size=0,
@@ -178,17 +186,24 @@ def _cores() -> int:
     return max(1, here // max(1, int(processes) if processes.isdecimal() else 1))
 
 
-def _like_length(indices: list[int], tasks: list[Task]) -> Iterator[list[int]]:
-    """Tasks of like length together, the longest first so that workers end together."""
-    for batch in translator.batches([len(tasks[index].source) for index in indices], TOKENS_AT_ONCE, FEWEST_AT_ONCE):
+def _like_length(indices: list[int], tasks: list[Task], hypotheses: int | None = None) -> Iterator[list[int]]:
+    """Yield tasks of similar length together, the longest first so that workers end together.
+
+    Args:
+        hypotheses: the most in one batch, where a wide beam would make it larger than memory.
+    """
+    at_once, fewest = TOKENS_AT_ONCE, FEWEST_AT_ONCE
+    if hypotheses is not None and hypotheses < at_once:
+        at_once, fewest = max(1, hypotheses), 1
+    for batch in translator.batches([len(tasks[index].source) for index in indices], at_once, fewest):
         yield [indices[place] for place in batch]
 
 
-def _by_limit(indices: Iterable[int], tasks: list[Task]) -> Iterator[list[int]]:
-    """The same, and tasks of one limit together."""
+def _by_limit(indices: Iterable[int], tasks: list[Task], settings: Decoding) -> Iterator[list[int]]:
+    """Yield the same, with tasks of one limit together."""
     order = sorted(indices, key=lambda index: -tasks[index].limit)
     for _, same in groupby(order, key=lambda index: tasks[index].limit):
-        yield from _like_length(list(same), tasks)
+        yield from _like_length(list(same), tasks, settings.batch_tokens // settings.beam)
 
 
 def _past_limit(tasks: list[Task], found: list[list[Hypothesis]]) -> Iterator[int]:
@@ -232,10 +247,11 @@ def _places(run: Path, precision: str) -> list[_Place]:
 
 
 def _name(run: Path, precision: str) -> str:
-    """Return the name of the conversion that belongs to the present weights and settings of a run."""
-    weights, settings = bundle.weights_file(run), run / "settings.toml"
-    times = [(file.stat().st_mtime_ns, file.stat().st_size) for file in (weights, settings)]
-    stamp = sha256(repr(times).encode() + _header(weights) + settings.read_bytes()).hexdigest()
+    """Return the name of the conversion that belongs to the present weights, settings and tokenizers of a run."""
+    weights, texts = bundle.weights_file(run), [run / "settings.toml", *Tokenizers.files(run)]
+    times = [(file.stat().st_mtime_ns, file.stat().st_size) for file in (weights, *texts)]
+    contents = b"".join(file.read_bytes() for file in texts)
+    stamp = sha256(repr(times).encode() + _header(weights) + contents).hexdigest()
     return f"ctranslate2-{precision}-{CONVERSION}-{stamp[:16]}"
 
 
@@ -342,22 +358,23 @@ def _checksum(folder: Path) -> str:
     return total.hexdigest()
 
 
-def convert(run: Path, folder: Path, precision: str) -> None:
-    """Write a run's model as a CTranslate2 model into an existing folder."""
+def convert(run: Path, folder: Path, precision: str, add_source_eos: bool = False) -> None:
+    """Write a run's model as a CTranslate2 model into an existing folder.
+
+    With `add_source_eos`, CTranslate2 appends the end token to every source, which the model was trained with: callers
+    then pass tokens only. Our own engine passes the end token itself.
+    """
     settings, tokenizers = bundle.read_settings(run), Tokenizers.load(run)
     if problem := obstacle(settings):
         raise SettingError(f"{run}: {problem}")
-    weights = storage.read_tensors(bundle.weights_file(run), "np")
-    try:
-        spec = _specification(settings.model, weights, settings)
-    except KeyError as name:
-        raise RunError(f"{run}: the weights do not fit the settings: {name} is missing") from None
+    weights = bundle.read_arrays(run, settings, tokenizers)
+    spec = _specification(settings.model, weights, settings)
     spec.register_source_vocabulary(_words(tokenizers.source))
     spec.register_target_vocabulary(_words(tokenizers.target))
     _, unknown, begin, end = special.SPELLINGS
     spec.config.unk_token, spec.config.bos_token, spec.config.eos_token = unknown, begin, end
     spec.config.decoder_start_token = begin
-    spec.config.add_source_bos = spec.config.add_source_eos = False
+    spec.config.add_source_bos, spec.config.add_source_eos = False, add_source_eos
     spec.config.layer_norm_epsilon = settings.model.norm_epsilon
     spec.validate()
     spec.optimize(quantization=None if precision == "float32" else precision)

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from seq2see import special
-from seq2see.config import Decoding
+from seq2see.config import Decoding, StopAgainst
 from seq2see.decoding.hypothesis import Hypothesis
 from seq2see.model.interface import Memory, Seq2Seq, State
 
@@ -165,14 +165,24 @@ def beam(
     penalty: LengthPenalty,
     prefixes: Sequence[Sequence[int]] = (),
     watch: Watch | None = None,
+    stop_against: StopAgainst = "worst",
 ) -> list[list[Hypothesis]]:
-    """Keep the `width` best beginnings at each step; up to `width` hypotheses a sentence, best first.
+    """Search with a beam of `width` open hypotheses; return up to `width` finished ones per sentence, best first.
 
-    At each step the 2 x width best continuations are looked at. An end among the first `width` of them finishes a
-    hypothesis; the `width` best of those that do not end go on. A sentence is done when `width` hypotheses are finished
-    and none that goes on scores better so far, or at its limit, where what is unfinished is taken as it is.
-    (To stop at `width` alone, as many do, cuts sentences short where the vocabulary is tiny: there a wrong end is as
-    likely as any other wrong letter, and a few of them fill the list before the right hypothesis is complete.)
+    Each step ranks the 2 x width best continuations of a sentence. An end token among the first `width` of them
+    finishes a hypothesis, and the `width` best of the others stay open. A sentence is done when `width` hypotheses are
+    finished and the best open one, scored at its present length, does not beat the worst of the `width` best finished
+    ones: Hugging Face's rule (`early_stopping=False`), by which the n-best lists are the same. At the length limit the
+    first `width` continuations count as finished without an end token, and the sentence is done, too.
+
+    The present length is a heuristic: with a length penalty above 0, an open hypothesis may score higher once it is
+    longer. To stop as soon as `width` hypotheses are finished, as some engines do, cuts outputs short where the
+    vocabulary is tiny: there a wrong end is as likely as any other wrong letter, and a few of them fill the list before
+    the right hypothesis is complete.
+
+    Args:
+        stop_against: "best" compares the best open hypothesis with the best finished one, as seq2see 0.1.0 did. It
+            stops earlier with the same best hypothesis in most sentences, and with poorer ones below it.
     """
     device = memory.states_ND.device
     finished: list[list[Hypothesis]] = [[] for _ in limits]
@@ -215,11 +225,13 @@ def beam(
         if watch is not None:
             gone = watch(Step(alive, parents_BC, tokens_BC, totals_BC, done_BC, picked_BW)) or ()
 
-        hopes = (totals_BW[:, 0] / penalty(length)).tolist()
+        best_open = totals_BW[:, 0].tolist()  # divided below in double precision, as the scores of finished ones are
         staying = [
             row
-            for row, (sentence, hope) in enumerate(zip(alive, hopes, strict=True))
-            if limits[sentence] > length and sentence not in gone and not _is_done(finished[sentence], W, hope)
+            for row, (sentence, total) in enumerate(zip(alive, best_open, strict=True))
+            if limits[sentence] > length
+            and sentence not in gone
+            and not _is_done(finished[sentence], W, total / penalty(length), stop_against)
         ]
         if not staying:
             break
@@ -234,9 +246,17 @@ def beam(
     return [sorted(each, key=lambda hypothesis: -hypothesis.score)[:W] for each in finished]
 
 
-def _is_done(finished: list[Hypothesis], width: int, hope: float) -> bool:
-    """Whether enough is finished, and the best of it is no worse than the best that is still growing."""
-    return len(finished) >= width and max(hypothesis.score for hypothesis in finished) >= hope
+def _is_done(finished: list[Hypothesis], width: int, best_open: float, stop_against: StopAgainst) -> bool:
+    """Return whether `width` hypotheses are finished and the best open score does not beat the one to stop against."""
+    if len(finished) < width:
+        return False
+    ranked = sorted((hypothesis.score for hypothesis in finished), reverse=True)
+    return ranked[rank_to_beat(width, stop_against)] >= best_open
+
+
+def rank_to_beat(width: int, stop_against: StopAgainst) -> int:
+    """Return the place, in a list of finished hypotheses sorted by score, of the one that an open one has to beat."""
+    return width - 1 if stop_against == "worst" else 0
 
 
 def _next_logs(

@@ -18,10 +18,10 @@ import torch
 from torch import Tensor
 
 from seq2see import special
-from seq2see.config import Decoding
+from seq2see.config import Decoding, StopAgainst
 from seq2see.decoding.hypothesis import Hypothesis, Task
-from seq2see.decoding.search import NEVER, LengthPenalty, penalty_of
-from seq2see.model.attention import has_kernels, step_kernels
+from seq2see.decoding.search import NEVER, LengthPenalty, penalty_of, rank_to_beat
+from seq2see.kernels import loading
 from seq2see.model.layers import DecoderLayer
 from seq2see.model.transformer import Transformer
 
@@ -42,9 +42,14 @@ WIDEST = 32
 
 
 class Slots:
-    """B sentences of at most S tokens, growing to at most T tokens each, W hypotheses side by side."""
+    """Storage and steps for B sentences of at most S source tokens, W hypotheses each, of at most T target tokens.
 
-    def __init__(self, model: Transformer, B: int, W: int, S: int, T: int, penalty: LengthPenalty) -> None:
+    The length penalty and the rule to stop by are part of the recorded step, so each combination has slots of its own.
+    """
+
+    def __init__(
+        self, model: Transformer, B: int, W: int, S: int, T: int, penalty: LengthPenalty, stop_against: StopAgainst
+    ) -> None:
         device, C = next(model.parameters()).device, 2 * W if W > 1 else 1
         whole = {"dtype": torch.int64, "device": device}
         self._model, self._sizes, self._rows = model, (B, W, C, T), B * S
@@ -60,6 +65,7 @@ class Slots:
         self._first_W = torch.full((W,), -torch.inf, device=device)
         self._first_W[0] = 0.0  # all W begin alike: only one of them counts
         self._count_C = torch.arange(C, device=device)
+        self._rank_to_beat = rank_to_beat(W, stop_against)
         # What was chosen at each step, and the W best that are complete: score, total, step, parent, token.
         self._parents_BTW = torch.zeros(B, T, W, **whole)  # type: ignore[call-overload]
         self._tokens_BTW = torch.zeros(B, T, W, **whole)  # type: ignore[call-overload]
@@ -208,7 +214,7 @@ class Slots:
         place_B += self._growing_B
 
     def _choose(self, logs_RC: Tensor, tokens_RC: Tensor) -> None:
-        """The best W of what 2 W likeliest words would make of each hypothesis; those that end are put aside."""
+        """Rank the 2 W best continuations of each sentence: keep W open ones, and the W best finished ones so far."""
         B, W, C, _ = self._sizes
         state = self._state
         place_B, most = state.at.step_B, logs_RC.shape[1]
@@ -237,8 +243,8 @@ class Slots:
         state.select(parents_BW)
         self._totals_BW.copy_(totals_BW)
         self._last_BW.copy_(tokens_BW)
-        hope_B = totals_BW[:, 0].double() / penalty_B
-        enough_B = (self._complete_B >= W) & (self._scores_BW[:, 0] >= hope_B)
+        best_open_B = totals_BW[:, 0].double() / penalty_B
+        enough_B = (self._complete_B >= W) & (self._scores_BW[:, self._rank_to_beat] >= best_open_B)
         self._growing_B &= ~(enough_B | at_limit_B)
         place_B += self._growing_B  # what else happens to a slot that is done, nobody will see
 
@@ -325,12 +331,12 @@ class SlotSearch:
         return found
 
     def _slots(self, B: int, W: int, S: int, T: int, settings: Decoding) -> Slots:
-        key = (B, W, S, T, settings.length_penalty, settings.length_formula)
+        key = (B, W, S, T, settings.length_penalty, settings.length_formula, settings.stop_against)
         slots = self._kept.pop(key, None)
         if slots is None:
             while len(self._kept) >= MOST_KEPT or sum(each.bytes for each in self._kept.values()) > self._room:
                 del self._kept[next(iter(self._kept))]
-            slots = Slots(self._model, B, W, S, T, penalty_of(settings))
+            slots = Slots(self._model, B, W, S, T, penalty_of(settings), settings.stop_against)
         self._kept[key] = slots
         return slots
 
@@ -344,8 +350,8 @@ class SlotSearch:
 
 def _best_words(scores_RV: Tensor, count: int) -> tuple[Tensor, Tensor]:
     """Log-probabilities of the likeliest, and which they are."""
-    if has_kernels(scores_RV):
-        return step_kernels().best_words(scores_RV, count, NEVER)  # type: ignore[no-any-return]
+    if loading.are_available(scores_RV):
+        return loading.steps().best_words(scores_RV, count, NEVER)  # type: ignore[no-any-return]
     scores_RV = scores_RV.float()
     scores_RV[:, NEVER] = -torch.inf
     best_RC, tokens_RC = scores_RV.topk(count)

@@ -73,4 +73,4 @@ class TorchEngine:
         if self.choose is not None or settings.beam == 1:
             choose = self.choose or search.greedy
             return search.one_by_one(self.model, memory, limits, penalty, choose, prefixes, watch)
-        return search.beam(self.model, memory, limits, settings.beam, penalty, prefixes, watch)
+        return search.beam(self.model, memory, limits, settings.beam, penalty, prefixes, watch, settings.stop_against)

@@ -5,10 +5,11 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from seq2see import special
+from seq2see import memory, special
 from seq2see.bundle import Tokenizers
-from seq2see.config import Settings
+from seq2see.config import Decoding, Model, Settings, check_decoding
 from seq2see.decoding.hypothesis import Engine, Task
+from seq2see.errors import RunError, SettingError
 
 
 @dataclass(frozen=True)
@@ -34,6 +35,9 @@ class Result:
 
     @property
     def text(self) -> str:
+        """The best translation. A search finds none only where the scores of all words are no numbers."""
+        if not self.translations:
+            raise RunError("no translation was found: the model computes numbers that are not finite. Train anew")
         return self.translations[0].text
 
 
@@ -52,6 +56,7 @@ def translate(
         prefixes: what each output begins with: a text, or tokens.
     """
     decoding = replace(settings.decoding, beam=max(n_best, settings.decoding.beam))
+    check_decoding(decoding)
     room = longest(settings)
     most = min(decoding.max_source, room)
     encoded = tokenizers.source.encode([line.strip() for line in lines])  # as the readers strip what is trained on
@@ -64,6 +69,7 @@ def translate(
     for index in asked:
         source = [*encoded[index][: most - 1], special.END]
         tasks.append(Task(source, min(room, limit(len(source), decoding.max_ratio, decoding.max_extra)), forced[index]))
+    decoding = _within_memory(decoding, settings.model, len(tokenizers.target), tasks)
     results = [Result((Translation("", 0.0),))] * len(lines)
     for index, task, hypotheses in zip(asked, tasks, engine.search(tasks, decoding), strict=True):
         translations = tuple(
@@ -77,6 +83,25 @@ def translate(
         )
         results[index] = Result(translations, tuple(task.source), len(encoded[index]) >= most)
     return results
+
+
+def _within_memory(decoding: Decoding, model: Model, vocabulary: int, tasks: Sequence[Task]) -> Decoding:
+    """Make batches as small as memory asks for, which changes no translation; refuse a beam that does not fit alone.
+
+    A hypothesis has keys and values of each decoder layer for all its tokens, and scores of all words, some of them
+    twice. Estimated for the longest text, and without what an engine needs besides.
+    """
+    length = max((task.limit for task in tasks), default=0)
+    each = 4 * (2 * model.decoder_layers * model.d_model * length + 4 * vocabulary)
+    if each * max(decoding.beam, decoding.batch_tokens) < 2**30:  # the usual case: nobody need be asked
+        return decoding
+    free = memory.free()
+    if each * decoding.beam > free:
+        raise SettingError(
+            f"decoding.beam = {decoding.beam:,} needs {each * decoding.beam / 2**30:,.1f} GiB for outputs of "
+            f"{length:,} tokens, {free / 2**30:,.1f} GiB are free. Choose a smaller beam or decoding.max_extra"
+        )
+    return replace(decoding, batch_tokens=max(1, min(decoding.batch_tokens, free // 2 // each)))
 
 
 def longest(settings: Settings) -> int:

@@ -1,12 +1,34 @@
-"""Whether one system is better than another, or only luckier with these sentences: the paired bootstrap.
+"""Whether one system is better than another, and what a comparison of a few runs can and cannot tell.
 
-The test set is drawn anew a thousand times, items with replacement (Koehn, 2004), and both systems are scored on each
-draw, from the sums of their counts. Where a side is one system trained with several seeds, its runs are drawn anew as
-well, so that a lucky seed is not taken for a better system, and the means are compared.
+A score varies for two reasons: the sentences of the test set are a sample of the text that the systems are meant for,
+and the seed of a run is a sample of the seeds that it could have been trained with. Which question can be answered
+depends on the number of runs:
+
+- **One run on a side**: `paired_bootstrap` resamples the sentences (Koehn, 2004). It tells whether *these models*
+  differ on text of this kind. It knows nothing of seeds, so it gives no verdict on the systems that the models were
+  trained by.
+- **Several runs on each side**: `compare_systems` treats runs and sentences as random, and its verdict is about the
+  *systems*: architecture, data and settings, apart from the seed.
+
+`compare_systems` uses two tests, and the verdict needs both of them at 5 %:
+
+1. An exact permutation test on the scores of the runs: if both sides are the same system, every assignment of the
+   runs to the two sides is equally likely. It needs no assumption about the distribution of scores. With k runs
+   on each side its smallest p is 2 / C(2k, k): 0.1 for 3, 0.029 for 4. Where it cannot reach 5 %, there is no verdict.
+2. Welch's t-test on the scores of the runs, with the variance that a system has over sentences added. It allows the
+   systems to have different variances, and takes account of the sentences being a sample.
+
+Runs are never paired by seed: the same seed gives two systems different weights and batches, so their scores are not
+correlated, and a paired test with half of the degrees of freedom would only find less. Where scores of the same
+seed do correlate, the unpaired test is conservative. `python -m bench.comparisons` simulates the error rates; they
+are listed in docs/comparing.md.
 """
 
+import itertools
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from statistics import NormalDist
 from typing import Literal
 
 import numpy as np
@@ -14,37 +36,93 @@ from numpy.typing import NDArray
 
 from seq2see.evaluation.metrics import Scores, higher_is_better
 
-Verdict = Literal["better", "worse", "no clear difference", "too few pairs"]
+Verdict = Literal["better", "worse", "no clear difference", "too few pairs", "too few runs"]
+Floats = NDArray[np.float64]
 RESAMPLES = 1000
 SEED = 12345
-"""sacreBLEU's: its paired bootstrap draws the same items."""
+"""The seed of sacreBLEU: its paired bootstrap draws the same sentences."""
 FEWEST = 20
-"""Pairs below which there is no verdict: a handful that happens to agree looks like certainty to a bootstrap."""
+"""Number of pairs below which there is no verdict: a handful of pairs that happen to agree looks certain."""
+LEVEL = 0.05
+"""Share of comparisons of equal systems that may end with the verdict "better" or "worse", for each score."""
+POWER = 0.8
+ENOUGH_RUNS = 4
+"""Runs on each side that the advice asks for: the smallest equal number whose permutation test reaches `LEVEL`."""
+MOST_ASSIGNMENTS = 20_000
+"""Number of assignments of runs to sides that are enumerated; where there are more, so many are drawn."""
 
 
 @dataclass(frozen=True)
 class Difference:
-    """One score of two sides, each the mean of its runs, and how sure their difference is."""
+    """One score of two sides, each the mean of its runs, and how certain their difference is."""
 
     name: str
     ours: float
     theirs: float
     difference: float
-    """Ours less theirs."""
+    """Ours minus theirs."""
     low: float
-    """The 95 % interval of the difference, from here..."""
+    """Lower end of the 95 % confidence interval of the difference."""
     high: float
-    """...to here."""
+    """Upper end of the 95 % confidence interval of the difference."""
     p: float
-    """How often chance alone would lead so far to either side; below 0.05 exactly where the interval leaves out 0."""
+    """Two-sided p-value. Where there are enough runs for a verdict, it is at most 0.05 exactly where the interval
+    excludes 0; so it is for the paired bootstrap."""
     verdict: Verdict
-    """What the interval says about ours, whichever way is up."""
+    """Whether our system is better: "too few runs" where the number of runs does not allow an answer."""
+    models: Verdict | None
+    """Whether these models are better on text of this kind, whatever their seeds: given where a side has one run."""
+    detectable: float | None
+    """The true difference, of the systems or of the models, that a comparison like this one finds with a probability
+    of 80 %; None where it cannot find any."""
+
+
+def compare(ours: Sequence[Scores], theirs: Sequence[Scores]) -> list[Difference]:
+    """Compare two sides, each one or several runs of one system, all scored on the same pairs with the same scores."""
+    if min(len(ours), len(theirs)) == 1:
+        return paired_bootstrap(ours, theirs)
+    return compare_systems(ours, theirs)
+
+
+def explain(ours: int, theirs: int) -> str:
+    """Say what a comparison of so many runs on either side means, and how often it errs."""
+    advice = f"Train at least {ENOUGH_RUNS} runs of each system, with different values of training.seed."
+    if min(ours, theirs) == 1:
+        return (
+            "One run on a side: this tells whether these models differ on text of this kind, not whether one system "
+            f"(architecture, data and settings) is better than the other; other seeds may say the opposite. {advice} "
+            f"Paired bootstrap: {RESAMPLES:,} resamples of the sentences, seed {SEED}."
+        )
+    if not enough_runs(ours, theirs):
+        return (
+            f"Too few runs for a verdict: with {ours} and {theirs} runs, p cannot be less than "
+            f"{smallest_p(ours, theirs):.2g} in a permutation test. {advice} The interval is that of a t-test."
+        )
+    return (
+        f"The verdict is about the systems, over seeds and sentences: {ours} and {theirs} runs. For each score, at "
+        f"most {LEVEL:.0%} of comparisons of equal systems say better or worse. p is the larger of an exact "
+        "permutation test of the runs and Welch's t-test over runs and sentences. Detectable: the true difference "
+        f"that would be found in {POWER:.0%} of such comparisons."
+    )
+
+
+def enough_runs(ours: int, theirs: int) -> bool:
+    """Whether the permutation test of so many runs can reach 5 %, and the variance of either side can be estimated."""
+    return min(ours, theirs) > 1 and smallest_p(ours, theirs) <= LEVEL
+
+
+def smallest_p(ours: int, theirs: int) -> float:
+    """The smallest two-sided p-value of a permutation test of so many runs.
+
+    With equal numbers of runs, the assignment with the sides exchanged is always as extreme as the actual one.
+    """
+    return (2 if ours == theirs else 1) / math.comb(ours + theirs, ours)
 
 
 def paired_bootstrap(ours: Sequence[Scores], theirs: Sequence[Scores]) -> list[Difference]:
-    """Compare two sides, each one or several runs of one system, all scored on the same items with the same scores."""
+    """Compare these models, or the means of the models of each side, by resampling the sentences only."""
     ours_RKM, theirs_RKM = _resample(ours, theirs)
-    differences_RM = np.sort(_means(ours_RKM, SEED + 1) - _means(theirs_RKM, SEED + 2), axis=0)
+    differences_RM = np.sort(ours_RKM.mean(1) - theirs_RKM.mean(1), axis=0)
     outside = (RESAMPLES + 1) // 40  # one of forty on either side of the interval
     found = []
     for number, score in enumerate(ours[0]):
@@ -53,13 +131,48 @@ def paired_bootstrap(ours: Sequence[Scores], theirs: Sequence[Scores]) -> list[D
         low, high = float(differences_R[outside - 1]), float(differences_R[-outside])
         fewer = min(np.sum(differences_R <= 0), np.sum(differences_R >= 0))
         p = min(1.0, 2 * (int(fewer) + 1) / (RESAMPLES + 1))
-        verdict = _verdict(low, high, higher_is_better(score.name), len(score.counts))
-        found.append(Difference(score.name, one, other, one - other, low, high, p, verdict))
+        models = _verdict(low, high, score.name, len(score.counts))
+        verdict: Verdict = "too few pairs" if models == "too few pairs" else "too few runs"
+        detectable = None
+        if models != "too few pairs":
+            detectable = sum(NormalDist().inv_cdf(share) for share in (1 - LEVEL / 2, POWER)) * float(
+                differences_R.std()
+            )
+        found.append(Difference(score.name, one, other, one - other, low, high, p, verdict, models, detectable))
     return found
 
 
-def _resample(ours: Sequence[Scores], theirs: Sequence[Scores]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Every score (M) of every run (K) of either side on every draw of the items (R)."""
+def compare_systems(ours: Sequence[Scores], theirs: Sequence[Scores]) -> list[Difference]:
+    """Compare two systems by at least two runs of each, with runs and sentences both treated as random.
+
+    Where there are too few runs for a verdict, the interval is that of the t-test alone.
+    """
+    ours_RKM, theirs_RKM = _resample(ours, theirs)
+    enough = enough_runs(len(ours), len(theirs))
+    found = []
+    for number, score in enumerate(ours[0]):
+        ours_K, theirs_K = (np.array([scores[score.name].value for scores in side]) for side in (ours, theirs))
+        resampled = ours_RKM[:, :, number], theirs_RKM[:, :, number]
+        error, freedom = _standard_error(ours_K, theirs_K, *resampled, len(score.counts))
+        student = _Student(freedom)
+        difference = float(ours_K.mean() - theirs_K.mean())
+        p, below, above = _permute(ours_K, theirs_K)
+        p = max(p, student.p(difference / error) if error else float(difference == 0))
+        if not enough:
+            below = above = 0.0
+        margin = student.quantile(1 - LEVEL / 2) * error
+        low, high = difference - max(below, margin), difference + max(above, margin)
+        verdict = _verdict(low, high, score.name, len(score.counts))
+        detectable: float | None = (high - low) / 2 + student.quantile(POWER) * error
+        if not enough or verdict == "too few pairs":
+            verdict, detectable = "too few pairs" if verdict == "too few pairs" else "too few runs", None
+        means = float(ours_K.mean()), float(theirs_K.mean())
+        found.append(Difference(score.name, *means, difference, low, high, p, verdict, None, detectable))
+    return found
+
+
+def _resample(ours: Sequence[Scores], theirs: Sequence[Scores]) -> tuple[Floats, Floats]:
+    """Every score (M) of every run (K) of either side on every resample of the sentences (R)."""
     everything = [[*scores] for scores in (*ours, *theirs)]
     counts_NC = np.hstack([np.array(score.counts, np.float64) for scores in everything for score in scores])
     items = len(counts_NC)
@@ -78,17 +191,96 @@ def _resample(ours: Sequence[Scores], theirs: Sequence[Scores]) -> tuple[NDArray
     return values_RKM[:, : len(ours)], values_RKM[:, len(ours) :]
 
 
-def _means(values_RKM: NDArray[np.float64], seed: int) -> NDArray[np.float64]:
-    """RM: the mean over as many runs as there are, drawn anew each time."""
-    R, K, _ = values_RKM.shape
-    drawn_RK = np.random.default_rng(seed).integers(K, size=(R, K))
-    means_RM: NDArray[np.float64] = np.take_along_axis(values_RKM, drawn_RK[:, :, None], 1).mean(1)
-    return means_RM
+def _standard_error(
+    ours_K: Floats, theirs_K: Floats, ours_RK: Floats, theirs_RK: Floats, sentences: int
+) -> tuple[float, float]:
+    """Standard error of the difference of the means over new runs and new sentences, and its degrees of freedom.
+
+    The variance between the runs of a side already contains how differently they do on the single sentences. What
+    is to be added is the variance over sentences that all runs of a system share: of the variance of the resampled
+    difference, the part that would remain with infinitely many runs. The sum is never less than the variance of
+    the resampled difference, so runs that happen to have equal scores are not taken for runs without variance.
+    """
+    over_runs = [float(side_K.var(ddof=1)) / len(side_K) for side_K in (ours_K, theirs_K)]
+    over_sentences = float((ours_RK.mean(1) - theirs_RK.mean(1)).var())
+    own = 0.0
+    for side_RK in (ours_RK, theirs_RK):
+        runs = side_RK.shape[1]
+        own += float((side_RK - side_RK.mean(1, keepdims=True)).var(0).sum()) / (runs - 1) / runs
+    variance = max(sum(over_runs) + max(0.0, over_sentences - own), over_sentences)
+    if not variance:
+        return 0.0, 1.0
+    parts = [*zip(over_runs, (len(ours_K) - 1, len(theirs_K) - 1), strict=True)]
+    parts.append((variance - sum(over_runs), max(1, sentences - 1)))
+    return math.sqrt(variance), variance**2 / sum(part**2 / freedom for part, freedom in parts)
 
 
-def _verdict(low: float, high: float, higher_is_better: bool, pairs: int) -> Verdict:
+def _permute(ours_K: Floats, theirs_K: Floats) -> tuple[float, float, float]:
+    """Permutation test of the scores of runs: p, and how far its 95 % interval extends below and above the difference.
+
+    The interval has all shifts d that the test does not reject once d is subtracted from our scores. The
+    difference of an assignment of runs to sides is then `difference - d * share`, where `share` is how much of our side
+    it takes from us, minus how much of their side it takes from us. While d moves away from the actual difference, each
+    assignment is at least as extreme as the actual one up to a bound that is solved for here.
+    """
+    runs_K = np.concatenate([ours_K, theirs_K])
+    is_ours_AK = _assignments(len(ours_K), len(theirs_K))
+    sign_AK = np.where(is_ours_AK, 1 / len(ours_K), -1 / len(theirs_K))
+    differences_A, share_A = sign_AK @ runs_K, sign_AK[:, : len(ours_K)].sum(1)
+    actual = differences_A[0]
+    slack = 1e-9 * (np.abs(runs_K).max() + 1e-300)  # sums in another order are equal
+    p = float(np.mean(np.abs(differences_A) >= abs(actual) - slack))
+    rest_A = differences_A - actual * share_A
+    rest_A[np.abs(rest_A) < slack] = 0.0
+    reaches = []
+    for rest in (-rest_A, rest_A):
+        with np.errstate(divide="ignore", invalid="ignore"):
+            reach_A = np.maximum(rest / (1 + share_A), -rest / (1 - share_A))
+        reach_A[np.abs(share_A) > 1 - 1e-9] = math.inf  # the actual assignment, and that with the sides exchanged
+        rejected = int(LEVEL * len(reach_A) + 1e-9)  # so many of all assignments may remain as extreme
+        reaches.append(float(np.sort(reach_A)[::-1][rejected]))
+    return p, reaches[0], reaches[1]
+
+
+def _assignments(ours: int, theirs: int) -> NDArray[np.bool_]:
+    """Which runs belong to our side: the actual assignment, then all others, or many random ones."""
+    runs = ours + theirs
+    if math.comb(runs, ours) <= MOST_ASSIGNMENTS:
+        chosen_AO = np.array([*itertools.combinations(range(runs), ours)])
+    else:
+        dice = np.random.default_rng(SEED)
+        chosen_AO = dice.permuted(np.tile(np.arange(runs), (MOST_ASSIGNMENTS, 1)), axis=1)[:, :ours]
+        chosen_AO[0] = np.arange(ours)
+    is_ours_AK = np.zeros((len(chosen_AO), runs), np.bool_)
+    np.put_along_axis(is_ours_AK, chosen_AO, True, 1)
+    return is_ours_AK
+
+
+class _Student:
+    """Student's t distribution by integration; t is sqrt(freedom) tan(angle), and its density a power of a cosine."""
+
+    def __init__(self, freedom: float) -> None:
+        self.freedom = min(freedom, 1000.0)  # from there on it is the normal distribution to three digits
+        self.angles = np.linspace(0, math.pi / 2, 10_001)
+        middle = (self.angles[:-1] + self.angles[1:]) / 2
+        slices = np.cos(middle) ** (self.freedom - 1)
+        tail = np.append(np.cumsum(slices[::-1])[::-1], 0.0)
+        self.upper = tail / tail[0] / 2
+        """The probability of a larger t, at each angle."""
+
+    def p(self, t: float) -> float:
+        """Two-sided p-value of a value of t."""
+        return 2 * float(np.interp(math.atan(abs(t) / math.sqrt(self.freedom)), self.angles, self.upper))
+
+    def quantile(self, probability: float) -> float:
+        """The value that t stays below with this probability, from one half upwards."""
+        angle = float(np.interp(1 - probability, self.upper[::-1], self.angles[::-1]))
+        return math.sqrt(self.freedom) * math.tan(angle)
+
+
+def _verdict(low: float, high: float, name: str, pairs: int) -> Verdict:
     if pairs < FEWEST:
         return "too few pairs"
     if low <= 0 <= high:
         return "no clear difference"
-    return "better" if (low > 0) == higher_is_better else "worse"
+    return "better" if (low > 0) == higher_is_better(name) else "worse"

@@ -142,7 +142,7 @@ def _is_clearly_better(ours: Scores, theirs: Scores, name: str) -> bool:
         return True  # nothing is left to gain
     if len(ours[name].counts) < FEWEST or mine <= other:
         return mine > other
-    return paired_bootstrap([Scores((ours[name],))], [Scores((theirs[name],))])[0].verdict == "better"
+    return paired_bootstrap([Scores((ours[name],))], [Scores((theirs[name],))])[0].models == "better"
 
 
 def _validations(rows: Sequence[Mapping[str, Any]]) -> list[tuple[int, float]]:

@@ -8,12 +8,16 @@
     top_5       higher  % of items with a reference among the first five hypotheses, where the n-best lists hold five
     error_rate  lower   edits per 100 symbols of the reference: phones, words, or characters, by `unit`
 
+BLEU counts groups of four words: where no reference has four, it is 0 even for perfect translations. It then does not
+apply, and is left out with the reason. References are compared as they are: `exact` counts an item as wrong whose
+references the tokenizer of a run cannot write (`Evaluation.unreachable`), as a tool that knows nothing of it would.
+
 An item may have several references: the sacreBLEU scores treat them as sacreBLEU does, the others take the one that
 fits best. Every score is a function of counts summed over the items, which `compare` draws anew. sacreBLEU is imported
 where it is used: it costs a quarter of a second.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
@@ -45,16 +49,26 @@ class Scores:
     """All scores of one evaluation, in the order of `NAMES`."""
 
     scores: tuple[Score, ...]
+    inapplicable: Mapping[str, str] = field(default_factory=dict)
+    """Scores that say nothing about these references, by name, and why."""
 
     def __iter__(self) -> Iterator[Score]:
         return iter(self.scores)
 
     def __getitem__(self, name: str) -> Score:
+        if name in self.inapplicable:
+            raise DataError(f"{name} does not apply: {self.inapplicable[name]}")
         return {score.name: score for score in self.scores}[name]
 
-    def as_dict(self) -> dict[str, dict[str, float | str]]:
-        """`{"bleu": {"value": 31.4, "signature": "nrefs:1|..."}, ...}`, ready for JSON."""
-        return {score.name: {"value": score.value, "signature": score.signature} for score in self.scores}
+    def as_dict(self) -> dict[str, dict[str, float | str | None]]:
+        """`{"bleu": {"value": 31.4, "signature": "nrefs:1|..."}, ...}`, ready for JSON.
+
+        A score that does not apply has neither value nor signature (None), but a reason.
+        """
+        missing: dict[str, dict[str, float | str | None]] = {
+            name: {"value": None, "signature": None, "reason": reason} for name, reason in self.inapplicable.items()
+        }
+        return missing | {score.name: {"value": score.value, "signature": score.signature} for score in self.scores}
 
 
 def score(
@@ -78,11 +92,12 @@ def score(
     wanted = NAMES if names is None else tuple(names)
     _check(hypotheses, references, tokenize, wanted, unit)
     best = [n_best[0] for n_best in hypotheses]
-    if tokenize == "auto" and "bleu" in wanted:
-        from seq2see.data.characters import are_unspaced
-
-        sample = [each[0] for each in references[:: max(1, len(references) // 1000)]]
-        tokenize = "char" if are_unspaced(sample) else "13a"
+    inapplicable = {}
+    if "bleu" in wanted:
+        tokenize = _words_by(tokenize, references)
+        if reason := why_not_bleu(references, tokenize):
+            inapplicable["bleu"] = reason
+            wanted = tuple(name for name in wanted if name != "bleu")
     found = []
     for name in NAMES:
         if name not in wanted:
@@ -97,12 +112,46 @@ def score(
                 found.append(_by_ratio(f"top_{top_k}", f"k:{top_k}|refs:any", counts))
             case "error_rate":
                 found.append(_by_ratio("error_rate", f"unit:{unit}|refs:best", _edits(best, references, unit)))
-    return Scores(tuple(found))
+    return Scores(tuple(found), inapplicable)
 
 
 def one(metric: str, hypotheses: Sequence[str], references: Sequence[Sequence[str]], unit: Unit = "symbols") -> float:
-    """One score of best hypotheses: what validation asks for."""
-    return score([[text] for text in hypotheses], references, names=[metric], unit=unit)[metric].value
+    """Return one score of best hypotheses, as validation needs it; always 0 where it does not apply.
+
+    `check_metric` refuses such a metric before a training; one that was begun without it is decided by the loss.
+    """
+    scores = score([[text] for text in hypotheses], references, names=[metric], unit=unit)
+    return 0.0 if metric in scores.inapplicable else scores[metric].value
+
+
+def check_metric(metric: str, references: Sequence[Sequence[str]]) -> None:
+    """Refuse to choose the best model by a score that does not apply to these references."""
+    if metric == "bleu" and (reason := why_not_bleu(references)):
+        raise SettingError(
+            f"training.metric = 'bleu' does not apply: {reason}. Choose another: --metric exact, chrf or error_rate"
+        )
+
+
+def why_not_bleu(references: Sequence[Sequence[str]], tokenize: str = "auto") -> str:
+    """Return why BLEU does not apply to these references; an empty text where it does."""
+    from sacrebleu.metrics.bleu import BLEU
+
+    metric = BLEU(tokenize=_words_by(tokenize, references))
+    words = (len(metric.tokenizer(text).split()) for accepted in references for text in accepted)
+    order = metric.max_ngram_order
+    if any(count >= order for count in words):
+        return ""
+    return f"it counts groups of {order} words, and no target has as many"
+
+
+def _words_by(tokenize: str, references: Sequence[Sequence[str]]) -> str:
+    """Return how BLEU cuts the words of these references, where `tokenize` leaves it open."""
+    if tokenize != "auto":
+        return tokenize
+    from seq2see.data.characters import are_unspaced
+
+    sample = [each[0] for each in references[:: max(1, len(references) // 1000)]]
+    return "char" if are_unspaced(sample) else "13a"
 
 
 def higher_is_better(metric: str) -> bool:

@@ -1,10 +1,23 @@
 """`report.html`: the story of one training on one page that needs nothing else, no network and no script."""
 
 import html
+import random
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from seq2see import storage
+
+
+class ScoredSet(NamedTuple):
+    """The scores of a model on one set of pairs."""
+
+    name: str
+    how: str
+    """How many pairs were scored and how they were translated: `200 of 1,000 pairs, greedy search`."""
+    scores: Sequence[tuple[str, float | None, str]]
+    """Name, value and signature of each score; without a value, the reason why it does not apply."""
 
 
 def write(
@@ -13,7 +26,7 @@ def write(
     title: str,
     facts: Mapping[str, str],
     settings: Mapping[str, Mapping[str, object]],
-    scores: Sequence[tuple[str, float, str]],
+    scores: ScoredSet | None,
     samples: Sequence[tuple[str, str, str]],
     curves_svg: str,
     data: Mapping[str, str] | None = None,
@@ -26,7 +39,7 @@ def write(
         title: the run's name.
         facts: what stands in the header: pairs, parameters, time, device.
         settings: the resolved tree, section by section.
-        scores: (name, value, signature).
+        scores: those on the validation set.
         samples: (source, reference, translation); a translation equal to its reference is marked as right.
         curves_svg: inline SVG from our own pictures: the only argument that is not escaped.
         data: the summary of the corpus: pairs kept, dropped and why, lengths.
@@ -36,12 +49,39 @@ def write(
         _header(title, facts),
         _section("What went wrong", "".join(f"<p>{_text(line)}</p>" for line in findings)),
         _section("Curves", f'<div class="curves">{curves_svg}</div>' if curves_svg else ""),
-        _section("Scores", _scores(scores)),
+        _section("Scores", _scored(scores) + _MORE_SCORES if scores else ""),
         _section("Sample translations", _samples(samples)),
         _section("Data", _two_columns(data or {})),
         _section("Settings", _settings(settings)),
     ]
     storage.write_text(path, page(title, "", "\n".join(part for part in parts if part)))
+
+
+def sample(count: int, most: int) -> list[int]:
+    """Return at most `most` of the numbers below `count`, in order, drawn at random but always the same.
+
+    Pairs at the beginning of a file are often alike: the shortest, or all of one language.
+    """
+    return sorted(random.Random(0).sample(range(count), min(most, count)))
+
+
+def add_scores(path: Path, scored: ScoredSet) -> bool:
+    """Add the scores on another set to a report, in place of earlier ones on a set of the same name.
+
+    Return whether that was possible: not every run has a report, and those of release 0.1.0 have no place for it.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, ValueError):
+        return False
+    before, marker, after = text.partition(_MORE_SCORES)
+    if not marker:
+        return False
+    part = _scored(scored)
+    opening = part[: part.index(">") + 1]
+    before = re.sub(rf"{re.escape(opening)}.*?</div>", "", before, flags=re.DOTALL)
+    storage.write_text(path, before + part + marker + after)
+    return True
 
 
 def page(title: str, style: str, body: str) -> str:
@@ -66,13 +106,20 @@ def _header(title: str, facts: Mapping[str, str]) -> str:
     )
 
 
-def _scores(scores: Sequence[tuple[str, float, str]]) -> str:
+_MORE_SCORES = "<!-- further sets -->"
+
+
+def _scored(scored: ScoredSet) -> str:
+    """One set with its scores. Nothing inside is a `div`: `add_scores` finds the end by that."""
     rows = [
-        f'<th scope="row">{_text(name)}</th><td class="number">{value:.2f}</td>'
-        f"<td><code>{_breakable(signature)}</code></td>"
-        for name, value, signature in scores
+        f'<th scope="row">{_text(name)}</th><td class="number">{"-" if value is None else f"{value:.2f}"}</td>'
+        f"<td>{_text(about) if value is None else f'<code>{_breakable(about)}</code>'}</td>"
+        for name, value, about in scored.scores
     ]
-    return _table(("score", "value", "signature"), rows, "scores")
+    return (
+        f'<div class="scored" data-set="{_text(scored.name)}"><h3 dir="auto">{_text(scored.name)}</h3>'
+        f"<p>{_text(scored.how)}</p>{_table(('score', 'value', 'signature'), rows, 'scores')}</div>"
+    )
 
 
 def _samples(samples: Sequence[tuple[str, str, str]]) -> str:

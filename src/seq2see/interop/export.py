@@ -67,7 +67,7 @@ def _ctranslate2(run: Path, folder: Path, precision: str) -> Parity:
         raise SettingError(
             f"--precision {precision}: unknown. {nearest(precision, (*ct2_engine.PRECISIONS, 'float16'))}"
         )
-    ct2_engine.convert(run, folder, precision)
+    ct2_engine.convert(run, folder, precision, add_source_eos=True)
     tokenizers = Tokenizers.load(run)
     tokenizers.save(folder)
     for side, tokenizer in (("source", tokenizers.source), ("target", tokenizers.target)):

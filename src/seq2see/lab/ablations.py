@@ -6,8 +6,8 @@ from typing import Any, TypeVar
 
 from torch import Tensor, nn
 
-from seq2see.model.attention import Reach
 from seq2see.model.layers import DecoderLayer, Residual
+from seq2see.model.packing import Reach
 
 Kind = TypeVar("Kind", bound=nn.Module)
 

@@ -118,7 +118,8 @@ class Expectation:
     at_least: float = -math.inf
     at_most: float = math.inf
     tolerance: float = 0.0
-    """The number is not believed to be more exact than this, however well the seeds agree."""
+    """The smallest effect that counts, however well the seeds agree. A bound that is the value of no effect (a
+    difference of 0, a ratio of 1) needs one: without it, rounding errors would be an effect."""
     exact: bool = False
     """No chance is in it, so that one seed is enough."""
 
@@ -146,7 +147,12 @@ T_95: Final = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2
 
 
 def judge(expectation: Expectation, rows: Rows) -> Finding:
-    """Held where the whole interval lies within the bounds, did not hold where all of it lies outside."""
+    """Compare the 95 % interval of a number over the seeds with its bounds.
+
+    The expectation held where the whole interval lies strictly within the bounds, and did not hold where all of it lies
+    strictly outside. An interval that touches a bound is undecided: an effect of exactly 0 in every seed, whose
+    interval has no width, does not show that something helps.
+    """
     values = [_value(expectation, rows.of_seed(seed)) for seed in rows.seeds]
     low, high = expectation.at_least, expectation.at_most
     mean, margin = math.nan, math.nan
@@ -160,7 +166,7 @@ def judge(expectation: Expectation, rows: Rows) -> Finding:
             chance = 0.0
         margin = max(chance, expectation.tolerance)
     verdict: Verdict = "undecided"
-    if low <= mean - margin and mean + margin <= high:
+    if low < mean - margin and mean + margin < high:
         verdict = "held"
     elif mean + margin < low or mean - margin > high:
         verdict = "did not hold"

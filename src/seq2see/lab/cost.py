@@ -10,7 +10,9 @@ from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
 from seq2see.lab.claim import Chart, Claim, Expectation, Numbers, Plan, Rows, Trial
-from seq2see.model.attention import EVERYWHERE, Point, attend
+from seq2see.model.attention import attend
+from seq2see.model.packing import EVERYWHERE
+from seq2see.model.recording import RecordingPoint
 
 REPEATED_FOR = 0.4
 """Seconds, of which the best repetition counts."""
@@ -77,7 +79,7 @@ def _layer(kind: str, n: int, d: int) -> tuple[Callable[[], Tensor], list[Tensor
 
         return recur, [w_h]
     query, key, value = (torch.randn(1, 1, n, d, requires_grad=True) for _ in range(3))
-    inside = Point()
+    inside = RecordingPoint()
     if kind == "attention":
         inside.register_forward_hook(lambda *_: None)  # while somebody listens, it is written out
     return lambda: attend(query, key, value, EVERYWHERE, inside), []

@@ -98,6 +98,7 @@ CLAIM = Claim(
             f"loss, one head - {MANY}",
             lambda rows: rows.get("loss", heads=1) - rows.get("loss", heads=MANY),
             at_least=0.0,
+            tolerance=0.001,
         ),
         Expectation(
             "heads look at different things",

@@ -13,6 +13,12 @@ CLAIM = replace(
     source="Vaswani et al. 2017, section 3.5, end",
     expectations=(
         Expectation(
+            "with waves, the task is learned within the lengths of training, so there is a quality to keep",
+            "tokens right, waves - none",
+            lambda rows: rows.get("tokens", positions="sinusoid") - rows.get("tokens", positions="none"),
+            at_least=0.2,
+        ),
+        Expectation(
             "with waves, at least half of the quality is left on sequences up to half as long again",
             "tokens right, beyond / within, waves",
             lambda rows: rows.get("tokens_beyond", positions="sinusoid") / rows.get("tokens", positions="sinusoid"),

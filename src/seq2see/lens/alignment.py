@@ -5,7 +5,8 @@
 
 Not every head looks where its word comes from. What a word owes to each input token is known for sure by leaving the
 token out, which takes one reading for each token; so that is done for some validation pairs, and the heads that agree
-with it best are used from then on, in one reading.
+with it best are used from then on, in one reading. Half of these pairs choose the heads, and the other half measures
+how well the chosen heads agree: the best of many heads always looks better on the pairs that chose it.
 
 A token that follows surely from the one before it owes the input nothing when it is said: after 2, the years of this
 century go on with 0. But the decoder looks up where it stands when it reads it in the next step. So that row may count
@@ -42,7 +43,7 @@ LENT = 0.05
 @dataclass(frozen=True)
 class Method(Answer):
     """How a run aligns. In `manifest.json`: `{"heads": [[1, 0], [1, 2]], "reading": 0.5, "agreement": 0.7,
-    "pairs": 64}`."""
+    "pairs": 32, "chosen_on": 32}`."""
 
     heads: list[list[int]]
     """Decoder layer and head, from 0: the mean of their weights counts, in the row that says a token."""
@@ -51,7 +52,10 @@ class Method(Answer):
     agreement: float = 0.0
     """The share of output tokens for which this and leaving out name the same input token."""
     pairs: int = 0
-    """Validation pairs that this was measured on."""
+    """Number of validation pairs that the agreement was measured on."""
+    chosen_on: int = 0
+    """Number of other validation pairs that the heads were chosen on; 0 where they were not chosen, or, in a run
+    of an earlier release, where the pairs that chose them are those that measured the agreement."""
 
     @property
     def is_weak(self) -> bool:
@@ -67,6 +71,7 @@ class Method(Answer):
         if not self.pairs:
             return f"by {many}{where}; without short validation pairs nobody knows how well"
         share = f"{self.agreement:.0%} of the output tokens of {self.pairs} validation pairs"
+        share += f" (chosen on {self.chosen_on} others)" if self.chosen_on else " (those that chose them: too high)"
         weak = ". Weak: most lines may be wrong" if self.is_weak else ""
         return f"by {many}{where}, which agree{'s' if one else ''} with leaving tokens out for {share}{weak}"
 
@@ -103,25 +108,33 @@ def standard(bundle: Bundle) -> Method:
 
 
 def from_json(kept: Any, settings: Settings) -> Method | None:
-    """What a manifest has; None where it has nothing, or heads that the model does not have."""
+    """Read what a manifest keeps; None where it keeps nothing, or nothing that fits the model."""
     try:
         method = Method(**kept)
-        places = [(int(layer), int(head)) for layer, head in method.heads]
-        float(method.reading)
+        places = [(layer, head) for layer, head in method.heads]
+        shares = (method.reading, method.agreement)
+        are_numbers = all(type(number) is int for place in places for number in (*place, method.pairs))
+        are_shares = all(type(share) in (int, float) and 0 <= share <= 1 for share in shares)
     except (TypeError, ValueError):
+        return None
+    if not (places and are_numbers and are_shares and 0 <= method.pairs <= MOST_PAIRS):
         return None
     layers, heads = settings.model.attention.get("cross", (0, 0))
     there = all(0 <= layer < layers and 0 <= head < heads for layer, head in places)
-    return method if places and there else None
+    return method if there and len(places) == len(set(places)) else None
 
 
 def choose(bundle: Bundle, pairs: Sequence[Pair], watch: Watch = unwatched) -> Method:
-    """The heads whose weights point to the same input tokens as leaving these out does."""
+    """Choose the heads whose weights point to the same input tokens as leaving these out does.
+
+    Every other pair that is read chooses; the rest measure the agreement of what was chosen. With a single pair
+    nothing is measured.
+    """
     readings = list(_few(bundle, pairs))
     if not readings:
         return standard(bundle)
     candidates = list(_candidates(bundle))
-    hits, total = np.zeros(len(candidates)), 0
+    hits_2C, tokens_2, pairs_2 = np.zeros((2, len(candidates))), [0, 0], [0, 0]
     sources, targets = [each.source_ids for each in readings], [each.target_ids for each in readings]
     for number, (index, weights) in enumerate(attention_of(bundle, sources, targets, CROSS), start=1):
         watch("choosing heads that align, by validation pairs", number, len(readings))
@@ -129,14 +142,18 @@ def choose(bundle: Bundle, pairs: Sequence[Pair], watch: Watch = unwatched) -> M
         visible_S = _visible(bundle, reading.source, spans.read(bundle.tokenizers.source, reading.source))
         if not visible_S.any():
             continue
+        part = sum(pairs_2) % 2  # 0: chooses, 1: measures
         owed_T = _pick(_lent(np.abs(leave_out(bundle, reading))), visible_S)[:-1]  # the end comes from nowhere
-        total += len(owed_T)
+        tokens_2[part] += len(owed_T)
+        pairs_2[part] += 1
         for place, candidate in enumerate(candidates):
-            hits[place] += (_pick(_mean(weights_LHTS, candidate), visible_S)[:-1] == owed_T).sum()
-    if not total:
+            hits_2C[part, place] += (_pick(_mean(weights_LHTS, candidate), visible_S)[:-1] == owed_T).sum()
+    if not tokens_2[0]:
         return standard(bundle)
-    best = candidates[int(hits.argmax())]
-    return Method(best.heads, best.reading, round(float(hits.max()) / total, 4), len(readings))
+    place = int(hits_2C[0].argmax())
+    agreement = round(float(hits_2C[1, place]) / tokens_2[1], 4) if tokens_2[1] else 0.0
+    best = candidates[place]
+    return Method(best.heads, best.reading, agreement, pairs_2[1] if tokens_2[1] else 0, pairs_2[0])
 
 
 def _few(bundle: Bundle, pairs: Sequence[Pair]) -> Iterator[Reading]:
@@ -177,8 +194,11 @@ def align(
 
     Args:
         source_ids: what was read of each source, the end included (`Result.source`); nothing for an empty line.
-        target_ids: what was said, without the end (`Translation.tokens`).
+        target_ids: what was said, without the end (`Translation.tokens`). Learned positions have no room for the end of
+            an output that fills them: its last token is left out.
     """
+    most = longest(bundle.settings) - 1
+    target_ids = [ids[:most] for ids in target_ids]
     asked = [
         index for index, (source, target) in enumerate(zip(source_ids, target_ids, strict=True)) if source and target
     ]

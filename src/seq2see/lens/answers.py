@@ -78,7 +78,7 @@ class Look(Answer):
          "encoder": [layers][H][S][S], "decoder": [layers][H][T][T], "cross": [layers][H][T][S],
          "confidence": Confidence, "layers": Layers, "alignment": Alignment,
          "vectors": {name: [S or T][D]}, "beam": Tree,
-         "method": {"heads": [[layer, head], ...], "reading": 0.5, "agreement": 0.7, "pairs": 64},
+         "method": {"heads": [[layer, head], ...], "reading": 0.5, "agreement": 0.7, "pairs": 32, "chosen_on": 32},
          "own_translation": text, "notes": [text, ...]}
     """
 

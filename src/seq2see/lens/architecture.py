@@ -47,6 +47,7 @@ def steps(model: Model, source_vocabulary: int, target_vocabulary: int) -> list[
         return _recurrent_steps(model, built, source_vocabulary, target_vocabulary)
     D, H = model.d_model, model.heads
     K = model.d_key or D // H
+    V = model.d_value or K
     plan: list[Step] = []
 
     def stack(side: Stack, L: str, vocabulary: int, embedding: Any, layer: Any, count: int, last: Any) -> None:
@@ -73,11 +74,12 @@ def steps(model: Model, source_vocabulary: int, target_vocabulary: int) -> list[
         turned = ["queries and keys turned by position"] if model.positions == "rotary" else []
         name = "multi-head attention" if side == "encoder" else "masked multi-head attention"
         around = layer.around_attention if side == "encoder" else layer.around_self
-        heads = f"Q, K, V {H} × {L} × {K}"
+        heads = f"Q, K, V {H} × {L} × {K}" if K == V else f"Q, K {H} × {L} × {K}    V {H} × {L} × {V}"
         weights = f"weights {H} × {L} × {L}"
         wrap(around, "attention", name, heads, weights, *turned, parameters=weigh(layer.self_attention))
         if side == "decoder":
-            heads, weights = f"Q {H} × T × {K}    K, V {H} × S × {K}", f"weights {H} × T × S"
+            memory = f"K, V {H} × S × {K}" if K == V else f"K {H} × S × {K}    V {H} × S × {V}"
+            heads, weights = f"Q {H} × T × {K}    {memory}", f"weights {H} × T × S"
             parameters = weigh(layer.cross_attention)
             wrap(layer.around_cross, "attention", "cross attention", heads, weights, parameters=parameters)
         inner = f"{L} × {model.d_ff:,} after {model.activation}"

@@ -44,9 +44,10 @@ from typing import Any, Protocol
 from torch import Tensor, nn
 
 from seq2see.errors import nearest
-from seq2see.model.attention import Inside, MultiHeadAttention
+from seq2see.model.attention import MultiHeadAttention
 from seq2see.model.interface import Seq2Seq
 from seq2see.model.layers import Embedding, FeedForward, Residual
+from seq2see.model.recording import AttentionTensors
 from seq2see.model.recurrent import AlignmentAttention, RecurrentDecoder, RecurrentEncoder
 from seq2see.model.transformer import Transformer
 
@@ -93,7 +94,7 @@ def capture(model: nn.Module | HasModel, only: Callable[[str], bool] = lambda na
     def inside(attention: MultiHeadAttention | AlignmentAttention, prefix: str) -> None:
         wanted = {each: name for each in _INSIDE if only(name := f"{prefix}{each}")}
 
-        def listen(_: object, __: object, passing: Inside) -> None:
+        def listen(_: object, __: object, passing: AttentionTensors) -> None:
             for each, name in wanted.items():
                 keep(name, _INSIDE[each](passing))
 
@@ -136,14 +137,14 @@ def capture(model: nn.Module | HasModel, only: Callable[[str], bool] = lambda na
             handle.remove()
 
 
-def _scores(passing: Inside) -> Tensor:
+def _scores(passing: AttentionTensors) -> Tensor:
     if passing.scores_BHLM is not None:
         return passing.scores_BHLM
     query, key = passing.query_BHLK, passing.key_BHMK
     return query @ key.transpose(-2, -1) / math.sqrt(query.shape[-1])
 
 
-_INSIDE: dict[str, Callable[[Inside], Tensor]] = {
+_INSIDE: dict[str, Callable[[AttentionTensors], Tensor]] = {
     "query": lambda passing: passing.query_BHLK,
     "key": lambda passing: passing.key_BHMK,
     "value": lambda passing: passing.value_BHMK,

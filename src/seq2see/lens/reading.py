@@ -125,6 +125,7 @@ def read(
         result = translate(engine, bundle.tokenizers, bundle.settings, [sentence], prefixes=[prefix])[0]
     finally:
         engine.watch = before
+    own = result.text  # an error where there is none
     said = list(result.translations[0].tokens)
     notes = _unknown(bundle.tokenizers.source, sentence, "the sentence")
     if result.cut:
@@ -145,7 +146,7 @@ def read(
         [*said, special.END],
         [*spans.labels(bundle.tokenizers.source, result.source[:-1]), end],
         [*spans.labels(bundle.tokenizers.target, said), end],
-        result.text,
+        own,
         steps,
         notes,
     )

@@ -1,23 +1,21 @@
-"""Scaled dot-product attention and its heads (paper, section 3.2).
+"""Scaled dot-product attention, masks and multi-head attention (paper, section 3.2).
 
 Read `scaled_dot_product_attention` first: it is the whole idea in four lines. `attend` computes the same with PyTorch's
-fused kernel, and falls back to the written-out form while somebody listens. Masks are called `keep`, and true means
+fused kernel, and uses the written-out form while its tensors are recorded. Masks are called `keep`, and true means
 *may be seen*.
 """
 
-import importlib.util
 import math
-from dataclasses import dataclass
-from functools import cached_property
-from types import ModuleType
-from typing import Any, NamedTuple
+from typing import cast
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from seq2see.kernels import loading
+from seq2see.model.packing import EVERYWHERE, Packing, Reach
 from seq2see.model.positions import rotate, rotate_rows
+from seq2see.model.recording import AttentionTensors, RecordingPoint
 from seq2see.model.state import FixedPast, Past
 
 
@@ -31,6 +29,7 @@ def scaled_dot_product_attention(
     >>> scaled_dot_product_attention(torch.tensor([[0.0, 10, 0]]), key, value)[0].round()
     tensor([[10.,  0.]])
     """
+    _check_shapes(query_LK, key_MK, value_MK, keep_LM)
     scores_LM = query_LK @ key_MK.transpose(-2, -1) / math.sqrt(query_LK.shape[-1])
     if keep_LM is None:
         weights_LM = scores_LM.softmax(-1)
@@ -39,6 +38,44 @@ def scaled_dot_product_attention(
         hidden = torch.finfo(scores_LM.dtype).min
         weights_LM = scores_LM.masked_fill(~keep_LM, hidden).softmax(-1).masked_fill(~keep_LM, 0.0)
     return weights_LM @ value_MK, weights_LM
+
+
+def _check_shapes(query_LK: Tensor, key_MK: Tensor, value_MK: Tensor, keep_LM: Tensor | None) -> None:
+    """Raise a ValueError that names both shapes where two arguments of an attention do not fit each other."""
+    if query_LK.shape[-1] != key_MK.shape[-1]:
+        raise ValueError(
+            f"queries are {query_LK.shape[-1]} wide and keys {key_MK.shape[-1]} (shapes {_show(query_LK)} and "
+            f"{_show(key_MK)}): they must have the same width"
+        )
+    if key_MK.shape[-2] != value_MK.shape[-2]:
+        raise ValueError(
+            f"{key_MK.shape[-2]} keys and {value_MK.shape[-2]} values (shapes {_show(key_MK)} and {_show(value_MK)}): "
+            "there must be one value for each key"
+        )
+    shapes = [each.shape[:-2] for each in (query_LK, key_MK, value_MK)]
+    try:
+        leading = torch.broadcast_shapes(*shapes)  # type: ignore[no-untyped-call]
+    except RuntimeError:
+        raise ValueError(
+            f"queries, keys and values of shapes {_show(query_LK)}, {_show(key_MK)} and {_show(value_MK)}: the leading "
+            "dimensions, such as the batch, must be equal"
+        ) from None
+    if keep_LM is not None:
+        _check_keep(keep_LM, (*leading, query_LK.shape[-2], key_MK.shape[-2]))
+
+
+def _check_keep(keep: Tensor, wanted: tuple[int, ...]) -> None:
+    """Raise a ValueError where a mask cannot be broadcast to the weights of an attention."""
+    try:
+        fits = bool(torch.broadcast_shapes(keep.shape, wanted) == wanted)  # type: ignore[no-untyped-call]
+    except RuntimeError:
+        fits = False
+    if not fits:
+        raise ValueError(f"the keep mask has shape {_show(keep)}, and the weights {' x '.join(map(str, wanted))}")
+
+
+def _show(x: Tensor) -> str:
+    return " x ".join(map(str, x.shape))
 
 
 def keep_padding(tokens_BM: Tensor, padding: int = 0) -> Tensor:
@@ -53,210 +90,25 @@ def keep_past(tokens_BT: Tensor, padding: int = 0) -> Tensor:
     return past_TT & keep_padding(tokens_BT, padding)
 
 
-class Point(nn.Identity):
-    """A named place where something of the inside passes by. `lens.capture` listens here; otherwise nothing happens.
-
-    Only forward hooks are heard: without one, not even PyTorch's own call takes place.
-    """
-
-    @property
-    def heard(self) -> bool:
-        return bool(self._forward_hooks)
-
-    def __call__(self, passing: Any) -> Any:
-        return super().__call__(passing) if self._forward_hooks else passing
-
-
-@dataclass(frozen=True)
-class Packing:
-    """How packed rows fall into sequences: sequence b owns rows offsets[b] up to offsets[b + 1].
-
-    Three sentences of 2, 1 and 3 tokens have offsets [0, 2, 3, 6]; `pad` lays their six rows out as 3 x 3.
-    """
-
-    offsets: Tensor
-    """B + 1 row numbers, on the CPU: their values become shapes."""
-    device: torch.device
-
-    @staticmethod
-    def fixed(offsets: Tensor, places_N: Tensor, longest: int) -> "Packing":
-        """One of fixed shapes, for a step that is recorded once: its numbers stay on the card and may change there.
-
-        Only kernels that need no padding can use it: its offsets are on the card, and `longest` is as long as a
-        sequence may become.
-        """
-        packing = Packing(offsets, places_N.device)
-        vars(packing).update(offsets_on_device=offsets, places_N=places_N, longest=longest)
-        return packing
-
-    @cached_property
-    def offsets_on_device(self) -> Tensor:
-        return self.offsets.to(self.device, torch.int32, non_blocking=True)
-
-    @cached_property
-    def lengths(self) -> Tensor:
-        return self.offsets.diff()
-
-    @cached_property
-    def count(self) -> int:
-        return len(self.offsets) - 1
-
-    @cached_property
-    def longest(self) -> int:
-        return int(self.lengths.max()) if self.count else 0
-
-    @cached_property
-    def even(self) -> bool:
-        """All of one length: the packed rows already are the rectangle."""
-        return self.count * self.longest == int(self.offsets[-1])
-
-    @cached_property
-    def places_N(self) -> Tensor:
-        """Each row's position in its own sequence."""
-        offsets, lengths = self.offsets.numpy(), self.lengths.numpy()
-        places_N = np.arange(offsets[-1]) - np.repeat(offsets[:-1], lengths)
-        return torch.from_numpy(places_N).to(self.device, non_blocking=True)
-
-    @cached_property
-    def slots_N(self) -> Tensor:
-        """Each row's place in the rectangle, counted along its rows."""
-        firsts_N = np.repeat(np.arange(self.count) * self.longest, self.lengths.numpy())
-        return torch.from_numpy(firsts_N).to(self.device, non_blocking=True) + self.places_N
-
-    @cached_property
-    def keep_BL(self) -> Tensor | None:
-        """The padding mask of the rectangle; None where there is no padding."""
-        if self.even:
-            return None
-        return (torch.arange(self.longest) < self.lengths[:, None]).to(self.device, non_blocking=True)
-
-    @cached_property
-    def rows_S(self) -> Tensor:
-        """The row for each place of the rectangle; in the padding any row will do."""
-        places_BL = self.offsets[:-1, None] + torch.arange(self.longest)
-        return places_BL.clamp_(max=int(self.offsets[-1]) - 1).flatten().to(self.device, non_blocking=True)
-
-    def pad(self, x_ND: Tensor) -> Tensor:
-        """N rows -> B x L rows. The padding holds what other rows do: nobody may look at it."""
-        rectangle = x_ND if self.even else _Pad.apply(x_ND, self.rows_S, self.slots_N)  # type: ignore[no-untyped-call]
-        return rectangle.view(self.count, self.longest, x_ND.shape[-1])
-
-    def pack(self, x_BLD: Tensor) -> Tensor:
-        """B x L rows -> N rows, the padding left out."""
-        rows = x_BLD.reshape(-1, x_BLD.shape[-1])
-        return rows if self.even else _Pick.apply(rows, self.slots_N)  # type: ignore[no-untyped-call]
-
-
-class _Pad(torch.autograd.Function):
-    """Rows to their slots; one pass, as zeros in the padding would take two. The gradient picks them again."""
-
-    @staticmethod
-    def forward(ctx, x_ND: Tensor, rows_S: Tensor, slots_N: Tensor) -> Tensor:  # type: ignore[no-untyped-def]
-        ctx.save_for_backward(slots_N)
-        return x_ND.index_select(0, rows_S)
-
-    @staticmethod
-    def backward(ctx, grad: Tensor) -> tuple[Tensor, None, None]:  # type: ignore[no-untyped-def]
-        (slots_N,) = ctx.saved_tensors
-        return grad.index_select(0, slots_N), None, None
-
-
-class _Pick(torch.autograd.Function):
-    """index_select for rows that are picked once each: its gradient is a copy, several times faster than adding up."""
-
-    @staticmethod
-    def forward(ctx, rows: Tensor, slots_N: Tensor) -> Tensor:  # type: ignore[no-untyped-def]
-        ctx.save_for_backward(slots_N)
-        ctx.count = len(rows)
-        return rows.index_select(0, slots_N)
-
-    @staticmethod
-    def backward(ctx, grad_ND: Tensor) -> tuple[Tensor, None]:  # type: ignore[no-untyped-def]
-        (slots_N,) = ctx.saved_tensors
-        return grad_ND.new_zeros(ctx.count, grad_ND.shape[-1]).index_copy_(0, slots_N, grad_ND), None
-
-
-@dataclass(frozen=True)
-class Reach:
-    """Who may look at whom: a mask over rectangles, or the packings of queries and keys."""
-
-    keep: Tensor | None = None
-    """True: may be seen. Broadcasts to BHLM."""
-    causal: bool = False
-    """Position t sees up to t. For packed sequences this needs no mask: padding comes after every real position."""
-    query: Packing | None = None
-    key: Packing | None = None
-
-    @staticmethod
-    def packed(query: Packing, key: Packing, causal: bool = False) -> "Reach":
-        return Reach(None, causal, query, key)
-
-    @cached_property
-    def mask(self) -> Tensor | None:
-        """`keep`, or the padding of the keys' rectangle. A triangle needs none: what is padded comes last."""
-        if self.key is None or self.causal or self.key.keep_BL is None:
-            return self.keep
-        return self.key.keep_BL[:, None, None, :]
-
-
-EVERYWHERE = Reach()
-
-
-class Inside(NamedTuple):
-    """What passes the point inside an attention: as heads saw it, rotated where positions rotate."""
-
-    query_BHLK: Tensor
-    key_BHMK: Tensor
-    value_BHMK: Tensor
-    weights_BHLM: Tensor
-    scores_BHLM: Tensor | None = None
-    """Where they are not the scaled dot products of queries and keys."""
-
-
 def attend(
-    query_BHLK: Tensor, key_BHMK: Tensor, value_BHMK: Tensor, reach: Reach = EVERYWHERE, inside: Point | None = None
+    query_BHLK: Tensor,
+    key_BHMK: Tensor,
+    value_BHMK: Tensor,
+    reach: Reach = EVERYWHERE,
+    inside: RecordingPoint | None = None,
 ) -> Tensor:
-    """Attention over rectangles by the fused kernel, or written out while `inside` is heard."""
-    heard = inside is not None and inside.heard
+    """Compute attention over padded sequences by the fused kernel, or written out while `inside` records it."""
+    recorded = inside is not None and inside.is_recording
     keep, causal = reach.mask, reach.causal
-    if causal and (heard or keep is not None):  # the kernel takes a mask or a triangle, not both
+    if causal and (recorded or keep is not None):  # the kernel takes a mask or a triangle, not both
         L, M = query_BHLK.shape[-2], key_BHMK.shape[-2]
         past_LM = torch.ones(L, M, dtype=torch.bool, device=query_BHLK.device).tril()
         keep, causal = past_LM if keep is None else keep & past_LM, False
-    if inside is None or not heard:
+    if inside is None or not recorded:
         return F.scaled_dot_product_attention(query_BHLK, key_BHMK, value_BHMK, attn_mask=keep, is_causal=causal)
     heads_BHLK, weights_BHLM = scaled_dot_product_attention(query_BHLK, key_BHMK, value_BHMK, keep)
-    inside(Inside(query_BHLK, key_BHMK, value_BHMK, weights_BHLM))
+    inside(AttentionTensors(query_BHLK, key_BHMK, value_BHMK, weights_BHLM))
     return heads_BHLK
-
-
-HAS_TRITON = importlib.util.find_spec("triton") is not None
-"""PyTorch brings it along on Linux where it brings CUDA."""
-
-
-def kernels() -> ModuleType:
-    """Our own, for cards; imported when first used, as only they need Triton."""
-    return importlib.import_module("seq2see.model.kernels")
-
-
-def row_kernels() -> ModuleType:
-    """Those for whole rows."""
-    return importlib.import_module("seq2see.model.row_kernels")
-
-
-def step_kernels() -> ModuleType:
-    """Those for a step of decoding."""
-    return importlib.import_module("seq2see.model.step_kernels")
-
-
-def has_kernels(x: Tensor) -> bool:
-    """Whether they can work where `x` lies."""
-    return x.is_cuda and HAS_TRITON and bool(row_kernels().works(x.device))
-
-
-def working_dtype(x: Tensor) -> torch.dtype:
-    """What a product with `x` is made in."""
-    return torch.get_autocast_dtype(x.device.type) if torch.is_autocast_enabled(x.device.type) else x.dtype
 
 
 class Projection(nn.Linear):
@@ -285,7 +137,7 @@ class MultiHeadAttention(nn.Module):
         self.query_rows, self.memory_rows = slice(self.widths[0]), slice(self.widths[0], None)
         self.w_qkv = Projection(d_model, sum(self.widths))
         self.w_o = nn.Linear(heads * self.d_value, d_model)
-        self.inside = Point()
+        self.inside = RecordingPoint()
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
@@ -299,6 +151,7 @@ class MultiHeadAttention(nn.Module):
         """Rectangles BLD and BMD with an optional `keep` mask, or packed ND with a packed `Reach`."""
         if not isinstance(reach, Reach):
             reach = Reach(keep=reach)
+        self._check(query, memory, reach)
         if reach.query is not None and reach.key is not None and self.has_kernel(query):
             return self._attend_packed(query, memory, reach.query, reach.key, reach.causal)
         if memory is None:
@@ -311,11 +164,35 @@ class MultiHeadAttention(nn.Module):
         heads_BHLK = attend(query_BLHK, key_BMHK, value_BMHK, reach, self.inside)
         return self._join(heads_BHLK, reach.query)
 
+    def _check(self, query: Tensor, memory: Tensor | None, reach: Reach) -> None:
+        """Raise a ValueError that names both shapes where vectors do not fit this layer, or each other."""
+        d_model = self.w_qkv.in_features
+        for name, x, packing in (("query", query, reach.query), ("memory", memory, reach.key)):
+            if x is None:
+                continue
+            if x.shape[-1] != d_model:
+                raise ValueError(
+                    f"the {name} is {x.shape[-1]} wide (shape {_show(x)}), and this attention takes vectors {d_model} "
+                    f"wide (d_model). Project the {name} to {d_model} first"
+                )
+            if packing is None and x.ndim != 3:
+                raise ValueError(f"the {name} has shape {_show(x)}: expected batch x length x {d_model}")
+        if reach.query is not None or reach.key is not None:
+            return
+        B, M = (len(query), query.shape[1]) if memory is None else (len(memory), memory.shape[1])
+        if len(query) != B and 1 not in (B, len(query)):
+            raise ValueError(
+                f"the query has {len(query)} sequences in its batch and the memory {B} (shapes {_show(query)} and "
+                f"{_show(cast(Tensor, memory))}): there must be one memory for each"
+            )
+        if reach.keep is not None:
+            _check_keep(reach.keep, (max(B, len(query)), self.heads, query.shape[1], M))
+
     def has_kernel(self, x: Tensor) -> bool:
         """On a card with Triton, packed rows need no rectangle. A listener needs the weights, which it never has."""
-        if self.inside.heard or self.d_key != self.d_value or not has_kernels(x):
+        if self.inside.is_recording or self.d_key != self.d_value or not loading.are_available(x):
             return False
-        return bool(kernels().can_attend(self.d_key, working_dtype(x), x.device))
+        return bool(loading.packed_attention().can_attend(self.d_key, loading.compute_dtype(x), x.device))
 
     def _attend_packed(
         self, query_ND: Tensor, memory_MD: Tensor | None, queries: Packing, keys: Packing, causal: bool
@@ -329,7 +206,9 @@ class MultiHeadAttention(nn.Module):
         else:
             rows, memory = self.w_qkv(query_ND, self.query_rows), self.w_qkv(memory_MD, self.memory_rows)
         offsets = queries.offsets_on_device, keys.offsets_on_device
-        heads_ND = kernels().packed_attention(rows, memory, *offsets, self.heads, queries.longest, keys.longest, causal)
+        heads_ND = loading.packed_attention().packed_attention(
+            rows, memory, *offsets, self.heads, queries.longest, keys.longest, causal
+        )
         return self.w_o(heads_ND)  # type: ignore[no-any-return]
 
     def start(self, memory_ND: Tensor, packing: Packing) -> tuple[Tensor, Tensor]:
@@ -367,7 +246,7 @@ class MultiHeadAttention(nn.Module):
         projected_RD = self.w_qkv(x_RD, self.query_rows)
         if self.has_kernel(x_RD) and not torch.is_grad_enabled():
             keep_B1S = None if keep_B11S is None else keep_B11S[:, 0]
-            return self.w_o(step_kernels().attend(projected_RD, key_BHSK, value_BHSK, keep_B1S))  # type: ignore[no-any-return]
+            return self.w_o(loading.steps().attend(projected_RD, key_BHSK, value_BHSK, keep_B1S))  # type: ignore[no-any-return]
         (query_BHWK,) = self._split(projected_RD.view(B, -1, self.widths[0]), None, self.widths[:1])
         joined = self._join(attend(query_BHWK, key_BHSK, value_BHSK, Reach(keep_B11S), self.inside), None)
         return joined.flatten(0, 1)

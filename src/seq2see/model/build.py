@@ -1,4 +1,4 @@
-"""Settings become a model here, and nowhere else."""
+"""Build a model from its settings. No other module turns settings into layers."""
 
 from dataclasses import asdict
 
@@ -9,20 +9,17 @@ from seq2see.model.transformer import Transformer
 
 
 def build(settings: Model, source_vocabulary: int, target_vocabulary: int) -> Seq2Seq:
-    """A freshly initialised model for vocabularies of these sizes."""
-    not_its_own = ("architecture", *foreign(settings.architecture))
-    options = {key: value for key, value in asdict(settings).items() if key not in not_its_own}
-    match settings.architecture:
-        case "transformer":
-            return Transformer(source_vocabulary, target_vocabulary, **options)
-        case "rnn":
-            return Recurrent(source_vocabulary, target_vocabulary, attention=False, **options)
-        case "rnn-attention":
-            return Recurrent(source_vocabulary, target_vocabulary, attention=True, **options)
+    """Make a freshly initialised model for vocabularies of these sizes."""
+    unused = ("architecture", *foreign(settings.architecture))
+    options = {key: value for key, value in asdict(settings).items() if key not in unused}
+    if settings.architecture == "transformer":
+        return Transformer(source_vocabulary, target_vocabulary, **options)
+    with_attention = settings.architecture == "rnn-attention"
+    return Recurrent(source_vocabulary, target_vocabulary, attention=with_attention, **options)
 
 
 def count_parameters(settings: Model, source_vocabulary: int, target_vocabulary: int) -> int:
-    """How many weights `build` would make, without making them: any size can be asked for."""
+    """Count the weights of the model that `build` would make, without allocating any of them."""
     D = settings.d_model
     stacks = _transformer_stacks(settings) if settings.architecture == "transformer" else _recurrent_stacks(settings)
     tables = {"all": source_vocabulary, "decoder": source_vocabulary + target_vocabulary}

@@ -6,8 +6,8 @@ from typing import Protocol
 
 from torch import Tensor, nn
 
-from seq2see.model.attention import Packing
 from seq2see.model.layers import Embedding
+from seq2see.model.packing import Packing
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
@@ -9,16 +10,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from seq2see.model.attention import (
-    MultiHeadAttention,
-    Packing,
-    Point,
-    Reach,
-    has_kernels,
-    row_kernels,
-    working_dtype,
-)
+from seq2see.kernels import loading
+from seq2see.model.attention import MultiHeadAttention
+from seq2see.model.packing import Packing, Reach
 from seq2see.model.positions import sinusoid
+from seq2see.model.recording import RecordingPoint
 from seq2see.model.state import LayerState
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"relu": F.relu_, "gelu": F.gelu, "silu": F.silu}
@@ -80,7 +76,7 @@ class Embedding(nn.Module):
         self.tokens = tokens
         self.tied = tied
         self.positions = positions
-        self.without_positions = Point()
+        self.without_positions = RecordingPoint()
         self.dropout = Dropout(dropout)
         self.scale = math.sqrt(tokens.embedding_dim)
         if positions == "learned":
@@ -144,7 +140,7 @@ class Residual(nn.Module):
 
     def _has_kernel(self, x: Tensor) -> bool:
         """On a card; not where somebody listens to the norm, or has replaced it."""
-        if not has_kernels(x) or x.dim() != 2 or not isinstance(self.norm, nn.LayerNorm):
+        if not loading.are_available(x) or x.dim() != 2 or not isinstance(self.norm, nn.LayerNorm):
             return False
         return not (self.norm._forward_hooks or self.norm._forward_pre_hooks)
 
@@ -152,8 +148,8 @@ class Residual(nn.Module):
         """The same on a card, which would spend more on reading and writing the parts than on computing them."""
         rate, dtype, norm_of_sum = (
             self.dropout.rate if self.training else 0.0,
-            working_dtype(x_ND),
-            row_kernels().norm_of_sum,
+            loading.compute_dtype(x_ND),
+            loading.rows().norm_of_sum,
         )
         if self.pre:
             inner_ND = sublayer(norm_of_sum(x_ND, None, self.norm, 0.0, dtype))
@@ -161,28 +157,45 @@ class Residual(nn.Module):
         return norm_of_sum(x_ND, sublayer(x_ND), self.norm, rate, dtype)  # type: ignore[no-any-return]
 
 
+@dataclass(frozen=True)
+class LayerShape:
+    """The widths and choices that all layers of a Transformer share; the defaults are those of the paper's base model.
+
+    >>> EncoderLayer(LayerShape(d_model=16, heads=4, d_ff=32))(torch.randn(2, 5, 16)).shape
+    torch.Size([2, 5, 16])
+    """
+
+    d_model: int = 512
+    heads: int = 8
+    d_ff: int = 2048
+    dropout: float = 0.1
+    d_key: int = 0
+    """Width of a head's queries and keys; 0 means d_model / heads."""
+    d_value: int = 0
+    """Width of a head's values; 0 means d_key."""
+    activation: str = "relu"
+    norm: str = "post"
+    """Layer norm after the residual sum ("post", the paper) or before the sub-layer ("pre")."""
+    norm_epsilon: float = 1e-5
+    rotary: bool = False
+    """Rotate queries and keys of self-attention by their positions."""
+
+    def attention(self, rotary: bool = False) -> MultiHeadAttention:
+        return MultiHeadAttention(self.d_model, self.heads, self.d_key, self.d_value, rotary)
+
+    def residual(self) -> Residual:
+        return Residual(self.d_model, self.dropout, self.norm, self.norm_epsilon)
+
+
 class EncoderLayer(nn.Module):
     """Self-attention, then feed-forward. Takes a rectangle with a `keep` mask, or packed rows with a packed `Reach`."""
 
-    def __init__(
-        self,
-        d_model: int,
-        heads: int,
-        d_ff: int,
-        dropout: float = 0.1,
-        *,
-        d_key: int = 0,
-        d_value: int = 0,
-        activation: str = "relu",
-        norm: str = "post",
-        norm_epsilon: float = 1e-5,
-        rotary: bool = False,
-    ) -> None:
+    def __init__(self, shape: LayerShape) -> None:
         super().__init__()
-        self.self_attention = MultiHeadAttention(d_model, heads, d_key, d_value, rotary)
-        self.feed_forward = FeedForward(d_model, d_ff, activation)
-        self.around_attention = Residual(d_model, dropout, norm, norm_epsilon)
-        self.around_feed_forward = Residual(d_model, dropout, norm, norm_epsilon)
+        self.self_attention = shape.attention(rotary=shape.rotary)
+        self.feed_forward = FeedForward(shape.d_model, shape.d_ff, shape.activation)
+        self.around_attention = shape.residual()
+        self.around_feed_forward = shape.residual()
 
     def forward(self, x: Tensor, reach: Reach | Tensor | None = None) -> Tensor:
         x = self.around_attention(x, lambda y: self.self_attention(y, reach=reach))
@@ -192,27 +205,14 @@ class EncoderLayer(nn.Module):
 class DecoderLayer(nn.Module):
     """Masked self-attention, attention over the memory, then feed-forward."""
 
-    def __init__(
-        self,
-        d_model: int,
-        heads: int,
-        d_ff: int,
-        dropout: float = 0.1,
-        *,
-        d_key: int = 0,
-        d_value: int = 0,
-        activation: str = "relu",
-        norm: str = "post",
-        norm_epsilon: float = 1e-5,
-        rotary: bool = False,
-    ) -> None:
+    def __init__(self, shape: LayerShape) -> None:
         super().__init__()
-        self.self_attention = MultiHeadAttention(d_model, heads, d_key, d_value, rotary)
-        self.cross_attention = MultiHeadAttention(d_model, heads, d_key, d_value)
-        self.feed_forward = FeedForward(d_model, d_ff, activation)
-        self.around_self = Residual(d_model, dropout, norm, norm_epsilon)
-        self.around_cross = Residual(d_model, dropout, norm, norm_epsilon)
-        self.around_feed_forward = Residual(d_model, dropout, norm, norm_epsilon)
+        self.self_attention = shape.attention(rotary=shape.rotary)
+        self.cross_attention = shape.attention()
+        self.feed_forward = FeedForward(shape.d_model, shape.d_ff, shape.activation)
+        self.around_self = shape.residual()
+        self.around_cross = shape.residual()
+        self.around_feed_forward = shape.residual()
 
     def forward(
         self, x: Tensor, memory: Tensor, past: Reach | Tensor | None = None, across: Reach | Tensor | None = None

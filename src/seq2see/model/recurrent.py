@@ -20,9 +20,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
 
-from seq2see.model.attention import Inside, Packing, Point
 from seq2see.model.interface import Memory, Seq2Seq, State
 from seq2see.model.layers import Dropout
+from seq2see.model.packing import Packing
+from seq2see.model.recording import AttentionTensors, RecordingPoint
 
 CELLS: dict[str, type[nn.LSTM] | type[nn.GRU]] = {"lstm": nn.LSTM, "gru": nn.GRU}
 
@@ -140,7 +141,7 @@ class AlignmentAttention(nn.Module):
         self.w_k = nn.Linear(d_memory, d_key)
         self.v = nn.Parameter(torch.empty(d_key))
         self.w_o = nn.Identity()  # the one head goes on as it is; to be switched off where those of others are
-        self.inside = Point()
+        self.inside = RecordingPoint()
         for layer in (self.w_q, self.w_k):
             nn.init.xavier_uniform_(layer.weight)
         nn.init.zeros_(self.w_k.bias)
@@ -150,7 +151,7 @@ class AlignmentAttention(nn.Module):
         """Keys of a memory: computed once, looked at in every step."""
         return Looked(packing.pad(self.w_k(memory_ND)), packing.pad(memory_ND), packing.keep_BL)
 
-    def forward(self, known_BWD: Tensor, looked: Looked) -> tuple[Tensor, Inside]:
+    def forward(self, known_BWD: Tensor, looked: Looked) -> tuple[Tensor, AttentionTensors]:
         """BWD, what W queries of each sentence saw, and how."""
         query_BWK = self.w_q(known_BWD)
         scores_BWS = torch.tanh(query_BWK[:, :, None] + looked.key_BSK[:, None]) @ self.v
@@ -161,7 +162,7 @@ class AlignmentAttention(nn.Module):
             weights_BWS = scores_BWS.masked_fill(~keep_B1S, hidden).softmax(-1).masked_fill(~keep_B1S, 0.0)
         context_BWD = self.w_o(weights_BWS.to(looked.value_BSD.dtype) @ looked.value_BSD)
         seen = query_BWK, looked.key_BSK, looked.value_BSD, weights_BWS, scores_BWS
-        return context_BWD, Inside(*(each[:, None] for each in seen))
+        return context_BWD, AttentionTensors(*(each[:, None] for each in seen))
 
 
 class RecurrentEncoder(nn.Module):
@@ -186,7 +187,7 @@ class RecurrentEncoder(nn.Module):
         self.both_ways, self.backwards = both_ways, backwards
         width = d_hidden // 2 if both_ways else d_hidden
         self.rnn = make_rnn(cell, d_model, width, layers, dropout, both_ways)
-        self.states = Point()
+        self.states = RecordingPoint()
 
     def forward(self, x_ND: Tensor, packing: Packing) -> Understood:
         by_time = ByTime(packing, self.backwards)
@@ -241,7 +242,7 @@ class RecurrentDecoder(nn.Module):
         self.rnn = make_rnn(cell, d_model + seen, d_hidden, layers, dropout)
         self.cross_attention = AlignmentAttention(d_hidden, d_hidden, d_hidden) if attention else None
         self.w_r = nn.Linear(d_hidden + (seen + d_model if attention else 0), d_model)
-        self.states = Point()
+        self.states = RecordingPoint()
         self.dropout = Dropout(dropout)
         nn.init.xavier_uniform_(self.w_r.weight)
         nn.init.zeros_(self.w_r.bias)
@@ -261,7 +262,7 @@ class RecurrentDecoder(nn.Module):
                 looked, hidden = looked.first(len(x_RD)), tuple(each[:, : len(x_RD)] for each in hidden)
             step_RD, hidden, inside = self._advance(self.cross_attention, x_RD, hidden, looked)
             steps.append(step_RD)
-            if self.cross_attention.inside.heard:
+            if self.cross_attention.inside.is_recording:
                 seen.append(inside)
         if seen:
             self.cross_attention.inside(_joined(seen, by_time, packing))
@@ -279,13 +280,13 @@ class RecurrentDecoder(nn.Module):
             states_1RD, state.hidden = run(self.rnn, x_RD[None], state.hidden)
             return self._read_out(states_1RD[0])
         step_RD, state.hidden, inside = self._advance(self.cross_attention, x_RD, state.hidden, state.looked)
-        if self.cross_attention.inside.heard:
+        if self.cross_attention.inside.is_recording:
             self.cross_attention.inside(inside)
         return self._read_out(step_RD)
 
     def _advance(
         self, attention: AlignmentAttention, x_RD: Tensor, hidden: Hidden, looked: Looked
-    ) -> tuple[Tensor, Hidden, Inside]:
+    ) -> tuple[Tensor, Hidden, AttentionTensors]:
         """Look, then take a step: state, what was seen, and the token, side by side."""
         known_BWD = hidden[0][-1].unflatten(0, (len(looked.key_BSK), -1))  # type: ignore[no-untyped-call]
         context_BWD, inside = attention(known_BWD, looked)
@@ -297,7 +298,7 @@ class RecurrentDecoder(nn.Module):
         return self.dropout(self.states(torch.tanh(self.w_r(x_ND))))  # type: ignore[no-any-return]
 
 
-def _joined(seen: list[Inside], by_time: ByTime, packing: Packing) -> Inside:
+def _joined(seen: list[AttentionTensors], by_time: ByTime, packing: Packing) -> AttentionTensors:
     """The steps of a known target as one passing: sentences as they came, their steps as rows, zeros in the padding."""
 
     def rows(each: list[Tensor]) -> Tensor:
@@ -312,7 +313,7 @@ def _joined(seen: list[Inside], by_time: ByTime, packing: Packing) -> Inside:
     queries, weights, scores = (
         [getattr(step, name) for step in seen] for name in ("query_BHLK", "weights_BHLM", "scores_BHLM")
     )
-    return Inside(
+    return AttentionTensors(
         rows(queries), sentences(seen[0].key_BHMK), sentences(seen[0].value_BHMK), rows(weights), rows(scores)
     )
 

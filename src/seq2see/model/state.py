@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
+from seq2see.kernels import loading
 from seq2see.model.positions import rotate, rotate_rows
 
 
@@ -149,8 +150,6 @@ class FixedPast(Past):
 
     def attended(self, rows_R3D: Tensor, keep_B1WP: Tensor | None, rotary: bool) -> Tensor:
         """Append the keys and values of these rows, and let their queries look at all that they may: in one kernel."""
-        from seq2see.model import step_kernels  # needs Triton
-
         _, H, _, K = self._key_BHPK.shape
         query_RD, key_RD, value_RD = rows_R3D.tensor_split(3, -1)
         if rotary:
@@ -158,7 +157,9 @@ class FixedPast(Past):
             query_RD, key_RD = rotate_rows(both_RHK, *self._places.of_rows()).flatten(1).tensor_split(2, -1)
         new = key_RD, value_RD, self._places.step_B
         keep_BWP = None if keep_B1WP is None else keep_B1WP[:, 0]
-        return step_kernels.attend(query_RD, self._key_BHPK, self._value_BHPK, keep_BWP, new)
+        return loading.steps().attend(  # type: ignore[no-any-return]
+            query_RD, self._key_BHPK, self._value_BHPK, keep_BWP, new
+        )
 
 
 class FixedState(DecoderState):

@@ -5,14 +5,18 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
-from seq2see.model.attention import Packing, Reach
 from seq2see.model.interface import Memory, Seq2Seq, State
-from seq2see.model.layers import DecoderLayer, EncoderLayer
+from seq2see.model.layers import DecoderLayer, EncoderLayer, LayerShape
+from seq2see.model.packing import Packing, Reach
 from seq2see.model.state import DecoderState, FixedState
 
 
 class Transformer(Seq2Seq):
-    """Figure 1 of the paper."""
+    """The model of figure 1 of the paper.
+
+    Args:
+        widths: the fields of `LayerShape`, such as `d_model=512, heads=8, d_ff=2048, dropout=0.1, norm="post"`.
+    """
 
     def __init__(
         self,
@@ -21,39 +25,22 @@ class Transformer(Seq2Seq):
         *,
         encoder_layers: int = 6,
         decoder_layers: int = 6,
-        d_model: int = 512,
-        heads: int = 8,
-        d_ff: int = 2048,
-        dropout: float = 0.1,
-        d_key: int = 0,
-        d_value: int = 0,
-        activation: str = "relu",
-        norm: str = "post",
-        norm_epsilon: float = 1e-5,
         positions: str = "sinusoid",
         max_positions: int = 1024,
         tie: str = "all",
         output_bias: bool = False,
+        **widths: Any,
     ) -> None:
         super().__init__()
-        self.make_embeddings(source_vocabulary, target_vocabulary, d_model, dropout, tie, positions, max_positions)
-        options: dict[str, Any] = {
-            "d_key": d_key,
-            "d_value": d_value,
-            "activation": activation,
-            "norm": norm,
-            "norm_epsilon": norm_epsilon,
-            "rotary": positions == "rotary",
-        }
-        self.encoder = nn.ModuleList(
-            EncoderLayer(d_model, heads, d_ff, dropout, **options) for _ in range(encoder_layers)
-        )
-        self.decoder = nn.ModuleList(
-            DecoderLayer(d_model, heads, d_ff, dropout, **options) for _ in range(decoder_layers)
-        )
-        # Pre-norm leaves the stream itself without a norm: one at the end of each stack. Post-norm has it already.
-        self.encoder_norm = nn.LayerNorm(d_model, eps=norm_epsilon) if norm == "pre" else nn.Identity()
-        self.decoder_norm = nn.LayerNorm(d_model, eps=norm_epsilon) if norm == "pre" else nn.Identity()
+        shape = LayerShape(rotary=positions == "rotary", **widths)
+        sizes = source_vocabulary, target_vocabulary, shape.d_model
+        self.make_embeddings(*sizes, shape.dropout, tie, positions, max_positions)
+        self.encoder = nn.ModuleList(EncoderLayer(shape) for _ in range(encoder_layers))
+        self.decoder = nn.ModuleList(DecoderLayer(shape) for _ in range(decoder_layers))
+        # With pre-norm the output of a stack is a plain sum, so each stack ends with a norm. Post-norm has it already.
+        pre_norm = shape.norm == "pre"
+        self.encoder_norm = nn.LayerNorm(shape.d_model, eps=shape.norm_epsilon) if pre_norm else nn.Identity()
+        self.decoder_norm = nn.LayerNorm(shape.d_model, eps=shape.norm_epsilon) if pre_norm else nn.Identity()
         self.make_output(tie, output_bias)
 
     def encode(self, source_N: Tensor, offsets: Tensor | Packing) -> Memory:

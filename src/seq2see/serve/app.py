@@ -14,8 +14,9 @@ from starlette.exceptions import HTTPException
 from seq2see import __version__
 from seq2see.look import files
 from seq2see.serve import bodies, libretranslate
-from seq2see.serve.guard import LATE, Guard, Late, in_json
-from seq2see.serve.limits import Origins, RefusedError, report
+from seq2see.serve.guard import INTERNAL, LATE, Guard, Late, in_json
+from seq2see.serve.limits import PEER, Origins, RefusedError
+from seq2see.serve.log import report
 from seq2see.serve.service import Event, Service, in_words
 
 PROBLEMS: dict[int | str, dict[str, Any]] = {
@@ -47,14 +48,12 @@ def build(
     service: Service,
     log: bool = False,
     failed: Callable[[str], None] = lambda line: None,
-    crowded: Callable[[], bool] = lambda: False,
     origins: Origins | None = None,
 ) -> Guard:
     """The whole app around a service.
 
     Args:
         failed: told why no engine can be started.
-        crowded: whether there are more connections than can be served.
         origins: who may ask by a browser; everybody who is not a page of another site, where it is left out.
     """
 
@@ -79,6 +78,7 @@ def build(
         description="Translate, chat, and look inside a Transformer.",
         docs_url=None,  # these pages load scripts from elsewhere
         redoc_url=None,
+        openapi_url=None,  # has a route of ours, which counts requests
         lifespan=engines,
         responses=PROBLEMS,
     )
@@ -86,6 +86,12 @@ def build(
     app.include_router(_v1(service))
     app.include_router(libretranslate.routes(service))
     app.add_exception_handler(RefusedError, _refused)
+    app.add_exception_handler(Exception, _broken)
+
+    @app.get("/openapi.json", include_in_schema=False)
+    async def description(request: Request) -> JSONResponse:
+        service.count(request.client)
+        return JSONResponse(app.openapi())
 
     async def invalid(request: Request, problem: Exception) -> Response:
         """Bodies are read before keys are looked at; who has none, or asks too often, is told that and no more."""
@@ -102,16 +108,18 @@ def build(
         assert isinstance(problem, HTTPException)
         if problem.status_code == 400:  # a body that is no JSON at all
             return await invalid(request, problem)
+        try:
+            service.count(request.client)  # no such path or method: no route has counted it
+        except RefusedError as refused:
+            return await _refused(request, refused)
         return JSONResponse({"error": str(problem.detail)}, problem.status_code, problem.headers)
 
     app.add_exception_handler(HTTPException, http)
 
     def check(path: str, body: bytes) -> None:
         """Refuse before a body is made sense of: under overload that is most of the work."""
-        if crowded():
-            raise RefusedError(503, "too many connections", 2, hang_up=True)
         if service.quick.ready and path in QUICK and not any(word in body for word in QUICK[path]):
-            service.quick.check()
+            service.quick.check(service.address(PEER.get()))
 
     return Guard(app, service.limits, service.measures, check, log, origins or Origins())
 
@@ -147,7 +155,8 @@ def _root(service: Service) -> APIRouter:
 
     @routes.get("/", include_in_schema=False)
     @routes.get("/page/{name}", include_in_schema=False)
-    async def page(name: str = "index.html") -> Response:
+    async def page(request: Request, name: str = "index.html") -> Response:
+        service.count(request.client)
         if name not in pages:
             raise RefusedError(404, "there is no such page")
         return Response(pages[name], media_type=KINDS[name[name.rindex(".") :]])
@@ -156,7 +165,7 @@ def _root(service: Service) -> APIRouter:
 
 
 def _v1(service: Service) -> APIRouter:
-    def let_in(request: Request) -> None:
+    async def let_in(request: Request) -> None:  # in the task of the request, whose context remembers the client
         service.admit(request.headers, request.client)
         request.state.admitted = True
 
@@ -240,6 +249,11 @@ async def _refused(_: Request, problem: Exception) -> Response:
     assert isinstance(problem, RefusedError)
     headers, body = in_json(problem)
     return Response(body, problem.status, headers)
+
+
+async def _broken(request: Request, problem: Exception) -> Response:
+    """Answer in JSON, too, where a route fails; the error is raised again after that, and the guard logs it."""
+    return await _refused(request, INTERNAL)
 
 
 async def _invalid(request: Request, problem: Exception) -> Response:

@@ -1,48 +1,45 @@
-"""Requests of many users wait in one line, and go to an engine together.
+"""Engine processes, each with a queue of requests that go to it in batches.
 
-An engine that is free takes what has come; what comes while it works waits, and goes together next. So nobody waits for
-company, and the more there is to do, the larger the batches. The oldest request says of which kind a batch is.
+An engine that is free takes what has come; what comes while it works waits, and goes together next. Nobody waits for
+company, and the more there is to do, the larger the batches. Who is served next is decided by `fair_queue`, and how
+much goes into one batch by the time that earlier batches took.
 """
 
 import asyncio
 import contextlib
-import itertools
 import math
 import os
 import pickle
 import sys
 import time
-from collections import deque
 from collections.abc import AsyncIterator, Callable
-from dataclasses import dataclass, field
 from typing import Any
 
 from seq2see.data.processes import framed
 from seq2see.serve.engine_process import Facts, Key, Setup
-from seq2see.serve.limits import Limits, RefusedError, report
+from seq2see.serve.fair_queue import FairQueue, Job, Slice
+from seq2see.serve.limits import Limits, RefusedError
+from seq2see.serve.log import report
 
-_numbers = itertools.count(1)
+__all__ = ["Job", "Lane", "Process"]
+
 _PROGRAM = "import sys; sys.path[:] = {path!r}; from seq2see.serve.engine_process import main; main()"
-FEW = 128
-"""Tokens that go together even where the engine is slow; a batch of less than half of that says nothing of its pace."""
+FEW = 64
+"""Work that goes together even where the engine is slow; a batch of less than half of that does not tell its speed."""
 PING = 5.0
 """Seconds after which an engine that has nothing to do is asked whether it is still there."""
 LONGEST_PAUSE = 30.0
 """Seconds before an engine that keeps failing is started again; 1, 2, 4, ... at first."""
+STUCK = 10.0
+"""Seconds that any batch may take, and times its expected duration, before the engine is taken for stuck."""
+RECOVERY = 60.0
+"""Seconds without work after which an engine is believed to be twice as fast again, up to the most it has shown."""
+SMALL = 4
+"""Times an ordinary request: what costs less is never refused for its size alone, whatever the speed seems to be."""
 
 
-@dataclass(eq=False)
-class Job:
-    """One request on its way: who may keep it company, what is to be done, and where the answer goes."""
-
-    key: Key
-    what: dict[str, Any]
-    tokens: int
-    answer: asyncio.Future[Any] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
-    told: asyncio.Queue[dict[str, Any] | None] = field(default_factory=asyncio.Queue)
-    """Tokens as they come, and None after the last."""
-    number: int = field(default_factory=lambda: next(_numbers))
-    begun: bool = False
+class EngineError(Exception):
+    """An engine cannot be loaded, has ended or is stuck; the message says why in one line."""
 
 
 class Process:
@@ -93,26 +90,46 @@ class Process:
 
 
 class Lane:
-    """A line of jobs before one engine process, which is replaced when it dies."""
+    """A queue of jobs before one engine process, which is replaced when it dies.
 
-    def __init__(self, name: str, setup: Setup, limits: Limits, heard: Callable[..., None]) -> None:
+    Args:
+        heard: told of what happens ("ready", "restart", "batch", "hang_up"), with the name of the lane.
+        goal: seconds that a batch should take at most.
+        on_demand: whether the process is only started when the first job comes.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        setup: Setup,
+        limits: Limits,
+        heard: Callable[..., None],
+        goal: float | None = None,
+        on_demand: bool = False,
+    ) -> None:
         self.name = name
         self.facts: dict[str, Facts] = {}
-        """Of each model; none while the engine is not ready."""
+        """What is known of each model; empty while the engine is not ready."""
         self.failure: str | None = None
-        """Why the engine cannot be started, in one line."""
-        self.waiting_tokens = 0
+        """Why the engine cannot be started at all, in one line."""
+        self.problem: str | None = None
+        """Why the engine is not loaded at the moment, in one line; None while it is, or is being loaded at first."""
+        self.queue = FairQueue()
+        self.on_demand = on_demand
         self._setup = setup
         self._limits = limits
         self._heard = heard
-        self._waiting: deque[Job] = deque()
-        self._running: dict[int, Job] = {}
+        self._goal = limits.deadline / 10 if goal is None else goal
+        self._running: dict[int, Slice] = {}
         self._process: Process | None = None
         self._wake = asyncio.Event()
         self._rate = 0.0
-        """Tokens a second that the engine has shown it can do; 0 while that is not known."""
+        """Work a second that the engine has shown it can do; 0 while that is not known."""
+        self._best = 0.0
+        self._learned = 0.0
+        """When the rate was learned, or brought up to date."""
         self._budget = float(min(2 * FEW, limits.batch_tokens))
-        """Tokens of a batch: twice as many after one that was quick, fewer after one that took long."""
+        """Work of a batch: twice as much after one that was quick, less after one that took long."""
         self._begun: float | None = None
 
     @property
@@ -126,30 +143,56 @@ class Lane:
 
     @property
     def waiting(self) -> int:
-        return len(self._waiting)
+        return len(self.queue)
+
+    @property
+    def rate(self) -> float:
+        """Work a second; 0 while that is not known. What was seen long ago, and was slow, counts for less and less."""
+        idle = 0.0 if self._begun is not None else max(0.0, time.monotonic() - self._learned)
+        return min(self._best, self._rate * 2 ** min(60.0, idle / RECOVERY))
+
+    def assume(self, rate: float) -> None:
+        """Begin with this rate where none was seen yet."""
+        if not self._rate:
+            self._rate = self._best = rate
+            self._learned = time.monotonic()
 
     @property
     def full(self) -> bool:
-        """Whether one more would be too many, or would be likely to wait for more than half of its deadline."""
-        limits = self._limits
-        return (
-            self.waiting >= limits.queue_requests
-            or self.waiting_tokens >= limits.queue_tokens
-            or bool(self._rate and self.waiting_tokens / self._rate > limits.deadline / 2)
-        )
+        """Whether there is so much to do that an ordinary request would be refused if all came from one client."""
+        return self.full_for(None)
 
-    def check(self) -> None:
-        """Refuse where nothing more can be taken."""
-        if not self.ready:
+    def full_for(self, client: str | None) -> bool:
+        """Whether an ordinary request of a client would be one too many, or would wait for half of its deadline."""
+        limits, queue = self._limits, self.queue
+        if len(queue) >= limits.queue_requests and (client is None or not self._may_displace(client)):
+            return True
+        return queue.work >= limits.queue_tokens or self._waits_too_long(self._ordinary, client)
+
+    def _may_displace(self, client: str) -> bool:
+        """Whether a client has so few jobs in a full queue that another client must give up one of its many."""
+        return 2 * self.queue.count(client) + 2 < self.queue.count(self.queue.largest_client())
+
+    def _waits_too_long(self, cost: int, client: str | None) -> bool:
+        rate = self.rate
+        return bool(rate and self.queue.ahead_of(cost, client) / rate > self._limits.deadline / 2)
+
+    @property
+    def _ordinary(self) -> int:
+        return max((each.ordinary for each in self.facts.values()), default=0) or FEW
+
+    def check(self, client: str = "") -> None:
+        """Refuse where not even an ordinary request of this client can be taken."""
+        if not self.ready and (not self.on_demand or self.problem):
             raise RefusedError(503, "the model is not loaded yet", 2)
-        if self.full:
+        if self.full_for(client):
             raise RefusedError(429, "too many requests are waiting", self._retry_after())
 
     def _retry_after(self) -> int:
-        return min(60, max(1, math.ceil(self.waiting_tokens / self._rate))) if self._rate else 1
+        return min(60, max(1, math.ceil(self.queue.work / self.rate))) if self.rate else 1
 
-    async def do(self, job: Job) -> Any:
-        """The answer to a job. Whoever stops waiting for it takes it out of the line."""
+    async def do(self, job: Job) -> list[Any]:
+        """The answers to all slices of a job. Whoever stops waiting for them takes it out of the queue."""
         self.put(job)
         try:
             return await job.answer
@@ -161,25 +204,45 @@ class Lane:
         try:
             while (event := await job.told.get()) is not None:
                 yield "token", event
-            yield "end", await job.answer
+            (answer,) = await job.answer
+            yield "end", answer
         finally:
             self.leave(job)
 
     def put(self, job: Job) -> None:
-        self.check()
-        self._waiting.append(job)
-        self.waiting_tokens += job.tokens
+        """Let a job wait, or refuse it at once where it could not be done in time."""
+        self.check(job.client)
+        cost, rate = job.work, self.rate
+        if self._is_too_much(job, self._limits.deadline / 2):
+            raise self._too_much(job)
+        if rate and cost > SMALL * self._ordinary and self._waits_too_long(cost, job.client):
+            raise RefusedError(429, "too many requests are waiting", self._retry_after())
+        if len(self.queue) >= self._limits.queue_requests:
+            displaced = self.queue.newest(self.queue.largest_client())
+            self._refuse(displaced, RefusedError(429, "too many requests are waiting", self._retry_after()))
+        self.queue.add(job)
         self._wake.set()
 
+    def _is_too_much(self, job: Job, seconds: float) -> bool:
+        """Whether what is left of a job cannot be expected to be done within so many seconds."""
+        rate = self.rate
+        return bool(rate and job.work > SMALL * self._ordinary and job.work / rate > seconds)
+
+    def _too_much(self, job: Job) -> RefusedError:
+        seconds, limits = sum(job.costs) / self.rate, self._limits
+        return RefusedError(
+            413,
+            f"too much work for one request: {job.about or 'this'} would take about {seconds:,.0f} seconds here, and "
+            f"the deadline is {limits.deadline:g} seconds. Send fewer or shorter texts, or use a narrower beam",
+        )
+
     def leave(self, job: Job) -> None:
-        """Forget a job, done or not."""
-        if not job.begun:
-            job.begun = True
-            with contextlib.suppress(ValueError):
-                self._waiting.remove(job)
-                self.waiting_tokens -= job.tokens
-        elif self._running.pop(job.number, None) is not None and self._process is not None:
-            self._process.send(("gone", job.number))
+        """Forget a job, done or not: what has not begun is not started, and what has is given up where possible."""
+        self.queue.remove(job)
+        for number in [number for number, each in self._running.items() if each.job is job]:
+            del self._running[number]
+            if self._process is not None:
+                self._process.send(("gone", number))
         if job.answer.done() and not job.answer.cancelled():
             job.answer.exception()  # has been heard of
         else:
@@ -187,39 +250,64 @@ class Lane:
             self._heard("hang_up", self.name)
 
     async def run(self) -> None:
-        """Keep an engine working, whatever happens to it."""
-        pause, first = 0.0, True
+        """Keep an engine working, whatever happens to it. Returns only where it cannot be loaded at the start."""
+        pause, first = 0.0, not self.on_demand
         while True:
             process = None
+            self_ended = False
             try:
+                while self.on_demand and not self.queue:
+                    self._wake.clear()
+                    await self._wake.wait()
                 process = self._process = await Process.start(self.name, self._setup)
-                kind, facts = await process.receive()
-                if kind == "failed" and first:
-                    self.failure = facts
-                    return
-                if kind == "failed":  # somebody may be writing the run anew
-                    raise EOFError
-                self.facts, pause, first = facts, 0.0, False
+                kind, found = await self._loaded(process)
+                if kind == "failed":  # after the start, somebody may be writing the run anew
+                    if first:
+                        self.failure = found
+                        return
+                    raise EngineError(found)
+                self.facts, self.problem, pause, first = found, None, 0.0, False
+                self.assume(min((each.rate for each in self.facts.values()), default=0.0))
                 self._heard("ready", self.name)
                 process.death.add_done_callback(lambda _: self._wake.set())
                 while True:
                     await self._do_batch(process, await self._next_batch(process))
-            except (EOFError, TimeoutError):
-                pass
+            except EngineError as problem:
+                self.problem = str(problem)
+            except EOFError:
+                self_ended = True
             except Exception as problem:  # no memory for a process, no descriptor for its pipes, or a mistake of ours
-                report(problem, f"the line before the engine ({self.name})")
+                self.problem = f"{type(problem).__name__} while it was being started or used"
+                report(problem, f"the queue of the engine ({self.name})")
             finally:
                 self.facts, self._begun, self._process = {}, None, None
-                self._fail_running()
+                self._recover()
                 if process is not None:
                     await process.end()
+            if self_ended and process is not None:
+                self.problem = _how_it_ended(process.death)
+            if pause and self.on_demand:
+                self._refuse_all()
             self._heard("restart", self.name)
             await asyncio.sleep(pause)
             pause = min(LONGEST_PAUSE, 2 * pause or 1.0)
+            if self.on_demand:
+                self.problem = None  # the next job may try again
 
-    async def _next_batch(self, process: Process) -> list[Job]:
-        """The oldest job and those behind it that may go with it, up to the budget; none where none comes for long."""
-        while not self._waiting:
+    async def _loaded(self, process: Process) -> tuple[str, Any]:
+        """The first message of a process, which says that its models are loaded, or why not."""
+        try:
+            async with asyncio.timeout(self._limits.load_seconds):
+                kind, found = await process.receive()
+                return kind, found
+        except TimeoutError:
+            raise EngineError(
+                f"the models were not loaded within {self._limits.load_seconds:g} seconds (--load-timeout)"
+            ) from None
+
+    async def _next_batch(self, process: Process) -> list[Slice]:
+        """The next batch of the queue; an empty one, to see whether the engine is there, where none comes for long."""
+        while not self.queue:
             self._wake.clear()
             if process.death.done():
                 raise EOFError
@@ -228,61 +316,101 @@ class Lane:
                     await self._wake.wait()
             except TimeoutError:
                 return []
-        key, tokens = self._waiting[0].key, 0
-        batch: list[Job] = []
-        for job in list(self._waiting):
-            if job.key != key or (batch and tokens + job.tokens > self._budget):
-                continue
-            tokens += job.tokens
-            self._waiting.remove(job)
-            batch.append(job)
-        self.waiting_tokens -= tokens
-        return batch
+        return self.queue.take(self._budget)
 
-    async def _do_batch(self, process: Process, batch: list[Job]) -> None:
-        self._begun = time.monotonic()
-        key = batch[0].key if batch else Key("translate", "")
-        for job in batch:
-            job.begun = True
-            self._running[job.number] = job
-        process.send(("do", key, [(job.number, job.what) for job in batch]))
-        # All of them are past their deadline after that: an engine that still works on them is stuck.
-        async with asyncio.timeout(self._limits.deadline + 5):
-            while (message := await process.receive())[0] != "end":
-                self._deliver(*message)
-        seconds, self._begun = time.monotonic() - self._begun, None
+    async def _do_batch(self, process: Process, batch: list[Slice]) -> None:
+        self._rate = self.rate  # with what was recovered meanwhile
+        self._begun = self._learned = begun = time.monotonic()
+        key = batch[0].job.key if batch else Key("translate", "")
+        self._running |= {each.number: each for each in batch}
+        cost = sum(each.cost for each in batch)
+        process.send(("do", key, [(each.number, each.what) for each in batch]))
+        # All of them are past their deadline at the end of the first: an engine that still works on them is stuck.
+        longest = self._limits.deadline + 5
+        if cost and self._rate:
+            longest = min(longest, max(STUCK, STUCK * cost / self._rate))
+        try:
+            async with asyncio.timeout(longest):
+                while (message := await process.receive())[0] != "end":
+                    self._deliver(*message)
+        except TimeoutError:
+            self._learn(cost, time.monotonic() - begun, killed=True)
+            raise EngineError(f"it did not finish a batch within {longest:.0f} seconds") from None
+        seconds, self._begun = time.monotonic() - begun, None
         if not batch:
             return
-        tokens = sum(job.tokens for job in batch)
-        self._learn(tokens, seconds)
-        self._heard("batch", self.name, len(batch), tokens, seconds)
+        self._learn(cost, seconds)
+        self._heard("batch", self.name, len(batch), cost, seconds)
+        for job in self.queue:  # what was learned may show that one cannot be finished in time
+            if job.begun and self._is_too_much(job, job.due - time.monotonic()):
+                self._refuse(job, self._too_much(job))
 
-    def _learn(self, tokens: int, seconds: float) -> None:
-        """Batches should take no more than a tenth of a deadline: else those who come last would wait in vain."""
-        most, goal = self._limits.batch_tokens, self._limits.deadline / 10
-        if 2 * tokens >= min(FEW, most):
-            rate = tokens / max(seconds, 1e-3)
+    def _learn(self, cost: int, seconds: float, killed: bool = False) -> None:
+        """Learn the speed of the engine, and how much to hand to it at once, from a batch that took so long."""
+        if not cost:
+            return
+        self._learned = time.monotonic()
+        most, goal = self._limits.batch_tokens, self._goal
+        least = min(FEW, most)
+        if killed:  # it would have taken longer still
+            self._rate = min(self._rate or math.inf, cost / seconds / 2)
+            self._best = self._best or self._rate
+        elif 2 * cost >= least:
+            rate = cost / max(seconds, 1e-3)
             self._rate += (0.3 if self._rate else 1.0) * (rate - self._rate)
+            self._best = max(self._best, self._rate)
         if seconds > goal:
-            self._budget = max(min(FEW, most), min(self._budget, tokens * goal / seconds))
-        elif self._waiting and seconds < goal / 2:
+            self._budget = max(1 if killed else least, min(self._budget, cost * goal / seconds))
+        elif self.queue and seconds < goal / 2:
             self._budget = min(most, 2 * self._budget)
 
     def _deliver(self, kind: str, number: int, *what: Any) -> None:
-        if (job := self._running.get(number)) is None:
+        """Hand one message of the engine to the job that it is for."""
+        if (done := self._running.get(number)) is None:
             return
+        job = done.job
         if kind == "token":
+            job.told_any = True
             job.told.put_nowait(what[0])
             return
         del self._running[number]
+        if kind != "done":
+            self._refuse(job, RefusedError(*what))
+            return
+        job.parts[done.begin] = what[0]
         if job.answer.done():  # cancelled: whoever waited stopped waiting, and has not come to `leave` yet
             return
-        if kind == "done":
-            job.answer.set_result(what[0])
-        else:
-            job.answer.set_exception(RefusedError(*what))
-        job.told.put_nowait(None)
+        if job.begun == len(job.costs) and not any(each.job is job for each in self._running.values()):
+            job.answer.set_result([job.parts[begin] for begin in sorted(job.parts)])
+            job.told.put_nowait(None)
 
-    def _fail_running(self) -> None:
-        for job in list(self._running.values()):
-            self._deliver("refused", job.number, 503, "the engine stopped and is being started again", 1)
+    def _refuse(self, job: Job, refusal: RefusedError) -> None:
+        """Answer a job with a refusal, and forget what of it still waits."""
+        self.queue.remove(job)
+        if not job.answer.done():
+            job.answer.set_exception(refusal)
+            job.told.put_nowait(None)
+
+    def _recover(self) -> None:
+        """After the end of an engine: let its jobs wait again, except one that may have caused it.
+
+        Jobs that were in a batch together are tried once more, each alone; one that was alone is refused.
+        """
+        slices = list(self._running.values())
+        self._running.clear()
+        for each in slices:
+            if len(slices) == 1 or each.job.alone or each.job.told_any:
+                self._refuse(each.job, RefusedError(503, "the engine stopped and is being started again", 1))
+            elif not each.job.answer.done():
+                each.job.alone = True
+                self.queue.put_back(each)
+
+    def _refuse_all(self) -> None:
+        for job in self.queue:
+            self._refuse(job, RefusedError(503, "the engine for long requests cannot be started at the moment", 30))
+
+
+def _how_it_ended(death: asyncio.Future[int]) -> str:
+    """How a process ended, in words."""
+    code = death.result() if death.done() and not death.cancelled() else 0
+    return f"its process was ended by signal {-code}" if code < 0 else f"its process ended by itself (code {code})"

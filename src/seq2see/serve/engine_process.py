@@ -15,6 +15,7 @@ import os
 import queue
 import signal
 import threading
+import time
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, replace
@@ -28,7 +29,8 @@ from seq2see.decoding.hypothesis import Engine, Hypothesis, Task
 from seq2see.decoding.translator import Result
 from seq2see.errors import SeqError
 from seq2see.run import Run
-from seq2see.serve.limits import report
+from seq2see.serve import work
+from seq2see.serve.log import report
 
 if TYPE_CHECKING:
     from seq2see.decoding.search import Step, Watch
@@ -47,6 +49,8 @@ class Setup:
     output_tokens: int
     inside: bool
     """Whether it is the one that looks inside, draws words and streams them, all of which needs torch."""
+    niceness: int = 0
+    """How much other processes are preferred over it when the processor is busy; see `os.nice`."""
 
 
 class Facts(NamedTuple):
@@ -54,6 +58,12 @@ class Facts(NamedTuple):
 
     engine: str
     tokens_for_character: float
+    output_ratio: float = 1.0
+    """Target tokens for each source token in the validation pairs."""
+    ordinary: int = 0
+    """The estimated work for a text of ordinary length with the beam of the run; see `work.cost`."""
+    rate: float = 0.0
+    """Work a second, measured while it was loaded; 0 where it was not measured."""
 
 
 class Key(NamedTuple):
@@ -107,9 +117,11 @@ class Worker:
         for name, run in self._runs.items():
             first = run.tagged(["a"], run.tags[0] if run.tags else None)
             taken = self._drawing(run, None, None) if setup.inside else self._engine_for(run, {}, False, [0], first)
+            if setup.inside and run.settings.model.attention:
+                _ = run.alignment_method  # chosen once for a run, which may take half a minute
             with taken as engine:
                 run.search(first, engine=engine)  # takes longest
-            facts[name] = Facts(engine.name, _tokens_for_character(run))
+                facts[name] = _facts(run, engine, 1 if setup.inside else None, setup.output_tokens)
         send(("ready", facts))
 
     def do(self, key: Key, jobs: Jobs) -> None:
@@ -325,11 +337,32 @@ def _plain(result: Result) -> dict[str, Any]:
     }
 
 
-def _tokens_for_character(run: Run) -> float:
-    """Measured on what it was validated on: those who queue requests count characters."""
-    texts = [pair.source for pair in run.validation_pairs[:200]]
-    characters = sum(map(len, texts))
-    return sum(map(len, run.tokenizers.source.encode(texts))) / characters if characters else 1.0
+WARM_UP = 4
+"""Ordinary texts that are translated while a model is loaded, to learn the speed of the engine."""
+
+
+def _facts(run: Run, engine: Bounded, beam: int | None, output_tokens: int) -> Facts:
+    """What is known of a model by its validation pairs, and by the time that a few of them take."""
+    pairs = run.validation_pairs[:200]
+    texts = [pair.source for pair in pairs] or ["a b c d e f g h"]
+    sources = work.source_tokens(run, texts)
+    targets = [len(ids) + 1 for ids in run.tokenizers.target.encode([pair.target for pair in pairs])]
+    ratio = sum(targets) / sum(sources) if pairs else 1.0
+    tokens, characters = sum(map(len, run.tokenizers.source.encode(texts))), sum(map(len, texts))
+    width = beam or run.settings.decoding.beam
+
+    def cost(tokens: int) -> int:
+        return work.cost(tokens, width, ratio, run.settings.decoding, output_tokens)
+
+    order = sorted(range(len(texts)), key=lambda place: sources[place])
+    middle = order[max(0, len(order) // 2 - WARM_UP // 2) :][:WARM_UP]
+    lines = run.tagged([texts[place] for place in middle], run.tags[0] if run.tags else None)
+    begun = time.monotonic()
+    run.search(lines, width, engine=engine)
+    seconds = max(time.monotonic() - begun, 1e-3)
+    rate = sum(cost(sources[place]) for place in middle) / seconds
+    ordinary = cost(sources[order[len(order) // 2]])
+    return Facts(engine.name, tokens / characters if characters else 1.0, ratio, ordinary, rate)
 
 
 def main() -> None:
@@ -361,9 +394,16 @@ def main() -> None:
 
     threading.Thread(target=listen, daemon=True).start()
     try:
-        worker = Worker(inbox.get(), send, gone)
-    except SeqError as problem:
-        send(("failed", " ".join(str(problem).split())))
+        setup = inbox.get()
+        with contextlib.suppress(OSError):
+            os.nice(setup.niceness)
+        worker = Worker(setup, send, gone)
+    except Exception as problem:
+        line = " ".join(str(problem).split())
+        if not isinstance(problem, SeqError):
+            report(problem, "loading a model")
+            line = f"{', '.join(setup.runs)}: the model cannot be loaded ({type(problem).__name__}: {line[:200]})"
+        send(("failed", line))
         return
     while True:
         _, key, jobs = inbox.get()

@@ -5,14 +5,14 @@ Routes know nothing of this: they are called with a whole body, and cancelled wh
 
 import asyncio
 import json
-import sys
 import time
 from collections.abc import Awaitable, Callable, MutableMapping
 from functools import lru_cache
 from http import HTTPStatus
 from typing import Any, NamedTuple
 
-from seq2see.serve.limits import Limits, Origins, RefusedError, report
+from seq2see.serve.limits import PEER, Limits, Origins, RefusedError
+from seq2see.serve.log import log, report
 from seq2see.serve.measures import Measures
 
 Message = MutableMapping[str, Any]
@@ -36,6 +36,13 @@ _HEADERS = [(name.encode(), value.encode()) for name, value in HEADERS.items()]
 
 LATE = "seq2see.late"
 """In the scope of a request: when its deadline passes, for those who have begun to answer."""
+
+
+SURPLUS = "seq2see.surplus"
+"""In the scope of a request: it came on a connection that there is no room for."""
+
+
+INTERNAL = RefusedError(500, "an internal error; the log says where")
 
 
 class Late(NamedTuple):
@@ -88,11 +95,14 @@ class Guard:
         try:
             headers = dict(scope["headers"])
             shared += self._origins.check(scope["method"], headers)
+            if scope.get(SURPLUS) and scope["path"] != "/health":
+                raise RefusedError(503, "too many connections", 2, hang_up=True)
             body = await self._whole_body(scope, receive)
             if shared and scope["method"] == "OPTIONS" and b"access-control-request-method" in headers:
                 await sending({"type": "http.response.start", "status": 204, "headers": []})
                 await sending({"type": "http.response.body", "body": b""})
             elif body is not None:
+                PEER.set(scope.get("client"))
                 self._check(scope["path"], body)
                 if scope["method"] == "HEAD":  # as GET; the server leaves the body out
                     scope = {**scope, "method": "GET"}
@@ -102,7 +112,11 @@ class Guard:
         except Exception as problem:
             report(problem, "the service")
             if not status:
-                await refuse(sending, RefusedError(500, "an internal error; the log says where"))
+                await refuse(sending, INTERNAL)
+        except asyncio.CancelledError:  # the time to end the service in is over
+            if not status:
+                await refuse(sending, RefusedError(503, "the service is being stopped", 5, hang_up=True))
+            raise
         route = getattr(scope.get("route"), "path", None) or "other"
         self._note(scope["method"], route, status, time.monotonic() - begun)
 
@@ -128,7 +142,7 @@ class Guard:
         self._measures.request(method, route, status, seconds)
         if self._log:
             line = f"{method} {route} {status or 'hung up'} {1000 * seconds:.0f} ms"
-            print(time.strftime("%Y-%m-%d %H:%M:%S"), line, file=sys.stderr)
+            log(f"{time.strftime('%Y-%m-%d %H:%M:%S')} {line}")
 
     async def _whole_body(self, scope: MutableMapping[str, Any], receive: Receive) -> bytes | None:
         """All of it, or nothing where the client hung up."""

@@ -98,8 +98,9 @@ def routes(service: Service) -> APIRouter:
     listed = [Language(code=code, name=_name(code), targets=targets) for code, targets in known.items()]
 
     @found.get("/languages")
-    async def languages() -> list[Language]:
+    async def languages(request: Request) -> list[Language]:
         """What is translated to what."""
+        service.count(request.client)
         return listed
 
     @found.post("/detect", dependencies=bodies.KEYS, openapi_extra=_described(Detectable))
@@ -322,9 +323,14 @@ def _cut(text: str, format: str) -> Pieces:
             found.append((part, False))
             continue
         for piece in _lines(part):
-            said = html.unescape(piece) if format == "html" else piece
+            said = _unescaped(piece) if format == "html" else piece
             found.append((said, True) if said.strip() else (piece, False))
     return found
+
+
+def _unescaped(text: str) -> str:
+    """Text without the escapes of HTML; a character's number of any length is read, which Python's `int` refuses."""
+    return html.unescape(re.sub(r"&#0*([0-9]{1,8})[0-9]*", r"&#\1", text))
 
 
 def _lines(text: str) -> Iterator[str]:

@@ -1,14 +1,15 @@
-"""What is let in: sizes, keys, origins and rates; and how a refusal, or a fault of ours, is said."""
+"""What is let in: sizes, keys, origins and rates; and what a refusal is."""
 
 import hmac
 import re
-import sys
 import time
-import traceback
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextvars import ContextVar
 from dataclasses import dataclass
+from functools import lru_cache
 from hashlib import sha256
+from ipaddress import IPv6Address, ip_address, ip_network
 from pathlib import Path
 
 from seq2see.errors import SettingError
@@ -16,27 +17,43 @@ from seq2see.errors import SettingError
 
 @dataclass(frozen=True)
 class Limits:
-    """How much a request, the queue and a batch may hold. A source token counts once for each hypothesis of a beam."""
+    """How much a request, the queue and a batch may hold.
+
+    Work is counted in tokens, as `work.cost` estimates it: an ordinary sentence costs about as many as it has source
+    tokens, and more where the beam is wide.
+    """
 
     deadline: float = 30.0
     """Seconds in which a request is answered, whatever the answer."""
     queue_requests: int = 256
+    """Requests that may wait for one engine."""
     queue_tokens: int = 65_536
+    """Work that may wait for one engine."""
     batch_tokens: int = 2048
-    """Handed to the engine at once, which cuts it further by length."""
+    """Work that is handed to an engine at once."""
     characters: int = 10_000
-    """Of all texts of a request."""
+    """Characters in all texts of a request."""
     texts: int = 100
+    """Texts in a request."""
     beam: int = 10
+    """Width of the beam that a request may ask for."""
     output_tokens: int = 2048
+    """Tokens of one translation."""
     body_bytes: int = 256 * 1024
+    """Bytes in the body of a request."""
     body_seconds: float = 10.0
-    """In which a request has arrived."""
+    """Seconds in which the body of a request must have arrived."""
+    load_seconds: float = 300.0
+    """Seconds in which an engine must have loaded its models."""
 
     @property
     def longest(self) -> float:
         """Seconds after which no request is worked on any more, with one to tell a stream so."""
         return max(self.deadline, self.body_seconds) + 1
+
+
+PEER: ContextVar[tuple[str, int] | None] = ContextVar("peer", default=None)
+"""Address and port that the request at hand came from, for whoever must decide on it before it is read."""
 
 
 class RefusedError(Exception):
@@ -50,12 +67,6 @@ class RefusedError(Exception):
         self.hang_up = hang_up
 
 
-def report(problem: Exception, where: str) -> None:
-    """Where it went wrong, without a word of what it went wrong with: that may be a user's text."""
-    frames = traceback.format_tb(problem.__traceback__)
-    print(f"seq2see: {type(problem).__name__} in {where}", *frames, file=sys.stderr)
-
-
 class Keys:
     """API keys, compared in constant time: neither how long a key is nor how much of it is right can be measured."""
 
@@ -64,12 +75,12 @@ class Keys:
 
     @staticmethod
     def read(path: Path) -> "Keys":
-        """One key a line; empty lines and those that begin with # are skipped."""
+        """Read a file with one key a line; empty lines are skipped, and comments, which begin with #."""
         try:
-            lines = path.read_text(encoding="utf-8").splitlines()
+            lines = path.read_text(encoding="utf-8-sig").splitlines()  # some editors begin a file with a BOM
         except UnicodeDecodeError:
             raise SettingError(f"{path}: not UTF-8. Write one key a line") from None
-        keys = [line.strip() for line in lines if line.strip() and not line.startswith("#")]
+        keys = [line.strip() for line in lines if line.strip() and not line.strip().startswith("#")]
         if not keys:
             raise SettingError(f"{path}: no key in it. Write one a line, or leave --api-keys out")
         return Keys(keys)
@@ -83,10 +94,10 @@ class Keys:
             return
         if not given:
             raise RefusedError(401, "an API key is needed: send it as 'Authorization: Bearer KEY'")
-        digest = _digest(given)
         right = False
-        for each in self._digests:  # all of them, whichever it is
-            right |= hmac.compare_digest(each, digest)
+        for digest in (_digest(given), _digest(_from_header(given))):
+            for each in self._digests:  # all of them, whichever it is
+                right |= hmac.compare_digest(each, digest)
         if not right:
             raise RefusedError(403, "the API key is not known here")
 
@@ -95,29 +106,71 @@ def _digest(key: str) -> bytes:
     return sha256(key.encode("utf-8", "surrogatepass")).digest()
 
 
+def _from_header(text: str) -> str:
+    """A key as most clients send it in a header: its UTF-8 bytes, which HTTP libraries read as Latin-1."""
+    try:
+        return text.encode("latin-1").decode("utf-8")
+    except UnicodeError:
+        return text
+
+
+def unmapped(address: str) -> str:
+    """The IPv4 address of a client that a socket for both versions of IP knows by an IPv6 address."""
+    try:
+        found = ip_address(address)
+    except ValueError:
+        return address
+    return str(found.ipv4_mapped or found) if isinstance(found, IPv6Address) else address
+
+
+@lru_cache(1024)
+def network(address: str) -> str:
+    """The client that an address belongs to: the last 64 bits of an IPv6 address are its owner's to choose."""
+    try:
+        found = ip_address(unmapped(address))
+    except ValueError:  # a proxy may call a client something else
+        return address
+    return str(found) if found.version == 4 else str(ip_network((int(found), 64), strict=False))
+
+
+def host_names(allowed: Sequence[str]) -> set[str]:
+    """Names as the Host header has them, without a port."""
+    names = {each.lower().rstrip(".") for each in allowed}
+    for each in names - {"*"}:
+        if not re.fullmatch(r"[a-z0-9_]([a-z0-9_.-]*[a-z0-9_])?|\[[0-9a-f:.]+\]", each):
+            raise SettingError(
+                f"--allow-host {each}: expected a host name without scheme, port or path, such as translate.example.org"
+            )
+    return names
+
+
 class Origins:
     """Which pages in a browser may ask: our own, and those of the sites that the operator allows.
 
     Args:
         allowed: as a browser sends them, `https://example.org`; `*` for all.
-        hosts: names by which the service may be called; None: any. A site whose name leads to this machine is taken by
-            a browser for the service itself, and then only the name tells them apart.
+        hosts: names by which the service may be called; None: any. A site whose name leads to this machine (DNS
+            rebinding) is taken by a browser for the service itself, and then only the name tells them apart.
+        addresses: whether it may be called by any IP address as well: no site can have one as its name.
     """
 
-    def __init__(self, allowed: Sequence[str] = (), hosts: Collection[str] | None = None) -> None:
+    def __init__(
+        self, allowed: Sequence[str] = (), hosts: Collection[str] | None = None, addresses: bool = False
+    ) -> None:
         self._allowed = {each.lower().rstrip("/") for each in allowed}
         for each in self._allowed - {"*"}:
             if not re.fullmatch(r"[a-z][a-z0-9+.-]*://[^/?#@\s]+", each):
                 raise SettingError(f"--allow-origin {each}: expected https://example.org, or * for all")
         named = {_without_port(each.partition("://")[2]) for each in self._allowed}  # a proxy may hand on its own name
         self._hosts = None if hosts is None or "*" in self._allowed else {*hosts, *named}
+        self._addresses = addresses
 
     def check(self, method: str, headers: Mapping[bytes, bytes]) -> list[tuple[bytes, bytes]]:
         """What lets a page of another site read the answer; nothing where it may not, or need not be let."""
         host = headers.get(b"host", b"").decode("latin-1").lower()
-        if host and self._hosts is not None and _without_port(host) not in self._hosts:
+        if host and not self._is_ours(_without_port(host)):
             raise RefusedError(
-                403, "Host: ask it as localhost or 127.0.0.1; for another name start it with --allow-origin"
+                403, "Host: the service does not go by this name; start it with --allow-host NAME to allow it"
             )
         origin = headers.get(b"origin", b"").decode("latin-1").lower()
         if not origin or (host and origin.partition("://")[2] == host):
@@ -134,9 +187,21 @@ class Origins:
             (b"vary", b"origin"),
         ]
 
+    def _is_ours(self, name: str) -> bool:
+        return self._hosts is None or name in self._hosts or (self._addresses and _is_address(name))
+
 
 def _without_port(host: str) -> str:
-    return re.sub(r":[0-9]*$", "", host)
+    return re.sub(r":[0-9]*$", "", host).rstrip(".")
+
+
+def _is_address(name: str) -> bool:
+    """Whether a name is an IPv4 address, or an IPv6 address in brackets."""
+    is_bracketed = name.startswith("[") and name.endswith("]")
+    try:
+        return (ip_address(name[1:-1] if is_bracketed else name).version == 6) == is_bracketed
+    except ValueError:
+        return False
 
 
 class Rates:

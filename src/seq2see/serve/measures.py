@@ -40,6 +40,11 @@ class Measures:
             ["engine"], registry=registry,
         )  # fmt: skip
 
+        self.log_lines_dropped = Counter(
+            "seq2see_log_lines_dropped", "Lines of the log that could not be written to standard error.",
+            registry=registry,
+        )  # fmt: skip
+
         self._labelled = cache(
             lambda method, endpoint, status: (
                 self._requests.labels(method, endpoint, str(status)),

@@ -1,22 +1,26 @@
 """The server: a socket, uvicorn, and an orderly end."""
 
+import re
 import resource
 import socket
-import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
 
 import uvicorn
+from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from seq2see.errors import SettingError
 from seq2see.run import Run
 from seq2see.serve import app
-from seq2see.serve.guard import on_the_wire
-from seq2see.serve.limits import Keys, Limits, Origins, Rates
+from seq2see.serve.connections import Connections
+from seq2see.serve.guard import SURPLUS, Guard, on_the_wire
+from seq2see.serve.limits import PEER, Keys, Limits, Origins, Rates, host_names, network, unmapped
+from seq2see.serve.log import Log
+from seq2see.serve.log import log as log_line
 from seq2see.serve.service import Service
 
 MOST_CONNECTIONS = 2000
@@ -25,8 +29,13 @@ OTHER_FILES = 100
 """Descriptors for anything but connections."""
 MOST_HEAD_BYTES = 64 * 1024
 """Of the first line and the headers of a request."""
+MOST_UNREAD_BYTES = 64 * 1024
+"""Size of what has arrived on a connection and has not been parsed, above which no more is read."""
+MOST_PIECES = 64
+"""Number of empty lines that are looked for in one turn; a body may be full of them."""
 IDLE_SECONDS = 10
 """For which a client may leave a connection unused, or half used."""
+_EMPTY_LINE = re.compile(rb"\n\r?\n")
 
 Refusal = Callable[[str, str, dict[bytes, bytes], bytes], bytes | None]
 """From method, path, headers and body to the whole answer, or None."""
@@ -44,6 +53,7 @@ def serve(
     log: bool = True,
     log_texts: bool = False,
     allow_origins: Sequence[str] = (),
+    allow_hosts: Sequence[str] = (),
 ) -> None:
     """Answer HTTP until somebody ends it: SIGTERM and Ctrl-C let the requests that have come be answered first."""
     limits = limits or Limits()
@@ -57,49 +67,67 @@ def serve(
     keys = Keys.read(Path(keys_file)) if keys_file else Keys([])
     service = Service(runs, engine, precision, limits, keys, Rates(each_minute), log_texts)
     failures: list[str] = []
-    most = _room_for_connections()
-
-    def crowded() -> bool:
-        return len(server.server_state.connections) > most
 
     def failed(line: str) -> None:
         failures.append(line)
         server.should_exit = True
 
+    names = host_names(allow_hosts)
     Origins(allow_origins)  # what is wrong with them is said before anything is started
-    with _listening(host, port) as listening:
-        address = listening.getsockname()
-        shown = f"[{address[0]}]" if ":" in address[0] else address[0]
-        hosts = {"localhost", "127.0.0.1", "[::1]", shown} if _is_loopback(address[0]) else None
-        guard = app.build(service, log, failed, crowded, Origins(allow_origins, hosts))
-
-        def refusal() -> Refusal | None:
-            return guard.at_once if service.quick.full else None
-
-        config = uvicorn.Config(
-            guard,
-            log_level="error",
-            access_log=False,  # it would write down what a URL contains
-            server_header=False,
-            http=partial(Patient, most=2 * most, longest=limits.longest, refusal=refusal),  # type: ignore[arg-type]
-            ws="none",
-            lifespan="on",
-            timeout_keep_alive=IDLE_SECONDS,
-            timeout_graceful_shutdown=int(limits.deadline) + 1,
-        )
-        server = uvicorn.Server(config)
-        print(f"serving {', '.join(runs)} at http://{shown}:{address[1]}/ (Ctrl-C ends)", file=sys.stderr)
-        if not keys and not _is_loopback(address[0]):
-            print("warning: whoever reaches this machine may use it. --api-keys FILE asks for a key", file=sys.stderr)
+    with Log(service.measures.log_lines_dropped.inc), _listening(host, port) as listening:
+        address = listening.getsockname()[0]
+        shown = f"[{address}]" if ":" in address else address
+        guard = app.build(service, log, failed, _origins(address, allow_origins, names))
+        server = uvicorn.Server(_config(guard, service))
+        port = listening.getsockname()[1]
+        log_line(f"serving {', '.join(runs)} at http://{shown}:{port}/ (Ctrl-C ends)")
+        if not keys and not _is_loopback(address):
+            log_line(
+                "warning: everybody who can reach this machine may use the service; --api-keys FILE asks for a key"
+            )
         server.run(sockets=[listening])
     if failures:
         raise SettingError(failures[0])
 
 
+def _config(guard: Guard, service: Service) -> uvicorn.Config:
+    limits, room = service.limits, Connections(_room_for_connections())
+
+    def refusal() -> Refusal | None:
+        return guard.at_once if service.quick.full else None
+
+    return uvicorn.Config(
+        guard,
+        log_level="error",
+        access_log=False,  # it would write down what a URL contains
+        server_header=False,
+        http=partial(Patient, room=room, longest=limits.longest, refusal=refusal),  # type: ignore[arg-type]
+        ws="none",
+        lifespan="on",
+        timeout_keep_alive=IDLE_SECONDS,
+        timeout_graceful_shutdown=int(limits.deadline) + 1,
+    )
+
+
+def _origins(address: str, allowed: Sequence[str], names: Collection[str]) -> Origins:
+    """Names that a site of somebody else cannot have; a browser would take such a site for the service itself."""
+    if "*" in names:
+        return Origins(allowed)
+    if _is_loopback(address):
+        return Origins(
+            allowed, {"localhost", "127.0.0.1", "[::1]", f"[{address}]" if ":" in address else address, *names}
+        )
+    return Origins(allowed, {"localhost", socket.gethostname().lower(), *names}, addresses=True)
+
+
 def _listening(host: str, port: int) -> socket.socket:
+    """Open the socket; that of the IPv6 address `::` takes IPv4 connections too."""
     try:
-        family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0][0]
-        return socket.create_server((host, port), family=family, backlog=2048)
+        family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
+        both = family == socket.AF_INET6 and ip_address(str(address[0]).partition("%")[0]).is_unspecified
+        return socket.create_server(
+            (host, port), family=family, backlog=2048, dualstack_ipv6=both and socket.has_dualstack_ipv6()
+        )
     except socket.gaierror:
         raise SettingError(f"--host {host}: there is no such address") from None
     except OSError as problem:
@@ -120,43 +148,97 @@ def _is_loopback(address: str) -> bool:
     return ip_address(address.partition("%")[0]).is_loopback
 
 
+class Flow(FlowControl):
+    """Reading is resumed only after everything that was read before has been dealt with, whoever asks for it."""
+
+    is_held = False
+
+    def hold(self) -> None:
+        """Read no more until `release`."""
+        self.is_held = True
+        self.pause_reading()
+
+    def release(self) -> None:
+        """Read on, if reading was held back."""
+        if self.is_held:
+            self.is_held = False
+            self.resume_reading()
+
+    def resume_reading(self) -> None:
+        """Read on, unless reading is held back."""
+        if not self.is_held:
+            super().resume_reading()
+
+
 class Patient(HttpToolsProtocol):
-    """HTTP as uvicorn has it; but clients that do not get on, in asking or in reading, are not waited for for ever.
+    """HTTP as uvicorn has it, with limits on how long and how much one client can keep the server busy.
+
+    Requests that a client sends without waiting for answers are parsed one at a time, each when the one before has been
+    answered and it is the turn of the client; the rest stays unread. So answers come in order, and a connection costs
+    the same however much is sent on it. uvicorn would parse all that has arrived, in one go.
 
     Args:
-        most: connections; more are not taken.
+        room: all connections of the server; it decides which are closed when they are too many, and whose turn it is.
         longest: seconds in which any request has been answered, one way or another.
         refusal: while there is too much to do, what is asked whether to refuse a request before it goes to the app.
     """
 
+    flow: Flow
+
     def __init__(
-        self, *given: Any, most: int, longest: float, refusal: Callable[[], Refusal | None] = lambda: None, **named: Any
+        self,
+        *given: Any,
+        room: Connections,
+        longest: float,
+        refusal: Callable[[], Refusal | None] = lambda: None,
+        **named: Any,
     ) -> None:
         super().__init__(*given, **named)
-        self._most = most
+        self.network = ""
+        self.surplus = False
+        self._room = room
         self._longest = longest
         self._refusal = refusal
         self._held: tuple[Refusal, bytearray] | None = None
         """A request that may be refused: by what, and the body so far."""
         self._refused = 0
+        self._begun = 0
+        """Requests that went to the app."""
         self._deaf = False
+        self._last_words: bytes | None = None
+        """What is sent after the answers that are still to come, before the connection is closed."""
+        self._unread, self._position = b"", 0
+        """What has arrived, and up to where it has been parsed."""
         self._head_bytes: int | None = 0
-        """Of a request whose headers are still coming."""
+        """Size of a request so far whose headers are still coming."""
         self._answering: RequestResponseCycle | None = None
         """Not `self.cycle`, which is the last request that came, of several that a client sends at once."""
 
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
+        self.flow = Flow(transport)
+        if self.client is not None:
+            address = unmapped(self.client[0])
+            self.client = (address, self.client[1])  # trusted proxies are known by their IPv4 addresses
+            self.network = network(address)
         self._due = self.loop.call_later(IDLE_SECONDS, self._look_again, (None, False, 0, False), self.loop.time())
-        if len(self.connections) > self._most:
-            transport.abort()
+        self._room.enter(self)
 
     def connection_lost(self, problem: Exception | None) -> None:
+        self._room.leave(self)
+        self._unread, self._position = b"", 0
         self._due.cancel()
         if self._answering is not None:  # else it would go on, and complain that nobody takes its answer
             self._answering.disconnected = True
             self._answering.message_event.set()
         super().connection_lost(problem)
+
+    def drop(self, at_once: bool) -> None:
+        """Close the connection to make room for another."""
+        if at_once:
+            self.transport.abort()
+        else:
+            self.transport.close()
 
     def shutdown(self) -> None:
         """Asked to end: what is being answered is the last on this connection, and says so."""
@@ -167,6 +249,8 @@ class Patient(HttpToolsProtocol):
     def on_message_begin(self) -> None:
         self._head_bytes = 0
         super().on_message_begin()
+        if self.surplus:
+            self.scope[SURPLUS] = True  # type: ignore[literal-required]
 
     def on_headers_complete(self) -> None:
         self._head_bytes = None
@@ -177,7 +261,7 @@ class Patient(HttpToolsProtocol):
 
     def _is_plain_post(self) -> bool:
         """One whose answer is of one piece, leaves the connection as it was, and will be read."""
-        alone = self.cycle is None or self.cycle.response_complete
+        alone = not self._is_answering() and not self.surplus
         usual = self.parser.should_keep_alive() and not self.parser.should_upgrade() and not self.expect_100_continue
         is_post = self.parser.get_method() == b"POST" and self.parser.get_http_version() == "1.1"
         return alone and usual and is_post and not self.flow.write_paused
@@ -191,14 +275,17 @@ class Patient(HttpToolsProtocol):
     def on_message_complete(self) -> None:
         if self._held:
             refusal, body = self._held
+            PEER.set(self.client)
             if answer := refusal("POST", self.url.decode("latin-1"), dict(self.headers), bytes(body)):
                 self._held = None
                 self._refused += 1
                 date = b"".join(b"%b: %b\r\n" % each for each in self.server_state.default_headers)
                 self.transport.write(answer.replace(b"\r\n", b"\r\n" + date, 1))
                 super().on_response_complete()
+                self._room.mark_idle(self)
                 return
             self._let_in()
+        self._room.mark_busy(self)
         super().on_message_complete()
 
     def _let_in(self) -> None:
@@ -206,15 +293,27 @@ class Patient(HttpToolsProtocol):
         held, self._held = self._held, None
         self._unset_keepalive_if_required()  # a refusal just before it, in the same piece of data, has set it
         super().on_headers_complete()
+        self._begun += 1
         if not self.pipeline:
             self._answering = self.cycle
         if held:
             super().on_body(bytes(held[1]))
 
     def on_response_complete(self) -> None:
+        """Go on with the next request, if one has come."""
         if self.pipeline:
             self._answering = self.pipeline[-1][0]
         super().on_response_complete()
+        if not self._is_answering():
+            self._room.mark_idle(self)
+            if self._last_words is not None:
+                self._end_with(self._last_words)
+        if self.can_read:
+            self._unset_keepalive_if_required()
+            self._room.wait_to_go_on(self)
+
+    def _is_answering(self) -> bool:
+        return self._answering is not None and not self._answering.response_complete
 
     def _look_again(self, before: tuple[object, bool, int, bool], since: float) -> None:
         """Close where nothing has come of it since the last look; cut off who does not read what was sent even then."""
@@ -225,7 +324,7 @@ class Patient(HttpToolsProtocol):
             since = self.loop.time()
         elif now[3]:
             self.transport.abort()
-        elif cycle is None or answered or self.loop.time() - since > self._longest:
+        elif ((cycle is None or answered) and not self.can_read) or self.loop.time() - since > self._longest:
             self.transport.close()
             now = (cycle, answered, self._refused, True)
         self._due = self.loop.call_later(IDLE_SECONDS, self._look_again, now, since)
@@ -233,22 +332,75 @@ class Patient(HttpToolsProtocol):
     def data_received(self, data: bytes) -> None:
         if self._deaf:
             return
-        super().data_received(data)
-        if self._held and not self._deaf:  # it has not come whole: how long the rest may take is not our business
+        self._unset_keepalive_if_required()
+        is_first = not self.can_read
+        self._unread, self._position = self._unread[self._position :] + data, 0
+        if is_first:
+            self._room.wait_for_turn(self)
+        if not self.can_read or len(self._unread) > MOST_UNREAD_BYTES:
+            self.flow.hold()
+
+    @property
+    def can_read(self) -> bool:
+        """Whether something has arrived that is not behind a request that is still to be answered."""
+        is_behind = self._is_answering() and (bool(self.pipeline) or not self.cycle.more_body)
+        return self._position < len(self._unread) and not is_behind and not self.transport.is_closing()
+
+    def read_request(self) -> bool:
+        """Parse up to one request of what has arrived, and tell whether it went to the app."""
+        begun, refused = self._begun, self._refused
+        for _ in range(MOST_PIECES):
+            if not self.can_read or (self._begun, self._refused) != (begun, refused):
+                break
+            # The headers of at most one request are in it: where they end is an empty line.
+            empty = _EMPTY_LINE.search(self._unread, self._position)
+            begin, self._position = self._position, empty.end() if empty else len(self._unread)
+            self._parse(self._unread[begin : self._position])
+        if self._position < len(self._unread):
+            self.flow.hold()
+        else:
+            self._unread, self._position = b"", 0
+            self._let_in_partial()
+            self.flow.release()
+        return self._begun > begun
+
+    def _parse(self, piece: bytes) -> None:
+        super().data_received(piece)
+        if self._head_bytes is not None and not self._deaf:
+            self._head_bytes += len(piece)
+            if self._head_bytes > MOST_HEAD_BYTES:
+                self._hang_up(431, "the headers are too large")
+
+    def _let_in_partial(self) -> None:
+        """Give a request to the app that has not come whole: how long the rest may take is for the app to say."""
+        if self._held and not self._deaf:
             try:
                 self._let_in()
             except Exception:  # as the parser has it of what its callbacks cannot make sense of
                 self.send_400_response("")
-        if self._head_bytes is not None:
-            self._head_bytes += len(data)
-            if self._head_bytes > MOST_HEAD_BYTES:
-                self._hang_up(431, "the headers are too large")
 
     def send_400_response(self, message: str) -> None:
         """As JSON, like all other refusals. Who is still sending then hears of it, and not of a broken connection."""
         self._hang_up(400, "not an HTTP request")
 
     def _hang_up(self, status: int, line: str) -> None:
-        self._deaf = True
-        self.transport.write(on_the_wire(status, line, hang_up=True))
+        """Refuse what has come last, after the answers to what came before it, and read no more."""
+        self._deaf, self._held = True, None
+        self._unread, self._position = b"", 0
+        words = on_the_wire(status, line, hang_up=True)
+        wrong = self.cycle
+        if wrong is not None and wrong.more_body and not wrong.response_complete:  # it is its body that is wrong
+            wrong.disconnected = True
+            wrong.message_event.set()
+            self.pipeline.clear()  # it is the only one there, if it is there
+            if wrong is self._answering:
+                self._answering = None
+                words = b"" if wrong.response_started else words
+        if self._is_answering():
+            self._last_words = words
+        else:
+            self._end_with(words)
+
+    def _end_with(self, words: bytes) -> None:
+        self.transport.write(words)
         self.loop.call_later(1.0, self.transport.close)

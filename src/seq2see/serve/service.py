@@ -3,27 +3,39 @@
 import itertools
 import json
 import math
-import re
-import sys
+import time
 from collections.abc import AsyncIterator, Mapping, Sequence
-from ipaddress import ip_address, ip_network
+from contextvars import ContextVar
 from typing import Any
 
+from seq2see import conversation
+from seq2see.data.normalization import SURROGATE
 from seq2see.errors import SettingError, nearest
 from seq2see.run import Run
+from seq2see.serve import work
 from seq2see.serve.batching import Job, Lane
 from seq2see.serve.engine_process import Key, Setup
-from seq2see.serve.limits import Keys, Limits, Rates, RefusedError
+from seq2see.serve.limits import Keys, Limits, Rates, RefusedError, network
+from seq2see.serve.log import log
 from seq2see.serve.measures import Measures
 
 Event = tuple[str, Any]
-_SURROGATE = re.compile("[\ud800-\udfff]")
+QUICK_SECONDS = 0.5
+"""Seconds that a batch of small requests should take at most, and a request that counts as small."""
+QUICK_TIMES = 3
+"""Times an ordinary request that a request may cost and still counts as small, however slow the engine is."""
+NICENESS = 10
+"""How much small requests are preferred over long ones when the processor is busy; see `os.nice`."""
+CLIENT: ContextVar[str] = ContextVar("client", default="")
+"""Who sent the request that is being answered; see `Service.admit`."""
 
 
 class Service:
-    """Runs, and two lanes before engines: one that only translates, and one that looks inside, draws and streams.
+    """Runs, and three lanes before engines: for translations, for all that needs torch, and for long requests.
 
-    Apart, since a look may take seconds, which nobody's translation should wait for.
+    They are apart because a look may take seconds, and a long request as many as its deadline has, which nobody's
+    translation should wait for. The engine for long requests is started with the first of them, and gives way to the
+    others when the processor is busy.
     """
 
     def __init__(
@@ -44,55 +56,72 @@ class Service:
         self._engine = engine
         self._log_texts = log_texts
         folders = {name: run.folder.absolute() for name, run in runs.items()}
-        self.lanes = [
-            Lane(
-                name,
-                Setup(folders, engine, precision, self.limits.output_tokens, name == "inside"),
-                self.limits,
-                self._heard,
-            )
-            for name in ("translate", "inside")
-        ]
-        self.quick, self.inside = self.lanes
+        most = self.limits.output_tokens
+        translating, inside = (Setup(folders, engine, precision, most, each) for each in (False, True))
+        long = Setup(folders, engine, precision, most, False, NICENESS)
+        self.quick = Lane("translate", translating, self.limits, self._heard, QUICK_SECONDS)
+        self.inside = Lane("inside", inside, self.limits, self._heard, QUICK_SECONDS)
+        self.long = Lane("long", long, self.limits, self._heard, on_demand=True)
+        self.lanes = [self.quick, self.inside, self.long]
         self._alone = itertools.count(1)
         for lane in self.lanes:
             for name, about, value in (
                 ("seq2see_ready", "Whether an engine is loaded.", lambda lane=lane: float(lane.ready)),
                 ("seq2see_queue_requests", "Requests that wait.", lambda lane=lane: float(lane.waiting)),
-                ("seq2see_queue_tokens", "Their tokens times beam.", lambda lane=lane: float(lane.waiting_tokens)),
+                ("seq2see_queue_tokens", "Their estimated work.", lambda lane=lane: float(lane.queue.work)),
             ):
                 self.measures.gauge(name, about, lane.name, value)
 
     def _heard(self, what: str, lane: str, *numbers: float) -> None:
         """What a lane tells of."""
         self.measures.heard(what, lane, *numbers)
-        if what in ("ready", "restart"):
-            print(f"engine ({lane}): {'ready' if what == 'ready' else 'ended; started again'}", file=sys.stderr)
+        if what == "ready":
+            log(f"engine ({lane}): ready")
+        elif what == "restart":
+            problem = next(each.problem for each in self.lanes if each.name == lane)
+            log(f"engine ({lane}): ended; started again. Reason: {problem}")
 
     @property
     def obstacle(self) -> str | None:
-        """Why no request would be answered now; None where it would."""
-        for lane in self.lanes:
+        """Why no ordinary request would be answered now; None where it would."""
+        for lane in (self.quick, self.inside):
             if not lane.ready:
-                return f"the engine ({lane.name}) is not loaded"
+                return f"the engine ({lane.name}) is not loaded" + self._because(lane)
             if lane.full:
                 return f"the queue ({lane.name}) is full"
             if lane.silent > self.limits.deadline:
                 return f"the engine ({lane.name}) has not answered for {lane.silent:.0f} seconds"
         return None
 
+    def _because(self, lane: Lane) -> str:
+        """Why a lane is not loaded; paths are shortened to the names of runs, since everybody may ask."""
+        line = f": {lane.problem}" if lane.problem else ""
+        for run in self.runs.values():
+            line = line.replace(f"{run.folder.absolute().parent}/", "")
+        return line
+
     def admit(self, headers: Mapping[str, str], client: tuple[str, int] | None, own_key: str | None = None) -> None:
         """Let a request in by its key, which may be in its body, and count it."""
         authorization = headers.get("authorization", "")
         bearer = authorization[7:].strip() if authorization[:7].lower() == "bearer " else None
         key = own_key or bearer or headers.get("x-api-key")
-        address = f"address {_network(client[0])}" if client else ""
         try:
             self.keys.check(key)
         except RefusedError:
-            self.rates.check(address)  # whoever tries keys does not do so as often as they like
+            self.count(client)  # whoever tries keys does not do so as often as they like
             raise
-        self.rates.check(f"key {key}" if self.keys else address)
+        sender = f"key {key}" if self.keys else self.address(client)
+        CLIENT.set(sender)
+        self.rates.check(sender)
+
+    def count(self, client: tuple[str, int] | None) -> None:
+        """Count a request that needs no key, by the address that it comes from, and refuse it if there are too many."""
+        self.rates.check(self.address(client))
+
+    @staticmethod
+    def address(client: tuple[str, int] | None) -> str:
+        """Return the network that a request comes from, by which clients are told apart where there are no keys."""
+        return f"address {network(client[0])}" if client else ""
 
     def run(self, name: str | None) -> tuple[str, Run]:
         """A run by its name, never by a path: the first where none is named."""
@@ -110,7 +139,7 @@ class Service:
         characters = sum(map(len, texts))
         if characters > self.limits.characters:
             raise RefusedError(413, f"{characters:,} characters: at most {self.limits.characters:,} in a request")
-        if any(map(_SURROGATE.search, texts)):
+        if any(map(SURROGATE.search, texts)):
             raise RefusedError(400, "text: half of a surrogate pair (U+D800 to U+DFFF), which is no character")
 
     def check_language(self, run: Run, to: str | None, texts: Sequence[str]) -> str | None:
@@ -131,10 +160,43 @@ class Service:
             raise RefusedError(400, f"beam, n_best: {width:,} is too wide, at most {self.limits.beam}")
         return width
 
-    def _tokens(self, lane: Lane, model: str, texts: Sequence[str], beam: int) -> int:
-        """About how many they are, each with its end, times the beam."""
-        lane.check()
-        return math.ceil(sum(len(text) * lane.facts[model].tokens_for_character + 1 for text in texts)) * beam
+    def _job(
+        self,
+        lane: Lane,
+        key: Key,
+        what: dict[str, Any],
+        texts: Sequence[str],
+        times: float = 1,
+        least_output: int = 0,
+        splits: bool = False,
+    ) -> tuple[Lane, Job]:
+        """A job for these texts, and the lane that does it: `lane`, or the one for long requests.
+
+        Args:
+            times: how much more it costs than to translate them.
+            least_output: tokens that every output is known to have.
+            splits: whether its lines may be worked on in several batches.
+        """
+        client = CLIENT.get()
+        lane.check(client)
+        run, facts, beam = self.runs[key.model], lane.facts[key.model], key.beam or 1
+        tokens = work.source_tokens(run, texts)
+        # Work is counted by the fastest model, since the lane has one rate for all.
+        times *= max(each.rate for each in lane.facts.values()) / facts.rate if facts.rate else 1
+        chat = key.kind == "chat" or what.get("chat")  # of a line no more is read than training had
+        decoding = (conversation.settings_for(run.settings) if chat else run.settings).decoding
+        most = self.limits.output_tokens
+        each_one = [work.cost(each, beam, facts.output_ratio, decoding, most, least_output) for each in tokens]
+        costs = [math.ceil(times * each) for each in each_one]
+        about = f"{sum(tokens):,} tokens x beam {beam}"
+        due = time.monotonic() + self.limits.deadline
+        job = Job(key, what, costs if splits else [sum(costs)], client, about, due)
+        rate = min(filter(None, (lane.rate, max(each.rate for each in lane.facts.values()))), default=0.0)
+        small = job.work <= QUICK_TIMES * times * facts.ordinary or not rate or job.work / rate <= QUICK_SECONDS
+        if small:
+            return lane, job
+        self.long.assume(rate)
+        return self.long, job
 
     async def translate(
         self,
@@ -171,7 +233,11 @@ class Service:
             "familiar": familiar,
         }
         key = Key("translate", name, width, forced, next(self._alone) if sampling else 0)
-        engine, results = await lane.do(Job(key, what, self._tokens(lane, name, texts, width)))
+        least = work.source_tokens(run, [str(prefix)])[0] if forced else 0
+        times = work.ALIGNED if alignments else 1
+        lane, job = self._job(lane, key, what, texts, times, least, splits=not sampling)
+        parts = await lane.do(job)
+        engine, results = parts[0][0], [each for _, some in parts for each in some]
         self._log(name, texts, [[each["text"] for each in result["translations"]] for result in results])
         return name, engine, results
 
@@ -185,7 +251,9 @@ class Service:
         lane = self.inside if sampling else self.quick
         key = Key("chat", name, width, False, next(self._alone) if sampling else 0)
         what = {"text": text, "to": to, "sampling": sampling}
-        said: dict[str, str] = await lane.do(Job(key, what, self._tokens(lane, name, [text], width)))
+        lane, job = self._job(lane, key, what, [text])
+        said: dict[str, str]
+        (said,) = await lane.do(job)
         self._log(name, [text], [[said["answer"]]])
         return name, said
 
@@ -193,7 +261,7 @@ class Service:
         """Only where it was asked for."""
         if self._log_texts:
             for text, said in zip(texts, answers, strict=True):
-                print(json.dumps({"model": model, "text": text, "answers": said}, ensure_ascii=False), file=sys.stderr)
+                log(json.dumps({"model": model, "text": text, "answers": said}, ensure_ascii=False))
 
     def stream(
         self,
@@ -210,12 +278,13 @@ class Service:
         to = self.check_language(run, to, [text])
         key = Key("stream", name, 1, False, next(self._alone) if sampling or chat else 0)
         what = {"text": text, "to": to, "prefix": prefix, "sampling": sampling, "chat": chat}
-        job = Job(key, what, self._tokens(self.inside, name, [text], 1))
-        self.inside.put(job)
-        return self._streamed(job)
+        least = work.source_tokens(run, [prefix])[0] if prefix else 0
+        lane, job = self._job(self.inside, key, what, [text], least_output=least)
+        lane.put(job)
+        return self._streamed(lane, job)
 
-    async def _streamed(self, job: Job) -> AsyncIterator[Event]:
-        async for kind, what in self.inside.stream(job):
+    async def _streamed(self, lane: Lane, job: Job) -> AsyncIterator[Event]:
+        async for kind, what in lane.stream(job):
             if kind == "end":
                 self._log(job.key.model, [job.what["text"]], [[what["text"]]])
             yield kind, what
@@ -237,28 +306,22 @@ class Service:
         to = self.check_language(run, to, [text])
         what = {"text": text, "to": to, "target": target, "parts": parts, "without": without, "prefix": prefix}
         key = Key("look", name, alone=next(self._alone))
-        job = Job(key, what, self._tokens(self.inside, name, [text, target or ""], 1))
-        found: bytes = await self.inside.do(job)
+        least = work.source_tokens(run, [target])[0] if target else 0
+        (tokens,) = work.source_tokens(run, [text])
+        lane, job = self._job(self.inside, key, what, [text], work.look_times(tokens, parts), least)
+        found: bytes
+        (found,) = await lane.do(job)
         return found
 
     async def familiar(self, texts: Sequence[str]) -> list[dict[str, float]]:
         """For each text, the share that each run knows from its sources, by name of the run, likeliest first."""
         name, _ = self.run(None)
         self.check_texts(texts)
-        job = Job(Key("detect", name), {"texts": texts}, self._tokens(self.quick, name, texts, 1))
-        found: list[dict[str, float]] = await self.quick.do(job)
+        characters = sum(map(len, texts)) * len(self.runs)
+        job = Job(Key("detect", name), {"texts": texts}, [1 + characters // work.DETECTED], CLIENT.get())
+        found: list[dict[str, float]]
+        (found,) = await self.quick.do(job)
         return found
-
-
-def _network(address: str) -> str:
-    """Whose it is, as far as it tells: the last 64 bits of an IPv6 address are its owner's to choose."""
-    try:
-        found = ip_address(address)
-    except ValueError:
-        return address
-    if found.version == 4:
-        return str(found)
-    return str(found.ipv4_mapped or ip_network((int(found), 64), strict=False))
 
 
 def _shown(text: str) -> str:

@@ -232,10 +232,12 @@ def _mark(state: dict[str, Any]) -> str:
 
 
 def average(paths: list[Path]) -> dict[str, Tensor]:
-    """The mean of several checkpoints' weights, summed in float64."""
+    """Return the mean of several checkpoints' weights, summed in float64."""
     total: dict[str, Tensor] = {}
-    for path in paths:
-        for name, weight in storage.read_tensors(path / "weights.safetensors").items():
+    own = storage.read_shapes(paths[0] / "weights.safetensors")
+    for path in (each / "weights.safetensors" for each in paths):
+        weights = storage.read_tensors(path, accept=lambda shapes: bundle.check_fit(own, shapes), only_float32=True)
+        for name, weight in weights.items():
             total[name] = total[name] + weight.double() if name in total else weight.double()
     return {name: (weight / len(paths)).float() for name, weight in total.items()}
 
@@ -270,6 +272,8 @@ def _restore_optimizer(optimizer: Adam, path: Path) -> None:
 
     tensors = storage.read_tensors(path, accept=accept)
     for name, place in places.items():
+        if tensors[name].dtype != place.dtype:
+            raise RunError(f"{path}: {name} is {tensors[name].dtype}, expected {place.dtype}")
         place.copy_(tensors[name])
     try:
         set_random_state(tensors)

@@ -45,6 +45,8 @@ class Base:
     """What it validated on, tags included; empty where that is no longer at hand."""
     original: dict[str, float]
     """Peak rate and batch of the training that made its model: fine-tuning it twice is not twice as slow."""
+    held_out_by: str
+    """The hash that chose its validation pairs, one of `held_out.HASHES`."""
 
     @property
     def name(self) -> str:
@@ -68,7 +70,8 @@ def open_base(folder: Path) -> Base:
         valid_pairs = list(Pairs(folder / "validation.jsonl", references=True))
     except DataError:
         valid_pairs = []
-    return Base(folder, used, Sides(**facts.get("languages", {})), valid_pairs, original)
+    held_out_by = facts.get("held_out_by", "crc32")  # seq2see 0.1.0 had no other, and did not record it
+    return Base(folder, used, Sides(**facts.get("languages", {})), valid_pairs, original, held_out_by)
 
 
 def name_of(folder: Path) -> str | None:

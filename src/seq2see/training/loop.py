@@ -380,10 +380,13 @@ def loss_of(model: Seq2Seq, batch: Batch, smoothing: float = 0.0, agreement: flo
 
 
 def in_bfloat16(settings: Training, device: torch.device) -> bool:
-    """CPU stays float32: bfloat16 there is slower, and on some virtual machines fatal."""
+    """Whether matrix multiplications are in bfloat16: on GPUs that have it in hardware, or on any GPU if asked for.
+
+    Emulated, it is slower than float32. So it is on a CPU, where it is even fatal on some virtual machines.
+    """
     if device.type != "cuda" or settings.precision == "float32":
         return False
-    return settings.precision == "bfloat16" or torch.cuda.is_bf16_supported()
+    return settings.precision == "bfloat16" or torch.cuda.is_bf16_supported(including_emulation=False)
 
 
 def limit_reached(progress: Progress, settings: Training) -> str | None:
@@ -415,20 +418,27 @@ def _is_better(score: float, best: float | None, lower_is_better: bool) -> bool:
     return not math.isnan(score) and (best is None or (score < best if lower_is_better else score > best))
 
 
+def _beats_best(progress: Progress, scores: dict[str, float], metric: str, lower_is_better: bool) -> bool:
+    """Whether a validation is better than the best one so far: by the metric, and where that ties, by the loss."""
+    score = scores[metric]
+    if score == progress.best:
+        return _is_better(scores.get("loss", math.nan), progress.best_loss, lower_is_better=True)
+    return _is_better(score, progress.best, lower_is_better)
+
+
 def _judge(progress: Progress, scores: dict[str, float], metric: str, lower_is_better: bool) -> Progress:
-    """Remember a validation's score. Of equal ones the loss tells: nothing is right for long while much is learnt."""
-    score, loss = scores[metric], scores.get("loss", math.nan)
-    level = score == progress.best and _is_better(loss, progress.best_loss, lower_is_better=True)
-    if level or _is_better(score, progress.best, lower_is_better):
-        found = None if math.isnan(loss) else loss
-        return replace(progress, best=score, best_loss=found, best_step=progress.step, stale=0)
-    return replace(progress, stale=progress.stale + 1)
+    """Return the progress with this validation recorded: as the new best one, or as one more without a gain."""
+    if not _beats_best(progress, scores, metric, lower_is_better):
+        return replace(progress, stale=progress.stale + 1)
+    loss = scores.get("loss", math.nan)
+    found = None if math.isnan(loss) else loss
+    return replace(progress, best=scores[metric], best_loss=found, best_step=progress.step, stale=0)
 
 
 def _average(
     model: Seq2Seq, run: Path, progress: Progress, settings: Training, validate: Validate, lower_is_better: bool
 ) -> Iterator[Validated]:
-    """Average the last checkpoints; the average becomes the model if it validates at least as well as the best one."""
+    """Average the last checkpoints, and save the average as the model if it validates better than the best one."""
     last = checkpoint.with_weights(run / "checkpoints", settings.average) if ranks.is_first() else []
     count = ranks.first_does(lambda: len(last))
     if count < 2:
@@ -437,8 +447,7 @@ def _average(
         load_weights(model, checkpoint.average(last))
     ranks.take_from_first(model.parameters())
     scores = validate()
-    score = scores[settings.metric]
-    better = score == progress.best or _is_better(score, progress.best, lower_is_better)
+    better = _beats_best(progress, scores, settings.metric, lower_is_better)
     if better:
         ranks.first_does(lambda: save_weights(model, run / "model.safetensors"))
     yield Validated(progress.step, scores, better, f"average of the last {count} checkpoints")

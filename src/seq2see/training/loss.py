@@ -12,8 +12,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from seq2see import special
-from seq2see.model.attention import Packing, has_kernels, row_kernels
+from seq2see.kernels import loading
 from seq2see.model.interface import Seq2Seq
+from seq2see.model.packing import Packing
 
 CHUNK_NUMBERS = 6_000_000
 """Scores made at once: 24 MB in float32. Fewer make the matrix products thin, more only cost memory (docs/log.md)."""
@@ -153,8 +154,8 @@ def _to_gradients_(
     The scores of each pass are replaced by the gradient of the loss: softmax - (1 - e) on the label, less the
     - e / V that smoothing has everywhere, and with the gradient of what the passes disagree.
     """
-    if has_kernels(scores[0]):
-        return row_kernels().to_gradients_(scores, labels_C1, 1 - smoothing, agreement, learning)  # type: ignore[no-any-return]
+    if loading.are_available(scores[0]):
+        return loading.rows().to_gradients_(scores, labels_C1, 1 - smoothing, agreement, learning)  # type: ignore[no-any-return]
     label_scores = [scores_CV.gather(1, labels_C1).float() for scores_CV in scores]
     given = scores[0].dtype
     for place, scores_CV in enumerate(scores):  # in place where they are float32: a copy would take as long again

@@ -14,7 +14,7 @@ there, and only one whose heart has stood still for as long is lost.
 import contextlib
 import json
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -24,7 +24,7 @@ from seq2see.training import board
 from seq2see.training.stopping import Stop, Stopped
 
 if TYPE_CHECKING:
-    from torch import Tensor, nn
+    from torch import Tensor
 
 START_TIMEOUT = timedelta(minutes=10)
 """As `board.TIMEOUT`, while processes start, which takes as long as the slowest disk needs to read PyTorch."""
@@ -349,60 +349,3 @@ def throw_dice(seed: int, step: int) -> None:
     import torch
 
     torch.manual_seed(int(np.random.SeedSequence((seed, step, rank())).generate_state(1, np.uint64)[0]))
-
-
-# Models that do not fit on one card
-
-
-def shard(model: "nn.Module") -> None:
-    """Spread a model over all ranks (FSDP2): each keeps a part of every weight, gradient and mean of the optimizer.
-
-    Layers are gathered when their turn comes and let go after it. Make the optimizer afterwards. Gradients come out of
-    `backward` as sums over all ranks, so `sum_gradients` has nothing to do; every rank must make as many passes. For
-    a checkpoint, `whole` puts the weights and the optimizer's means together; `spread` takes them apart again.
-    """
-    if alone():
-        return
-    from torch import nn
-    from torch.distributed.fsdp import FSDPModule, fully_shard, register_fsdp_forward_method
-
-    for layers in [module for module in model.modules() if isinstance(module, nn.ModuleList)]:
-        for layer in layers:
-            fully_shard(layer)
-    fully_shard(model)
-    for method in ("encode", "decode"):  # what training calls instead of `forward`
-        register_fsdp_forward_method(model, method)
-    for module in model.modules():
-        if isinstance(module, FSDPModule):
-            # Sums, not means: the loss is divided by the tokens of all ranks.
-            module.set_gradient_divide_factor(1.0)
-            module.set_force_sum_reduction_for_comms(True)
-
-
-def whole(tensors: Mapping[str, "Tensor"]) -> dict[str, "Tensor"]:
-    """Tensors that are spread over the ranks, put together on the first, in ordinary memory; elsewhere none.
-
-    All ranks must call it with the same names.
-    """
-    from torch.distributed.tensor import DTensor
-
-    found = {}
-    for name, tensor in tensors.items():
-        with _with_all():
-            one = tensor.full_tensor().detach() if isinstance(tensor, DTensor) else tensor.detach()
-        if is_first():
-            found[name] = one.cpu()
-    return found
-
-
-def spread(tensors: Mapping[str, "Tensor"], wholes: Mapping[str, "Tensor"]) -> None:
-    """Copy whole tensors, which every rank has, into those of the same names that are spread over the ranks."""
-    import torch
-    from torch.distributed.tensor import DTensor, distribute_tensor
-
-    with torch.no_grad():
-        for name, tensor in tensors.items():
-            one = wholes[name].to(tensor.device)
-            if isinstance(tensor, DTensor):
-                one = distribute_tensor(one, tensor.device_mesh, tensor.placements, src_data_rank=None)
-            tensor.copy_(one)

@@ -115,3 +115,31 @@ def test_any_text_has_a_span_for_each_token(text, kind, normal):
 
 
 MADE: dict = {}
+
+
+@pytest.mark.parametrize("text", ["a bad 한국 cab 日本 ▁ x " * 40, "".join(map(chr, range(0x4E00, 0x4E00 + 400)))])
+def test_long_texts_have_the_spans_of_whole_prefixes(made, text, monkeypatch):
+    ids = made.encode([text])[0]
+    found = spans.written(made, ids)
+    monkeypatch.setattr(spans, "CONTEXT", len(text) * 4)
+    assert spans.written(made, ids) == found
+
+
+@pytest.mark.parametrize("kind", ["bpe", "symbols"])
+def test_normalised_long_texts_have_the_spans_of_whole_prefixes(kind, monkeypatch):
+    trained = tokenizer.train(kind, TEXTS, 330, "nfkc_lower")
+    text = "Ａ ﬁne İst e\u0301\u0316 ㎏ BAD " * 30
+    found = spans.read(trained, text)
+    monkeypatch.setattr(spans, "CONTEXT", len(text) * 4)
+    assert spans.read(trained, text) == found
+
+
+def test_spans_take_linear_time(monkeypatch):
+    """Every prefix was decoded from its start: 10,000 distinct characters, 30,000 bytes, took minutes."""
+    trained = tokenizer.train("bpe", TEXTS, 330)
+    ids = trained.encode(["".join(map(chr, range(0x4E00, 0x4E00 + 2000)))])[0]
+    decoded = []
+    decode = trained.decode
+    monkeypatch.setattr(trained, "decode", lambda ids: decoded.append(len(ids)) or decode(ids))
+    spans.written(trained, ids)
+    assert sum(decoded) < 100 * len(ids)

@@ -10,6 +10,7 @@ import sentencepiece
 
 from seq2see import special
 from seq2see.data import tokenizer
+from seq2see.data.tags import language_tag
 from seq2see.errors import DataError, RunError
 
 TEXTS = ["the cat sat on the mat", "hello world 2024", "안녕하세요 세계"] * 20
@@ -200,7 +201,7 @@ def test_training_again_in_a_new_process_gives_the_same_model(subwords, tmp_path
     assert path.read_bytes() == (tmp_path / "here.json").read_bytes()
 
 
-TAGS = [tokenizer.tag("de"), tokenizer.tag("pt-BR")]
+TAGS = [language_tag("de"), language_tag("pt-BR")]
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -339,3 +340,23 @@ def test_familiar_after_normalisation_and_a_tag():
     assert trained.familiar("ＡBc") == 1
     assert trained.familiar("<2de> abc") == 1
     assert trained.familiar("<2de> xyz") == 0
+
+
+@pytest.mark.parametrize(
+    ("kind", "normalization", "text", "can"),
+    [
+        ("characters", "identity", "abC", True),
+        ("characters", "identity", "abz", False),
+        ("characters", "nfkc_lower", "abc", True),
+        ("characters", "nfkc_lower", "abC", False),
+        ("characters", "nfkc", "a\uff42c", False),
+        ("symbols", "identity", "ab Cb", True),
+        ("symbols", "identity", "ab  Cb", False),
+        ("symbols", "identity", "ab Ca", False),
+        ("unigram", "identity", "abz  \u2026", True),
+        ("unigram", "nfkc", "abz \u2026", False),
+    ],
+)
+def test_what_a_model_can_write(kind, normalization, text, can):
+    made = tokenizer.train(kind, ["ab Cb", "b ab", "c"], 400, normalization)
+    assert made.can_write(text) == can

@@ -176,6 +176,27 @@ def test_it_is_converted_once_and_anew_when_the_weights_change(tmp_path: Path) -
     assert second != first
 
 
+def test_it_is_converted_anew_when_a_tokenizer_changes(tmp_path: Path) -> None:
+    """Its words are in the conversion: with others beside it, an answer would be one that no tokenizer knows."""
+    run = make_run(tmp_path / "run", {})
+    ct2_engine.open_engine(run, "int8")
+    (first,) = (run / "engines").iterdir()
+    path = run / "source.tokenizer.json"
+    path.write_text(path.read_text() + "\n")
+    ct2_engine.open_engine(run, "int8")
+    (second,) = (run / "engines").iterdir()
+    assert second != first
+
+
+def test_wide_beams_search_in_small_batches() -> None:
+    tasks = [Task([5] * 9 + [3], 10, [])] * 60
+    for beam, most in ((5, 25), (200, 4), (1000, 1)):
+        settings = config.Decoding(beam=beam)
+        batches = list(ct2_engine._by_limit(range(len(tasks)), tasks, settings))
+        assert sorted(index for batch in batches for index in batch) == list(range(60))
+        assert max(map(len, batches)) == most
+
+
 def forged(run: Path) -> tuple[Path, bytes]:
     """The conversion of a run with another in its place, of the same size and time; and what was there."""
     (folder,) = (run / "engines").iterdir()

@@ -11,10 +11,11 @@ from torch import nn
 
 import seq2see
 from seq2see import special
+from seq2see.config import StopAgainst
 from seq2see.decoding import search
 from seq2see.decoding.hypothesis import Hypothesis
-from seq2see.model.attention import Packing
 from seq2see.model.interface import Memory, Seq2Seq
+from seq2see.model.packing import Packing
 
 Table = Callable[[tuple[int, ...]], Sequence[float]]
 A, B_, C = 4, 5, 6
@@ -280,6 +281,79 @@ def test_a_wrong_end_as_likely_as_any_wrong_letter_does_not_cut_the_right_text_s
         assert found[0].tokens == right
         assert found[0].score == pytest.approx(13 * math.log(0.9) / 13**alpha, rel=1e-5)
         assert len(found) == 5
+
+
+def test_a_finished_hypothesis_is_replaced_by_a_better_one_that_ends_later() -> None:
+    """After two steps "" (-0.69) and "B" (-0.86) are finished; "AC" is open at -0.75 and ends at -0.73."""
+
+    def table(text: tuple[int, ...]) -> list[float]:
+        after: dict[tuple[int, ...], list[float]] = {
+            (): [0, 0, 0, 0.5, 0.25, 0.2, 0.05],
+            (A,): [0, 0, 0, 0.1, 0, 0, 0.9],
+            (B_,): [0, 0, 0, 0.9, 0.1, 0, 0],
+            (A, C): [0, 0, 0, 0.5, 0.25, 0.25, 0],
+        }
+        return after.get(text, [0, 0, 0, 1.0, 0, 0, 0])
+
+    model, penalty = Spelled(table), search.power_penalty(1.0)
+    (found,) = search.beam(model, memory_of(1), [9], 2, penalty)
+    assert [each.tokens for each in found] == [[], [A, C]]
+    assert [each.score for each in found] == pytest.approx([math.log(0.5), math.log(0.25 * 0.9 * 0.5) / 3], rel=1e-5)
+    (found,) = search.beam(model, memory_of(1), [9], 2, penalty, stop_against="best")
+    assert [each.tokens for each in found] == [[], [B_]]
+
+
+def ends_early(table: Table) -> Table:
+    """Make the end six times as likely, so that lists fill up before the limit."""
+    return lambda text: [weight * (6 if token == special.END else 1) for token, weight in enumerate(table(text))]
+
+
+def beam_in_words(
+    table: Table, limit: int, width: int, penalty: search.LengthPenalty, stop_against: StopAgainst
+) -> list[tuple[float, list[int]]]:
+    """Beam search over one sentence in plain Python: (score, tokens) of the finished hypotheses, best first."""
+    opened: list[tuple[float, tuple[int, ...]]] = [(0.0, ())]
+    finished: list[tuple[float, list[int]]] = []
+    for length in range(1, limit + 1):
+        candidates = []
+        for total, text in opened:
+            weights = [0.0 if token in search.NEVER else weight for token, weight in enumerate(table(text))]
+            for token, weight in enumerate(weights):
+                if weight:
+                    candidates.append((total + math.log(weight / sum(weights)), (*text, token)))
+        candidates.sort(reverse=True)
+        for total, text in candidates[:width]:
+            if text[-1] == special.END or length == limit:
+                finished.append((total / penalty(length), [token for token in text if token != special.END]))
+        opened = [each for each in candidates[: 2 * width] if each[1][-1] != special.END][:width]
+        finished = sorted(finished, reverse=True)[:width]
+        if len(finished) == width and finished[-1 if stop_against == "worst" else 0][0] >= opened[0][0] / penalty(
+            length
+        ):
+            break
+    return finished
+
+
+@pytest.mark.parametrize("name", PENALTIES)
+@pytest.mark.parametrize("width", [2, 3, 5])
+def test_a_sentence_stops_by_the_rule_that_was_asked_for(name: str, width: int) -> None:
+    """Limits of 2 to 9 tokens end some sentences, and the rule ends the others."""
+    tables = [ends_early(random_table(seed, vocabulary=7)) for seed in range(100)]
+    limits, penalty = [2 + seed % 8 for seed in range(100)], PENALTIES[name]
+    expected: dict[StopAgainst, list[list[tuple[float, list[int]]]]] = {}
+    rules: tuple[StopAgainst, ...] = ("worst", "best")
+    for rule in rules:
+        found = search.beam(Spelled(*tables), memory_of(100), limits, width, penalty, stop_against=rule)
+        expected[rule] = [
+            beam_in_words(table, limit, width, penalty, rule) for table, limit in zip(tables, limits, strict=True)
+        ]
+        for hypotheses, wanted in zip(found, expected[rule], strict=True):
+            assert [each.tokens for each in hypotheses] == [tokens for _, tokens in wanted]
+            assert [each.score for each in hypotheses] == pytest.approx([score for score, _ in wanted], rel=1e-4)
+    for longer, shorter in zip(expected["worst"], expected["best"], strict=True):
+        assert all(one[0] >= other[0] for one, other in zip(longer, shorter, strict=True)), "no place gets worse"
+    if name == "mean":  # with a weaker length penalty the rules seldom differ
+        assert expected["worst"] != expected["best"]
 
 
 PROBABILITIES = torch.tensor([0.45, 0.3, 0.15, 0.1])

@@ -35,6 +35,21 @@ def test_slots_find_what_the_search_finds(monkeypatch, positions, norm, beam, le
             )
 
 
+@pytest.mark.parametrize("beam", [2, 5])
+@pytest.mark.parametrize("length_formula", ["power", "paper"])
+def test_one_search_serves_both_rules_to_stop_by(beam, length_formula) -> None:
+    """What is kept for one rule is not used for the other, and each finds what `search.py` finds by it."""
+    made, tasks = talkative(*KINDS[0], end=10.0), some_tasks(20)
+    search, lists = SlotSearch(made), {}
+    for stop_against in ("worst", "best"):
+        settings = Decoding(beam=beam, length_formula=length_formula, stop_against=stop_against)
+        expected = TorchEngine(made).search(tasks, settings)
+        found = search.search(tasks, settings)
+        lists[stop_against] = [[each.tokens for each in one] for one in found]
+        assert lists[stop_against] == [[each.tokens for each in one] for one in expected]
+    assert lists["worst"] != lists["best"]
+
+
 def test_a_beam_wider_than_the_vocabulary_and_more_given_than_there_is_room_for() -> None:
     torch.manual_seed(1)
     made = Transformer(6, 6, encoder_layers=1, decoder_layers=1, d_model=16, heads=2, d_ff=16).eval()

@@ -15,6 +15,7 @@ from seq2see.config import Decoding
 from seq2see.data import tokenizer
 from seq2see.decoding import search, translator
 from seq2see.decoding.torch_engine import TorchEngine
+from seq2see.errors import SettingError
 from seq2see.model.build import build
 
 
@@ -209,3 +210,28 @@ def test_both_length_formulas_reach_the_score() -> None:
     count = len(scores["power"].tokens) + (len(scores["power"].tokens) < 4)
     assert scores["power"].score == pytest.approx(count * one / count**0.5, rel=1e-5)
     assert scores["paper"].score == pytest.approx(count * one / ((5 + count) / 6) ** 0.5, rel=1e-5)
+
+
+def test_batches_become_smaller_where_memory_is_short(bundle: Bundle, monkeypatch: pytest.MonkeyPatch) -> None:
+    lines = ["abc", "h", "de"]
+    usual = texts(translate(bundle, lines, Decoding(beam=3)))
+    asked = []
+    within = translator._within_memory
+    monkeypatch.setattr(translator, "_within_memory", lambda *given: asked.append(within(*given)) or asked[-1])
+    monkeypatch.setattr("seq2see.memory.free", lambda: 2**20)
+    wide = Decoding(beam=3, batch_tokens=10_000_000)
+    assert texts(translate(bundle, lines, wide)) == usual
+    assert asked[0].batch_tokens < 10_000
+
+
+def test_a_beam_larger_than_memory_is_refused(bundle: Bundle, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("seq2see.memory.free", lambda: 2**20)
+    with pytest.raises(SettingError, match=r"decoding\.beam = 1,000 needs .* GiB for outputs of"):
+        translate(bundle, ["abc"], Decoding(beam=1000, batch_tokens=10_000_000))
+
+
+def test_a_beam_that_is_too_wide_is_refused(bundle: Bundle) -> None:
+    with pytest.raises(SettingError, match=r"decoding\.beam = 1000000: expected at most 1,000"):
+        translate(bundle, ["abc"], n_best=1_000_000)
+    with pytest.raises(SettingError, match="lower one"):
+        translate(bundle, ["abc"], Decoding(beam=1000, max_extra=5000))

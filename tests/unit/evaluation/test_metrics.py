@@ -79,7 +79,7 @@ def test_exact_and_top_k_count_items():
 
 
 def test_no_top_k_where_the_best_alone_is_asked_for():
-    names = [score.name for score in metrics.score([["a", "b"]], [["b"]])]
+    names = [score.name for score in metrics.score([["a", "b"]], [["b c d e"]])]
     assert names == ["bleu", "chrf", "ter", "exact", "error_rate"]
 
 
@@ -181,7 +181,7 @@ def test_words_without_blanks_are_cut_by_characters() -> None:
     found = metrics.score([[text] for text in said], wanted, names=["bleu"])["bleu"]
     assert "tok:char" in found.signature
     assert found.value > 50
-    assert metrics.score([[text] for text in said], wanted, "13a", names=["bleu"])["bleu"].value < 1
+    assert "bleu" in metrics.score([[text] for text in said], wanted, "13a", names=["bleu"]).inapplicable
 
 
 def test_import_is_cheap():
@@ -190,3 +190,39 @@ def test_import_is_cheap():
         "print([name for name in ('torch', 'sacrebleu', 'numpy') if name in sys.modules])"
     )
     assert subprocess.check_output([sys.executable, "-c", code], text=True).strip() == "[]"
+
+
+SHORT = ["one", "two words", "and three words"]
+
+
+@pytest.mark.parametrize(("tokenize", "texts"), [("13a", SHORT), ("none", SHORT), ("char", ["a", "ab", "abc"])])
+def test_bleu_does_not_apply_where_no_reference_has_four_words(tokenize, texts):
+    """Perfect translations would have BLEU 0.00 beside exact 100.00."""
+    assert BLEU(tokenize=tokenize).corpus_score(texts, [texts]).score == 0
+    scores = metrics.score(listed(texts), listed(texts), tokenize)
+    assert scores["exact"].value == 100
+    assert [score.name for score in scores] == ["chrf", "ter", "exact", "error_rate"]
+    found = scores.as_dict()["bleu"]
+    assert found["value"] is None
+    assert "4 words" in found["reason"]
+    with pytest.raises(DataError, match="bleu does not apply"):
+        scores["bleu"]
+
+
+@pytest.mark.parametrize("hypothesis", ["one", "one of far too many words"])
+def test_it_is_the_references_that_decide(hypothesis):
+    assert "bleu" in metrics.score([[hypothesis]], [["one"]]).inapplicable
+    assert not metrics.score([[hypothesis]], [["one", "one of many words"]]).inapplicable
+    assert not metrics.score([[hypothesis], ["a"]], [["one"], ["a b c d"]]).inapplicable
+
+
+def test_by_characters_short_words_are_long_enough():
+    assert metrics.score([["abcd"]], [["abcd"]], "char")["bleu"].value == pytest.approx(100)
+
+
+def test_nothing_is_chosen_by_a_score_that_does_not_apply():
+    assert metrics.one("bleu", ["one of far too many words"], [["one"]]) == 0
+    with pytest.raises(SettingError, match=r"training.metric = 'bleu' does not apply.*--metric exact"):
+        metrics.check_metric("bleu", listed(SHORT))
+    metrics.check_metric("bleu", listed(REFERENCES))
+    metrics.check_metric("exact", listed(SHORT))

@@ -18,7 +18,11 @@ PARTS = {
     "title": "dates {0} <& co>",
     "facts": {"pairs": "1,234", "device": "CPU <fast>"},
     "settings": {"model": {"d_model": 64, "output_bias": False}, "training": {"metric": "exact"}},
-    "scores": [("bleu", 31.416, "nrefs:1|case:mixed|tok:13a"), ("exact", 50.0, "refs:any")],
+    "scores": report.ScoredSet(
+        "validation set",
+        "200 of 1,000 pairs, greedy search",
+        [("bleu", 31.416, "nrefs:1|case:mixed|tok:13a"), ("exact", 50.0, "refs:any")],
+    ),
     "samples": [
         ("<script>alert(1)</script>", "2024-03-05", "2024-03-05"),
         ("٥ مارس & ٢٠٢٤", "\"five'", "\"six'"),
@@ -69,6 +73,7 @@ def read(page):
 def test_all_contents_are_there_unharmed(read):
     words = [PARTS["title"], "1,234", "CPU <fast>", "d_model", "64", "31.42", "50.00", "nrefs:1|case:mixed|tok:13a"]
     words += [text for sample in PARTS["samples"] for text in sample]
+    words += ["validation set", "200 of 1,000 pairs, greedy search"]
     words += ["dropped: empty side", "12", "loss per token", "exact match, %", "learning rate", "41.5", "false"]
     for word in words:
         assert word in read.text, word
@@ -118,7 +123,61 @@ def test_page_for_phones_and_for_the_night(page):
 
 def test_empty_parts_are_left_out(tmp_path):
     path = tmp_path / "report.html"
-    report.write(path, title="bare", facts={}, settings={}, scores=[], samples=[], curves_svg="")
+    report.write(path, title="bare", facts={}, settings={}, scores=None, samples=[], curves_svg="")
     page = path.read_text(encoding="utf-8")
     assert "bare" in page
     assert "<section>" not in page
+
+
+def texts_of(page: str) -> Reader:
+    reader = Reader()
+    reader.feed(page)
+    reader.close()
+    assert reader.open == []
+    return reader
+
+
+def test_further_sets_get_rows_of_their_own(tmp_path):
+    path = tmp_path / "report.html"
+    report.write(path, curves_svg="", **PARTS)
+    for name, value in (("test.tsv", 11.11), ('<b> & "other"', 22.22), ("test.tsv", 33.33)):
+        assert report.add_scores(path, report.ScoredSet(name, "2,000 pairs, beam 5", [("exact", value, "refs:any")]))
+    page = path.read_text(encoding="utf-8")
+    found = texts_of(page)
+    assert [attributes["data-set"] for _, attributes in found.elements if "data-set" in attributes] == [
+        "validation set",
+        '<b> & "other"',
+        "test.tsv",
+    ]
+    assert "31.42" in found.text
+    assert "22.22" in found.text
+    assert "33.33" in found.text
+    assert "11.11" not in found.text, "the same set was scored again"
+    assert page.count("<h2>Scores</h2>") == 1
+
+
+def test_a_report_without_a_place_for_further_sets_stays_as_it_is(tmp_path):
+    path = tmp_path / "report.html"
+    scored = report.ScoredSet("test.tsv", "", [("exact", 1.0, "")])
+    assert not report.add_scores(path, scored)
+    assert not path.exists()
+    for content in (b"<html>of an earlier release</html>", b"\xff\xfe"):
+        path.write_bytes(content)
+        assert not report.add_scores(path, scored)
+        assert path.read_bytes() == content
+
+
+def test_a_sample_is_drawn_from_all_of_a_set():
+    assert report.sample(7, 200) == list(range(7))
+    drawn = report.sample(1000, 200)
+    assert drawn == sorted(set(drawn)) == report.sample(1000, 200)
+    assert len(drawn) == 200
+    assert all(20 <= sum(each // 200 == part for each in drawn) <= 60 for part in range(5))  # 40 on average
+    assert len({each % 5 for each in drawn}) == 5
+
+
+def test_a_score_that_does_not_apply_has_its_reason(tmp_path):
+    path = tmp_path / "report.html"
+    rows = [("bleu", None, "does not apply: <short> targets"), ("exact", 100.0, "refs:any")]
+    report.write(path, **PARTS | {"scores": report.ScoredSet("validation set", "", rows)}, curves_svg="")
+    assert "does not apply: <short> targets" in texts_of(path.read_text(encoding="utf-8")).text

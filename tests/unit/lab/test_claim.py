@@ -33,6 +33,14 @@ def test_a_verdict_follows_from_the_numbers(values, expected):
     assert judge(below(0.5), rows_of(*values)).verdict == expected
 
 
+@pytest.mark.parametrize("values", [(0.0, 0.0, 0.0), (0.0,)])
+def test_no_effect_at_all_is_not_held(values):
+    """An interval without width that lies on its bound shows nothing, in either direction."""
+    for bound in ({"at_least": 0.0}, {"at_most": 0.0}, {"at_least": 0.0, "at_most": 0.0}):
+        nothing = Expectation("helps", "loss", lambda rows: rows.get("loss"), exact=True, **bound)
+        assert judge(nothing, rows_of(*values)).verdict == "undecided"
+
+
 def test_a_ratio_to_nothing_decides_nothing():
     ratio = Expectation("ratio", "ratio", lambda rows: 1 / rows.get("loss"), at_least=0.5)
     assert judge(ratio, rows_of(0.0, 1.0)).verdict == "undecided"

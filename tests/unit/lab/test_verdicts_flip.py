@@ -3,13 +3,15 @@
 Both worlds are written by hand, so that a sign or a bound that is turned round in a claim is found out.
 """
 
+import math
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from seq2see.lab import catalogue
-from seq2see.lab.claim import Conditions, Plan, Row, conclude
+from seq2see.lab.claim import Conditions, Plan, Row, Rows, conclude, judge
 
 World = Callable[[Conditions, bool], dict[str, Any]]
 """What would be measured under some conditions, in a world that is as claimed, and in one that is not."""
@@ -126,3 +128,27 @@ def test_a_verdict_flips_when_the_world_is_another(name, so, verdict, quick):
     assert {finding.label: finding.verdict for finding in outcome.findings} == {
         finding.label: verdict for finding in outcome.findings
     }
+
+
+@pytest.mark.parametrize("number", [0.0, 0.05, 0.5, 1.0, 100.0])
+@pytest.mark.parametrize("name", catalogue.CLAIMS)
+def test_no_claim_holds_where_nothing_makes_a_difference(name, number):
+    """Every trial measures the same numbers, so no part of a model has any effect."""
+    claim, world = catalogue.find(name), WORLDS[name]
+    measured = [
+        Row(at, seed, dict.fromkeys(world(at, True), number)) for at in claim.trials(Plan(True)) for seed in (1, 2, 3)
+    ]
+    assert conclude(claim, measured).verdict != "held"
+
+
+@pytest.mark.parametrize("effect", [0.0, 1e-12])
+@pytest.mark.parametrize("name", catalogue.CLAIMS)
+def test_no_expectation_of_an_effect_holds_by_none_or_by_rounding(name, effect):
+    """Each expectation whose bound is the value of no effect is judged with that value in every seed."""
+    for expectation in catalogue.find(name).expectations:
+        for bound, sign in ((expectation.at_least, 1), (expectation.at_most, -1)):
+            one_sided = math.isinf(expectation.at_least) or math.isinf(expectation.at_most)
+            if one_sided and bound in (0.0, 1.0):
+                nothing = replace(expectation, value=lambda rows, at=bound + sign * effect: at)
+                rows = Rows([Row({}, seed, {}) for seed in (1, 2, 3)])
+                assert judge(nothing, rows).verdict != "held", expectation.words

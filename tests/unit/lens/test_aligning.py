@@ -7,6 +7,7 @@ import shutil
 import numpy as np
 import pytest
 
+from conftest import random_words
 from seq2see import bundle
 from seq2see.data.pair import Pair
 from seq2see.lens import alignment
@@ -35,6 +36,7 @@ def test_letters_come_from_their_letters(run):
 def test_training_has_chosen_and_kept_the_heads(run, monkeypatch):
     kept = run.manifest["alignment"]
     assert kept["pairs"] > 10
+    assert kept["pairs"] <= kept["chosen_on"] <= kept["pairs"] + 1
     assert 0.5 < kept["agreement"] <= 1
     monkeypatch.setattr(alignment, "choose", None)  # not asked again
     assert load(run.folder).alignment_method == Method(**kept)
@@ -87,6 +89,35 @@ def test_pairs_of_blanks_choose_nothing(run):
     assert alignment.choose(run.bundle, [Pair(" ", "A", "")]) == alignment.standard(run.bundle)
 
 
+def test_agreement_is_measured_on_other_pairs_than_those_that_chose(run, monkeypatch):
+    """One head is right on every other pair, a second one on the rest: whichever is chosen is wrong elsewhere."""
+    pairs = [Pair(word, word.upper(), "") for word in random_words(20, 5)]
+
+    def attention(bundle, sources, targets, places):
+        for index, (source, target) in enumerate(zip(sources, targets, strict=True)):
+            weights_LHTS = np.zeros((1, 2, len(target), len(source)), np.float32)
+            right = index % 2
+            weights_LHTS[0, right, range(len(target)), [min(t, len(source) - 2) for t in range(len(target))]] = 1
+            weights_LHTS[0, 1 - right, :, -1] = 1
+            yield index, {"cross": weights_LHTS}
+
+    def leave_out(bundle, reading):
+        return np.eye(len(reading.target_ids), len(reading.source_ids))
+
+    monkeypatch.setattr(alignment, "attention_of", attention)
+    monkeypatch.setattr(alignment, "leave_out", leave_out)
+    monkeypatch.setattr(alignment, "_candidates", lambda bundle: iter([Method([[0, 0]], 0.0), Method([[0, 1]], 0.0)]))
+    chosen = alignment.choose(run.bundle, pairs)
+    assert (chosen.pairs, chosen.chosen_on) == (10, 10)
+    assert chosen.agreement < 0.5  # 1.0 on the pairs that chose it
+
+
+def test_one_pair_chooses_and_nothing_is_measured(run):
+    chosen = alignment.choose(run.bundle, [Pair("bad", "BAD", "")])
+    assert (chosen.agreement, chosen.pairs, chosen.chosen_on) == (0.0, 0, 1)
+    assert "nobody knows how well" in chosen.in_words
+
+
 def test_every_translation_and_empty_lines(run):
     found = aligned(run, ["bad", "", "  cab "], n_best=2)
     assert [len(each) for each in found] == [2, 1, 2]
@@ -129,9 +160,10 @@ def test_a_source_that_was_cut(run):
 @pytest.mark.parametrize(
     ("method", "words"),
     [
-        (Method([[1, 2]], 0.5, 0.71, 64), "by head 3 of layer 2, which agrees with leaving tokens out for 71% of"),
-        (Method([[1, 0], [1, 2]], 0.5, 0.71, 64), "by 2 heads of layer 2, which agree"),
-        (Method([[0, 0], [1, 2]], 0.5, 0.3, 64), "of 64 validation pairs. Weak: most lines may be wrong"),
+        (Method([[1, 2]], 0.5, 0.71, 32, 32), "by head 3 of layer 2, which agrees with leaving tokens out for 71% of"),
+        (Method([[1, 0], [1, 2]], 0.5, 0.71, 32, 32), "by 2 heads of layer 2, which agree"),
+        (Method([[0, 0], [1, 2]], 0.5, 0.3, 32, 31), "of 32 validation pairs (chosen on 31 others). Weak: most lines"),
+        (Method([[1, 2]], 0.5, 0.71, 64), "of 64 validation pairs (those that chose them: too high)"),
         (
             Method([[0, 0], [1, 2]], 0.25),
             "by 2 heads of 2 layers; without short validation pairs nobody knows how well",

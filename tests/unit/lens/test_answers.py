@@ -11,6 +11,8 @@ import torch
 
 from seq2see import special
 from seq2see.data.pair import Pair
+from seq2see.decoding.torch_engine import TorchEngine
+from seq2see.decoding.translator import translate
 from seq2see.errors import DataError, SettingError
 from seq2see.lens import heads
 from seq2see.lens.answers import look
@@ -189,6 +191,22 @@ def test_greedy_is_a_tree_with_one_branch(trained):
     assert [node.token for node in grown.nodes] == ["<s>", "B", "A", "D", "</s>"]
     assert [node.state for node in grown.nodes] == ["root", "kept", "kept", "kept", "finished"]
     assert grown.best == 4
+
+
+@pytest.mark.parametrize("stop_against", ["worst", "best"])
+def test_the_tree_grows_as_long_as_the_search_of_the_run(trained, stop_against):
+    """Its best finished leaves are the n-best list that `translate` gives with the same settings."""
+    bundle = load(trained).bundle
+    decoding = replace(bundle.settings.decoding, beam=4, stop_against=stop_against)
+    bundle = replace(bundle, settings=replace(bundle.settings, decoding=decoding))
+    for sentence in ("badge", "cab", "h"):
+        grown = look(bundle, read(bundle, sentence)).beam
+        (result,) = translate(TorchEngine(bundle.model), bundle.tokenizers, bundle.settings, [sentence], n_best=4)
+        leaves = sorted((node.score for node in grown.nodes if node.state == "finished"), reverse=True)
+        assert leaves[:4] == pytest.approx([each.score for each in result.translations], abs=1e-5)
+        last = max(node.step for node in grown.nodes)
+        best_open = max(node.score for node in grown.nodes if node.step == last and node.state != "finished")
+        assert best_open <= leaves[3 if stop_against == "worst" else 0]
 
 
 # Importance

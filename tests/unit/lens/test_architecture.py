@@ -65,6 +65,22 @@ def test_shapes_are_those_of_the_model():
     assert filled(plan[-1].shape) == list(logits.shape)
 
 
+def test_values_of_another_width_than_keys_are_drawn_with_their_own():
+    """What the attention computes, with heads of 3 numbers for keys and 7 for values, is what the plan says."""
+    model = Model(**{**SMALL, "heads": 2}, d_key=3, d_value=7)
+    built = build(model, 30, 30).eval()
+    attention = built.encoder[0].self_attention
+    inside = {(step.stack, step.name): step.inside[0] for step in architecture.steps(model, 30, 30) if step.inside}
+    heads = [f"{attention.heads} × L × {width}" for width in (attention.d_key, attention.d_value)]
+    keys, values = heads
+    assert (keys, values) == ("2 × L × 3", "2 × L × 7")
+    for side, name, L in (("encoder", "multi-head attention", "S"), ("decoder", "masked multi-head attention", "T")):
+        assert inside[side, name] == f"Q, K {keys.replace('L', L)}    V {values.replace('L', L)}"
+    assert inside["decoder", "cross attention"] == "Q 2 × T × 3    K 2 × S × 3    V 2 × S × 7"
+    same = {step.name: step.inside[0] for step in architecture.steps(Model(**SMALL), 30, 30) if step.inside}
+    assert same["multi-head attention"].startswith("Q, K, V ")
+
+
 @pytest.mark.parametrize("name", presets.PRESETS)
 def test_every_preset_can_be_drawn(name, tmp_path):
     model = config.resolve(presets.preset(name)).model

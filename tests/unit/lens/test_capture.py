@@ -16,9 +16,10 @@ from seq2see.lens import reading
 from seq2see.lens.answers import look
 from seq2see.lens.capture import capture
 from seq2see.lens.tree import plant
-from seq2see.model.attention import MultiHeadAttention, Point
+from seq2see.model.attention import MultiHeadAttention
 from seq2see.model.build import build
 from seq2see.model.positions import sinusoid
+from seq2see.model.recording import RecordingPoint
 from seq2see.model.transformer import Transformer
 from seq2see.run import load
 
@@ -155,7 +156,7 @@ def test_nobody_listens_after_an_error(model):
     with pytest.raises(ZeroDivisionError), capture(model):
         _ = 1 / 0
     assert listeners(model) == 0
-    assert not any(module.heard for module in model.modules() if isinstance(module, Point))
+    assert not any(module.is_recording for module in model.modules() if isinstance(module, RecordingPoint))
 
 
 def test_two_may_listen_at_once(model):

@@ -1,12 +1,19 @@
 """The whole model against an independent one: Hugging Face's Marian, a post-norm Transformer with shared embeddings."""
 
+import copy
 import os
 import warnings
+from itertools import groupby
 
 import pytest
 import torch
 from torch import nn
 
+from seq2see import special
+from seq2see.config import Decoding
+from seq2see.decoding.hypothesis import Task
+from seq2see.decoding.slots import SlotSearch
+from seq2see.decoding.torch_engine import TorchEngine
 from seq2see.model.positions import sinusoid
 from seq2see.model.transformer import Transformer
 
@@ -14,6 +21,7 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # theirs, not ours
     marian = pytest.importorskip("transformers.models.marian.modeling_marian", reason="needs transformers")
+    from transformers import GenerationConfig
 
 V, D, LONGEST = 30, 16, 12
 
@@ -53,7 +61,11 @@ def theirs():
 
 @pytest.fixture(scope="module")
 def ours(theirs):
-    """Our model with their weights."""
+    return with_weights_of(theirs)
+
+
+def with_weights_of(theirs):
+    """Build our model with their weights."""
     model = Transformer(
         V, V, encoder_layers=2, decoder_layers=2, d_model=D, heads=4, d_ff=24, tie="all", output_bias=True
     ).eval()
@@ -128,3 +140,85 @@ def test_the_same_gradient(ours, theirs):
     (expected,) = torch.autograd.grad(logits[real].logsumexp(-1).sum(), [theirs.model.shared.weight])
     (found,) = torch.autograd.grad(ours(source, inputs)[real].logsumexp(-1).sum(), [ours.output.weight])
     torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)
+
+
+SENTENCES = 120
+
+
+@pytest.fixture(scope="module")
+def talking(theirs):
+    """Return our model and theirs with outputs that depend on the source, and end neither seldom nor at once."""
+    model = copy.deepcopy(theirs)
+    model.generation_config.forced_eos_token_id = None  # it would end every output at the limit, which we do not
+    for layer in model.model.decoder.layers:
+        layer.encoder_attn.out_proj.weight.data.mul_(4.0)
+    model.final_logits_bias[..., [special.PAD, special.BEGIN]] = -1e9
+    model.final_logits_bias[..., special.END] += 3.0
+    return with_weights_of(model), model
+
+
+def some_sentences():
+    dice = torch.Generator().manual_seed(5)
+    lengths = torch.randint(1, LONGEST - 1, (SENTENCES,), generator=dice).sort().values.tolist()
+    return [[*torch.randint(4, V, (length,), generator=dice).tolist(), special.END] for length in lengths]
+
+
+@torch.no_grad()
+def their_lists(theirs, sentences, width, alpha, limit):
+    """(tokens, score) of the n-best list of each sentence by Hugging Face's beam search, best first."""
+    settings = GenerationConfig(
+        num_beams=width,
+        num_return_sequences=width,
+        length_penalty=alpha,
+        early_stopping=False,
+        max_new_tokens=limit,
+        decoder_start_token_id=special.BEGIN,
+        eos_token_id=special.END,
+        pad_token_id=special.PAD,
+        return_dict_in_generate=True,
+        output_scores=True,
+    )
+    found = []
+    for _, same in groupby(sentences, key=len):
+        source = torch.tensor(list(same))
+        said = theirs.generate(source, attention_mask=torch.ones_like(source), generation_config=settings)
+        texts = [
+            [token for token in row if token not in (special.PAD, special.BEGIN, special.END)]
+            for row in said.sequences.tolist()
+        ]
+        rows = list(zip(texts, said.sequences_scores.tolist(), strict=True))
+        found += [rows[first : first + width] for first in range(0, len(rows), width)]
+    return found
+
+
+@pytest.mark.parametrize("search", [TorchEngine, SlotSearch])
+@pytest.mark.parametrize(
+    ("width", "alpha", "limit", "telling"),
+    [(2, 1.0, 11, 4), (3, 0.0, 11, 0), (5, 1.0, 11, 35), (5, 0.6, 4, 20), (4, 2.0, 6, 40)],
+)
+def test_the_same_n_best_lists(talking, search, width, alpha, limit, telling):
+    """Texts and scores are the same. Both count the end as part of the length, and neither adds one at the limit.
+
+    `telling` is the least number of sentences whose lists differ when the search stops against the best hypothesis.
+    """
+    (ours, theirs), sentences = talking, some_sentences()
+    expected = their_lists(theirs, sentences, width, alpha, limit)
+
+    def lists(**changes):
+        settings = Decoding(beam=width, length_penalty=alpha, **changes)
+        found = search(ours).search([Task(sentence, limit, []) for sentence in sentences], settings)
+        return [[(each.tokens, each.score) for each in one] for one in found]
+
+    found, texts = lists(), texts_of(expected)
+    assert texts_of(found) == texts
+    for one, other in zip(found, expected, strict=True):
+        assert [score for _, score in one] == pytest.approx([score for _, score in other], abs=1e-4)
+    lengths = {len(text) for one in texts for text in one}
+    assert len(lengths) > 4, "outputs of many lengths"
+    assert limit in lengths or alpha == 0, "some of them reach the limit"
+    earlier = texts_of(lists(stop_against="best"))
+    assert sum(one != other for one, other in zip(earlier, texts, strict=True)) >= telling
+
+
+def texts_of(lists):
+    return [[text for text, _ in one] for one in lists]

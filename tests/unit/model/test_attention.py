@@ -6,17 +6,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from seq2see.model.attention import (
-    MultiHeadAttention,
-    Packing,
-    Point,
-    Reach,
-    attend,
-    keep_padding,
-    keep_past,
-    scaled_dot_product_attention,
-)
+from seq2see.model.attention import MultiHeadAttention, attend, keep_padding, keep_past, scaled_dot_product_attention
+from seq2see.model.packing import Packing, Reach
 from seq2see.model.positions import rotate
+from seq2see.model.recording import RecordingPoint
 from seq2see.model.state import Past
 
 B, H, L, M, K, VALUE = 2, 3, 4, 5, 6, 7
@@ -38,7 +31,7 @@ def packing(*lengths):
 
 def both_ways(query, key, value, reach):
     """(output, gradients) by the fused kernel and written out."""
-    heard = Point()
+    heard = RecordingPoint()
     heard.register_forward_hook(lambda *_: None)
     answers = []
     for point in (None, heard):
@@ -83,7 +76,7 @@ def test_written_out_and_fused_agree(reach, dtype, tolerance):
 def test_a_mask_and_causal_together_hide_both_or_are_refused(heard):
     """PyTorch's kernel refuses the two together; listening must not make another thing of them."""
     query, key, value = random_heads(torch.float64, M)
-    point = Point()
+    point = RecordingPoint()
     if heard:
         point.register_forward_hook(lambda *_: None)
     try:
@@ -201,6 +194,52 @@ def test_any_vectors_will_do():
     attention = MultiHeadAttention(16, heads=4)
     assert attention(torch.randn(1, 9, 16)).shape == (1, 9, 16)
     assert attention(torch.randn(3, 2, 16), torch.randn(3, 11, 16)).shape == (3, 2, 16)
+
+
+@pytest.mark.parametrize(
+    ("memory", "keep", "words"),
+    [
+        ((2, 5, 12), None, ["memory is 12 wide", "16 wide"]),
+        ((3, 5, 16), None, ["2 sequences", "memory 3", "2 x 4 x 16", "3 x 5 x 16"]),
+        ((5, 16), None, ["5 x 16", "expected batch x length x 16"]),
+        ((2, 5, 16), (2, 1, 4, 6), ["2 x 1 x 4 x 6", "2 x 4 x 4 x 5"]),
+        (None, (3, 1, 4, 4), ["3 x 1 x 4 x 4", "2 x 4 x 4 x 4"]),
+    ],
+)
+def test_a_memory_or_mask_that_does_not_fit_is_named_with_both_shapes(memory, keep, words):
+    attention = MultiHeadAttention(16, heads=4)
+    mask = None if keep is None else torch.ones(keep, dtype=torch.bool)
+    with pytest.raises(ValueError, match=words[0]) as caught:
+        attention(torch.ones(2, 4, 16), None if memory is None else torch.ones(memory), mask)
+    assert [word for word in words if word not in str(caught.value)] == []
+
+
+def test_a_query_that_does_not_fit_is_named_with_both_widths():
+    with pytest.raises(ValueError, match=r"query is 12 wide .* 16 wide"):
+        MultiHeadAttention(16, heads=4)(torch.ones(2, 4, 12))
+
+
+@pytest.mark.parametrize(
+    ("query", "key", "value", "keep", "words"),
+    [
+        ((4, 8), (5, 6), (5, 3), None, ["queries are 8 wide", "keys 6"]),
+        ((4, 8), (5, 8), (6, 3), None, ["5 keys", "6 values"]),
+        ((2, 4, 8), (3, 5, 8), (3, 5, 8), None, ["2 x 4 x 8", "3 x 5 x 8"]),
+        ((4, 8), (5, 8), (5, 3), (4, 4), ["4 x 4", "4 x 5"]),
+    ],
+)
+def test_queries_keys_values_and_masks_that_do_not_fit(query, key, value, keep, words):
+    mask = None if keep is None else torch.ones(keep, dtype=torch.bool)
+    with pytest.raises(ValueError, match=words[0]) as caught:
+        scaled_dot_product_attention(torch.ones(query), torch.ones(key), torch.ones(value), mask)
+    assert [word for word in words if word not in str(caught.value)] == []
+
+
+def test_one_memory_may_serve_a_whole_batch():
+    attention, query = MultiHeadAttention(16, heads=4), torch.randn(3, 4, 16)
+    memory = torch.randn(1, 5, 16)
+    together = attention(query, memory, torch.ones(3, 1, 1, 5, dtype=torch.bool))
+    assert torch.allclose(together, attention(query, memory.expand(3, 5, 16)), atol=1e-6)
 
 
 def test_glorot_bounds_are_those_of_three_separate_matrices():

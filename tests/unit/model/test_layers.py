@@ -5,8 +5,9 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from seq2see.model.attention import Packing, Reach, keep_padding, keep_past
-from seq2see.model.layers import DecoderLayer, Dropout, EncoderLayer, FeedForward, Residual
+from seq2see.model.attention import keep_padding, keep_past
+from seq2see.model.layers import DecoderLayer, Dropout, EncoderLayer, FeedForward, LayerShape, Residual
+from seq2see.model.packing import Packing, Reach
 
 B, S, T, D, HEADS, D_FF = 2, 5, 3, 8, 4, 12
 SOURCE = torch.tensor([[7, 7, 7, 0, 0], [7, 7, 7, 7, 7]])
@@ -16,6 +17,11 @@ TARGET = torch.tensor([[7, 7, 7], [7, 7, 0]])
 @pytest.fixture(autouse=True)
 def _seed():
     torch.manual_seed(1)
+
+
+def shape(dropout: float = 0.0, **options: object) -> LayerShape:
+    """The widths of a tiny layer, and any other options."""
+    return LayerShape(d_model=D, heads=HEADS, d_ff=D_FF, dropout=dropout, **options)
 
 
 def packing(tokens):
@@ -166,7 +172,7 @@ def test_encoder_layer_is_that_of_pytorch(norm, activation):
     theirs = nn.TransformerEncoderLayer(
         D, HEADS, D_FF, 0.0, activation, batch_first=True, norm_first=norm == "pre", dtype=torch.float64
     )
-    ours = EncoderLayer(D, HEADS, D_FF, 0.0, norm=norm, activation=activation).double()
+    ours = EncoderLayer(shape(norm=norm, activation=activation)).double()
     copy_attention(ours.self_attention, theirs.self_attn)
     copy_rest(ours, theirs, [ours.around_attention, ours.around_feed_forward])
     x = torch.randn(B, S, D, dtype=torch.float64)
@@ -179,7 +185,7 @@ def test_decoder_layer_is_that_of_pytorch(norm):
     theirs = nn.TransformerDecoderLayer(
         D, HEADS, D_FF, 0.0, batch_first=True, norm_first=norm == "pre", dtype=torch.float64
     )
-    ours = DecoderLayer(D, HEADS, D_FF, 0.0, norm=norm).double()
+    ours = DecoderLayer(shape(norm=norm)).double()
     copy_attention(ours.self_attention, theirs.self_attn)
     copy_attention(ours.cross_attention, theirs.multihead_attn)
     copy_rest(ours, theirs, [ours.around_self, ours.around_cross, ours.around_feed_forward])
@@ -197,7 +203,7 @@ def test_decoder_layer_is_that_of_pytorch(norm):
 
 @pytest.mark.parametrize("norm", ["post", "pre"])
 def test_encoder_layer_on_rectangles_and_packed(norm):
-    layer = EncoderLayer(D, HEADS, D_FF, 0.0, norm=norm, d_key=3, rotary=False).double()
+    layer = EncoderLayer(shape(norm=norm, d_key=3, rotary=False)).double()
     layout = packing(SOURCE)
     x_ND = torch.randn(8, D, dtype=torch.float64)
     on_rectangles = layer(layout.pad(x_ND), keep_padding(SOURCE))
@@ -208,7 +214,7 @@ def test_encoder_layer_on_rectangles_and_packed(norm):
 
 @pytest.mark.parametrize("norm", ["post", "pre"])
 def test_decoder_layer_on_rectangles_and_packed(norm):
-    layer = DecoderLayer(D, HEADS, D_FF, 0.0, norm=norm, d_value=3).double()
+    layer = DecoderLayer(shape(norm=norm, d_value=3)).double()
     sources, targets = packing(SOURCE), packing(TARGET)
     x_ND, memory_ND = torch.randn(5, D, dtype=torch.float64), torch.randn(8, D, dtype=torch.float64)
     on_rectangles = layer(targets.pad(x_ND), sources.pad(memory_ND), keep_past(TARGET), keep_padding(SOURCE))
@@ -219,13 +225,17 @@ def test_decoder_layer_on_rectangles_and_packed(norm):
 
 def test_layers_alone_need_no_mask():
     x, memory = torch.randn(B, T, D), torch.randn(B, S, D)
-    assert EncoderLayer(D, HEADS, D_FF)(x).shape == (B, T, D)
-    assert DecoderLayer(D, HEADS, D_FF)(x, memory).shape == (B, T, D)
+    assert EncoderLayer(shape())(x).shape == (B, T, D)
+    assert DecoderLayer(shape())(x, memory).shape == (B, T, D)
 
 
 def test_dropout_reaches_each_sublayer():
     """Of rate 1/2 on every sub-layer: training is random, evaluation is not."""
-    layer, x, memory = DecoderLayer(D, HEADS, D_FF, 0.5), torch.randn(B, T, D), torch.randn(B, S, D)
+    layer, x, memory = (
+        DecoderLayer(shape(dropout=0.5)),
+        torch.randn(B, T, D),
+        torch.randn(B, S, D),
+    )
     assert sum(isinstance(module, Dropout) and module.rate == 0.5 for module in layer.modules()) == 3
     assert not torch.equal(layer(x, memory), layer(x, memory))
     layer.eval()

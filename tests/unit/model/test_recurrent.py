@@ -13,8 +13,8 @@ from seq2see.decoding import search
 from seq2see.decoding.hypothesis import Task
 from seq2see.decoding.torch_engine import TorchEngine
 from seq2see.lens.capture import capture
-from seq2see.model.attention import Packing
 from seq2see.model.build import build, count_parameters
+from seq2see.model.packing import Packing
 from seq2see.model.recurrent import AlignmentAttention, ByTime, Recurrent, pick
 
 V = 13

@@ -8,7 +8,7 @@ import pytest
 
 pytest.importorskip("prometheus_client", reason="the extra 'serve' is not installed")
 
-from seq2see.serve.guard import HEADERS, LATE, Guard
+from seq2see.serve.guard import HEADERS, LATE, SURPLUS, Guard
 from seq2see.serve.limits import Limits, Origins, RefusedError
 from seq2see.serve.measures import Measures
 
@@ -118,6 +118,37 @@ def test_a_mistake_of_ours_tells_nothing(capsys):
     assert "ValueError" in logged
     assert "POST other 500" in logged
     assert "/secret" not in logged + caller.answer[1]["error"]
+
+
+def test_who_is_still_waiting_when_the_service_ends_is_told_in_json():
+    caller = Caller(sent(b""))
+
+    async def end() -> None:
+        guard = Guard(caller.for_ever, Limits(), Measures(), lambda path, body: None, False, Origins())
+        scope = {"type": "http", "method": "POST", "path": "/", "headers": []}
+        answering = asyncio.ensure_future(guard(scope, caller.receive, caller.send))
+        await asyncio.sleep(0.01)
+        answering.cancel()
+        await answering
+
+    with pytest.raises(asyncio.CancelledError):
+        asyncio.run(end())
+    assert caller.answer[0] == 503
+    assert list(caller.answer[1]) == ["error"]
+
+
+@pytest.mark.parametrize(("path", "status"), [("/health", 200), ("/v1/translate", 503), ("/ready", 503)])
+def test_on_a_surplus_connection_only_health_is_answered(path, status):
+    async def fine(scope: Any, receive: Any, send: Any) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": b"{}"})
+
+    caller = Caller(sent(b""))
+    guard = Guard(fine, Limits(), Measures(), lambda path, body: None, False, Origins())
+    scope = {"type": "http", "method": "GET", "path": path, "headers": [], SURPLUS: True}
+    asyncio.run(guard(scope, caller.receive, caller.send))
+    assert caller.answer[0] == status
+    assert ((b"connection", b"close") in caller.sent[0]["headers"]) == (status == 503)
 
 
 def test_refused_before_the_app_hears_of_it():

@@ -250,3 +250,18 @@ def test_empty_fields_count_as_not_sent_and_the_query_is_read(way):
 
 def test_names_of_languages():
     assert [_name(code) for code in ("de", "ko-KR", "und", "xx")] == ["German", "Korean (South Korea)", "Unknown", "xx"]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("&#" + "9" * 5000 + ";", "\ufffd"),
+        ("&#" + "0" * 5000 + "65;b", "Ab"),
+        ("&#" + "0" * 5000 + ";", "\ufffd"),
+        ("&#65;&#x42;&amp;&#67 &#1114112;&#55296;", "AB&C \ufffd\ufffd"),
+        ("&#x" + "f" * 5000 + ";", "\ufffd"),
+        ("&#;&#x;&#", "&#;&#x;&#"),
+    ],
+)
+def test_numbers_of_characters_may_have_any_length(text, expected):
+    assert _cut(text, "html") == [(expected, True)]

@@ -3,7 +3,7 @@
 import pytest
 
 from seq2see.errors import SettingError
-from seq2see.serve.limits import Keys, Origins, Rates, RefusedError
+from seq2see.serve.limits import Keys, Origins, Rates, RefusedError, host_names
 
 
 def test_keys():
@@ -28,6 +28,19 @@ def test_keys_of_a_file(tmp_path):
         path.write_bytes(text)
         with pytest.raises(SettingError, match="keys"):
             Keys.read(path)
+
+
+def test_what_editors_and_headers_do_to_keys(tmp_path):
+    path = tmp_path / "keys"
+    path.write_bytes("\ufeffone\r\n  # an indented comment\n\t#another\nschlüssel\n열쇠\n".encode())
+    keys = Keys.read(path)
+    sent = ["one", "schlüssel", "열쇠"]  # as in JSON
+    sent += ["schlüssel".encode().decode("latin-1"), "열쇠".encode().decode("latin-1")]  # UTF-8 in a header
+    for key in sent:
+        keys.check(key)
+    for wrong in ("# an indented comment", "#another", "\ufeffone", "schlussel", "\ufeff"):
+        with pytest.raises(RefusedError):
+            keys.check(wrong)
 
 
 def test_rates_are_counted_for_each_client_and_refill():
@@ -95,6 +108,39 @@ def test_browsers_are_let_in_by_host_and_origin(host, origin, allowed, fine):
     with pytest.raises(RefusedError) as refused:
         origins.check("POST", headers)
     assert refused.value.status == 403
+
+
+@pytest.mark.parametrize(
+    ("host", "fine"),
+    [
+        ("192.0.2.1:8000", True),
+        ("[2001:db8::1]:8000", True),
+        ("[2001:db8::1]", True),
+        ("localhost", True),
+        ("Here.:8000", True),
+        ("translate.example.org", True),
+        ("evil.example", False),
+        ("192.0.2.1.evil.example", False),
+        ("[evil.example]", False),
+        ("2001:db8::1", False),
+        ("1", False),
+        ("translate.example.org.evil.example", False),
+    ],
+)
+def test_by_addresses_and_known_names_only(host, fine):
+    origins = Origins((), {"localhost", "here", *host_names(["Translate.Example.org."])}, addresses=True)
+    if fine:
+        origins.check("GET", {b"host": host.encode()})
+        return
+    with pytest.raises(RefusedError, match="--allow-host") as refused:
+        origins.check("GET", {b"host": host.encode()})
+    assert refused.value.status == 403
+
+
+@pytest.mark.parametrize("wrong", ["https://example.org", "example.org:80", "example.org/x", "", "-", "a b", "*.a"])
+def test_what_is_no_host_name_is_refused(wrong):
+    with pytest.raises(SettingError, match="--allow-host"):
+        host_names([wrong])
 
 
 def test_what_is_no_origin_is_refused():

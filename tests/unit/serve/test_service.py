@@ -57,9 +57,9 @@ def test_each_look_is_done_alone(trained: Path, monkeypatch):
     service.inside.facts = {"run": Facts("played", 1.0)}
     asked: list[Job] = []
 
-    async def do(job: Job) -> bytes:
+    async def do(job: Job) -> list[bytes]:
         asked.append(job)
-        return b"{}"
+        return [b"{}"]
 
     monkeypatch.setattr(service.inside, "do", do)
 
@@ -114,5 +114,104 @@ def test_an_engine_that_cannot_be_kept_is_said_to_have_failed(capsys):
         await app.build(service, failed=said.append)({"type": "lifespan"}, receive, send)
 
     asyncio.run(begin_and_end())
-    assert [line.partition(" cannot")[0] for line in said] == ["the engine (translate)", "the engine (inside)"]
+    assert [line.partition(" cannot")[0] for line in said] == [
+        f"the engine ({name})" for name in ("translate", "inside", "long")
+    ]
     assert "OSError in the line before the engine (inside)" in capsys.readouterr().err
+
+
+def test_a_route_that_fails_answers_in_json_and_says_nothing_of_it(capsys, monkeypatch):
+    from starlette.testclient import TestClient
+
+    service = Service({})
+
+    def broken(client: Any) -> None:
+        raise KeyError("secret")
+
+    monkeypatch.setattr(service, "count", broken)
+    found = TestClient(app.build(service), raise_server_exceptions=False).get("/nowhere")
+    assert (found.status_code, list(found.json())) == (500, ["error"])
+    assert "KeyError" in capsys.readouterr().err
+    assert "secret" not in found.text
+
+
+@pytest.mark.parametrize("path", ["/", "/page/page.js", "/nowhere", "/v1/translate", "/languages", "/openapi.json"])
+def test_every_request_counts_except_those_of_a_watchman(path):
+    from starlette.testclient import TestClient
+
+    service = Service({}, rates=Rates(2, lambda: 0.0))
+    client = TestClient(app.build(service))
+    assert [client.get(path).status_code == 429 for _ in range(3)] == [False, False, True]
+    assert client.get("/health").status_code == 200
+    assert client.get("/ready").status_code == 503  # no engine is loaded
+
+
+def loaded(trained: Path, rate: float) -> Service:
+    """A service whose engines are said to be loaded and to do so much work a second."""
+    service = Service({"run": Run(trained)})
+    for lane in (service.quick, service.inside):
+        lane.facts = {"run": Facts("played", 1.0, 1.0, 10, rate)}
+        lane.assume(rate)
+    return service
+
+
+def asked_of(service: Service, monkeypatch: pytest.MonkeyPatch, *texts: str, **more: Any) -> tuple[str, Job]:
+    """Which lane is given a request to translate, and what it is given."""
+    found: list[tuple[str, Job]] = []
+    for lane in service.lanes:
+
+        async def do(job: Job, name: str = lane.name) -> list[Any]:
+            found.append((name, job))
+            return [("played", [{"translations": []} for _ in job.what["lines"]])]
+
+        monkeypatch.setattr(lane, "do", do)
+    asyncio.run(service.translate(texts, **more))
+    return found[0]
+
+
+@pytest.mark.parametrize(
+    ("texts", "beam", "rate", "expected"),
+    [
+        (["cab"], 1, 100.0, "translate"),
+        (["cab"], 1, 0.1, "translate"),
+        (["abcdefgh" * 20] * 10, 10, 100.0, "long"),
+        (["abcdefgh" * 20] * 10, 10, 1e6, "translate"),
+        (["abcdefgh" * 20] * 10, 10, 0.0, "translate"),
+        (["a"] * 100, 10, 100.0, "long"),
+    ],
+    ids=["ordinary", "ordinary, slow engine", "long", "long, fast engine", "long, not measured", "many tiny ones"],
+)
+def test_long_requests_have_an_engine_of_their_own(trained, monkeypatch, texts, beam, rate, expected):
+    lane, job = asked_of(loaded(trained, rate), monkeypatch, *texts, beam=beam)
+    assert lane == expected
+    assert len(job.costs) == len(texts)
+    assert f"beam {beam}" in job.about
+
+
+def test_texts_that_are_drawn_are_not_split(trained, monkeypatch):
+    lane, job = asked_of(loaded(trained, 1e6), monkeypatch, "cab", "bad", sampling={"seed": 1})
+    assert (lane, len(job.costs)) == ("inside", 1)
+
+
+def test_unseen_characters_are_counted_as_the_tokens_that_they_are(trained, monkeypatch):
+    service = loaded(trained, 1e6)
+    plain = asked_of(service, monkeypatch, "abc" * 30)[1].work
+    assert asked_of(service, monkeypatch, "日本語" * 30)[1].work >= plain
+
+
+def test_jobs_are_those_of_the_client_that_was_admitted(trained, monkeypatch):
+    service = loaded(trained, 1e6)
+    service.admit({}, ("10.0.0.7", 1234))
+    assert asked_of(service, monkeypatch, "cab")[1].client == "address 10.0.0.7"
+
+
+def test_why_an_engine_is_not_loaded_is_said_without_paths(trained):
+    service = loaded(trained, 1.0)
+    assert service.obstacle is None
+    service.quick.facts = {}
+    assert service.obstacle == "the engine (translate) is not loaded"
+    service.quick.problem = f"{trained.absolute()}/model.safetensors: damaged"
+    assert service.obstacle == "the engine (translate) is not loaded: run/model.safetensors: damaged"
+    service.quick.facts, service.quick.problem = service.inside.facts, None
+    service.long.problem = "no memory"  # others are answered all the same
+    assert service.obstacle is None

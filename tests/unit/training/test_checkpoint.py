@@ -10,6 +10,7 @@ import torch
 from safetensors.torch import load_file
 from torch import nn
 
+from seq2see import storage
 from seq2see.config import Training
 from seq2see.data.batches import Position
 from seq2see.errors import RunError
@@ -249,3 +250,35 @@ def test_a_state_without_checksum_is_still_looked_at(tmp_path: Path, wrong: dict
     assert checkpoint.damage(path) is None
     (path / "state.json").write_text(json.dumps(state | wrong))
     assert str(checkpoint.damage(path)).count("state.json: ") == 1
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"0.weight": torch.zeros(9, 9)},
+        {"0.weight": torch.zeros(4, 3, dtype=torch.complex64)},
+        {"0.weight": torch.zeros(4, 3, dtype=torch.int8)},
+        {"more": torch.zeros(1)},
+    ],
+)
+def test_checkpoints_with_other_weights_are_not_averaged(tmp_path: Path, change: dict[str, torch.Tensor]) -> None:
+    """A run folder may come from anybody, with checksums that are right."""
+    model, optimizer = make()
+    for step in (1, 2):
+        checkpoint.save(tmp_path, model, optimizer, Progress(step=step), average=2)
+    path = tmp_path / "step-00000002" / "weights.safetensors"
+    storage.write_tensors(path, load_file(path) | change)
+    with pytest.raises(RunError, match=r"weight|expected F32"):
+        checkpoint.average(checkpoint.with_weights(tmp_path, 2))
+
+
+def test_an_optimizer_of_another_kind_is_refused(tmp_path: Path) -> None:
+    model, optimizer = make()
+    update(model, optimizer)
+    checkpoint.save(tmp_path, model, optimizer, Progress(step=1), average=1)
+    path = tmp_path / "step-00000001" / "optimizer.safetensors"
+    state = load_file(path)
+    name = next(name for name in state if not name.startswith("random."))
+    storage.write_tensors(path, state | {name: state[name].to(torch.complex64)})
+    with pytest.raises(RunError, match=r"complex64, expected torch\.float32"):
+        checkpoint.restore(tmp_path / "step-00000001", *make())

@@ -243,15 +243,29 @@ def test_the_best_weights_are_kept_not_the_last(pairs: Store, tmp_path: Path) ->
 
 
 @pytest.mark.parametrize(
-    ("averaged", "lower_is_better", "is_kept"),
-    [(0.5, True, True), (1.0, True, True), (1.5, True, False), (0.5, False, False), (9.0, False, True)],
+    ("metric", "best", "averaged", "is_kept"),
+    [
+        ("loss", {"loss": 1.0}, {"loss": 0.5}, True),
+        ("loss", {"loss": 1.0}, {"loss": 1.0}, False),
+        ("loss", {"loss": 1.0}, {"loss": 1.5}, False),
+        ("exact", {"exact": 50.0, "loss": 1.0}, {"exact": 40.0, "loss": 0.5}, False),
+        ("exact", {"exact": 50.0, "loss": 1.0}, {"exact": 60.0, "loss": 1.5}, True),
+        ("exact", {"exact": 0.0, "loss": 0.69}, {"exact": 0.0, "loss": 2.31}, False),
+        ("exact", {"exact": 100.0, "loss": 0.2}, {"exact": 100.0, "loss": 0.1}, True),
+        ("exact", {"exact": 100.0, "loss": 0.2}, {"exact": 100.0, "loss": math.nan}, False),
+        ("ter", {"ter": 50.0, "loss": 1.0}, {"ter": 50.0, "loss": 1.5}, False),
+        ("ter", {"ter": 50.0, "loss": 1.0}, {"ter": 50.0, "loss": 0.5}, True),
+    ],
 )
-def test_the_average_is_kept_only_if_it_is_as_good(
-    pairs: Store, tmp_path: Path, averaged: float, lower_is_better: bool, is_kept: bool
+def test_the_average_is_kept_only_if_it_is_better(
+    pairs: Store, tmp_path: Path, metric: str, best: dict[str, float], averaged: dict[str, float], is_kept: bool
 ) -> None:
-    model = make()
-    losses = scores(2.0, 1.0, 3.0, averaged) if lower_is_better else scores(0.5, 2.0, 1.0, averaged)
-    events = run(model, pairs, tmp_path, validate=losses, lower_is_better=lower_is_better)
+    """Where the metric ties, the lower loss decides, as it does between checkpoints."""
+    lower_is_better = metric != "exact"
+    worse = {name: value + (1 if lower_is_better or name == "loss" else -1) for name, value in best.items()}
+    answers = iter([worse, best, worse, averaged])
+    settings = replace(SETTINGS, metric=metric)
+    events = run(make(), pairs, tmp_path, settings, validate=lambda: next(answers), lower_is_better=lower_is_better)
     *_, last, finished = events
     assert isinstance(last, Validated)
     assert (last.what, last.best) == ("average of the last 2 checkpoints", is_kept)
@@ -329,6 +343,21 @@ def test_a_longer_limit_goes_on(pairs: Store, tmp_path: Path) -> None:
 def test_a_processor_stays_in_float32() -> None:
     for precision in ("auto", "bfloat16", "float32"):
         assert not loop.in_bfloat16(Training(precision=precision), torch.device("cpu"))
+
+
+@pytest.mark.parametrize(("hardware", "emulated"), [(True, True), (False, True), (False, False)])
+def test_bfloat16_that_is_only_emulated_must_be_asked_for(
+    monkeypatch: pytest.MonkeyPatch, hardware: bool, emulated: bool
+) -> None:
+    """A GPU before Ampere says yes to the plain question, and then computes more slowly than in float32."""
+
+    def is_bf16_supported(including_emulation: bool = True) -> bool:
+        return hardware or (including_emulation and emulated)
+
+    monkeypatch.setattr(torch.cuda, "is_bf16_supported", is_bf16_supported)
+    card = torch.device("cuda")
+    found = {name: loop.in_bfloat16(Training(precision=name), card) for name in ("auto", "bfloat16", "float32")}
+    assert found == {"auto": hardware, "bfloat16": True, "float32": False}
 
 
 # What can go wrong

@@ -15,7 +15,6 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from safetensors.torch import load_file, save_file
 
 import seq2see
 from seq2see.config import Training
@@ -303,61 +302,3 @@ def test_memory_that_runs_out_on_one_rank(pairs: Store, tmp_path: Path) -> None:
     newest = checkpoint.newest(two / "checkpoints")
     assert newest is not None
     assert checkpoint.read_progress(newest).micro_tokens == MICRO_TOKENS // 2
-
-
-def learn_sharded(folder: Path, pairs: Path, sharded: bool) -> None:
-    """A few updates with weights spread over all ranks, or not; then the weights and means put together again."""
-    from seq2see.data.batches import make_batch
-    from seq2see.training.optimizer import Adam
-
-    torch.manual_seed(1)
-    options = {"encoder_layers": 2, "decoder_layers": 1, "d_model": 16, "heads": 2, "d_ff": 24, "dropout": 0.0}
-    model = seq2see.Transformer(VOCABULARY, VOCABULARY, **options)  # type: ignore[arg-type]
-    data = Store(pairs, (VOCABULARY, VOCABULARY))
-    plan = iter(Batches(data, SETTINGS.batch_tokens, WINDOW, SETTINGS.seed))
-    with ranks.joined():
-        if sharded:
-            ranks.shard(model)
-        optimizer = Adam(model.parameters(), SETTINGS)
-        for _ in range(5):
-            indices = next(indices for indices, _ in plan if len(indices) > 1)
-            lengths = data.source_lengths(indices) + data.target_lengths(indices)
-            tokens = int(data.target_lengths(indices).sum())
-            for piece in split(indices, lengths, 400, ranks.rank(), ranks.world()):  # one each
-                (loop.loss_of(model, make_batch(data, piece), 0.1).total / tokens).backward()
-            if not sharded:
-                ranks.sum_gradients(model.parameters())
-            norm = torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-            optimizer.step(1e-3)
-            optimizer.zero_grad()
-        own = sum(weight.to_local().numel() if sharded else weight.numel() for weight in model.parameters())
-        means = {name: mean for name, mean in optimizer.tensors().items() if name.endswith(".exp_avg")}
-        weights = dict(model.named_parameters())
-        found = ranks.whole(weights) | ranks.whole(means)
-        if ranks.is_first():
-            save_file(found, folder / f"{'sharded' if sharded else 'plain'}.safetensors")
-        if sharded:
-            ranks.first_does(lambda: None)
-            saved = load_file(folder / "sharded.safetensors")
-            for tensor in (*weights.values(), *means.values()):
-                tensor.detach().zero_()
-            ranks.spread(weights | means, saved)
-            again = ranks.whole(weights) | ranks.whole(means)
-            assert all(torch.equal(again[name], saved[name]) for name in again)
-            norm = norm.full_tensor()  # type: ignore[attr-defined]
-        write(folder, [own, float(norm)])
-
-
-def test_a_sharded_model_learns_like_a_whole_one(pairs: Store, tmp_path: Path) -> None:
-    assert finish(start(learn_sharded, tmp_path, pairs.folder, False)) == [0, 0]
-    (size, norm), _ = read(tmp_path)
-    assert finish(start(learn_sharded, tmp_path, pairs.folder, True)) == [0, 0]
-    (first, sharded_norm), (second, _) = read(tmp_path)
-    assert first + second == size  # each keeps a part, and none twice
-    assert 0.4 * size < first < 0.6 * size
-    assert sharded_norm == pytest.approx(norm, rel=1e-5)
-    plain, sharded = (load_file(tmp_path / f"{name}.safetensors") for name in ("plain", "sharded"))
-    assert plain.keys() == sharded.keys()
-    for name in plain:
-        if not name.endswith("bias"):  # that of keys has no gradient but noise, which Adam makes as large as any
-            torch.testing.assert_close(sharded[name], plain[name], rtol=0, atol=1e-5)

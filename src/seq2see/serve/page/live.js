@@ -11,6 +11,13 @@ let without = [];  // heads that are switched off
 let current = null;  // the look that is shown: { question, part, summary, links }
 let answered = null; // what stands beside the text: { text, look }
 
+/** What is said at a place, by its id, and how: said again in another language when that is chosen. */
+const spoken = new Map();
+function sayAt(id, words) {
+  spoken.set(id, words);
+  at(id).replaceChildren(...words());
+}
+
 /* --- asking ------------------------------------------------------------------------------------------------------------ */
 
 class Refused extends Error {
@@ -76,26 +83,27 @@ function report(problem, again) {
   const { status, line, wait } = problem, seconds = wait ?? 2, isKey = [401, 403].includes(status);
   at("key-form").hidden = !isKey;
   if (isKey) at("key").focus();
-  const words = {
-    0: tell("The server cannot be reached"),
-    401: tell("This server asks for an API key"),
-    403: tell("The server does not know this API key"),
-    408: tell("The request did not arrive in time (408)"),
-    413: tell("That is too much at once (413)"),
-    429: tell("The server is busy (429)"),
-    503: tell("The model is not ready (503)"),
-    504: tell("The server did not answer in time (504)"),
-  }[status] ?? tell("The server refuses this ({status})", { status });
-  const sentences = [`${line && !isKey ? `${words}: ${line.replace(/\.$/, "")}` : words}.`];
-  if (status === 504) sentences.push(tell("A shorter text may help."));
-  if (again && [0, 429, 503].includes(status)) {
-    sentences.push(tell("Trying again in {n} s.", { n: seconds }));
-    schedule(1000 * seconds, again);
-  }
-  at("problem").textContent = sentences.join(" ");
+  const isTriedAgain = again && [0, 429, 503].includes(status);
+  sayAt("problem", () => {
+    const words = {
+      0: tell("The server cannot be reached"),
+      401: tell("This server asks for an API key"),
+      403: tell("The server does not know this API key"),
+      408: tell("The request did not arrive in time (408)"),
+      413: tell("That is too much at once (413)"),
+      429: tell("The server is busy (429)"),
+      503: tell("The model is not ready (503)"),
+      504: tell("The server did not answer in time (504)"),
+    }[status] ?? tell("The server refuses this ({status})", { status });
+    const sentences = [`${line && !isKey ? `${words}: ${line.replace(/\.$/, "")}` : words}.`];
+    if (status === 504) sentences.push(tell("A shorter text may help."));
+    if (isTriedAgain) sentences.push(tell("Trying again in {n} s.", { n: seconds }));
+    return [sentences.join(" ")];
+  });
+  if (isTriedAgain) schedule(1000 * seconds, again);
 }
 
-const settle = () => { at("problem").textContent = ""; at("key-form").hidden = true; };
+const settle = () => { sayAt("problem", () => []); at("key-form").hidden = true; };
 
 /* --- translating as one types -------------------------------------------------------------------------------------------- */
 
@@ -132,7 +140,7 @@ async function refresh() {
   const question = { ...choices(), text: lines[number], prefix, without };
   const isPlain = !prefix.length && !without.length;
   saidBox.classList.add("waiting");
-  if (!isPlain) at("about").textContent = "";
+  if (!isPlain) sayAt("about", () => []);
   let quick = null;
   try {
     const looking = look(question, signal);
@@ -149,7 +157,7 @@ async function refresh() {
     if (signal.aborted) return;
     settle();
     if (!isPlain) showSaid(lines.map((_, index) => index === number ? summary.translation : quick[index]).join("\n"), lines.length === 1 ? current : null);
-    else if (quick[number] !== summary.translation) note(tell("Quick and exact arithmetic differ here. What is explained below: "), summary.translation);
+    else if (quick[number] !== summary.translation) note(() => tell("Quick and exact arithmetic differ here. What is explained below: "), summary.translation);
     else if (lines.length === 1) showSaid(summary.translation, current);
     await showChanges(question, signal);
   } catch (problem) {
@@ -181,7 +189,8 @@ function clear() {
   answered = null;
   saidBox.replaceChildren();
   saidBox.classList.remove("waiting");
-  for (const id of ["about", "announced"]) at(id).replaceChildren();
+  sayAt("about", () => []);
+  at("announced").replaceChildren();
 }
 
 /** Ask for the inside, and draw what is near the screen. */
@@ -194,8 +203,8 @@ async function look(question, signal) {
   if (signal.aborted) throw new DOMException("", "AbortError");
   current = { question, part, summary, links };
   at("facts").textContent = facts(summary);
-  at("notes").replaceChildren();
-  for (const each of summary.notes) note(tellSentence(each));
+  clearNotes();
+  for (const each of summary.notes) note(() => tellSentence(each));
   document.querySelector("main").classList.remove("empty");
   explainModel(summary);
   drawNear();
@@ -206,19 +215,27 @@ async function look(question, signal) {
 function hideInside() {
   current = null;
   document.querySelector("main").classList.add("empty");
-  at("changes").replaceChildren();
-  at("notes").replaceChildren();
+  sayAt("changes", () => []);
+  clearNotes();
 }
 
 /** The answer is there, but cannot be looked into. */
 function noInside(why) {
   hideInside();
   const long = /has (\d+) tokens: a page shows (\d+)/.exec(why);
-  note(long ? tell("Too long to look into: {n} tokens. Up to {most} are shown.", { n: long[1], most: long[2] }) : tellSentence(why));
+  note(() => long ? tell("Too long to look into: {n} tokens. Up to {most} are shown.", { n: long[1], most: long[2] }) : tellSentence(why));
 }
 
+let notes = [];
+
 function note(words, text = "") {
-  at("notes").append(element("p", {}, words, element("bdi", {}, text)));
+  notes.push(() => element("p", {}, words(), element("bdi", {}, text)));
+  sayAt("notes", () => notes.map(each => each()));
+}
+
+function clearNotes() {
+  notes = [];
+  sayAt("notes", () => []);
 }
 
 const near = new Set(), shown = new Map();  // sections near the screen, and the look that each shows
@@ -228,17 +245,28 @@ const watching = new IntersectionObserver(entries => {
 }, { rootMargin: "500px" });
 for (const section of document.querySelectorAll("main section")) watching.observe(section);
 
-function drawNear() {
-  const look = current;
+function drawNear(sections = near) {
+  const look = current, { lang } = document.documentElement;
   if (!look) return;
-  for (const section of near) {
+  for (const section of sections) {
     if (shown.get(section) === look) continue;
     shown.set(section, look);
-    drawInto(section.querySelectorAll("[data-component]"), look.part, () => current !== look).catch(problem => {
+    drawInto(componentsOf(section), look.part, () => current !== look || document.documentElement.lang !== lang).catch(problem => {
       if (shown.get(section) === look) shown.delete(section);
       if (current === look) report(problem, drawAgain);
     });
   }
+}
+
+const componentsOf = section => section.querySelectorAll("[data-component]");
+
+/** Everything that was drawn, in the language of the page: also what is far from the screen, or cannot be seen now. */
+function redraw() {
+  const drawn = [...shown.keys()];
+  shown.clear();
+  if (current) return drawNear(new Set([...near, ...drawn]));
+  for (const section of drawn) for (const root of componentsOf(section)) root.replaceWith(root.cloneNode(false));
+  forget();
 }
 
 function drawAgain() {
@@ -337,10 +365,12 @@ source.addEventListener("blur", () => markSaid(null));
 
 function showAbout(engine, milliseconds, result) {
   const { probability } = result.translations[0];
-  const words = [engine, `${Math.round(milliseconds)} ms`];
-  if (probability !== null) words.push(tell("probability {share}", { share: percent(probability) }));
-  if (result.cut) words.push(tell("the text was cut: it is longer than the model reads"));
-  at("about").textContent = words.join(" · ");
+  sayAt("about", () => {
+    const words = [engine, `${Math.round(milliseconds)} ms`];
+    if (probability !== null) words.push(tell("probability {share}", { share: percent(probability) }));
+    if (result.cut) words.push(tell("the text was cut: it is longer than the model reads"));
+    return [words.join(" · ")];
+  });
 }
 
 /* --- what one changes inside --------------------------------------------------------------------------------------------------- */
@@ -373,29 +403,34 @@ let areSharesShown = innerWidth > 700;  // they take up a good part of a phone
 
 /** Before and now, what was changed, and how to undo it. */
 async function showChanges(question, signal) {
-  const box = at("changes");
-  if (!question.prefix.length && !question.without.length) return box.replaceChildren();
+  if (!question.prefix.length && !question.without.length) return sayAt("changes", () => []);
   const plain = inside({ ...question, prefix: [], without: [] }, signal);
   const [before, sure] = await Promise.all([plain("summary"), plain("candidates")]);
   const now = current.summary;
+  let left = null;
+  if (question.without.length && before.translation.trim()) {
+    const forced = inside({ ...question, prefix: [], target: before.translation }, signal);
+    const [same, found] = await Promise.all([forced("summary"), forced("candidates")]);
+    if (same.target_tokens.join() === before.target_tokens.join()) left = found;
+  }
+  if (!signal.aborted) sayAt("changes", () => changes(question, before, now, sure, left));
+}
+
+function changes(question, before, now, sure, left) {
   const undo = (label, undone) => element("button", { type: "button", class: "chip", "aria-label": tell("undo: {what}", { what: label }), onclick: () => { undone(); change(); } }, label);
   const chips = question.without.map(head => undo(headTitle(head), () => { without = without.filter(each => !same(each, head)); }));
   if (question.prefix.length) chips.unshift(undo(tell("begins with “{text}”", { text: now.target_tokens.slice(0, question.prefix.length).join("") }), () => { prefix = []; }));
   const lines = [[tell("as it was"), element("bdi", {}, before.translation)], [tell("now"), marked(now.translation, before.translation)]];
   const children = [element("div", { class: "chips" }, element("h2", {}, tell("What changes")), ...chips),
     element("dl", {}, ...lines.flatMap(([name, text]) => [element("dt", {}, name), element("dd", {}, text)]))];
-  if (question.without.length && before.translation.trim()) {
-    const forced = inside({ ...question, prefix: [], target: before.translation }, signal);
-    const [same, left] = await Promise.all([forced("summary"), forced("candidates")]);
-    if (same.target_tokens.join() === before.target_tokens.join())
-      children.push(element("details", { open: areSharesShown ? "" : null, ontoggle: event => { areSharesShown = event.target.open; } },
-        element("summary", {}, tell("How sure the model is of each piece of the old translation: as it was → now")),
-        element("div", { class: "strip" }, ...before.target_tokens.map((token, index) => {
-          const [one, two] = [sure.probability[index], left.probability[index]];
-          return element("span", { class: two < one - 0.1 ? "piece fallen" : "piece" }, element("bdi", {}, token), element("small", {}, `${percent(one)} → ${percent(two)}`));
-        }))));
-  }
-  if (!signal.aborted) box.replaceChildren(...children);
+  if (left)
+    children.push(element("details", { open: areSharesShown ? "" : null, ontoggle: event => { areSharesShown = event.target.open; } },
+      element("summary", {}, tell("How sure the model is of each piece of the old translation: as it was → now")),
+      element("div", { class: "strip" }, ...before.target_tokens.map((token, index) => {
+        const [one, two] = [sure.probability[index], left.probability[index]];
+        return element("span", { class: two < one - 0.1 ? "piece fallen" : "piece" }, element("bdi", {}, token), element("small", {}, `${percent(one)} → ${percent(two)}`));
+      }))));
+  return children;
 }
 
 /** A text, with what is not in the other marked: from the first to the last difference. */
@@ -553,12 +588,13 @@ function speak() {
   at("contents").replaceChildren();
   components.contents(at("contents"));
   if (models.length) showTargets();
-  shown.clear();
+  for (const [id, words] of spoken) at(id).replaceChildren(...words());
+  hint("");
   if (current) {
     explainModel(current.summary);
     at("facts").textContent = facts(current.summary);
-    isChat() ? refreshChat() : refresh();
   }
+  redraw();
 }
 
 async function start() {

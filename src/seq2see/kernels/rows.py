@@ -13,7 +13,7 @@ import triton
 import triton.language as tl
 from torch import Tensor, nn
 
-from seq2see.model.kernels import is_done
+from seq2see.kernels.packed_attention import is_done
 
 ROW_TILE = 4096
 """Numbers of the rows that a program of `norm_of_sum` holds at once."""

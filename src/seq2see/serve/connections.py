@@ -1,0 +1,206 @@
+"""Fair shares for clients: how many connections each may hold, which are closed when room gets short, whose turn it is.
+
+A client is an IPv4 address or an IPv6 network of 64 bits. Behind a reverse proxy, all connections are the proxy's.
+"""
+
+import asyncio
+import heapq
+import time
+from collections import OrderedDict
+from dataclasses import dataclass, field
+from typing import Protocol
+
+TURN_SECONDS = 0.001
+"""Time that the requests of one client may be read for, in one iteration of the event loop."""
+
+PIPELINED_SECONDS = 0.02
+"""Time between two requests of one client that were sent before the answers to those before them. Browsers and proxies
+send none; whoever does is not to keep the event loop busy with it."""
+TRIM_SECONDS = 0.1
+"""Time after which connections that are too many are closed, where they are idle."""
+
+
+class Connection(Protocol):
+    """What has to be known of a connection to share fairly."""
+
+    network: str
+    """The client that it belongs to."""
+    surplus: bool
+    """Whether it is one too many: only /health is answered then."""
+    loop: asyncio.AbstractEventLoop
+
+    def read_request(self) -> bool:
+        """Read up to one request from what has arrived, and tell whether it went to the app."""
+        ...
+
+    @property
+    def can_read(self) -> bool:
+        """Whether something has arrived that could be read now."""
+        ...
+
+    def drop(self, at_once: bool) -> None:
+        """Close the connection."""
+        ...
+
+
+Several = OrderedDict[Connection, None]
+"""A set that keeps its order."""
+
+
+@dataclass
+class _Client:
+    """The connections of one client."""
+
+    all: Several = field(default_factory=OrderedDict)
+    fresh: Several = field(default_factory=OrderedDict)
+    """Idle, and no request has been answered on them: those that have waited for longest come first."""
+    kept: Several = field(default_factory=OrderedDict)
+    """Idle after an answer, in the same order."""
+    next_pipelined: float = 0.0
+    """When the next pipelined request may be read, by the clock of the event loop."""
+
+    @property
+    def busy(self) -> int:
+        """Number of connections on which a request is being answered."""
+        return len(self.all) - len(self.fresh) - len(self.kept)
+
+    @property
+    def least_needed(self) -> Connection | None:
+        """The connection to close first: one that was never used, else the one that has been idle for longest."""
+        return next(iter(self.fresh), None) or next(iter(self.kept), None)
+
+
+class Connections:
+    """All connections of a server, by client.
+
+    Args:
+        most: connections that are served; one client may hold half of them. Twice as many are taken, for a moment if
+            some are idle; where all are at work, only /health is answered on those that are too many.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._most_each = max(1, most // 2)
+        self._clients: dict[str, _Client] = {}
+        self._count = 0
+        self._lines: dict[str, Several] = {}
+        """By client, the connections with something to read that wait for the turn of the client."""
+        self._is_turn_due = False
+        self._is_trim_due = False
+
+    def enter(self, newcomer: Connection) -> None:
+        """Take a connection in."""
+        client = self._clients.setdefault(newcomer.network, _Client())
+        if client.busy >= self._most_each:
+            newcomer.surplus = True
+        elif self._count >= self._most and sum(each.busy for each in self._clients.values()) >= self._most:
+            greediest = self._greediest()
+            newcomer.surplus = len(greediest.all) <= len(client.all) + 1
+            if not newcomer.surplus:
+                self._drop(next(reversed(greediest.all)), at_once=True)
+        client.all[newcomer] = client.fresh[newcomer] = None
+        self._clients[newcomer.network] = client
+        self._count += 1
+        if self._count > 2 * self._most and not self._drop_idle(1):
+            self._drop(newcomer, at_once=True)
+        elif self._is_too_many(client) and not self._is_trim_due:
+            # Not at once: of many that have just come, those with a request are told from the others by then.
+            self._is_trim_due = True
+            newcomer.loop.call_later(TRIM_SECONDS, self._trim)
+
+    def _is_too_many(self, client: _Client) -> bool:
+        return len(client.all) > self._most_each or self._count > self._most
+
+    def _trim(self) -> None:
+        """Close idle connections until there are no more than may be."""
+        self._is_trim_due = False
+        for client in list(self._clients.values()):
+            while len(client.all) > self._most_each and self._drop(client.least_needed):
+                pass
+        self._drop_idle(self._count - self._most)
+
+    def _drop_idle(self, number: int) -> int:
+        """Close so many idle connections, always one of the client that holds most; the number that could be closed."""
+        # Somebody's only connection is not closed for the sake of a client that keeps hundreds at work.
+        least = len(self._greediest().all) / 2
+        idle = [(-len(each.all), place) for place, each in enumerate(self._clients.values()) if each.least_needed]
+        clients = list(self._clients.values())
+        heapq.heapify(idle)
+        dropped = 0
+        while dropped < number and idle and -idle[0][0] > least:
+            client = clients[idle[0][1]]
+            dropped += self._drop(client.least_needed)
+            if client.least_needed:
+                heapq.heapreplace(idle, (-len(client.all), idle[0][1]))
+            else:
+                heapq.heappop(idle)
+        return dropped
+
+    def _greediest(self) -> _Client:
+        return max(self._clients.values(), key=lambda each: len(each.all))
+
+    def _drop(self, connection: Connection | None, at_once: bool = False) -> bool:
+        if connection is None:
+            return False
+        self.leave(connection)
+        connection.drop(at_once)
+        return True
+
+    def leave(self, connection: Connection) -> None:
+        """Forget a connection; it may have been forgotten before."""
+        client = self._clients.get(connection.network)
+        if client is None or connection not in client.all:
+            return
+        self._count -= 1
+        for each in (client.all, client.fresh, client.kept):
+            each.pop(connection, None)
+        if not client.all:
+            del self._clients[connection.network]
+
+    def mark_busy(self, connection: Connection) -> None:
+        """Keep a connection open: a whole request has come on it."""
+        if client := self._clients.get(connection.network):
+            client.fresh.pop(connection, None)
+            client.kept.pop(connection, None)
+
+    def mark_idle(self, connection: Connection) -> None:
+        """Let a connection be closed when room gets short: its requests have been answered."""
+        client = self._clients.get(connection.network)
+        if client and connection in client.all:
+            client.fresh.pop(connection, None)
+            client.kept[connection] = None
+
+    def wait_to_go_on(self, connection: Connection) -> None:
+        """Have a pipelined request read, at the pace at which the client may send such requests."""
+        client, now = self._clients.get(connection.network), connection.loop.time()
+        if client is not None:
+            client.next_pipelined = max(client.next_pipelined, now) + PIPELINED_SECONDS
+            connection.loop.call_later(client.next_pipelined - now, self.wait_for_turn, connection)
+
+    def wait_for_turn(self, connection: Connection) -> None:
+        """Have a connection read when it is the turn of its client, after others of that client that wait."""
+        if not connection.can_read:
+            return
+        self._lines.setdefault(connection.network, OrderedDict())[connection] = None
+        self._ask_for_turns(connection.loop)
+
+    def _ask_for_turns(self, loop: asyncio.AbstractEventLoop) -> None:
+        if not self._is_turn_due:
+            self._is_turn_due = True
+            loop.call_soon(self._give_turns, loop)
+
+    def _give_turns(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Let each client begin one request; of those that are refused at once, as many as fit into its time."""
+        self._is_turn_due = False
+        for network, line in list(self._lines.items()):
+            ends = time.monotonic() + TURN_SECONDS
+            went_to_app = False
+            while line and not went_to_app and time.monotonic() < ends:
+                connection, _ = line.popitem(last=False)
+                went_to_app = connection.read_request()
+                if connection.can_read:
+                    line[connection] = None
+            if not line:
+                del self._lines[network]
+        if self._lines:
+            self._ask_for_turns(loop)

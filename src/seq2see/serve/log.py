@@ -1,0 +1,167 @@
+"""The log on standard error, which can neither stop nor delay the service, whatever becomes of its reader.
+
+A reader may go away (EPIPE), its disk may be full (ENOSPC), or it may be stopped and leave the pipe full, so that a
+write to it would never return. `Log` therefore puts a pipe of its own in the place of standard error, for this process
+and for the engine processes that inherit it. One thread empties this pipe at all times; another writes to the real
+standard error, and is the only one that ever waits for it. Lines that cannot be written are dropped and counted.
+"""
+
+import contextlib
+import fcntl
+import os
+import select
+import sys
+import threading
+import time
+import traceback
+from collections import deque
+from collections.abc import Callable
+
+MOST_BYTES = 1024 * 1024
+"""Size of the log that may wait to be written; lines that do not fit are dropped."""
+LONGEST_LINE = 64 * 1024
+"""Size at which a line that has not ended is taken for a whole one."""
+PAUSE = 0.01
+"""Seconds between two readings of the pipe, so that a busy service wakes the thread 100 times a second at most."""
+SECONDS_AT_END = 1.0
+"""Time that the last lines have to be written when the service ends."""
+
+
+def log(line: str) -> None:
+    """Write a line to standard error; where that fails, the service goes on without it."""
+    with contextlib.suppress(OSError, ValueError):  # ValueError: somebody has closed sys.stderr
+        if sys.stderr is not None:
+            sys.stderr.write(f"{line}\n")
+
+
+def report(problem: BaseException, where: str) -> None:
+    """Log where an error was raised, without its message: that may quote a user's text."""
+    frames = "".join(traceback.format_tb(problem.__traceback__))
+    log(f"seq2see: {type(problem).__name__} in {where}\n{frames}".rstrip("\n"))
+
+
+class Log:
+    """Take the place of standard error while entered: `with Log(count_dropped): ...`.
+
+    Args:
+        dropped: is told the number of lines that were dropped, by another thread.
+        descriptor: the file descriptor to stand in for; a number of its own only in tests.
+    """
+
+    def __init__(self, dropped: Callable[[int], None], descriptor: int = 2) -> None:
+        self._dropped = dropped
+        self._descriptor = descriptor
+        self._real: int | None = None
+        self._waiting: deque[bytes] = deque()
+        self._bytes = 0
+        self._lost = 0
+        """Lines dropped since the last that was written."""
+        self._is_torn = False
+        """Whether only the beginning of a line was written before an error."""
+        self._ended = False
+        self._changed = threading.Condition()
+        self._threads: list[threading.Thread] = []
+
+    def __enter__(self) -> "Log":
+        if sys.stderr is None:  # closed before the program started
+            self._reserve()
+            return self
+        with contextlib.suppress(OSError, ValueError):
+            sys.stderr.flush()
+        self._real = os.dup(self._descriptor)
+        reading, writing = os.pipe()
+        with contextlib.suppress(OSError):  # a user may have no more memory for pipes
+            fcntl.fcntl(writing, fcntl.F_SETPIPE_SZ, MOST_BYTES)
+        os.dup2(writing, self._descriptor)
+        os.close(writing)
+        for do, given in ((self._collect, reading), (self._write, self._real)):
+            thread = threading.Thread(target=do, args=(given,), name="log", daemon=True)
+            thread.start()
+            self._threads.append(thread)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._real is None:
+            return
+        with contextlib.suppress(OSError, ValueError):
+            sys.stderr.flush()
+        os.dup2(self._real, self._descriptor)
+        collector, writer = self._threads
+        collector.join(SECONDS_AT_END)
+        with self._changed:
+            self._ended = True
+            self._changed.notify()
+        writer.join(SECONDS_AT_END)
+
+    def _reserve(self) -> None:
+        """Leave no closed descriptor behind, which the next socket would take, and have log lines written into it."""
+        try:
+            os.fstat(self._descriptor)
+        except OSError:
+            null = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(null, self._descriptor)
+            if null != self._descriptor:
+                os.close(null)
+
+    def _collect(self, pipe: int) -> None:
+        """Empty the pipe until nobody can write to it any more."""
+        rest = b""
+        while data := os.read(pipe, MOST_BYTES):
+            lines, newline, rest = (rest + data).rpartition(b"\n")
+            if len(rest) > LONGEST_LINE:
+                lines, newline, rest = lines + newline + rest, b"\n", b""
+            if newline:
+                self._put(lines + newline)
+            time.sleep(PAUSE)
+        if rest:
+            self._put(rest + b"\n")
+        os.close(pipe)
+
+    def _put(self, lines: bytes) -> None:
+        with self._changed:
+            if self._bytes + len(lines) > MOST_BYTES:
+                self._lose(lines)
+                return
+            self._waiting.append(lines)
+            self._bytes += len(lines)
+            self._changed.notify()
+
+    def _write(self, real: int) -> None:
+        """Write what was collected, for as long as it takes."""
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._waiting or self._ended)
+                if not self._waiting:
+                    os.close(real)
+                    return
+                lines, lost = self._waiting[0], self._lost
+            note = f"seq2see: {lost} lines of the log were dropped\n".encode() if lost else b""
+            if self._is_torn:
+                note = b"\n" + note
+            written = _write_all(real, note + lines)
+            with self._changed:
+                self._waiting.popleft()
+                self._bytes -= len(lines)
+                if written >= len(note):
+                    self._lost -= lost
+                if written:
+                    self._is_torn = not (note + lines)[:written].endswith(b"\n")
+                self._lose((note + lines)[max(written, len(note)) :])
+
+    def _lose(self, lines: bytes) -> None:
+        if count := lines.count(b"\n"):
+            self._lost += count
+            self._dropped(count)
+
+
+def _write_all(real: int, data: bytes) -> int:
+    """Write all of it, and wait where the reader is slow; the number of bytes that went out before an error."""
+    done = 0
+    while done < len(data):
+        try:
+            done += os.write(real, data[done:])
+        except BlockingIOError:  # whoever shares standard error with us has made it non-blocking
+            select.select([], [real], [], 1.0)
+        except OSError:
+            break
+    return done

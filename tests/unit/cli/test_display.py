@@ -1,0 +1,57 @@
+"""What a training shows: the time that is left, at the speed of this process."""
+
+from pathlib import Path
+
+import pytest
+
+from seq2see import config
+from seq2see.api import Began
+from seq2see.cli.display import Display
+from seq2see.data.pair import Sides
+from seq2see.training.loop import Returned, Stepped, Trained
+
+
+def began(step: int, seconds: float, **training: object) -> Began:
+    settings = config.resolve({"training": {"max_steps": 1000, **training}})
+    return Began(Path("run"), settings, 9, 9, {}, 9, (9, 9), "CPU", step, seconds, Sides(), [])
+
+
+def trained(step: int, seconds: float) -> Trained:
+    return Trained(step, 0, 1.0, 1.0, 1.0, 1e-3, 100.0, seconds)
+
+
+def last_line(capsys: pytest.CaptureFixture[str]) -> str:
+    return capsys.readouterr().err.splitlines()[-1]
+
+
+def test_a_new_training_counts_from_its_beginning(capsys: pytest.CaptureFixture[str]) -> None:
+    display = Display()
+    display.show(began(0, 0.0))
+    display.show(trained(100, 10.0))
+    assert last_line(capsys).endswith("1:30 left")
+
+
+def test_after_a_resume_the_speed_is_that_of_this_process(capsys: pytest.CaptureFixture[str]) -> None:
+    """500 steps took 5,000 s on another machine; 10 steps took 1 s here, so that the other 490 take 49 s."""
+    display = Display()
+    display.show(began(500, 5000.0))
+    display.show(trained(510, 5001.0))
+    assert last_line(capsys).endswith("0:49 left")
+
+
+def test_minutes_that_are_allowed_count_from_the_beginning(capsys: pytest.CaptureFixture[str]) -> None:
+    display = Display()
+    display.show(began(500, 100.0, max_minutes=2))
+    display.show(trained(510, 110.0))
+    assert last_line(capsys).endswith("0:10 left")
+
+
+def test_after_going_back_the_steps_that_are_lost_do_not_count(capsys: pytest.CaptureFixture[str]) -> None:
+    """A return may lead to a step before the one that was resumed from."""
+    display = Display()
+    display.show(began(500, 5000.0))
+    display.show(Stepped(600, 5100.0))
+    display.show(Returned(400, 600, 5, 1))
+    display._last_line = 0.0
+    display.show(trained(500, 5150.0))
+    assert last_line(capsys).endswith("4:10 left")

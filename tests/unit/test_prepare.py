@@ -1,0 +1,105 @@
+"""Preparing a run: which pairs are kept, which settings they suggest, and what is said of the others."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from conftest import random_words
+from seq2see.bundle import read_manifest
+from seq2see.config import Overlay
+from seq2see.data.corpora import open_corpus
+from seq2see.data.pair import Pair
+from seq2see.errors import DataError
+from seq2see.prepare import Prepared, prepare
+
+WORDS = random_words(1200, 5)
+LIMIT: Overlay = {"data": {"max_length": 64}}
+
+
+def prepared(
+    folder: Path, lines: list[tuple[str, str]], valid: list[Pair] | None = None, more: Overlay | None = None
+) -> tuple[Prepared, list[str]]:
+    """Prepare a run from these pairs; return it and what was said."""
+    folder.mkdir()
+    path = folder / "pairs.tsv"
+    path.write_text("".join(f"{source}\t{target}\n" for source, target in lines), encoding="utf-8")
+    said: list[str] = []
+    found = prepare(folder / "run", open_corpus(str(path)), valid, [LIMIT, more or {}], lambda _: None, said.append)
+    return found, said
+
+
+def warnings(said: list[str]) -> list[str]:
+    return [line for line in said if line.startswith("warning")]
+
+
+@pytest.mark.parametrize("kind", ["letters", "words"])
+def test_settings_are_those_of_the_pairs_that_are_kept(tmp_path: Path, kind: str) -> None:
+    """Most pairs are too long, and there are enough of them to suggest a larger model, vocabulary and dropout."""
+    blank = "" if kind == "letters" else " "
+    short = [(blank.join(word), blank.join(word.upper())) for word in WORDS[:600]]
+    long = [(blank.join(word * 40), blank.join(word * 40)) for word in WORDS[600:]] * 9
+    alone, nothing = prepared(tmp_path / "alone", short)
+    among, said = prepared(tmp_path / "among", short + long)
+    assert among.settings == alone.settings
+    assert among.reasons == alone.reasons
+    assert among.valid_pairs == [
+        pair._replace(where=found.where) for pair, found in zip(alone.valid_pairs, among.valid_pairs, strict=True)
+    ]
+    assert len(among.valid) == len(among.valid_pairs)
+    assert len(among.train) == len(alone.train)
+    assert read_manifest(tmp_path / "among" / "run")["dropped_too_long"] == len(long)
+    assert not warnings(nothing)
+    (line,) = warnings(said)
+    assert f"{len(long):,} of {len(short + long):,} pairs, most of the corpus, are left out" in line
+    assert f"leaves {len(alone.train):,} for training and {len(alone.valid):,} for validation" in line
+    assert "longer than data.max_length = 64 tokens" in line
+
+
+def some_long(long: int, count: int) -> list[Pair]:
+    """Return a validation set of so many pairs, some of which have 70 or more letters."""
+    return [
+        Pair(word * (70 if number < long else 1), word.upper(), "")
+        for number, word in enumerate(WORDS[600 : 600 + count])
+    ]
+
+
+def test_a_validation_set_that_is_mostly_too_long_is_refused(tmp_path: Path) -> None:
+    short = [(word, word.upper()) for word in WORDS[:100]]
+    with pytest.raises(DataError, match=r"validation set: 143 of 158 pairs .*data.max_length = 64.*--set data.max_len"):
+        prepared(tmp_path / "refused", short, some_long(143, 158))
+    assert not (tmp_path / "refused" / "run").exists()
+
+
+def test_validation_pairs_that_are_too_long_are_counted(tmp_path: Path) -> None:
+    short = [(word, word.upper()) for word in WORDS[:100]]
+    valid = some_long(15, 158)
+    found, said = prepared(tmp_path / "counted", short, valid)
+    assert found.valid_pairs == [
+        pair._replace(where=kept.where) for pair, kept in zip(valid[15:], found.valid_pairs, strict=True)
+    ]
+    assert len(found.valid) == 143
+    facts = read_manifest(tmp_path / "counted" / "run")
+    assert (facts["validation_pairs"], facts["validation_dropped_too_long"]) == (143, 15)
+    (line,) = warnings(said)
+    assert "15 of 158 pairs are longer than data.max_length = 64 tokens" in line
+    kept = (tmp_path / "counted" / "run" / "validation.jsonl").read_text(encoding="utf-8").splitlines()
+    assert [json.loads(each)["source"] for each in kept] == [pair.source for pair in valid[15:]]
+
+
+def test_nothing_is_said_where_all_validation_pairs_are_short(tmp_path: Path) -> None:
+    _, said = prepared(tmp_path / "short", [(word, word.upper()) for word in WORDS[:100]], some_long(0, 30))
+    assert not warnings(said)
+
+
+@pytest.mark.parametrize(("metric", "warned"), [("exact", True), ("loss", False)])
+def test_targets_that_cannot_be_written_are_counted_where_exact_match_chooses(
+    tmp_path: Path, metric: str, warned: bool
+) -> None:
+    lines = [(word, word.upper()) for word in WORDS[:100]]
+    more: Overlay = {"data": {"normalization": "nfkc_lower"}, "training": {"metric": metric}}
+    found, said = prepared(tmp_path / "lower", lines, more=more)
+    count = len(found.valid_pairs)
+    assert [line.partition(" cannot")[0] for line in warnings(said)] == (
+        [f"warning   {count} of {count} validation targets"] if warned else []
+    )
