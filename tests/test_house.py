@@ -240,6 +240,17 @@ def test_help_imports_nothing_heavy(verb):
     assert not imported & {"torch", "numpy", "babel", "pydantic", "rich", "matplotlib"}
 
 
+def test_messages_leave_the_program_in_one_place():
+    """There control characters of other people's texts are made visible; rich's consoles get such texts only."""
+    found = []
+    for name, path in modules(HOUSE).items():
+        if name.split(".")[0] == "cli" and name not in ("cli.messages", "cli.progress"):
+            for node in ast.walk(tree(path)):
+                if isinstance(node, ast.Call) and ast.unparse(node.func) in ("print", "typer.echo", "typer.secho"):
+                    found.append(f"{name}, line {node.lineno}")
+    assert not found
+
+
 def test_the_map_in_the_readme_is_true():
     """Every file is on the map, by its name at least."""
     text = README.read_text(encoding="utf-8")

@@ -13,6 +13,7 @@ Our own mistakes are `assert`s and stay tracebacks.
 
 import difflib
 from collections.abc import Iterable
+from unicodedata import category
 
 
 class SeqError(Exception):
@@ -46,6 +47,25 @@ class LostError(PassingError):
 
 class OnlyHereError(RunError):
     """Something that is wrong on one machine only, so that its process has to say it."""
+
+
+def visible(text: str, keep: str = "\n\t", formatting: bool = False) -> str:
+    """Return a text for a terminal, with characters that act on it or that nobody sees by their numbers: `<U+001B>`.
+
+    Texts of files and models may contain escape sequences, which move the cursor, change the title of the window or
+    hide what comes after them, and characters that reverse the order of what is read.
+
+    Args:
+        keep: control characters that are left as they are.
+        formatting: leave invisible characters that the spelling of some languages needs: joiners, direction marks.
+    """
+    if text.isprintable():
+        return text
+    harmless = ("Zs", "Cf", "Co", "Cn") if formatting else ("Zs",)
+    return "".join(
+        each if each.isprintable() or each in keep or category(each) in harmless else f"<U+{ord(each):04X}>"
+        for each in text
+    )
 
 
 def nearest(word: str, choices: Iterable[str]) -> str:

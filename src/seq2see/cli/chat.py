@@ -6,8 +6,7 @@ import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-import typer
-
+from seq2see.cli.messages import echo, write_line
 from seq2see.cli.options import (
     Beam,
     Debug,
@@ -22,7 +21,7 @@ from seq2see.cli.options import (
     TopP,
     pick_engine,
 )
-from seq2see.cli.translate import PAUSE, read_lines, write_line
+from seq2see.cli.translate import PAUSE, read_lines
 
 if TYPE_CHECKING:
     from seq2see.conversation import Words
@@ -63,15 +62,15 @@ def chat(
             if note == words.long:
                 note, told_of_length = "" if told_of_length else note, True
             if interactive and note:
-                typer.secho(note, dim=True, err=True)
+                echo(note, dim=True, err=True)
             elif note and note != words.nothing:  # in a file an empty line is no riddle
-                typer.echo(words.line.format(number=number) + note, err=True)
+                echo(words.line.format(number=number) + note, err=True)
             if answer or not interactive:
                 write_line(answer)
                 sys.stdout.flush()
     finally:  # also after Ctrl-C
         if interactive:
-            typer.echo(err=True)
+            echo(err=True)
 
 
 def _typed(words: "Words") -> Iterator[str]:
@@ -80,11 +79,11 @@ def _typed(words: "Words") -> Iterator[str]:
         sys.stdin.reconfigure(encoding="utf-8", errors="replace")
     with contextlib.suppress(ImportError):
         import readline  # noqa: F401  arrow keys and history
-    typer.secho(words.hello, dim=True, err=True)
+    echo(words.hello, dim=True, err=True)
     with contextlib.suppress(EOFError):
         while True:
             if not sys.stdout.isatty():  # answers go to a file or a program: the prompt does not
-                typer.echo("> ", nl=False, err=True)
+                echo("> ", nl=False, err=True)
             yield input("> " if sys.stdout.isatty() else "")
 
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from seq2see.cli.messages import echo, write_line
 from seq2see.cli.options import Debug, Json
 from seq2see.errors import SettingError
 
@@ -35,7 +36,7 @@ class Downloads:
 
         if self._begun != event.corpus:
             self._begun = event.corpus
-            typer.echo(f"downloading {event.corpus}: {in_bytes(event.total)} from {event.place}", err=True)
+            echo(f"downloading {event.corpus}: {in_bytes(event.total)} from {event.place}", err=True)
             if sys.stderr.isatty():
                 self._start_bar(event)
         if self._bar:
@@ -60,11 +61,11 @@ def data_list(as_json: Json = False, debug: Debug = False) -> None:
 
     entries = catalogue()
     if as_json:
-        typer.echo(json.dumps([entry._asdict() for entry in entries]))
+        write_line(json.dumps([entry._asdict() for entry in entries]))
         return
     for entry in entries:
         where = f"{in_bytes(entry.size)}, {'cached' if entry.cached else 'not cached'}" if entry.size else "built in"
-        typer.echo(f"{entry.name:<16}{entry.pairs:>7,} pairs  {where:<18}  {entry.description} ({entry.licence})")
+        echo(f"{entry.name:<16}{entry.pairs:>7,} pairs  {where:<18}  {entry.description} ({entry.licence})")
 
 
 def data_get(
@@ -87,7 +88,7 @@ def data_get(
     with Downloads() as watch:
         folder = corpora.get(name, [*(places or ()), *(more or ())], watch)
     if folder is None:
-        typer.echo(f"{name} is built in")
+        echo(f"{name} is built in")
         return
     entry = next(entry for entry in corpora.catalogue() if entry.name == name)
-    typer.echo(f"{name}: {entry.pairs:,} pairs, {in_bytes(entry.size)} in {folder}")
+    echo(f"{name}: {entry.pairs:,} pairs, {in_bytes(entry.size)} in {folder}")

@@ -10,6 +10,7 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn
 
 from seq2see.cli.data import Downloads
 from seq2see.data.downloads import Fetching
+from seq2see.errors import visible
 from seq2see.training.loop import INTERRUPTED, Finished, Returned, Shrunk, Stepped, Trained, Validated
 
 if TYPE_CHECKING:
@@ -47,7 +48,7 @@ class Display:
             self._bar.stop()
 
     def say(self, line: str) -> None:
-        self._console.print(line, markup=False)
+        self._console.print(visible(line), markup=False)
 
     def show(self, event: "Event") -> None:
         from seq2see.api import Began, Said

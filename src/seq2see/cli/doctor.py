@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from seq2see.cli.data import Downloads
+from seq2see.cli.messages import echo, write_line
 from seq2see.cli.options import (
     Debug,
     Format,
@@ -23,6 +24,7 @@ from seq2see.cli.options import (
     TargetLanguage,
     check_new,
 )
+from seq2see.errors import visible
 
 if TYPE_CHECKING:
     from seq2see.data.findings import Diagnosis, Example, Finding
@@ -78,7 +80,7 @@ def doctor(
     with _patience(f"examining {name}"):
         diagnosis = examine(rows, others)
     for note in corpus.train.notes:
-        typer.echo(note, err=True)
+        echo(note, err=True)
     if picture:
         curves.lengths(*diagnosis.lengths, Path(picture))
     written = None
@@ -86,17 +88,17 @@ def doctor(
         with _patience(f"writing {write}"):
             written = cleaning.write(rows, diagnosis, Path(write))
     if as_json:
-        typer.echo(json.dumps({"pairs": pairs, **_facts(diagnosis), "written": written and written._asdict()}))
+        write_line(json.dumps({"pairs": pairs, **_facts(diagnosis), "written": written and written._asdict()}))
         return
     _print(name, diagnosis)
     if write and written:
-        typer.echo(
+        echo(
             f"{written.kept:,} pairs in {write}, {written.repaired:,} of them repaired; "
             f"{written.dropped:,} dropped: {cleaning.dropped_beside(Path(write))}"
         )
     elif diagnosis.changes and diagnosis.kept and not {"shift", "order"} & {each.name for each in diagnosis.problems}:
         again = [word for word in sys.argv[1:] if word != "--force"]
-        typer.echo(f"Write a clean copy with: seq2see {shlex.join(again)} --write clean.tsv")
+        echo(f"Write a clean copy with: seq2see {shlex.join(again)} --write clean.tsv")
 
 
 @contextlib.contextmanager
@@ -106,8 +108,9 @@ def _patience(what: str) -> Iterator[None]:
         yield
         return
     from rich.console import Console
+    from rich.text import Text
 
-    with Console(stderr=True).status(what):
+    with Console(stderr=True).status(Text(visible(what))):
         yield
 
 
@@ -134,22 +137,22 @@ def _print(name: str, diagnosis: "Diagnosis") -> None:
     scripts = ", " + " -> ".join(script or "mixed" for script in diagnosis.scripts) if any(diagnosis.scripts) else ""
     lengths = " -> ".join(f"{length:,.0f}" for length in facts["median_lengths"])  # type: ignore[attr-defined]
     rows = f"{diagnosis.rows:,} row{'s' * (diagnosis.rows != 1)}"
-    typer.echo(f"{name}: {rows}{scripts}, {lengths} characters (median)")
+    echo(f"{name}: {rows}{scripts}, {lengths} characters (median)")
     if sys.stdout.isatty():
         _table(diagnosis)
     else:
         for finding in diagnosis.findings:
             count = finding.pairs and f", {finding.pairs}"
-            typer.echo(f"{finding.severity:<8} {finding.name}{count}: {_about(finding)}{ACTIONS[finding.action]}")
+            echo(f"{finding.severity:<8} {finding.name}{count}: {_about(finding)}{ACTIONS[finding.action]}")
             for example in finding.examples:
-                typer.echo(f"         {_shown(example)}")
+                echo(f"         {_shown(example)}")
     problems, notes = len(diagnosis.problems), len(diagnosis.findings) - len(diagnosis.problems)
     counts = [
         f"{count:,} {word}{'s' * (count > 1)}" for count, word in ((problems, "problem"), (notes, "note")) if count
     ]
     if not problems:
         counts.insert(0, "no problem" if diagnosis.changes else "clean")
-    typer.echo(", ".join(counts))
+    echo(", ".join(counts))
 
 
 def _table(diagnosis: "Diagnosis") -> None:
@@ -165,7 +168,7 @@ def _table(diagnosis: "Diagnosis") -> None:
     table.add_column("--write", no_wrap=True)
     table.add_column("what, and what to do", overflow="fold")
     for finding in diagnosis.findings:
-        about = Text(_about(finding))
+        about = Text(visible(_about(finding)))
         for example in finding.examples:
             about.append(f"\n{_shown(example)}", "dim")
         name = Text(finding.name, COLOURS[finding.severity])
@@ -179,13 +182,6 @@ def _about(finding: "Finding") -> str:
 
 
 def _shown(example: "Example") -> str:
-    line = f"line {example.line:,}" if isinstance(example.line, int) else example.line
-    return f"{line}: {_visible(example.source)} -> {_visible(example.target)}"
-
-
-def _visible(text: str) -> str:
-    """Characters that would vanish or harm a terminal, by their numbers."""
-    return "".join(
-        character if character.isprintable() or character == "\u00a0" else f"<U+{ord(character):04X}>"
-        for character in text
-    )
+    line = f"line {example.line:,}" if isinstance(example.line, int) else visible(example.line)
+    source, target = (visible(text, keep="") for text in (example.source, example.target))
+    return f"{line}: {source} -> {target}"

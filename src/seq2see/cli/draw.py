@@ -10,6 +10,7 @@ import typer
 
 from seq2see import config, special
 from seq2see.cli.data import Downloads
+from seq2see.cli.messages import echo, write_line
 from seq2see.cli.options import Debug, Folder, Force, To, check_new
 from seq2see.cli.progress import progress
 from seq2see.errors import DataError, SettingError, nearest
@@ -220,13 +221,11 @@ def draw_heads(
         _print({"set": name, "metric": run.metric, "worth": worth.json(), "statistics": statistics.json()})
         return
     whole = worth.whole
-    typer.echo(
-        f"pairs: {worth.pairs:,} of {name}; with all heads: loss {whole.loss:.3f}, {run.metric} {whole.score:.2f}"
-    )
+    echo(f"pairs: {worth.pairs:,} of {name}; with all heads: loss {whole.loss:.3f}, {run.metric} {whole.score:.2f}")
     for each in sorted(worth.without, key=lambda each: -each.loss)[:MOST_NEEDED]:
         (head,) = each.heads
         lost = f"loss {each.loss - whole.loss:+.3f}, {run.metric} {each.score:.2f}, {each.changed:.0%} changed"
-        typer.echo(f"without {head.place} layer {head.layer + 1} head {head.head + 1}: {lost}")
+        echo(f"without {head.place} layer {head.layer + 1} head {head.head + 1}: {lost}")
 
 
 def _plan_of(model: str, assignments: list[str]) -> tuple[config.Settings, tuple[int, int], str]:
@@ -262,10 +261,10 @@ def _place(out: str | None, name: str, as_json: bool, force: bool) -> Path | Non
 
 def _tell(path: Path, note: str | None = None) -> None:
     """Where the picture is, and which letters it could not draw."""
-    typer.echo(path, err=True)
+    echo(path, err=True)
     if note:
-        typer.echo(note, err=True)
+        echo(note, err=True)
 
 
 def _print(numbers: dict[str, Any]) -> None:
-    typer.echo(json.dumps(numbers, ensure_ascii=False))
+    write_line(json.dumps(numbers, ensure_ascii=False))

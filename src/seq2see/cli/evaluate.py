@@ -11,6 +11,7 @@ import typer
 
 from seq2see import storage
 from seq2see.cli.data import Downloads
+from seq2see.cli.messages import echo, write_line
 from seq2see.cli.options import (
     Beam,
     Debug,
@@ -113,7 +114,7 @@ def evaluate(
 
     with ranks.joined():
         scored, items = ranks.after_first(read)  # which may download it
-        say = typer.echo if ranks.is_first() else lambda line, err: None
+        say = echo if ranks.is_first() else lambda line, err: None
         for note in scored.notes:
             say(note, err=True)
         beam = beam or runs[0].settings.decoding.beam
@@ -217,7 +218,7 @@ def _print_json(
             "note": compare.explain(*runs),
         }
         found["bootstrap"] = {"resamples": compare.RESAMPLES, "seed": compare.SEED, "interval": 0.95}
-    typer.echo(json.dumps(found, ensure_ascii=False))
+    write_line(json.dumps(found, ensure_ascii=False))
 
 
 def _side_as_json(side: Side) -> dict[str, Any]:
@@ -244,18 +245,18 @@ def _print(
 ) -> None:
     left_out = f" ({dropped:,} dropped, a side was empty)" if dropped else ""
     scored = f"{_plural(evaluation.pairs, 'pair')} of {name}{left_out}"
-    typer.echo(f"{scored}, {evaluation.engine}, {_searched(evaluation)}")
+    echo(f"{scored}, {evaluation.engine}, {_searched(evaluation)}")
     alone = len(ours) + len(theirs) == 1
     if not alone:
         _print_runs(ours, theirs)
         if differences:
             _print_differences(differences, len(ours), len(theirs))
-        typer.echo()
+        echo()
     for missing, reason in ours[0][1].inapplicable.items():
-        typer.echo(f"{missing:<11}{'      -' if alone else ''}  does not apply: {reason}")
+        echo(f"{missing:<11}{'      -' if alone else ''}  does not apply: {reason}")
     for score in ours[0][1]:
         value = f"{score.value:>7.2f}" if alone else ""
-        typer.echo(f"{score.name:<11}{value}  {score.signature}")
+        echo(f"{score.name:<11}{value}  {score.signature}")
 
 
 def _print_runs(ours: Side, theirs: Side) -> None:
@@ -268,16 +269,16 @@ def _print_runs(ours: Side, theirs: Side) -> None:
             rows.append((f"{letter}mean", [_mean(side, name) for name in names]))
             rows.append((f"{letter}deviation", [_deviation(side, name) for name in names]))
     width = max(len(title) for title, _ in rows)
-    typer.echo("\n" + " " * width + "".join(f"{name:>{max(9, len(name) + 2)}}" for name in names))
+    echo("\n" + " " * width + "".join(f"{name:>{max(9, len(name) + 2)}}" for name in names))
     for title, values in rows:
         cells = (f"{value:>{max(9, len(name) + 2)}.2f}" for name, value in zip(names, values, strict=True))
-        typer.echo(f"{title:<{width}}{''.join(cells)}")
+        echo(f"{title:<{width}}{''.join(cells)}")
 
 
 def _print_differences(differences: "list[Difference]", ours: int, theirs: int) -> None:
     from seq2see.evaluation import compare
 
-    typer.echo(f"\n{'':<11}{'A - B':>8}    95 % interval       p  detectable")
+    echo(f"\n{'':<11}{'A - B':>8}    95 % interval       p  detectable")
     for each in differences:
         verdict: str = each.models or each.verdict
         if verdict in ("better", "worse"):
@@ -285,8 +286,8 @@ def _print_differences(differences: "list[Difference]", ours: int, theirs: int) 
         interval = f"{each.low:+.2f} to {each.high:+.2f}"
         detectable = "none" if each.detectable is None else f"{each.detectable:.2f}"
         numbers = f"{each.difference:>+8.2f}  {interval:>17}   {each.p:.3f}  {detectable:>10}"
-        typer.echo(f"{each.name:<11}{numbers}   {verdict}")
-    typer.echo(textwrap.fill(compare.explain(ours, theirs), 100))
+        echo(f"{each.name:<11}{numbers}   {verdict}")
+    echo(textwrap.fill(compare.explain(ours, theirs), 100))
 
 
 def _plural(count: int, noun: str) -> str:

@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
+from seq2see.cli.messages import echo, write_line
 from seq2see.cli.options import Debug, Folder, Json
 
 
@@ -32,12 +33,12 @@ def export(
         facts: dict[str, Any] = {"sentences": parity.sentences, "same": parity.same}
         for name in ("bleu", "exact"):  # null: BLEU does not apply to targets of fewer than four words
             facts |= {f"{name}_before": before.get(name), f"{name}_after": after.get(name)}
-        typer.echo(json.dumps({"folder": directory, "to": to, "precision": precision, **facts}))
+        write_line(json.dumps({"folder": directory, "to": to, "precision": precision, **facts}))
         return
-    typer.echo(f"{directory}: {to} {precision}")
-    typer.echo(
+    echo(f"{directory}: {to} {precision}")
+    echo(
         f"{parity.same:,} of {parity.sentences:,} validation sentences have the same tokens as with our own engine; "
         + ", ".join(f"{name} {before[name]:.2f} -> {after[name]:.2f}" for name in names)
     )
     if precision == "float32" and parity.share < 99:
-        typer.echo(f"{directory}: differs from our own engine more often than it should; please report it", err=True)
+        echo(f"{directory}: differs from our own engine more often than it should; please report it", err=True)

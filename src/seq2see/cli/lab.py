@@ -9,7 +9,9 @@ from typing import Annotated
 
 import typer
 
+from seq2see.cli.messages import echo, write_line
 from seq2see.cli.options import Debug, Json
+from seq2see.errors import visible
 from seq2see.lab.catalogue import CLAIMS
 from seq2see.lab.claim import FULL_SEEDS, QUICK_SEEDS, Outcome
 
@@ -74,22 +76,22 @@ def lab(
         except KeyboardInterrupt:
             bar.stop()
             again = shlex.join(["seq2see", *(word for word in sys.argv[1:] if word != "--force")])
-            typer.echo(f"stopped; what was measured is kept in {out}. To go on: {again}", err=True)
+            echo(f"stopped; what was measured is kept in {out}. To go on: {again}", err=True)
             raise
     if as_json:
-        typer.echo(json.dumps(report.as_json(outcomes, facts), ensure_ascii=False))
+        write_line(json.dumps(report.as_json(outcomes, facts), ensure_ascii=False))
     if any(len(outcome.rows.seeds) < QUICK_SEEDS for outcome in outcomes):
-        typer.echo(f"few seeds have wide intervals: --seeds {QUICK_SEEDS} or more decides sooner", err=True)
+        echo(f"few seeds have wide intervals: --seeds {QUICK_SEEDS} or more decides sooner", err=True)
     for page in ("report.html", "report.md"):
-        typer.echo(f"report {Path(out) / page}", err=True)
+        echo(f"report {Path(out) / page}", err=True)
 
 
 def _list(as_json: bool) -> None:
     if as_json:
-        typer.echo(json.dumps([{"claim": name, "gist": gist} for name, gist in CLAIMS.items()]))
+        write_line(json.dumps([{"claim": name, "gist": gist} for name, gist in CLAIMS.items()]))
         return
     for name, gist in CLAIMS.items():
-        typer.echo(f"{name:<13} {gist}")
+        echo(f"{name:<13} {gist}")
 
 
 NAME_WIDTH, VERDICT_WIDTH, WIDTH = 13, 14, 100
@@ -141,6 +143,6 @@ class _Bar:
     def print(self, text: str) -> None:
         """To stdout, wherever that leads, without tearing the bar."""
         if self._bar.console.is_terminal and sys.stdout.isatty():
-            self._bar.console.print(text, markup=False, highlight=False, soft_wrap=True)
+            self._bar.console.print(visible(text), markup=False, highlight=False, soft_wrap=True)
         else:
-            typer.echo(text)
+            echo(text)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from seq2see import storage
+from seq2see.cli.messages import echo, write_line
 from seq2see.cli.options import Debug, Folder, Force, To, check_new
 from seq2see.cli.progress import progress
 from seq2see.errors import SettingError, nearest
@@ -79,7 +80,7 @@ def look(
         run = load(folder)
         with progress() as run.watch:
             parts = page.gather(run, sentence, to, target)
-        typer.echo(json.dumps(parts, ensure_ascii=False))
+        write_line(json.dumps(parts, ensure_ascii=False))
         _tell(parts["summary"]["notes"])
         return
     path = Path(output or (f"{picture}.png" if picture else "look.html"))
@@ -107,7 +108,7 @@ def look(
             parts = page.gather(run, sentence, to, target)
         with storage.output(path) as file:
             file.write_text(page.render(parts), encoding="utf-8")
-        typer.echo(parts["summary"]["translation"])
+        write_line(parts["summary"]["translation"])
         _tell([*parts["summary"]["notes"], f"open in a browser: {path}"])
         return
     if drawn in ("attention", "heads", "alignment"):
@@ -118,13 +119,13 @@ def look(
     with progress() as run.watch:
         seen = run.look(sentence, to, target)
     name, note = _draw(drawn, seen, place or "cross", layer or 0, path)
-    typer.echo(seen.translation)
+    write_line(seen.translation)
     _tell([*seen.notes, f"{name}: {path}", *([note] if note else [])])
 
 
 def _tell(lines: list[str]) -> None:
     for line in lines:
-        typer.echo(line, err=True)
+        echo(line, err=True)
 
 
 def _draw(picture: str, seen: "Look", place: str, layer: int, path: Path) -> tuple[str, str | None]:

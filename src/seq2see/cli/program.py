@@ -7,12 +7,13 @@ import signal
 import sys
 import traceback
 from collections.abc import Sequence
-from types import FrameType
+from types import FrameType, TracebackType
 from typing import NamedTuple
 
 import typer
 
 from seq2see import __version__
+from seq2see.cli.messages import echo
 from seq2see.errors import SeqError
 from seq2see.training import ranks
 
@@ -80,7 +81,7 @@ def program(words: Sequence[str] = ()) -> typer.Typer:
 
 def _version(asked: bool) -> None:
     if asked:
-        typer.echo(f"seq2see {__version__}")
+        echo(f"seq2see {__version__}")
         raise typer.Exit
 
 
@@ -93,7 +94,7 @@ def _program(
 
 def _help_if_alone(context: typer.Context) -> None:
     if context.invoked_subcommand is None:
-        typer.echo(context.get_help())
+        echo(context.get_help())
 
 
 UsageError = typer.BadParameter.__mro__[1]  # of click, or of typer's own copy of it: whichever typer uses
@@ -105,6 +106,7 @@ def main() -> None:
     Exit code 0: done; 2: the user's mistake, in one line; 75: the same, where repeating it may help; 130: Ctrl-C; 143:
     SIGTERM; 129: SIGHUP.
     """
+    sys.excepthook = _print_traceback
     atexit.register(signal.signal, signal.SIGINT, signal.SIG_IGN)  # Ctrl-C while Python ends would lose the exit code
     for number in (signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) == signal.SIG_DFL:  # nobody ignores it, as nohup does
@@ -123,10 +125,15 @@ def main() -> None:
         if line is None:
             raise
         if "--debug" in sys.argv:
-            traceback.print_exc()
+            echo(traceback.format_exc(), nl=False, err=True)
         if ranks.may_speak(problem):
-            typer.echo(f"seq2see: {line}", err=True)
+            echo(f"seq2see: {line}", err=True)
         sys.exit(getattr(problem, "exit_code", 2))
+
+
+def _print_traceback(kind: type[BaseException], problem: BaseException, trace: TracebackType | None) -> None:
+    """Print the traceback of an error of ours, which may quote texts of files."""
+    echo("".join(traceback.format_exception(kind, problem, trace)), nl=False, err=True)
 
 
 def _end(number: int, frame: FrameType | None) -> None:

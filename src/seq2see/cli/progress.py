@@ -5,6 +5,8 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+from seq2see.errors import visible
+
 PATIENCE = 1.0
 """Seconds for which nobody needs to be told anything."""
 _CLEAR = "\r\x1b[K"
@@ -19,7 +21,7 @@ def progress() -> Iterator[Callable[[str, int, int], None]]:
         nonlocal shown
         if on_terminal and time.monotonic() - begun > PATIENCE:
             shown = True
-            print(f"{_CLEAR}{what}: {done:,} of {total:,}", end="", file=sys.stderr, flush=True)
+            print(f"{_CLEAR}{visible(what)}: {done:,} of {total:,}", end="", file=sys.stderr, flush=True)
 
     try:
         yield tell

@@ -8,6 +8,7 @@ from typing import Annotated, get_args
 import typer
 
 from seq2see import config
+from seq2see.cli.messages import echo, write_line
 from seq2see.cli.options import (
     Debug,
     Format,
@@ -100,5 +101,5 @@ def train(
     if ranks.from_torchrun()[0]:
         return  # the first process tells of it
     if as_json:
-        typer.echo(json.dumps({"run": str(run.folder), **run.manifest}, ensure_ascii=False))
-    typer.echo(f"model  {run.folder}\nreport {run.folder / 'report.html'}", err=True)
+        write_line(json.dumps({"run": str(run.folder), **run.manifest}, ensure_ascii=False))
+    echo(f"model  {run.folder}\nreport {run.folder / 'report.html'}", err=True)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from seq2see import special
+from seq2see.cli.messages import echo, write_line
 from seq2see.cli.options import (
     Beam,
     Debug,
@@ -100,7 +101,7 @@ def translate(
                 with progress() as run.watch:
                     aligned = run.align(block, results, to) if alignments else [None] * len(block)
                 if alignments and first == 1 and run.alignment_method.is_weak:
-                    typer.echo(f"alignments are made {run.alignment_method.in_words}", err=True)
+                    echo(f"alignments are made {run.alignment_method.in_words}", err=True)
                 _write(run, block, results, aligned, first, n_best, as_json)
             first += len(block)
 
@@ -118,10 +119,10 @@ def _write(
     for number, (line, result, links) in enumerate(zip(block, results, aligned, strict=True), start=first):
         _print(number, line, result, links, n_best, as_json)
         if len(result.source) > 1 and set(result.source[:-1]) == {special.UNKNOWN}:
-            typer.echo(f"line {number}: nothing in it is known to the model, the answer is a guess", err=True)
+            echo(f"line {number}: nothing in it is known to the model, the answer is a guess", err=True)
         if result.cut:
             limit = run.settings.decoding.max_source
-            typer.echo(f"line {number}: longer than decoding.max_source = {limit} tokens, the rest was cut", err=True)
+            echo(f"line {number}: longer than decoding.max_source = {limit} tokens, the rest was cut", err=True)
     sys.stdout.flush()
 
 
@@ -208,8 +209,3 @@ def _print(
     for place, each in enumerate(result.translations):
         shown = each.text if n_best == 1 else f"{number}\t{each.score:.4f}\t{each.text}"
         write_line(f"{shown}\t{aligned[place].pharaoh}" if aligned else shown)
-
-
-def write_line(line: str) -> None:
-    """One line of standard output, in UTF-8 whatever the machine speaks."""
-    sys.stdout.buffer.write(line.replace("\n", " ").encode("utf-8", "replace") + b"\n")

@@ -223,16 +223,17 @@ def mo_rows(path: Path, told: Told) -> Iterator[Row]:
 
     for table in tables:
         entries = memoryview(data)[table : table + 8 * count]
-        lengths = sum(length for length, _ in struct.iter_unpack(f"{order}2I", entries))
-        if lengths > len(data):  # a few bytes can stand for gigabytes otherwise
+        places = struct.iter_unpack(f"{order}2I", entries)
+        within = sum(length for length, start in places if start + length < len(data))
+        if within > len(data):  # a few bytes could stand for gigabytes otherwise
             raise DataError(f"{path}: cut short or damaged, its {count:,} entries are larger than the file")
 
     def string(table: int, index: int) -> bytes:
         length, start = struct.unpack_from(f"{order}2I", data, table + 8 * index)
-        if length > LONGEST_LINE:
-            raise DataError(f"{path}, entry {index + 1}: longer than {LONGEST_LINE >> 20} MiB. Is it a .mo catalogue?")
         if start + length >= len(data) or data[start + length] != 0:
             raise DataError(f"{path}, entry {index + 1}: cut short or damaged, a text runs past its end")
+        if length > LONGEST_LINE:
+            raise DataError(f"{path}, entry {index + 1}: longer than {LONGEST_LINE >> 20} MiB. Is it a .mo catalogue?")
         return data[start : start + length]
 
     header = next((string(tables[1], index) for index in range(count) if not string(tables[0], index)), b"")
