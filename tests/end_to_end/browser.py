@@ -10,6 +10,7 @@ import os
 import shutil
 import subprocess
 import time
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,17 @@ PATIENCE = 60.0
 def find() -> str | None:
     """The browser's program, where there is one."""
     return next((path for name in NAMES if (path := shutil.which(name))), None)
+
+
+@cache
+def obstacle() -> str:
+    """Why tests cannot use a browser on this machine; empty where they can."""
+    if not find():
+        return "no Chromium: install one, for example `apt-get install chromium`"
+    fonts = shutil.which("fc-list")
+    if fonts and not subprocess.run([fonts], capture_output=True, timeout=60, check=False).stdout.strip():
+        return "no font is installed, and Chromium crashes without one: `apt-get install fonts-dejavu-core`"
+    return ""
 
 
 class Browser:

@@ -4,12 +4,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from browser import Browser, find
+from browser import Browser, obstacle
 from PIL import Image
 
 pytestmark = [
     pytest.mark.browser,
-    pytest.mark.skipif(not find(), reason="no Chromium: install one, for example `apt-get install chromium`"),
+    pytest.mark.skipif(bool(obstacle()), reason=obstacle() or "there is none"),
 ]
 TINY = {
     "model": {"encoder_layers": 2, "decoder_layers": 2, "d_model": 32, "heads": 4, "d_ff": 64, "norm": "pre"},
