@@ -24,8 +24,10 @@ from seq2see.serve.log import report
 __all__ = ["Job", "Lane", "Process"]
 
 _PROGRAM = "import sys; sys.path[:] = {path!r}; from seq2see.serve.engine_process import main; main()"
-FEW = 64
-"""Work that goes together even where the engine is slow; a batch of less than half of that does not tell its speed."""
+FEW = 256
+"""Work that goes together even where the engine is slow, since smaller batches take more time for each sentence."""
+TELLING = 64
+"""Work of a batch that tells the speed of an engine; smaller ones take long for what they are."""
 PING = 5.0
 """Seconds after which an engine that has nothing to do is asked whether it is still there."""
 LONGEST_PAUSE = 30.0
@@ -128,7 +130,7 @@ class Lane:
         self._best = 0.0
         self._learned = 0.0
         """When the rate was learned, or brought up to date."""
-        self._budget = float(min(2 * FEW, limits.batch_tokens))
+        self._budget = float(min(FEW, limits.batch_tokens))
         """Work of a batch: twice as much after one that was quick, less after one that took long."""
         self._begun: float | None = None
 
@@ -316,7 +318,10 @@ class Lane:
                     await self._wake.wait()
             except TimeoutError:
                 return []
-        return self.queue.take(self._budget)
+        budget = self._budget
+        if self.queue.dominated:  # others than the client with most are not to wait for large batches of it
+            budget = min(budget, max(TELLING, self._rate * self._goal))
+        return self.queue.take(budget)
 
     async def _do_batch(self, process: Process, batch: list[Slice]) -> None:
         self._rate = self.rate  # with what was recovered meanwhile
@@ -350,15 +355,18 @@ class Lane:
         if not cost:
             return
         self._learned = time.monotonic()
-        most, goal = self._limits.batch_tokens, self._goal
+        most = self._limits.batch_tokens
         least = min(FEW, most)
         if killed:  # it would have taken longer still
             self._rate = min(self._rate or math.inf, cost / seconds / 2)
             self._best = self._best or self._rate
-        elif 2 * cost >= least:
+        elif cost >= min(TELLING, most):
             rate = cost / max(seconds, 1e-3)
             self._rate += (0.3 if self._rate else 1.0) * (rate - self._rate)
             self._best = max(self._best, self._rate)
+        # Where much waits anyway, larger batches make all of it faster and delay a newcomer by little in comparison.
+        waits = self.queue.work / self._rate if self._rate else 0.0
+        goal = max(self._goal, min(self._limits.deadline / 10, waits / 2))
         if seconds > goal:
             self._budget = max(1 if killed else least, min(self._budget, cost * goal / seconds))
         elif self.queue and seconds < goal / 2:

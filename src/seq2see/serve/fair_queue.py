@@ -141,6 +141,11 @@ class FairQueue:
         """The client with the most jobs here."""
         return max(self._counts, key=lambda client: self._counts[client])
 
+    @property
+    def dominated(self) -> bool:
+        """Whether one client has most of what waits, and others wait or waited since the queue was last empty."""
+        return len(self._clocks) > 1 and 2 * max(self._counts.values(), default=0) > len(self._jobs)
+
     def newest(self, client: str) -> Job:
         return next(job for job in reversed(self._jobs.values()) if job.client == client)
 

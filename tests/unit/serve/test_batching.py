@@ -305,19 +305,19 @@ def test_more_than_can_be_done_in_time_is_refused_and_batches_stay_short(monkeyp
         (engine,) = engines
         tasks = [asyncio.create_task(lane.do(Job(ONE, {}, [10])))]
         await settle()
-        tasks += [asyncio.create_task(lane.do(Job(ONE, {}, [10]))) for _ in range(125)]
+        tasks += [asyncio.create_task(lane.do(Job(ONE, {}, [10]))) for _ in range(450)]
         await settle()
         sizes = []
-        for seconds in (9, 0.5, 0.5, 12.5):  # one alone may be slow; then 120 and 240 a second, and then 20
+        for seconds in (9, 0.5, 0.5, 50):  # one alone may be slow; then 500 and 1,000 a second, and then 20
             sizes.append(len(engine.batches[-1]))
             now += seconds
             engine.answer()
             await settle()
             lane.check()
-        assert sizes == [1, 6, 12, 25]
-        assert len(engine.batches[-1]) == 6
-        for _ in range(2):
-            now += 60
+        assert sizes == [1, 25, 51, 102]
+        assert len(engine.batches[-1]) == 25
+        for _ in range(3):
+            now += 250
             engine.answer()
             await settle()
         with pytest.raises(RefusedError) as refused:

@@ -146,3 +146,17 @@ def test_clients_that_are_gone_are_forgotten():
         assert len(remembered) < 200
 
     played(scene)
+
+
+def test_one_client_with_most_of_what_waits_is_noticed():
+    def scene(queue: FairQueue) -> None:
+        for _ in range(5):
+            queue.add(job("crowd", 1, client="crowd"))
+        assert not queue.dominated  # there is nobody else
+        queue.add(job("polite", 1, client="polite"))
+        assert queue.dominated
+        for number in range(5):
+            queue.add(job("other", 1, client=f"other {number}"))
+        assert not queue.dominated
+
+    played(scene)
