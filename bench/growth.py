@@ -30,10 +30,10 @@ import numpy as np
 import torch
 
 from seq2see.config import Training
-from seq2see.data.batches import Batch
 from seq2see.lab.circumstances import processor
 from seq2see.memory import keep_freed_memory
 from seq2see.model.transformer import Transformer
+from seq2see.tokens.batches import Batch
 from seq2see.training import loop
 from seq2see.training.optimizer import Adam
 

@@ -9,9 +9,9 @@ import torch
 from bench import work
 from seq2see import bundle, config, special
 from seq2see.bundle import Tokenizers
-from seq2see.data import tokenizer
 from seq2see.model.build import build
 from seq2see.model.transformer import Transformer
+from seq2see.tokens import tokenizers
 
 
 def random_run(folder: Path, size: work.Size) -> Path:
@@ -70,7 +70,7 @@ def _run(folder: Path, size: work.Size, change: Callable[[Transformer], None]) -
     data = {"source_tokenizer": "symbols", "target_tokenizer": "symbols", "shared": True}
     settings = config.resolve({"model": model, "data": data})
     words = " ".join(f"w{number}" for number in range(special.COUNT, size.vocabulary))
-    one = tokenizer.train("symbols", [words], size.vocabulary, "identity")
+    one = tokenizers.train("symbols", [words], size.vocabulary, "identity")
     assert len(one) == size.vocabulary, len(one)
     torch.manual_seed(1)
     built = build(settings.model, size.vocabulary, size.vocabulary)

@@ -15,20 +15,21 @@ import seq2see
 from seq2see import bundle, config, machine, presets, storage, suggest
 from seq2see.bundle import Bundle
 from seq2see.config import Overlay, Settings
-from seq2see.data import corpora
-from seq2see.data.downloads import Fetching
-from seq2see.data.pair import Pair, Sides
-from seq2see.data.tags import language_tag
+from seq2see.distributed import ranks
 from seq2see.errors import OnlyHereError, RunError, SeqError, SettingError
 from seq2see.evaluation import diagnosis, metrics, report, validation
 from seq2see.model.build import build
 from seq2see.model.interface import Seq2Seq
 from seq2see.prepare import LEFT_OVER, Prepared, find_lines, held, prepare, reopen
 from seq2see.run import Evaluation, Run, error_unit
-from seq2see.training import checkpoint, fine_tuning, journal, loop, ranks
+from seq2see.stopping import Stop
+from seq2see.text import corpora
+from seq2see.text.downloads import Fetching
+from seq2see.text.pair import Pair, Sides
+from seq2see.text.tags import language_tag
+from seq2see.training import checkpoint, fine_tuning, journal, loop
 from seq2see.training.bad_numbers import NotFinite
 from seq2see.training.checkpoint import Progress
-from seq2see.training.stopping import Stop
 
 
 @dataclass(frozen=True)

@@ -17,17 +17,17 @@ from typing import TYPE_CHECKING, Any
 
 from seq2see import config, memory, storage
 from seq2see.config import Data, Model, Settings
-from seq2see.data import held_out, tokenizer
-from seq2see.data.tags import language_tag
-from seq2see.data.tokenizer import Tokenizer
 from seq2see.errors import RunError, SeqError
+from seq2see.text.tags import language_tag
+from seq2see.tokens import held_out, tokenizers
+from seq2see.tokens.tokenizers import Tokenizer
 
 if TYPE_CHECKING:
     import torch
     from torch import Tensor, nn
 
-    from seq2see.data.pair import Pair
     from seq2see.model.interface import Seq2Seq
+    from seq2see.text.pair import Pair
 
 FORMAT = "seq2see run"
 VERSION = 1
@@ -81,12 +81,12 @@ class Tokenizers:
         texts = [[pair.source for pair in pairs], [pair.target for pair in pairs]]
         if data.shared:
             texts[0] = [text for both in zip(*texts, strict=True) for text in both]
-        source = tokenizer.train(
+        source = tokenizers.train(
             data.source_tokenizer, texts[0], data.source_vocabulary, data.normalization, tags, data.source_pattern
         )
         if data.shared:
             return Tokenizers(source, source)
-        target = tokenizer.train(
+        target = tokenizers.train(
             data.target_tokenizer, texts[1], data.target_vocabulary, data.normalization, pattern=data.target_pattern
         )
         return Tokenizers(source, target)
@@ -105,8 +105,8 @@ class Tokenizers:
             raise RunError(f"{folder / 'target.tokenizer.json'}: is missing. Copy the run again")
         if files[0] != files[1] and shared:
             raise RunError(f"{files[1]}: is there, though data.shared = true. Copy the run again")
-        source = tokenizer.load(files[0])
-        return Tokenizers(source, source if files[0] == files[1] else tokenizer.load(files[1]))
+        source = tokenizers.load(files[0])
+        return Tokenizers(source, source if files[0] == files[1] else tokenizers.load(files[1]))
 
 
 @dataclass(frozen=True)

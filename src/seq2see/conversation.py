@@ -4,11 +4,11 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from seq2see.config import Settings
-from seq2see.data.languages import matches
-from seq2see.data.normalization import normal_form
-from seq2see.data.tokenizer import Tokenizer
 from seq2see.decoding.translator import Result
 from seq2see.run import Run
+from seq2see.text.languages import matches
+from seq2see.tokens.normalization import normal_form
+from seq2see.tokens.tokenizers import Tokenizer
 
 
 class Words(NamedTuple):

@@ -18,15 +18,15 @@ import numpy as np
 from seq2see import bundle, config, special, storage
 from seq2see.bundle import Tokenizers
 from seq2see.config import Data, Overlay, Settings
-from seq2see.data import doctor, held_out, store, tokenising
-from seq2see.data.corpora import Corpus, Parts
-from seq2see.data.pair import Pair, Sides, in_blocks
-from seq2see.data.readers import Pairs
-from seq2see.data.store import Store
-from seq2see.data.tags import noting_languages, tagged
-from seq2see.data.tokenising import TooLong, enough
+from seq2see.doctor import examination
 from seq2see.errors import DataError, RunError, SeqError
 from seq2see.suggest import ROWS, Survey, suggest, survey
+from seq2see.text.corpora import Corpus, Parts
+from seq2see.text.pair import Pair, Sides, in_blocks
+from seq2see.text.readers import Pairs
+from seq2see.text.tags import noting_languages, tagged
+from seq2see.tokens import encoding, held_out, store
+from seq2see.tokens.store import Store
 from seq2see.training import fine_tuning
 from seq2see.training.fine_tuning import Base
 
@@ -86,7 +86,7 @@ def prepare(
     say(f"reading {corpus.name}")
     tag = tag or any(overlay.get("data", {}).get("tags") for overlay in overlays)
     tags: set[str] = set()
-    seen = doctor.Examination(LOOKED_AT)
+    seen = examination.Examination(LOOKED_AT)
     found = survey(noting_languages(corpus.train, tags) if tag else corpus.train, seen)
     for note in corpus.train.notes:
         say(note)
@@ -192,12 +192,12 @@ def _empty(folder: Path, *keep: str) -> None:
             storage.remove(old)
 
 
-def _warn(corpus: Corpus, seen: doctor.Examination, valid_pairs: list[Pair], against: list[str], say: Say) -> None:
+def _warn(corpus: Corpus, seen: examination.Examination, valid_pairs: list[Pair], against: list[str], say: Say) -> None:
     """Say what seems wrong with the corpus. Nothing is left out for it: that is the user's to decide."""
-    held = doctor.Examination()
+    held = examination.Examination()
     for pair in valid_pairs:
         held.add(pair.source, pair.target)
-    lines = doctor.short(seen.diagnose(held if valid_pairs else None, corpus.train.languages))
+    lines = examination.short(seen.diagnose(held if valid_pairs else None, corpus.train.languages))
     if lines and (share := seen.share) > 1:
         say(f"doctor    looked at one in {share} of the pairs; where one repeats another that was not, is not seen")
     for line in lines:
@@ -254,7 +254,7 @@ def _fill(
     say(f"tokenising {total:,} pairs")
     given = len(valid_pairs)
     if valid_pairs:
-        valid_pairs = tokenising.for_validation("the validation set", valid_pairs, cut, limit, say, refuse=True)
+        valid_pairs = encoding.for_validation("the validation set", valid_pairs, cut, limit, say, refuse=True)
     kept_out: list[Pair] = []
     languages = settings.data.tags.split()
     training = _parted(corpus.train, is_held_out, languages, kept_out)
@@ -263,14 +263,14 @@ def _fill(
     if old_sources:
         training = _noting_sources(training, old_sources, met)
     train_store, too_long = _write(folder, "train", training, tokenizers, limit, corpus.name)
-    kept_out, also_too_long = tokenising.short_enough(kept_out, cut, limit)
+    kept_out, also_too_long = encoding.short_enough(kept_out, cut, limit)
     too_long += also_too_long
     if MANY * (lost := too_long.total()) > total:
         most = ", most of the corpus," if 2 * lost > total else ""
         left = f"{len(train_store):,} for training" + ("" if valid_pairs else f" and {len(kept_out):,} for validation")
         say(
             f"warning   {lost:,} of {total:,} pairs{most} are left out, which leaves {left}: longer than "
-            f"data.max_length = {limit} tokens. --set data.max_length={enough(too_long, total)} keeps nearly all"
+            f"data.max_length = {limit} tokens. --set data.max_length={encoding.enough(too_long, total)} keeps nearly all"
         )
     if met:
         say(
@@ -280,11 +280,11 @@ def _fill(
     valid_pairs = valid_pairs or kept_out
     if not valid_pairs:
         learned = [tagged(pair, languages) for pair in found.sample[:1000]]
-        fit, _ = tokenising.short_enough(learned, cut, limit)
+        fit, _ = encoding.short_enough(learned, cut, limit)
         valid_pairs = (fit or learned)[:100]
         why = "so few cannot be held out" if asked else "too few different sources to hold some out"
         say(f"{why}: validation is on training pairs. Give others with --valid")
-    lost = tokenising.unreachable(valid_pairs, cut) if settings.training.metric == "exact" else 0
+    lost = encoding.unreachable(valid_pairs, cut) if settings.training.metric == "exact" else 0
     if MANY * lost > len(valid_pairs):
         say(
             f"warning   {lost:,} of {len(valid_pairs):,} validation targets cannot be written by the target tokenizer "
@@ -335,7 +335,7 @@ def _without_too_long(found: Survey, data: Data, tokenizers: Tokenizers | None) 
     if MANY * sum(size > limit for size in bytes_of_longer) <= len(sample):  # a token has at least one byte
         return found
     cut = tokenizers or Tokenizers.learn(sample[:: 1 + len(sample) // ENOUGH_TO_MEASURE], data)
-    kept, too_long = tokenising.short_enough(sample, (cut.source, cut.target), limit)
+    kept, too_long = encoding.short_enough(sample, (cut.source, cut.target), limit)
     return found.only(kept) if kept and MANY * too_long.total() > len(sample) else found
 
 
@@ -395,7 +395,7 @@ def _keep_start(folder: Path, base: Base, tokenizers: Tokenizers, limit: int, sa
         say(f"{base.folder / 'validation.jsonl'}: no pairs there, so what is forgotten cannot be measured")
         return
     cut = tokenizers.source, tokenizers.target
-    pairs = tokenising.for_validation("the old validation set", base.valid_pairs, cut, limit, say)
+    pairs = encoding.for_validation("the old validation set", base.valid_pairs, cut, limit, say)
     _write(folder, "old_valid", pairs, tokenizers, limit, "the old validation set")
     (folder / "old_validation.jsonl").write_text("".join(map(_as_json, pairs)), encoding="utf-8")
 
@@ -474,12 +474,12 @@ def _as_count(hold_out: float, pairs: int) -> int:
 
 def _write(
     folder: Path, which: str, pairs: Iterable[Pair], tokenizers: Tokenizers, limit: int, name: str
-) -> tuple[Store, TooLong]:
+) -> tuple[Store, encoding.TooLong]:
     """Tokenise pairs into a store; with it, those left out for a side of more than `limit` tokens."""
-    too_long: TooLong = Counter()
+    too_long: encoding.TooLong = Counter()
 
     def blocks() -> Iterator[store.Block]:
-        for block, left_out in tokenising.tokenised(pairs, Tokenizers.files(folder), limit):
+        for block, left_out in encoding.tokenised(pairs, Tokenizers.files(folder), limit):
             too_long.update(left_out)
             yield block
 
@@ -490,7 +490,7 @@ def _write(
         if too_long:
             raise DataError(
                 f"{name}: all {too_long.total():,} pairs are longer than data.max_length = {limit} tokens. "
-                f"Raise it: --set data.max_length={enough(too_long, too_long.total())}"
+                f"Raise it: --set data.max_length={encoding.enough(too_long, too_long.total())}"
             ) from None
         raise
 

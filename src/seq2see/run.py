@@ -10,17 +10,17 @@ from typing import TYPE_CHECKING, Literal, get_args
 from seq2see import bundle
 from seq2see.bundle import Bundle, Tokenizers
 from seq2see.config import Decoding, Settings
-from seq2see.data import tokenising
-from seq2see.data.pair import Pair, Sides
-from seq2see.data.readers import Pairs
-from seq2see.data.tags import language_tag
 from seq2see.decoding import ct2_engine, translator
 from seq2see.decoding.hypothesis import Engine, Hypothesis, Task
 from seq2see.decoding.translator import Result
+from seq2see.distributed import ranks
 from seq2see.errors import DataError, RunError, SettingError, nearest
 from seq2see.evaluation import metrics
 from seq2see.evaluation.metrics import Scores
-from seq2see.training import ranks
+from seq2see.text.pair import Pair, Sides
+from seq2see.text.readers import Pairs
+from seq2see.text.tags import language_tag
+from seq2see.tokens import encoding
 
 if TYPE_CHECKING:
     from seq2see.decoding.search import Choose
@@ -296,7 +296,7 @@ class Run:
     def _pairs(self, given: "GivenPairs", to: str | None = None) -> list[Pair]:
         """What was given as pairs. Where the run has several languages, each source asks for its target's, or `to`."""
         if isinstance(given, str | Path):
-            from seq2see.data import corpora
+            from seq2see.text import corpora
 
             given = corpora.for_scoring(str(given))
         pairs = [_pair(each, number) for number, each in enumerate(given, start=1)]
@@ -387,7 +387,7 @@ class Run:
         width = max(n_best, beam or self.settings.decoding.beam)
         searched = f"engine:{engine.name.replace(' ', '-')}|beam:{width}"
         signed = tuple(replace(score, signature=f"{score.signature}|{searched}") for score in scores)
-        unreachable = tokenising.unreachable(pairs, (self.tokenizers.source, self.tokenizers.target))
+        unreachable = encoding.unreachable(pairs, (self.tokenizers.source, self.tokenizers.target))
         return Evaluation(len(pairs), engine.name, width, replace(scores, scores=signed), results, unreachable)
 
 

@@ -12,11 +12,11 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from seq2see import config, patterns, special
+from seq2see import config, patterns, processes, special
 from seq2see.config import Data, Model, Settings
-from seq2see.data import characters, doctor, processes, side_words
-from seq2see.data.pair import Pair, in_blocks
+from seq2see.doctor import characters, examination, side_words
 from seq2see.presets import preset
+from seq2see.text.pair import Pair, in_blocks
 
 SAMPLE = 200_000
 """Pairs kept for training tokenizers: more change them little and cost minutes."""
@@ -105,7 +105,7 @@ def _length(pair: Pair) -> int:
     return len(pair.source) + len(pair.target)
 
 
-def survey(pairs: Iterable[Pair], seen: doctor.Examination | None = None) -> Survey:
+def survey(pairs: Iterable[Pair], seen: examination.Examination | None = None) -> Survey:
     """Look at every pair once, on all cores; memory does not grow with their number.
 
     Args:
@@ -114,7 +114,7 @@ def survey(pairs: Iterable[Pair], seen: doctor.Examination | None = None) -> Sur
     found = Survey()
     dice = random.Random(0)
     rest = iter(pairs)
-    for pair in islice(rest, doctor.LEARN * doctor.BLOCK):  # the others are measured by what these have told
+    for pair in islice(rest, examination.LEARN * examination.BLOCK):  # the others are measured by what these have told
         found.count(pair, dice)
         found.source.add(pair.source)
         found.target.add(pair.target)
@@ -122,7 +122,7 @@ def survey(pairs: Iterable[Pair], seen: doctor.Examination | None = None) -> Sur
             seen.add(pair.source, pair.target)
 
     def blocks() -> Iterator[tuple[list[str], bool]]:
-        for block in in_blocks(rest, doctor.BLOCK):
+        for block in in_blocks(rest, examination.BLOCK):
             for pair in block:
                 found.count(pair, dice)
             texts = [text for pair in block for text in (pair.source, pair.target)]
@@ -152,8 +152,8 @@ class Looking:
             target.add(text)
         if not wanted:
             return source, target, None
-        rows, mended = doctor.measure(texts, [0] * (len(texts) // 2))
-        doctor.mark_exchanged(rows, mended, self._odds)
+        rows, mended = examination.measure(texts, [0] * (len(texts) // 2))
+        examination.mark_exchanged(rows, mended, self._odds)
         return source, target, rows
 
 

@@ -9,8 +9,8 @@ from babel import Locale
 from babel.dates import DateTimeFormat, get_date_format
 
 from seq2see import api
-from seq2see.data import dates
 from seq2see.run import Run
+from seq2see.text import dates
 
 PARTS = {"year": (0, 4), "month": (5, 7), "day": (8, 10)}
 """Of 2044-05-12, by characters."""

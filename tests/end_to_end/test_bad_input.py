@@ -138,8 +138,8 @@ def test_many_pairs_that_are_too_long_are_told_with_the_length_they_need(cli) ->
 def test_every_small_corpus_has_pairs_to_train_and_to_validate_on(tmp_path: Path, count: int, word: str) -> None:
     """Whatever the texts, none of the two sides of the split may end up empty."""
     from seq2see import config
-    from seq2see.data.corpora import open_corpus
     from seq2see.prepare import prepare
+    from seq2see.text.corpora import open_corpus
 
     path = tmp_path / "few.tsv"
     path.write_text("".join(f"{word}{number}\tx{number}\n" for number in range(count)))

@@ -13,8 +13,8 @@ from safetensors import safe_open
 
 import seq2see
 from seq2see import api, config
-from seq2see.data.pair import Pair
 from seq2see.errors import RunError
+from seq2see.text.pair import Pair
 
 
 @pytest.fixture(autouse=True)
@@ -359,7 +359,7 @@ def test_evaluate_with_further_references_and_output(trained: Path, cli) -> None
 
 def test_evaluate_names_the_set(trained: Path, cli, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        "seq2see.data.corpora.DateSplit.__iter__", lambda split: iter([Pair("ab", split.split, "here")])
+        "seq2see.text.corpora.DateSplit.__iter__", lambda split: iter([Pair("ab", split.split, "here")])
     )
     assert cli("evaluate", trained, "dates").out.startswith("1 pair of dates (test), ")
     assert json.loads(cli("evaluate", trained, "dates", "--json").out)["set"] == "dates (test)"

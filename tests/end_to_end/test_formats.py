@@ -8,7 +8,7 @@ import pytest
 from quick import QUICK
 
 from seq2see import api, load
-from seq2see.data.pair import Sides
+from seq2see.text.pair import Sides
 
 COUNT = 40
 

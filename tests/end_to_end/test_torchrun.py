@@ -93,7 +93,7 @@ def test_who_is_left_alone_does_not_wait(tmp_path: Path, rank: int) -> None:
 
 
 def impatient(folder: Path) -> None:
-    from seq2see.training import board
+    from seq2see.distributed import board
 
     board.TIMEOUT = timedelta(seconds=5)
 

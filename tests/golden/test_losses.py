@@ -19,8 +19,8 @@ import numpy as np
 import torch
 
 from seq2see import config
-from seq2see.data import store
 from seq2see.model.build import build
+from seq2see.tokens import store
 from seq2see.training import loop
 
 FILE = Path(__file__).with_name("losses.txt")

@@ -241,16 +241,16 @@ def make_run(folder: Path, overlay: dict[str, dict[str, Any]]) -> Path:
     import torch
 
     from seq2see import bundle, config
-    from seq2see.data import tokenizer
-    from seq2see.data.tags import language_tag
     from seq2see.model.build import build
+    from seq2see.text.tags import language_tag
+    from seq2see.tokens import tokenizers
 
     settings = config.resolve(overlay, {"decoding": {"beam": 2, "max_extra": 5}})
     data, texts = settings.data, ["abcd dcba", "a b c d", "ab cd ba dc", "각 나 12"] * 5
     tags = [language_tag(each) for each in data.tags.split()]
-    source = target = tokenizer.train(data.source_tokenizer, texts, 400, tags=tags, pattern=data.source_pattern)
+    source = target = tokenizers.train(data.source_tokenizer, texts, 400, tags=tags, pattern=data.source_pattern)
     if not data.shared:
-        target = tokenizer.train(data.target_tokenizer, texts, 400, pattern=data.target_pattern)
+        target = tokenizers.train(data.target_tokenizer, texts, 400, pattern=data.target_pattern)
     torch.manual_seed(1)
     model = build(settings.model, len(source), len(target))
     folder.mkdir(parents=True)

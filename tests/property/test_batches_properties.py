@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from seq2see import special
-from seq2see.data import batches, store
-from seq2see.data.batches import Batch, Batches
+from seq2see.tokens import batches, store
+from seq2see.tokens.batches import Batch, Batches
 
 
 @dataclass(frozen=True)

@@ -16,10 +16,10 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from seq2see.data.file_names import FORMATS
-from seq2see.data.pair import Sides
-from seq2see.data.readers import Pairs
 from seq2see.errors import DataError
+from seq2see.text.file_names import FORMATS
+from seq2see.text.pair import Sides
+from seq2see.text.readers import Pairs
 
 EXAMPLES = int(os.environ.get("FUZZ_EXAMPLES", "100"))
 in_one_folder = settings(

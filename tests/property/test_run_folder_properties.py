@@ -21,8 +21,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from seq2see import api, bundle, run
-from seq2see.data import tokenizer
 from seq2see.errors import SeqError
+from seq2see.tokens import tokenizers
 from seq2see.training import checkpoint, loop
 
 FEW, MANY = (int(os.environ.get("FUZZ_EXAMPLES", number)) for number in ("15", "2000"))
@@ -235,7 +235,7 @@ def test_other_things_among_the_checkpoints(good: Path, tmp_path: Path, name: st
 @pytest.fixture(scope="module")
 def subwords(tmp_path_factory: pytest.TempPathFactory) -> dict[str, object]:
     path = tmp_path_factory.mktemp("subwords") / "a.tokenizer.json"
-    tokenizer.train("unigram", ["the cat sat on the mat", "a dog ate the cat"] * 20, 300).save(path)
+    tokenizers.train("unigram", ["the cat sat on the mat", "a dog ate the cat"] * 20, 300).save(path)
     return json.loads(path.read_text())
 
 
@@ -248,7 +248,7 @@ def look_at_a_damaged_model_of_subwords(
     path = tmp_path / "a.tokenizer.json"
     path.write_text(json.dumps(subwords | {"model": base64.b64encode(content).decode()}))
     with contextlib.suppress(SeqError):
-        loaded = tokenizer.load(path)
+        loaded = tokenizers.load(path)
         for ids in loaded.encode(["the cat", "ein Hund", ""]):
             loaded.decode(ids)
 

@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from seq2see import special
-from seq2see.data import tokenizer
+from seq2see.tokens import tokenizers
 
 TEXTS = ["the cat sat on the mat", "a dog, a log (and 12 frogs)", "나는 학생입니다", "été ça"] * 5
 anything = st.text(st.characters(exclude_categories=["Cs"]))
@@ -14,7 +14,7 @@ awkward = st.text(st.sampled_from(list(" \t\n\0▁▅⁇\ufdd001e\u0301<s>/가")
 
 @functools.cache
 def trained(kind, normalization="identity"):
-    return tokenizer.train(kind, TEXTS, 400, normalization, pattern="words" if kind == "pattern" else "")
+    return tokenizers.train(kind, TEXTS, 400, normalization, pattern="words" if kind == "pattern" else "")
 
 
 @pytest.mark.parametrize("kind", ["unigram", "bpe"])
@@ -30,7 +30,7 @@ def test_subwords_give_back_any_text(kind, texts):
 @settings(deadline=None, max_examples=25)
 @given(texts=st.lists(anything | awkward, min_size=1, max_size=4).filter(any), vocabulary=st.integers(1, 600))
 def test_subwords_trained_on_any_text_give_it_back(kind, texts, vocabulary):
-    learned = tokenizer.train(kind, texts, vocabulary)
+    learned = tokenizers.train(kind, texts, vocabulary)
     assert [learned.decode(ids) for ids in learned.encode(texts)] == texts
 
 
@@ -59,7 +59,7 @@ def test_a_text_is_cut_the_same_alone_and_in_company(kind, texts, other):
 @given(text=anything)
 def test_what_comes_back_is_the_normalised_text(how, text):
     subwords = trained("unigram", how)
-    assert subwords.decode(subwords.encode([text])[0]) == tokenizer.normalize(text, how)
+    assert subwords.decode(subwords.encode([text])[0]) == tokenizers.normalize(text, how)
 
 
 @pytest.mark.parametrize("kind", ["unigram", "bpe", "characters", "symbols", "pattern", "jamo"])
@@ -79,15 +79,15 @@ PATTERNS = ["smiles", "words", "code", "a+|ab", r"(?=b)|\s+", r"\b", "(?s:..)", 
 @settings(deadline=None)
 @given(texts=st.lists(anything | korean, min_size=1, max_size=4).filter(any))
 def test_korean_letters_give_back_any_text(texts):
-    learned = tokenizer.train("jamo", texts, 1000)
+    learned = tokenizers.train("jamo", texts, 1000)
     assert [learned.decode(ids) for ids in learned.encode(texts)] == texts
 
 
 @settings(deadline=None)
 @given(text=anything | korean)
 def test_korean_letters_are_apart_for_any_text(text):
-    letters = tokenizer._decompose(text)
-    assert tokenizer._compose("".join(letters)) == text
+    letters = tokenizers._decompose(text)
+    assert tokenizers._compose("".join(letters)) == text
     assert not any("가" <= letter <= "힣" for letter in letters)
 
 
@@ -98,13 +98,13 @@ def test_korean_letters_are_apart_for_any_text(text):
     room=st.integers(0, 10),
 )
 def test_a_pattern_gives_back_any_text(texts, pattern, room):
-    learned = tokenizer.train("pattern", texts, special.COUNT + len(set("".join(texts))) + room, pattern=pattern)
+    learned = tokenizers.train("pattern", texts, special.COUNT + len(set("".join(texts))) + room, pattern=pattern)
     assert [learned.decode(ids) for ids in learned.encode(texts)] == texts
 
 
 @settings(deadline=None)
 @given(text=anything | awkward | molecule, pattern=st.sampled_from(PATTERNS))
 def test_a_pattern_loses_nothing_of_any_text(text, pattern):
-    pieces = tokenizer._cutter("pattern", pattern)(text)
+    pieces = tokenizers._cutter("pattern", pattern)(text)
     assert "".join(pieces) == text
     assert all(pieces)

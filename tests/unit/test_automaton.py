@@ -9,8 +9,8 @@ import pytest
 
 from seq2see import automaton
 from seq2see.automaton import Matcher
-from seq2see.data import tokenizer
 from seq2see.errors import SettingError
+from seq2see.tokens import tokenizers
 
 CATASTROPHIC = [
     ("(?:[a-z]+)+!", "a"),
@@ -59,7 +59,7 @@ def test_what_needs_backtracking_is_given_up(expression: str, text: str, monkeyp
     monkeypatch.setattr(automaton, "PATIENCE", 0.05)
     before = signal.getsignal(signal.SIGVTALRM)
     with pytest.raises(SettingError, match=r"^pattern .*takes longer than .* characters that begins 'aaa") as told:
-        tokenizer.train("pattern", ["fine", text], 50, pattern=expression)
+        tokenizers.train("pattern", ["fine", text], 50, pattern=expression)
     assert "\n" not in str(told.value)
     assert signal.getsignal(signal.SIGVTALRM) == before
     assert signal.getitimer(signal.ITIMER_VIRTUAL) == (0, 0)
@@ -80,7 +80,7 @@ def in_a_thread(expression: str, text: str) -> list[object]:
 
     def work() -> None:
         try:
-            found.extend(tokenizer.train("pattern", [text], 50, pattern=expression).encode([text]))
+            found.extend(tokenizers.train("pattern", [text], 50, pattern=expression).encode([text]))
         except SettingError as problem:
             found.append(str(problem))
 

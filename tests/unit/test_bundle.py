@@ -12,9 +12,9 @@ from safetensors.torch import load_file, save_file
 
 from seq2see import bundle, config
 from seq2see.bundle import Bundle, Tokenizers
-from seq2see.data import tokenizer
 from seq2see.errors import RunError
 from seq2see.model.build import build
+from seq2see.tokens import tokenizers
 
 SETTINGS = config.resolve(
     {
@@ -28,16 +28,16 @@ SHARED = config.resolve({"model": {"encoder_layers": 1, "decoder_layers": 1, "d_
 def make(folder: Path, settings: config.Settings = SETTINGS) -> Bundle:
     """A run folder as training leaves it, with random weights."""
     torch.manual_seed(3)
-    source = tokenizer.train("characters", ["abcde"], 20)
-    target = source if settings.data.shared else tokenizer.train("symbols", ["X Y Z"], 20)
-    tokenizers = Tokenizers(source, target)
+    source = tokenizers.train("characters", ["abcde"], 20)
+    target = source if settings.data.shared else tokenizers.train("symbols", ["X Y Z"], 20)
+    both = Tokenizers(source, target)
     model = build(settings.model, len(source), len(target)).eval()
     folder.mkdir(parents=True, exist_ok=True)
     config.write_toml(settings, folder / "settings.toml")
-    tokenizers.save(folder)
+    both.save(folder)
     bundle.save_weights(model, folder / "model.safetensors")
     bundle.write_manifest(folder, {"corpus": "made", "state": "finished"})
-    return Bundle(settings, tokenizers, model)
+    return Bundle(settings, both, model)
 
 
 def refused(folder: Path) -> str:

@@ -8,10 +8,10 @@ import pytest
 from conftest import random_words
 from seq2see.bundle import read_manifest
 from seq2see.config import Overlay
-from seq2see.data.corpora import open_corpus
-from seq2see.data.pair import Pair
 from seq2see.errors import DataError
 from seq2see.prepare import Prepared, prepare
+from seq2see.text.corpora import open_corpus
+from seq2see.text.pair import Pair
 
 WORDS = random_words(1200, 5)
 LIMIT: Overlay = {"data": {"max_length": 64}}

@@ -13,7 +13,7 @@ from seq2see.errors import SettingError
 if TYPE_CHECKING:
     from rich.progress import Progress
 
-    from seq2see.data.downloads import Fetching
+    from seq2see.text.downloads import Fetching
 
 
 class Downloads:
@@ -32,7 +32,7 @@ class Downloads:
             self._bar = None
 
     def __call__(self, event: "Fetching") -> None:
-        from seq2see.data.downloads import in_bytes
+        from seq2see.text.downloads import in_bytes
 
         if self._begun != event.corpus:
             self._begun = event.corpus
@@ -56,8 +56,8 @@ class Downloads:
 
 def data_list(as_json: Json = False, debug: Debug = False) -> None:
     """List the corpora that have a name."""
-    from seq2see.data.corpora import catalogue
-    from seq2see.data.downloads import in_bytes
+    from seq2see.text.corpora import catalogue
+    from seq2see.text.downloads import in_bytes
 
     entries = catalogue()
     if as_json:
@@ -80,8 +80,8 @@ def data_get(
     debug: Debug = False,
 ) -> None:
     """Download a corpus into the cache, or take it from local files; each file is verified by its checksum."""
-    from seq2see.data import corpora
-    from seq2see.data.downloads import in_bytes
+    from seq2see.text import corpora
+    from seq2see.text.downloads import in_bytes
 
     if more and not places:
         raise SettingError(f"one corpus at a time: {name}, then {', '.join(more)}. Files come after --from")

@@ -9,8 +9,8 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn
 
 from seq2see.cli.data import Downloads
-from seq2see.data.downloads import Fetching
 from seq2see.errors import visible
+from seq2see.text.downloads import Fetching
 from seq2see.training.loop import INTERRUPTED, Finished, Returned, Shrunk, Stepped, Trained, Validated
 
 if TYPE_CHECKING:

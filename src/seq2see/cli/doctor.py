@@ -27,7 +27,7 @@ from seq2see.cli.options import (
 from seq2see.errors import visible
 
 if TYPE_CHECKING:
-    from seq2see.data.findings import Diagnosis, Example, Finding
+    from seq2see.doctor.findings import Diagnosis, Example, Finding
 
 ACTIONS = {"dropped": " (--write drops them)", "repaired": " (--write repairs them)", "kept": ""}
 COLOURS = {"error": "bold red", "warning": "yellow", "note": "dim"}
@@ -59,10 +59,11 @@ def doctor(
     Near-duplicates are texts that differ in capitals, punctuation and blanks only. Equal texts are found by 64-bit
     hashes, which mistake two different ones of 10 million with a chance of 3 in a million.
     """
-    from seq2see.data import cleaning, corpora
-    from seq2see.data.doctor import examine
-    from seq2see.data.pair import Sides
-    from seq2see.data.raw import RawPairs
+    from seq2see.doctor import cleaning
+    from seq2see.doctor.examination import examine
+    from seq2see.doctor.raw import RawPairs
+    from seq2see.text import corpora
+    from seq2see.text.pair import Sides
 
     wanted = (format, Sides(source_column, target_column), Sides(source_language, target_language))
     with Downloads() as watch:

@@ -204,7 +204,7 @@ def draw_heads(
     if pairs is None:
         name, chosen = "validation", run.validation_pairs[:limit]
     else:
-        from seq2see.data import corpora
+        from seq2see.text import corpora
 
         with Downloads() as watch:
             name, chosen = pairs, list(islice(corpora.for_scoring(pairs, watch=watch), limit))

@@ -27,16 +27,16 @@ from seq2see.cli.options import (
     To,
     check_new,
 )
+from seq2see.distributed import ranks
 from seq2see.errors import DataError, RunError, SettingError
-from seq2see.training import ranks
 
 if TYPE_CHECKING:
-    from seq2see.data.corpora import Parts
-    from seq2see.data.pair import Pair
     from seq2see.decoding.hypothesis import Engine
     from seq2see.evaluation.compare import Difference
     from seq2see.evaluation.metrics import Scores
     from seq2see.run import Evaluation, Run
+    from seq2see.text.corpora import Parts
+    from seq2see.text.pair import Pair
 
 Side = list[tuple[str, "Scores"]]
 """Runs by their folders, with what each scored: one system, trained once or with several seeds."""
@@ -91,10 +91,10 @@ def evaluate(
         raise SettingError("--output holds the translations of one run: leave the other runs out")
     if output:
         check_new(Path(output), force)
-    from seq2see.data import corpora
-    from seq2see.data.pair import Sides
     from seq2see.evaluation import compare
     from seq2see.run import Shared, error_unit, load
+    from seq2see.text import corpora
+    from seq2see.text.pair import Sides
 
     runs = [load(folder) for folder in (*folders, *(against or ()))]
     if against:
@@ -183,7 +183,7 @@ def _engines(runs: "list[Run]", name: str, precision: str | None) -> "list[Engin
 
 def _with_references(items: "list[Pair]", file: Path, dropped: int) -> "list[Pair]":
     """The pairs with the lines of a file as further references, one for each; an empty line is none."""
-    from seq2see.data.files import read_lines
+    from seq2see.text.files import read_lines
 
     lines = read_lines(file)
     if len(lines) != len(items):

@@ -14,8 +14,8 @@ import typer
 
 from seq2see import __version__
 from seq2see.cli.messages import echo
+from seq2see.distributed import ranks
 from seq2see.errors import SeqError
-from seq2see.training import ranks
 
 
 class Verb(NamedTuple):

@@ -68,7 +68,7 @@ def train(
     config.check_keys(overlay)  # a misspelt key need not wait for torch
     from seq2see import api
     from seq2see.cli.display import Display
-    from seq2see.training import ranks
+    from seq2see.distributed import ranks
 
     with Display() as display:
         try:

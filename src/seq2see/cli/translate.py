@@ -28,9 +28,9 @@ from seq2see.cli.options import (
     pick_engine,
 )
 from seq2see.cli.progress import progress
-from seq2see.data import files
+from seq2see.distributed import ranks
 from seq2see.errors import DataError, SettingError
-from seq2see.training import ranks
+from seq2see.text import files
 
 if TYPE_CHECKING:
     from seq2see.decoding.translator import Result

@@ -20,10 +20,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from seq2see import bundle, special, storage
 from seq2see.bundle import Tokenizers
 from seq2see.config import Decoding, Model, Settings
-from seq2see.data.tokenizer import Tokenizer
 from seq2see.decoding import translator
 from seq2see.decoding.hypothesis import Hypothesis, Task
 from seq2see.errors import PassingError, RunError, SettingError, nearest
+from seq2see.tokens.tokenizers import Tokenizer
 
 if TYPE_CHECKING:
     import ctranslate2

@@ -148,7 +148,7 @@ def _words_by(tokenize: str, references: Sequence[Sequence[str]]) -> str:
     """Return how BLEU cuts the words of these references, where `tokenize` leaves it open."""
     if tokenize != "auto":
         return tokenize
-    from seq2see.data.characters import are_unspaced
+    from seq2see.doctor.characters import are_unspaced
 
     sample = [each[0] for each in references[:: max(1, len(references) // 1000)]]
     return "char" if are_unspaced(sample) else "13a"

@@ -7,14 +7,15 @@ import torch
 
 from seq2see import machine
 from seq2see.bundle import Bundle
-from seq2see.data.batches import Batches, make_batch, split
-from seq2see.data.pair import Pair
-from seq2see.data.store import Int64s, Store
 from seq2see.decoding import translator
 from seq2see.decoding.torch_engine import TorchEngine
+from seq2see.distributed import ranks
 from seq2see.evaluation import metrics
 from seq2see.model.interface import Seq2Seq
-from seq2see.training import loop, ranks
+from seq2see.text.pair import Pair
+from seq2see.tokens.batches import Batches, make_batch, split
+from seq2see.tokens.store import Int64s, Store
+from seq2see.training import loop
 
 Measured = tuple[float, int, list[str]]
 """Of a share of the pairs: summed loss, target tokens, and translations where the metric needs them."""

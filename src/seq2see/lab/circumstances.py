@@ -7,8 +7,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Final
 
-from seq2see import __version__
-from seq2see.data import processes
+from seq2see import __version__, processes
 
 NO_TRIAL_USES: Final = ("cli", "interop", "look", "serve", "lab/charts.py", "lab/report.py")
 

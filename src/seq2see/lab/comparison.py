@@ -10,12 +10,12 @@ from typing import Any
 from zlib import crc32
 
 from seq2see import api, storage
-from seq2see.data import corpora
-from seq2see.data.pair import Pair
 from seq2see.errors import DataError
 from seq2see.lab.claim import Chart, Claim, Expectation, Numbers, Plan, Rows, Trial
 from seq2see.lab.rivals import RIVALS
 from seq2see.run import Run
+from seq2see.text import corpora
+from seq2see.text.pair import Pair
 from seq2see.training import journal
 
 SCORES = {"exact": "exact_match", "bleu": "bleu"}

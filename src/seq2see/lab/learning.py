@@ -11,11 +11,11 @@ import torch
 
 from seq2see import config, special
 from seq2see.config import Training
-from seq2see.data.batches import Batch
 from seq2see.decoding import search
 from seq2see.lab.tasks import Sample, pack
 from seq2see.model.build import build
 from seq2see.model.interface import Seq2Seq
+from seq2see.tokens.batches import Batch
 from seq2see.training import loop, schedule
 from seq2see.training.optimizer import Adam
 

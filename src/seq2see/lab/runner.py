@@ -14,11 +14,11 @@ from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
-from seq2see import storage
-from seq2see.data import corpora, processes
+from seq2see import processes, storage
 from seq2see.errors import RunError, SettingError
 from seq2see.lab import catalogue, circumstances
 from seq2see.lab.claim import Claim, Conditions, Outcome, Plan, Row, Trial, conclude
+from seq2see.text import corpora
 
 Watch = Callable[[str, int, int], None]
 """Told of the claim at work, and how many trials of how many are there."""

@@ -8,8 +8,9 @@ import numpy as np
 import torch
 
 from seq2see import special
-from seq2see.data import dates, tokenizer
-from seq2see.data.batches import Batch
+from seq2see.text import dates
+from seq2see.tokens import tokenizers
+from seq2see.tokens.batches import Batch
 
 Sample = tuple[list[int], list[int]]
 """Source and target as tokens, without the ends."""
@@ -104,7 +105,7 @@ def some_dates(languages: tuple[str, ...], seed: int, train: int, test: int) -> 
     for chosen in (order[:train], order[train : train + test]):
         written = ((forms[turn % len(forms)], days[number]) for turn, number in enumerate(chosen))
         parts.append([(write(day), day.isoformat()) for write, day in written])
-    cutters = [tokenizer.train("characters", [pair[side] for pair in parts[0]], 2000) for side in (0, 1)]
+    cutters = [tokenizers.train("characters", [pair[side] for pair in parts[0]], 2000) for side in (0, 1)]
     encoded = [
         list(zip(*(cutters[side].encode([pair[side] for pair in part]) for side in (0, 1)), strict=True))
         for part in parts

@@ -23,12 +23,12 @@ from numpy.typing import NDArray
 from seq2see import special
 from seq2see.bundle import Bundle
 from seq2see.config import Place, Settings
-from seq2see.data import spans
-from seq2see.data.pair import Pair
-from seq2see.data.spans import Span
 from seq2see.decoding.translator import longest
 from seq2see.lens.importance import leave_out
 from seq2see.lens.reading import Answer, Floats, Reading, Watch, attention_of, unwatched
+from seq2see.text.pair import Pair
+from seq2see.tokens import spans
+from seq2see.tokens.spans import Span
 
 MOST_PAIRS = 100
 MOST_TOKENS = 20_000

@@ -16,14 +16,14 @@ from torch import Tensor
 
 from seq2see.bundle import Bundle
 from seq2see.config import Place
-from seq2see.data import spans
-from seq2see.data.spans import Span
 from seq2see.decoding import search
 from seq2see.lens import alignment
 from seq2see.lens.alignment import Alignment, Method
 from seq2see.lens.capture import Seen, capture
 from seq2see.lens.reading import Answer, Floats, Reading, decoded, log_probabilities, place_of
 from seq2see.lens.tree import Tree, plant
+from seq2see.tokens import spans
+from seq2see.tokens.spans import Span
 
 Weights = Floats
 

@@ -13,7 +13,6 @@ from torch import Tensor
 from seq2see import special
 from seq2see.bundle import Bundle
 from seq2see.config import Place
-from seq2see.data.pair import Pair
 from seq2see.decoding.torch_engine import TorchEngine
 from seq2see.decoding.translator import batches, longest, translate
 from seq2see.errors import DataError, SettingError, nearest
@@ -21,6 +20,7 @@ from seq2see.lens.reading import AT_ONCE, ATTENTIONS, Answer, Watch, attention_o
 from seq2see.model.attention import MultiHeadAttention
 from seq2see.model.interface import Seq2Seq
 from seq2see.model.recurrent import AlignmentAttention
+from seq2see.text.pair import Pair
 
 Numbers = NDArray[np.float64]
 Score = Callable[[Sequence[str], Sequence[Sequence[str]]], float]

@@ -19,13 +19,13 @@ from torch import Tensor
 from seq2see import special
 from seq2see.bundle import Bundle
 from seq2see.config import Place
-from seq2see.data import spans
-from seq2see.data.tokenizer import Tokenizer
 from seq2see.decoding import search
 from seq2see.decoding.torch_engine import TorchEngine
 from seq2see.decoding.translator import batches, longest, translate
 from seq2see.errors import SettingError
 from seq2see.lens.capture import capture
+from seq2see.tokens import spans
+from seq2see.tokens.tokenizers import Tokenizer
 
 Floats = NDArray[np.float32]
 ATTENTIONS: Final[dict[Place, tuple[str, str]]] = {

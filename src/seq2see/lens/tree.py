@@ -6,9 +6,9 @@ from typing import Literal, NamedTuple
 
 from seq2see import special
 from seq2see.config import Decoding
-from seq2see.data.tokenizer import Tokenizer
 from seq2see.decoding import search
 from seq2see.lens.reading import Answer
+from seq2see.tokens.tokenizers import Tokenizer
 
 State = Literal["root", "kept", "finished", "pruned"]
 

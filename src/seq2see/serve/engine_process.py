@@ -24,10 +24,10 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from seq2see import conversation
 from seq2see.config import Decoding, Settings
-from seq2see.data.processes import framed, read
 from seq2see.decoding.hypothesis import Engine, Hypothesis, Task
 from seq2see.decoding.translator import Result
 from seq2see.errors import SeqError
+from seq2see.processes import framed, read
 from seq2see.run import Run
 from seq2see.serve import work
 from seq2see.serve.log import report

@@ -14,12 +14,12 @@ from urllib.parse import parse_qs
 from fastapi import APIRouter, Request
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from seq2see.data.languages import matches
 from seq2see.decoding import translator
 from seq2see.run import Run
 from seq2see.serve import bodies
 from seq2see.serve.limits import RefusedError
 from seq2see.serve.service import Service, in_words
+from seq2see.text.languages import matches
 
 Fields = TypeVar("Fields", bound=BaseModel)
 UNKNOWN = "und"

@@ -9,7 +9,6 @@ from contextvars import ContextVar
 from typing import Any
 
 from seq2see import conversation
-from seq2see.data.normalization import SURROGATE
 from seq2see.errors import SettingError, nearest
 from seq2see.run import Run
 from seq2see.serve import work
@@ -18,6 +17,7 @@ from seq2see.serve.engine_process import Key, Setup
 from seq2see.serve.limits import Keys, Limits, Rates, RefusedError, network
 from seq2see.serve.log import log
 from seq2see.serve.measures import Measures
+from seq2see.tokens.normalization import SURROGATE
 
 Event = tuple[str, Any]
 QUICK_SECONDS = 0.5

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from seq2see.data.store import Int64s
+from seq2see.tokens.store import Int64s
 
 
 @dataclass(eq=False)

@@ -20,8 +20,8 @@ import torch
 from torch import Tensor, nn
 
 from seq2see import bundle, storage
-from seq2see.data.batches import Position
 from seq2see.errors import RunError
+from seq2see.tokens.batches import Position
 from seq2see.training.optimizer import Adam
 
 MOST = 2**40

@@ -14,10 +14,10 @@ from torch import Tensor
 
 from seq2see import special
 from seq2see.config import Training
-from seq2see.data.batches import Batch, twice_over
 from seq2see.model.attention import MultiHeadAttention
 from seq2see.model.interface import Seq2Seq
 from seq2see.model.packing import Packing
+from seq2see.tokens.batches import Batch, twice_over
 from seq2see.training.loss import teacher_forced
 
 

@@ -19,18 +19,19 @@ from torch import Tensor, nn
 
 from seq2see.bundle import load_weights, save_weights
 from seq2see.config import Training
-from seq2see.data.batches import Batch, Batches, make_batch, split
-from seq2see.data.store import Int64s, Store
+from seq2see.distributed import ranks
 from seq2see.errors import RunError
 from seq2see.memory import is_used_up, keep_freed_memory
 from seq2see.model.interface import Seq2Seq
-from seq2see.training import bad_numbers, checkpoint, ranks, schedule
+from seq2see.stopping import Stopped
+from seq2see.tokens.batches import Batch, Batches, make_batch, split
+from seq2see.tokens.store import Int64s, Store
+from seq2see.training import bad_numbers, checkpoint, schedule
 from seq2see.training.bad_numbers import NotFinite
 from seq2see.training.checkpoint import Progress
 from seq2see.training.graphs import RecordedPasses
 from seq2see.training.loss import Loss, teacher_forced
 from seq2see.training.optimizer import Adam
-from seq2see.training.stopping import Stopped
 
 
 @dataclass(frozen=True)

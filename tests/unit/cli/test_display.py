@@ -7,7 +7,7 @@ import pytest
 from seq2see import config
 from seq2see.api import Began
 from seq2see.cli.display import Display
-from seq2see.data.pair import Sides
+from seq2see.text.pair import Sides
 from seq2see.training.loop import Returned, Stepped, Trained
 
 

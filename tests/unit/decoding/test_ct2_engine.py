@@ -18,7 +18,6 @@ import torch
 
 from seq2see import bundle, config, special, storage
 from seq2see.bundle import Tokenizers
-from seq2see.data import tokenizer
 from seq2see.decoding import ct2_engine
 from seq2see.decoding.hypothesis import Task
 from seq2see.decoding.torch_engine import TorchEngine
@@ -26,6 +25,7 @@ from seq2see.decoding.translator import limit, translate
 from seq2see.errors import PassingError, RunError, SettingError
 from seq2see.model.build import build
 from seq2see.model.interface import Seq2Seq
+from seq2see.tokens import tokenizers
 
 pytest.importorskip("ctranslate2", reason="the extra `fast` is not installed")
 LINES = [" ".join(chr(97 + (7 * i + 3 * j * j) % 9) for j in range(1 + i % 11)) for i in range(60)]
@@ -45,8 +45,8 @@ def make_run(folder: Path, model: dict[str, object], decoding: dict[str, object]
         "decoding": {"max_ratio": 1.0, "max_extra": 3, **(decoding or {})},
     }
     settings = config.resolve(overlay)
-    one = tokenizer.train("symbols", LINES, 100)
-    other = one if shared else tokenizer.train("symbols", ["x y z </s> v w"], 100)
+    one = tokenizers.train("symbols", LINES, 100)
+    other = one if shared else tokenizers.train("symbols", ["x y z </s> v w"], 100)
     torch.manual_seed(3)
     made = build(settings.model, len(one), len(other))
     with torch.no_grad():
@@ -483,16 +483,16 @@ def test_torch_stays_out_once_converted(tmp_path: Path) -> None:
 )
 def test_every_token_of_a_pattern_or_of_korean_letters_is_a_word_of_its_own(kind, pattern, texts, tmp_path):
     run = make_run(tmp_path / "run", {})
-    one = tokenizer.train(kind, texts, 100, pattern=pattern)
+    one = tokenizers.train(kind, texts, 100, pattern=pattern)
     settings = bundle.read_settings(run)
     made = build(settings.model, len(one), len(one))
     Tokenizers(one, one).save(run)
     bundle.save_weights(made, run / "model.safetensors")
     assert len(set(ct2_engine._words(one))) == len(one)
     engine = ct2_engine.open_engine(run, "float32")
-    tokenizers = Tokenizers.load(run)
-    found = translate(engine, tokenizers, settings, texts)
-    ours = translate(TorchEngine(made.eval()), tokenizers, settings, texts)
+    both = Tokenizers.load(run)
+    found = translate(engine, both, settings, texts)
+    ours = translate(TorchEngine(made.eval()), both, settings, texts)
     assert [list(each.translations[0].tokens) for each in found] == [list(each.translations[0].tokens) for each in ours]
 
 

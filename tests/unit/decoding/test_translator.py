@@ -12,11 +12,11 @@ import seq2see
 from seq2see import config, special
 from seq2see.bundle import Bundle, Tokenizers
 from seq2see.config import Decoding
-from seq2see.data import tokenizer
 from seq2see.decoding import search, translator
 from seq2see.decoding.torch_engine import TorchEngine
 from seq2see.errors import SettingError
 from seq2see.model.build import build
+from seq2see.tokens import tokenizers
 
 
 @pytest.fixture(scope="module")
@@ -59,7 +59,7 @@ def endless(**model: object) -> Bundle:
         }
         | ({"data": {"max_length": 5, "shared": False}} if model.get("positions") == "learned" else {})
     )
-    letters = tokenizer.train("characters", ["abc"], 20)
+    letters = tokenizers.train("characters", ["abc"], 20)
     network = build(settings.model, len(letters), len(letters)).eval()
     with torch.no_grad():
         network.output.weight.zero_()

@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from seq2see import config
-from seq2see.data import store, tokenizer
 from seq2see.evaluation import diagnosis, metrics
 from seq2see.evaluation.diagnosis import Diagnosis, Frequencies
+from seq2see.tokens import store, tokenizers
 
 DICE = random.Random(4)
 WORDS = ["".join(DICE.sample("abcdefghijklmnop", 5)) for _ in range(60)]
@@ -176,7 +176,7 @@ def test_anything_said_about_anything_is_judged(targets: list[str], data: st.Dat
 
 
 def test_frequencies_of_targets(tmp_path: Path) -> None:
-    letters = tokenizer.train("characters", ["ab", "b"], 100)
+    letters = tokenizers.train("characters", ["ab", "b"], 100)
     a, b = letters.encode(["a", "b"])
 
     def made(name: str, targets: list[list[int]]) -> store.Store:

@@ -9,10 +9,10 @@ import pytest
 
 from conftest import random_words
 from seq2see import bundle
-from seq2see.data.pair import Pair
 from seq2see.lens import alignment
 from seq2see.lens.alignment import Alignment, Link, Method
 from seq2see.run import load
+from seq2see.text.pair import Pair
 
 WORDS = ["badge", "face", "bed", "hag", "deaf"]
 

@@ -10,7 +10,6 @@ import pytest
 import torch
 
 from seq2see import special
-from seq2see.data.pair import Pair
 from seq2see.decoding.torch_engine import TorchEngine
 from seq2see.decoding.translator import translate
 from seq2see.errors import DataError, SettingError
@@ -20,6 +19,7 @@ from seq2see.lens.heads import Head
 from seq2see.lens.importance import gradient_times_input, importance, leave_out
 from seq2see.lens.reading import read, target_logs
 from seq2see.run import load
+from seq2see.text.pair import Pair
 
 
 @pytest.fixture(scope="module")

@@ -8,7 +8,6 @@ import torch
 from seq2see import special
 from seq2see.bundle import Bundle, Tokenizers
 from seq2see.config import resolve
-from seq2see.data import tokenizer
 from seq2see.decoding import search
 from seq2see.decoding.weights import for_decoding
 from seq2see.errors import SettingError
@@ -22,6 +21,7 @@ from seq2see.model.positions import sinusoid
 from seq2see.model.recording import RecordingPoint
 from seq2see.model.transformer import Transformer
 from seq2see.run import load
+from seq2see.tokens import tokenizers
 
 ENCODER, DECODER, HEADS, D = 2, 1, 2, 8
 SOURCE, INPUTS = torch.tensor([[4, 5, 6, 7, 3], [8, 9, 3, 0, 0]]), torch.tensor([[2, 4, 5, 6], [2, 9, 0, 0]])
@@ -282,7 +282,7 @@ def test_a_search_is_heard_step_by_step_and_hypothesis_by_hypothesis(width, posi
             loud = _search(model, memory, width, steps.append)
     assert [each.tokens for each in loud] == [each.tokens for each in quiet]
     assert not any(logits.isinf().any() for logits in seen["logits"]), "what a search forbids is its own affair"
-    letters = tokenizer.train("characters", ["abcdefghi"], 13)
+    letters = tokenizers.train("characters", ["abcdefghi"], 13)
     grown = plant(steps, letters, resolve({"decoding": {"length_penalty": 1.0}}).decoding)
     path = grown.path(grown.best)
     tokens = loud[0].tokens
@@ -316,7 +316,7 @@ def _search(model, memory, width, watch=None):
 @pytest.fixture(params=["sinusoid", "rotary"])
 def bundle(request):
     """Untrained: it says nonsense, and one can look at it all the same."""
-    letters = tokenizer.train("characters", ["a cab", "bad cab", "abc"], 20)
+    letters = tokenizers.train("characters", ["a cab", "bad cab", "abc"], 20)
     settings = resolve(
         {
             "model": {
@@ -343,7 +343,7 @@ def test_look_has_every_layer_and_head_with_labels_for_each_side(bundle):
     assert found.input_tokens == ["<s>", *found.target_tokens[:-1]]
     assert found.target_tokens[-1] == special.SPELLINGS[special.END]
     assert (
-        "".join(found.target_tokens[:-1]).replace("▁", " ").replace("<unk>", tokenizer.UNKNOWN_MARK)
+        "".join(found.target_tokens[:-1]).replace("▁", " ").replace("<unk>", tokenizers.UNKNOWN_MARK)
         == found.translation
     )
     assert [weights.shape for weights in found.encoder] == [(HEADS, S, S)] * ENCODER

@@ -17,12 +17,12 @@ from fastapi.responses import JSONResponse
 from starlette.testclient import TestClient
 
 from seq2see.config import Settings
-from seq2see.data.pair import Sides
 from seq2see.serve import libretranslate
 from seq2see.serve.engine_process import Facts
 from seq2see.serve.libretranslate import _cut, _fitting, _in_sentences, _joined, _multipart, _name
 from seq2see.serve.limits import Limits, RefusedError
 from seq2see.serve.service import Service
+from seq2see.text.pair import Sides
 
 
 class Shouting(Service):

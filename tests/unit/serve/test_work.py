@@ -5,8 +5,8 @@ from types import SimpleNamespace
 import pytest
 
 from seq2see.config import Decoding
-from seq2see.data import tokenizer
 from seq2see.serve import work
+from seq2see.tokens import tokenizers
 
 DECODING = Decoding()
 
@@ -38,7 +38,7 @@ def test_a_known_output_counts_in_full():
 
 @pytest.mark.parametrize("kind", ["bpe", "characters", "jamo", "symbols", "pattern"])
 def test_tokens_are_never_fewer_than_the_model_reads(kind):
-    trained = tokenizer.train(kind, ["a bad cab"], 300, pattern="words" if kind == "pattern" else "")
+    trained = tokenizers.train(kind, ["a bad cab"], 300, pattern="words" if kind == "pattern" else "")
     run = SimpleNamespace(tokenizers=SimpleNamespace(source=trained), tags=[])
     texts = ["", " bad cab ", "日本" * 50, "a" * 99]
     read = [len(ids) + 1 for ids in trained.encode([text.strip() for text in texts])]

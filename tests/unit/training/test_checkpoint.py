@@ -12,8 +12,8 @@ from torch import nn
 
 from seq2see import storage
 from seq2see.config import Training
-from seq2see.data.batches import Position
 from seq2see.errors import RunError
+from seq2see.tokens.batches import Position
 from seq2see.training import checkpoint
 from seq2see.training.checkpoint import Progress
 from seq2see.training.optimizer import Adam

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from seq2see import bundle, config
-from seq2see.data.pair import Sides
 from seq2see.errors import RunError, SettingError
+from seq2see.text.pair import Sides
 from seq2see.training import fine_tuning, schedule
 from seq2see.training.fine_tuning import Base
 

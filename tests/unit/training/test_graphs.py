@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from seq2see import special
-from seq2see.data.batches import Batch
+from seq2see.tokens.batches import Batch
 from seq2see.training.graphs import Shape, _laid_out, _sizes
 
 lengths = st.lists(st.tuples(st.integers(1, 90), st.integers(1, 90)), min_size=1, max_size=60)

@@ -12,13 +12,13 @@ from safetensors.torch import load_file
 
 import seq2see
 from seq2see.config import Training
-from seq2see.data import store
-from seq2see.data.store import Store
 from seq2see.errors import RunError
+from seq2see.stopping import Stopped
+from seq2see.tokens import store
+from seq2see.tokens.store import Store
 from seq2see.training import checkpoint, loop
 from seq2see.training.bad_numbers import NotFinite
 from seq2see.training.loop import Finished, Trained, Validated
-from seq2see.training.stopping import Stopped
 
 VOCABULARY = 11
 SETTINGS = Training(

@@ -1,0 +1,162 @@
+"""The notice board that all ranks see: where they find each other, and wait for each other as long as all live.
+
+It is the store of torch.distributed that torchrun keeps, or else the first rank. See `ranks` for when it is asked.
+"""
+
+import contextlib
+import re
+import secrets
+import threading
+import time
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+from typing import Any, TypeVar
+
+from seq2see.errors import LostError, PassingError, RunError
+from seq2see.stopping import Stop
+
+TIMEOUT = timedelta(seconds=45)
+"""The longest that ranks wait for each other in one collective, and for a sign of life elsewhere.
+
+A rank that dies on this machine is noticed at once, by torchrun and by its closed connections. One that hangs, or whose
+machine falls silent, is not: then this alone ends the others, within a minute. It can be so short since a step takes a
+second, all ranks get as much to do in it, and nobody waits here for a disk.
+"""
+BEATS = 45
+"""Of a heart in that time."""
+Result = TypeVar("Result")
+
+
+class Group:
+    """The ranks that are joined, and the notice board that all see."""
+
+    def __init__(self, rank: int, world: int, board: Any) -> None:
+        self.rank, self.world, self._board = rank, world, board
+        self._meetings = 0
+        self._may_stop: tuple[Stop, str] | None = None
+        self._left = threading.Event()
+        self._heart = threading.Thread(target=self._live, daemon=True)
+        self._heart.start()
+
+    def _live(self) -> None:
+        """Beat; while all are in work that can be left, tell of a stop that was asked for, or hear of it."""
+        board = self._board.clone()  # a connection of its own, which nobody keeps waiting
+        with contextlib.suppress(RuntimeError):  # the board is lost: who looks at it will find out
+            while not self._left.wait(TIMEOUT.total_seconds() / BEATS):
+                board.add(f"beats of {self.rank}", 1)
+                stop, asked = self._may_stop or (None, "")
+                if stop is None:
+                    continue
+                if stop.asked():
+                    board.set(asked, str(stop.signal))
+                elif board.check([asked]):
+                    stop.pass_on(int(board.get(asked)))
+
+    def meet(self) -> None:
+        """Wait until all ranks are here: however long one takes, if only its heart beats.
+
+        The first watches all, and all watch the first.
+        """
+        self._meetings += 1
+        name = f"meeting {self._meetings}"
+        if self._ask(lambda: self._board.add(f"at {name}", 1)) == self.world:
+            self._ask(lambda: self._board.set(name, ""))
+        watched = [f"beats of {other}" for other in (range(1, self.world) if self.rank == 0 else [0])]
+        before, still = [b""] * len(watched), [0] * len(watched)
+        began = looked = time.monotonic()
+        while not self._ask(lambda: self._board.check([name])):
+            if self._ask(lambda: self._board.check(["failed"]) and not self._board.check([name])):
+                passing = self._ask(lambda: self._board.get("failed")) == b"passing"
+                raise (PassingError if passing else RunError)("another process has failed: see what it said")
+            _pause(began)
+            if time.monotonic() - looked < TIMEOUT.total_seconds() / BEATS:
+                continue
+            looked = time.monotonic()
+            beats = self._ask(lambda: self._board.multi_get(watched))
+            # Counted in looks, not by the clock: where the whole machine stood still for a while, nobody is lost.
+            still = [count + 1 if one == old else 0 for count, one, old in zip(still, beats, before, strict=True)]
+            before = beats
+            if max(still) > BEATS:
+                silent = watched[still.index(max(still))].removeprefix("beats of ")
+                raise lost(f"process {silent} hangs")
+
+    def _ask(self, question: Callable[[], Result], patience: float | None = None) -> Result:
+        """What the board says. Its machine may have fallen silent, so that one who asks would wait for ever."""
+        from concurrent.futures import Future  # late: `--help` need not wait for it
+
+        answer: Future[Result] = Future()
+
+        def ask() -> None:
+            try:
+                answer.set_result(question())
+            except Exception as problem:
+                answer.set_exception(problem)
+
+        threading.Thread(target=ask, daemon=True).start()
+        try:
+            return answer.result(TIMEOUT.total_seconds() if patience is None else patience)
+        except TimeoutError:
+            raise lost("the first process or its machine does not answer") from None
+        except RuntimeError as problem:
+            raise lost(shortly(problem)) from problem
+
+    @contextlib.contextmanager
+    def leaving_together(self, stop: Stop) -> Iterator[None]:
+        """Around work and the meeting after it: if one is asked to stop, whether at work or waiting, all are."""
+        self._may_stop = stop, f"stop before {self._meetings + 1}"
+        try:
+            yield
+        finally:
+            self._may_stop = None
+
+    def fail(self, problem: BaseException) -> None:
+        """Tell who waits; the board may be what is lost."""
+        how = "passing" if isinstance(problem, PassingError) else "for good"
+        with contextlib.suppress(PassingError):
+            self._ask(lambda: self._board.set("failed", how), patience=2.0)
+
+    def leave(self) -> None:
+        self._left.set()
+        self._heart.join(2.0)  # a thread in torch that outlives Python can crash it
+
+
+def _pause(began: float) -> None:
+    """Between two looks at the board: who has waited for long may wait a tenth longer."""
+    time.sleep(min(1.0, 0.002 + 0.1 * (time.monotonic() - began)))
+
+
+def find_each_other(board: Any, number: int, count: int) -> str:
+    """Wait until all ranks are here, however long they take to start; gives the name of their meeting.
+
+    After a restart the board may still have what was put up before, so that nothing on it is believed but an answer:
+    each rank puts up a word that it makes up, the first answers to every word with its own, and who is answered signs
+    that. The word of the first is the name.
+    """
+    word, began = secrets.token_hex(8), time.monotonic()
+    if number == 0:
+        missing = set(range(1, count))
+        while missing:
+            for other in sorted(missing):
+                if board.check([f"{word} signed by {other}"]):
+                    missing.remove(other)
+                elif board.check([f"word {other}"]):
+                    board.set(f"answer to {str(board.get(f'word {other}'), 'utf-8')}", word)
+            _pause(began)
+        return word
+    board.set(f"word {number}", word)
+    while not board.check([f"answer to {word}"]):
+        _pause(began)
+    name = str(board.get(f"answer to {word}"), "utf-8")
+    board.set(f"{name} signed by {number}", "")
+    return name
+
+
+def lost(why: str) -> LostError:
+    return LostError(
+        f"another process was lost, or silent for {TIMEOUT.seconds} s ({why}). A training goes on with --resume"
+    )
+
+
+def shortly(problem: Exception) -> str:
+    """The first sentence, without the place in the library's source before it."""
+    return re.sub(r"^\[\S*\] ", "", str(problem).partition("\n")[0]).partition(". ")[0].rstrip(".")

@@ -1,0 +1,66 @@
+"""A clean copy of a corpus: the pairs that a diagnosis keeps, repaired where it says so; beside it all the others."""
+
+import os
+from collections.abc import Iterable
+from pathlib import Path
+from typing import NamedTuple
+
+from seq2see import storage
+from seq2see.doctor import characters
+from seq2see.doctor.findings import REASONS, Diagnosis
+from seq2see.doctor.raw import Row
+from seq2see.errors import DataError, SettingError
+
+
+class Written(NamedTuple):
+    kept: int
+    repaired: int
+    dropped: int
+
+
+def dropped_beside(clean: Path) -> Path:
+    """`clean.tsv` -> `clean.dropped.tsv`."""
+    return clean.with_suffix(".dropped.tsv")
+
+
+def check(clean: Path, originals: Iterable[Path], force: bool) -> None:
+    """Refuse what would lose something, before the work begins."""
+    if clean.suffix.lower() != ".tsv":
+        raise SettingError(f"--write {clean}: a clean copy is a .tsv file (source<TAB>target)")
+    for path in (clean, dropped_beside(clean)):
+        if path.exists() and any(path.samefile(original) for original in originals):
+            raise SettingError(f"--write {clean}: would replace what is examined. Choose another name")
+        if os.path.lexists(path) and not force:
+            raise SettingError(f"{path}: exists already. Choose another name, or replace it with --force")
+    if not clean.parent.is_dir():
+        raise SettingError(f"--write {clean}: no folder {clean.parent}")
+
+
+def write(rows: Iterable[Row], diagnosis: Diagnosis, clean: Path) -> Written:
+    """Write `clean` and, with line and reason, the pairs that are dropped; both files appear when they are complete."""
+    repaired = 0
+    try:
+        with (
+            storage.replacing(dropped_beside(clean), storage.REPEAT) as bad_part,
+            storage.output(clean) as good_part,
+            good_part.open("wb") as good,
+            bad_part.open("wb") as bad,
+        ):
+            bad.write(_line("line", "reason", "source", "target"))
+            verdicts = zip(diagnosis.reasons, diagnosis.mended, diagnosis.swapped, strict=True)
+            for row, (reason, mended, swapped) in zip(rows, verdicts, strict=True):
+                source, target = row.source, row.target
+                if reason:
+                    bad.write(_line(str(row.line), REASONS[reason], source, target, *row.further))
+                    continue
+                if mended:
+                    source, target = characters.mend(source).text, characters.mend(target).text
+                good.write(_line(target, source) if swapped else _line(source, target))
+                repaired += bool(mended or swapped)
+    except ValueError:  # of zip: other rows than those that were examined
+        raise DataError("the file has changed since it was examined: nothing is written") from None
+    return Written(diagnosis.kept, repaired, diagnosis.rows - diagnosis.kept)
+
+
+def _line(*cells: str) -> bytes:
+    return "\t".join(cell.replace("\t", " ").replace("\n", " ") for cell in cells).encode("utf-8", "replace") + b"\n"

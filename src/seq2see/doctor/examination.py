@@ -1,0 +1,484 @@
+"""What is wrong with a corpus, and what to drop.
+
+One pass measures every pair and keeps 46 bytes of it; `Examination.diagnose` then judges all pairs at once, since what
+is odd depends on what is usual. Equal texts are found by 64-bit hashes: the chance that any two of 10 million different
+pairs are taken for the same is 3 in a million (n² / 2⁶⁵).
+"""
+
+import sys
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from hashlib import blake2b
+from itertools import islice
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from seq2see.doctor import characters, line_shifts, side_words
+from seq2see.doctor.findings import KINDS, SHOWN, Book, Diagnosis, Example, Mask
+from seq2see.doctor.raw import FOREIGN, NARROW, RECORD, UNPAIRED, WIDE, RawPairs, are_exchanged, is_header
+from seq2see.text.pair import NOTHING, Sides
+
+BLOCK: Final = 2048
+"""Pairs in a block, which stand together,"""
+CHARACTERS: Final = 1 << 20
+"""or fewer, where their texts have so many characters."""
+LEARN: Final = 5
+"""Blocks whose words tell source from target."""
+_CROWD: Final = 33
+_STRETCH: Final = 100
+"""Accidents are sparse: where more than so many pairs of a stretch, or"""
+_MANY: Final = 1 / 5
+"""so many of all, are the other way round, somebody has put them so, for a model of both directions."""
+_LONGEST_VALUE: Final = 1000
+"""Characters by which the values of a column are told apart."""
+_FEW: Final = 20
+"""Below this many pairs nothing is usual, so nothing is odd; a column of so few different numbers holds labels."""
+
+_EMPTY, _MOJIBAKE, _BREAKS, _CONTROLS, _LOST, _COPY, _SAME_WORD, _PURE_SOURCE, _PURE_TARGET, _EXCHANGED = (
+    1 << bit for bit in range(5, 15)
+)
+_BROKEN: Final = FOREIGN | RECORD | NARROW | UNPAIRED | _EMPTY
+_ROW: Final = np.dtype(
+    [(name, "u8") for name in ("source", "pair", "near_source", "near_pair")]
+    + [(f"{side}_{name}", "u2") for side in ("source", "target") for name in ("length", "digits")]
+    + [(f"{side}_{name}", "u1") for side in ("source", "target") for name in ("script", "signs")]
+    + [("flags", "u2")]
+)
+
+
+def examine(rows: RawPairs, against: RawPairs | None = None) -> Diagnosis:
+    """Read everything once, and once more as far as the last example; nothing that the file holds is an error."""
+    seen = Examination()
+    for row in rows:
+        seen.add(row.source, row.target, row.faults)
+    other = None
+    if against is not None:
+        other = Examination()
+        for row in against:
+            other.add(row.source, row.target, row.faults)
+    diagnosis = seen.diagnose(other, rows.labels, rows.about())
+    wanted = {row for finding in diagnosis.findings for row in finding.rows}
+    examples: dict[int, Example] = {}
+    for number, row in enumerate(rows):
+        if len(examples) == len(wanted):
+            break
+        if number in wanted:
+            examples[number] = Example(row.line, _shortened(row.source), _shortened(row.target))
+    findings = (
+        replace(finding, examples=tuple(examples[row] for row in finding.rows if row in examples))
+        for finding in diagnosis.findings
+    )
+    return replace(diagnosis, findings=tuple(findings))
+
+
+def short(diagnosis: Diagnosis, most: int = 6) -> list[str]:
+    """The problems in a line each, for whoever is about to train."""
+    lines = []
+    for finding in diagnosis.problems[:most]:
+        since = f", from pair {finding.rows[0] + 1:,} on" if finding.name == "shift" else ""
+        lines.append(": ".join(filter(None, (finding.pairs, finding.what))) + since)
+    return lines
+
+
+def _shortened(text: str, most: int = 80) -> str:
+    return text if len(text) <= most else f"{text[: most - 1]}…"
+
+
+class Examination:
+    """Numbers about pairs, taken as they come: `add` each, then `diagnose`.
+
+    Who measures blocks elsewhere asks for each in turn whether it is wanted (`wants`), and hands over what came of it
+    in the same order (`take`).
+
+    Args:
+        most: examine no more than about so many pairs, evenly taken in blocks that stand together.
+    """
+
+    def __init__(self, most: int = sys.maxsize) -> None:
+        self._texts: list[str] = []
+        """Sources and targets in turn, until a block is full."""
+        self._characters = 0
+        """In these texts."""
+        self._faults: list[int] = []
+        self._blocks: list[NDArray[Any]] = []
+        self._starts: list[int] = []
+        """How many pairs stand before each block."""
+        self._most = max(LEARN * BLOCK, most)
+        self._asked = self._taken = self._kept = 0
+        self._pairs_asked = 0
+        self._waiting: deque[int] = deque()
+        """Starts of the blocks that were asked for and not taken yet."""
+        self.share = 1
+        """One block in so many is kept."""
+        self._first = ("", "")
+        self._values: tuple[set[str], set[str]] = set(), set()
+        self._counts_up = [True, True]
+        self._shared: list[float] = []
+        """Of some pairs: how many words of the source stand in the target, too."""
+        self.odds: side_words.Odds | None = None
+        """What tells the sides apart, known once `LEARN` blocks have been added."""
+        self._heard: list[list[str]] = []
+        """The texts of the first blocks, until they have told which words belong to which side."""
+
+    def add(self, source: str, target: str, faults: int = 0) -> None:
+        """Take a pair; `faults` are those of `raw.Row`."""
+        self._texts += (source, target)
+        self._characters += len(source) + len(target)
+        self._faults.append(faults)
+        if len(self._faults) == BLOCK or self._characters >= CHARACTERS:
+            self._measure()
+
+    def wants(self, texts: list[str]) -> bool:
+        """Whether the next block, sources and targets in turn, is to be measured."""
+        self._measure()  # what was added before comes before
+        number, start = self._asked, self._pairs_asked
+        self._asked += 1
+        self._pairs_asked += len(texts) // 2
+        self._waiting.append(start)
+        if number == 0:
+            self._first = texts[0], texts[1]
+        if number % self.share:
+            return False
+        self._look_at_columns(texts, start)
+        return True
+
+    def take(self, rows: NDArray[Any] | None) -> None:
+        """The numbers about the next block; none where it was not wanted."""
+        number, start = self._taken, self._waiting.popleft()
+        self._taken += 1
+        if rows is None or number % self.share:
+            return
+        self._blocks.append(rows)
+        self._starts.append(start)
+        self._kept += len(rows)
+        if self._kept > self._most:
+            self._blocks, self._starts = self._blocks[::2], self._starts[::2]
+            self._kept = sum(map(len, self._blocks))
+            self.share *= 2
+
+    def _measure(self) -> None:
+        texts, faults = self._texts, self._faults
+        self._texts, self._faults, self._characters = [], [], 0
+        if not faults:
+            return
+        if not self.wants(texts):
+            self.take(None)
+            return
+        rows, texts = measure(texts, faults)
+        if self.odds is not None:
+            mark_exchanged(rows, texts, self.odds)
+        self.take(rows)
+        if self.odds is None:
+            self._heard.append(texts)
+            if len(self._heard) == LEARN:
+                self._tell_sides()
+
+    def _tell_sides(self) -> None:
+        """Learn from the first blocks what belongs on which side, and look through them."""
+        pairs = [pair for texts in self._heard for pair in zip(texts[::2], texts[1::2], strict=True)]
+        self.odds = side_words.learn(pairs)
+        for rows, texts in zip(self._blocks, self._heard, strict=True):
+            mark_exchanged(rows, texts, self.odds)
+        self._heard = []
+
+    def _look_at_columns(self, texts: list[str], before: int) -> None:
+        """Whether a column is anything but text, as far as it still may be."""
+        for side in (0, 1):
+            column = texts[side::2]
+            if len(self._values[side]) <= _FEW:
+                values = {text[:_LONGEST_VALUE] for text in column}
+                self._values[side].update(islice(values, _FEW + 1))  # more need not be remembered
+            if self._counts_up[side]:
+                first = self._first[side]
+                start = int(first) if first.isdecimal() and len(first) < 18 else 0
+                expected = map(str, range(start + before, start + before + len(column)))
+                self._counts_up[side] = all(map(str.__eq__, column, expected))
+        if len(self._shared) < 1000:
+            for source, target in zip(texts[:200:2], texts[1:200:2], strict=True):
+                words = set(source.split())
+                if source != target and len(words) > 1:
+                    self._shared.append(len(words.intersection(target.split())) / len(words))
+
+    def column(self, name: str) -> NDArray[Any]:
+        """One number of every pair, in order."""
+        return np.concatenate([block[name] for block in self._blocks] or [np.empty(0, _ROW[name])])
+
+    def _place(self, row: int) -> int:
+        """Where a row that is kept stands among all that came."""
+        for start, block in zip(self._starts, self._blocks, strict=True):
+            if row < len(block):
+                return start + row
+            row -= len(block)
+        raise IndexError(row)
+
+    def diagnose(
+        self,
+        against: "Examination | None" = None,
+        labels: Sides = NOTHING,
+        about: Mapping[str, tuple[str, str]] | None = None,
+    ) -> Diagnosis:
+        """Judge the pairs that were added.
+
+        Args:
+            against: another set, of which training must not know.
+            labels: what the sides are called, such as `en` and `ko`.
+            about: for a kind of finding what is known of it, and what to do, in better words than the general ones.
+        """
+        self._measure()
+        if self.odds is None:
+            self._tell_sides()
+        flags = self.column("flags")
+        book = Book(len(flags), about or {})
+        wide = (flags & WIDE) > 0
+        mostly_wide = 2 * wide.sum() > len(flags)
+        book.add("file", None)
+        book.add("encoding", (flags & FOREIGN) > 0)
+        book.add("record", (flags & RECORD) > 0)
+        book.add("unpaired", (flags & UNPAIRED) > 0)
+        book.add("columns", (flags & (NARROW if mostly_wide else NARROW | WIDE)) > 0)
+        if mostly_wide:
+            book.add("further", wide)
+        book.add("empty", ((flags & _EMPTY) > 0) & ((flags & _BROKEN) == _EMPTY))
+        good = book.reasons == 0
+        if not good.any():
+            book.add("file", None, what="no usable pair", advice="A pair needs text on both sides.")
+        if good[:1].any() and is_header(*self._first):
+            labels = Sides(self._first[0].lower(), self._first[1].lower())
+            book.add("header", np.arange(len(flags)) == 0)
+        for name, flag in (("lost", _LOST), ("mojibake", _MOJIBAKE), ("breaks", _BREAKS), ("controls", _CONTROLS)):
+            book.add(name, good & ((flags & flag) > 0))
+
+        sides = self.column("source_script")[good], self.column("target_script")[good]
+        scripts = usual_script(sides[0]), usual_script(sides[1])
+        names = characters.script_name(scripts[0]), characters.script_name(scripts[1])
+        if are_exchanged(labels, names):
+            book.add("order", None, what=f"{labels.source} and {labels.target} seem to be exchanged")
+        turned = self._turned(scripts if all(scripts) else usual_pair(*sides), flags) & good
+        swapped = turned if are_sparse(turned) else np.zeros_like(turned)
+        book.add("swapped" if swapped.any() else "directions", turned)
+        if against is not None:
+            self._compare(against, good, book)
+        book.add("script", self._foreign(scripts, flags) & good & ~turned)
+        self._same_texts(good, flags, scripts, book)
+        self._odd_lengths(good, turned, book)
+        for side, name in enumerate(("source", "target")):
+            if problem := self._no_text(side, len(flags)):
+                book.add("column", None, what=f"the {name} {problem}")
+        self._out_of_step(book)
+        book.add("same word", good & ((flags & _SAME_WORD) > 0))
+        kept = book.reasons == 0
+        return Diagnosis(
+            len(flags),
+            book.findings(),
+            names,
+            (self.column("source_length")[good], self.column("target_length")[good]),
+            book.reasons,
+            swapped & kept,
+            kept & ((flags & (_MOJIBAKE | _BREAKS | _CONTROLS)) > 0),
+        )
+
+    def _turned(self, scripts: tuple[int, int], flags: NDArray[np.uint16]) -> Mask:
+        """Pairs that are the other way round, by their scripts, or by their words where both sides share one."""
+        source, target = scripts
+        if not source or not target or source == target:
+            return (flags & _EXCHANGED) > 0
+        pure = (flags & (_PURE_SOURCE | _PURE_TARGET)) > 0  # one is enough: Korean has Latin names in it
+        found: Mask = pure & (self.column("source_script") == target) & (self.column("target_script") == source)
+        return found
+
+    def _foreign(self, scripts: tuple[int, int], flags: NDArray[np.uint16]) -> Mask:
+        """Texts of another script than usual. Names and commands in Latin letters are at home everywhere."""
+        names = characters.tables().scripts
+        latin, han, kana = map(names.index, ("Latin", "Han", "Kana"))
+        found = np.zeros(len(flags), np.bool_)
+        for side, usual, pure in (("source", scripts[0], _PURE_SOURCE), ("target", scripts[1], _PURE_TARGET)):
+            if usual:
+                script = self.column(f"{side}_script")
+                accepted = (script == usual) | (script == 0) | ((usual == kana) & (script == han))
+                enough = self.column(f"{side}_length") >= np.where(script == latin, 40, 5)
+                found |= ~accepted & enough & ((flags & pure) > 0)
+        return found
+
+    def _compare(self, other: "Examination", good: Mask, book: "Book") -> None:
+        other._measure()
+        usable = (other.column("flags") & _BROKEN) == 0
+        total = int(usable.sum())
+        before = np.zeros(len(good), np.bool_)
+        for name, prefix in (("overlap", ""), ("near overlap", "near_")):
+            theirs = other.column(f"{prefix}source")
+            found = good & ~before & _among(self.column(f"{prefix}source"), theirs[usable])
+            ours = self.column(f"{prefix}source")[found]
+            hit = int(_among(theirs[usable], ours).sum())
+            pairs = int(_among(self.column(f"{prefix}pair")[found], other.column(f"{prefix}pair")[usable]).sum())
+            least = "at least " if self.share > 1 else ""
+            what = f"{KINDS[name].what}: {least}{hit:,} of its {total:,} pairs are here, {pairs:,} rows with the target"
+            book.add(name, found, what=what, gravity=self.share * hit / max(1, total))
+            before |= found
+
+    def _same_texts(self, good: Mask, flags: NDArray[np.uint16], scripts: tuple[int, int], book: "Book") -> None:
+        copies = good & ((flags & _COPY) > 0)
+        # Where sides share many words (spelling, normalisation) a copy is an answer like any other.
+        related = scripts[0] == scripts[1] and (not self._shared or float(np.mean(self._shared)) > 0.2)
+        if related:
+            book.add(
+                "copies", copies, severity="note", action="kept", advice="Right, if the sides are alike by nature."
+            )
+        else:
+            book.add("copies", copies)
+        again = repeated(self.column("pair"), good)
+        book.add("duplicates", again)
+        nearly = repeated(self.column("near_pair"), good) & ~again
+        book.add("near duplicates", nearly)
+        book.add("targets", repeated(self.column("source"), good & ~again & ~nearly))
+
+    def _odd_lengths(self, good: Mask, turned: Mask, book: "Book") -> None:
+        """Far from the median by the median of all distances from it, which a few odd pairs cannot move."""
+        if good.sum() < _FEW:
+            return
+        source, target = self.column("source_length"), self.column("target_length")
+        source[turned], target[turned] = target[turned], source[turned]
+        ratio = np.log1p(target.astype(np.float32)) - np.log1p(source.astype(np.float32))
+        middle = float(np.median(ratio[good]))
+        ratio -= middle
+        np.abs(ratio, out=ratio)
+        spread = 1.4826 * float(np.median(ratio[good]))
+        # A word may well need a sentence: a few letters more or less are not odd, whatever the ratio.
+        excess = np.abs(target - np.exp(middle) * source.astype(np.float32))
+        usual = f"usually {np.exp(middle):.2g} letters of target for one of source"
+        odd = good & (ratio > max(6 * spread, np.log(3))) & (excess > 50)
+        book.add("ratio", odd, what=f"{KINDS['ratio'].what} ({usual})")
+        limits = [max(500.0, 5 * float(np.percentile(lengths[good], 99))) for lengths in (source, target)]
+        book.add("long", good & ((source > limits[0]) | (target > limits[1])))
+
+    def _no_text(self, side: int, rows: int) -> str | None:
+        values = self._values[side]
+        if rows < _FEW:
+            return None
+        if len(values) == 1 and any(values):
+            return f"is always '{_shortened(next(iter(values)), 30)}'"
+        if self._counts_up[side] and not self._counts_up[1 - side]:
+            return "counts up by one: line numbers?"
+        if len(values) <= _FEW and rows >= 10 * _FEW and all(value.isdecimal() for value in values):
+            return f"has only {len(values)} different numbers: labels?"
+        return None
+
+    def _out_of_step(self, book: "Book") -> None:
+        source, target = (
+            line_shifts.Side(*(self.column(f"{side}_{name}") for name in ("length", "digits", "signs")))
+            for side in ("source", "target")
+        )
+        found = line_shifts.shifts(source, target)
+        if found:
+            lag = found[0].lag
+            place = f"{abs(lag)} line{'s' * (abs(lag) > 1)} {'further down' if lag > 0 else 'further up'}"
+            what = f"{KINDS['shift'].what}: the target that fits stands {place}"
+            count = sum(shift.end - shift.start for shift in found)
+            rows = tuple(self._place(shift.start) for shift in found[:SHOWN])
+            book.add("shift", None, what=what, count=count, rows=rows)
+
+
+def measure(texts: list[str], faults: Sequence[int]) -> tuple[NDArray[Any], list[str]]:
+    """Numbers about each pair of a block, and the texts, sources and targets in turn, as they are when mended."""
+    measured = [_measure(texts[2 * start : 2 * end], faults[start:end]) for start, end in _pieces(texts)]
+    return np.concatenate([rows for rows, _ in measured]), [text for _, mended in measured for text in mended]
+
+
+def _pieces(texts: list[str]) -> Iterator[tuple[int, int]]:
+    """The pairs that are measured at once: what is made of each character takes far more memory than the character."""
+    start = size = 0
+    for number, (source, target) in enumerate(zip(texts[::2], texts[1::2], strict=True), 1):
+        size += len(source) + len(target)
+        if size >= CHARACTERS or 2 * number == len(texts):
+            yield start, number
+            start, size = number, 0
+
+
+def _measure(texts: list[str], faults: Sequence[int]) -> tuple[NDArray[Any], list[str]]:
+    flags = np.array(faults, np.uint16)
+    measures = characters.measure(texts)
+    changed = False
+    for place in np.flatnonzero(measures.damaged):
+        mended = characters.mend(texts[place])
+        for flag, holds in zip((_MOJIBAKE, _BREAKS, _CONTROLS, _LOST), mended[1:], strict=True):
+            flags[place // 2] |= flag * holds
+        changed |= mended.text != texts[place]
+        texts[place] = mended.text
+    if changed:
+        measures = characters.measure(texts)  # as they will be
+    source, target = (characters.Measures._make(each[side::2] for each in measures) for side in (0, 1))
+    for place in np.flatnonzero(measures.script == 0):
+        if characters.is_invisible(texts[place]):
+            flags[place // 2] |= _EMPTY
+    flags |= np.where(source.pure, _PURE_SOURCE, 0).astype(np.uint16)
+    flags |= np.where(target.pure, _PURE_TARGET, 0).astype(np.uint16)
+    for row in np.flatnonzero((source.length == target.length) & (source.script > 0)):
+        if (text := texts[2 * row]) == texts[2 * row + 1]:
+            flags[row] |= _COPY if " " in text or (len(text) >= 20 and not text.isascii()) else _SAME_WORD
+
+    rows = np.empty(len(faults), _ROW)
+    for prefix, data in (("", map(str.encode, texts)), ("near_", characters.keys(texts))):
+        digests = [blake2b(each, digest_size=8).digest() for each in data]
+        hashes = np.frombuffer(b"".join(digests), np.uint64)
+        rows[f"{prefix}source"] = hashes[::2]
+        rows[f"{prefix}pair"] = hashes[::2] * np.uint64(0x9E3779B97F4A7C15) + hashes[1::2]
+    for name, side in (("source", source), ("target", target)):
+        rows[f"{name}_length"] = np.minimum(side.length, 0xFFFF)
+        for field in ("digits", "script", "signs"):
+            rows[f"{name}_{field}"] = getattr(side, field)
+    rows["flags"] = flags
+    return rows, texts
+
+
+def mark_exchanged(rows: NDArray[Any], texts: list[str], odds: side_words.Odds) -> None:
+    """Mark the pairs of a block whose words tell that each side stands in the place of the other."""
+    if odds:
+        for row, (source, target) in enumerate(zip(texts[::2], texts[1::2], strict=True)):
+            if side_words.are_exchanged(odds, source, target):
+                rows["flags"][row] |= _EXCHANGED
+
+
+def usual_script(scripts: NDArray[np.uint8]) -> int:
+    """The script of at least eight texts in ten; 0 where there is none, or too few texts to tell."""
+    counts = np.bincount(scripts, minlength=256)[1:]
+    most = int(counts.argmax())
+    return most + 1 if counts.sum() >= _FEW and counts[most] >= 0.8 * counts.sum() else 0
+
+
+def usual_pair(sources: NDArray[np.uint8], targets: NDArray[np.uint8]) -> tuple[int, int]:
+    """The two scripts that at least eight pairs in ten are of, in either direction, the commoner one first; or 0, 0."""
+    counts = np.bincount(sources.astype(np.uint16) << 8 | targets, minlength=1 << 16).reshape(256, 256)[1:, 1:]
+    np.fill_diagonal(counts, 0)
+    source, target = divmod(int(counts.argmax()), 255)
+    found = counts[source, target] + counts[target, source]
+    return (source + 1, target + 1) if found >= max(_FEW, 0.8 * len(sources)) else (0, 0)
+
+
+def are_sparse(rows: Mask) -> bool:
+    """Whether so few rows are marked, and nowhere so many together, that it may have been an accident."""
+    places = np.flatnonzero(rows)
+    if len(places) > _MANY * len(rows):
+        return False
+    return not (places[_CROWD:] - places[:-_CROWD] < _STRETCH).any()
+
+
+def repeated(hashes: NDArray[np.uint64], among: Mask) -> Mask:
+    """Whether a hash has been there before, in parts by its first bits: sorting all at once would take more memory."""
+    found = np.zeros(len(hashes), np.bool_)
+    part = (hashes >> np.uint64(60)).astype(np.uint8)
+    for number in range(16):
+        rows = np.flatnonzero(among & (part == number))
+        order = rows[np.argsort(hashes[rows], kind="stable")]
+        found[order[1:][hashes[order[1:]] == hashes[order[:-1]]]] = True
+    return found
+
+
+def _among(hashes: NDArray[np.uint64], others: NDArray[np.uint64]) -> Mask:
+    """Whether each hash is one of the others."""
+    if not len(others):
+        return np.zeros(len(hashes), np.bool_)
+    others = np.sort(others)
+    found: Mask = others[np.minimum(np.searchsorted(others, hashes), len(others) - 1)] == hashes
+    return found

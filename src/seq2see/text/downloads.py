@@ -1,0 +1,263 @@
+"""Files of others, by address: fetched once into the user's cache, verified, and never half there.
+
+A file is written beside its place, as `.part`, and moved there once its SHA-256 is right. What a cut connection leaves
+is gone on with, where the server allows it.
+"""
+
+import contextlib
+import hashlib
+import http.client
+import os
+import stat
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO, Final, NamedTuple
+
+from seq2see import __version__, storage
+from seq2see.errors import DataError
+from seq2see.text import files
+
+CHUNK: Final = 1 << 16
+PATIENCE: Final = 30
+"""Seconds without a byte after which a connection counts as cut."""
+
+
+class File(NamedTuple):
+    """A file as it must be; its name is that in the cache."""
+
+    name: str
+    address: str
+    size: int
+    sha256: str
+
+
+@dataclass(frozen=True)
+class Fetching:
+    """How far a download is, in bytes; the first of these comes before the first byte."""
+
+    corpus: str
+    place: str
+    done: int
+    total: int
+
+
+Watch = Callable[[Fetching], None]
+
+
+def unwatched(event: Fetching) -> None:
+    """Nobody looks on."""
+
+
+def folder_of(corpus: str) -> Path:
+    """Where the files of a corpus are kept, whether or not they are there."""
+    return storage.cache_folder() / "seq2see" / "corpora" / corpus
+
+
+def missing(corpus: str, wanted: Iterable[File]) -> list[File]:
+    """Those that are not in the cache, or not as they must be."""
+    folder = folder_of(corpus)
+    return [file for file in wanted if not _is_whole(folder / file.name, file)]
+
+
+def download(corpus: str, wanted: Sequence[File], watch: Watch = unwatched) -> None:
+    """Fetch what is not in the cache yet."""
+    if not missing(corpus, wanted):
+        return
+    with _alone(corpus) as folder:
+        to_fetch = missing(corpus, wanted)  # another process may have fetched it while this one waited
+        total, before = sum(file.size for file in to_fetch), 0
+        for file in to_fetch:
+
+            def told(done: int, file: File = file, before: int = before) -> None:
+                watch(Fetching(corpus, file.address.rpartition("/")[0], before + done, total))
+
+            try:
+                _fetch(file, folder / file.name, told)
+            except _UnreachedError as problem:
+                raise DataError(
+                    f"{problem}. Files that came here by other means are taken with: "
+                    f"seq2see data get {corpus} --from FOLDER"
+                ) from None
+            before += file.size
+
+
+def take(corpus: str, wanted: Sequence[File], places: Iterable[Path]) -> None:
+    """Copy what is not in the cache yet from files, plain or .gz, or from folders of them; found by checksum."""
+    candidates = list(_files_in(places))
+    with _alone(corpus) as folder:
+        lacking = {file.sha256: file for file in missing(corpus, wanted)}
+        faults = []
+        for path in candidates:
+            try:
+                file = lacking.pop(_digest(path, {file.size for file in lacking.values()}), None)
+            except DataError as problem:
+                faults.append(f"; {problem}")
+                continue
+            if file is not None:
+                part = _part(folder / file.name)
+                with files.opened(path) as stream:
+                    _write(part, 0, _chunks(stream), file.size)
+                _move_in(part, folder / file.name, file, str(path))
+    if lacking:
+        names = ", ".join(file.name for file in lacking.values())
+        raise DataError(
+            f"{corpus}: not among these files: {names}. A file is known by its SHA-256, plain or in .gz; "
+            f"a changed copy does not count{''.join(faults)}"
+        )
+
+
+class _UnreachedError(Exception):
+    """No server, or one that does not give the file."""
+
+
+def _fetch(file: File, place: Path, told: Callable[[int], None]) -> None:
+    part = _part(place)
+    done = _left(part)
+    if done >= file.size:  # left by a crash, right or wrong: not worth a thought
+        done = 0
+    told(done)
+    with _ask(file.address, done) as answer:
+        if not answer.headers.get("Content-Range", "").startswith(f"bytes {done}-"):
+            done = 0  # the whole file, whatever was asked for
+        length = answer.headers.get("Content-Length", "")
+        if length.isdecimal() and done + int(length) != file.size:
+            part.unlink(missing_ok=True)
+            raise DataError(_wrong(file, file.address, f"{done + int(length):,} bytes, expected {file.size:,}"))
+        cut = ""
+
+        def received() -> Iterator[bytes]:
+            nonlocal cut, done
+            try:
+                for chunk in _chunks(answer):
+                    done += len(chunk)
+                    told(min(done, file.size))
+                    yield chunk
+            except (OSError, http.client.HTTPException) as problem:
+                cut = f" ({_in_words(problem)})"
+
+        _write(part, done, received(), file.size)
+    if done < file.size:
+        raise DataError(
+            f"{file.address}: the connection was cut{cut} after {in_bytes(done)} of {in_bytes(file.size)}. "
+            "The same command goes on from there"
+        )
+    _move_in(part, place, file, file.address)
+
+
+def _left(part: Path) -> int:
+    """Return how many bytes an earlier download left; 0 where the file has another name elsewhere, or is a link."""
+    try:
+        there = part.lstat()
+    except OSError:
+        return 0
+    return there.st_size if stat.S_ISREG(there.st_mode) and there.st_nlink == 1 else 0
+
+
+def _ask(address: str, start: int) -> http.client.HTTPResponse:
+    """The file from that byte on, or the whole of it where the server cannot do that: its headers tell."""
+    headers = {"User-Agent": f"seq2see/{__version__}"} | ({"Range": f"bytes={start}-"} if start else {})
+    try:
+        answer = urllib.request.urlopen(urllib.request.Request(address, headers=headers), timeout=PATIENCE)
+    except urllib.error.HTTPError as problem:
+        problem.close()
+        if start and problem.code == http.HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE:
+            return _ask(address, 0)
+        raise _UnreachedError(f"{address}: the server answers {problem.code} ({problem.reason})") from None
+    except (OSError, http.client.HTTPException) as problem:
+        reason = problem.reason if isinstance(problem, urllib.error.URLError) else problem
+        raise _UnreachedError(f"{address}: cannot be reached ({_in_words(reason)})") from None
+    assert isinstance(answer, http.client.HTTPResponse), address
+    return answer
+
+
+def _write(part: Path, start: int, chunks: Iterable[bytes], most: int) -> None:
+    """Put chunks into a file from there on, up to one that goes beyond what is expected; all or as far as they came."""
+    try:
+        with part.open("r+b") if start else storage.create(part) as stream:
+            stream.seek(start)
+            for chunk in chunks:
+                stream.write(chunk)
+                if stream.tell() > most:  # another file than expected: need not be read to its end
+                    break
+            stream.flush()
+            os.fsync(stream.fileno())
+    except OSError as problem:
+        with contextlib.suppress(OSError):
+            part.unlink(missing_ok=True)
+        raise DataError(f"{part.parent}: cannot be written ({_in_words(problem)})") from None
+
+
+def _move_in(part: Path, place: Path, file: File, origin: str) -> None:
+    found = _digest(part, {file.size})
+    if found != file.sha256:
+        part.unlink()
+        wrong = f"SHA-256 {found[:12]}…, expected {file.sha256[:12]}…" if found else f"not {file.size:,} bytes"
+        raise DataError(_wrong(file, origin, wrong))
+    part.replace(place)
+
+
+def _wrong(file: File, origin: str, how: str) -> str:
+    return f"{origin}: not the {file.name} that is known here ({how}); nothing of it is kept. Damaged or changed there?"
+
+
+def _part(place: Path) -> Path:
+    return place.with_name(f"{place.name}.part")
+
+
+def _is_whole(path: Path, file: File) -> bool:
+    return path.is_file() and path.stat().st_size == file.size and _digest(path, {file.size}) == file.sha256
+
+
+def _digest(path: Path, sizes: set[int]) -> str:
+    """The SHA-256 of a file's bytes, taken out of .gz where its name says so; empty where they are not that many."""
+    digest, size = hashlib.sha256(), 0
+    with files.opened(path) as stream:
+        for chunk in _chunks(stream):
+            digest.update(chunk)
+            size += len(chunk)
+            if size > max(sizes, default=0):
+                return ""
+    return digest.hexdigest() if size in sizes else ""
+
+
+def _chunks(stream: BinaryIO | http.client.HTTPResponse) -> Iterator[bytes]:
+    return iter(lambda: stream.read(CHUNK), b"")
+
+
+def _files_in(places: Iterable[Path]) -> Iterator[Path]:
+    for place in places:
+        if place.is_dir():
+            yield from (path for path in sorted(place.iterdir()) if path.is_file())
+        elif place.exists():
+            yield place
+        else:
+            raise DataError(f"{place}: no such file or folder")
+
+
+@contextlib.contextmanager
+def _alone(corpus: str) -> Iterator[Path]:
+    """Yield the folder of a corpus, created where there is none; of two trainings that begin at once, one waits."""
+    folder = folder_of(corpus)
+    try:
+        storage.own_folder(folder, folder.parents[2])
+    except OSError as problem:
+        raise DataError(
+            f"{folder}: cannot be made ({_in_words(problem)}). XDG_CACHE_HOME chooses another place"
+        ) from None
+    with storage.locked(folder):
+        yield folder
+
+
+def _in_words(problem: object) -> str:
+    """`No space left on device`, without the number before it."""
+    return getattr(problem, "strerror", None) or str(problem) or type(problem).__name__
+
+
+def in_bytes(size: int) -> str:
+    """`4.3 MB`, as a person says it."""
+    if size < 1000:
+        return f"{size} bytes"
+    return f"{size / 1e3:.0f} kB" if size < 1e5 else f"{size / 1e6:,.1f} MB"

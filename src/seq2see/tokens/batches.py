@@ -1,0 +1,210 @@
+"""Batches of packed tokens: cut to a token budget, shuffled without a list, resumed at once, split over machines.
+
+The corpus settings alone decide which pairs make an update, the *effective batch* (`Batches`); a machine then cuts it
+into what it can hold (`split`). Nothing here grows with the corpus: the shuffled order is a function, `shuffled`.
+"""
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from seq2see import special
+from seq2see.tokens.store import Store
+
+Int64s = NDArray[np.int64]
+UInt64s = NDArray[np.uint64]
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Pairs packed end to end: sequence b is `tokens_N[offsets[b] : offsets[b + 1]]`. All tensors are int64.
+
+    The target holds the labels: tokens and END. Both offsets have one entry more than there are pairs.
+    """
+
+    source_N: Tensor
+    source_offsets: Tensor
+    target_N: Tensor
+    target_offsets: Tensor
+
+    def __len__(self) -> int:
+        return len(self.source_offsets) - 1
+
+    @property
+    def source_tokens(self) -> int:
+        return len(self.source_N)
+
+    @property
+    def target_tokens(self) -> int:
+        return len(self.target_N)
+
+    @property
+    def inputs_N(self) -> Tensor:
+        """What the decoder reads: the labels one step later, after BEGIN. `a b END` is read as `BEGIN a b`."""
+        inputs_N = self.target_N.roll(1)
+        return inputs_N.masked_fill_(inputs_N == special.END, special.BEGIN)  # an END is only ever a target's last
+
+    def twice(self) -> "Batch":
+        """The same pairs again after themselves."""
+        source_N, target_N = self.source_N.repeat(2), self.target_N.repeat(2)
+        return Batch(source_N, twice_over(self.source_offsets), target_N, twice_over(self.target_offsets))
+
+    def padded(self) -> tuple[Tensor, Tensor]:
+        """(source_BS, target_BT): the same as rectangles, for a model that needs them."""
+        return rectangle(self.source_N, self.source_offsets), rectangle(self.target_N, self.target_offsets)
+
+    def to(self, device: torch.device | str) -> "Batch":
+        """The tokens on another device; offsets stay on the CPU, where they become shapes."""
+        source_N, target_N = self.source_N.to(device, non_blocking=True), self.target_N.to(device, non_blocking=True)
+        return Batch(source_N, self.source_offsets, target_N, self.target_offsets)
+
+
+def twice_over(offsets: Tensor) -> Tensor:
+    """Where sequences begin that come again after themselves: `[0, 2, 3]` -> `[0, 2, 3, 5, 6]`."""
+    return torch.cat([offsets, offsets[1:] + offsets[-1]])
+
+
+def rectangle(tokens_N: Tensor, offsets: Tensor) -> Tensor:
+    """Packed sequences as rows, filled up with PAD: tokens_N -> tokens_BL."""
+    lengths_B = offsets.diff()
+    keep_BL = (torch.arange(int(lengths_B.max())) < lengths_B[:, None]).to(tokens_N.device)
+    return torch.full(keep_BL.shape, special.PAD, device=tokens_N.device).masked_scatter(keep_BL, tokens_N)
+
+
+def make_batch(store: Store, indices: Int64s) -> Batch:
+    """The pairs `indices` of a store, in that order."""
+    return Batch(*(torch.from_numpy(array) for array in store.gather(indices)))
+
+
+@dataclass(frozen=True)
+class Position:
+    """The batch that comes next; `asdict` makes it JSON."""
+
+    epoch: int = 0
+    window: int = 0
+    batch: int = 0
+
+
+@dataclass(frozen=True)
+class Batches:
+    """The plan of a training run: endless effective batches, each epoch with every pair once, in an order of its own.
+
+    An epoch is a shuffled order of all pairs. A window is `window_pairs` pairs in a row of it: these are sorted by
+    length and cut at `batch_tokens` (source and target together), so that a batch holds pairs of like length, and then
+    the batches are shuffled. Only the last batch of a window may be small; a pair above the budget is a batch alone.
+    Everything follows from (seed, epoch, window): to start at any position only its window is planned.
+    """
+
+    store: Store
+    batch_tokens: int
+    window_pairs: int
+    seed: int
+    position: Position = Position()
+
+    def __iter__(self) -> Iterator[tuple[Int64s, Position]]:
+        """Indices of an effective batch, and the position after it: a new plan from there goes on as this one does."""
+        at = self.position
+        windows = math.ceil(len(self.store) / self.window_pairs)
+        while True:
+            plan = self.window(at.epoch, at.window)
+            following = Position(at.epoch, at.window + 1) if at.window + 1 < windows else Position(at.epoch + 1)
+            for number in range(at.batch, len(plan)):
+                last = number + 1 == len(plan)
+                yield plan[number], following if last else Position(at.epoch, at.window, number + 1)
+            at = following
+
+    def one_epoch(self) -> Iterator[tuple[Int64s, Position]]:
+        """The same, up to the end of the epoch that `position` is in."""
+        for indices, after in self:
+            yield indices, after
+            if after.epoch != self.position.epoch:
+                return
+
+    def window(self, epoch: int, window: int) -> list[Int64s]:
+        """The batches of one window."""
+        pairs = len(self.store)
+        start = window * self.window_pairs
+        places = np.arange(start, min(start + self.window_pairs, pairs))
+        indices = shuffled(places, pairs, (self.seed, epoch))
+        source_lengths, target_lengths = self.store.source_lengths(indices), self.store.target_lengths(indices)
+        by_length = np.lexsort((source_lengths, target_lengths))
+        ends = _cut((source_lengths + target_lengths)[by_length], self.batch_tokens)
+        batches = np.split(indices[by_length], ends[:-1])
+        order = shuffled(np.arange(len(ends)), len(ends), (self.seed, epoch, window))
+        return [batches[number] for number in order]
+
+
+def _cut(lengths: Int64s, budget: int) -> list[int]:
+    """Where pieces of at most `budget` tokens end; a sequence above the budget is a piece alone."""
+    totals = lengths.cumsum()
+    ends: list[int] = []
+    start = before = 0
+    while start < len(totals):
+        start = max(int(np.searchsorted(totals, before + budget, side="right")), start + 1)
+        before = int(totals[start - 1])
+        ends.append(start)
+    return ends
+
+
+def split(indices: Int64s, lengths: Int64s, micro_tokens: int, rank: int = 0, world: int = 1) -> list[Int64s]:
+    """The part of an effective batch that falls to one rank, in pieces of at most `micro_tokens` tokens.
+
+    The batch, sorted by length, is cut into k pieces of about equal tokens; k is the smallest multiple of `world` that
+    keeps the limit, or one piece per pair where there are too few pairs. Rank r takes pieces r, r + world, ...: all
+    ranks get as many passes of about the same size, and together every pair once. A pair above the limit is alone in
+    its piece. With fewer pairs than ranks, some ranks get an empty list.
+
+    Args:
+        lengths: source and target tokens of each of `indices`.
+    """
+    pairs, totals = len(indices), lengths.cumsum()
+    pieces = min(world * math.ceil(totals[-1] / (micro_tokens * world)), pairs)
+    while True:
+        numbers = np.arange(1, pieces + 1)
+        ends = np.searchsorted(totals, totals[-1] * numbers / pieces)
+        ends = np.maximum.accumulate(ends + 1 - numbers) + numbers  # no piece is empty: each end is past the one before
+        ends = np.minimum(ends, pairs - pieces + numbers)  # and leaves a pair for each piece to come
+        tokens, sizes = np.diff(totals[ends - 1], prepend=0), np.diff(ends, prepend=0)
+        if pieces == pairs or not np.any((tokens > micro_tokens) & (sizes > 1)):
+            return np.split(indices, ends[:-1])[rank::world]
+        pieces = min(pieces + world, pairs)
+
+
+ROUNDS: Final = 8
+
+
+def shuffled(places: Int64s, count: int, key: tuple[int, ...]) -> Int64s:
+    """Element `places[i]` of a shuffled `range(count)`, worked out on its own: no list of `count` numbers exists.
+
+    A Feistel network (the construction of block ciphers; Luby and Rackoff 1988): a number of 2h bits is two halves,
+    and each round replaces (left, right) by (right, left XOR f(right)), which can be undone whatever f is, so that the
+    whole is a one-to-one map of range(4^h), 4^h >= count. A result beyond `count` is sent through again until it is
+    inside ("cycle walking"), fewer than four times on average; that keeps the map one-to-one on range(count).
+    """
+    half = np.uint64(max((count - 1).bit_length() + 1, 2) // 2)
+    low = (np.uint64(1) << half) - np.uint64(1)
+    keys = np.random.SeedSequence(key).generate_state(ROUNDS, np.uint64)
+
+    def once(numbers: UInt64s) -> UInt64s:
+        left, right = numbers >> half, numbers & low
+        for round_key in keys:
+            left, right = right, left ^ (_mix(right ^ round_key) & low)
+        return left << half | right
+
+    numbers = once(places.astype(np.uint64))
+    while (outside := np.flatnonzero(numbers >= count)).size:
+        numbers[outside] = once(numbers[outside])
+    return numbers.astype(np.int64)
+
+
+def _mix(numbers: UInt64s) -> UInt64s:
+    """Scatter 64-bit numbers: the finisher of SplitMix64 (Steele, Lea and Flood 2014)."""
+    numbers = (numbers ^ numbers >> np.uint64(30)) * np.uint64(0xBF58476D1CE4E5B9)
+    numbers = (numbers ^ numbers >> np.uint64(27)) * np.uint64(0x94D049BB133111EB)
+    return numbers ^ numbers >> np.uint64(31)

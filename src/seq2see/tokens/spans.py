@@ -1,0 +1,122 @@
+"""Which characters a token stands for, in the text that was read and in the text that was made."""
+
+import re
+import unicodedata
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+
+from seq2see.tokens.normalization import normalize
+from seq2see.tokens.tokenizers import Tokenizer
+
+Span = tuple[int, int]
+"""Characters from the first up to the second, which is not included; two equal ones hold nothing."""
+
+
+def words(text: str) -> list[Span]:
+    """What stands between blanks."""
+    return [found.span() for found in re.finditer(r"\S+", text)]
+
+
+def written(tokenizer: Tokenizer, ids: Sequence[int]) -> list[Span]:
+    """Where in `decode(ids)` each token lies. Those that make one character together have it all: bytes, letters.
+
+    Blanks around a token's text are not its own, unless it has nothing else.
+    """
+    text = tokenizer.decode(ids)
+    lengths = [*_lengths(lambda start, end: len(tokenizer.decode(ids[start:end])), len(ids))[:-1], len(text)]
+    for place in reversed(range(len(ids))):  # bytes that do not make a character yet count for more than they will
+        lengths[place] = min(lengths[place], lengths[place + 1])
+    spans = []
+    for token, (start, end) in zip(ids, pairwise(lengths), strict=True):
+        if start == end and start and tokenizer.decode([token]):
+            start -= 1
+        spans.append(_without_blanks(text, start, end))
+    return spans
+
+
+def read(tokenizer: Tokenizer, text: str) -> list[Span]:
+    """Where in `text` each token of `encode([text.strip()])` comes from, whatever normalisation made of it."""
+    start, body = len(text) - len(text.lstrip()), text.strip()
+    tag = next((tag for tag in tokenizer.tags if body.startswith(tag)), "")
+    spans = [(start, start + len(tag))] if tag else []
+    rest = body[len(tag) :].lstrip() if tag else body
+    start += len(body) - len(rest)
+    normal = normalize(rest, tokenizer.normalization)
+    found = _cut(tokenizer, normal)
+    if normal != rest:
+        lengths = _lengths(lambda start, end: len(normalize(rest[start:end], tokenizer.normalization)), len(rest))
+        for place in reversed(range(len(rest))):
+            lengths[place] = min(lengths[place], lengths[place + 1])
+        found = [_before(lengths, *span) for span in found]
+    return spans + [(start + first, start + last) for first, last in found]
+
+
+CONTEXT = 32
+"""Tokens or characters before one on which its length may depend: bytes of a character, letters of a syllable."""
+
+
+def _lengths(length: Callable[[int, int], int], count: int) -> list[int]:
+    """The lengths that the first 0, 1, ..., `count` parts have together, in linear time.
+
+    Args:
+        length: of the parts from one place up to another.
+    """
+    found = [length(0, end) for end in range(min(count, 2 * CONTEXT) + 1)]
+    for end in range(len(found), count + 1):  # what one more adds is decided by those just before it
+        found.append(found[-1] + length(end - CONTEXT, end) - length(end - CONTEXT, end - 1))
+    return found
+
+
+def _cut(tokenizer: Tokenizer, text: str) -> list[Span]:
+    match tokenizer.kind:
+        case "symbols":
+            return words(text)
+        case "characters" | "jamo":
+            counts = map(len, tokenizer.encode(list(text)))
+            return [(place, place + 1) for place, count in enumerate(counts) for _ in range(count)]
+        case _:
+            return written(tokenizer, tokenizer.encode([text])[0])
+
+
+def _before(lengths: list[int], start: int, end: int) -> Span:
+    """What became the characters from `start` to `end`, where the first n characters became `lengths[n]`."""
+    first, last = bisect_right(lengths, start) - 1, bisect_left(lengths, end)
+    while last + 1 < len(lengths) and lengths[last + 1] == lengths[last]:  # an accent that went into its letter
+        last += 1
+    return first, max(first, last)
+
+
+def _without_blanks(text: str, start: int, end: int) -> Span:
+    body = text[start:end]
+    if not body.strip():
+        return start, end
+    return start + len(body) - len(body.lstrip()), end - len(body) + len(body.rstrip())
+
+
+def labels(tokenizer: Tokenizer, ids: Sequence[int]) -> list[str]:
+    """`pieces`, but bytes that spell a letter together are labelled with it: `漢 1/3`, `漢 2/3`, `漢 3/3`."""
+    found = tokenizer.pieces(ids)
+    if tokenizer.kind not in ("unigram", "bpe"):
+        return found
+    spellings, text, spans = tokenizer.spellings(), tokenizer.decode(ids), written(tokenizer, ids)
+    bytes_of: dict[Span, list[int]] = {}
+    for place, (token, span) in enumerate(zip(ids, spans, strict=True)):
+        if re.fullmatch("<0x[0-9A-F]{2}>", spellings[token]):
+            bytes_of.setdefault(span, []).append(place)
+    for span, places in bytes_of.items():
+        letter = text[slice(*span)]
+        if len(places) > 1 and letter.isprintable():
+            for number, place in enumerate(places, start=1):
+                found[place] = f"{letter} {number}/{len(places)}"
+    return found
+
+
+def touching(spans: Sequence[Span], span: Span) -> list[int]:
+    """Which of the spans have a character in common with another."""
+    return [place for place, (start, end) in enumerate(spans) if max(start, span[0]) < min(end, span[1])]
+
+
+def is_blank(text: str, span: Span) -> bool:
+    """Whether nothing is there that could be seen."""
+    return not any(not each.isspace() and unicodedata.category(each) != "Cf" for each in text[slice(*span)])
