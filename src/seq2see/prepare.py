@@ -269,8 +269,8 @@ def _fill(
         most = ", most of the corpus," if 2 * lost > total else ""
         left = f"{len(train_store):,} for training" + ("" if valid_pairs else f" and {len(kept_out):,} for validation")
         say(
-            f"warning   {lost:,} of {total:,} pairs{most} are left out, which leaves {left}: longer than "
-            f"data.max_length = {limit} tokens. --set data.max_length={encoding.enough(too_long, total)} keeps nearly all"
+            f"warning   {lost:,} of {total:,} pairs{most} are left out, which leaves {left}: longer than data.max_length "
+            f"= {limit} tokens. --set data.max_length={encoding.enough(too_long, total)} keeps nearly all"
         )
     if met:
         say(
