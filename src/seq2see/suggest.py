@@ -67,7 +67,7 @@ class Survey:
     source: Side = field(default_factory=Side)
     target: Side = field(default_factory=Side)
     sample: list[Pair] = field(default_factory=list)
-    room: int = SAMPLE
+    room: int = field(default_factory=lambda: SAMPLE)
     """Pairs that the sample may have; fewer, where they have very many characters."""
     sampled: int = 0
     """Characters of the sample."""

@@ -2,9 +2,12 @@
 
 import json
 from dataclasses import replace
+from pathlib import Path
+from typing import BinaryIO
 
 import pytest
 
+from seq2see import storage
 from seq2see.lab import catalogue, runner
 from seq2see.lab.catalogue import CLAIMS
 
@@ -116,10 +119,12 @@ def test_ctrl_c_loses_nothing(cli, tmp_path, monkeypatch):
 
 def test_a_full_disk_is_told_what_the_lab_can_do(cli, tmp_path, monkeypatch):
     out = tmp_path / "lab"
-    (out / "results").mkdir(parents=True)
-    (out / "lab.json").write_text("{}")
-    (out / "results" / "scaling.jsonl").symlink_to("/dev/full")
-    monkeypatch.setattr(runner, "_lines", lambda path: [])
+    real = storage.extend
+
+    def extend(path: Path) -> BinaryIO:
+        return Path("/dev/full").open("ab") if path.name == "scaling.jsonl" else real(path)
+
+    monkeypatch.setattr(storage, "extend", extend)
     ended = cli("lab", "scaling", "--quick", "--seeds", "1", "--out", out)
     assert ended.code == 75
     assert "the disk is full. Make room, then go on with --resume (lab: without it)" in ended.err

@@ -382,7 +382,7 @@ def test_a_dead_engine_is_replaced(trained: Path):
 def test_whoever_hangs_up_leaves_the_line(torch_server: Server):
     before = torch_server.measure("seq2see_abandoned_total")
     address = urlsplit(torch_server.url)
-    body = json.dumps({"text": ["abcdefgh" * 100] * 10, "beam": 1}).encode()
+    body = json.dumps({"text": ["abcdefgh" * 2] * 2, "beam": 1}).encode()
     head = "POST /v1/translate HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
     head += f"Content-Length: {len(body)}\r\n\r\n"
     engine = torch_server.engines()["translate"]

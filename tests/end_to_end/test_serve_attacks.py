@@ -60,7 +60,7 @@ def test_one_expensive_request_is_refused_at_once_and_stops_nobody(trained: Path
 
 
 def test_an_engine_that_hangs_while_loading_is_given_up(trained: Path):
-    hanging = "import time; time.sleep(1000)"
+    hanging = "import sys; sys.stdin.buffer.read()"  # until its pipe is closed, so that it does not outlive the server
     server = server_with(trained, hanging, load=0.5)
     server.wait_until_ready = lambda: None  # type: ignore[method-assign]
     with server:
