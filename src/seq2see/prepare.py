@@ -266,11 +266,11 @@ def _fill(
     kept_out, also_too_long = encoding.short_enough(kept_out, cut, limit)
     too_long += also_too_long
     if MANY * (lost := too_long.total()) > total:
-        most = ", most of the corpus," if 2 * lost > total else ""
+        most, enough = ", most of the corpus," if 2 * lost > total else "", encoding.enough(too_long, total)
         left = f"{len(train_store):,} for training" + ("" if valid_pairs else f" and {len(kept_out):,} for validation")
         say(
-            f"warning   {lost:,} of {total:,} pairs{most} are left out, which leaves {left}: longer than data.max_length "
-            f"= {limit} tokens. --set data.max_length={encoding.enough(too_long, total)} keeps nearly all"
+            f"warning   {lost:,} of {total:,} pairs{most} are left out, which leaves {left}: longer than "
+            f"data.max_length = {limit} tokens. --set data.max_length={enough} keeps nearly all"
         )
     if met:
         say(
