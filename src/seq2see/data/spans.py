@@ -6,7 +6,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from itertools import pairwise
 
-from seq2see.data.tokenizer import Tokenizer, normalize
+from seq2see.data.tokenizer import SILENT, Tokenizer, normalize
 
 Span = tuple[int, int]
 """Characters from the first up to the second, which is not included; two equal ones hold nothing."""
@@ -23,7 +23,7 @@ def written(tokenizer: Tokenizer, ids: Sequence[int]) -> list[Span]:
     Blanks around a token's text are not its own, unless it has nothing else.
     """
     text = tokenizer.decode(ids)
-    lengths = [len(tokenizer.decode(ids[:count])) for count in range(len(ids))] + [len(text)]
+    lengths = _lengths(tokenizer, ids)
     for place in reversed(range(len(ids))):  # bytes that do not make a character yet count for more than they will
         lengths[place] = min(lengths[place], lengths[place + 1])
     spans = []
@@ -32,6 +32,18 @@ def written(tokenizer: Tokenizer, ids: Sequence[int]) -> list[Span]:
             start -= 1
         spans.append(_without_blanks(text, start, end))
     return spans
+
+
+def _lengths(tokenizer: Tokenizer, ids: Sequence[int]) -> list[int]:
+    """Return the length of the text of the first 0, 1, 2... tokens."""
+    if tokenizer.kind in ("unigram", "bpe", "jamo"):  # tokens may make a character together
+        return [len(tokenizer.decode(ids[:count])) for count in range(len(ids) + 1)]
+    lengths, blank = [0], 0
+    for token in ids:
+        lengths.append(lengths[-1] + (0 if token in SILENT else blank + len(tokenizer.decode([token]))))
+        if token not in SILENT and tokenizer.kind == "symbols":
+            blank = 1  # from the second on
+    return lengths
 
 
 def read(tokenizer: Tokenizer, text: str) -> list[Span]:

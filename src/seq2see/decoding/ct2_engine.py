@@ -76,7 +76,8 @@ def open_engine(run: Path, precision: str) -> "Ct2Engine":
     settings = bundle.read_settings(run)
     if problem := obstacle(settings):
         raise SettingError(f"{run}: {problem}. Use --engine torch")
-    return Ct2Engine(_converted(run, precision), Tokenizers.load(run), precision)
+    tokenizers = Tokenizers.load(run)
+    return Ct2Engine(_converted(run, precision), tokenizers, precision)
 
 
 class Ct2Engine:
