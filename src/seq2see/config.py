@@ -210,7 +210,9 @@ class Training:
 class Decoding:
     """From source to target, by beam search unless told otherwise."""
 
-    beam: int = about(5, "hypotheses kept at each step; 1: greedy", 1, 1000, "each takes memory and time")
+    beam: int = about(
+        5, "hypotheses kept at each step; 1: greedy", 1, 200, "each takes memory and time, and so many help nobody"
+    )
     length_penalty: float = about(
         1.0,
         "alpha: a score is the sum of log-probabilities / length^alpha",
@@ -231,7 +233,7 @@ class Decoding:
         100,
         "a model that never ends an output would take that long",
     )
-    max_extra: int = about(50, "see max_ratio", 1, 5000, "a model that never ends an output would take that long")
+    max_extra: int = about(50, "see max_ratio", 1, 1000, "a model that never ends an output would take that long")
     max_source: int = about(
         1024,
         "source tokens read from one line; the rest is cut, with a warning",
@@ -451,7 +453,7 @@ def _check_together(settings: Settings) -> None:
         raise SettingError('model.tie = "all" needs data.shared = true: set model.tie=decoder')
 
 
-MOST_OUTPUT, MOST_GROWN = 1_000_000, 100_000
+MOST_OUTPUT, MOST_GROWN = 1_000_000, 50_000
 """Tokens of the longest output, which there is a table of positions for; and of all hypotheses of a short text, since a
 model that never ends an output grows each up to its limit."""
 
@@ -465,10 +467,11 @@ def check_decoding(decoding: Decoding) -> None:
             f"decoding.max_ratio = {decoding.max_ratio:g} and decoding.max_source = {decoding.max_source:,} allow "
             f"outputs of {longest:,.0f} tokens, more than {MOST_OUTPUT:,}: lower one"
         )
-    if decoding.beam * decoding.max_extra > MOST_GROWN:
+    shortest = int(decoding.max_ratio * 8) + decoding.max_extra
+    if decoding.beam * shortest > MOST_GROWN:
         raise SettingError(
-            f"decoding.beam = {decoding.beam:,} times decoding.max_extra = {decoding.max_extra:,} is more than "
-            f"{MOST_GROWN:,} tokens for the shortest text: lower one"
+            f"decoding.beam = {decoding.beam:,} hypotheses of {shortest:,} tokens for the shortest text "
+            f"(decoding.max_ratio, decoding.max_extra) are more than {MOST_GROWN:,} tokens: lower one"
         )
 
 

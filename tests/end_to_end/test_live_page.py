@@ -546,7 +546,7 @@ def test_a_phone_shows_it_all_in_either_scheme(page, scheme, tmp_path):
         page.type("cabcabcab")
         draw(page, "encoder")
         page.wait("document.querySelectorAll('#encoder .columns button').length === 13")
-        assert page.run("document.querySelector('#encoder .cells').getBoundingClientRect().right") <= 390
+        page.wait("document.querySelector('#encoder .cells').getBoundingClientRect().right <= 390")
         with Image.open(page.screenshot(tmp_path / "phone.png")) as image:
             assert (np.asarray(image.convert("L"), dtype=float).mean() > 128) == (scheme == "light")
     finally:

@@ -379,8 +379,8 @@ LONG = "1" + "0" * 400
 REFUSED: dict[str, tuple[Callable[[Path], None], str]] = {
     "a hundred million layers": (setting("encoder_layers", "100000000"), "model.encoder_layers = 100000000: expected"),
     "a thousand layers": (setting("decoder_layers", "1000"), "the weights do not fit the settings"),
-    "a beam of a million": (setting("beam", "1000000"), "decoding.beam = 1000000: expected at most 1,000"),
-    "beam and length": (setting("max_extra", "5000\nbeam = 900"), "settings.toml"),
+    "a beam of a million": (setting("beam", "1000000"), "decoding.beam = 1000000: expected at most 200"),
+    "beam and length": (setting("max_extra", "900\nbeam = 900"), "settings.toml"),
     "endless outputs": (setting("max_source", "1000000"), "allow outputs of 2,000,021 tokens"),
     "400 digits": (setting("d_model", LONG), "model.d_model = 1000"),
     "400 digits of a number": (setting("dropout", LONG), "model.dropout = 1000"),
@@ -457,5 +457,5 @@ def test_outputs_that_fill_all_positions_are_aligned(
 ) -> None:
     """With learned positions there is no place for the end of an output that has as many tokens."""
     folder = Path(shutil.copytree(bases["subwords"], tmp_path / "run"))
-    setting("max_extra", "5000")(folder)
+    setting("max_extra", "1000")(folder)
     assert users.use(folder) == {"torch": "translated", "ctranslate2": "translated"}

@@ -128,7 +128,7 @@ def test_torch_stays_out():
 
 SCRIPT = """
 import operator, os, sys, time
-from seq2see.data import processes
+from seq2see import processes
 print("once")
 processes.cores = lambda: 2
 def blocks():

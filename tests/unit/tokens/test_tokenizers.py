@@ -193,8 +193,8 @@ def test_a_sample_is_bounded_even_and_the_same_each_time(monkeypatch):
 def test_training_again_in_a_new_process_gives_the_same_model(subwords, tmp_path):
     path = tmp_path / "again.json"
     program = (
-        "import sys, json, pathlib; from seq2see.data import tokenizer; assert 'torch' not in sys.modules; "
-        "tokenizer.train(sys.argv[1], json.loads(sys.argv[2]), 320).save(pathlib.Path(sys.argv[3]))"
+        "import sys, json, pathlib; from seq2see.tokens import tokenizers; assert 'torch' not in sys.modules; "
+        "tokenizers.train(sys.argv[1], json.loads(sys.argv[2]), 320).save(pathlib.Path(sys.argv[3]))"
     )
     subprocess.run([sys.executable, "-c", program, subwords.kind, json.dumps(TEXTS), str(path)], check=True)
     subwords.save(tmp_path / "here.json")

@@ -1,0 +1,94 @@
+"""The paths through the code that docs/architecture.md shows are those that calls really take.
+
+Each list has the files of which at least one function is entered, in the order in which they are first entered, in one
+process on a CPU. To write the lists anew after a change: UPDATE_DOCS=1 pytest tests/test_traced_paths.py
+"""
+
+import os
+import re
+from collections.abc import Iterable
+from pathlib import Path
+
+import pytest
+
+import seq2see
+from conftest import TINY, random_words
+from seq2see import api
+from seq2see.decoding.torch_engine import TorchEngine
+from tracing import traced
+
+PAGE = Path(__file__).parents[1] / "docs" / "architecture.md"
+
+
+def check(name: str, files: Iterable[str]) -> None:
+    """Compare a list with the one between the comments `<!-- path NAME -->` and `<!-- end -->` of the page."""
+    text = PAGE.read_text(encoding="utf-8")
+    found = re.search(rf"(<!-- path {name} -->\n)(.*?)(<!-- end -->)", text, re.DOTALL)
+    assert found, f"docs/architecture.md has no list with the name '{name}'"
+    listed = "".join(f"{number}. `{file}`\n" for number, file in enumerate(files, 1))
+    if os.environ.get("UPDATE_DOCS"):
+        PAGE.write_text(text[: found.start(2)] + listed + text[found.end(2) :], encoding="utf-8")
+        return
+    assert found[2] == listed, (
+        "the path has changed. Look at it, then run: UPDATE_DOCS=1 pytest tests/test_traced_paths.py"
+    )
+
+
+def test_from_pairs_to_the_first_loss(tmp_path: Path) -> None:
+    pairs = tmp_path / "pairs.tsv"
+    pairs.write_text("".join(f"{word}\t{word.upper()}\n" for word in random_words(200, 1)), encoding="utf-8")
+    settings = {"model": TINY["model"], "training": {**TINY["training"], "max_steps": 1}}
+    train = seq2see.train  # loaded before it is traced
+    with traced(until="teacher_forced") as trace:
+        train(pairs, tmp_path / "run", settings=settings)
+    check("train", trace.files)
+
+
+def test_from_a_line_to_its_translation(trained: Path) -> None:
+    run = seq2see.load(trained)
+    engine = TorchEngine(run.model)
+    run.search(["a"], engine=engine)  # tables of positions are made once
+    with traced() as trace:
+        assert run.search(["abc"], engine=engine)[0].text
+    check("translate", trace.files)
+
+
+def test_a_served_request(trained: Path) -> None:
+    """The server's process from the parsed request to the answer, and the engine's process from the job to its result."""
+    pytest.importorskip("fastapi", reason="needs the extra seq2see[serve]")
+    from starlette.testclient import TestClient
+
+    from seq2see.run import Run
+    from seq2see.serve import app
+    from seq2see.serve.engine_process import Key, Setup, Worker
+    from seq2see.serve.service import Service
+
+    with TestClient(app.build(Service({"run": Run(trained)}, "torch"))) as client:
+        body = {"text": "abc"}
+        for _ in range(600):
+            if client.post("/v1/translate", json=body).status_code == 200:
+                break
+        # The client answers each request in a thread of its own, which is traced from its start.
+        with traced() as trace:
+            assert client.post("/v1/translate", json=body).status_code == 200
+    answers: list[object] = []
+    worker = Worker(Setup({"run": trained}, "torch", None, 100, False), answers.append, set())
+    what = {"lines": ["abc"], "to": None, "n_best": 1, "prefix": None, "alignments": False, "sampling": None}
+    with traced() as in_engine:
+        worker.do(Key("translate", "run", 1), [(1, what | {"familiar": False})])
+    assert answers
+    check("serve", [*trace.files, *(file for file in in_engine.files if file not in trace.files)])
+
+
+def test_a_path_that_has_changed_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("UPDATE_DOCS", raising=False)
+    with pytest.raises(AssertionError, match="the path has changed"):
+        check("train", ["api.py"])
+    with pytest.raises(AssertionError, match="no list with the name"):
+        check("nothing", [])
+
+
+def test_imports_and_class_bodies_do_not_count() -> None:
+    with traced() as trace:
+        api.in_words(61.0)
+    assert list(trace.files) == ["api.py"]
