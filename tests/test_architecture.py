@@ -1,4 +1,4 @@
-"""The architecture holds: imports point to lower layers only, packages are small, and docs/architecture.md lists every file."""
+"""Imports point to lower layers only, files are short, and docs/architecture.md lists every one of them."""
 
 import ast
 import graphlib
