@@ -1,6 +1,6 @@
 """Whatever happens to the files of a run folder: the right result or one clear line, never a traceback, never a wait.
 
-Each in two forms: a few cases, and 2,000 (marked slow); of mutations, 60 and 5,000. FUZZ_EXAMPLES in the environment
+Each in two forms: a few cases, and 2,000 (marked slow); of mutations, 40 and 5,000. FUZZ_EXAMPLES in the environment
 asks for other numbers.
 """
 
@@ -324,7 +324,7 @@ def look_at_mutations(bases: dict[str, Path], users: hostile.Users, place: Path,
 
 
 def test_mutations(bases: dict[str, Path], users: hostile.Users, tmp_path: Path) -> None:
-    count = int(os.environ.get("FUZZ_EXAMPLES", "60"))
+    count = int(os.environ.get("FUZZ_EXAMPLES", "40"))
     kinds = look_at_mutations(bases, users, tmp_path / "place", range(count))
     assert len(kinds) > 1, "all had the same outcome: the mutations do too much, or nothing"
 
