@@ -4,8 +4,11 @@ Each list has the files of which at least one function is entered, in the order 
 process on a CPU. To write the lists anew after a change: UPDATE_DOCS=1 pytest tests/test_traced_paths.py
 """
 
+import json
 import os
 import re
+import subprocess
+import sys
 import time
 from collections.abc import Iterable
 from pathlib import Path
@@ -36,13 +39,21 @@ def check(name: str, files: Iterable[str]) -> None:
 
 
 def test_from_pairs_to_the_first_loss(tmp_path: Path) -> None:
+    """In a process of its own: what earlier trainings left in caches would hide files."""
     pairs = tmp_path / "pairs.tsv"
     pairs.write_text("".join(f"{word}\t{word.upper()}\n" for word in random_words(200, 1)), encoding="utf-8")
+    words = [sys.executable, __file__, str(pairs), str(tmp_path / "run")]
+    ended = subprocess.run(words, check=True, capture_output=True, text=True)
+    check("train", json.loads(ended.stdout))
+
+
+def trace_training(pairs: str, out: str) -> None:
+    """Print the files that a training enters before its first loss, as JSON."""
     settings = {"model": TINY["model"], "training": {**TINY["training"], "max_steps": 1}}
     train = seq2see.train  # loaded before it is traced
     with traced(until="teacher_forced") as trace:
-        train(pairs, tmp_path / "run", settings=settings)
-    check("train", trace.files)
+        train(pairs, out, settings=settings)
+    print(json.dumps(list(trace.files)))
 
 
 def test_from_a_line_to_its_translation(trained: Path) -> None:
@@ -97,3 +108,7 @@ def test_imports_and_class_bodies_do_not_count() -> None:
     with traced() as trace:
         api.in_words(61.0)
     assert list(trace.files) == ["api.py"]
+
+
+if __name__ == "__main__":
+    trace_training(*sys.argv[1:])
