@@ -20,8 +20,11 @@ from seq2see.serve.measures import Measures
 from seq2see.tokens.normalization import SURROGATE
 
 Event = tuple[str, Any]
-QUICK_SECONDS = 0.5
-"""Seconds that a batch of small requests should take at most, and a request that counts as small."""
+BATCH_SECONDS = 0.5
+"""Seconds that a batch of small requests should take at most."""
+SMALL_SECONDS = 0.02
+"""Seconds that a request may be expected to take and still count as small, however many ordinary ones it is worth. With
+a fast model an ordinary request takes a few milliseconds, and would wait for a batch of a large one many times that."""
 QUICK_TIMES = 3
 """Times an ordinary request that a request may cost and still counts as small, however slow the engine is."""
 NICENESS = 10
@@ -59,8 +62,8 @@ class Service:
         most = self.limits.output_tokens
         translating, inside = (Setup(folders, engine, precision, most, each) for each in (False, True))
         long = Setup(folders, engine, precision, most, False, NICENESS)
-        self.quick = Lane("translate", translating, self.limits, self._heard, QUICK_SECONDS)
-        self.inside = Lane("inside", inside, self.limits, self._heard, QUICK_SECONDS)
+        self.quick = Lane("translate", translating, self.limits, self._heard, BATCH_SECONDS)
+        self.inside = Lane("inside", inside, self.limits, self._heard, BATCH_SECONDS)
         self.long = Lane("long", long, self.limits, self._heard, on_demand=True)
         self.lanes = [self.quick, self.inside, self.long]
         self._alone = itertools.count(1)
@@ -192,7 +195,7 @@ class Service:
         due = time.monotonic() + self.limits.deadline
         job = Job(key, what, costs if splits else [sum(costs)], client, about, due)
         rate = min(filter(None, (lane.rate, max(each.rate for each in lane.facts.values()))), default=0.0)
-        small = job.work <= QUICK_TIMES * times * facts.ordinary or not rate or job.work / rate <= QUICK_SECONDS
+        small = job.work <= QUICK_TIMES * times * facts.ordinary or not rate or job.work / rate <= SMALL_SECONDS
         if small:
             return lane, job
         self.long.assume(rate)
