@@ -50,17 +50,7 @@ async def crowd(host: str, port: int, seconds: float) -> None:
 
 async def attack(target: polite.Target) -> None:
     """Send the crowd, and ask whether the server is alive."""
-    words = ["-m", "bench.attacks.crowd", "--crowd", target.host, str(target.port)]
-    process = await asyncio.create_subprocess_exec(sys.executable, *words)
-    try:
-        while process.returncode is None:
-            await target.send("GET", "/health")
-            await asyncio.sleep(0.5)
-        raise RuntimeError(f"the crowd ended by itself, with exit code {process.returncode}")
-    finally:
-        if process.returncode is None:
-            process.kill()
-            await process.wait()
+    await polite.beside_process(target, "bench.attacks.crowd", "--crowd")
 
 
 if __name__ == "__main__":

@@ -5,7 +5,6 @@ that the polite client is not slowed by it on the way to the server. The server 
 client, as the issue that this attack comes from had it; the polite client stays below that.
 """
 
-import asyncio
 import contextlib
 import selectors
 import socket
@@ -54,17 +53,7 @@ def flood(host: str, port: int, seconds: float) -> None:
 
 async def attack(target: polite.Target) -> None:
     """Run the flood until it is cancelled."""
-    words = ["-m", "bench.attacks.pipelining", "--flood", target.host, str(target.port)]
-    process = await asyncio.create_subprocess_exec(sys.executable, *words)
-    try:
-        while process.returncode is None:
-            await target.send("GET", "/health")
-            await asyncio.sleep(0.5)
-        raise RuntimeError(f"the flood ended by itself, with exit code {process.returncode}")
-    finally:
-        if process.returncode is None:
-            process.kill()
-            await process.wait()
+    await polite.beside_process(target, "bench.attacks.pipelining", "--flood")
 
 
 if __name__ == "__main__":

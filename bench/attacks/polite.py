@@ -142,6 +142,21 @@ async def client(target: Target, record: Record, pause: float = PAUSE, begin: in
         await asyncio.sleep(pause)
 
 
+async def beside_process(target: Target, module: str, option: str) -> None:
+    """Run an attack in a process of its own until this is cancelled, and ask meanwhile whether the server is alive."""
+    words = ["-m", module, option, target.host, str(target.port)]
+    process = await asyncio.create_subprocess_exec(sys.executable, *words)
+    try:
+        while process.returncode is None:
+            await target.send("GET", "/health")
+            await asyncio.sleep(0.5)
+        raise RuntimeError(f"the attack ended by itself, with exit code {process.returncode}")
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+
+
 async def beside(target: Target, company: Awaitable[None], seconds: float) -> Record:
     """What a polite client gets in so many seconds beside other work, which is cancelled afterwards."""
     record = Record()

@@ -26,7 +26,7 @@ MOST: Final = 16
 
 
 def cores() -> int:
-    """Those that this process may use."""
+    """Return how many cores this process may use: in a container often fewer than the machine has."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 

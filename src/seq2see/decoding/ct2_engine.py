@@ -17,7 +17,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from seq2see import bundle, special, storage
+from seq2see import bundle, processes, special, storage
 from seq2see.bundle import Tokenizers
 from seq2see.config import Decoding, Model, Settings
 from seq2see.decoding import translator
@@ -180,10 +180,9 @@ def _log_probability(score: float, tokens: int, task: Task, alpha: float) -> flo
 
 
 def _cores() -> int:
-    """Cores that this process may use: in a container often fewer than the machine has; under torchrun its share."""
-    here = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    processes = os.environ.get("LOCAL_WORLD_SIZE", "1")
-    return max(1, here // max(1, int(processes) if processes.isdecimal() else 1))
+    """Return how many cores this process may use; under torchrun, its share of them."""
+    ranks = os.environ.get("LOCAL_WORLD_SIZE", "1")
+    return max(1, processes.cores() // max(1, int(ranks) if ranks.isdecimal() else 1))
 
 
 def _like_length(indices: list[int], tasks: list[Task], hypotheses: int | None = None) -> Iterator[list[int]]:

@@ -21,8 +21,6 @@ from seq2see.serve.fair_queue import FairQueue, Job, Slice
 from seq2see.serve.limits import Limits, RefusedError
 from seq2see.serve.log import report
 
-__all__ = ["Job", "Lane", "Process"]
-
 _PROGRAM = "import sys; sys.path[:] = {path!r}; from seq2see.serve.engine_process import main; main()"
 FEW = 256
 """Work that goes together even where the engine is slow, since smaller batches take more time for each sentence."""

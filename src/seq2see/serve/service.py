@@ -12,8 +12,9 @@ from seq2see import conversation
 from seq2see.errors import SettingError, nearest
 from seq2see.run import Run
 from seq2see.serve import work
-from seq2see.serve.batching import Job, Lane
+from seq2see.serve.batching import Lane
 from seq2see.serve.engine_process import Key, Setup
+from seq2see.serve.fair_queue import Job
 from seq2see.serve.limits import Keys, Limits, Rates, RefusedError, network
 from seq2see.serve.log import log
 from seq2see.serve.measures import Measures

@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from seq2see.serve import batching
-from seq2see.serve.batching import Job, Lane
+from seq2see.serve.batching import Lane
 from seq2see.serve.engine_process import Facts, Key, Setup
+from seq2see.serve.fair_queue import Job
 from seq2see.serve.limits import Limits, RefusedError
 
 ONE, OTHER = Key("translate", "one", 5), Key("translate", "one", 1)
