@@ -16,13 +16,12 @@ from pathlib import Path
 from typing import Any
 from zlib import crc32
 
-import torch
 from torch import Tensor, nn
 
 from seq2see import bundle, storage
 from seq2see.errors import RunError
 from seq2see.tokens.batches import Position
-from seq2see.training.optimizer import Adam
+from seq2see.training.optimizer import Adam, random_state, set_random_state
 
 MOST = 2**40
 """Larger numbers of steps, seconds or tokens are not ours, and would not fit where they are used."""
@@ -240,23 +239,6 @@ def average(paths: list[Path]) -> dict[str, Tensor]:
         for name, weight in weights.items():
             total[name] = total[name] + weight.double() if name in total else weight.double()
     return {name: (weight / len(paths)).float() for name, weight in total.items()}
-
-
-Dice = dict[str, Tensor]
-
-
-def random_state() -> Dice:
-    """Of all generators that training draws from."""
-    state = {"random.cpu": torch.get_rng_state()}
-    if torch.cuda.is_available():
-        state["random.cuda"] = torch.cuda.get_rng_state()
-    return state
-
-
-def set_random_state(state: Dice) -> None:
-    torch.set_rng_state(state["random.cpu"])
-    if "random.cuda" in state and torch.cuda.is_available():
-        torch.cuda.set_rng_state(state["random.cuda"])
 
 
 def _restore_optimizer(optimizer: Adam, path: Path) -> None:

@@ -593,14 +593,14 @@ def test_the_best_model_is_not_lost_by_a_return(pairs: Store, tmp_path: Path, mo
 
 def test_a_validation_is_not_judged_twice(pairs: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The update at a validation is skipped, so that no checkpoint follows, and the next one is broken off."""
-    passes, real, stops = breaking(monkeypatch, lambda number: number == 4), loop.update, [True]
+    passes, real, stops = breaking(monkeypatch, lambda number: number == 4), loop.accumulate_gradients, [True]
 
-    def update(*words: object) -> tuple[torch.Tensor, torch.Tensor]:
+    def accumulate(*words: object) -> torch.Tensor:
         if passes[0] == 4 and stops.pop():
             raise Stopped
         return real(*words)
 
-    monkeypatch.setattr(loop, "update", update)
+    monkeypatch.setattr(loop, "accumulate_gradients", accumulate)
     settings = replace(SETTINGS, average=1, patience=100)
     events = run(make(), pairs, tmp_path, settings)
     assert (events[-1].reason, events[-1].step) == (loop.INTERRUPTED, 4)

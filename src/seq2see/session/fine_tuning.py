@@ -5,19 +5,23 @@ RUN/start.safetensors       the weights that it began with: it needs the other r
 """
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from torch import nn
-
-from seq2see import bundle
+from seq2see import bundle, config, special
 from seq2see.bundle import Bundle
 from seq2see.config import Overlay
-from seq2see.errors import DataError, SettingError
+from seq2see.errors import DataError, RunError, SettingError
+from seq2see.session.prepare import to_hold_out, write_pairs, write_tokens
+from seq2see.session.request import Prepared, Request, Said
+from seq2see.session.suggest import Chosen, Survey, as_count, without_too_long
+from seq2see.text.corpora import Corpus
 from seq2see.text.pair import Pair, Sides
 from seq2see.text.readers import Pairs
+from seq2see.tokens import encoding
 
 EPOCHS = 10
 STEPS_AN_EPOCH = 20
@@ -34,7 +38,7 @@ Change = dict[str, Scores]
 """Scores `before` and `after`."""
 
 
-@dataclass(frozen=True)
+@dataclass
 class Base:
     """The run that a fine-tuning starts from."""
 
@@ -42,11 +46,13 @@ class Base:
     bundle: Bundle
     languages: Sides
     valid_pairs: list[Pair]
-    """What it validated on, tags included; empty where that is no longer at hand."""
+    """Its validation pairs, tags included; empty where they are no longer at hand."""
     original: dict[str, float]
-    """Peak rate and batch of the training that made its model: fine-tuning it twice is not twice as slow."""
+    """Peak learning rate and batch size of the training that made its model, even if it was fine-tuned since."""
     held_out_by: str
-    """The hash that chose its validation pairs, one of `held_out.HASHES`."""
+    """The hash that chose its validation pairs, one of `prepare.HASHES`."""
+    met: set[str] = field(default_factory=set)
+    """Sources of its validation pairs that are among the new training pairs."""
 
     @property
     def name(self) -> str:
@@ -56,9 +62,86 @@ class Base:
     def tags(self) -> list[str]:
         return self.bundle.settings.data.tags.split()
 
+    def settle(self, survey: Survey, corpus: Corpus, request: Request) -> Chosen:
+        """Choose the settings of a fine-tuning, and say what a model from another corpus may not be ready for."""
 
-def open_base(folder: Path) -> Base:
-    """Read a finished or interrupted run; an error where it has no weights yet."""
+        def say(line: str) -> None:
+            request.watch(Said(line))
+
+        own = asdict(self.bundle.settings)
+        data = config.resolve(own, *request.overlays).data
+        kept = without_too_long(survey, data, self.bundle.tokenizers)
+        say(f"starting from {self.folder}, its model and tokenizers")
+        tokens = self._tokens_of(kept, survey.languages, corpus, say)
+        asked = {key: value for overlay in request.overlays for key, value in overlay.get("training", {}).items()}
+        overlays = [own, suggest(self, tokens, asked), *request.overlays]
+        if (hold_out := to_hold_out(request.valid)) is not None:
+            overlays.append({"data": {"validation_pairs": as_count(hold_out, kept.pairs)}})
+        return Chosen(config.resolve(*overlays), reasons(self, kept.pairs), kept)
+
+    def _tokens_of(self, survey: Survey, languages: set[str], corpus: Corpus, say: Callable[[str], None]) -> int:
+        """Estimate how many tokens the new pairs have; refuse those that this model cannot translate."""
+        if self.tags and languages - set(self.tags):
+            raise DataError(
+                f"{corpus.name}: has pairs to {', '.join(sorted(languages - set(self.tags)))}, and {self.folder} "
+                f"translates to {', '.join(self.tags)}: a new language needs a training without --from"
+            )
+        for side, has, new in zip(("source", "target"), self.languages, corpus.train.languages, strict=True):
+            if has and new and has != new and not self.tags:
+                say(f"the {side} of {self.folder} is '{has}', that of {corpus.name} is '{new}'")
+        looked_at = survey.sample[:: max(1, len(survey.sample) // 1000)]
+        tokens = 0
+        for side, cut in (("source", self.bundle.tokenizers.source), ("target", self.bundle.tokenizers.target)):
+            ids = [id for text in cut.encode([getattr(pair, side) for pair in looked_at]) for id in text]
+            tokens += len(ids) + len(looked_at)  # each ends with END
+            unknown = ids.count(special.UNKNOWN)
+            if 2 * unknown > len(ids):
+                raise DataError(
+                    f"{corpus.name}: {unknown:,} of {len(ids):,} {side} tokens looked at are unknown to {self.folder}, "
+                    "and would stay so: it needs a training without --from"
+                )
+            if unknown:
+                say(f"{unknown:,} of {len(ids):,} {side} tokens looked at are unknown to {self.folder}, and stay so")
+        return round(tokens / len(looked_at) * survey.pairs)
+
+    def noting_sources(self, pairs: Iterable[Pair]) -> Iterator[Pair]:
+        """Yield the new training pairs, and note which of the old validation sources are among them."""
+        known = {pair.source for pair in self.valid_pairs}
+        for pair in pairs:
+            if pair.source in known:
+                self.met.add(pair.source)
+            yield pair
+
+    def keep(self, folder: Path, prepared: Prepared, say: Callable[[str], None]) -> Prepared:
+        """Keep what tells at the end how much was forgotten: the first weights, and the old validation set."""
+        if self.met:
+            known = len({pair.source for pair in self.valid_pairs})
+            say(
+                f"{len(self.met):,} of the {known:,} old validation sources are among the new training pairs: "
+                "less will seem forgotten than is"
+            )
+        bundle.save_weights(self.bundle.model, folder / "start.safetensors")
+        sides = (old or new for old, new in zip(self.languages, prepared.facts["languages"].values(), strict=True))
+        languages = self.languages if self.tags else Sides(*sides)
+        about = {"from": self.name, "original": self.original}
+        facts = prepared.facts | {"languages": languages._asdict(), "fine_tuning": about}
+        prepared = replace(prepared, facts=facts)
+        if not self.valid_pairs:
+            say(f"{self.folder / 'validation.jsonl'}: no pairs there, so what is forgotten cannot be measured")
+            return prepared
+        limit, tokenizers, name = prepared.settings.data.max_length, prepared.tokenizers, "the old validation set"
+        pairs = encoding.for_validation(name, self.valid_pairs, (tokenizers.source, tokenizers.target), limit, say)
+        old_valid, _ = write_tokens(folder, "old_valid", pairs, tokenizers, limit, name)
+        write_pairs(folder / "old_validation.jsonl", pairs)
+        return replace(prepared, old_valid=old_valid, old_valid_pairs=pairs)
+
+
+def open_base(request: Request) -> Base:
+    """Read the run that `request` names, finished or interrupted; an error where it has no weights yet."""
+    assert request.from_run is not None
+    folder, start = request.from_run, Path(os.path.realpath(request.from_run))
+    if Path(os.path.realpath(request.folder)) in (start, *start.parents):
+        raise RunError(f"{request.folder}: is where --from {folder} lies. Choose another --out for the new run")
     facts = bundle.read_manifest(folder)
     used = bundle.load(folder)
     training = used.settings.training
@@ -71,13 +154,9 @@ def open_base(folder: Path) -> Base:
     except DataError:
         valid_pairs = []
     held_out_by = facts.get("held_out_by", "crc32")  # seq2see 0.1.0 had no other, and did not record it
-    return Base(folder, used, Sides(**facts.get("languages", {})), valid_pairs, original, held_out_by)
-
-
-def name_of(folder: Path) -> str | None:
-    """Of the run that the run in `folder` was started from; None where it was started from nothing."""
-    name: str | None = bundle.read_manifest(folder).get("fine_tuning", {}).get("from")
-    return name
+    base = Base(folder, used, Sides(**facts.get("languages", {})), valid_pairs, original, held_out_by)
+    check(base, request.overlays, request.tag)
+    return base
 
 
 def check(base: Base, overlays: Sequence[Overlay], tag: bool) -> None:
@@ -129,11 +208,6 @@ def reasons(base: Base, pairs: int) -> dict[str, str]:
         "rate": f"1/{SLOWER} of what {base.name} began with, so that less is forgotten",
         "steps": f"{EPOCHS} epochs of {pairs:,} pairs, at least {FEWEST_STEPS}",
     }
-
-
-def load_start(folder: Path, model: nn.Module) -> None:
-    """Give a model the weights that the run in `folder` began with."""
-    bundle.read_weights(model, folder / "start.safetensors")
 
 
 def table(names: Mapping[str, str], changes: Mapping[str, Change], higher_is_better: Mapping[str, bool]) -> list[str]:
