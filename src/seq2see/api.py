@@ -3,7 +3,7 @@
 from seq2see.run import Run, load
 from seq2see.session.request import Began, Event, Interrupted, Said
 from seq2see.session.train import train
-from seq2see.training.loop import Finished, Returned, Shrunk, Stepped, Trained, Validated
+from seq2see.training.events import Finished, Returned, Shrunk, Stepped, Trained, Validated
 
 __all__ = [
     "Began",

@@ -11,7 +11,7 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn
 from seq2see.cli.data import Downloads
 from seq2see.errors import visible
 from seq2see.text.downloads import Fetching
-from seq2see.training.loop import INTERRUPTED, Finished, Returned, Shrunk, Stepped, Trained, Validated
+from seq2see.training.events import INTERRUPTED, Finished, Returned, Shrunk, Stepped, Trained, Validated
 
 if TYPE_CHECKING:
     from seq2see.api import Event

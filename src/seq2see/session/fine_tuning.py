@@ -6,20 +6,19 @@ RUN/start.safetensors       the weights that it began with: it needs the other r
 
 import math
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 from seq2see import bundle, config, special
-from seq2see.bundle import Bundle
 from seq2see.config import Overlay
 from seq2see.errors import DataError, RunError, SettingError
-from seq2see.session.prepare import to_hold_out, write_pairs, write_tokens
-from seq2see.session.request import Prepared, Request, Said
-from seq2see.session.suggest import Chosen, Survey, as_count, without_too_long
+from seq2see.session.prepare import Chosen, as_count, to_hold_out, without_too_long, write_pairs, write_tokens
+from seq2see.session.request import Base, Prepared, Request, Said
+from seq2see.session.suggest import Survey
 from seq2see.text.corpora import Corpus
-from seq2see.text.pair import Pair, Sides
+from seq2see.text.pair import Sides
 from seq2see.text.readers import Pairs
 from seq2see.tokens import encoding
 
@@ -36,104 +35,6 @@ FREE = {"max_length", "validation_pairs", "window_pairs", "dropout"}
 Scores = dict[str, float]
 Change = dict[str, Scores]
 """Scores `before` and `after`."""
-
-
-@dataclass
-class Base:
-    """The run that a fine-tuning starts from."""
-
-    folder: Path
-    bundle: Bundle
-    languages: Sides
-    valid_pairs: list[Pair]
-    """Its validation pairs, tags included; empty where they are no longer at hand."""
-    original: dict[str, float]
-    """Peak learning rate and batch size of the training that made its model, even if it was fine-tuned since."""
-    held_out_by: str
-    """The hash that chose its validation pairs, one of `prepare.HASHES`."""
-    met: set[str] = field(default_factory=set)
-    """Sources of its validation pairs that are among the new training pairs."""
-
-    @property
-    def name(self) -> str:
-        return self.folder.resolve().name
-
-    @property
-    def tags(self) -> list[str]:
-        return self.bundle.settings.data.tags.split()
-
-    def settle(self, survey: Survey, corpus: Corpus, request: Request) -> Chosen:
-        """Choose the settings of a fine-tuning, and say what a model from another corpus may not be ready for."""
-
-        def say(line: str) -> None:
-            request.watch(Said(line))
-
-        own = asdict(self.bundle.settings)
-        data = config.resolve(own, *request.overlays).data
-        kept = without_too_long(survey, data, self.bundle.tokenizers)
-        say(f"starting from {self.folder}, its model and tokenizers")
-        tokens = self._tokens_of(kept, survey.languages, corpus, say)
-        asked = {key: value for overlay in request.overlays for key, value in overlay.get("training", {}).items()}
-        overlays = [own, suggest(self, tokens, asked), *request.overlays]
-        if (hold_out := to_hold_out(request.valid)) is not None:
-            overlays.append({"data": {"validation_pairs": as_count(hold_out, kept.pairs)}})
-        return Chosen(config.resolve(*overlays), reasons(self, kept.pairs), kept)
-
-    def _tokens_of(self, survey: Survey, languages: set[str], corpus: Corpus, say: Callable[[str], None]) -> int:
-        """Estimate how many tokens the new pairs have; refuse those that this model cannot translate."""
-        if self.tags and languages - set(self.tags):
-            raise DataError(
-                f"{corpus.name}: has pairs to {', '.join(sorted(languages - set(self.tags)))}, and {self.folder} "
-                f"translates to {', '.join(self.tags)}: a new language needs a training without --from"
-            )
-        for side, has, new in zip(("source", "target"), self.languages, corpus.train.languages, strict=True):
-            if has and new and has != new and not self.tags:
-                say(f"the {side} of {self.folder} is '{has}', that of {corpus.name} is '{new}'")
-        looked_at = survey.sample[:: max(1, len(survey.sample) // 1000)]
-        tokens = 0
-        for side, cut in (("source", self.bundle.tokenizers.source), ("target", self.bundle.tokenizers.target)):
-            ids = [id for text in cut.encode([getattr(pair, side) for pair in looked_at]) for id in text]
-            tokens += len(ids) + len(looked_at)  # each ends with END
-            unknown = ids.count(special.UNKNOWN)
-            if 2 * unknown > len(ids):
-                raise DataError(
-                    f"{corpus.name}: {unknown:,} of {len(ids):,} {side} tokens looked at are unknown to {self.folder}, "
-                    "and would stay so: it needs a training without --from"
-                )
-            if unknown:
-                say(f"{unknown:,} of {len(ids):,} {side} tokens looked at are unknown to {self.folder}, and stay so")
-        return round(tokens / len(looked_at) * survey.pairs)
-
-    def noting_sources(self, pairs: Iterable[Pair]) -> Iterator[Pair]:
-        """Yield the new training pairs, and note which of the old validation sources are among them."""
-        known = {pair.source for pair in self.valid_pairs}
-        for pair in pairs:
-            if pair.source in known:
-                self.met.add(pair.source)
-            yield pair
-
-    def keep(self, folder: Path, prepared: Prepared, say: Callable[[str], None]) -> Prepared:
-        """Keep what tells at the end how much was forgotten: the first weights, and the old validation set."""
-        if self.met:
-            known = len({pair.source for pair in self.valid_pairs})
-            say(
-                f"{len(self.met):,} of the {known:,} old validation sources are among the new training pairs: "
-                "less will seem forgotten than is"
-            )
-        bundle.save_weights(self.bundle.model, folder / "start.safetensors")
-        sides = (old or new for old, new in zip(self.languages, prepared.facts["languages"].values(), strict=True))
-        languages = self.languages if self.tags else Sides(*sides)
-        about = {"from": self.name, "original": self.original}
-        facts = prepared.facts | {"languages": languages._asdict(), "fine_tuning": about}
-        prepared = replace(prepared, facts=facts)
-        if not self.valid_pairs:
-            say(f"{self.folder / 'validation.jsonl'}: no pairs there, so what is forgotten cannot be measured")
-            return prepared
-        limit, tokenizers, name = prepared.settings.data.max_length, prepared.tokenizers, "the old validation set"
-        pairs = encoding.for_validation(name, self.valid_pairs, (tokenizers.source, tokenizers.target), limit, say)
-        old_valid, _ = write_tokens(folder, "old_valid", pairs, tokenizers, limit, name)
-        write_pairs(folder / "old_validation.jsonl", pairs)
-        return replace(prepared, old_valid=old_valid, old_valid_pairs=pairs)
 
 
 def open_base(request: Request) -> Base:
@@ -157,6 +58,78 @@ def open_base(request: Request) -> Base:
     base = Base(folder, used, Sides(**facts.get("languages", {})), valid_pairs, original, held_out_by)
     check(base, request.overlays, request.tag)
     return base
+
+
+def settle(base: Base, survey: Survey, corpus: Corpus, request: Request) -> Chosen:
+    """Choose the settings of a fine-tuning, and say what a model from another corpus may not be ready for."""
+
+    def say(line: str) -> None:
+        request.watch(Said(line))
+
+    own = asdict(base.bundle.settings)
+    data = config.resolve(own, *request.overlays).data
+    kept = without_too_long(survey, data, base.bundle.tokenizers)
+    say(f"starting from {base.folder}, its model and tokenizers")
+    tokens = _tokens_of(base, kept, survey.languages, corpus, say)
+    asked = {key: value for overlay in request.overlays for key, value in overlay.get("training", {}).items()}
+    overlays = [own, suggest(base, tokens, asked), *request.overlays]
+    if (hold_out := to_hold_out(request.valid)) is not None:
+        overlays.append({"data": {"validation_pairs": as_count(hold_out, kept.pairs)}})
+    return Chosen(config.resolve(*overlays), reasons(base, kept.pairs), kept)
+
+
+def _tokens_of(base: Base, survey: Survey, languages: set[str], corpus: Corpus, say: Callable[[str], None]) -> int:
+    """Estimate how many tokens the new pairs have; refuse those that this model cannot translate."""
+    if base.tags and languages - set(base.tags):
+        raise DataError(
+            f"{corpus.name}: has pairs to {', '.join(sorted(languages - set(base.tags)))}, and {base.folder} "
+            f"translates to {', '.join(base.tags)}: a new language needs a training without --from"
+        )
+    for side, has, new in zip(("source", "target"), base.languages, corpus.train.languages, strict=True):
+        if has and new and has != new and not base.tags:
+            say(f"the {side} of {base.folder} is '{has}', that of {corpus.name} is '{new}'")
+    looked_at = survey.sample[:: max(1, len(survey.sample) // 1000)]
+    tokens = 0
+    for side, cut in (("source", base.bundle.tokenizers.source), ("target", base.bundle.tokenizers.target)):
+        ids = [id for text in cut.encode([getattr(pair, side) for pair in looked_at]) for id in text]
+        tokens += len(ids) + len(looked_at)  # each ends with END
+        unknown = ids.count(special.UNKNOWN)
+        if 2 * unknown > len(ids):
+            raise DataError(
+                f"{corpus.name}: {unknown:,} of {len(ids):,} {side} tokens looked at are unknown to {base.folder}, "
+                "and would stay so: it needs a training without --from"
+            )
+        if unknown:
+            say(f"{unknown:,} of {len(ids):,} {side} tokens looked at are unknown to {base.folder}, and stay so")
+    return round(tokens / len(looked_at) * survey.pairs)
+
+
+def keep(base: Base, folder: Path, prepared: Prepared, request: Request) -> Prepared:
+    """Keep what tells at the end how much was forgotten: the first weights, and the old validation set."""
+
+    def say(line: str) -> None:
+        request.watch(Said(line))
+
+    if base.met:
+        known = len({pair.source for pair in base.valid_pairs})
+        say(
+            f"{len(base.met):,} of the {known:,} old validation sources are among the new training pairs: "
+            "less will seem forgotten than is"
+        )
+    bundle.save_weights(base.bundle.model, folder / "start.safetensors")
+    sides = (old or new for old, new in zip(base.languages, prepared.facts["languages"].values(), strict=True))
+    languages = base.languages if base.tags else Sides(*sides)
+    about = {"from": base.name, "original": base.original}
+    facts = prepared.facts | {"languages": languages._asdict(), "fine_tuning": about}
+    prepared = replace(prepared, facts=facts)
+    if not base.valid_pairs:
+        say(f"{base.folder / 'validation.jsonl'}: no pairs there, so what is forgotten cannot be measured")
+        return prepared
+    limit, tokenizers, name = prepared.settings.data.max_length, prepared.tokenizers, "the old validation set"
+    pairs = encoding.for_validation(name, base.valid_pairs, (tokenizers.source, tokenizers.target), limit, say)
+    old_valid, _ = write_tokens(folder, "old_valid", pairs, tokenizers, limit, name)
+    write_pairs(folder / "old_validation.jsonl", pairs)
+    return replace(prepared, old_valid=old_valid, old_valid_pairs=pairs)
 
 
 def check(base: Base, overlays: Sequence[Overlay], tag: bool) -> None:

@@ -1,22 +1,23 @@
 """The end of a training: what the model is worth, what it forgot, what went wrong, and `report.html`."""
 
+import contextlib
 import re
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 
+import numpy as np
 import torch
 
 from seq2see import bundle, storage
-from seq2see.errors import RunError
+from seq2see.errors import RunError, SeqError
 from seq2see.evaluation import diagnosis, metrics, report, validation
 from seq2see.run import Evaluation, Run, error_unit
 from seq2see.session.request import Prepared, Said, Watch
-from seq2see.session.resume import find_lines
 from seq2see.text.corpora import Corpus
-from seq2see.text.pair import Pair
-from seq2see.text.tags import language_tag
-from seq2see.training import journal, loop
+from seq2see.text.pair import Pair, in_blocks
+from seq2see.text.tags import language_tag, tagged
+from seq2see.training import events, journal
 from seq2see.training.bad_numbers import NotFinite
 
 REPORTED, SHOWN = 200, 40
@@ -24,7 +25,7 @@ REPORTED, SHOWN = 200, 40
 time; and those of them that are shown with their translations."""
 
 
-def finish(folder: Path, prepared: Prepared, end: loop.Finished, device: torch.device, watch: Watch) -> Run:
+def finish(folder: Path, prepared: Prepared, end: events.Finished, device: torch.device, watch: Watch) -> Run:
     """Record how a training ended, write its report, and warn where the model is of little use."""
     settings, facts = prepared.settings, prepared.facts
     if not (folder / "model.safetensors").exists():
@@ -51,9 +52,19 @@ def finish(folder: Path, prepared: Prepared, end: loop.Finished, device: torch.d
     return run
 
 
+def complete(folder: Path, prepared: Prepared, device: torch.device, watch: Watch) -> Run:
+    """Do what is still missing of the end of a finished run."""
+    watch(Said(f"{folder} is finished: nothing to resume. To go on, raise the limit that it reached with --set"))
+    measure_forgetting(folder, prepared, device, watch)
+    run = Run(folder)
+    if not (folder / "report.html").exists():
+        write_report(run, prepared)
+    return run
+
+
 def not_finite(folder: Path, prepared: Prepared, found: NotFinite, corpus: Callable[[], Corpus]) -> RunError:
     """Record why a loss stopped being finite; return the error to raise."""
-    why = diagnosis.not_finite(found, find_lines(prepared, found.pairs, corpus), prepared.settings)
+    why = diagnosis.not_finite(found, _find_lines(prepared, found.pairs, corpus), prepared.settings)
     storage.write_manifest(folder, prepared.facts | {"diagnosis": {"findings": [why]}})
     return RunError(f"{folder}: {why}")
 
@@ -169,3 +180,28 @@ def in_words(seconds: float) -> str:
     parts = [(hours, "h"), (minutes, "min"), (rest, "s")]
     shown = [f"{number} {unit}" for number, unit in parts if number]
     return " ".join(shown[:2]) or "0 s"
+
+
+def _find_lines(prepared: Prepared, pairs: list[int], corpus: Callable[[], Corpus]) -> list[str]:
+    """Return where some training pairs stand in the corpus, if that can still be read, and their texts.
+
+    They are recognised by their tokens: tags and normalisation have changed their texts.
+    """
+    cut, where = prepared.tokenizers, {}
+    for number in pairs:
+        source, _, target, _ = prepared.train.gather(np.array([number]))
+        where[tuple(source[:-1].tolist()), tuple(target[:-1].tolist())] = ""
+    missing = set(where)
+    with contextlib.suppress(SeqError, OSError):
+        for block in in_blocks(corpus().train, 1000):
+            if not missing:
+                break
+            texts = [tagged(pair, prepared.settings.data.tags.split()) for pair in block]
+            sources = map(tuple, cut.source.encode([pair.source for pair in texts]))
+            targets = map(tuple, cut.target.encode([pair.target for pair in texts]))
+            for pair, *tokens in zip(block, sources, targets, strict=True):
+                if (key := tuple(tokens)) in missing:
+                    missing.remove(key)
+                    where[key] = f"{pair.where} "
+    said = {key: (cut.source.decode([*key[0]])[:40], cut.target.decode([*key[1]])[:40]) for key in where}
+    return [f"{where[key]}({source!r} -> {target!r})" for key, (source, target) in said.items()]

@@ -6,18 +6,19 @@ import shlex
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from hashlib import blake2b
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Any, Final
 from zlib import crc32
 
-from seq2see import config, storage
+from seq2see import config
 from seq2see.bundle import Tokenizers
-from seq2see.config import Settings
+from seq2see.config import Data, Overlay, Settings
 from seq2see.errors import DataError, SettingError
-from seq2see.session.request import Prepared, Request, Said
-from seq2see.session.suggest import Chosen, Survey
+from seq2see.session import suggest
+from seq2see.session.request import Base, Prepared, Request, Said
+from seq2see.session.suggest import Survey
 from seq2see.text import corpora
 from seq2see.text.corpora import Corpus, Parts
 from seq2see.text.pair import Pair, Sides
@@ -25,11 +26,10 @@ from seq2see.text.tags import tagged
 from seq2see.tokens import encoding, store
 from seq2see.tokens.store import Store
 
-if TYPE_CHECKING:
-    from seq2see.session.fine_tuning import Base
-
 MANY = 50
-"""One pair in so many left out for its length is worth a warning."""
+"""Where more than one pair in so many is too long, settings are chosen for the others alone, and a warning is due."""
+ENOUGH_TO_MEASURE = 20_000
+"""Pairs from which a tokenizer is learned that only measures lengths."""
 
 
 def open_corpus(request: Request) -> Corpus:
@@ -69,7 +69,7 @@ def to_hold_out(valid: str | Path | float | None) -> float | None:
     return number
 
 
-def wants_tags(request: Request, base: "Base | None") -> bool:
+def wants_tags(request: Request, base: Base | None) -> bool:
     """Return whether the language of its target is put in front of each source."""
     if base is not None:
         return bool(base.tags)
@@ -88,10 +88,67 @@ def read_validation(corpus: Corpus, survey: Survey, given: Iterable[Pair] | None
     return pairs
 
 
+@dataclass(frozen=True)
+class Chosen:
+    """The settings of a new run."""
+
+    settings: Settings
+    reasons: dict[str, str]
+    """Why they are as they are, by the rows of `suggest.ROWS`."""
+    survey: Survey
+    """The survey of the pairs that are short enough for them."""
+
+
+def settle(survey: Survey, corpus: Corpus, overlays: Sequence[Overlay], hold_out: float | None = None) -> Chosen:
+    """Choose all settings of a new run: what the pairs suggest, what is known of the corpus, what the user says.
+
+    Args:
+        overlays: The user's settings, later ones over earlier ones.
+        hold_out: The number of pairs to validate on, or their share below 1, where the user says it.
+    """
+    model = {key: value for overlay in overlays for key, value in overlay.get("model", {}).items()}
+    suggestion = suggest.suggest(survey, model)
+    data = config.resolve(suggestion.settings, corpus.settings, *overlays).data
+    kept = without_too_long(survey, data, None)
+    if kept.left_out:
+        suggestion = suggest.suggest(kept, model)
+    known = [name for name, keys in suggest.ROWS.items() if config.keys(corpus.settings).intersection(keys)]
+    reasons = suggestion.reasons | dict.fromkeys(known, f"known to suit {corpus.name}")
+    derived: dict[str, Any] = {}
+    if hold_out is not None:
+        derived["validation_pairs"] = as_count(hold_out, kept.pairs)
+    if survey.languages:
+        derived["tags"] = " ".join(sorted(survey.languages.union(data.tags.split())))
+    settings = config.resolve(suggestion.settings, corpus.settings, *overlays, {"data": derived})
+    return Chosen(settings, reasons, kept)
+
+
+def as_count(hold_out: float, pairs: int) -> int:
+    """Return how many pairs to hold out: `hold_out` itself, or that share of them if it is below 1."""
+    if (count := hold_out if hold_out >= 1 else max(1, round(hold_out * pairs))) > pairs / 2:
+        raise DataError(f"--valid {hold_out:g}: at most half of the {pairs:,} pairs can be held out")
+    return int(count)
+
+
+def without_too_long(found: Survey, data: Data, tokenizers: Tokenizers | None) -> Survey:
+    """Return the survey of only those pairs that fit into `data.max_length`, where more than a few do not.
+
+    Settings should suit the pairs that are trained on. Only a tokenizer tells how many tokens a text has: where there
+    is none yet, one is learned from a part of the sample.
+    """
+    sample, limit = found.sample, data.max_length
+    bytes_of_longer = (max(len(pair.source.encode()), len(pair.target.encode())) for pair in sample)
+    if MANY * sum(size > limit for size in bytes_of_longer) <= len(sample):  # a token has at least one byte
+        return found
+    cut = tokenizers or Tokenizers.learn(sample[:: 1 + len(sample) // ENOUGH_TO_MEASURE], data)
+    kept, too_long = encoding.short_enough(sample, (cut.source, cut.target), limit)
+    return found.only(kept) if kept and MANY * too_long.total() > len(sample) else found
+
+
 def write_corpus(
-    folder: Path, corpus: Corpus, chosen: Chosen, valid_pairs: list[Pair], request: Request, base: "Base | None"
+    folder: Path, corpus: Corpus, chosen: Chosen, valid_pairs: list[Pair], request: Request, base: Base | None
 ) -> Prepared:
-    """Learn tokenizers, write the corpus as tokens, and fill the rest of a new run folder."""
+    """Learn tokenizers, and write them, the corpus as tokens and the settings into a new run folder."""
     began = time.perf_counter()
     settings, survey = chosen.settings, chosen.survey
     valid_pairs = _tagged(valid_pairs, settings)
@@ -150,14 +207,10 @@ def write_corpus(
         "prepared_in_seconds": round(time.perf_counter() - began, 1),
     }
     yours = config.keys(*request.overlays)
-    prepared = Prepared(settings, tokenizers, train, valid, valid_pairs, facts, chosen.reasons, yours)
-    if base is not None:
-        prepared = base.keep(folder, prepared, say)
-    storage.write_manifest(folder, prepared.facts)
-    return prepared
+    return Prepared(settings, tokenizers, train, valid, valid_pairs, facts, chosen.reasons, yours)
 
 
-def _with_room(settings: Settings, train: Store, request: Request, base: "Base | None") -> Settings:
+def _with_room(settings: Settings, train: Store, request: Request, base: Base | None) -> Settings:
     """Let outputs be twice as long as the corpus needs on average: letters to words need more than words to words."""
     if "decoding.max_ratio" in config.keys(*request.overlays):
         return settings
@@ -281,7 +334,7 @@ def examine(corpus: Corpus, survey: Survey, valid_pairs: list[Pair], given: Iter
 # every pass over the corpus, on every machine and for every seed, and pairs with the same source stay together.
 
 
-def _choose(corpus: Corpus, chosen: Chosen, given: bool, request: Request, base: "Base | None") -> "Decides":
+def _choose(corpus: Corpus, chosen: Chosen, given: bool, request: Request, base: Base | None) -> "Decides":
     """Return a function that tells whether a pair is held out for validation."""
     data, survey = chosen.settings.data, chosen.survey
     key = by_either([part.languages for part in corpus.train.parts]) if data.tags else by_source

@@ -1,17 +1,17 @@
 """What a training is asked for, what it starts from, and what it reports; `training.loop` has more events."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypedDict
 
-from seq2see.bundle import Tokenizers
+from seq2see.bundle import Bundle, Tokenizers
 from seq2see.config import Overlay, Settings
 from seq2see.session.suggest import Choice
 from seq2see.text.downloads import Fetching
 from seq2see.text.pair import Pair, Sides
 from seq2see.tokens.store import Store
-from seq2see.training import loop
+from seq2see.training import events
 
 
 class Reading(TypedDict, total=False):
@@ -63,7 +63,7 @@ class Interrupted(KeyboardInterrupt):
         self.signal = signal
 
 
-Event = Said | Fetching | Began | loop.Event
+Event = Said | Fetching | Began | events.Event
 Watch = Callable[[Event], None]
 
 
@@ -102,3 +102,36 @@ class Prepared:
     old_valid: Store | None = None
     """The validation set of the run that is fine-tuned, where it is at hand."""
     old_valid_pairs: list[Pair] = field(default_factory=list)
+
+
+@dataclass
+class Base:
+    """The run that a fine-tuning starts from."""
+
+    folder: Path
+    bundle: Bundle
+    languages: Sides
+    valid_pairs: list[Pair]
+    """Its validation pairs, tags included; empty where they are no longer at hand."""
+    original: dict[str, float]
+    """Peak learning rate and batch size of the training that made its model, even if it was fine-tuned since."""
+    held_out_by: str
+    """The hash that chose its validation pairs, one of `prepare.HASHES`."""
+    met: set[str] = field(default_factory=set)
+    """Sources of its validation pairs that are among the new training pairs."""
+
+    @property
+    def name(self) -> str:
+        return self.folder.resolve().name
+
+    @property
+    def tags(self) -> list[str]:
+        return self.bundle.settings.data.tags.split()
+
+    def noting_sources(self, pairs: Iterable[Pair]) -> Iterator[Pair]:
+        """Yield the new training pairs, and note which of the old validation sources are among them."""
+        known = {pair.source for pair in self.valid_pairs}
+        for pair in pairs:
+            if pair.source in known:
+                self.met.add(pair.source)
+            yield pair

@@ -1,25 +1,16 @@
 """A run that is resumed: whether there is one, whether it fits what was asked for, and what it left."""
 
-import contextlib
 import os
-from collections.abc import Callable
 from dataclasses import asdict, replace
 from pathlib import Path
 
-import numpy as np
-
-from seq2see import bundle, config, machine, storage
+from seq2see import bundle, config, storage
 from seq2see.bundle import Tokenizers
 from seq2see.config import Overlay, Settings
-from seq2see.errors import DataError, RunError, SeqError
-from seq2see.processes import Group
-from seq2see.run import Run
-from seq2see.session.request import Prepared, Request, Said
+from seq2see.errors import DataError, RunError
+from seq2see.session.request import Prepared, Request
 from seq2see.text import corpora
-from seq2see.text.corpora import Corpus
-from seq2see.text.pair import in_blocks
 from seq2see.text.readers import Pairs
-from seq2see.text.tags import tagged
 from seq2see.tokens.store import Store
 from seq2see.training import checkpoint, loop
 
@@ -43,34 +34,23 @@ def can_resume(request: Request) -> bool:
     return resumes
 
 
-def resume(request: Request, group: Group) -> Run:
-    """Go on with a run, or only complete its report where it is finished. The corpus may be gone by now."""
-    from seq2see.session import finish, train
-
-    folder, device = request.folder, bundle.pick_device()
+def reopened(request: Request) -> Prepared:
+    """Read back what a run left, if it fits what was asked for. The corpus may be gone by now."""
+    folder = request.folder
     trained_on, named = bundle.read_manifest(folder).get("corpus"), corpora.name_of(request.pairs)
     if trained_on != named:
         raise RunError(f"{folder}: a run on '{trained_on}' cannot go on with '{named}'. Choose another --out")
     _check_start(request)
-    prepared = reopen(folder, request.overlays)
-    if _is_finished(folder, prepared):
-        message = f"{folder} is finished: nothing to resume. To go on, raise the limit that it reached with --set"
-        request.watch(Said(message))
-        finish.measure_forgetting(folder, prepared, device, request.watch)
-        run = Run(folder)
-        if not (folder / "report.html").exists():
-            finish.write_report(run, prepared)
-        group.first_does(lambda: [str(folder.absolute()), 0])
-        return run
-    machine.check_memory(prepared.settings, device)  # the run may come from a larger machine, or from a stranger
-    with storage.sole_writer(folder, group.patience):
-        if prepared.settings != bundle.read_settings(folder):
-            config.write_toml(prepared.settings, folder / "settings.toml")  # a limit was raised
-        facts = prepared.facts
-        facts.get("fine_tuning", {}).pop("scores", None)  # of an end that is none any more
-        for fact in ("diagnosis", "alignment"):
-            facts.pop(fact, None)
-        return train.learn(request, prepared, device, group)
+    return reopen(folder, request.overlays)
+
+
+def begin_again(folder: Path, prepared: Prepared) -> None:
+    """Write settings that have changed, and forget what was known of an end that is none any more."""
+    if prepared.settings != bundle.read_settings(folder):
+        config.write_toml(prepared.settings, folder / "settings.toml")
+    prepared.facts.get("fine_tuning", {}).pop("scores", None)
+    for fact in ("diagnosis", "alignment"):
+        prepared.facts.pop(fact, None)
 
 
 def reopen(folder: Path, overlays: list[Overlay]) -> Prepared:
@@ -123,34 +103,9 @@ def _check_start(request: Request) -> None:
         )
 
 
-def _is_finished(folder: Path, prepared: Prepared) -> bool:
+def is_finished(folder: Path, prepared: Prepared) -> bool:
     """Return whether a run has ended by a limit that still holds."""
     newest = checkpoint.newest(folder / "checkpoints")
     if prepared.facts.get("state") != "finished" or newest is None:
         return False
     return loop.limit_reached(checkpoint.read_progress(newest), prepared.settings.training) is not None
-
-
-def find_lines(prepared: Prepared, pairs: list[int], corpus: Callable[[], Corpus]) -> list[str]:
-    """Return where some training pairs stand in the corpus, if that can still be read, and their texts.
-
-    They are recognised by their tokens: tags and normalisation have changed their texts.
-    """
-    cut, where = prepared.tokenizers, {}
-    for number in pairs:
-        source, _, target, _ = prepared.train.gather(np.array([number]))
-        where[tuple(source[:-1].tolist()), tuple(target[:-1].tolist())] = ""
-    missing = set(where)
-    with contextlib.suppress(SeqError, OSError):
-        for block in in_blocks(corpus().train, 1000):
-            if not missing:
-                break
-            texts = [tagged(pair, prepared.settings.data.tags.split()) for pair in block]
-            sources = map(tuple, cut.source.encode([pair.source for pair in texts]))
-            targets = map(tuple, cut.target.encode([pair.target for pair in texts]))
-            for pair, *tokens in zip(block, sources, targets, strict=True):
-                if (key := tuple(tokens)) in missing:
-                    missing.remove(key)
-                    where[key] = f"{pair.where} "
-    said = {key: (cut.source.decode([*key[0]])[:40], cut.target.decode([*key[1]])[:40]) for key in where}
-    return [f"{where[key]}({source!r} -> {target!r})" for key, (source, target) in said.items()]

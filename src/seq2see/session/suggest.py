@@ -10,15 +10,11 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from seq2see import config, patterns, processes, special
-from seq2see.bundle import Tokenizers
-from seq2see.config import Data, Model, Overlay, Settings, model_in_words
+from seq2see.config import Data, Model, Settings, model_in_words
 from seq2see.doctor import characters
-from seq2see.errors import DataError
 from seq2see.presets import preset
-from seq2see.text.corpora import Corpus
 from seq2see.text.pair import Pair, in_blocks
 from seq2see.text.tags import noting_languages
-from seq2see.tokens import encoding
 
 SAMPLE = 200_000
 """Pairs kept for training tokenizers: more change them little and cost minutes."""
@@ -30,10 +26,6 @@ BLOCK = 2048
 """Consecutive pairs that are surveyed together."""
 STRETCHES = 64
 """Blocks of consecutive pairs that are kept, evenly taken, to examine what may be wrong with the corpus."""
-MANY = 50
-"""Where more than one pair in so many is too long, settings are chosen for the others alone."""
-ENOUGH_TO_MEASURE = 20_000
-"""Pairs from which a tokenizer is learned that only measures lengths."""
 
 
 @dataclass
@@ -162,63 +154,6 @@ class _Looking:
         for text in texts[1::2]:
             target.add(text)
         return source, target
-
-
-@dataclass(frozen=True)
-class Chosen:
-    """The settings of a new run."""
-
-    settings: Settings
-    reasons: dict[str, str]
-    """Why they are as they are, by the rows of `ROWS`."""
-    survey: Survey
-    """The survey of the pairs that are short enough for them."""
-
-
-def settle(survey: Survey, corpus: Corpus, overlays: Sequence[Overlay], hold_out: float | None = None) -> Chosen:
-    """Choose all settings of a new run: what the pairs suggest, what is known of the corpus, what the user says.
-
-    Args:
-        overlays: The user's settings, later ones over earlier ones.
-        hold_out: The number of pairs to validate on, or their share below 1, where the user says it.
-    """
-    model = {key: value for overlay in overlays for key, value in overlay.get("model", {}).items()}
-    suggestion = suggest(survey, model)
-    data = config.resolve(suggestion.settings, corpus.settings, *overlays).data
-    kept = without_too_long(survey, data, None)
-    if kept.left_out:
-        suggestion = suggest(kept, model)
-    known = [name for name, keys in ROWS.items() if config.keys(corpus.settings).intersection(keys)]
-    reasons = suggestion.reasons | dict.fromkeys(known, f"known to suit {corpus.name}")
-    derived: dict[str, Any] = {}
-    if hold_out is not None:
-        derived["validation_pairs"] = as_count(hold_out, kept.pairs)
-    if survey.languages:
-        derived["tags"] = " ".join(sorted(survey.languages.union(data.tags.split())))
-    settings = config.resolve(suggestion.settings, corpus.settings, *overlays, {"data": derived})
-    return Chosen(settings, reasons, kept)
-
-
-def as_count(hold_out: float, pairs: int) -> int:
-    """Return how many pairs to hold out: `hold_out` itself, or that share of them if it is below 1."""
-    if (count := hold_out if hold_out >= 1 else max(1, round(hold_out * pairs))) > pairs / 2:
-        raise DataError(f"--valid {hold_out:g}: at most half of the {pairs:,} pairs can be held out")
-    return int(count)
-
-
-def without_too_long(found: Survey, data: Data, tokenizers: Tokenizers | None) -> Survey:
-    """Return the survey of only those pairs that fit into `data.max_length`, where more than a few do not.
-
-    Settings should suit the pairs that are trained on. Only a tokenizer tells how many tokens a text has: where there
-    is none yet, one is learned from a part of the sample.
-    """
-    sample, limit = found.sample, data.max_length
-    bytes_of_longer = (max(len(pair.source.encode()), len(pair.target.encode())) for pair in sample)
-    if MANY * sum(size > limit for size in bytes_of_longer) <= len(sample):  # a token has at least one byte
-        return found
-    cut = tokenizers or Tokenizers.learn(sample[:: 1 + len(sample) // ENOUGH_TO_MEASURE], data)
-    kept, too_long = encoding.short_enough(sample, (cut.source, cut.target), limit)
-    return found.only(kept) if kept and MANY * too_long.total() > len(sample) else found
 
 
 @dataclass(frozen=True)

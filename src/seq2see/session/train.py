@@ -2,8 +2,8 @@
 
 `new_run` opens the corpus, surveys it, settles the settings, learns tokenizers and writes the corpus as tokens; `learn`
 builds the model, trains it and writes the report. Everything else joins here: a run that is resumed (`resume`) comes in
-at `learn`, fine-tuning (`fine_tuning`) replaces a few steps, and under torchrun all processes but the first one
-(`follow`) do nothing but train.
+at `learn`, fine-tuning (`fine_tuning`) replaces a few steps, and under torchrun all processes but the first one do
+nothing but train (`follow`).
 
 The pairs are read twice, whatever their number: once by the survey, and once to tokenise them.
 """
@@ -15,7 +15,7 @@ from collections.abc import Callable, Generator, Iterable, Sequence
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import Any, Unpack
 
 import torch
 
@@ -23,13 +23,13 @@ import seq2see
 from seq2see import bundle, config, machine, presets, storage
 from seq2see.bundle import Bundle
 from seq2see.config import Overlay
-from seq2see.errors import SettingError
+from seq2see.errors import OnlyHereError, SeqError, SettingError
 from seq2see.model.build import build
 from seq2see.model.interface import Seq2Seq
 from seq2see.processes import ALONE, Group
 from seq2see.run import Run, error_unit
 from seq2see.session import prepare, suggest
-from seq2see.session.request import Began, Interrupted, Prepared, Reading, Request, Said, Watch
+from seq2see.session.request import Base, Began, Interrupted, Prepared, Reading, Request, Said, Watch
 from seq2see.stopping import Stop
 from seq2see.text import corpora
 from seq2see.text.corpora import Corpus
@@ -38,9 +38,7 @@ from seq2see.tokens.store import Store
 from seq2see.training import loop
 from seq2see.training.bad_numbers import NotFinite
 from seq2see.training.checkpoint import Progress
-
-if TYPE_CHECKING:
-    from seq2see.session.fine_tuning import Base
+from seq2see.training.events import INTERRUPTED, Event, Finished
 
 ECHO = 2.0
 """Seconds within which a repeated signal still counts as the first one: several processes may pass it on."""
@@ -97,9 +95,11 @@ def train(
     request = Request(pairs, folder, valid, overlays, reading, tag, resume, force, base, watch)
     if "WORLD_SIZE" not in os.environ:
         return start(request, ALONE)
-    from seq2see.session import follow  # torchrun has started several processes
+    from seq2see.distributed import ranks  # torchrun has started several processes
 
-    return follow.train_together(request)
+    with ranks.joined() as group:
+        ranks.check_restarts(resume, force)
+        return start(request, group) if group.is_first else follow(group)
 
 
 def start(request: Request, group: Group) -> Run:
@@ -108,10 +108,26 @@ def start(request: Request, group: Group) -> Run:
         from seq2see.session import resume
 
         if resume.can_resume(request):
-            return resume.resume(request, group)
+            return resume_run(request, group)
     if request.resume:
         request.watch(Said(f"nothing to resume in {request.folder}: starting anew"))
     return new_run(request, group)
+
+
+def resume_run(request: Request, group: Group) -> Run:
+    """Train on from the newest checkpoint, or only complete the end of a run that is finished."""
+    from seq2see.session import finish, resume
+
+    device, folder = bundle.pick_device(), request.folder
+    prepared = resume.reopened(request)
+    if resume.is_finished(folder, prepared):
+        run = finish.complete(folder, prepared, device, request.watch)
+        group.first_does(lambda: [str(folder.absolute()), 0])
+        return run
+    machine.check_memory(prepared.settings, device)  # the run may come from a larger machine, or from a stranger
+    with storage.sole_writer(folder, group.patience):
+        resume.begin_again(folder, prepared)
+        return learn(request, prepared, device, group)
 
 
 def new_run(request: Request, group: Group) -> Run:
@@ -132,7 +148,7 @@ def new_run(request: Request, group: Group) -> Run:
 
 
 def make_folder(
-    request: Request, corpus: Corpus, given: Iterable[Pair] | None, base: "Base | None", device: torch.device
+    request: Request, corpus: Corpus, given: Iterable[Pair] | None, base: Base | None, device: torch.device
 ) -> tuple[Prepared, Callable[[], list[str]]]:
     """Make a run folder that is ready to train; with it, return a function that examines the corpus.
 
@@ -140,16 +156,21 @@ def make_folder(
         given: The pairs to validate on; None to hold some of the training pairs out.
         base: The run that is fine-tuned.
     """
+    if base is not None:
+        from seq2see.session import fine_tuning
     request.watch(Said(f"reading {corpus.name}"))
     survey = suggest.survey(corpus.train, with_languages=prepare.wants_tags(request, base))
     valid_pairs = prepare.read_validation(corpus, survey, given, request)
     if base is None:
-        chosen = suggest.settle(survey, corpus, request.overlays, prepare.to_hold_out(request.valid))
+        chosen = prepare.settle(survey, corpus, request.overlays, prepare.to_hold_out(request.valid))
     else:
-        chosen = base.settle(survey, corpus, request)
+        chosen = fine_tuning.settle(base, survey, corpus, request)
     machine.check_memory(chosen.settings, device)
     with storage.made(request.folder) as folder:
         prepared = prepare.write_corpus(folder, corpus, chosen, valid_pairs, request, base)
+        if base is not None:
+            prepared = fine_tuning.keep(base, folder, prepared, request)
+        storage.write_manifest(folder, prepared.facts)
     sizes = len(prepared.tokenizers.source), len(prepared.tokenizers.target)
     train, valid = (Store(request.folder / "corpus" / name, sizes) for name in ("train", "valid"))
     examine = partial(prepare.examine, corpus, survey, valid_pairs, given)
@@ -191,7 +212,7 @@ def learn(
     group.first_does(lambda: [str(folder.absolute()), micro_tokens])
     stop = Stop(0.0 if group.alone else ECHO)
     journal, end = None, None
-    with contextlib.closing(events(folder, prepared, model, micro_tokens, stop, group)) as happening:
+    with contextlib.closing(run_loop(folder, prepared, model, micro_tokens, stop, group)) as happening:
         try:
             for event in happening:
                 if journal is None:
@@ -210,14 +231,40 @@ def learn(
         finally:
             if journal is not None:
                 journal.close()
-    assert isinstance(end, loop.Finished)
-    if end.reason == loop.INTERRUPTED:
+    assert isinstance(end, Finished)
+    if end.reason == INTERRUPTED:
         raise Interrupted(int(group.largest(stop.signal)))
     from seq2see.session import finish
 
     run = finish.finish(folder, prepared, end, device, watch)
     group.first_does(lambda: None)
     return run
+
+
+def follow(group: Group) -> Run:
+    """Wait until the first process has something to train, and train it together with all others."""
+    from seq2see.session.resume import reopen
+
+    device = bundle.pick_device()
+    place, micro_tokens = group.first_does(lambda: None)
+    folder = Path(place)
+    if not micro_tokens:  # the run is finished already
+        return Run(folder)
+    try:
+        prepared = reopen(folder, [])
+        model = new_model(folder, prepared, device)
+    except SeqError as problem:
+        where = f"process {group.rank}: all machines need to see the run folder under the same name"
+        raise OnlyHereError(f"{problem} ({where})") from None
+    stop = Stop(0.0 if group.alone else ECHO)
+    try:
+        *_, end = run_loop(folder, prepared, model, micro_tokens, stop, group)
+    except NotFinite:
+        group.first_does(lambda: None)  # the first process reports it, and ends all
+    if isinstance(end, Finished) and end.reason == INTERRUPTED:
+        raise Interrupted(int(group.largest(stop.signal)))
+    group.first_does(lambda: None)
+    return Run(folder)
 
 
 def new_model(folder: Path, prepared: Prepared, device: torch.device) -> Seq2Seq:
@@ -230,9 +277,9 @@ def new_model(folder: Path, prepared: Prepared, device: torch.device) -> Seq2Seq
     return model
 
 
-def events(
+def run_loop(
     folder: Path, prepared: Prepared, model: Seq2Seq, micro_tokens: int, stop: Stop, group: Group
-) -> Generator[loop.Event]:
+) -> Generator[Event]:
     """Train, on all ranks alike; yield the events of the loop."""
     settings = prepared.settings
 

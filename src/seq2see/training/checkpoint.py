@@ -11,7 +11,7 @@ import json
 import math
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 from zlib import crc32
@@ -33,7 +33,7 @@ class Progress:
     """Where training stands, apart from weights and optimizer."""
 
     step: int = 0
-    position: Position = field(default_factory=lambda: Position(0, 0, 0))
+    position: Position = Position()
     seconds: float = 0.0
     best: float | None = None
     best_loss: float | None = None
@@ -51,6 +51,26 @@ class Progress:
     """Tokens in one pass; 0: not known."""
     device: str = ""
     """The kind of device that these suit: "cpu" or "cuda"."""
+
+    def is_beaten_by(self, scores: dict[str, float], metric: str, lower_is_better: bool) -> bool:
+        """Return whether a validation is better than the best one so far: by the metric, and in a tie by the loss."""
+        score = scores[metric]
+        if score == self.best:
+            return _is_better(scores.get("loss", math.nan), self.best_loss, lower_is_better=True)
+        return _is_better(score, self.best, lower_is_better)
+
+    def judged(self, scores: dict[str, float], metric: str, lower_is_better: bool) -> "Progress":
+        """Return the progress with this validation recorded: as the new best one, or as one more without a gain."""
+        if not self.is_beaten_by(scores, metric, lower_is_better):
+            return replace(self, stale=self.stale + 1)
+        loss = scores.get("loss", math.nan)
+        found = None if math.isnan(loss) else loss
+        return replace(self, best=scores[metric], best_loss=found, best_step=self.step, stale=0)
+
+
+def _is_better(score: float, best: float | None, lower_is_better: bool) -> bool:
+    """Return whether a score is better than the best one; NaN never is, and anything is better than nothing."""
+    return not math.isnan(score) and (best is None or (score < best if lower_is_better else score > best))
 
 
 def save(

@@ -10,7 +10,7 @@ import math
 import time
 import traceback
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -29,80 +29,13 @@ from seq2see.tokens.store import Int64s, Store
 from seq2see.training import bad_numbers, checkpoint, schedule
 from seq2see.training.bad_numbers import NotFinite
 from seq2see.training.checkpoint import Progress
+from seq2see.training.events import INTERRUPTED, Event, Finished, Returned, Shrunk, Stepped, Trained, Validated
 from seq2see.training.loss import Loss, teacher_forced
 from seq2see.training.optimizer import Adam, random_state, set_random_state
 
-
-@dataclass(frozen=True)
-class Stepped:
-    """One update happened."""
-
-    step: int
-    seconds: float
-
-
-@dataclass(frozen=True)
-class Trained:
-    """Some updates happened: means over them, of a token."""
-
-    step: int
-    epoch: int
-    loss: float
-    """Cross entropy as validation measures it."""
-    smoothed_loss: float
-    """The same with label smoothing: what the gradient is of."""
-    gradient_norm: float
-    rate: float
-    tokens_per_second: float
-    seconds: float
-    skipped: int = 0
-    """Updates that were not made, since loss or gradient was not finite."""
-
-
-@dataclass(frozen=True)
-class Shrunk:
-    """Memory ran out in update `step`: it is made anew, and all others, in smaller passes."""
-
-    step: int
-    micro_tokens: int
-
-
-@dataclass(frozen=True)
-class Returned:
-    """Updates failed one after the other: training goes on after an earlier `step`, at half the rate."""
-
-    step: int
-    failed_at: int
-    updates: int
-    """Skipped in a row."""
-    slowed: int
-    """How often it was halved by now."""
-
-
-@dataclass(frozen=True)
-class Validated:
-    """The model was measured and saved."""
-
-    step: int
-    scores: dict[str, float]
-    best: bool
-    what: str = "model"
-
-
-@dataclass(frozen=True)
-class Finished:
-    """No more updates, and why."""
-
-    step: int
-    reason: str
-    seconds: float
-
-
-INTERRUPTED = "interrupted"
 BAD_UPDATES = 5
 """In a row, up to a line of the log or a validation, that send training back; fewer are skipped and counted."""
 MOST_RETURNS = 3
-Event = Stepped | Trained | Shrunk | Returned | Validated | Finished
 Validate = Callable[[], dict[str, float]]
 
 
@@ -210,7 +143,7 @@ class _Loop:
         # either, because nothing would remember it after a resume.
         counts = not self.progress.skipped or self.reason is not None
         if counts:
-            self.progress = _judge(self.progress, scores, self.settings.metric, lower_is_better)
+            self.progress = self.progress.judged(scores, self.settings.metric, lower_is_better)
         best = counts and self.progress.best_step == self.progress.step
         if best:
             self.group.first_does(lambda: save_weights(self.model, self.run / "model.safetensors"))
@@ -489,28 +422,6 @@ def _chosen_by_first(group: Group, choose: Callable[[], Path | None]) -> Path | 
     return None if path is None else Path(path)
 
 
-def _is_better(score: float, best: float | None, lower_is_better: bool) -> bool:
-    """Not-a-number is never better, and anything is better than nothing."""
-    return not math.isnan(score) and (best is None or (score < best if lower_is_better else score > best))
-
-
-def _beats_best(progress: Progress, scores: dict[str, float], metric: str, lower_is_better: bool) -> bool:
-    """Whether a validation is better than the best one so far: by the metric, and where that ties, by the loss."""
-    score = scores[metric]
-    if score == progress.best:
-        return _is_better(scores.get("loss", math.nan), progress.best_loss, lower_is_better=True)
-    return _is_better(score, progress.best, lower_is_better)
-
-
-def _judge(progress: Progress, scores: dict[str, float], metric: str, lower_is_better: bool) -> Progress:
-    """Return the progress with this validation recorded: as the new best one, or as one more without a gain."""
-    if not _beats_best(progress, scores, metric, lower_is_better):
-        return replace(progress, stale=progress.stale + 1)
-    loss = scores.get("loss", math.nan)
-    found = None if math.isnan(loss) else loss
-    return replace(progress, best=scores[metric], best_loss=found, best_step=progress.step, stale=0)
-
-
 def _average(
     model: Seq2Seq,
     run: Path,
@@ -529,7 +440,7 @@ def _average(
         load_weights(model, checkpoint.average(last))
     group.take_from_first(model.parameters())
     scores = validate()
-    better = _beats_best(progress, scores, settings.metric, lower_is_better)
+    better = progress.is_beaten_by(scores, settings.metric, lower_is_better)
     if better:
         group.first_does(lambda: save_weights(model, run / "model.safetensors"))
     yield Validated(progress.step, scores, better, f"average of the last {count} checkpoints")

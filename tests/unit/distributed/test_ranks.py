@@ -25,7 +25,8 @@ from seq2see.tokens import store
 from seq2see.tokens.batches import Batches, split
 from seq2see.tokens.store import Store
 from seq2see.training import checkpoint, loop
-from seq2see.training.loop import Trained, Validated
+from seq2see.training import events as training_events
+from seq2see.training.events import Trained, Validated
 from side_by_side import finish, start
 
 VOCABULARY = 11
@@ -232,7 +233,7 @@ def learn(folder: Path, pairs: Path, settings: Training, change: Callable[[], No
         said = [
             (event.step, event.loss, event.gradient_norm) if isinstance(event, Trained) else type(event).__name__
             for event in events
-            if isinstance(event, Trained | Validated | loop.Shrunk | loop.Returned)
+            if isinstance(event, Trained | Validated | training_events.Shrunk | training_events.Returned)
         ]
         write(folder, said)
 
