@@ -19,6 +19,7 @@ from seq2see.tokens.store import Store
 from seq2see.training import checkpoint, loop
 from seq2see.training import events as training_events
 from seq2see.training.bad_numbers import NotFinite
+from seq2see.training.checkpoint import Progress
 from seq2see.training.events import Finished, Trained, Validated
 
 VOCABULARY = 11
@@ -320,9 +321,9 @@ def test_a_run_paused_where_it_must_end_is_measured_there(pairs: Store, tmp_path
 
 @pytest.mark.parametrize("lower_is_better", [True, False])
 def test_not_a_number_is_never_better(lower_is_better: bool) -> None:
-    assert not loop._is_better(math.nan, 1.0, lower_is_better)
-    assert not loop._is_better(math.nan, None, lower_is_better)
-    assert loop._is_better(1.0, None, lower_is_better)
+    for best in (1.0, None):
+        assert not Progress(best=best).is_beaten_by({"bleu": math.nan}, "bleu", lower_is_better)
+    assert Progress().is_beaten_by({"bleu": 1.0}, "bleu", lower_is_better)
 
 
 def test_a_line_after_a_resume_tells_of_all_its_steps(pairs: Store, tmp_path: Path) -> None:
