@@ -21,29 +21,17 @@ def lab(
         list[str] | None,
         typer.Argument(metavar="CLAIM", help=f"All if not given. One or more of: {', '.join(CLAIMS)}."),
     ] = None,
-    quick: Annotated[
-        bool, typer.Option("--quick", help="Fewer and smaller trials: all claims in under 20 minutes.")
-    ] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="Fewer and smaller trials: under 20 minutes.")] = False,
     out: Annotated[str, typer.Option("--out", metavar="DIR", help="The folder for numbers and reports.")] = "runs/lab",
     seeds: Annotated[
         int | None,
-        typer.Option(
-            min=1,
-            max=100,
-            help=f"The number of seeds of each trial: {QUICK_SEEDS} with --quick, else {FULL_SEEDS}.",
-        ),
+        typer.Option(min=1, max=100, help=f"Seeds of each trial: {QUICK_SEEDS} with --quick, else {FULL_SEEDS}."),
     ] = None,
     first_seed: Annotated[
-        int,
-        typer.Option(
-            min=0, max=1_000_000, help="The first seed: fresh seeds show whether a verdict can be reproduced."
-        ),
+        int, typer.Option(min=0, max=1_000_000, help="The first seed: fresh seeds test a verdict again.")
     ] = 1,
     pairs: Annotated[
-        str,
-        typer.Option(
-            metavar="PAIRS", help="A corpus for the comparison, in any form that train accepts; default: dates."
-        ),
+        str, typer.Option(metavar="PAIRS", help="A corpus for the comparison, as train reads it; default: dates.")
     ] = "",
     list_only: Annotated[bool, typer.Option("--list", help="List the claims, and measure nothing.")] = False,
     as_json: Json = False,
@@ -96,9 +84,9 @@ def lab(
 def _list(as_json: bool) -> None:
     if as_json:
         write_line(json.dumps([{"claim": name, "gist": gist} for name, gist in CLAIMS.items()]))
-        return
-    for name, gist in CLAIMS.items():
-        echo(f"{name:<13} {gist}")
+    else:
+        for name, gist in CLAIMS.items():
+            echo(f"{name:<{NAME_WIDTH}} {gist}")
 
 
 NAME_WIDTH, VERDICT_WIDTH, WIDTH = 13, 14, 100
@@ -111,8 +99,7 @@ def _line(name: str, verdict: str, decided: str) -> str:
 def _row(outcome: Outcome) -> str:
     """Format a claim, its verdict, and the number that decided, in columns; long reasons are wrapped."""
     first, *rest = textwrap.wrap(outcome.reason, WIDTH - NAME_WIDTH - VERDICT_WIDTH - 2)
-    lines = [_line(outcome.claim.name, outcome.verdict, first), *(_line("", "", more) for more in rest)]
-    return "\n".join(lines)
+    return "\n".join([_line(outcome.claim.name, outcome.verdict, first), *(_line("", "", more) for more in rest)])
 
 
 class _Bar:
