@@ -24,7 +24,9 @@ def pick(names: Sequence[str]) -> list[Claim]:
 
 def find(name: str) -> Claim:
     """Put a claim together from its entry in `claims.toml` and its module, which has the same name with `_` for `-`."""
-    text, module = _TEXTS[name], import_module(f"seq2see.lab.claims.{name.replace('-', '_')}")
+    module = import_module(f"seq2see.lab.claims.{name.replace('-', '_')}")
+    rows_of = getattr(module, "ROWS_OF", "")
+    text = _TEXTS.get(rows_of, {}) | _TEXTS[name]  # claims that share their trials share what is measured and drawn
     return Claim(
         name=name,
         words=text["words"],
@@ -36,5 +38,5 @@ def find(name: str) -> Claim:
         charts=tuple(Chart(**each) for each in text["charts"]),
         alone=getattr(module, "ALONE", False),
         places=getattr(module, "PLACES", ""),
-        rows_of=getattr(module, "ROWS_OF", ""),
+        rows_of=rows_of,
     )
