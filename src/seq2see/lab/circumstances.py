@@ -29,12 +29,12 @@ def facts() -> dict[str, str]:
         **({"GPU": machine.name(device)} if device.type == "cuda" else {}),
         "system": f"{platform.system()} {platform.machine()}",
         "versions": f"seq2see {__version__}, {libraries}, Python {platform.python_version()}",
-        "sources": _digest(Path(__file__).parents[1]),
+        "sources": digest(Path(__file__).parents[1]),
     }
 
 
 @cache
-def _digest(package: Path) -> str:
+def digest(package: Path) -> str:
     """Return a digest of all files that a trial can use, because they also contain learning rates and sizes."""
     found = hashlib.sha256()
     for path in sorted(package.rglob("*.py")):

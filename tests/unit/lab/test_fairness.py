@@ -99,7 +99,7 @@ def test_attention_that_gets_worse_on_long_rows_is_told(rival, words):
 
 def test_costs_are_measured_alone_with_one_thread_and_counts_need_one_seed(monkeypatch, tmp_path):
     threads, before = [], torch.get_num_threads()
-    monkeypatch.setattr(cost, "_seconds", lambda forward: threads.append(torch.get_num_threads()) or 1.0)
+    monkeypatch.setattr(cost, "seconds_of", lambda forward: threads.append(torch.get_num_threads()) or 1.0)
     torch.set_num_threads(2)
     try:
         rows = [

@@ -165,7 +165,7 @@ def test_other_sources_or_versions_measure_anew(tmp_path, monkeypatch):
     source, drawn, told = tmp_path / "lab" / "masks.py", tmp_path / "lab" / "report.py", tmp_path / "cli" / "lab.py"
     for path in (source, drawn, told):
         path.write_text("rate = 1")
-    digest = circumstances._digest.__wrapped__
+    digest = circumstances.digest.__wrapped__
     before = digest(tmp_path)
     drawn.write_text("rate = 2")
     told.write_text("rate = 2")

@@ -47,7 +47,7 @@ def measure(trial: Trial) -> Numbers:
         for weight in weights:  # they are in memory anyway
             kept.pop(weight.untyped_storage().data_ptr(), None)
         numbers = {"bytes": float(sum(kept.values())), "chain": float(_longest_chain(output))}
-        numbers["seconds"] = _seconds(forward)
+        numbers["seconds"] = seconds_of(forward)
         if trial["layer"] != "fused attention":  # the counter does not see its multiplications on every CPU
             with FlopCounterMode(display=False) as counter, torch.no_grad():
                 forward()
@@ -95,7 +95,7 @@ def _longest_chain(output: Tensor) -> int:
     return depth[output.grad_fn]
 
 
-def _seconds(forward: Callable[[], Tensor]) -> float:
+def seconds_of(forward: Callable[[], Tensor]) -> float:
     """Return the CPU time of the fastest repetition, which depends little on other load of the machine."""
     best = math.inf
     until = time.monotonic() + REPEATED_FOR
