@@ -96,15 +96,17 @@ def train(
     folder = Path("runs") / corpora.name_of(pairs) if out is None else Path(out)
     base = None if from_run is None else Path(from_run)
     request = Request(pairs, folder, valid, overlays, reading, tag, resume, force, base, watch)
-    if "WORLD_SIZE" not in os.environ:
+    if not os.environ.keys() & {"WORLD_SIZE", "TORCHELASTIC_RUN_ID"}:
         return start(request, ALONE)
-    with ranks.joined() as group:  # torchrun has started several processes
+    with ranks.joined() as group:  # torchrun has started this process and perhaps others
         ranks.check_restarts(resume, force)
         return start(request, group) if group.is_first else follow(group)
 
 
 def start(request: Request, group: Group) -> Run:
     """Resume the run in the folder, if that was asked for and there is one; else make a new one."""
+    if request.from_run is not None:
+        fine_tuning.check_places(request.from_run, request.folder)
     if request.folder.exists() and resume.can_resume(request):
         return resume_run(request, group)
     if request.resume:
