@@ -12,17 +12,17 @@ from pathlib import Path
 import torch
 
 import seq2see
-from seq2see import bundle, config, machine, presets, storage, suggest
+from seq2see import bundle, config, machine, storage, suggest
 from seq2see.bundle import Bundle
 from seq2see.config import Overlay, Settings
 from seq2see.distributed import ranks
 from seq2see.errors import OnlyHereError, RunError, SeqError, SettingError
 from seq2see.evaluation import diagnosis, metrics, report, validation
-from seq2see.model.build import build
+from seq2see.machine import Stop
+from seq2see.model.build import build, count_parameters
 from seq2see.model.interface import Seq2Seq
 from seq2see.prepare import LEFT_OVER, Prepared, find_lines, held, prepare, reopen
 from seq2see.run import Evaluation, Run, error_unit
-from seq2see.stopping import Stop
 from seq2see.text import corpora
 from seq2see.text.downloads import Fetching
 from seq2see.text.pair import Pair, Sides
@@ -128,13 +128,13 @@ def train(
     ranks.check_restarts(resume, force)
     overlays: list[Overlay] = []
     if preset:
-        overlays.append(presets.preset(preset))
+        overlays.append(config.preset(preset))
     if config_file:
         overlays.append(config.read_toml(Path(config_file)))
     if settings:
         overlays.append(settings)
     config.check_keys(*overlays)
-    device = bundle.pick_device()
+    device = machine.pick_device()
     if not ranks.is_first():
         return _train_along(device)
     columns = Sides(*(None if column is None else str(column) for column in (source_column, target_column)))
@@ -146,7 +146,7 @@ def train(
     if start is not None and Path(os.path.realpath(folder)) in (start, *start.parents):
         raise RunError(f"{folder}: is where --from {from_run} lies. Choose another --out for the new run")
     if _goes_on(folder, resume, force):  # the run folder has all it needs: the corpus may be gone
-        trained_on, named = bundle.read_manifest(folder).get("corpus"), corpora.name_of(pairs)
+        trained_on, named = storage.read_manifest(folder).get("corpus"), corpora.name_of(pairs)
         if trained_on != named:
             raise RunError(f"{folder}: a run on '{trained_on}' cannot go on with '{named}'. Choose another --out")
         _check_start(folder, from_run)
@@ -161,7 +161,7 @@ def train(
                 _write_report(run, prepared)
             ranks.first_does(lambda: [str(folder.absolute()), 0])
             return run
-        machine.check_memory(prepared.settings, device)  # the file may come from a larger machine, or from anybody
+        _check_memory(prepared.settings, device)  # the file may come from a larger machine, or from anybody
         with storage.sole_writer(folder, ranks.patience_with_locks()):
             return _train(folder, prepared, device, watch, wanted_pairs)
     if resume:
@@ -178,7 +178,7 @@ def train(
                 corpus,
                 to_validate,
                 overlays,
-                check=lambda chosen: machine.check_memory(chosen, device),
+                check=lambda chosen: _check_memory(chosen, device),
                 say=lambda line: watch(Said(line)),
                 hold_out=hold_out,
                 tag=tag,
@@ -212,7 +212,7 @@ def _train(
     settings, tokenizers = prepared.settings, prepared.tokenizers
     config.write_toml(settings, folder / "settings.toml")  # limits may have been raised
     model = _new_model(folder, prepared, device)
-    facts = bundle.read_manifest(folder)
+    facts = storage.read_manifest(folder)
     facts.get("fine_tuning", {}).pop("scores", None)  # of an end that is no more
     facts.pop("diagnosis", None)
     facts.pop("alignment", None)
@@ -238,7 +238,7 @@ def _train(
         f"{facts['device']}, {precision}, {micro_tokens:,} tokens a pass",
     )
     facts["choices"] = [asdict(choice) for choice in choices]
-    bundle.write_manifest(folder, facts)
+    storage.write_manifest(folder, facts)
     watch(
         Began(
             folder,
@@ -268,17 +268,17 @@ def _train(
                     end = event
         except NotFinite as found:
             why = diagnosis.not_finite(found, find_lines(prepared, found.pairs, corpus), settings)
-            bundle.write_manifest(folder, facts | {"diagnosis": {"findings": [why]}})
+            storage.write_manifest(folder, facts | {"diagnosis": {"findings": [why]}})
             raise RunError(f"{folder}: {why}") from None
     assert end is not None
     if end.reason == loop.INTERRUPTED:
         raise Interrupted(int(ranks.largest(stop.signal)))
     if not (folder / "model.safetensors").exists():
         why = diagnosis.no_model(journal.read(folder), settings)
-        bundle.write_manifest(folder, facts | {"diagnosis": {"findings": [why]}})
+        storage.write_manifest(folder, facts | {"diagnosis": {"findings": [why]}})
         raise RunError(f"{folder}: no model came of it, {why}")
     facts |= {"state": "finished", "steps": end.step, "ended": end.reason, "trained_in_seconds": round(end.seconds, 1)}
-    bundle.write_manifest(folder, facts)
+    storage.write_manifest(folder, facts)
     _measure_forgetting(folder, prepared, device, watch)
     watch(Said(f"scoring {_scored_part(prepared)} by greedy search for report.html"))
     run = Run(folder)
@@ -316,8 +316,12 @@ def _train_along(device: torch.device) -> Run:
     return Run(folder)
 
 
-ECHO = 2.0
-"""Seconds within which a signal that comes again is still the first, among several processes."""
+def _check_memory(settings: Settings, device: torch.device) -> None:
+    sizes = settings.data.source_vocabulary, settings.data.target_vocabulary
+    machine.check_memory(count_parameters(settings.model, *sizes), device)
+
+
+ECHO = 2.0  # seconds within which a signal that comes again is still the first, among several processes
 
 
 def _new_model(folder: Path, prepared: Prepared, device: torch.device) -> Seq2Seq:
@@ -365,7 +369,7 @@ def _check_start(folder: Path, from_run: str | Path | None) -> None:
 
 def _measure_forgetting(folder: Path, prepared: Prepared, device: torch.device, watch: Watch) -> None:
     """Of a fine-tuning: score both validation sets with its first and its last weights; in the manifest, and said."""
-    facts = bundle.read_manifest(folder)
+    facts = storage.read_manifest(folder)
     about = facts.get("fine_tuning")
     if about is None or "scores" in about:
         return
@@ -383,7 +387,7 @@ def _measure_forgetting(folder: Path, prepared: Prepared, device: torch.device, 
     fine_tuning.load_start(folder, used.model)
     before = measured()
     about["scores"] = {which: {"before": before[which], "after": after[which]} for which in sets}
-    bundle.write_manifest(folder, facts)
+    storage.write_manifest(folder, facts)
     names = {"old": about["from"], "new": facts["corpus"]}
     higher = {metric: metrics.higher_is_better(metric) for metric in before["new"]}
     for line in fine_tuning.table(names, about["scores"], higher):
@@ -424,7 +428,7 @@ def _write_report(run: Run, prepared: Prepared) -> list[str]:
     facts = run.manifest
     scored_on = f"{_scored_part(prepared)}, greedy search"
     facts["diagnosis"] = {"scored_on": scored_on} | asdict(found)
-    bundle.write_manifest(run.folder, facts)
+    storage.write_manifest(run.folder, facts)
     report.write(
         run.folder / "report.html",
         title=str(facts["corpus"]),
@@ -481,7 +485,7 @@ def _goes_on(folder: Path, resume: bool, force: bool) -> bool:
         raise RunError(f"{folder}: a file is in the way of the run folder")
     if not resume and not force:
         raise RunError(f"{folder}: exists already. Go on with --resume, or throw it away with --force")
-    state = bundle.read_manifest(folder).get("state")  # refuses folders that are not ours, also under --force
+    state = storage.read_manifest(folder).get("state")  # refuses folders that are not ours, also under --force
     goes_on = resume and state != "preparing"
     if goes_on and not (folder / "settings.toml").exists():
         raise RunError(f"{folder / 'settings.toml'}: is missing. Put it back, or throw the run away with --force")
@@ -491,6 +495,6 @@ def _goes_on(folder: Path, resume: bool, force: bool) -> bool:
 def _is_finished(folder: Path, settings: Settings) -> bool:
     """Whether a run has ended by a limit that still holds."""
     newest = checkpoint.newest(folder / "checkpoints")
-    if bundle.read_manifest(folder).get("state") != "finished" or newest is None:
+    if storage.read_manifest(folder).get("state") != "finished" or newest is None:
         return False
     return loop.limit_reached(checkpoint.read_progress(newest), settings.training) is not None

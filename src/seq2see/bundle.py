@@ -1,112 +1,36 @@
-"""A saved model: weights, settings, tokenizers and a manifest, in a folder that needs nothing else.
+"""A saved model: its weights are checked against the settings, read and written.
 
-Torch is imported only where weights are touched: an engine without it reads settings and tokenizers here, too.
+    RUN/manifest.json             format, version, facts about the training (`storage`)
+        settings.toml             every setting, resolved (`config`)
+        source.tokenizer.json     and target.tokenizer.json, unless one serves both sides (`tokens.encoding`)
+        model.safetensors         the best weights
 
-RUN/manifest.json             format, version, facts about the training
-    settings.toml             every setting, resolved
-    source.tokenizer.json     and target.tokenizer.json, unless one serves both sides
-    model.safetensors         the best weights
+Torch is imported only where it is needed: CTranslate2 gets its weights here, too.
 """
 
-import json
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from seq2see import config, memory, storage
-from seq2see.config import Data, Model, Settings
-from seq2see.errors import RunError, SeqError
-from seq2see.text.tags import language_tag
-from seq2see.tokens import held_out, tokenizers
-from seq2see.tokens.tokenizers import Tokenizer
+from seq2see import config, machine, storage
+from seq2see.config import Model, Settings
+from seq2see.errors import RunError
+from seq2see.tokens.encoding import Tokenizers
 
 if TYPE_CHECKING:
     import torch
     from torch import Tensor, nn
 
     from seq2see.model.interface import Seq2Seq
-    from seq2see.text.pair import Pair
 
-FORMAT = "seq2see run"
-VERSION = 1
 ROOM = 10_000_000
 """Weights that settings may ask for beyond those of the file: enough to say in which of them it does not fit."""
 
 LARGEST = 1e6
 """No training that learns anything makes a weight so large. With larger ones, products would leave the range of
 float32, and to sort by scores that are NaN is undefined in C++."""
-
-FACTS: dict[str, Callable[[Any], bool]] = {
-    "corpus": lambda fact: isinstance(fact, str),
-    "state": lambda fact: isinstance(fact, str),
-    "pairs": lambda fact: type(fact) is int and 0 <= fact < 2**63,
-    "held_out_by": lambda fact: isinstance(fact, str) and fact in held_out.HASHES,
-    "parameters": lambda fact: type(fact) is int and 0 <= fact < 2**63,
-    "languages": lambda fact: (
-        isinstance(fact, dict)
-        and all(side in ("source", "target") and isinstance(code, str | None) for side, code in fact.items())
-    ),
-    "choices": lambda fact: (
-        isinstance(fact, list)
-        and all(isinstance(row, dict) and {"name", "why", "yours"} <= row.keys() for row in fact)
-        and all(isinstance(row[key], str) for row in fact for key in ("name", "why"))
-        and all(isinstance(row["yours"], list) and all(isinstance(key, str) for key in row["yours"]) for row in fact)
-    ),
-    "fine_tuning": lambda fact: isinstance(fact, dict),
-}
-"""Of a manifest, those that others build on, and what they must look like."""
-EARLIER_RULES: config.Overlay = {"decoding": {"stop_against": "best"}}
-"""What a run folder means by leaving a setting out: the rule of the releases that did not have that setting yet. A new
-run folder says every setting, so these values apply to old run folders alone."""
-
-
-@dataclass(frozen=True)
-class Tokenizers:
-    """One for each side; the same object where the sides share one."""
-
-    source: Tokenizer
-    target: Tokenizer
-
-    def save(self, folder: Path) -> None:
-        self.source.save(folder / "source.tokenizer.json")
-        if self.target is not self.source:
-            self.target.save(folder / "target.tokenizer.json")
-
-    @staticmethod
-    def learn(pairs: "Sequence[Pair]", data: Data) -> "Tokenizers":
-        """Learn from pairs the tokenizers that the settings ask for."""
-        tags = [language_tag(language) for language in data.tags.split()]
-        texts = [[pair.source for pair in pairs], [pair.target for pair in pairs]]
-        if data.shared:
-            texts[0] = [text for both in zip(*texts, strict=True) for text in both]
-        source = tokenizers.train(
-            data.source_tokenizer, texts[0], data.source_vocabulary, data.normalization, tags, data.source_pattern
-        )
-        if data.shared:
-            return Tokenizers(source, source)
-        target = tokenizers.train(
-            data.target_tokenizer, texts[1], data.target_vocabulary, data.normalization, pattern=data.target_pattern
-        )
-        return Tokenizers(source, target)
-
-    @staticmethod
-    def files(folder: Path) -> tuple[Path, Path]:
-        """Where they were saved: twice the same file where one serves both sides."""
-        source, target = folder / "source.tokenizer.json", folder / "target.tokenizer.json"
-        return source, target if target.exists() else source
-
-    @staticmethod
-    def load(folder: Path) -> "Tokenizers":
-        """Load both, or one for both sides, as the settings say."""
-        files, shared = Tokenizers.files(folder), read_settings(folder).data.shared
-        if files[0] == files[1] and files[0].exists() and not shared:
-            raise RunError(f"{folder / 'target.tokenizer.json'}: is missing. Copy the run again")
-        if files[0] != files[1] and shared:
-            raise RunError(f"{files[1]}: is there, though data.shared = true. Copy the run again")
-        source = tokenizers.load(files[0])
-        return Tokenizers(source, source if files[0] == files[1] else tokenizers.load(files[1]))
 
 
 @dataclass(frozen=True)
@@ -122,8 +46,8 @@ def load(folder: Path, device: "torch.device | str" = "cpu") -> Bundle:
     """Read a run folder back."""
     from seq2see.model.build import build, count_parameters
 
-    read_manifest(folder)
-    settings = read_settings(folder)
+    storage.read_manifest(folder)
+    settings = config.read_settings(folder)
     tokenizers = Tokenizers.load(folder)
     path = weights_file(folder)
     sizes = len(tokenizers.source), len(tokenizers.target)
@@ -139,16 +63,6 @@ def load(folder: Path, device: "torch.device | str" = "cpu") -> Bundle:
     return Bundle(settings, tokenizers, model.to(device).eval())
 
 
-def pick_device() -> "torch.device":
-    """The card where there is one, set up for batches whose shapes never repeat; else the processor."""
-    import torch
-
-    if not torch.cuda.is_available():
-        return torch.device("cpu")
-    torch.backends.cuda.enable_cudnn_sdp(False)  # it plans each new shape anew
-    return torch.device("cuda")
-
-
 def weights_file(folder: Path) -> Path:
     """Where a run's weights are; an error where there are none yet."""
     weights = folder / "model.safetensors"
@@ -157,44 +71,6 @@ def weights_file(folder: Path) -> Path:
             f"{folder}: no model yet, training has not validated once. Go on with: seq2see train ... --resume"
         )
     return weights
-
-
-def read_settings(folder: Path) -> Settings:
-    """Return the settings that a run was trained with; an old run keeps the rules of the release that made it."""
-    try:
-        return config.resolve(EARLIER_RULES, config.read_toml(folder / "settings.toml"))
-    except (SeqError, OSError) as problem:
-        raise RunError(f"{folder}: half written or damaged ({problem})") from None
-
-
-def read_manifest(folder: Path) -> dict[str, Any]:
-    """Facts about a run; the first thing looked at, so that other folders are told apart in one line."""
-    path = folder / "manifest.json"
-    if not folder.is_dir():
-        raise RunError(f"{folder}: no such run folder. Train one with: seq2see train PAIRS --out {folder}")
-    if not path.is_symlink() and not path.exists():  # before all else of it is looked at: it may be any folder
-        raise RunError(f"{folder}: not a run folder, or half written (it has no manifest.json)")
-    storage.refuse_tricks(folder)
-    try:
-        manifest = storage.read_json(path)
-    except (ValueError, IsADirectoryError, FileNotFoundError):
-        raise RunError(f"{path}: not JSON; the run folder is damaged") from None
-    if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
-        raise RunError(f"{folder}: a folder of another format (manifest.json does not say '{FORMAT}')")
-    if not isinstance(manifest.get("version"), int) or manifest["version"] > VERSION:
-        raise RunError(
-            f"{folder}: run format {config.shown(manifest.get('version'))}, this seq2see reads up to {VERSION}. "
-            "Upgrade seq2see"
-        )
-    for fact, is_right in FACTS.items():
-        if fact in manifest and not is_right(manifest[fact]):
-            raise RunError(f"{path}: '{fact}' is {str(manifest[fact])[:40]!r}; the run folder is damaged")
-    return manifest
-
-
-def write_manifest(folder: Path, facts: Mapping[str, Any]) -> None:
-    """Replace the manifest in one move."""
-    storage.write_text(folder / "manifest.json", json.dumps({"format": FORMAT, "version": VERSION, **facts}, indent=1))
 
 
 def save_weights(model: "nn.Module", path: Path) -> None:
@@ -230,7 +106,7 @@ def _read_checked(path: Path, framework: str, own: storage.Shapes) -> dict[str, 
 
 def _check_memory(path: Path, numbers: int) -> None:
     """Refuse to read more numbers than memory has room for."""
-    needed, free = 4 * numbers, memory.free()
+    needed, free = 4 * numbers, machine.free_memory()
     if needed > free:
         raise RunError(
             f"{path}: needs {needed / 2**30:,.1f} GiB of memory to load, {free / 2**30:,.1f} GiB are free. "

@@ -13,6 +13,7 @@ Our own mistakes are `assert`s and stay tracebacks.
 
 import difflib
 from collections.abc import Iterable
+from typing import Any
 from unicodedata import category
 
 
@@ -66,6 +67,15 @@ def visible(text: str, keep: str = "\n\t", formatting: bool = False) -> str:
         each if each.isprintable() or each in keep or category(each) in harmless else f"<U+{ord(each):04X}>"
         for each in text
     )
+
+
+def shown(value: Any) -> str:
+    """Return a value as a message shows it: short, whatever it is."""
+    try:
+        text = repr(value)
+    except (ValueError, RecursionError):  # more digits than Python writes; nested very deep
+        return f"a very large {type(value).__name__}"
+    return text if len(text) <= 80 else f"{text[:60]}... ({len(text):,} characters)"
 
 
 def nearest(word: str, choices: Iterable[str]) -> str:

@@ -16,7 +16,6 @@ from pathlib import Path
 import numpy as np
 
 from seq2see import bundle, config, special, storage
-from seq2see.bundle import Tokenizers
 from seq2see.config import Data, Overlay, Settings
 from seq2see.doctor import examination
 from seq2see.errors import DataError, RunError, SeqError
@@ -26,6 +25,7 @@ from seq2see.text.pair import Pair, Sides, in_blocks
 from seq2see.text.readers import Pairs
 from seq2see.text.tags import noting_languages, tagged
 from seq2see.tokens import encoding, held_out, store
+from seq2see.tokens.encoding import Tokenizers
 from seq2see.tokens.store import Store
 from seq2see.training import fine_tuning
 from seq2see.training.fine_tuning import Base
@@ -216,7 +216,7 @@ def _move_in(whole: Path, place: Path) -> None:
             raise RunError(f"{place}: was made by somebody else meanwhile. Choose another --out") from None
         storage.sync(place.parent)
         return
-    bundle.write_manifest(place, {"state": "preparing"})  # who finds it half way knows that there is nothing to lose
+    storage.write_manifest(place, {"state": "preparing"})  # who finds it half way knows that there is nothing to lose
     _empty(place, PART, "manifest.json")
     for new in sorted(whole.iterdir(), key=lambda path: path.name == "manifest.json"):  # last: it makes a run of it
         new.rename(place / new.name)
@@ -321,7 +321,7 @@ def _fill(
         "prepared_in_seconds": round(time.perf_counter() - began, 1),
         **of_base,
     }
-    bundle.write_manifest(folder, facts)
+    storage.write_manifest(folder, facts)
 
 
 def _without_too_long(found: Survey, data: Data, tokenizers: Tokenizers | None) -> Survey:
@@ -402,8 +402,8 @@ def _keep_start(folder: Path, base: Base, tokenizers: Tokenizers, limit: int, sa
 
 def reopen(folder: Path, overlays: list[Overlay]) -> Prepared:
     """What an earlier `prepare` left, with settings changed where the user says so."""
-    facts = bundle.read_manifest(folder)  # first: it refuses what must not even be opened
-    before = bundle.read_settings(folder)
+    facts = storage.read_manifest(folder)  # first: it refuses what must not even be opened
+    before = config.read_settings(folder)
     settings = config.resolve(asdict(before), *overlays)
     if _fixed(settings) != _fixed(before):
         raise RunError(

@@ -7,8 +7,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, get_args
 
-from seq2see import bundle
-from seq2see.bundle import Bundle, Tokenizers
+from seq2see import bundle, config, machine, storage
+from seq2see.bundle import Bundle
 from seq2see.config import Decoding, Settings
 from seq2see.decoding import ct2_engine, translator
 from seq2see.decoding.hypothesis import Engine, Hypothesis, Task
@@ -21,6 +21,7 @@ from seq2see.text.pair import Pair, Sides
 from seq2see.text.readers import Pairs
 from seq2see.text.tags import language_tag
 from seq2see.tokens import encoding
+from seq2see.tokens.encoding import Tokenizers
 
 if TYPE_CHECKING:
     from seq2see.decoding.search import Choose
@@ -96,7 +97,7 @@ class Run:
 
     def __init__(self, folder: str | Path) -> None:
         self.folder = Path(folder)
-        self.manifest = bundle.read_manifest(self.folder)
+        self.manifest = storage.read_manifest(self.folder)
         self.watch: Watch = lambda what, done, total: None
         """Told how far an answer is that takes long: `watch("leaving out input tokens", 12, 60)`."""
         self._engines: dict[str, Engine] = {}
@@ -106,7 +107,7 @@ class Run:
 
     @cached_property
     def settings(self) -> Settings:
-        return bundle.read_settings(self.folder)
+        return config.read_settings(self.folder)
 
     @cached_property
     def tokenizers(self) -> Tokenizers:
@@ -142,7 +143,7 @@ class Run:
     @cached_property
     def bundle(self) -> Bundle:
         """The model itself, in torch, on the card where there is one."""
-        return bundle.load(self.folder, bundle.pick_device())
+        return bundle.load(self.folder, machine.pick_device())
 
     @property
     def model(self) -> "Seq2Seq":
@@ -217,6 +218,7 @@ class Run:
         settings = self.settings
         if beam is not None:
             settings = replace(settings, decoding=replace(settings.decoding, beam=beam))
+            config.check_decoding(settings.decoding)
         engine = engine or self.engine()
         if self._is_heard and self._is_deaf(engine):
             raise SettingError(
@@ -332,8 +334,8 @@ class Run:
             return method
         self.manifest["alignment"] = method.json()
         with contextlib.suppress(RunError):  # a folder that may only be read, a full disk: chosen anew next time
-            facts = bundle.read_manifest(self.folder)  # as it is now: a training may have ended meanwhile
-            bundle.write_manifest(self.folder, facts | {"alignment": method.json()})
+            facts = storage.read_manifest(self.folder)  # as it is now: a training may have ended meanwhile
+            storage.write_manifest(self.folder, facts | {"alignment": method.json()})
         return method
 
     def align(self, lines: Sequence[str], results: Sequence[Result], to: str | None = None) -> "list[list[Alignment]]":

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, NoReturn
 from zlib import crc32
 
-from seq2see.errors import PassingError, RunError
+from seq2see.errors import PassingError, RunError, shown
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -383,3 +383,56 @@ def refuse_tricks(folder: Path) -> None:
                 raise RunError(f"{path}: a link that leads out of {folder}. Copy the folder with: cp -rL")
             if not (stat.S_ISLNK(kind) or stat.S_ISDIR(kind) or stat.S_ISREG(kind)):
                 raise RunError(f"{path}: neither a file nor a folder. Remove it")
+
+
+# The manifest of a run: facts about it and its training
+
+FORMAT, VERSION = "seq2see run", 1
+COUNT = range(2**63)
+FACTS: dict[str, Callable[[Any], bool]] = {
+    "corpus": lambda fact: isinstance(fact, str),
+    "state": lambda fact: isinstance(fact, str),
+    "pairs": lambda fact: type(fact) is int and fact in COUNT,
+    "held_out_by": lambda fact: fact in ("blake2b", "crc32"),
+    "parameters": lambda fact: type(fact) is int and fact in COUNT,
+    "languages": lambda fact: (
+        isinstance(fact, dict)
+        and all(side in ("source", "target") and isinstance(code, str | None) for side, code in fact.items())
+    ),
+    "choices": lambda fact: (
+        isinstance(fact, list)
+        and all(isinstance(row, dict) and {"name", "why", "yours"} <= row.keys() for row in fact)
+        and all(isinstance(row[key], str) for row in fact for key in ("name", "why"))
+        and all(isinstance(row["yours"], list) and all(isinstance(key, str) for key in row["yours"]) for row in fact)
+    ),
+    "fine_tuning": lambda fact: isinstance(fact, dict),
+}
+"""The facts that the program relies on, and what they must look like."""
+
+
+def read_manifest(folder: Path) -> dict[str, Any]:
+    """Return the facts about a run; refuse a folder that is not a run folder, or not safe to read."""
+    path = folder / "manifest.json"
+    if not folder.is_dir():
+        raise RunError(f"{folder}: no such run folder. Train one with: seq2see train PAIRS --out {folder}")
+    if not path.is_symlink() and not path.exists():  # before all else of it is looked at: it may be any folder
+        raise RunError(f"{folder}: not a run folder, or half written (it has no manifest.json)")
+    refuse_tricks(folder)
+    try:
+        manifest = read_json(path)
+    except (ValueError, IsADirectoryError, FileNotFoundError):
+        raise RunError(f"{path}: not JSON; the run folder is damaged") from None
+    if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
+        raise RunError(f"{folder}: a folder of another format (manifest.json does not say '{FORMAT}')")
+    version = manifest.get("version")
+    if not isinstance(version, int) or version > VERSION:
+        raise RunError(f"{folder}: run format {shown(version)}, this seq2see reads up to {VERSION}. Upgrade seq2see")
+    for fact, is_right in FACTS.items():
+        if fact in manifest and not is_right(manifest[fact]):
+            raise RunError(f"{path}: '{fact}' is {str(manifest[fact])[:40]!r}; the run folder is damaged")
+    return manifest
+
+
+def write_manifest(folder: Path, facts: Mapping[str, Any]) -> None:
+    """Replace the manifest in one move."""
+    write_text(folder / "manifest.json", json.dumps({"format": FORMAT, "version": VERSION, **facts}, indent=1))

@@ -12,10 +12,9 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from seq2see import config, patterns, processes, special
-from seq2see.config import Data, Model, Settings
+from seq2see import config, machine, patterns, special
+from seq2see.config import Data, Model, Settings, preset
 from seq2see.doctor import characters, examination, side_words
-from seq2see.presets import preset
 from seq2see.text.pair import Pair, in_blocks
 
 SAMPLE = 200_000
@@ -129,7 +128,7 @@ def survey(pairs: Iterable[Pair], seen: examination.Examination | None = None) -
             yield texts, seen is not None and seen.wants(texts)
 
     odds = None if seen is None else seen.odds
-    for source, target, rows in processes.in_order(Looking, (odds or {},), blocks()):
+    for source, target, rows in machine.parallel_map(Looking, (odds or {},), blocks()):
         found.source.join(source)
         found.target.join(target)
         if seen is not None:

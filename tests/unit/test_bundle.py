@@ -10,11 +10,12 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from seq2see import bundle, config
-from seq2see.bundle import Bundle, Tokenizers
+from seq2see import bundle, config, storage
+from seq2see.bundle import Bundle
 from seq2see.errors import RunError
 from seq2see.model.build import build
 from seq2see.tokens import tokenizers
+from seq2see.tokens.encoding import Tokenizers
 
 SETTINGS = config.resolve(
     {
@@ -36,7 +37,7 @@ def make(folder: Path, settings: config.Settings = SETTINGS) -> Bundle:
     config.write_toml(settings, folder / "settings.toml")
     both.save(folder)
     bundle.save_weights(model, folder / "model.safetensors")
-    bundle.write_manifest(folder, {"corpus": "made", "state": "finished"})
+    storage.write_manifest(folder, {"corpus": "made", "state": "finished"})
     return Bundle(settings, both, model)
 
 
@@ -79,10 +80,10 @@ def test_a_run_folder_may_move(tmp_path: Path) -> None:
 
 
 def test_the_manifest_keeps_facts_and_says_its_format(tmp_path: Path) -> None:
-    bundle.write_manifest(tmp_path, {"corpus": "코퍼스", "pairs": 3})
-    assert bundle.read_manifest(tmp_path) == {"format": "seq2see run", "version": 1, "corpus": "코퍼스", "pairs": 3}
-    bundle.write_manifest(tmp_path, {"pairs": 4})
-    assert bundle.read_manifest(tmp_path)["pairs"] == 4
+    storage.write_manifest(tmp_path, {"corpus": "코퍼스", "pairs": 3})
+    assert storage.read_manifest(tmp_path) == {"format": "seq2see run", "version": 1, "corpus": "코퍼스", "pairs": 3}
+    storage.write_manifest(tmp_path, {"pairs": 4})
+    assert storage.read_manifest(tmp_path)["pairs"] == 4
     assert [path.name for path in tmp_path.iterdir()] == ["manifest.json"]
 
 
@@ -176,12 +177,12 @@ def test_a_setting_that_an_old_run_does_not_name_keeps_its_earlier_rule(tmp_path
     path = tmp_path / "settings.toml"
     written = path.read_text()
     assert 'stop_against = "worst"' in written
-    assert bundle.read_settings(tmp_path) == SETTINGS
+    assert config.read_settings(tmp_path) == SETTINGS
     path.write_text(written.replace('stop_against = "worst"\n', ""))
     decoding = replace(SETTINGS.decoding, stop_against="best")
-    assert bundle.read_settings(tmp_path) == replace(SETTINGS, decoding=decoding)
+    assert config.read_settings(tmp_path) == replace(SETTINGS, decoding=decoding)
     path.write_text(written.split("[decoding]")[0])
-    assert bundle.read_settings(tmp_path).decoding.stop_against == "best"
+    assert config.read_settings(tmp_path).decoding.stop_against == "best"
     assert config.resolve(config.read_toml(path)).decoding.stop_against == "worst", "as --config it begins a new run"
 
 
@@ -214,14 +215,14 @@ def test_a_tokenizer_cut_short(tmp_path: Path) -> None:
 def test_writing_replaces_in_one_move(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A crash before the move leaves the old file whole."""
     path = tmp_path / "manifest.json"
-    bundle.write_manifest(tmp_path, {"state": "old"})
+    storage.write_manifest(tmp_path, {"state": "old"})
 
     def crash(self: Path, target: Path) -> None:
         raise OSError("power cut")
 
     monkeypatch.setattr(Path, "replace", crash)
     with pytest.raises(RunError, match="power cut"):
-        bundle.write_manifest(tmp_path, {"state": "new"})
+        storage.write_manifest(tmp_path, {"state": "new"})
     assert json.loads(path.read_text())["state"] == "old"
 
 
@@ -274,7 +275,7 @@ def test_weights_of_another_kind_are_refused(tmp_path: Path, kind: torch.dtype) 
 
 def test_a_model_larger_than_memory_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made = make(tmp_path)
-    monkeypatch.setattr("seq2see.memory.free", lambda: 1000)
+    monkeypatch.setattr("seq2see.machine.free_memory", lambda: 1000)
     assert "GiB of memory to load, 0.0 GiB are free" in refused(tmp_path)
     with pytest.raises(RunError, match="GiB of memory to load"):
         bundle.read_arrays(tmp_path, made.settings, made.tokenizers)

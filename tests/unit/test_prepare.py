@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 
 from conftest import random_words
-from seq2see.bundle import read_manifest
 from seq2see.config import Overlay
 from seq2see.errors import DataError
 from seq2see.prepare import Prepared, prepare
+from seq2see.storage import read_manifest
 from seq2see.text.corpora import open_corpus
 from seq2see.text.pair import Pair
 

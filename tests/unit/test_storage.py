@@ -16,6 +16,7 @@ from safetensors.torch import save_file
 
 from seq2see import storage
 from seq2see.errors import RunError
+from seq2see.tokens import held_out
 
 TENSORS = {"a": torch.arange(6.0).reshape(2, 3), "b.step": torch.tensor(3.0), "c": torch.zeros(4, dtype=torch.uint8)}
 
@@ -208,3 +209,13 @@ def test_links_in_a_circle_are_no_hang(tmp_path: Path) -> None:
     (tmp_path / "a").symlink_to("b")
     (tmp_path / "b").symlink_to("a")
     storage.refuse_tricks(tmp_path)
+
+
+@pytest.mark.parametrize("name", [*held_out.HASHES, "md5"])
+def test_a_manifest_names_a_hash_that_there_is(tmp_path: Path, name: str) -> None:
+    storage.write_manifest(tmp_path, {"held_out_by": name})
+    if name in held_out.HASHES:
+        assert storage.read_manifest(tmp_path)["held_out_by"] == name
+    else:
+        with pytest.raises(RunError, match="'held_out_by' is 'md5'; the run folder is damaged"):
+            storage.read_manifest(tmp_path)

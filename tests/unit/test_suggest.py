@@ -7,12 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from seq2see import config, processes, suggest
+from seq2see import config, machine, suggest
 from seq2see.cli.display import table
 from seq2see.config import Settings
 from seq2see.doctor import examination
 from seq2see.model.build import count_parameters
-from seq2see.presets import PRESETS
 from seq2see.text import dates
 from seq2see.text.pair import Pair
 from seq2see.tokens import tokenizers
@@ -81,7 +80,7 @@ def test_everything_suggested_resolves(name: str) -> None:
     assert settings.training.validate_every <= settings.training.max_steps
 
 
-@pytest.mark.parametrize("preset", PRESETS)
+@pytest.mark.parametrize("preset", config.PRESETS)
 @pytest.mark.parametrize("name", ["one pair", "letters to phones", "sentences", "Korean", "dates"])
 def test_every_preset_lies_over_every_suggestion(name: str, preset: str) -> None:
     config.resolve(suggest.suggest(look(CORPORA[name])).settings, suggest.preset(preset))
@@ -253,7 +252,7 @@ def test_processes_find_what_one_finds(monkeypatch: pytest.MonkeyPatch) -> None:
     pairs[700] = pairs[3]
     surveys, findings = [], []
     for cores in (1, 3):
-        monkeypatch.setattr(processes, "cores", lambda cores=cores: cores)
+        monkeypatch.setattr(machine, "cores", lambda cores=cores: cores)
         seen = examination.Examination()
         surveys.append(suggest.survey(pairs, seen))
         findings.append(seen.diagnose().findings)

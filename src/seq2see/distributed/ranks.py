@@ -20,8 +20,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from seq2see.distributed import board
 from seq2see.errors import LostError, OnlyHereError, PassingError, SettingError
-from seq2see.memory import is_used_up
-from seq2see.stopping import Stop, Stopped
+from seq2see.machine import Stop, Stopped, is_out_of_memory
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -270,7 +269,7 @@ def all_or_none(stop: Stop | None = None) -> Iterator[None]:
             with at_once:
                 yield
         except (Stopped, MemoryError, RuntimeError) as found:
-            if not isinstance(found, Stopped) and not is_used_up(found):
+            if not isinstance(found, Stopped) and not is_out_of_memory(found):
                 raise
             problem = found
         if stop is not None:
@@ -288,7 +287,7 @@ def no_way_back() -> Iterator[None]:
     try:
         yield
     except (MemoryError, RuntimeError) as problem:
-        if alone() or not is_used_up(problem):
+        if alone() or not is_out_of_memory(problem):
             raise
         raise _MemoryHereError(
             f"memory is used up in process {rank()}. Lower training.micro_batch_tokens, go on with --resume"

@@ -6,11 +6,11 @@ from typing import Any
 
 import torch
 
-from seq2see.bundle import pick_device
 from seq2see.config import Training
 from seq2see.lab.claim import Chart, Claim, Expectation, Numbers, Plan, Rows, Trial
 from seq2see.lab.rivals import RIVALS, rival
 from seq2see.lab.tasks import Task
+from seq2see.machine import pick_device
 from seq2see.training import loop
 from seq2see.training.optimizer import Adam
 

@@ -14,7 +14,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
-from seq2see import processes, storage
+from seq2see import machine, storage
 from seq2see.errors import RunError, SettingError
 from seq2see.lab import catalogue, circumstances
 from seq2see.lab.claim import Claim, Conditions, Outcome, Plan, Row, Trial, conclude
@@ -143,7 +143,7 @@ def run(
     alone = [trial for claim in claims if claim.alone for trial in missing.get(claim.name, ())]
     done = total - len(shared) - len(alone)
     for trials, results in (
-        (shared, processes.in_order(with_one_thread, (), shared, few=1)),
+        (shared, machine.parallel_map(with_one_thread, (), shared, few=1)),
         (alone, map(measure, alone)),
     ):
         for trial, (numbers, seconds) in zip(trials, results, strict=True):

@@ -12,7 +12,7 @@ from typing import Any
 
 from torch import nn
 
-from seq2see import bundle
+from seq2see import bundle, storage
 from seq2see.bundle import Bundle
 from seq2see.config import Overlay
 from seq2see.errors import DataError, SettingError
@@ -59,7 +59,7 @@ class Base:
 
 def open_base(folder: Path) -> Base:
     """Read a finished or interrupted run; an error where it has no weights yet."""
-    facts = bundle.read_manifest(folder)
+    facts = storage.read_manifest(folder)
     used = bundle.load(folder)
     training = used.settings.training
     original = facts.get("fine_tuning", {}).get("original") or {
@@ -76,7 +76,7 @@ def open_base(folder: Path) -> Base:
 
 def name_of(folder: Path) -> str | None:
     """Of the run that the run in `folder` was started from; None where it was started from nothing."""
-    name: str | None = bundle.read_manifest(folder).get("fine_tuning", {}).get("from")
+    name: str | None = storage.read_manifest(folder).get("fine_tuning", {}).get("from")
     return name
 
 

@@ -21,9 +21,8 @@ from seq2see.bundle import load_weights, save_weights
 from seq2see.config import Training
 from seq2see.distributed import ranks
 from seq2see.errors import RunError
-from seq2see.memory import is_used_up, keep_freed_memory
+from seq2see.machine import Stopped, is_out_of_memory, keep_freed_memory
 from seq2see.model.interface import Seq2Seq
-from seq2see.stopping import Stopped
 from seq2see.tokens.batches import Batch, Batches, make_batch, split
 from seq2see.tokens.store import Int64s, Store
 from seq2see.training import bad_numbers, checkpoint, schedule
@@ -248,7 +247,7 @@ def _whole_or_not_at_all(optimizer: Adam) -> Iterator[None]:
     try:
         yield
     except (Stopped, MemoryError, RuntimeError) as problem:
-        if isinstance(problem, Stopped) or is_used_up(problem):
+        if isinstance(problem, Stopped) or is_out_of_memory(problem):
             optimizer.zero_grad(set_to_none=not torch.cuda.is_available())
             checkpoint.set_random_state(dice)
         raise
@@ -258,7 +257,7 @@ def _smaller_passes(
     problem: Exception, pieces: list[Int64s], tokens: int, micro_tokens: int, settings: Training
 ) -> int:
     """Half as many tokens in a pass where memory ran out; other problems are raised again."""
-    if not is_used_up(problem):
+    if not is_out_of_memory(problem):
         raise problem
     if ranks.largest(max(map(len, pieces), default=0)) <= 1:
         raise RunError(
