@@ -18,7 +18,7 @@ PAGE = Path(__file__).parents[1] / "docs" / "architecture.md"
 MOST_LINES = 500
 
 LAYERS = [
-    {"errors", "special", "storage", "machine", "automaton", "patterns", "config"},
+    {"errors", "special", "storage", "machine", "patterns", "config"},
     {"text", "kernels", "distributed"},
     {"doctor", "tokens", "model"},
     {"bundle", "suggest"},
@@ -33,8 +33,7 @@ LAYERS = [
 LAYER = {name: number for number, names in enumerate(LAYERS) for name in names}
 BASE_IMPORTS = {
     "storage": {"errors"},
-    "automaton": {"errors"},
-    "patterns": {"automaton", "errors"},
+    "patterns": {"errors", "machine"},
     "config": {"errors", "patterns", "storage"},
     "machine": {"errors"},
 }

@@ -290,7 +290,7 @@ def read(pipe: IO[bytes]) -> Any:
 
 # Signals that ask for a stop: Ctrl-C, a scheduler's SIGTERM, a terminal that is closed
 
-SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+SIGNALS = [getattr(signal, each) for each in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, each)]
 
 
 class Stopped(Exception):  # noqa: N818
