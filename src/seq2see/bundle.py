@@ -8,11 +8,14 @@
 Torch is imported only where it is needed: CTranslate2 gets its weights here, too.
 """
 
+import contextlib
+import errno
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from zlib import crc32
 
 from seq2see import config, machine, storage
 from seq2see.config import Model, Settings
@@ -25,6 +28,7 @@ if TYPE_CHECKING:
 
     from seq2see.model.interface import Seq2Seq
 
+Shapes = Mapping[str, tuple[int, ...]]
 ROOM = 10_000_000
 """Weights that settings may ask for beyond those of the file: enough to say in which of them it does not fit."""
 
@@ -51,7 +55,7 @@ def load(folder: Path, device: "torch.device | str" = "cpu") -> Bundle:
     tokenizers = Tokenizers.load(folder)
     path = weights_file(folder)
     sizes = len(tokenizers.source), len(tokenizers.target)
-    shapes = storage.read_shapes(path)
+    shapes = read_shapes(path)
     asked, there = count_parameters(settings.model, *sizes), sum(map(math.prod, shapes.values()))
     if asked > 2 * there + ROOM:
         raise RunError(f"{path}: {there:,} weights, the settings ask for {asked:,}. Copy the run again")
@@ -75,7 +79,7 @@ def weights_file(folder: Path) -> Path:
 
 def save_weights(model: "nn.Module", path: Path) -> None:
     """Replace a weight file in one move."""
-    storage.write_tensors(path, named_weights(model))
+    write_tensors(path, named_weights(model))
 
 
 def read_weights(model: "nn.Module", path: Path) -> None:
@@ -87,14 +91,14 @@ def read_weights(model: "nn.Module", path: Path) -> None:
 def read_arrays(folder: Path, settings: Settings, tokenizers: Tokenizers) -> dict[str, Any]:
     """Read the weights of a run's Transformer as numpy arrays, for an engine that believes their shapes."""
     path = weights_file(folder)
-    numbers = sum(map(math.prod, storage.read_shapes(path).values()))
+    numbers = sum(map(math.prod, read_shapes(path).values()))
     _check_memory(path, 3 * numbers)  # as they are, as the engine wants them, and on the way
     own = transformer_shapes(settings.model, len(tokenizers.source), len(tokenizers.target))
     return _read_checked(path, "np", own)
 
 
-def _read_checked(path: Path, framework: str, own: storage.Shapes) -> dict[str, Any]:
-    weights = storage.read_tensors(path, framework, lambda shapes: check_fit(own, shapes), only_float32=True)
+def _read_checked(path: Path, framework: str, own: Shapes) -> dict[str, Any]:
+    weights = read_tensors(path, framework, lambda shapes: check_fit(own, shapes), only_float32=True)
     for name, weight in weights.items():
         if not (float(weight.min()) >= -LARGEST and float(weight.max()) <= LARGEST):  # NaN is neither
             raise RunError(
@@ -168,7 +172,7 @@ def load_weights(model: "nn.Module", weights: "Mapping[str, Tensor]") -> None:
             weight.copy_(weights[name])
 
 
-def check_fit(own: storage.Shapes, shapes: storage.Shapes) -> None:
+def check_fit(own: Shapes, shapes: Shapes) -> None:
     """Refuse other weights than a model's own."""
     if own.keys() != shapes.keys():
         missing, foreign = sorted(own.keys() - shapes.keys()), sorted(shapes.keys() - own.keys())
@@ -177,3 +181,80 @@ def check_fit(own: storage.Shapes, shapes: storage.Shapes) -> None:
     for name, shape in shapes.items():
         if own[name] != shape:
             raise RunError(f"weight {name} is {list(shape)}, the settings ask for {list(own[name])}")
+
+
+# Files of tensors: safetensors, with a checksum
+
+
+def write_tensors(path: Path, tensors: "Mapping[str, Tensor]") -> None:
+    """Replace a safetensors file in one move; it carries a checksum of its numbers."""
+    from safetensors.torch import save_file
+
+    whole = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
+    with storage.replacing(path) as beside:
+        save_file(whole, beside, metadata={"crc32": _checksum(whole)})
+        beside.chmod(0o644)  # safetensors makes files that only their maker can read
+
+
+def read_tensors(
+    path: Path,
+    framework: str = "pt",
+    accept: Callable[[Shapes], None] = lambda shapes: None,
+    only_float32: bool = False,
+) -> dict[str, Any]:
+    """Read a safetensors file as tensors of torch ("pt") or numpy ("np").
+
+    Args:
+        accept: sees names and shapes, and raises if they will not do, before memory is taken for any.
+        only_float32: refuse numbers of any other kind.
+    """
+    with _opened(path, framework) as file:
+        names = list(file.keys())
+        for name in names if only_float32 else ():
+            if (kind := file.get_slice(name).get_dtype()) != "F32":
+                raise RunError(f"{path}: {name[:80]} is {kind}, expected F32. Copy the run again")
+        accept({name: tuple(file.get_slice(name).get_shape()) for name in names})
+        tensors = {name: file.get_tensor(name) for name in names}
+        stamp = (file.metadata() or {}).get("crc32")
+        if stamp not in (None, _checksum(tensors)):
+            raise ValueError("its checksum is wrong")
+    return tensors
+
+
+def read_shapes(path: Path) -> Shapes:
+    """Return the shape of each tensor in a safetensors file by name, without reading numbers."""
+    with _opened(path, "np") as file:
+        return {name: tuple(file.get_slice(name).get_shape()) for name in list(file.keys())}
+
+
+@contextlib.contextmanager
+def _opened(path: Path, framework: str) -> Iterator[Any]:
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        _refuse_pickle(path)
+        with safe_open(path, framework=framework) as file:
+            yield file
+    except (OSError, SafetensorError, ValueError, TypeError, MemoryError) as problem:
+        why = " ".join(str(getattr(problem, "strerror", None) or problem).split())[:200]
+        raise RunError(f"{path}: cannot be read ({why}); the file is cut short, damaged or not safetensors") from None
+
+
+def _refuse_pickle(path: Path) -> None:
+    """A pickle is a program. The loader would not run it either, but would not say what it is."""
+    if not path.is_file():
+        raise OSError(errno.ENOENT, "not a file" if path.exists() else "no such file")
+    with path.open("rb") as file:
+        begin = file.read(9)
+    of_pickle = begin[:1] == b"\x80" and begin[1:2] in (b"\x02", b"\x03", b"\x04", b"\x05")
+    if (of_pickle or begin[:4] == b"PK\x03\x04") and begin[8:] != b"{":  # where a header of safetensors begins
+        raise RunError(f"{path}: a pickle, as torch.save writes: reading it could run a program. Refused")
+
+
+def _checksum(tensors: Mapping[str, Any]) -> str:
+    """Of names and numbers; tensors of torch and arrays of numpy that are equal have the same."""
+    total = 0
+    for name, each in sorted(tensors.items()):
+        array = each.numpy() if hasattr(each, "numpy") else each
+        total = crc32(array.reshape(-1).view("u1"), crc32(name.encode(), total))
+    return f"{total:08x}"

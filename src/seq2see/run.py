@@ -218,7 +218,8 @@ class Run:
         settings = self.settings
         if beam is not None:
             settings = replace(settings, decoding=replace(settings.decoding, beam=beam))
-            config.check_decoding(settings.decoding)
+            if not (type(beam) is int and 1 <= beam <= self.settings.decoding.beam):  # a narrower beam is always fine
+                config.check_decoding(settings.decoding)
         engine = engine or self.engine()
         if self._is_heard and self._is_deaf(engine):
             raise SettingError(

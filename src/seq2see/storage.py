@@ -11,25 +11,21 @@ import contextlib
 import errno
 import json
 import os
+import re
 import shutil
 import stat
 import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, NoReturn
-from zlib import crc32
+from typing import Any, BinaryIO, NoReturn
 
 from seq2see.errors import PassingError, RunError, shown
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 LOCK = ".lock"
 MOST_TEXT = 256 * 2**20
 """Bytes of the largest text file that is read in one go; the vocabularies of a run are a few millions."""
 MENDED_BY_HAND = (errno.EFBIG, errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOTDIR, errno.EEXIST, errno.EISDIR)
 """Errors of a disk that do not pass by themselves."""
-Shapes = Mapping[str, tuple[int, ...]]
 
 
 # Writing
@@ -39,16 +35,6 @@ def write_text(path: Path, text: str) -> None:
     """Replace a text file in one move."""
     with replacing(path) as beside:
         beside.write_text(text, encoding="utf-8")
-
-
-def write_tensors(path: Path, tensors: "Mapping[str, Tensor]") -> None:
-    """Replace a safetensors file in one move; it carries a checksum of its numbers."""
-    from safetensors.torch import save_file
-
-    whole = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
-    with replacing(path) as beside:
-        save_file(whole, beside, metadata={"crc32": _checksum(whole)})
-        beside.chmod(0o644)  # safetensors makes files that only their maker can read
 
 
 RESUME = "go on with --resume (lab: without it): what was saved before is still whole"
@@ -112,7 +98,8 @@ def in_one_line(path: Path, then: str = RESUME) -> Iterator[None]:
     try:
         yield
     except (OSError, SafetensorError) as problem:
-        number = getattr(problem, "errno", None) or _number_in(str(problem))
+        said = re.search(r"\(os error (\d+)\)", str(problem))  # safetensors has the number in its message only
+        number = getattr(problem, "errno", None) or (int(said[1]) if said else 0)
         reason = {
             errno.ENOSPC: "the disk is full. Make room",
             errno.EDQUOT: "the quota is used up. Make room",
@@ -120,16 +107,9 @@ def in_one_line(path: Path, then: str = RESUME) -> Iterator[None]:
             errno.EROFS: "read-only. Make it writable, or copy the run elsewhere",
             errno.EACCES: "may not be written. Change its permissions, or copy the run elsewhere",
             errno.EPERM: "may not be written. Change its permissions, or copy the run elsewhere",
-        }.get(number or 0, f"cannot be written ({getattr(problem, 'strerror', None) or problem}). Mend that")
+        }.get(number, f"cannot be written ({getattr(problem, 'strerror', None) or problem}). Mend that")
         error = RunError if number in MENDED_BY_HAND else PassingError
         raise error(f"{path}: {reason}, then {then}") from problem
-
-
-def _number_in(text: str) -> int | None:
-    """`I/O error: No space left on device (os error 28)` -> 28: safetensors says it in words only."""
-    _, _, rest = text.partition("(os error ")
-    number = rest.partition(")")[0]
-    return int(number) if number.isdecimal() else None
 
 
 def sync(path: Path) -> None:
@@ -301,70 +281,6 @@ def read_json(path: Path) -> Any:
         return json.loads(path.read_text(encoding="utf-8"))
     except RecursionError:
         raise ValueError("nested too deep") from None
-
-
-def read_tensors(
-    path: Path,
-    framework: str = "pt",
-    accept: Callable[[Shapes], None] = lambda shapes: None,
-    only_float32: bool = False,
-) -> dict[str, Any]:
-    """Read a safetensors file as tensors of torch ("pt") or numpy ("np").
-
-    Args:
-        accept: sees names and shapes, and raises if they will not do, before memory is taken for any.
-        only_float32: refuse numbers of any other kind.
-    """
-    with _opened(path, framework) as file:
-        names = list(file.keys())
-        for name in names if only_float32 else ():
-            if (kind := file.get_slice(name).get_dtype()) != "F32":
-                raise RunError(f"{path}: {name[:80]} is {kind}, expected F32. Copy the run again")
-        accept({name: tuple(file.get_slice(name).get_shape()) for name in names})
-        tensors = {name: file.get_tensor(name) for name in names}
-        stamp = (file.metadata() or {}).get("crc32")
-        if stamp not in (None, _checksum(tensors)):
-            raise ValueError("its checksum is wrong")
-    return tensors
-
-
-def read_shapes(path: Path) -> Shapes:
-    """Return the shape of each tensor in a safetensors file by name, without reading numbers."""
-    with _opened(path, "np") as file:
-        return {name: tuple(file.get_slice(name).get_shape()) for name in list(file.keys())}
-
-
-@contextlib.contextmanager
-def _opened(path: Path, framework: str) -> Iterator[Any]:
-    from safetensors import SafetensorError, safe_open
-
-    try:
-        _refuse_pickle(path)
-        with safe_open(path, framework=framework) as file:
-            yield file
-    except (OSError, SafetensorError, ValueError, TypeError, MemoryError) as problem:
-        why = " ".join(str(getattr(problem, "strerror", None) or problem).split())[:200]
-        raise RunError(f"{path}: cannot be read ({why}); the file is cut short, damaged or not safetensors") from None
-
-
-def _refuse_pickle(path: Path) -> None:
-    """A pickle is a program. The loader would not run it either, but would not say what it is."""
-    if not path.is_file():
-        raise OSError(errno.ENOENT, "not a file" if path.exists() else "no such file")
-    with path.open("rb") as file:
-        begin = file.read(9)
-    of_pickle = begin[:1] == b"\x80" and begin[1:2] in (b"\x02", b"\x03", b"\x04", b"\x05")
-    if (of_pickle or begin[:4] == b"PK\x03\x04") and begin[8:] != b"{":  # where a header of safetensors begins
-        raise RunError(f"{path}: a pickle, as torch.save writes: reading it could run a program. Refused")
-
-
-def _checksum(tensors: Mapping[str, Any]) -> str:
-    """Of names and numbers; tensors of torch and arrays of numpy that are equal have the same."""
-    total = 0
-    for name, each in sorted(tensors.items()):
-        array = each.numpy() if hasattr(each, "numpy") else each
-        total = crc32(array.reshape(-1).view("u1"), crc32(name.encode(), total))
-    return f"{total:08x}"
 
 
 def refuse_tricks(folder: Path) -> None:

@@ -1,11 +1,14 @@
 """A saved model comes back the same, and what is not one is told in one line."""
 
 import json
+import math
 import os
+import pickle
 import re
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
@@ -285,3 +288,87 @@ def test_a_second_tokenizer_where_one_serves_both_sides_is_refused(tmp_path: Pat
     made = make(tmp_path, SHARED)
     made.tokenizers.source.save(tmp_path / "target.tokenizer.json")
     assert "is there, though data.shared = true" in refused(tmp_path)
+
+
+TENSORS = {"a": torch.arange(6.0).reshape(2, 3), "b.step": torch.tensor(3.0), "c": torch.zeros(4, dtype=torch.uint8)}
+
+
+@pytest.mark.parametrize("framework", ["pt", "np"])
+def test_tensors_come_back(tmp_path: Path, framework: str) -> None:
+    path = tmp_path / "a.safetensors"
+    bundle.write_tensors(path, TENSORS)
+    found = bundle.read_tensors(path, framework)
+    assert found.keys() == TENSORS.keys()
+    assert all(np.array_equal(np.asarray(found[name]), each.numpy()) for name, each in TENSORS.items())
+    assert sum(math.prod(shape) for shape in bundle.read_shapes(path).values()) == 11
+    assert path.stat().st_mode & 0o777 == 0o644
+    assert [each.name for each in tmp_path.iterdir()] == ["a.safetensors"]
+
+
+def test_any_wrong_bit_is_found(tmp_path: Path) -> None:
+    path = tmp_path / "a.safetensors"
+    bundle.write_tensors(path, TENSORS)
+    good = path.read_bytes()
+    for place in range(len(good)):
+        path.write_bytes(good[:place] + bytes([good[place] ^ 1]) + good[place + 1 :])
+        try:
+            found = bundle.read_tensors(path)
+        except RunError:
+            continue
+        assert found.keys() == TENSORS.keys(), place  # in the blanks of the header, or in its name for a checksum
+        assert all(torch.equal(found[name], each) for name, each in TENSORS.items()), place
+
+
+def test_files_without_a_checksum_are_read(tmp_path: Path) -> None:
+    save_file(TENSORS, tmp_path / "a.safetensors")
+    assert bundle.read_tensors(tmp_path / "a.safetensors").keys() == TENSORS.keys()
+
+
+def test_names_and_shapes_are_seen_before_anything_is_read(tmp_path: Path) -> None:
+    bundle.write_tensors(tmp_path / "a.safetensors", TENSORS)
+
+    def accept(shapes: bundle.Shapes) -> None:
+        assert shapes == {"a": (2, 3), "b.step": (), "c": (4,)}
+        raise RunError("no")
+
+    with pytest.raises(RunError, match=r"^no$"):
+        bundle.read_tensors(tmp_path / "a.safetensors", accept=accept)
+
+
+class Bomb:
+    """Pickled, it makes a file when it is read."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return os.mkdir, (str(self.path),)
+
+
+@pytest.mark.parametrize("protocol", [2, 3, 4, 5])
+def test_a_pickle_is_refused_and_does_not_run(tmp_path: Path, protocol: int) -> None:
+    path = tmp_path / "model.safetensors"
+    path.write_bytes(pickle.dumps({"weights": Bomb(tmp_path / "ran")}, protocol))
+    with pytest.raises(RunError, match=r"a pickle, as torch\.save writes: reading it could run a program\. Refused"):
+        bundle.read_tensors(path)
+    torch.save({"weights": torch.zeros(2), "bomb": Bomb(tmp_path / "ran")}, path)
+    with pytest.raises(RunError, match="Refused"):
+        bundle.read_tensors(path)
+    assert not (tmp_path / "ran").exists()
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"{}", b"\xff" * 8, b"\xff" * 8 + b"{", (2**40).to_bytes(8, "little") + b"{}"]
+)
+def test_what_is_not_safetensors(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "a.safetensors"
+    path.write_bytes(content)
+    with pytest.raises(RunError, match="cannot be read"):
+        bundle.read_tensors(path)
+
+
+def test_a_folder_or_nothing_in_its_place(tmp_path: Path) -> None:
+    with pytest.raises(RunError, match=r"cannot be read \(not a file\)"):
+        bundle.read_tensors(tmp_path)
+    with pytest.raises(RunError, match=r"cannot be read \(no such file\)"):
+        bundle.read_tensors(tmp_path / "none")
