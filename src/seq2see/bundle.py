@@ -39,7 +39,7 @@ float32, and to sort by scores that are NaN is undefined in C++."""
 
 @dataclass(frozen=True)
 class Bundle:
-    """A model that can be used: in memory, ready for its device."""
+    """A model in memory, on its device, with its settings and tokenizers."""
 
     settings: Settings
     tokenizers: Tokenizers
@@ -47,7 +47,7 @@ class Bundle:
 
 
 def load(folder: Path, device: "torch.device | str" = "cpu") -> Bundle:
-    """Read a run folder back."""
+    """Load the model of a run."""
     from seq2see.model.build import build, count_parameters
 
     storage.read_manifest(folder)
@@ -68,11 +68,11 @@ def load(folder: Path, device: "torch.device | str" = "cpu") -> Bundle:
 
 
 def weights_file(folder: Path) -> Path:
-    """Where a run's weights are; an error where there are none yet."""
+    """Return the file with the weights of a run; raise an error if there is none yet."""
     weights = folder / "model.safetensors"
     if not weights.exists():
         raise RunError(
-            f"{folder}: no model yet, training has not validated once. Go on with: seq2see train ... --resume"
+            f"{folder}: no model yet, training has not validated once. Resume it with: seq2see train ... --resume"
         )
     return weights
 
@@ -83,13 +83,13 @@ def save_weights(model: "nn.Module", path: Path) -> None:
 
 
 def read_weights(model: "nn.Module", path: Path) -> None:
-    """Give a model the weights of a file that has exactly these."""
+    """Load the weights of a file, which must fit exactly, into a model."""
     own = {name: tuple(weight.shape) for name, weight in model.named_parameters()}
     load_weights(model, _read_checked(path, "pt", own))
 
 
 def read_arrays(folder: Path, settings: Settings, tokenizers: Tokenizers) -> dict[str, Any]:
-    """Read the weights of a run's Transformer as numpy arrays, for an engine that believes their shapes."""
+    """Read the weights of a run's Transformer as numpy arrays, for an engine that does not check their shapes."""
     path = weights_file(folder)
     numbers = sum(map(math.prod, read_shapes(path).values()))
     _check_memory(path, 3 * numbers)  # as they are, as the engine wants them, and on the way
@@ -157,7 +157,7 @@ def transformer_shapes(model: Model, source_vocabulary: int, target_vocabulary: 
 
 
 def named_weights(model: "nn.Module") -> "dict[str, Tensor]":
-    """Weights by name; those that are tied appear once."""
+    """Return the weights by name; tied weights appear once."""
     return {name: weight.detach() for name, weight in model.named_parameters()}
 
 
@@ -173,7 +173,7 @@ def load_weights(model: "nn.Module", weights: "Mapping[str, Tensor]") -> None:
 
 
 def check_fit(own: Shapes, shapes: Shapes) -> None:
-    """Refuse other weights than a model's own."""
+    """Refuse weights that differ from those of a model in names or shapes."""
     if own.keys() != shapes.keys():
         missing, foreign = sorted(own.keys() - shapes.keys()), sorted(shapes.keys() - own.keys())
         foreign = [name[:80] for name in foreign[:3]]
@@ -205,8 +205,8 @@ def read_tensors(
     """Read a safetensors file as tensors of torch ("pt") or numpy ("np").
 
     Args:
-        accept: sees names and shapes, and raises if they will not do, before memory is taken for any.
-        only_float32: refuse numbers of any other kind.
+        accept: called with names and shapes before memory is allocated; raises an error if they do not fit.
+        only_float32: refuse numbers of any other type.
     """
     with _opened(path, framework) as file:
         names = list(file.keys())
@@ -241,7 +241,7 @@ def _opened(path: Path, framework: str) -> Iterator[Any]:
 
 
 def _refuse_pickle(path: Path) -> None:
-    """A pickle is a program. The loader would not run it either, but would not say what it is."""
+    """Refuse a pickle, which is a program: the loader would not run it either, but would not say what it is."""
     if not path.is_file():
         raise OSError(errno.ENOENT, "not a file" if path.exists() else "no such file")
     with path.open("rb") as file:
@@ -252,7 +252,7 @@ def _refuse_pickle(path: Path) -> None:
 
 
 def _checksum(tensors: Mapping[str, Any]) -> str:
-    """Of names and numbers; tensors of torch and arrays of numpy that are equal have the same."""
+    """Return a checksum of names and numbers, the same for tensors of torch and arrays of numpy that are equal."""
     total = 0
     for name, each in sorted(tensors.items()):
         array = each.numpy() if hasattr(each, "numpy") else each

@@ -1,7 +1,7 @@
-"""Files of a run: whole or not there, one writer, and looked at before they are believed.
+"""Files of a run: written completely or not at all, by one process at a time, and checked before they are used.
 
-Everything is written beside its place, synced and renamed, so that a reader, or whoever comes after a power cut, finds
-the old file or the new one. Nothing that is read can run: numbers are safetensors, all else is text.
+Everything is written beside its place, synced and renamed, so that a reader finds the old file or the new one, also
+after a power cut. Nothing that is read can run as a program: tensors are safetensors, all else is text.
 
 A path that the user names may be a symbolic link. A name that we derive from it (`.part`, `.lock`, `engines`) is never
 followed: whoever can create names in a folder could otherwise have any file of the user deleted or overwritten.
@@ -24,8 +24,8 @@ from seq2see.errors import PassingError, RunError, shown
 LOCK = ".lock"
 MOST_TEXT = 256 * 2**20
 """Bytes of the largest text file that is read in one go; the vocabularies of a run are a few millions."""
-MENDED_BY_HAND = (errno.EFBIG, errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOTDIR, errno.EEXIST, errno.EISDIR)
-"""Errors of a disk that do not pass by themselves."""
+PERMANENT = (errno.EFBIG, errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOTDIR, errno.EEXIST, errno.EISDIR)
+"""Errors of a disk that the same command would meet again."""
 
 
 # Writing
@@ -37,7 +37,7 @@ def write_text(path: Path, text: str) -> None:
         beside.write_text(text, encoding="utf-8")
 
 
-RESUME = "go on with --resume (lab: without it): what was saved before is still whole"
+RESUME = "resume with --resume (lab: without it): what was saved before is intact"
 REPEAT = "repeat the command"
 
 
@@ -66,7 +66,7 @@ def replacing(path: Path, then: str = RESUME) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def output(path: Path) -> Iterator[Path]:
-    """Yield a path to write what the user wants in `path`, which is replaced at the end, as by `replacing`.
+    """Yield a path to write an output file of the user to; it replaces `path` at the end, as by `replacing`.
 
     A device or a pipe that the user names (`/dev/stdout`) cannot be replaced, and is written to directly.
     """
@@ -100,15 +100,16 @@ def in_one_line(path: Path, then: str = RESUME) -> Iterator[None]:
     except (OSError, SafetensorError) as problem:
         said = re.search(r"\(os error (\d+)\)", str(problem))  # safetensors has the number in its message only
         number = getattr(problem, "errno", None) or (int(said[1]) if said else 0)
+        forbidden = "may not be written. Change its permissions, or copy the run elsewhere"
         reason = {
             errno.ENOSPC: "the disk is full. Make room",
             errno.EDQUOT: "the quota is used up. Make room",
             errno.EFBIG: "the file is larger than may be written here (ulimit -f). Raise the limit",
             errno.EROFS: "read-only. Make it writable, or copy the run elsewhere",
-            errno.EACCES: "may not be written. Change its permissions, or copy the run elsewhere",
-            errno.EPERM: "may not be written. Change its permissions, or copy the run elsewhere",
-        }.get(number, f"cannot be written ({getattr(problem, 'strerror', None) or problem}). Mend that")
-        error = RunError if number in MENDED_BY_HAND else PassingError
+            errno.EACCES: forbidden,
+            errno.EPERM: forbidden,
+        }.get(number, f"cannot be written ({getattr(problem, 'strerror', None) or problem}). Solve that")
+        error = RunError if number in PERMANENT else PassingError
         raise error(f"{path}: {reason}, then {then}") from problem
 
 
@@ -249,21 +250,21 @@ def sole_writer(folder: Path, patience: int = 0) -> Iterator[None]:
             try:
                 fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 break
-            except OSError as problem:
-                if problem.errno not in (errno.EWOULDBLOCK, errno.EACCES):  # a file system that knows no locks
-                    raise RunError(
-                        f"{folder / LOCK}: cannot be locked ({problem.strerror}). Choose another --out"
-                    ) from None
-            if left:
-                time.sleep(1.0)
-                continue
-            handle.seek(0)
-            who = handle.read(200).decode(errors="replace").strip() or "unknown"
-            raise RunError(
-                f"{folder}: another training is at work there (process {who}). Wait for it, or choose another --out"
-            )
-        if os.fstat(handle.fileno()).st_nlink == 1:  # else another name of this file is somewhere else
-            with contextlib.suppress(OSError):  # only to name ourselves: a full disk is no reason
+            except (BlockingIOError, PermissionError):  # another process holds it
+                if left:
+                    time.sleep(1.0)
+                    continue
+                handle.seek(0)
+                who = handle.read(200).decode(errors="replace").strip() or "unknown"
+                raise RunError(
+                    f"{folder}: another training is at work there (process {who}). Wait for it, or choose another --out"
+                ) from None
+            except OSError as problem:  # a file system that knows no locks
+                raise RunError(
+                    f"{folder / LOCK}: cannot be locked ({problem.strerror}). Choose another --out"
+                ) from None
+        if os.fstat(handle.fileno()).st_nlink == 1:  # else the file has another name somewhere else
+            with contextlib.suppress(OSError):  # a full disk: only the name of this process is missing
                 handle.truncate(0)
                 handle.write(f"{os.getpid()} on {os.uname().nodename}\n".encode())
                 handle.flush()
@@ -274,7 +275,7 @@ def sole_writer(folder: Path, patience: int = 0) -> Iterator[None]:
 
 
 def read_json(path: Path) -> Any:
-    """What a JSON file holds; ValueError for whatever is not JSON, or far too large to be ours."""
+    """Read a JSON file; raise ValueError if it is not JSON, or far too large to be ours."""
     if path.stat().st_size > MOST_TEXT:
         raise ValueError(f"{path.stat().st_size:,} bytes are too many")
     try:
@@ -284,10 +285,7 @@ def read_json(path: Path) -> Any:
 
 
 def refuse_tricks(folder: Path) -> None:
-    """Refuse a folder of ours that leads out of itself by a link, or that has a pipe in it: reading one never ends.
-
-    What is then written or removed in the folder is in the folder.
-    """
+    """Refuse a run folder with a link that leads out of it, or with a pipe in it, of which reading never ends."""
     home = os.path.realpath(folder)
     for place, folders, files in os.walk(home):
         for path in (Path(place, name) for name in (*folders, *files)):
@@ -304,13 +302,12 @@ def refuse_tricks(folder: Path) -> None:
 # The manifest of a run: facts about it and its training
 
 FORMAT, VERSION = "seq2see run", 1
-COUNT = range(2**63)
 FACTS: dict[str, Callable[[Any], bool]] = {
     "corpus": lambda fact: isinstance(fact, str),
     "state": lambda fact: isinstance(fact, str),
-    "pairs": lambda fact: type(fact) is int and fact in COUNT,
+    "pairs": lambda fact: type(fact) is int and 0 <= fact < 2**63,
     "held_out_by": lambda fact: fact in ("blake2b", "crc32"),
-    "parameters": lambda fact: type(fact) is int and fact in COUNT,
+    "parameters": lambda fact: type(fact) is int and 0 <= fact < 2**63,
     "languages": lambda fact: (
         isinstance(fact, dict)
         and all(side in ("source", "target") and isinstance(code, str | None) for side, code in fact.items())

@@ -52,9 +52,7 @@ def test_a_disk_that_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, numb
         storage.write_text(path, "new")
     assert raised.value.exit_code == code
     assert str(raised.value).startswith(f"{path}: {words}")
-    assert str(raised.value).endswith(
-        "then go on with --resume (lab: without it): what was saved before is still whole"
-    )
+    assert str(raised.value).endswith("then resume with --resume (lab: without it): what was saved before is intact")
     assert path.read_text() == "old"
     assert [each.name for each in tmp_path.iterdir()] == ["a.json"]
 

@@ -134,7 +134,7 @@ def test_a_crash_while_writing_leaves_the_one_before(tmp_path: Path, monkeypatch
 
     with monkeypatch.context() as patched:
         patched.setattr(checkpoint.storage, "write_text", crash)
-        with pytest.raises(RunError, match=r"step-00000020: the disk is full\. Make room, then go on with --resume"):
+        with pytest.raises(RunError, match=r"step-00000020: the disk is full\. Make room, then resume with --resume"):
             checkpoint.save(tmp_path, model, optimizer, Progress(20), average=1)
     assert names(tmp_path) == ["step-00000010"]
     assert checkpoint.newest(tmp_path) == tmp_path / "step-00000010"
