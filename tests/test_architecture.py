@@ -21,12 +21,13 @@ LAYERS = [
     {"errors", "special", "storage", "machine", "patterns", "config"},
     {"text", "kernels", "distributed"},
     {"doctor", "tokens", "model"},
-    {"bundle", "suggest"},
+    {"bundle"},
     {"training", "decoding"},
-    {"lens", "evaluation", "prepare", "interop"},
+    {"lens", "evaluation", "interop"},
     {"run"},
-    {"api", "look", "conversation"},
-    {"lab", "serve"},  # the lab trains whole runs, so it is above `api`
+    {"session", "look", "conversation"},
+    {"api"},
+    {"lab", "serve"},  # the lab trains whole runs, so it is above `session`
     {"cli"},
     {"__main__"},
 ]

@@ -17,6 +17,7 @@ from seq2see.distributed import ranks
 from seq2see.errors import DataError, RunError, SettingError, nearest
 from seq2see.evaluation import metrics
 from seq2see.evaluation.metrics import Scores
+from seq2see.machine import Group
 from seq2see.text.pair import Pair, Sides
 from seq2see.text.readers import Pairs
 from seq2see.text.tags import language_tag
@@ -41,18 +42,18 @@ class Shared:
 
     AT_ONCE = 1000
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Engine, group: Group) -> None:
         self.name = engine.name
-        self._engine = engine
+        self._engine, self._group = engine, group
 
     def search(self, tasks: list[Task], settings: Decoding) -> list[list[Hypothesis]]:
-        rank, world = ranks.rank(), ranks.world()
+        rank, world = self._group.rank, self._group.world
         answers: list[list[Hypothesis]] = []
         for begin in range(0, len(tasks), self.AT_ONCE * world):
             block = tasks[begin : begin + self.AT_ONCE * world]
             places = ranks.dealt([len(task.source) for task in block], world)
             mine = self._engine.search([block[place] for place in places[rank]], settings)
-            parts = ranks.from_all([[asdict(each) for each in found] for found in mine])
+            parts = self._group.from_all([[asdict(each) for each in found] for found in mine])
             answers += [[Hypothesis(**each) for each in found] for found in ranks.put_back(parts, places)]
         return answers
 

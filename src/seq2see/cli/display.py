@@ -11,12 +11,12 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn
 from seq2see.cli.data import Downloads
 from seq2see.errors import visible
 from seq2see.text.downloads import Fetching
-from seq2see.training.loop import INTERRUPTED, Finished, Returned, Shrunk, Stepped, Trained, Validated
+from seq2see.training.events import INTERRUPTED, Finished, Returned, Shrunk, Stepped, Trained, Validated
 
 if TYPE_CHECKING:
     from seq2see.api import Event
     from seq2see.config import Settings
-    from seq2see.suggest import Choice
+    from seq2see.session.suggest import Choice
 
 QUIET_SECONDS = 10
 """Between two plain lines about training; validations are always shown."""
@@ -86,7 +86,7 @@ class Display:
                 what = "" if event.what == "model" else f"  ({event.what})"
                 self.say(f"step {event.step:>7,}  validation {scores}{'  best' if event.best else ''}{what}")
             case Finished():
-                from seq2see.api import in_words
+                from seq2see.session.finish import in_words
 
                 self.step = event.step
                 if self._bar:

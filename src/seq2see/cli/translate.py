@@ -89,15 +89,15 @@ def translate(
         top_p=top_p,
         seed=seed,
     )
-    with ranks.joined():
-        chosen = ranks.after_first(choose)  # which may convert the model, and keep it
-        searching = chosen if ranks.alone() else Shared(chosen)
+    with ranks.joined() as group:
+        chosen = group.after_first(choose)  # which may convert the model, and keep it
+        searching = chosen if group.alone else Shared(chosen, group)
         first = 1
-        blocks = _blocks(AT_ONCE * ranks.world())
-        while block := ranks.first_does(lambda: next(blocks, None)):
+        blocks = _blocks(AT_ONCE * group.world)
+        while block := group.first_does(lambda: next(blocks, None)):
             prefixes = None if prefix is None else [prefix] * len(block)
             results = run.search(block, beam, n_best, prefixes, searching, to)
-            if ranks.is_first():
+            if group.is_first:
                 with progress() as run.watch:
                     aligned = run.align(block, results, to) if alignments else [None] * len(block)
                 if alignments and first == 1 and run.alignment_method.is_weak:
