@@ -19,7 +19,6 @@ from seq2see.cli.options import (
     TargetColumn,
     TargetLanguage,
 )
-from seq2see.presets import PRESETS
 
 METRICS = get_args(config.Metric)
 SETTINGS = [f"{key} = {default}  ({kind}) {about}" for key, kind, default, about in config.describe()]
@@ -34,7 +33,7 @@ def train(
         str | None,
         typer.Option(metavar="PAIRS", help="Validate on these; or hold out about so many: 500, 2%."),
     ] = None,
-    preset: Annotated[str | None, typer.Option(metavar="NAME", help=f"One of {', '.join(PRESETS)}.")] = None,
+    preset: Annotated[str | None, typer.Option(metavar="NAME", help=f"One of {', '.join(config.PRESETS)}.")] = None,
     config_file: Annotated[str | None, typer.Option("--config", metavar="FILE", help="Settings in TOML.")] = None,
     assignments: Annotated[
         list[str] | None, typer.Option("--set", metavar="SECTION.KEY=VALUE", help="One setting; may be repeated.")

@@ -13,7 +13,7 @@ from datetime import timedelta
 from typing import Any, TypeVar
 
 from seq2see.errors import LostError, PassingError, RunError
-from seq2see.stopping import Stop
+from seq2see.machine import Stop
 
 TIMEOUT = timedelta(seconds=45)
 """The longest that ranks wait for each other in one collective, and for a sign of life elsewhere.

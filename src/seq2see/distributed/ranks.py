@@ -21,9 +21,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from seq2see.distributed import board
 from seq2see.distributed.board import Board
 from seq2see.errors import LostError, OnlyHereError, PassingError, SettingError
-from seq2see.memory import is_used_up
-from seq2see.processes import ALONE, Group
-from seq2see.stopping import Stop, Stopped
+from seq2see.machine import ALONE, Group, Stop, Stopped, is_out_of_memory
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -206,7 +204,7 @@ class Ranks(Group):
                 with super().all_or_none(stop):
                     yield
             except (Stopped, MemoryError, RuntimeError) as found:
-                if not isinstance(found, Stopped) and not is_used_up(found):
+                if not isinstance(found, Stopped) and not is_out_of_memory(found):
                     raise
                 problem = found
             if stop is not None:
@@ -222,7 +220,7 @@ class Ranks(Group):
         try:
             yield
         except (MemoryError, RuntimeError) as problem:
-            if not is_used_up(problem):
+            if not is_out_of_memory(problem):
                 raise
             raise _MemoryHereError(
                 f"memory is used up in process {self.rank}. Lower training.micro_batch_tokens, resume with --resume"

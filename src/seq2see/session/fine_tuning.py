@@ -11,7 +11,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from seq2see import bundle, config, special
+from seq2see import bundle, config, special, storage
 from seq2see.config import Overlay
 from seq2see.errors import DataError, RunError, SettingError
 from seq2see.session.prepare import Chosen, as_count, to_hold_out, without_too_long, write_pairs, write_tokens
@@ -48,7 +48,7 @@ def open_base(request: Request) -> Base:
     """Read the run that `request` names, finished or interrupted; an error where it has no weights yet."""
     assert request.from_run is not None
     folder = request.from_run
-    facts = bundle.read_manifest(folder)
+    facts = storage.read_manifest(folder)
     used = bundle.load(folder)
     training = used.settings.training
     original = facts.get("fine_tuning", {}).get("original") or {

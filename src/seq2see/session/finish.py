@@ -73,7 +73,7 @@ def measure_forgetting(folder: Path, prepared: Prepared, device: torch.device, w
     """Score both validation sets of a fine-tuning with its first and its last weights, unless that was done before."""
     from seq2see.session import fine_tuning
 
-    facts = bundle.read_manifest(folder)
+    facts = storage.read_manifest(folder)
     about = facts.get("fine_tuning")
     if about is None or "scores" in about:
         return

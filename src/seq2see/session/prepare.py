@@ -13,7 +13,6 @@ from typing import Any, Final
 from zlib import crc32
 
 from seq2see import config
-from seq2see.bundle import Tokenizers
 from seq2see.config import Data, Overlay, Settings
 from seq2see.errors import DataError, SettingError
 from seq2see.session import suggest
@@ -24,6 +23,7 @@ from seq2see.text.corpora import Corpus, Parts
 from seq2see.text.pair import Pair, Sides
 from seq2see.text.tags import tagged
 from seq2see.tokens import encoding, store
+from seq2see.tokens.encoding import Tokenizers
 from seq2see.tokens.store import Store
 
 MANY = 50

@@ -9,10 +9,9 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from seq2see import config, patterns, processes, special
-from seq2see.config import Data, Model, Settings, model_in_words
+from seq2see import config, machine, patterns, special
+from seq2see.config import Data, Model, Settings, model_in_words, preset
 from seq2see.doctor import characters
-from seq2see.presets import preset
 from seq2see.text.pair import Pair, in_blocks
 from seq2see.text.tags import noting_languages
 
@@ -138,7 +137,7 @@ def survey(pairs: Iterable[Pair], with_languages: bool = False) -> Survey:
                 found.count(pair, dice)
             yield [text for pair in block for text in (pair.source, pair.target)]
 
-    for source, target in processes.in_order(_Looking, (), blocks()):
+    for source, target in machine.parallel_map(_Looking, (), blocks()):
         found.source.join(source)
         found.target.join(target)
     return found

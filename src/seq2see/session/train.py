@@ -20,19 +20,18 @@ from typing import Any, Unpack
 import torch
 
 import seq2see
-from seq2see import bundle, config, machine, presets, storage
+from seq2see import bundle, config, machine, storage
 from seq2see.bundle import Bundle
-from seq2see.config import Overlay
+from seq2see.config import Overlay, Settings
 from seq2see.distributed import ranks
 from seq2see.errors import OnlyHereError, SeqError, SettingError
 from seq2see.evaluation import validation
-from seq2see.model.build import build
+from seq2see.machine import ALONE, Group, Stop
+from seq2see.model.build import build, count_parameters
 from seq2see.model.interface import Seq2Seq
-from seq2see.processes import ALONE, Group
 from seq2see.run import Run, error_unit
 from seq2see.session import fine_tuning, finish, prepare, resume, suggest
 from seq2see.session.request import Base, Began, Interrupted, Prepared, Reading, Request, Said, Watch
-from seq2see.stopping import Stop
 from seq2see.text import corpora
 from seq2see.text.corpora import Corpus
 from seq2see.text.pair import Pair, Sides
@@ -89,7 +88,7 @@ def train(
     """
     if resume and force:
         raise SettingError("--resume goes on with a run, --force throws it away: choose one")
-    overlays: list[Overlay] = [] if preset is None else [presets.preset(preset)]
+    overlays: list[Overlay] = [] if preset is None else [config.preset(preset)]
     overlays += [] if config_file is None else [config.read_toml(Path(config_file))]
     overlays += [settings or {}]
     config.check_keys(*overlays)
@@ -116,13 +115,13 @@ def start(request: Request, group: Group) -> Run:
 
 def resume_run(request: Request, group: Group) -> Run:
     """Train on from the newest checkpoint, or only complete the end of a run that is finished."""
-    device, folder = bundle.pick_device(), request.folder
+    device, folder = machine.pick_device(), request.folder
     prepared = resume.reopened(request)
     if resume.is_finished(folder, prepared):
         run = finish.complete(folder, prepared, device, request.watch)
         group.first_does(lambda: [str(folder.absolute()), 0])
         return run
-    machine.check_memory(prepared.settings, device)  # the run may come from a larger machine, or from a stranger
+    _check_memory(prepared.settings, device)  # the run may come from a larger machine, or from a stranger
     with storage.sole_writer(folder, group.patience):
         resume.begin_again(folder, prepared)
         return learn(request, prepared, device, group)
@@ -133,7 +132,7 @@ def new_run(request: Request, group: Group) -> Run:
     base = None if request.from_run is None else fine_tuning.open_base(request)
     corpus = prepare.open_corpus(request)
     given = prepare.validation_pairs(request, corpus)
-    device = bundle.pick_device()
+    device = machine.pick_device()
     with storage.held(request.folder, group.patience):
         was_made = (request.folder / "manifest.json").exists()  # by another process, while this one waited
         if not (was_made and request.resume and resume.can_resume(request)):
@@ -158,7 +157,7 @@ def make_folder(
         chosen = prepare.settle(survey, corpus, request.overlays, prepare.to_hold_out(request.valid))
     else:
         chosen = fine_tuning.settle(base, survey, corpus, request)
-    machine.check_memory(chosen.settings, device)
+    _check_memory(chosen.settings, device)
     with storage.made(request.folder) as folder:
         prepared = prepare.write_corpus(folder, corpus, chosen, valid_pairs, request, base)
         if base is not None:
@@ -219,7 +218,7 @@ def learn(
 
 def follow(group: Group) -> Run:
     """Wait until the first process has something to train, and train it together with all others."""
-    device = bundle.pick_device()
+    device = machine.pick_device()
     place, micro_tokens = group.first_does(lambda: None)
     folder = Path(place)
     if not micro_tokens:  # the run is finished already
@@ -239,6 +238,11 @@ def follow(group: Group) -> Run:
         raise Interrupted(int(group.largest(stop.signal)))
     group.first_does(lambda: None)
     return Run(folder)
+
+
+def _check_memory(settings: Settings, device: torch.device) -> None:
+    sizes = settings.data.source_vocabulary, settings.data.target_vocabulary
+    machine.check_memory(count_parameters(settings.model, *sizes), device)
 
 
 def new_model(folder: Path, prepared: Prepared, device: torch.device) -> Seq2Seq:

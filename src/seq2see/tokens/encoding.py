@@ -1,13 +1,16 @@
-"""Texts of pairs become ids for a store, a block at a time and on all cores; pairs that are too long are left out."""
+"""The tokenizers of both sides of a run; and pairs that become ids for a store, a block at a time and on all cores."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from seq2see import processes
-from seq2see.errors import DataError
+from seq2see import config, machine
+from seq2see.config import Data
+from seq2see.errors import DataError, RunError
 from seq2see.text.pair import Pair, in_blocks
+from seq2see.text.tags import language_tag
 from seq2see.tokens import store, tokenizers
 from seq2see.tokens.tokenizers import Tokenizer
 
@@ -18,6 +21,53 @@ Sides = tuple[Tokenizer, Tokenizer]
 """The tokenizers of source and target."""
 TooLong = Counter[int]
 """Pairs that were left out for a side of too many tokens, by the power of two that would have held them."""
+
+
+@dataclass(frozen=True)
+class Tokenizers:
+    """The tokenizers of both sides; the same object where the sides share one."""
+
+    source: Tokenizer
+    target: Tokenizer
+
+    def save(self, folder: Path) -> None:
+        self.source.save(folder / "source.tokenizer.json")
+        if self.target is not self.source:
+            self.target.save(folder / "target.tokenizer.json")
+
+    @staticmethod
+    def learn(pairs: Sequence[Pair], data: Data) -> "Tokenizers":
+        """Learn from pairs the tokenizers that the settings ask for."""
+        tags = [language_tag(language) for language in data.tags.split()]
+        texts = [[pair.source for pair in pairs], [pair.target for pair in pairs]]
+        if data.shared:
+            texts[0] = [text for both in zip(*texts, strict=True) for text in both]
+        source = tokenizers.train(
+            data.source_tokenizer, texts[0], data.source_vocabulary, data.normalization, tags, data.source_pattern
+        )
+        if data.shared:
+            return Tokenizers(source, source)
+        target = tokenizers.train(
+            data.target_tokenizer, texts[1], data.target_vocabulary, data.normalization, pattern=data.target_pattern
+        )
+        return Tokenizers(source, target)
+
+    @staticmethod
+    def files(folder: Path) -> tuple[Path, Path]:
+        """Return the files of a run's tokenizers: twice the same where one serves both sides."""
+        source, target = folder / "source.tokenizer.json", folder / "target.tokenizer.json"
+        return source, target if target.exists() else source
+
+    @staticmethod
+    def load(folder: Path) -> "Tokenizers":
+        """Load the tokenizers of a run: two, or one for both sides, as its settings say."""
+        files, shared = Tokenizers.files(folder), config.read_settings(folder).data.shared
+        if files[0] == files[1] and files[0].exists() and not shared:
+            raise RunError(f"{folder / 'target.tokenizer.json'}: is missing. Copy the run again")
+        if files[0] != files[1] and shared:
+            raise RunError(f"{files[1]}: is there, though data.shared = true. Copy the run again")
+        source = tokenizers.load(files[0])
+        return Tokenizers(source, source if files[0] == files[1] else tokenizers.load(files[1]))
 
 
 class Tokenising:
@@ -46,7 +96,7 @@ class Tokenising:
 
 def tokenised(pairs: Iterable[Pair], files: tuple[Path, Path], limit: int) -> Iterator[tuple[store.Block, TooLong]]:
     """All pairs in their order, as `Tokenising` cuts them."""
-    return processes.in_order(Tokenising, (files, limit), _texts(pairs))
+    return machine.parallel_map(Tokenising, (files, limit), _texts(pairs))
 
 
 def short_enough(pairs: Sequence[Pair], cut: Sides, limit: int) -> tuple[list[Pair], TooLong]:

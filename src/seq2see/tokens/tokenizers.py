@@ -275,7 +275,8 @@ def train(
     normal = (normalize(text, normalization) for text in texts)
     if kind in ("unigram", "bpe"):
         return Subwords(kind, normalization, _train_subwords(kind, _sample(normal), vocabulary, tags), tags)
-    pattern = patterns.expression(pattern)  # not its name: a run keeps what it was trained with
+    if pattern:
+        pattern = patterns.expression(pattern)  # not its name: a run keeps what it was trained with
     cut = _cutter(kind, pattern)
     counts, letters = Counter[str](), Counter[str]()
     for text in normal:

@@ -94,8 +94,8 @@ def save(
             for left_over in folder.glob(".*.part"):  # by a process that was killed
                 storage.remove(left_over)
             beside.mkdir()
-            storage.write_tensors(beside / "weights.safetensors", bundle.named_weights(model))
-            storage.write_tensors(beside / "optimizer.safetensors", optimizer.tensors() | random_state())
+            bundle.write_tensors(beside / "weights.safetensors", bundle.named_weights(model))
+            bundle.write_tensors(beside / "optimizer.safetensors", optimizer.tensors() | random_state())
             state = asdict(progress) | {"files": {name: (beside / name).stat().st_size for name in TENSORS}}
             storage.write_text(beside / "state.json", json.dumps(state | {"crc32": _mark(state)}, indent=1))
             storage.remove(final)
@@ -158,7 +158,7 @@ def damage(path: Path, thoroughly: bool = False) -> str | None:
             if size != sizes.get(name, size):
                 return f"{name} has {size:,} bytes of {sizes[name]:,}"
             if thoroughly:
-                storage.read_tensors(path / name)
+                bundle.read_tensors(path / name)
     except RunError as problem:
         return str(problem)
     except OSError as problem:
@@ -192,7 +192,7 @@ def with_weights(folder: Path, most: int) -> list[Path]:
     found: list[Path] = []
     for path in reversed(steps(folder)):
         with contextlib.suppress(RunError):
-            storage.read_tensors(path / "weights.safetensors")
+            bundle.read_tensors(path / "weights.safetensors")
             found.insert(0, path)
         if len(found) == most:
             break
@@ -253,9 +253,9 @@ def _mark(state: dict[str, Any]) -> str:
 def average(paths: list[Path]) -> dict[str, Tensor]:
     """Return the mean of several checkpoints' weights, summed in float64."""
     total: dict[str, Tensor] = {}
-    own = storage.read_shapes(paths[0] / "weights.safetensors")
+    own = bundle.read_shapes(paths[0] / "weights.safetensors")
     for path in (each / "weights.safetensors" for each in paths):
-        weights = storage.read_tensors(path, accept=lambda shapes: bundle.check_fit(own, shapes), only_float32=True)
+        weights = bundle.read_tensors(path, accept=lambda shapes: bundle.check_fit(own, shapes), only_float32=True)
         for name, weight in weights.items():
             total[name] = total[name] + weight.double() if name in total else weight.double()
     return {name: (weight / len(paths)).float() for name, weight in total.items()}
@@ -264,7 +264,7 @@ def average(paths: list[Path]) -> dict[str, Tensor]:
 def _restore_optimizer(optimizer: Adam, path: Path) -> None:
     places = optimizer.tensors()
 
-    def accept(shapes: storage.Shapes) -> None:
+    def accept(shapes: bundle.Shapes) -> None:
         for name, shape in shapes.items():
             ours = name in places and shape == tuple(places[name].shape)
             if not ours and not (name.startswith("random.") and sum(shape) < 10_000):
@@ -272,7 +272,7 @@ def _restore_optimizer(optimizer: Adam, path: Path) -> None:
         if missing := sorted(places.keys() - shapes.keys()):
             raise RunError(f"{path}: {missing[0]} is missing")
 
-    tensors = storage.read_tensors(path, accept=accept)
+    tensors = bundle.read_tensors(path, accept=accept)
     for name, place in places.items():
         if tensors[name].dtype != place.dtype:
             raise RunError(f"{path}: {name} is {tensors[name].dtype}, expected {place.dtype}")

@@ -20,10 +20,8 @@ from torch import Tensor, nn
 from seq2see.bundle import load_weights, save_weights
 from seq2see.config import Training
 from seq2see.errors import RunError
-from seq2see.memory import is_used_up, keep_freed_memory
+from seq2see.machine import ALONE, Group, Stopped, is_out_of_memory, keep_freed_memory
 from seq2see.model.interface import Seq2Seq
-from seq2see.processes import ALONE, Group
-from seq2see.stopping import Stopped
 from seq2see.tokens.batches import Batch, Batches, Position, make_batch, split
 from seq2see.tokens.store import Int64s, Store
 from seq2see.training import bad_numbers, checkpoint, schedule
@@ -219,7 +217,7 @@ class _Loop:
 
     def _shrunk(self, problem: Exception, pieces: list[Int64s], tokens: int) -> Shrunk:
         """Halve the tokens in a forward pass after memory ran out, and repeat the update; raise other problems."""
-        if not is_used_up(problem):
+        if not is_out_of_memory(problem):
             raise problem
         if self.group.largest(max(map(len, pieces), default=0)) <= 1:
             raise RunError(
@@ -292,7 +290,7 @@ def _whole_or_not_at_all(optimizer: Adam) -> Iterator[None]:
     try:
         yield
     except (Stopped, MemoryError, RuntimeError) as problem:
-        if isinstance(problem, Stopped) or is_used_up(problem):
+        if isinstance(problem, Stopped) or is_out_of_memory(problem):
             optimizer.zero_grad(set_to_none=not torch.cuda.is_available())
             set_random_state(dice)
         raise

@@ -20,7 +20,7 @@ import seq2see
 from seq2see.config import Training
 from seq2see.distributed import board, ranks
 from seq2see.errors import OnlyHereError, RunError, SeqError, SettingError
-from seq2see.stopping import Stopped
+from seq2see.machine import Stopped
 from seq2see.tokens import store
 from seq2see.tokens.batches import Batches, split
 from seq2see.tokens.store import Store

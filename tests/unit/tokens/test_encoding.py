@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from seq2see import processes, special
+from seq2see import machine, special
 from seq2see.errors import RunError
 from seq2see.text.pair import Pair
 from seq2see.tokens import encoding, store, tokenizers
@@ -32,7 +32,7 @@ def test_several_processes_write_the_same_bytes_as_one(kind, shared, tmp_path, m
     files = saved(tmp_path, kind, shared)
     left_out = {}
     for cores in (1, 3):
-        monkeypatch.setattr(processes, "cores", lambda cores=cores: cores)
+        monkeypatch.setattr(machine, "cores", lambda cores=cores: cores)
         blocks, counts = zip(*encoding.tokenised(PAIRS, files, 25), strict=True)
         store.write_blocks(tmp_path / str(cores), blocks, 500)
         left_out[cores] = counts
