@@ -26,6 +26,7 @@ from seq2see.stopping import Stop
 from seq2see.text import corpora
 from seq2see.text.downloads import Fetching
 from seq2see.text.pair import Pair, Sides
+from seq2see.text.rows import ReadingOptions
 from seq2see.text.tags import language_tag
 from seq2see.training import checkpoint, fine_tuning, journal, loop
 from seq2see.training.bad_numbers import NotFinite
@@ -138,7 +139,7 @@ def train(
     if not ranks.is_first():
         return _train_along(device)
     columns = Sides(*(None if column is None else str(column) for column in (source_column, target_column)))
-    wanted = (format, columns, Sides(source_language, target_language), watch)
+    wanted = (ReadingOptions(format, columns, Sides(source_language, target_language)), watch)
     wanted_pairs = partial(corpora.open_corpus, pairs, *wanted)
     hold_out = _to_hold_out(valid)
     folder = Path(out) if out is not None else Path("runs") / corpora.name_of(pairs)

@@ -21,9 +21,9 @@ from seq2see.config import Data, Overlay, Settings
 from seq2see.doctor import examination
 from seq2see.errors import DataError, RunError, SeqError
 from seq2see.suggest import ROWS, Survey, suggest, survey
-from seq2see.text.corpora import Corpus, Parts
-from seq2see.text.pair import Pair, Sides, in_blocks
-from seq2see.text.readers import Pairs
+from seq2see.text.corpora import Corpus, Pairs, Parts
+from seq2see.text.pair import Pair, Sides
+from seq2see.text.rows import in_blocks
 from seq2see.text.tags import noting_languages, tagged
 from seq2see.tokens import encoding, held_out, store
 from seq2see.tokens.store import Store

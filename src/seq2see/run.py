@@ -17,8 +17,8 @@ from seq2see.distributed import ranks
 from seq2see.errors import DataError, RunError, SettingError, nearest
 from seq2see.evaluation import metrics
 from seq2see.evaluation.metrics import Scores
+from seq2see.text.corpora import Pairs
 from seq2see.text.pair import Pair, Sides
-from seq2see.text.readers import Pairs
 from seq2see.text.tags import language_tag
 from seq2see.tokens import encoding
 

@@ -16,7 +16,8 @@ from seq2see import config, patterns, processes, special
 from seq2see.config import Data, Model, Settings
 from seq2see.doctor import characters, examination, side_words
 from seq2see.presets import preset
-from seq2see.text.pair import Pair, in_blocks
+from seq2see.text.pair import Pair
+from seq2see.text.rows import in_blocks
 
 SAMPLE = 200_000
 """Pairs kept for training tokenizers: more change them little and cost minutes."""

@@ -8,8 +8,8 @@ from typing import NamedTuple
 from seq2see import storage
 from seq2see.doctor import characters
 from seq2see.doctor.findings import REASONS, Diagnosis
-from seq2see.doctor.raw import Row
 from seq2see.errors import DataError, SettingError
+from seq2see.text.rows import Row
 
 
 class Written(NamedTuple):

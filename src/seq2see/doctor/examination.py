@@ -18,8 +18,9 @@ from numpy.typing import NDArray
 
 from seq2see.doctor import characters, line_shifts, side_words
 from seq2see.doctor.findings import KINDS, SHOWN, Book, Diagnosis, Example, Mask
-from seq2see.doctor.raw import FOREIGN, NARROW, RECORD, UNPAIRED, WIDE, RawPairs, are_exchanged, is_header
+from seq2see.doctor.raw import RawPairs, are_exchanged, is_header
 from seq2see.text.pair import NOTHING, Sides
+from seq2see.text.rows import FOREIGN, NARROW, RECORD, UNPAIRED, WIDE
 
 BLOCK: Final = 2048
 """Pairs in a block, which stand together,"""

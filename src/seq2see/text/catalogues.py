@@ -14,8 +14,11 @@ from xml.parsers import expat
 
 from seq2see.errors import DataError
 from seq2see.text import languages
-from seq2see.text.files import LONGEST_LINE, Faults, Row, Told, bounded_lines, lines, opened, too_long
 from seq2see.text.pair import Sides
+from seq2see.text.rows import LONGEST_LINE, Faults, Told, bounded_lines, lines, opened, too_long
+
+Entry = tuple[int, list[str]]
+"""The line that an entry begins on, or its number; source and target."""
 
 
 def _one_line(text: str) -> str:
@@ -91,13 +94,13 @@ _ESCAPES: Final = re.compile(r"(?:\\(?:[0-7]{1,3}|x[0-9A-Fa-f]{1,2}))+|\\(.)")
 _NAMED: Final = {"n": "\n", "t": "\t", "r": "\r", "a": "\a", "b": "\b", "f": "\f", "v": "\v", "\\": "\\", '"': '"'}
 
 
-def po_rows(path: Path, faults: Faults, told: Told) -> Iterator[Row]:
+def po_rows(path: Path, faults: Faults, told: Told, wanted: Sides) -> Iterator[Entry]:
     """msgid and msgstr, plural forms too; without the header and what is fuzzy or obsolete."""
     charset = _po_charset(path)
     entry = _Entry()
     fuzzy = 0
 
-    def finished() -> Iterator[Row]:
+    def finished() -> Iterator[Entry]:
         nonlocal fuzzy
         if entry.broken or not entry.texts:
             return
@@ -114,7 +117,7 @@ def po_rows(path: Path, faults: Faults, told: Told) -> Iterator[Row]:
                 yield entry.line, pair
 
     keyword = ""
-    for number, line in enumerate(lines(path, faults, charset), 1):
+    for number, line, _ in lines(path, faults, charset):
         text = line.strip()
         if text.startswith("#"):
             if entry.translations():
@@ -201,7 +204,7 @@ LARGEST_MO: Final = 1 << 26
 """A .mo file is read whole, as its strings lie anywhere in it: 64 MiB are ten times any real one."""
 
 
-def mo_rows(path: Path, told: Told) -> Iterator[Row]:
+def mo_rows(path: Path, faults: Faults, told: Told, wanted: Sides) -> Iterator[Entry]:
     """The same from a compiled catalogue; rows are numbered by entry, as there are no lines."""
     with opened(path) as stream:
         data = stream.read(LARGEST_MO + 1)
@@ -264,7 +267,7 @@ class _Unit:
     texts: dict[str, str] = field(default_factory=dict)
 
 
-def tmx_rows(path: Path, faults: Faults, wanted: Sides, told: Told) -> Iterator[Row]:
+def tmx_rows(path: Path, faults: Faults, told: Told, wanted: Sides) -> Iterator[Entry]:
     """The two languages of a translation memory; with more than two, those that are wanted.
 
     Where the source is not said, it is the language that the file calls its source, else the first one.

@@ -1,7 +1,7 @@
-"""Files of others, by address: fetched once into the user's cache, verified, and never half there.
+"""Corpora that others publish: downloaded once into the user's cache, and verified.
 
-A file is written beside its place, as `.part`, and moved there once its SHA-256 is right. What a cut connection leaves
-is gone on with, where the server allows it.
+A file is written as `.part` and renamed once its SHA-256 is right. A download that was interrupted is resumed, where
+the server allows it.
 """
 
 import contextlib
@@ -9,16 +9,20 @@ import hashlib
 import http.client
 import os
 import stat
+import tomllib
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from importlib import resources
+from itertools import chain
 from pathlib import Path
 from typing import BinaryIO, Final, NamedTuple
 
 from seq2see import __version__, storage
-from seq2see.errors import DataError
-from seq2see.text import files
+from seq2see.errors import DataError, nearest
+from seq2see.text import dates, rows
+from seq2see.text.dates import Split
 
 CHUNK: Final = 1 << 16
 PATIENCE: Final = 30
@@ -32,6 +36,35 @@ class File(NamedTuple):
     address: str
     size: int
     sha256: str
+
+
+@dataclass(frozen=True)
+class Remote:
+    """A corpus that others publish, downloaded when it is first asked for."""
+
+    name: str
+    pairs: int
+    description: str
+    licence: str
+    splits: Mapping[Split, tuple[File, ...]]
+    """For each split one file, or two parallel ones."""
+
+    @property
+    def files(self) -> list[File]:
+        return list(chain.from_iterable(self.splits.values()))
+
+
+def _remotes() -> Iterator[Remote]:
+    for entry in tomllib.loads(resources.files(__package__).joinpath("corpora.toml").read_text("utf-8"))["corpora"]:
+        address = entry.pop("address")
+        splits = {
+            split: tuple(File(name, f"{address}/{name}", size, sha256) for name, size, sha256 in files)
+            for split, files in entry.pop("splits").items()
+        }
+        yield Remote(**entry, splits=splits)
+
+
+REMOTES: Final = tuple(_remotes())
 
 
 @dataclass(frozen=True)
@@ -49,6 +82,61 @@ Watch = Callable[[Fetching], None]
 
 def unwatched(event: Fetching) -> None:
     """Nobody looks on."""
+
+
+def remote(name: str) -> Remote | None:
+    """Return the corpus of that name, where it is one that has to be downloaded."""
+    return next((each for each in REMOTES if each.name == name), None)
+
+
+class Entry(NamedTuple):
+    """A line of `seq2see data list`."""
+
+    name: str
+    pairs: int
+    description: str
+    licence: str
+    size: int
+    """Bytes to download; 0 for a corpus that is built in."""
+    cached: bool
+
+
+def names() -> list[str]:
+    """Return the names of all corpora that have one."""
+    return ["dates", *(each.name for each in REMOTES)]
+
+
+def catalogue() -> list[Entry]:
+    """Return the list of all corpora that have a name."""
+    about_dates = f"dates written out in {len(dates.LANGUAGES)} languages, to ISO 8601"
+    return [
+        Entry("dates", sum(dates.SIZES.values()), about_dates, "Unicode-3.0", 0, True),
+        *(
+            Entry(
+                each.name,
+                each.pairs,
+                each.description,
+                each.licence,
+                sum(file.size for file in each.files),
+                not missing(each.name, each.files),
+            )
+            for each in REMOTES
+        ),
+    ]
+
+
+def get(name: str, places: Sequence[str | Path] = (), watch: Watch = unwatched) -> Path | None:
+    """Put a corpus into the cache, from `places` or by download, and return its folder; None where it is built in."""
+    found = remote(name)
+    if found is None:
+        if name == "dates":
+            return None
+        raise DataError(f"{name}: no such corpus. {nearest(name, names())}")
+    if places:
+        take(name, found.files, map(Path, places))
+    else:
+        download(name, found.files, watch)
+    return folder_of(name)
 
 
 def folder_of(corpus: str) -> Path:
@@ -98,7 +186,7 @@ def take(corpus: str, wanted: Sequence[File], places: Iterable[Path]) -> None:
                 continue
             if file is not None:
                 part = _part(folder / file.name)
-                with files.opened(path) as stream:
+                with rows.opened(path) as stream:
                     _write(part, 0, _chunks(stream), file.size)
                 _move_in(part, folder / file.name, file, str(path))
     if lacking:
@@ -214,7 +302,7 @@ def _is_whole(path: Path, file: File) -> bool:
 def _digest(path: Path, sizes: set[int]) -> str:
     """The SHA-256 of a file's bytes, taken out of .gz where its name says so; empty where they are not that many."""
     digest, size = hashlib.sha256(), 0
-    with files.opened(path) as stream:
+    with rows.opened(path) as stream:
         for chunk in _chunks(stream):
             digest.update(chunk)
             size += len(chunk)

@@ -7,7 +7,8 @@ from typing import Final
 
 from seq2see import processes
 from seq2see.errors import DataError
-from seq2see.text.pair import Pair, in_blocks
+from seq2see.text.pair import Pair
+from seq2see.text.rows import in_blocks
 from seq2see.tokens import store, tokenizers
 from seq2see.tokens.tokenizers import Tokenizer
 

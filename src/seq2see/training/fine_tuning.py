@@ -16,8 +16,8 @@ from seq2see import bundle
 from seq2see.bundle import Bundle
 from seq2see.config import Overlay
 from seq2see.errors import DataError, SettingError
+from seq2see.text.corpora import Pairs
 from seq2see.text.pair import Pair, Sides
-from seq2see.text.readers import Pairs
 
 EPOCHS = 10
 STEPS_AN_EPOCH = 20

@@ -12,7 +12,7 @@ from seq2see.lab import catalogue, charts, comparison, report
 from seq2see.lab.claim import Plan, Row, Trial, conclude
 from seq2see.lab.rivals import RIVALS, rival
 from seq2see.run import Run
-from seq2see.text.readers import Pairs
+from seq2see.text.corpora import Pairs
 
 
 def sizes_of(vocabularies: tuple[int, int], **changes: int) -> list[int]:
