@@ -25,7 +25,7 @@ from seq2see.text.corpora import Corpus, Pairs, Parts
 from seq2see.text.pair import Pair, Sides
 from seq2see.text.rows import in_blocks
 from seq2see.text.tags import noting_languages, tagged
-from seq2see.tokens import encoding, held_out, store
+from seq2see.tokens import held_out, store
 from seq2see.tokens.store import Store
 from seq2see.training import fine_tuning
 from seq2see.training.fine_tuning import Base
@@ -254,7 +254,7 @@ def _fill(
     say(f"tokenising {total:,} pairs")
     given = len(valid_pairs)
     if valid_pairs:
-        valid_pairs = encoding.for_validation("the validation set", valid_pairs, cut, limit, say, refuse=True)
+        valid_pairs = store.for_validation("the validation set", valid_pairs, cut, limit, say, refuse=True)
     kept_out: list[Pair] = []
     languages = settings.data.tags.split()
     training = _parted(corpus.train, is_held_out, languages, kept_out)
@@ -263,10 +263,10 @@ def _fill(
     if old_sources:
         training = _noting_sources(training, old_sources, met)
     train_store, too_long = _write(folder, "train", training, tokenizers, limit, corpus.name)
-    kept_out, also_too_long = encoding.short_enough(kept_out, cut, limit)
+    kept_out, also_too_long = store.short_enough(kept_out, cut, limit)
     too_long += also_too_long
     if MANY * (lost := too_long.total()) > total:
-        most, enough = ", most of the corpus," if 2 * lost > total else "", encoding.enough(too_long, total)
+        most, enough = ", most of the corpus," if 2 * lost > total else "", store.enough(too_long, total)
         left = f"{len(train_store):,} for training" + ("" if valid_pairs else f" and {len(kept_out):,} for validation")
         say(
             f"warning   {lost:,} of {total:,} pairs{most} are left out, which leaves {left}: longer than "
@@ -280,11 +280,11 @@ def _fill(
     valid_pairs = valid_pairs or kept_out
     if not valid_pairs:
         learned = [tagged(pair, languages) for pair in found.sample[:1000]]
-        fit, _ = encoding.short_enough(learned, cut, limit)
+        fit, _ = store.short_enough(learned, cut, limit)
         valid_pairs = (fit or learned)[:100]
         why = "so few cannot be held out" if asked else "too few different sources to hold some out"
         say(f"{why}: validation is on training pairs. Give others with --valid")
-    lost = encoding.unreachable(valid_pairs, cut) if settings.training.metric == "exact" else 0
+    lost = store.unreachable(valid_pairs, cut) if settings.training.metric == "exact" else 0
     if MANY * lost > len(valid_pairs):
         say(
             f"warning   {lost:,} of {len(valid_pairs):,} validation targets cannot be written by the target tokenizer "
@@ -335,7 +335,7 @@ def _without_too_long(found: Survey, data: Data, tokenizers: Tokenizers | None) 
     if MANY * sum(size > limit for size in bytes_of_longer) <= len(sample):  # a token has at least one byte
         return found
     cut = tokenizers or Tokenizers.learn(sample[:: 1 + len(sample) // ENOUGH_TO_MEASURE], data)
-    kept, too_long = encoding.short_enough(sample, (cut.source, cut.target), limit)
+    kept, too_long = store.short_enough(sample, (cut.source, cut.target), limit)
     return found.only(kept) if kept and MANY * too_long.total() > len(sample) else found
 
 
@@ -345,9 +345,9 @@ def _parted(
     """The pairs to train on, with their tags; the others are put into `kept_out`."""
     for pair in pairs:
         if is_held_out(pair):
-            kept_out.append(tagged(pair, languages))
+            kept_out.append(tagged(pair, languages) if languages else pair)
         else:
-            yield tagged(pair, languages)
+            yield tagged(pair, languages) if languages else pair
 
 
 def _for_fine_tuning(
@@ -395,7 +395,7 @@ def _keep_start(folder: Path, base: Base, tokenizers: Tokenizers, limit: int, sa
         say(f"{base.folder / 'validation.jsonl'}: no pairs there, so what is forgotten cannot be measured")
         return
     cut = tokenizers.source, tokenizers.target
-    pairs = encoding.for_validation("the old validation set", base.valid_pairs, cut, limit, say)
+    pairs = store.for_validation("the old validation set", base.valid_pairs, cut, limit, say)
     _write(folder, "old_valid", pairs, tokenizers, limit, "the old validation set")
     (folder / "old_validation.jsonl").write_text("".join(map(_as_json, pairs)), encoding="utf-8")
 
@@ -474,12 +474,12 @@ def _as_count(hold_out: float, pairs: int) -> int:
 
 def _write(
     folder: Path, which: str, pairs: Iterable[Pair], tokenizers: Tokenizers, limit: int, name: str
-) -> tuple[Store, encoding.TooLong]:
+) -> tuple[Store, store.TooLong]:
     """Tokenise pairs into a store; with it, those left out for a side of more than `limit` tokens."""
-    too_long: encoding.TooLong = Counter()
+    too_long: store.TooLong = Counter()
 
     def blocks() -> Iterator[store.Block]:
-        for block, left_out in encoding.tokenised(pairs, Tokenizers.files(folder), limit):
+        for block, left_out in store.tokenised(pairs, Tokenizers.files(folder), limit):
             too_long.update(left_out)
             yield block
 
@@ -490,7 +490,7 @@ def _write(
         if too_long:
             raise DataError(
                 f"{name}: all {too_long.total():,} pairs are longer than data.max_length = {limit} tokens. "
-                f"Raise it: --set data.max_length={encoding.enough(too_long, too_long.total())}"
+                f"Raise it: --set data.max_length={store.enough(too_long, too_long.total())}"
             ) from None
         raise
 

@@ -20,7 +20,7 @@ from seq2see.evaluation.metrics import Scores
 from seq2see.text.corpora import Pairs
 from seq2see.text.pair import Pair, Sides
 from seq2see.text.tags import language_tag
-from seq2see.tokens import encoding
+from seq2see.tokens import store
 
 if TYPE_CHECKING:
     from seq2see.decoding.search import Choose
@@ -387,7 +387,7 @@ class Run:
         width = max(n_best, beam or self.settings.decoding.beam)
         searched = f"engine:{engine.name.replace(' ', '-')}|beam:{width}"
         signed = tuple(replace(score, signature=f"{score.signature}|{searched}") for score in scores)
-        unreachable = encoding.unreachable(pairs, (self.tokenizers.source, self.tokenizers.target))
+        unreachable = store.unreachable(pairs, (self.tokenizers.source, self.tokenizers.target))
         return Evaluation(len(pairs), engine.name, width, replace(scores, scores=signed), results, unreachable)
 
 

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from seq2see.doctor import characters, line_shifts, side_words
 from seq2see.doctor.findings import KINDS, SHOWN, Book, Diagnosis, Example, Mask
-from seq2see.doctor.raw import RawPairs, are_exchanged, is_header
+from seq2see.doctor.raw import RawPairs
 from seq2see.text.pair import NOTHING, Sides
 from seq2see.text.rows import FOREIGN, NARROW, RECORD, UNPAIRED, WIDE
 
@@ -246,7 +246,7 @@ class Examination:
         good = book.reasons == 0
         if not good.any():
             book.add("file", None, what="no usable pair", advice="A pair needs text on both sides.")
-        if good[:1].any() and is_header(*self._first):
+        if good[:1].any() and side_words.is_header(*self._first):
             labels = Sides(self._first[0].lower(), self._first[1].lower())
             book.add("header", np.arange(len(flags)) == 0)
         for name, flag in (("lost", _LOST), ("mojibake", _MOJIBAKE), ("breaks", _BREAKS), ("controls", _CONTROLS)):
@@ -255,7 +255,7 @@ class Examination:
         sides = self.column("source_script")[good], self.column("target_script")[good]
         scripts = usual_script(sides[0]), usual_script(sides[1])
         names = characters.script_name(scripts[0]), characters.script_name(scripts[1])
-        if are_exchanged(labels, names):
+        if side_words.have_exchanged_names(labels, names):
             book.add("order", None, what=f"{labels.source} and {labels.target} seem to be exchanged")
         turned = self._turned(scripts if all(scripts) else usual_pair(*sides), flags) & good
         swapped = turned if are_sparse(turned) else np.zeros_like(turned)

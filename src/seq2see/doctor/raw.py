@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Final
 
 from seq2see.errors import DataError
-from seq2see.text import columns, languages
 from seq2see.text.corpora import Pairs
 from seq2see.text.pair import NOTHING, Pair, Sides
 from seq2see.text.rows import NOT_JSON, CutShortError, Faults, Row, without_gz
@@ -131,21 +130,3 @@ def guess_encoding(lines: list[bytes]) -> str | None:
         if sum(first <= character <= last for character in letters) > share * len(letters):
             return {"euc_kr": "CP949"}.get(name, name.upper().replace("_", "-"))
     return None
-
-
-# Names of columns
-
-
-def is_header(source: str, target: str) -> bool:
-    """Return whether a first row names the columns: `word, phones`, `en, ko`."""
-    cells = {source.lower(), target.lower()}
-    named = len(cells) == 2 and cells <= columns.SOURCES | columns.TARGETS
-    return named or columns.are_languages(source, target)
-
-
-def are_exchanged(labels: Sides, scripts: tuple[str, str]) -> bool:
-    """Return whether the sides have each other's names, by the words themselves or by the scripts of the languages."""
-    if labels.source in columns.TARGETS and labels.target in columns.SOURCES:
-        return True
-    expected = [languages.script(code) if (code := languages.known(label or "")) else None for label in labels]
-    return None not in expected and expected[0] != expected[1] and tuple(expected) == scripts[::-1]

@@ -7,6 +7,9 @@ import math
 from collections import Counter
 from typing import Final
 
+from seq2see.text import columns, languages
+from seq2see.text.pair import Sides
+
 Odds = dict[str, float]
 """For each telling word: above 0 it belongs to the source, below to the target."""
 
@@ -51,3 +54,20 @@ def tell(odds: Odds, text: str) -> float:
 
 def _words(text: str) -> list[str]:
     return text.lower().split()
+
+
+def is_header(source: str, target: str) -> bool:
+    """Return whether a first row names the columns: `word, phones`, `en, ko`."""
+    cells = {source.lower(), target.lower()}
+    return len(cells) == 2 and (cells <= columns.SOURCES | columns.TARGETS or columns.are_languages(source, target))
+
+
+def have_exchanged_names(labels: Sides, scripts: tuple[str, str]) -> bool:
+    """Return whether the sides have each other's names, by the words themselves or by the scripts of the languages."""
+    if not (labels.source and labels.target):
+        return False
+    if labels.source in columns.TARGETS and labels.target in columns.SOURCES:
+        return True
+    codes = languages.known(labels.source), languages.known(labels.target)
+    expected = [languages.script(code) if code else None for code in codes]
+    return None not in expected and expected[0] != expected[1] and tuple(expected) == scripts[::-1]

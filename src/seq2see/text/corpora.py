@@ -243,8 +243,9 @@ class Pairs:
             texts = record
         else:
             keys = self._keys_of(record)
-            texts = [columns.field(record, key) for key in keys]
-            further = record.get("references", []) if isinstance(record, dict) else []
+            fields = record if isinstance(record, dict) else {}
+            texts = [fields[key] if key in fields else columns.field(record, key) for key in keys]
+            further = fields.get("references", [])
             if not any(self.columns) and keys == columns.OWN:
                 texts += further if isinstance(further, list) else [None]
         if not all(isinstance(text, str) for text in texts):
@@ -258,7 +259,8 @@ class Pairs:
         """
         if self._keys is None and isinstance(record, dict):
             names = list(record)
-            found = columns.by_name(names, self._given)
+            is_own = record.keys() >= {*columns.OWN} and not any(self._given)
+            found = None if is_own else columns.by_name(names, self._given)
             self._keys = (names[found[0]], names[found[1]]) if found else columns.OWN
             if self._keys != columns.OWN:
                 self._told.languages = Sides(*map(languages.known, self._keys))
@@ -379,7 +381,7 @@ def open_corpus(
         bound = not any(part.has_columns for part in parts)
         parts.append(_named(word, "train", options, watch) or _file(word, options, bound=bound))
     _check_columns(words, parts, options)
-    found = downloads.remote(words[0]) if len(words) == 1 else None
+    found = downloads.REMOTES.get(words[0]) if len(words) == 1 else None
     given = {split: Parts(_split(found, split, options)) for split in found.splits} if found else {}
     return Corpus(
         name_of(pairs), Parts(*parts), given.get("valid"), given.get("test"), words=[*words, *options.words()]
@@ -390,7 +392,7 @@ def _named(name: str, split: Split, options: ReadingOptions, watch: downloads.Wa
     """Return a split of the corpus of that name, which is downloaded first; None where there is no such corpus."""
     if name == "dates":
         return DateSplit(split)
-    found = downloads.remote(name)
+    found = downloads.REMOTES.get(name)
     if found is None:
         return None
     wanted = _split(found, split, options)  # first: a corpus without that split need not be downloaded

@@ -64,7 +64,7 @@ def _remotes() -> Iterator[Remote]:
         yield Remote(**entry, splits=splits)
 
 
-REMOTES: Final = tuple(_remotes())
+REMOTES: Final = {remote.name: remote for remote in _remotes()}
 
 
 @dataclass(frozen=True)
@@ -84,11 +84,6 @@ def unwatched(event: Fetching) -> None:
     """Nobody looks on."""
 
 
-def remote(name: str) -> Remote | None:
-    """Return the corpus of that name, where it is one that has to be downloaded."""
-    return next((each for each in REMOTES if each.name == name), None)
-
-
 class Entry(NamedTuple):
     """A line of `seq2see data list`."""
 
@@ -103,7 +98,7 @@ class Entry(NamedTuple):
 
 def names() -> list[str]:
     """Return the names of all corpora that have one."""
-    return ["dates", *(each.name for each in REMOTES)]
+    return ["dates", *REMOTES]
 
 
 def catalogue() -> list[Entry]:
@@ -120,14 +115,14 @@ def catalogue() -> list[Entry]:
                 sum(file.size for file in each.files),
                 not missing(each.name, each.files),
             )
-            for each in REMOTES
+            for each in REMOTES.values()
         ),
     ]
 
 
 def get(name: str, places: Sequence[str | Path] = (), watch: Watch = unwatched) -> Path | None:
     """Put a corpus into the cache, from `places` or by download, and return its folder; None where it is built in."""
-    found = remote(name)
+    found = REMOTES.get(name)
     if found is None:
         if name == "dates":
             return None

@@ -1,4 +1,6 @@
-"""The tokenised corpus on disk, memory-mapped: a corpus larger than memory trains.
+"""The tokenised corpus on disk, memory-mapped: a corpus larger than memory can be trained on.
+
+Texts become ids on all cores (`tokenised`), a block at a time; pairs that are too long are left out.
 
     source.tokens   every source end to end, each closed by END; uint16, or uint32 for a vocabulary above 65,536
     source.offsets  int64, one more than there are pairs: source i is tokens[offsets[i] : offsets[i + 1]]
@@ -9,7 +11,8 @@ Numbers are little-endian, so that a folder may move between machines.
 """
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Any, BinaryIO, Final, NamedTuple
@@ -17,8 +20,12 @@ from typing import Any, BinaryIO, Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from seq2see import special, storage
+from seq2see import processes, special, storage
 from seq2see.errors import DataError
+from seq2see.text.pair import Pair
+from seq2see.text.rows import in_blocks
+from seq2see.tokens import tokenizers
+from seq2see.tokens.tokenizers import Tokenizer
 
 Int64s = NDArray[np.int64]
 
@@ -129,7 +136,7 @@ def write_blocks(folder: Path, blocks: Iterable[Block], vocabulary: int) -> Stor
     """The same for pairs that were packed elsewhere."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "store.json").unlink(missing_ok=True)
-    with _Side(folder, "source") as source, _Side(folder, "target") as target:
+    with _SideFiles(folder, "source") as source, _SideFiles(folder, "target") as target:
         for block in blocks:
             source.add(block.source, block.source_lengths)
             target.add(block.target, block.target_lengths)
@@ -145,14 +152,14 @@ def _dtype(vocabulary: int) -> np.dtype[np.unsignedinteger]:
     return np.dtype(DTYPES[vocabulary > 1 << 16])
 
 
-class _Side:
-    """One side while it is written."""
+class _SideFiles:
+    """The files of one side while it is written."""
 
     def __init__(self, folder: Path, name: str) -> None:
         self._paths = folder / f"{name}.tokens", folder / f"{name}.offsets"
         self.pairs = self.tokens = 0
 
-    def __enter__(self) -> "_Side":
+    def __enter__(self) -> "_SideFiles":
         self._files: tuple[BinaryIO, BinaryIO] = self._paths[0].open("wb"), self._paths[1].open("wb")
         self._files[1].write(np.zeros(1, "<i8").tobytes())
         return self
@@ -183,3 +190,101 @@ def _gather(tokens: NDArray[Any], offsets: Int64s, indices: Int64s) -> tuple[Int
     packed_offsets = np.concatenate([np.zeros(1, dtype=np.int64), lengths.cumsum()])
     places = np.repeat(starts - packed_offsets[:-1], lengths) + np.arange(packed_offsets[-1])
     return tokens[places].astype(np.int64), packed_offsets
+
+
+# Texts to ids
+
+SENT: Final = 2000
+"""Pairs that are sent to another process at once."""
+Texts = tuple[list[str], list[str]]
+TokenizerPair = tuple[Tokenizer, Tokenizer]
+"""The tokenizers of source and target."""
+TooLong = Counter[int]
+"""Pairs that were left out for a side of too many tokens, by the power of two that would have held them."""
+
+
+class Tokenising:
+    """Cuts the texts of both sides, by tokenizers that were saved; with the ids, what was left out.
+
+    Args:
+        files: of the tokenizers of source and target; the same where one serves both sides.
+        limit: a pair with more tokens on one side is left out.
+    """
+
+    def __init__(self, files: tuple[Path, Path], limit: int) -> None:
+        self._source = tokenizers.load(files[0])
+        self._target = self._source if files[0] == files[1] else tokenizers.load(files[1])
+        self._limit = limit
+        self._vocabulary = max(len(self._source), len(self._target))
+
+    def __call__(self, texts: Texts) -> tuple[Block, TooLong]:
+        fit, too_long = [], TooLong()
+        for pair in zip(self._source.encode(texts[0]), self._target.encode(texts[1]), strict=True):
+            if (length := max(map(len, pair))) <= self._limit:
+                fit.append(pair)
+            else:
+                too_long[_power_of_two(length)] += 1
+        return pack(fit, self._vocabulary), too_long
+
+
+def tokenised(pairs: Iterable[Pair], files: tuple[Path, Path], limit: int) -> Iterator[tuple[Block, TooLong]]:
+    """All pairs in their order, as `Tokenising` cuts them."""
+    return processes.in_order(Tokenising, (files, limit), _texts(pairs))
+
+
+def short_enough(pairs: Sequence[Pair], cut: TokenizerPair, limit: int) -> tuple[list[Pair], TooLong]:
+    """Return the pairs of at most `limit` tokens on either side, and the counts of the others."""
+    kept, too_long = [], TooLong()
+    sources = cut[0].encode([pair.source for pair in pairs])
+    targets = cut[1].encode([pair.target for pair in pairs])
+    for pair, *tokens in zip(pairs, sources, targets, strict=True):
+        if (length := max(map(len, tokens))) <= limit:
+            kept.append(pair)
+        else:
+            too_long[_power_of_two(length)] += 1
+    return kept, too_long
+
+
+def for_validation(
+    name: str, pairs: list[Pair], cut: TokenizerPair, limit: int, say: Callable[[str], None], refuse: bool = False
+) -> list[Pair]:
+    """Return the pairs of a validation set that are short enough, and say how many are not; all where none is.
+
+    Args:
+        refuse: Raise an error where most are too long: what is left would not tell which model is the best.
+    """
+    kept, too_long = short_enough(pairs, cut, limit)
+    if not too_long:
+        return kept
+    lost = f"{name}: {too_long.total():,} of {len(pairs):,} pairs are longer than data.max_length = {limit} tokens"
+    remedy = f"--set data.max_length={enough(too_long, len(pairs))} keeps nearly all"
+    if refuse and 2 * len(kept) < len(pairs):
+        raise DataError(f"{lost}, and too few are left to choose a model by. {remedy}; or give shorter ones by --valid")
+    say(f"warning   {lost} and are left out. {remedy}")
+    return kept or pairs
+
+
+def unreachable(pairs: Sequence[Pair], cut: TokenizerPair) -> int:
+    """Return the number of pairs none of whose references the target tokenizer can write."""
+    can_write = cut[1].can_write
+    return sum(not any(map(can_write, (pair.target, *pair.references))) for pair in pairs)
+
+
+def _power_of_two(length: int) -> int:
+    """Return the smallest power of two that is not below `length`."""
+    return 1 << (length - 1).bit_length()
+
+
+def enough(too_long: TooLong, pairs: int) -> int:
+    """The least power of two that would leave at most one in a hundred of all pairs out."""
+    left = too_long.total()
+    for length in sorted(too_long):
+        left -= too_long[length]
+        if 100 * left <= pairs:
+            break
+    return length
+
+
+def _texts(pairs: Iterable[Pair]) -> Iterator[Texts]:
+    for block in in_blocks(pairs, SENT):
+        yield [pair.source for pair in block], [pair.target for pair in block]

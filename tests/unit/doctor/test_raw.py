@@ -255,19 +255,3 @@ def test_the_encoding_is_guessed_by_the_beginning(start: str) -> None:
 def test_nothing_to_guess() -> None:
     assert raw.guess_encoding([]) is None
     assert raw.guess_encoding([b"\xff\xff\xff\x98\x98"]) is None
-
-
-def test_names_of_columns() -> None:
-    assert raw.is_header("Source", "target")
-    assert raw.is_header("en", "Korean")
-    assert not raw.is_header("en", "en")
-    assert not raw.is_header("is", "est")
-    assert raw.is_header("word", "phones")
-    assert not raw.is_header("hello", "target")
-    assert raw.are_exchanged(Sides("target", "source"), ("", ""))
-    assert raw.are_exchanged(Sides("ko", "en"), ("Latin", "Hangul"))
-    assert raw.are_exchanged(Sides("zh-TW", "ru"), ("Cyrillic", "Han"))
-    assert not raw.are_exchanged(Sides(None, "en"), ("Latin", "Hangul"))
-    assert not raw.are_exchanged(Sides("en", "ko"), ("Latin", "Hangul"))
-    assert not raw.are_exchanged(Sides("en", "de"), ("Latin", "Latin"))
-    assert not raw.are_exchanged(Sides("en", "ko"), ("Latin", "Latin"))

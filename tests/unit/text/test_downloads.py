@@ -98,7 +98,7 @@ def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
     }
     tiny = downloads.Remote("tiny", sum(COUNTS.values()), "small", "none", splits)
     table = downloads.Remote("table", 50, "a table", "none", {"train": (file("table.csv"),)})
-    monkeypatch.setattr(downloads, "REMOTES", (tiny, table))
+    monkeypatch.setattr(downloads, "REMOTES", {"tiny": tiny, "table": table})
     yield server
     server.shutdown()
     thread.join()
@@ -362,7 +362,7 @@ def test_the_cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 def test_what_is_listed_can_be_verified() -> None:
     """Every file has an address of its own, its size, and a whole SHA-256."""
-    files = [file for remote in downloads.REMOTES for file in remote.files]
+    files = [file for remote in downloads.REMOTES.values() for file in remote.files]
     assert len({file.sha256 for file in files}) == len({file.address for file in files}) == len(files) == 7
     for file in files:
         assert file.address.startswith("https://")
