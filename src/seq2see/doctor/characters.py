@@ -92,7 +92,7 @@ def tables() -> Tables:
     return Tables(scripts, kind, sign, digit, kept, byte)
 
 
-class Measures(NamedTuple):
+class TextMeasures(NamedTuple):
     """One number for each text."""
 
     length: NDArray[np.int64]
@@ -107,8 +107,8 @@ class Measures(NamedTuple):
     """Worth a look by `mend`: holds a break, a control character, a lost one, or what may be misread bytes."""
 
 
-def measure(texts: list[str]) -> Measures:
-    """Measures of at least one text; it takes about 20 bytes of memory for each character."""
+def measure(texts: list[str]) -> TextMeasures:
+    """TextMeasures of at least one text; it takes about 20 bytes of memory for each character."""
     table = tables()
     length = np.fromiter(map(len, texts), np.int64, len(texts))
     # A blank after each text keeps `reduceat` from tripping over empty ones.
@@ -134,7 +134,7 @@ def measure(texts: list[str]) -> Measures:
         japanese = 10 * counts[kana] > letters
         script[japanese] = kana
         most[japanese] = letters[japanese]
-    return Measures(
+    return TextMeasures(
         length,
         script,
         (most > 0) & (10 * most >= 9 * letters),

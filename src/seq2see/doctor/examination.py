@@ -368,7 +368,7 @@ class Examination:
 
     def _out_of_step(self, book: "Book") -> None:
         source, target = (
-            line_shifts.Side(*(self.column(f"{side}_{name}") for name in ("length", "digits", "signs")))
+            line_shifts.SideNumbers(*(self.column(f"{side}_{name}") for name in ("length", "digits", "signs")))
             for side in ("source", "target")
         )
         found = line_shifts.shifts(source, target)
@@ -409,7 +409,7 @@ def _measure(texts: list[str], faults: Sequence[int]) -> tuple[NDArray[Any], lis
         texts[place] = mended.text
     if changed:
         measures = characters.measure(texts)  # as they will be
-    source, target = (characters.Measures._make(each[side::2] for each in measures) for side in (0, 1))
+    source, target = (characters.TextMeasures._make(each[side::2] for each in measures) for side in (0, 1))
     for place in np.flatnonzero(measures.script == 0):
         if characters.is_invisible(texts[place]):
             flags[place // 2] |= _EMPTY

@@ -24,15 +24,15 @@ _CLEAR: Final = 0.25
 _POPULATION: Final = np.array([byte.bit_count() for byte in range(256)], np.int16)
 
 
-class Side(NamedTuple):
-    """What each text of a side is measured by; see `characters.Measures`."""
+class SideNumbers(NamedTuple):
+    """What each text of a side is measured by; see `characters.TextMeasures`."""
 
     length: NDArray[Any]
     digits: NDArray[np.uint16]
     signs: NDArray[np.uint8]
 
-    def at(self, rows: NDArray[np.int64]) -> "Side":
-        return Side(self.length[rows], self.digits[rows], self.signs[rows])
+    def at(self, rows: NDArray[np.int64]) -> "SideNumbers":
+        return SideNumbers(self.length[rows], self.digits[rows], self.signs[rows])
 
 
 class Shift(NamedTuple):
@@ -43,7 +43,7 @@ class Shift(NamedTuple):
     lag: int
 
 
-def shifts(source: Side, target: Side) -> list[Shift]:
+def shifts(source: SideNumbers, target: SideNumbers) -> list[Shift]:
     """Where the sides are out of step, in order; empty where all is well or nothing can be said."""
     rows = len(source.length)
     if rows < FEWEST:
@@ -68,7 +68,7 @@ def shifts(source: Side, target: Side) -> list[Shift]:
     return found
 
 
-def _lags(source: Side, target: Side, starts: NDArray[np.int64], width: int) -> NDArray[np.int64]:
+def _lags(source: SideNumbers, target: SideNumbers, starts: NDArray[np.int64], width: int) -> NDArray[np.int64]:
     """The lag of each window: 0 where that fits best, another where it is surely and clearly better, else UNSURE."""
     rows = starts[:, None] + np.arange(width)
     here = source.at(rows)
@@ -88,7 +88,7 @@ def _lags(source: Side, target: Side, starts: NDArray[np.int64], width: int) -> 
     return np.where(shifted, np.array(LAGS)[best], np.where(gain < 0, 0, UNSURE))
 
 
-def _likeness(here: Side, target: Side, rows: NDArray[np.int64], lag: int) -> NDArray[np.float64]:
+def _likeness(here: SideNumbers, target: SideNumbers, rows: NDArray[np.int64], lag: int) -> NDArray[np.float64]:
     """How well each source fits the target `lag` rows further down."""
     there = target.at(np.clip(rows + lag, 0, len(target.length) - 1))
     same_digits = (here.digits == there.digits) & (here.digits > 0)
@@ -103,14 +103,14 @@ def _standard(lengths: NDArray[Any]) -> NDArray[np.float64]:
     return np.asarray(np.clip(logs / np.maximum(logs.std(axis=1, keepdims=True), 1e-6), -3, 3))
 
 
-def _repeats(here: Side, target: Side, rows: NDArray[np.int64], lag: int) -> NDArray[np.bool_]:
+def _repeats(here: SideNumbers, target: SideNumbers, rows: NDArray[np.int64], lag: int) -> NDArray[np.bool_]:
     """Whether the targets at that lag are copies of the sources: a conversation, where each answer is asked again."""
     there = target.at(np.clip(rows + lag, 0, len(target.length) - 1))
     same = (here.length == there.length) & (here.digits == there.digits) & (here.signs == there.signs)
     return np.asarray(same.mean(axis=1) > 0.5)
 
 
-def _edge(source: Side, target: Side, first: int, last: int, before: int, after: int) -> int:
+def _edge(source: SideNumbers, target: SideNumbers, first: int, last: int, before: int, after: int) -> int:
     """The row, from `first` to `last`, at which one lag gives way to another."""
     rows = np.arange(first, last)[None]
     here = source.at(rows)
