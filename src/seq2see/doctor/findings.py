@@ -56,7 +56,7 @@ class Finding:
 
     @property
     def pairs(self) -> str:
-        """`12 pairs (0.3 %)`; nothing where it is about the corpus as a whole."""
+        """The count as text, `12 pairs (0.3 %)`; empty where the finding is about the corpus as a whole."""
         if not self.rows:
             return ""
         share = f"{100 * self.share:.2g} %" if 0.0001 <= self.share < 0.1 else f"{100 * self.share:.0f} %"
@@ -89,7 +89,7 @@ class Diagnosis:
 
     @property
     def changes(self) -> bool:
-        """Whether a clean copy would differ."""
+        """Return whether a clean copy would differ."""
         return bool(self.reasons.any() or self.mended.any() or self.swapped.any())
 
 
@@ -114,7 +114,7 @@ class Book:
         count: int | None = None,
         rows: tuple[int, ...] = (),
     ) -> None:
-        """A finding about the rows of a mask, or about all rows at once; none if there is nothing in it.
+        """Add a finding about the rows of a mask, or about all rows at once; nothing if there are none.
 
         `gravity` is the share that decides how bad it is, if not the share of the rows.
         """
@@ -137,5 +137,5 @@ class Book:
         self._findings.append(Finding(name, severity, count, share, action, *words, rows))
 
     def findings(self) -> tuple[Finding, ...]:
-        """The worst first."""
+        """Return the findings, the most severe first."""
         return tuple(sorted(self._findings, key=lambda finding: ("error", "warning", "note").index(finding.severity)))

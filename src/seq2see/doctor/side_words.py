@@ -25,7 +25,7 @@ _AGREE: Final = 0.9
 
 
 def learn(pairs: list[tuple[str, str]]) -> Odds:
-    """What words tell the side; none where the sides cannot be told apart."""
+    """Learn which words tell the side; none where the sides cannot be told apart."""
     sources, targets = (Counter(word for pair in pairs for word in _words(pair[side])) for side in (0, 1))
     balance = math.log((targets.total() + 1) / (sources.total() + 1))
     odds = {
@@ -42,12 +42,12 @@ def learn(pairs: list[tuple[str, str]]) -> Odds:
 
 
 def are_exchanged(odds: Odds, source: str, target: str) -> bool:
-    """Whether the words of both texts belong to the other side."""
+    """Return whether the words of both texts belong to the other side."""
     return tell(odds, source) < -_TELLING and tell(odds, target) > _TELLING
 
 
 def tell(odds: Odds, text: str) -> float:
-    """The mean of what its first words tell; 0 where fewer than two of them tell anything."""
+    """Return the mean of what the first words tell; 0 where fewer than two of them tell anything."""
     told = [odds[word] for word in text.lower().split(maxsplit=_READ)[:_READ] if word in odds]
     return sum(told) / len(told) if len(told) > 1 else 0.0
 

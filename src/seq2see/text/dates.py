@@ -36,7 +36,7 @@ Writer = Callable[[date], str]
 
 
 def pairs(split: Split) -> Iterator[Pair]:
-    """The pairs of a split, the same on every machine: languages take turns, and so do the forms of each."""
+    """Yield the pairs of a split, the same on every machine: languages take turns, and so do the forms of each."""
     forms = {language: writers(language) for language in LANGUAGES}
     for index, day in enumerate(days(split)):
         turn, language = index // len(LANGUAGES), LANGUAGES[index % len(LANGUAGES)]
@@ -45,7 +45,7 @@ def pairs(split: Split) -> Iterator[Pair]:
 
 
 def days(split: Split) -> list[date]:
-    """The days of a split: all days in the order of their hashes, cut where one split ends and the next begins."""
+    """Return the days of a split: all days in the order of their hashes, of which each split takes the next part."""
     every = [FIRST + timedelta(days=number) for number in range((LAST - FIRST).days + 1)]
     every.sort(key=lambda day: hashlib.sha256(day.isoformat().encode()).digest())
     start = 0
@@ -57,7 +57,7 @@ def days(split: Split) -> list[date]:
 
 
 def writers(language: str) -> list[Writer]:
-    """Every way to write a date in a language: medium, long and full forms, each with each kind of digits in use."""
+    """Return every way to write a date in a language: medium, long and full forms, each with all digits in use."""
     locale = Locale.parse(language)
     patterns = {form: get_date_format(form, locale) for form in ("medium", "long", "full")}
     spelled = {each.pattern: each for each in patterns.values() if MONTH_IN_WORDS.search(each.pattern)}
@@ -66,13 +66,13 @@ def writers(language: str) -> list[Writer]:
 
 
 def _numbering(locale: Locale) -> list[str]:
-    """The default numbering system and, where that is Latin but the script has digits of its own, those too."""
+    """Return the default numbering system and, where that is Latin but the script has digits of its own, those too."""
     default, native = locale.default_numbering_system, locale.other_numbering_systems.get("native", "latn")
     return [default, native] if default == "latn" and native in ZEROS else [default]
 
 
 def _digits(system: str) -> dict[int, str]:
-    """A table for `str.translate`, from 0-9 to the digits of a numbering system."""
+    """Return a table for `str.translate`, from 0-9 to the digits of a numbering system."""
     zero = ord(ZEROS.get(system, "0"))
     return {ord("0") + digit: chr(zero + digit) for digit in range(10)}
 

@@ -26,7 +26,7 @@ from seq2see.text.dates import Split
 
 CHUNK: Final = 1 << 16
 PATIENCE: Final = 30
-"""Seconds without a byte after which a connection counts as cut."""
+"""Seconds without a byte after which a connection counts as lost."""
 
 
 class File(NamedTuple):
@@ -69,7 +69,7 @@ REMOTES: Final = {remote.name: remote for remote in _remotes()}
 
 @dataclass(frozen=True)
 class Fetching:
-    """How far a download is, in bytes; the first of these comes before the first byte."""
+    """The progress of a download in bytes; the first event comes before the first byte."""
 
     corpus: str
     place: str
@@ -81,7 +81,7 @@ Watch = Callable[[Fetching], None]
 
 
 def unwatched(event: Fetching) -> None:
-    """Nobody looks on."""
+    """Ignore the progress of a download."""
 
 
 class Entry(NamedTuple):
@@ -135,18 +135,18 @@ def get(name: str, places: Sequence[str | Path] = (), watch: Watch = unwatched) 
 
 
 def folder_of(corpus: str) -> Path:
-    """Where the files of a corpus are kept, whether or not they are there."""
+    """Return the folder for the files of a corpus, which need not exist."""
     return storage.cache_folder() / "seq2see" / "corpora" / corpus
 
 
 def missing(corpus: str, wanted: Iterable[File]) -> list[File]:
-    """Those that are not in the cache, or not as they must be."""
+    """Return the files that are not in the cache, or are damaged there."""
     folder = folder_of(corpus)
     return [file for file in wanted if not _is_whole(folder / file.name, file)]
 
 
 def download(corpus: str, wanted: Sequence[File], watch: Watch = unwatched) -> None:
-    """Fetch what is not in the cache yet."""
+    """Download what is not in the cache yet."""
     if not missing(corpus, wanted):
         return
     with _alone(corpus) as folder:
@@ -225,7 +225,7 @@ def _fetch(file: File, place: Path, told: Callable[[int], None]) -> None:
     if done < file.size:
         raise DataError(
             f"{file.address}: the connection was cut{cut} after {in_bytes(done)} of {in_bytes(file.size)}. "
-            "The same command goes on from there"
+            "The same command resumes it"
         )
     _move_in(part, place, file, file.address)
 
@@ -240,7 +240,7 @@ def _left(part: Path) -> int:
 
 
 def _ask(address: str, start: int) -> http.client.HTTPResponse:
-    """The file from that byte on, or the whole of it where the server cannot do that: its headers tell."""
+    """Request a file from that byte on; the headers of the response say whether it is the whole file instead."""
     headers = {"User-Agent": f"seq2see/{__version__}"} | ({"Range": f"bytes={start}-"} if start else {})
     try:
         answer = urllib.request.urlopen(urllib.request.Request(address, headers=headers), timeout=PATIENCE)
@@ -295,7 +295,7 @@ def _is_whole(path: Path, file: File) -> bool:
 
 
 def _digest(path: Path, sizes: set[int]) -> str:
-    """The SHA-256 of a file's bytes, taken out of .gz where its name says so; empty where they are not that many."""
+    """Return the SHA-256 of a file, decompressed where its name ends in .gz; empty where it has another size."""
     digest, size = hashlib.sha256(), 0
     with rows.opened(path) as stream:
         for chunk in _chunks(stream):
@@ -335,12 +335,12 @@ def _alone(corpus: str) -> Iterator[Path]:
 
 
 def _in_words(problem: object) -> str:
-    """`No space left on device`, without the number before it."""
+    """Return the reason of an error, `No space left on device`, without its number."""
     return getattr(problem, "strerror", None) or str(problem) or type(problem).__name__
 
 
 def in_bytes(size: int) -> str:
-    """`4.3 MB`, as a person says it."""
+    """Return a size for people to read: `4.3 MB`."""
     if size < 1000:
         return f"{size} bytes"
     return f"{size / 1e3:.0f} kB" if size < 1e5 else f"{size / 1e6:,.1f} MB"

@@ -265,7 +265,7 @@ def split_names(pairs: str) -> tuple[Path, ...]:
 
 
 def name_of_files(paths: Sequence[Path]) -> str:
-    """ "pairs" for `dir/pairs.tsv.gz`, "train" for `train.en` and `train.ko`, "en-ko" for `en.txt` and `ko.txt`."""
+    """Return `pairs` for dir/pairs.tsv.gz, `train` for train.en and train.ko, `en-ko` for en.txt and ko.txt."""
     return "-".join(dict.fromkeys(without_gz(path).stem for path in paths))
 
 

@@ -38,7 +38,7 @@ def by_source(pair: Pair) -> str:
 
 
 def by_either(parts: Sequence[Sides]) -> Key:
-    """The text that decides where files of these languages are put together and tagged.
+    """Return the function that chooses the deciding text where files of these languages are concatenated and tagged.
 
     `m.en,m.de` beside `m.de,m.en` holds every pair twice, once turned round: what is validated on in one direction must
     not be learned in the other. So a text decides that is the same in both, where any language is on both sides.

@@ -1,4 +1,4 @@
-"""Which characters a token stands for, in the text that was read and in the text that was made."""
+"""The characters that a token stands for, in the input text and in the output text."""
 
 import re
 import unicodedata
@@ -13,12 +13,12 @@ Span = tuple[int, int]
 
 
 def words(text: str) -> list[Span]:
-    """What stands between blanks."""
+    """Return the spans of words between blanks."""
     return [found.span() for found in re.finditer(r"\S+", text)]
 
 
 def written(tokenizer: Tokenizer, ids: Sequence[int]) -> list[Span]:
-    """Where in `decode(ids)` each token lies. Those that make one character together have it all: bytes, letters.
+    """Return where in `decode(ids)` each token lies. Tokens that spell one character together each have all of it.
 
     Blanks around a token's text are not its own, unless it has nothing else.
     """
@@ -35,7 +35,7 @@ def written(tokenizer: Tokenizer, ids: Sequence[int]) -> list[Span]:
 
 
 def read(tokenizer: Tokenizer, text: str) -> list[Span]:
-    """Where in `text` each token of `encode([text.strip()])` comes from, whatever normalisation made of it."""
+    """Return where in `text` each token of `encode([text.strip()])` comes from, also if normalisation changed it."""
     start, body = len(text) - len(text.lstrip()), text.strip()
     tag = next((tag for tag in tokenizer.tags if body.startswith(tag)), "")
     spans = [(start, start + len(tag))] if tag else []
@@ -56,7 +56,7 @@ CONTEXT = 32
 
 
 def _lengths(length: Callable[[int, int], int], count: int) -> list[int]:
-    """The lengths that the first 0, 1, ..., `count` parts have together, in linear time.
+    """Return the lengths of the first 0, 1, ..., `count` parts together, in linear time.
 
     Args:
         length: of the parts from one place up to another.
@@ -77,7 +77,7 @@ def _cut(tokenizer: Tokenizer, text: str) -> list[Span]:
 
 
 def _before(lengths: list[int], start: int, end: int) -> Span:
-    """What became the characters from `start` to `end`, where the first n characters became `lengths[n]`."""
+    """Return what became the characters from `start` to `end`, where the first n characters became `lengths[n]`."""
     first, last = bisect_right(lengths, start) - 1, bisect_left(lengths, end)
     while last + 1 < len(lengths) and lengths[last + 1] == lengths[last]:  # an accent that went into its letter
         last += 1
@@ -92,7 +92,7 @@ def _without_blanks(text: str, start: int, end: int) -> Span:
 
 
 def labels(tokenizer: Tokenizer, ids: Sequence[int]) -> list[str]:
-    """`pieces`, but bytes that spell a letter together are labelled with it: `漢 1/3`, `漢 2/3`, `漢 3/3`."""
+    """Return `pieces`, but bytes that spell a letter together are labelled with it: `漢 1/3`, `漢 2/3`, `漢 3/3`."""
     found = tokenizer.pieces(ids)
     if not isinstance(tokenizer, Subwords):
         return found
@@ -110,10 +110,10 @@ def labels(tokenizer: Tokenizer, ids: Sequence[int]) -> list[str]:
 
 
 def touching(spans: Sequence[Span], span: Span) -> list[int]:
-    """Which of the spans have a character in common with another."""
+    """Return which of the spans have a character in common with another."""
     return [place for place, (start, end) in enumerate(spans) if max(start, span[0]) < min(end, span[1])]
 
 
 def is_blank(text: str, span: Span) -> bool:
-    """Whether nothing is there that could be seen."""
+    """Return whether a span shows nothing."""
     return not any(not each.isspace() and unicodedata.category(each) != "Cf" for each in text[slice(*span)])

@@ -70,11 +70,11 @@ class Store:
         return len(self._source_offsets) - 1
 
     def source_lengths(self, indices: Int64s) -> Int64s:
-        """Tokens of each source, END included."""
+        """Return the number of tokens of each source, END included."""
         return self._lengths(self._source_offsets, indices, self.source_tokens)
 
     def target_lengths(self, indices: Int64s) -> Int64s:
-        """Tokens of each target, END included."""
+        """Return the number of tokens of each target, END included."""
         return self._lengths(self._target_offsets, indices, self.target_tokens)
 
     def _lengths(self, offsets: Int64s, indices: Int64s, tokens: int) -> Int64s:
@@ -85,7 +85,7 @@ class Store:
         return lengths
 
     def gather(self, indices: Int64s) -> tuple[Int64s, Int64s, Int64s, Int64s]:
-        """Source tokens and offsets, target tokens and offsets: the pairs end to end, in the order given."""
+        """Return source tokens and offsets, target tokens and offsets: the pairs end to end, in the order given."""
         self.source_lengths(indices), self.target_lengths(indices)  # looked at: a wrong one would ask for any memory
         sides = (
             *_gather(self._source, self._source_offsets, indices),
@@ -106,7 +106,7 @@ class Block(NamedTuple):
 
 
 def pack(encoded: Sequence[tuple[list[int], list[int]]], vocabulary: int) -> Block:
-    """Pairs of ids, ready to be written to a store of that vocabulary."""
+    """Pack pairs of ids, ready to be written to a store of that vocabulary."""
     sides = []
     for side in (0, 1):
         ids: list[int] = []
@@ -133,7 +133,7 @@ def _packed(encoded: Iterable[tuple[list[int], list[int]]], vocabulary: int) -> 
 
 
 def write_blocks(folder: Path, blocks: Iterable[Block], vocabulary: int) -> Store:
-    """The same for pairs that were packed elsewhere."""
+    """Write pairs that are packed already, and open the result; an earlier store is replaced."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "store.json").unlink(missing_ok=True)
     with _SideFiles(folder, "source") as source, _SideFiles(folder, "target") as target:
@@ -184,7 +184,7 @@ def _open(path: Path, dtype: np.dtype[np.generic], count: int) -> NDArray[Any]:
 
 
 def _gather(tokens: NDArray[Any], offsets: Int64s, indices: Int64s) -> tuple[Int64s, Int64s]:
-    """The sequences `indices` end to end, and where each begins: one index per token, worked out at once."""
+    """Return the sequences `indices` end to end, and their offsets: one index per token, computed at once."""
     starts = offsets[indices]
     lengths = offsets[indices + 1] - starts
     packed_offsets = np.concatenate([np.zeros(1, dtype=np.int64), lengths.cumsum()])
@@ -204,11 +204,11 @@ TooLong = Counter[int]
 
 
 class Tokenising:
-    """Cuts the texts of both sides, by tokenizers that were saved; with the ids, what was left out.
+    """Cuts the texts of both sides, by saved tokenizers; returns the ids, and counts of what was left out.
 
     Args:
-        files: of the tokenizers of source and target; the same where one serves both sides.
-        limit: a pair with more tokens on one side is left out.
+        files: Of the tokenizers of source and target; the same where one serves both sides.
+        limit: A pair with more tokens on one side is left out.
     """
 
     def __init__(self, files: tuple[Path, Path], limit: int) -> None:
@@ -228,7 +228,7 @@ class Tokenising:
 
 
 def tokenised(pairs: Iterable[Pair], files: tuple[Path, Path], limit: int) -> Iterator[tuple[Block, TooLong]]:
-    """All pairs in their order, as `Tokenising` cuts them."""
+    """Yield the blocks of all pairs in their order, as `Tokenising` cuts them, on all cores."""
     return processes.in_order(Tokenising, (files, limit), _texts(pairs))
 
 
@@ -276,7 +276,7 @@ def _power_of_two(length: int) -> int:
 
 
 def enough(too_long: TooLong, pairs: int) -> int:
-    """The least power of two that would leave at most one in a hundred of all pairs out."""
+    """Return the least power of two that would leave at most one in a hundred of all pairs out."""
     left = too_long.total()
     for length in sorted(too_long):
         left -= too_long[length]
