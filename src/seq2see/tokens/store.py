@@ -13,7 +13,6 @@ Numbers are little-endian, so that a folder may move between machines.
 import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import islice
 from pathlib import Path
 from typing import Any, BinaryIO, Final, NamedTuple
 
@@ -31,8 +30,6 @@ Int64s = NDArray[np.int64]
 
 FORMAT: Final = 1
 DTYPES: Final = ("<u2", "<u4")
-BLOCK: Final = 4096
-"""Pairs that are held before they are written."""
 
 
 class Store:
@@ -123,13 +120,7 @@ def write(folder: Path, encoded: Iterable[tuple[list[int], list[int]]], vocabula
     Args:
         vocabulary: ids of either side are below this; it decides how many bytes a token takes.
     """
-    return write_blocks(folder, _packed(encoded, vocabulary), vocabulary)
-
-
-def _packed(encoded: Iterable[tuple[list[int], list[int]]], vocabulary: int) -> Iterator[Block]:
-    rest = iter(encoded)
-    while some := list(islice(rest, BLOCK)):
-        yield pack(some, vocabulary)
+    return write_blocks(folder, (pack([pair], vocabulary) for pair in encoded), vocabulary)
 
 
 def write_blocks(folder: Path, blocks: Iterable[Block], vocabulary: int) -> Store:
@@ -218,31 +209,31 @@ class Tokenising:
         self._vocabulary = max(len(self._source), len(self._target))
 
     def __call__(self, texts: Texts) -> tuple[Block, TooLong]:
-        fit, too_long = [], TooLong()
-        for pair in zip(self._source.encode(texts[0]), self._target.encode(texts[1]), strict=True):
-            if (length := max(map(len, pair))) <= self._limit:
-                fit.append(pair)
-            else:
-                too_long[_power_of_two(length)] += 1
-        return pack(fit, self._vocabulary), too_long
+        encoded, too_long = _encoded(texts, (self._source, self._target), self._limit)
+        return pack([pair for pair in encoded if pair], self._vocabulary), too_long
+
+
+def _encoded(texts: Texts, cut: TokenizerPair, limit: int) -> tuple[list[tuple[list[int], list[int]] | None], TooLong]:
+    """Return the ids of each pair, None where a side has more than `limit` tokens, and the counts of these."""
+    found: list[tuple[list[int], list[int]] | None] = []
+    too_long = TooLong()
+    for pair in zip(cut[0].encode(texts[0]), cut[1].encode(texts[1]), strict=True):
+        length = max(map(len, pair))
+        found.append(pair if length <= limit else None)
+        if length > limit:
+            too_long[1 << (length - 1).bit_length()] += 1
+    return found, too_long
 
 
 def tokenised(pairs: Iterable[Pair], files: tuple[Path, Path], limit: int) -> Iterator[tuple[Block, TooLong]]:
     """Yield the blocks of all pairs in their order, as `Tokenising` cuts them, on all cores."""
-    return processes.in_order(Tokenising, (files, limit), _texts(pairs))
+    return processes.in_order(Tokenising, (files, limit), map(_sides, in_blocks(pairs, SENT)))
 
 
 def short_enough(pairs: Sequence[Pair], cut: TokenizerPair, limit: int) -> tuple[list[Pair], TooLong]:
     """Return the pairs of at most `limit` tokens on either side, and the counts of the others."""
-    kept, too_long = [], TooLong()
-    sources = cut[0].encode([pair.source for pair in pairs])
-    targets = cut[1].encode([pair.target for pair in pairs])
-    for pair, *tokens in zip(pairs, sources, targets, strict=True):
-        if (length := max(map(len, tokens))) <= limit:
-            kept.append(pair)
-        else:
-            too_long[_power_of_two(length)] += 1
-    return kept, too_long
+    encoded, too_long = _encoded(_sides(pairs), cut, limit)
+    return [pair for pair, ids in zip(pairs, encoded, strict=True) if ids], too_long
 
 
 def for_validation(
@@ -270,11 +261,6 @@ def unreachable(pairs: Sequence[Pair], cut: TokenizerPair) -> int:
     return sum(not any(map(can_write, (pair.target, *pair.references))) for pair in pairs)
 
 
-def _power_of_two(length: int) -> int:
-    """Return the smallest power of two that is not below `length`."""
-    return 1 << (length - 1).bit_length()
-
-
 def enough(too_long: TooLong, pairs: int) -> int:
     """Return the least power of two that would leave at most one in a hundred of all pairs out."""
     left = too_long.total()
@@ -285,6 +271,5 @@ def enough(too_long: TooLong, pairs: int) -> int:
     return length
 
 
-def _texts(pairs: Iterable[Pair]) -> Iterator[Texts]:
-    for block in in_blocks(pairs, SENT):
-        yield [pair.source for pair in block], [pair.target for pair in block]
+def _sides(pairs: Sequence[Pair]) -> Texts:
+    return [pair.source for pair in pairs], [pair.target for pair in pairs]
