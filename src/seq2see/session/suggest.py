@@ -12,7 +12,8 @@ from typing import Any
 from seq2see import config, machine, patterns, special
 from seq2see.config import Data, Model, Settings, model_in_words, preset
 from seq2see.doctor import characters
-from seq2see.text.pair import Pair, in_blocks
+from seq2see.text.pair import Pair
+from seq2see.text.rows import in_blocks
 from seq2see.text.tags import noting_languages
 
 SAMPLE = 200_000
