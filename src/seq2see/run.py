@@ -154,18 +154,18 @@ class Run:
         """Whether somebody listens to the model, which then must translate itself."""
         if "bundle" not in self.__dict__:  # nobody has asked for it yet, and torch need not be there
             return False
-        from seq2see.decoding.weights import is_heard
+        from seq2see.decoding.torch_engine import has_hooks
 
-        return is_heard(self.model)
+        return has_hooks(self.model)
 
     def _is_deaf(self, engine: Engine) -> bool:
         """Whether nothing that passes in an engine would be heard by whoever listens to the model."""
-        from seq2see.decoding.weights import is_heard
+        from seq2see.decoding.torch_engine import has_hooks
 
         own = getattr(engine, "model", None)
         if own is None:  # what shares the work out has none of its own
             return engine.name.startswith("ctranslate2")
-        return own is not self.model and not is_heard(own)
+        return own is not self.model and not has_hooks(own)
 
     def engine(self, name: str = "auto", precision: str | None = None) -> Engine:
         """What translates. `auto`: ctranslate2 on a CPU where it can, else torch.

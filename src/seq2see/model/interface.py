@@ -2,12 +2,12 @@
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Protocol
 
 from torch import Tensor, nn
 
 from seq2see.model.layers import Embedding
 from seq2see.model.packing import Packing
+from seq2see.model.state import FixedState, State
 
 
 @dataclass(frozen=True)
@@ -16,16 +16,6 @@ class Memory:
 
     states_ND: Tensor
     packing: Packing
-
-
-class State(Protocol):
-    """What a decoder keeps between steps, for B sentences with W hypotheses each: R = B x W rows."""
-
-    def select(self, parents_BW: Tensor) -> None:
-        """Hypothesis w of sentence b goes on from hypothesis parents_BW[b, w] of the same sentence."""
-
-    def keep_sentences(self, sentences_B: Tensor) -> None:
-        """Drop all sentences but these, with all that is kept of them."""
 
 
 class Seq2Seq(nn.Module, ABC):
@@ -69,6 +59,20 @@ class Seq2Seq(nn.Module, ABC):
 
         R = B x W tokens, those of a sentence's W hypotheses side by side; every step has as many.
         """
+
+    def has_step_kernels(self) -> bool:
+        """Return whether `step` has kernels of its own on this device, so that recording it is worth while."""
+        return False
+
+    def fixed_state(self, step_B: Tensor, width: int, source_room: int, target_room: int) -> FixedState | None:
+        """Return a state for `step` whose shapes never change, so that it can be recorded; None where there is none.
+
+        Args:
+            step_B: steps that each of B sentences has made; whoever takes a step counts it there.
+            width: hypotheses of each sentence.
+            source_room, target_room: the most tokens of a source, and of a hypothesis.
+        """
+        return None
 
     def make_embeddings(
         self,

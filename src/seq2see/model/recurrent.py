@@ -20,10 +20,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
 
-from seq2see.model.interface import Memory, Seq2Seq, State
+from seq2see.model.interface import Memory, Seq2Seq
 from seq2see.model.layers import Dropout
 from seq2see.model.packing import Packing
 from seq2see.model.recording import AttentionTensors, RecordingPoint
+from seq2see.model.state import State
 
 CELLS: dict[str, type[nn.LSTM] | type[nn.GRU]] = {"lstm": nn.LSTM, "gru": nn.GRU}
 

@@ -1,13 +1,25 @@
 """What a decoder keeps between steps, so that no position is ever computed twice, and no beam is ever moved."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from typing import Protocol
 
 import torch
 from torch import Tensor
 
 from seq2see.kernels import loading
+from seq2see.model.packing import Packing
 from seq2see.model.positions import rotate, rotate_rows
+
+
+class State(Protocol):
+    """What a decoder keeps between steps, for B sentences with W hypotheses each: R = B x W rows."""
+
+    def select(self, parents_BW: Tensor) -> None:
+        """Continue hypothesis w of sentence b from hypothesis parents_BW[b, w] of the same sentence."""
+
+    def keep_sentences(self, sentences_B: Tensor) -> None:
+        """Drop all sentences except these."""
 
 
 @dataclass
@@ -162,62 +174,72 @@ class FixedPast(Past):
         )
 
 
+Encode = Callable[[Tensor, Packing], Iterable[tuple[Tensor, Tensor]]]
+"""Encodes packed sources into keys and values of the memory for each decoder layer, heads side by side."""
+
+
 class FixedState(DecoderState):
-    """B sentences in shapes that never change, so that a step can be recorded (`decoding/slots.py`)."""
+    """The state of B sentences in shapes that never change, so that a step can be recorded (`decoding/recorded.py`)."""
 
-    def __init__(self, B: int, W: int, T: int, device: torch.device) -> None:
-        super().__init__([], torch.zeros(B, 1, 1, 0), torch.zeros(B, W, W * T, dtype=torch.bool, device=device))
-        self.at = Places(torch.zeros(B, dtype=torch.int64, device=device), W, T)
+    lineage_BWP: Tensor
+    keep_B11S: Tensor
 
-    @staticmethod
-    def empty(layers: int, B: int, W: int, S: int, T: int, like_HK: Tensor) -> "FixedState":
-        """With room for memories of S tokens and for T steps; heads, width, kind and device are those of `like`."""
+    def __init__(self, at: Places, source_room: int, layers: int, like_HK: Tensor, encode: Encode) -> None:
+        """Allocate room; heads, width, dtype and device are those of `like_HK`."""
+        B, W, S, T = len(at.step_B), at.width, source_room, at.steps
+        device = like_HK.device
+        super().__init__(
+            [],
+            torch.zeros(B, 1, 1, S, dtype=torch.bool, device=device),
+            torch.zeros(B, W, W * T, dtype=torch.bool, device=device),
+        )
+        self.at, self._encode = at, encode
         H, K = like_HK.shape
-        state = FixedState(B, W, T, like_HK.device)
         for _ in range(layers):
-            past = FixedPast(like_HK.new_zeros(B, H, W * T, K), like_HK.new_zeros(B, H, W * T, K), state.at)
-            state.layers.append(LayerState(like_HK.new_zeros(B, H, S, K), like_HK.new_zeros(B, H, S, K), past))
-        state.keep_B11S = torch.zeros(B, 1, 1, S, dtype=torch.bool, device=like_HK.device)
-        return state
+            past = FixedPast(like_HK.new_zeros(B, H, W * T, K), like_HK.new_zeros(B, H, W * T, K), at)
+            self.layers.append(LayerState(like_HK.new_zeros(B, H, S, K), like_HK.new_zeros(B, H, S, K), past))
 
-    def fill(self, sentences_b: Tensor, started: DecoderState) -> None:
+    @property
+    def bytes(self) -> int:
+        """Size of all keys and values, beside which the rest is small."""
+        memory_BHSK = self.layers[0].memory_key_BHSK
+        places = memory_BHSK.shape[2] + self.at.width * self.at.steps
+        return 2 * len(self.layers) * places * memory_BHSK[:, :, 0].numel() * memory_BHSK.element_size()
+
+    def fill(self, sentences_b: Tensor, started: State) -> None:
         """Begin some sentences anew, from the states of their memories."""
+        assert isinstance(started, DecoderState)
         S = started.layers[0].memory_key_BHSK.shape[2]
-        assert self.keep_B11S is not None
-        assert self.lineage_BWP is not None
         for own, new in zip(self.layers, started.layers, strict=True):
             own.memory_key_BHSK[sentences_b, :, :S] = new.memory_key_BHSK
             own.memory_value_BHSK[sentences_b, :, :S] = new.memory_value_BHSK
         self.keep_B11S[sentences_b] = False
         self.keep_B11S[sentences_b, :, :, :S] = True if started.keep_B11S is None else started.keep_B11S
         self.lineage_BWP[sentences_b] = False
-        self.at.step_B[sentences_b] = 0
 
-    def fill_all(self, rows_B1: Tensor, layers: Iterable[tuple[Tensor, Tensor]]) -> None:
-        """The same for all sentences, in fixed shapes.
+    def fill_all(self, source_N: Tensor, places_N: Tensor, rows_B1: Tensor) -> None:
+        """Begin all sentences anew, in shapes that depend only on how many rows there are.
 
         Args:
+            source_N: the sentences' tokens one after the other, then anything.
+            places_N: the position of each in its sentence.
             rows_B1: B + 1 numbers: where each sentence begins among the rows.
-            layers: keys and values of each layer, heads side by side.
         """
-        assert self.keep_B11S is not None
-        assert self.lineage_BWP is not None
         B, _, _, S = self.keep_B11S.shape
+        memories = self._encode(source_N, Packing.fixed(rows_B1.to(torch.int32), places_N, S))
         place_S = torch.arange(S, device=rows_B1.device)
-        rows_Q = torch.minimum(rows_B1[:-1, None] + place_S, rows_B1[-1] - 1).flatten()  # what is padded is never seen
-        for own, new in zip(self.layers, layers, strict=True):
+        rows_Q = torch.minimum(rows_B1[:-1, None] + place_S, rows_B1[-1] - 1).flatten()  # padding is never attended to
+        for own, new in zip(self.layers, memories, strict=True):
             for kept_BHSK, each_ND in zip((own.memory_key_BHSK, own.memory_value_BHSK), new, strict=True):
                 picked_QD = each_ND.index_select(0, rows_Q)
                 kept_BHSK.copy_(picked_QD.view(B, S, kept_BHSK.shape[1], -1).transpose(1, 2))
         self.keep_B11S.copy_((place_S < rows_B1.diff()[:, None])[:, None, None])
         self.lineage_BWP.zero_()
-        self.at.step_B.zero_()
 
     def places(self, tokens_R: Tensor) -> tuple[Tensor, int]:
         return self.at.of_rows()
 
     def extend(self, width: int) -> Tensor | None:
-        assert self.lineage_BWP is not None
         if width == 1 and self.at.step_B.is_cuda:  # our kernel sees no later place, and all earlier ones are its own
             return None
         own_BW1 = self.at.here_BW[:, :, None]
@@ -226,7 +248,6 @@ class FixedState(DecoderState):
 
     def select(self, parents_BW: Tensor) -> None:
         """The lineages of those that were chosen. Alone, each follows itself."""
-        assert self.lineage_BWP is not None
         if self.at.width > 1:
             P = self.lineage_BWP.shape[2]
             self.lineage_BWP.copy_(self.lineage_BWP.gather(1, parents_BW[:, :, None].expand(-1, -1, P)))

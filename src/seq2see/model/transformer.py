@@ -1,14 +1,14 @@
 """The whole model: embeddings and positions, the two stacks, the output layer (paper, sections 3.1, 3.4, 3.5)."""
 
+from collections.abc import Iterator
 from typing import Any, cast
 
-import torch
 from torch import Tensor, nn
 
-from seq2see.model.interface import Memory, Seq2Seq, State
+from seq2see.model.interface import Memory, Seq2Seq
 from seq2see.model.layers import DecoderLayer, EncoderLayer, LayerShape
 from seq2see.model.packing import Packing, Reach
-from seq2see.model.state import DecoderState, FixedState
+from seq2see.model.state import DecoderState, FixedState, Places, State
 
 
 class Transformer(Seq2Seq):
@@ -65,25 +65,19 @@ class Transformer(Seq2Seq):
         layers = [cast(DecoderLayer, layer).start(memory.states_ND, memory.packing) for layer in self.decoder]
         return DecoderState(layers, None if keep_BS is None else keep_BS[:, None, None, :])
 
-    def refill(self, state: FixedState, source_N: Tensor, places_N: Tensor, rows_B1: Tensor) -> None:
-        """Encode B new sentences into a state, in shapes that depend on how many rows there are, and not on which.
+    def has_step_kernels(self) -> bool:
+        return cast(DecoderLayer, self.decoder[0]).self_attention.has_kernel(next(self.parameters()))
 
-        Args:
-            source_N: the sentences' tokens one after the other, then anything.
-            rows_B1: B + 1 numbers: where each begins.
-        """
-        assert state.keep_B11S is not None
-        packing = Packing.fixed(rows_B1.to(torch.int32), places_N, state.keep_B11S.shape[3])
-        states_ND = self.encode(source_N, packing).states_ND
-        state.fill_all(
-            rows_B1, (cast(DecoderLayer, layer).cross_attention.of_memory(states_ND) for layer in self.decoder)
-        )
-
-    def fixed_state(self, B: int, W: int, S: int, T: int) -> FixedState:
-        """Room for B sentences of S tokens, W hypotheses of T tokens each."""
+    def fixed_state(self, step_B: Tensor, width: int, source_room: int, target_room: int) -> FixedState:
         attention = cast(DecoderLayer, self.decoder[0]).cross_attention
         like_HK = attention.w_qkv.weight.new_empty(attention.heads, attention.d_key)
-        return FixedState.empty(len(self.decoder), B, W, S, T, like_HK)
+        places = Places(step_B, width, target_room)
+        return FixedState(places, source_room, len(self.decoder), like_HK, self._memory_keys)
+
+    def _memory_keys(self, source_N: Tensor, packing: Packing) -> Iterator[tuple[Tensor, Tensor]]:
+        """Encode sources; yield keys and values of the memory for each decoder layer, heads side by side."""
+        states_ND = self.encode(source_N, packing).states_ND
+        return (cast(DecoderLayer, layer).cross_attention.of_memory(states_ND) for layer in self.decoder)
 
     def step(self, tokens_R: Tensor, state: State) -> Tensor:
         assert isinstance(state, DecoderState)

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from seq2see.decoding.weights import Int8Linear, for_decoding
+from seq2see.decoding.torch_engine import Int8Linear, for_decoding
 from seq2see.errors import SettingError
 from seq2see.model.attention import Projection
 from seq2see.model.transformer import Transformer
