@@ -214,16 +214,15 @@ class Run:
         if isinstance(lines, str):
             raise TypeError("translate wants a list of lines, not one text: put it in [ ]")
         lines = self.tagged(lines, to)
-        settings = self.settings
-        if beam is not None:
-            settings = replace(settings, decoding=replace(settings.decoding, beam=beam))
         engine = engine or self.engine()
         if self._is_heard and self._is_deaf(engine):
             raise SettingError(
                 f"somebody listens to the model, and this engine ({engine.name}) has a copy of its own. Leave engine= "
                 'out, or make it while listening: run.engine("torch"); or listen to the engine itself: capture(engine)'
             )
-        return translator.translate(engine, self.tokenizers, settings, lines, n_best=n_best, prefixes=prefixes)
+        return translator.translate(
+            engine, self.tokenizers, self.settings, lines, beam=beam, n_best=n_best, prefixes=prefixes
+        )
 
     def sampler(self, choose: "Choose", precision: str = "float32") -> Engine:
         """An engine that draws its words (`decoding.search.sampling`)."""

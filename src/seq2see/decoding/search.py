@@ -217,7 +217,8 @@ class Hypotheses:
         if self._width == 1:
             return self._extend(logs_RC, tokens_RC)
         step = self._rank(logs_RC, tokens_RC)
-        self._finish(step)
+        if step.done_BC.is_cuda or step.done_BC.any():  # to ask a GPU would mean to wait for it
+            self._finish(step)
         self._continue(step, state)
         return step
 

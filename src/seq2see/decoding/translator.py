@@ -47,16 +47,19 @@ def translate(
     settings: Settings,
     lines: Sequence[str],
     *,
+    beam: int | None = None,
     n_best: int = 1,
     prefixes: Sequence[str | Sequence[int]] | None = None,
 ) -> list[Result]:
     """Translate lines; one alone, in any batch and in any order gives the same tokens. Empty lines stay empty.
 
     Args:
+        beam: the width of the beam, if not that of the settings.
         prefixes: what each output begins with: a text, or tokens.
     """
-    decoding = replace(settings.decoding, beam=max(n_best, settings.decoding.beam))
-    check_decoding(decoding)
+    decoding = replace(settings.decoding, beam=max(n_best, settings.decoding.beam if beam is None else beam))
+    if decoding.beam > settings.decoding.beam:  # wider than the beam that was checked with the settings
+        check_decoding(decoding)
     room = longest(settings)
     most = min(decoding.max_source, room)
     encoded = tokenizers.source.encode([line.strip() for line in lines])  # as the readers strip what is trained on

@@ -98,7 +98,7 @@ def attend(
     inside: RecordingPoint | None = None,
 ) -> Tensor:
     """Compute attention over padded sequences by the fused kernel, or written out while `inside` records it."""
-    recorded = inside is not None and inside.is_recording
+    recorded = inside is not None and bool(inside._forward_hooks)
     keep, causal = reach.mask, reach.causal
     if causal and (recorded or keep is not None):  # the kernel takes a mask or a triangle, not both
         L, M = query_BHLK.shape[-2], key_BHMK.shape[-2]
@@ -191,7 +191,7 @@ class MultiHeadAttention(nn.Module):
 
     def has_kernel(self, x: Tensor) -> bool:
         """On a card with Triton, packed rows need no rectangle. A listener needs the weights, which it never has."""
-        if self.inside.is_recording or self.d_key != self.d_value or not loading.are_available(x):
+        if not x.is_cuda or self.inside._forward_hooks or self.d_key != self.d_value or not loading.are_available(x):
             return False
         return bool(loading.packed_attention().can_attend(self.d_key, loading.compute_dtype(x), x.device))
 

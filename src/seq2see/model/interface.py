@@ -74,37 +74,6 @@ class Seq2Seq(nn.Module, ABC):
         """
         return None
 
-    def make_embeddings(
-        self,
-        source_vocabulary: int,
-        target_vocabulary: int,
-        d_model: int,
-        dropout: float,
-        tie: str,
-        positions: str = "none",
-        max_positions: int = 0,
-    ) -> None:
-        """One table for both sides where all is tied."""
-        source_tokens = nn.Embedding(source_vocabulary, d_model)
-        target_tokens = source_tokens if tie == "all" else nn.Embedding(target_vocabulary, d_model)
-        self.source_embedding = Embedding(source_tokens, positions, max_positions, dropout, tie == "all")
-        self.target_embedding = Embedding(target_tokens, positions, max_positions, dropout, tie != "none")
-
-    def make_output(self, tie: str, bias: bool) -> None:
-        """The output layer, and all tables as they begin."""
-        source_tokens, target_tokens = self.source_embedding.tokens, self.target_embedding.tokens
-        target_vocabulary, d_model = target_tokens.weight.shape
-        self.output = nn.Linear(d_model, target_vocabulary, bias=bias)
-        if tie == "none":
-            nn.init.xavier_uniform_(self.output.weight)
-        else:
-            self.output.weight = target_tokens.weight
-        nn.init.normal_(source_tokens.weight, std=d_model**-0.5)  # times sqrt(d_model): as large as the waves
-        if target_tokens is not source_tokens:
-            nn.init.normal_(target_tokens.weight, std=d_model**-0.5)
-        if bias:
-            nn.init.zeros_(self.output.bias)
-
 
 def _pack_tokens(tokens_BL: Tensor, padding: int) -> tuple[Tensor, Tensor]:
     keep_BL = tokens_BL != padding

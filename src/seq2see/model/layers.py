@@ -100,6 +100,42 @@ class Embedding(nn.Module):
         return self.dropout(x_ND)  # type: ignore[no-any-return]
 
 
+def make_embeddings(
+    vocabularies: tuple[int, int],
+    d_model: int,
+    dropout: float,
+    tie: str,
+    positions: str = "none",
+    max_positions: int = 0,
+) -> tuple[Embedding, Embedding]:
+    """Make the embeddings of source and target, which share one table with `tie="all"`."""
+    source_tokens = nn.Embedding(vocabularies[0], d_model)
+    target_tokens = source_tokens if tie == "all" else nn.Embedding(vocabularies[1], d_model)
+    return (
+        Embedding(source_tokens, positions, max_positions, dropout, tie == "all"),
+        Embedding(target_tokens, positions, max_positions, dropout, tie != "none"),
+    )
+
+
+def make_output(source: Embedding, target: Embedding, tie: str, bias: bool) -> nn.Linear:
+    """Make the output layer, which shares its weights with the embeddings unless `tie="none"` (section 3.4).
+
+    All of these tables are initialised here.
+    """
+    target_vocabulary, d_model = target.tokens.weight.shape
+    output = nn.Linear(d_model, target_vocabulary, bias=bias)
+    if tie == "none":
+        nn.init.xavier_uniform_(output.weight)
+    else:
+        output.weight = target.tokens.weight
+    nn.init.normal_(source.tokens.weight, std=d_model**-0.5)  # times sqrt(d_model): as large as the waves
+    if target.tokens is not source.tokens:
+        nn.init.normal_(target.tokens.weight, std=d_model**-0.5)
+    if bias:
+        nn.init.zeros_(output.bias)
+    return output
+
+
 @lru_cache(maxsize=64)  # a recorded pass goes on reading those that it was recorded with
 @torch.inference_mode(False)  # waves first asked for while decoding must serve training, too
 def _waves(length: int, d_model: int, device: torch.device) -> Tensor:
@@ -140,7 +176,7 @@ class Residual(nn.Module):
 
     def _has_kernel(self, x: Tensor) -> bool:
         """On a card; not where somebody listens to the norm, or has replaced it."""
-        if not loading.are_available(x) or x.dim() != 2 or not isinstance(self.norm, nn.LayerNorm):
+        if not x.is_cuda or x.dim() != 2 or not isinstance(self.norm, nn.LayerNorm) or not loading.are_available(x):
             return False
         return not (self.norm._forward_hooks or self.norm._forward_pre_hooks)
 

@@ -24,6 +24,11 @@ class Packing:
     device: torch.device
 
     @staticmethod
+    def of(offsets: "Tensor | Packing", rows: Tensor) -> "Packing":
+        """Return the packing of rows from their offsets, or the packing itself where that is given."""
+        return offsets if isinstance(offsets, Packing) else Packing(offsets, rows.device)
+
+    @staticmethod
     def fixed(offsets: Tensor, places_N: Tensor, longest: int) -> "Packing":
         """One of fixed shapes, for a step that is recorded once: its numbers stay on the card and may change there.
 

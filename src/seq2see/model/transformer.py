@@ -6,7 +6,7 @@ from typing import Any, cast
 from torch import Tensor, nn
 
 from seq2see.model.interface import Memory, Seq2Seq
-from seq2see.model.layers import DecoderLayer, EncoderLayer, LayerShape
+from seq2see.model.layers import DecoderLayer, EncoderLayer, LayerShape, make_embeddings, make_output
 from seq2see.model.packing import Packing, Reach
 from seq2see.model.state import DecoderState, FixedState, Places, State
 
@@ -33,18 +33,19 @@ class Transformer(Seq2Seq):
     ) -> None:
         super().__init__()
         shape = LayerShape(rotary=positions == "rotary", **widths)
-        sizes = source_vocabulary, target_vocabulary, shape.d_model
-        self.make_embeddings(*sizes, shape.dropout, tie, positions, max_positions)
+        self.source_embedding, self.target_embedding = make_embeddings(
+            (source_vocabulary, target_vocabulary), shape.d_model, shape.dropout, tie, positions, max_positions
+        )
         self.encoder = nn.ModuleList(EncoderLayer(shape) for _ in range(encoder_layers))
         self.decoder = nn.ModuleList(DecoderLayer(shape) for _ in range(decoder_layers))
         # With pre-norm the output of a stack is a plain sum, so each stack ends with a norm. Post-norm has it already.
         pre_norm = shape.norm == "pre"
         self.encoder_norm = nn.LayerNorm(shape.d_model, eps=shape.norm_epsilon) if pre_norm else nn.Identity()
         self.decoder_norm = nn.LayerNorm(shape.d_model, eps=shape.norm_epsilon) if pre_norm else nn.Identity()
-        self.make_output(tie, output_bias)
+        self.output = make_output(self.source_embedding, self.target_embedding, tie, output_bias)
 
     def encode(self, source_N: Tensor, offsets: Tensor | Packing) -> Memory:
-        packing = offsets if isinstance(offsets, Packing) else Packing(offsets, source_N.device)
+        packing = Packing.of(offsets, source_N)
         reach = Reach.packed(packing, packing)
         x_ND = self.source_embedding(source_N, packing.places_N, packing.longest)
         for layer in self.encoder:
@@ -52,7 +53,7 @@ class Transformer(Seq2Seq):
         return Memory(self.encoder_norm(x_ND), packing)
 
     def decode(self, inputs_N: Tensor, offsets: Tensor | Packing, memory: Memory) -> Tensor:
-        packing = offsets if isinstance(offsets, Packing) else Packing(offsets, inputs_N.device)
+        packing = Packing.of(offsets, inputs_N)
         past = Reach.packed(packing, packing, causal=True)
         across = Reach.packed(packing, memory.packing)
         x_ND = self.target_embedding(inputs_N, packing.places_N, packing.longest)

@@ -156,7 +156,7 @@ def test_nobody_listens_after_an_error(model):
     with pytest.raises(ZeroDivisionError), capture(model):
         _ = 1 / 0
     assert listeners(model) == 0
-    assert not any(module.is_recording for module in model.modules() if isinstance(module, RecordingPoint))
+    assert not any(module._forward_hooks for module in model.modules() if isinstance(module, RecordingPoint))
 
 
 def test_two_may_listen_at_once(model):
