@@ -1,4 +1,4 @@
-"""What a model promises: training needs `encode`, `decode` and `output`; search needs `start` and `step`."""
+"""The interface of all models: training needs `encode`, `decode` and `output`; search needs `start` and `step`."""
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
@@ -12,28 +12,26 @@ from seq2see.model.state import FixedState, State
 
 @dataclass(frozen=True)
 class Memory:
-    """What the encoder understood: one vector for each source token, packed."""
+    """The output of an encoder: one vector for each source token, packed."""
 
     states_ND: Tensor
     packing: Packing
 
 
 class Seq2Seq(nn.Module, ABC):
-    """An encoder-decoder; no caller asks which.
-
-    Called with rectangles of padded token ids it returns scores for each next token, BTV; training and decoding use the
-    packed `encode`, `decode`, `start` and `step` that this is made of.
+    """An encoder-decoder. Called with padded token ids it returns the scores of each next token, BTV; training and
+    decoding use the packed `encode`, `decode`, `start` and `step`.
     """
 
     source_embedding: Embedding
     target_embedding: Embedding
     output: nn.Linear
-    """From the decoder's vectors to scores of the vocabulary: part of the loss in training, of `step` in search."""
+    """From the decoder's vectors to scores of the vocabulary: part of the loss in training, and of `step` in search."""
     decoder_norm: nn.Module
-    """What a decoder layer's vectors must pass on their way to `output`."""
+    """The norm between the last decoder layer and `output`."""
 
     def forward(self, source_BS: Tensor, inputs_BT: Tensor, padding: int = 0) -> Tensor:
-        """BTV from padded rectangles; rows in the padding are zeros."""
+        """Return BTV from padded rectangles; rows in the padding are zeros."""
         source_N, source_offsets = _pack_tokens(source_BS, padding)
         inputs_N, offsets = _pack_tokens(inputs_BT, padding)
         hidden_ND = self.decode(inputs_N, offsets, self.encode(source_N, source_offsets))
@@ -43,21 +41,21 @@ class Seq2Seq(nn.Module, ABC):
 
     @abstractmethod
     def encode(self, source_N: Tensor, offsets: Tensor | Packing) -> Memory:
-        """Read packed sources; `offsets` (B + 1, on the CPU) say where each begins."""
+        """Encode packed sources; `offsets` (B + 1, on the CPU) say where each begins."""
 
     @abstractmethod
     def decode(self, inputs_N: Tensor, offsets: Tensor | Packing, memory: Memory) -> Tensor:
-        """Teacher forcing: ND, the vector at each position from which `output` makes the next token's scores."""
+        """Decode known targets (teacher forcing): ND, from which `output` computes the scores of each next token."""
 
     @abstractmethod
     def start(self, memory: Memory) -> State:
-        """What must be kept before the first step."""
+        """Return the state before the first step."""
 
     @abstractmethod
     def step(self, tokens_R: Tensor, state: State) -> Tensor:
-        """RV: scores of the next token after one more of each row's; `state` grows by it.
+        """Append a token to each row of `state`; return the scores RV of the next one.
 
-        R = B x W tokens, those of a sentence's W hypotheses side by side; every step has as many.
+        R = B x W tokens, those of the W hypotheses of a sentence side by side; every step has as many.
         """
 
     def has_step_kernels(self) -> bool:

@@ -1,4 +1,4 @@
-"""What a decoder keeps between steps, so that no position is ever computed twice, and no beam is ever moved."""
+"""What a decoder keeps between steps, so that no position is computed twice and sorting a beam moves nothing."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
@@ -24,10 +24,10 @@ class State(Protocol):
 
 @dataclass
 class Past:
-    """Keys and values of all that was generated so far, BHPK, in storage that doubles when it is full.
+    """Keys and values of all tokens generated so far, BHPK, in storage that doubles when it is full.
 
-    A sentence's W hypotheses share its row: hypothesis w of step t has place p = t W + w. Which places belong to a
-    hypothesis' own history is not told here (`DecoderState.lineage_BWP`); so nothing moves when the beam is sorted.
+    The W hypotheses of a sentence share its row: hypothesis w of step t has place p = t W + w. Which places belong to
+    the history of a hypothesis is kept in `DecoderState.lineage_BWP`.
     """
 
     length: int = 0
@@ -35,7 +35,7 @@ class Past:
     _value: Tensor | None = field(default=None, repr=False)
 
     def append(self, key_BHWK: Tensor, value_BHWK: Tensor) -> tuple[Tensor, Tensor]:
-        """Store one more step; returns everything up to and including it."""
+        """Store one more step; return everything up to and including it."""
         W = key_BHWK.shape[2]
         here = slice(self.length * W, (self.length + 1) * W)
         self._key = _with_room(self._key, key_BHWK, here.stop)
@@ -46,7 +46,7 @@ class Past:
         return self._key[:, :, : here.stop], self._value[:, :, : here.stop]
 
     def turned(self, x_RH1K: Tensor) -> Tensor:
-        """Queries or keys of the step to come, rotated by its place."""
+        """Return queries or keys of the next step, rotated by its position."""
         return rotate(x_RH1K, self.length)
 
     def keep_sentences(self, sentences_B: Tensor) -> None:
@@ -65,7 +65,7 @@ def _with_room(storage: Tensor | None, new_BHWK: Tensor, places: int) -> Tensor:
 
 @dataclass
 class LayerState:
-    """One decoder layer: the memory's keys and values, and its own past."""
+    """The state of one decoder layer: keys and values of the memory, and of its own past."""
 
     memory_key_BHSK: Tensor
     memory_value_BHSK: Tensor
@@ -74,13 +74,13 @@ class LayerState:
 
 @dataclass
 class DecoderState:
-    """All layers of B sentences with W hypotheses each: R = B x W rows."""
+    """The state of all layers, for B sentences with W hypotheses each: R = B x W rows."""
 
     layers: list[LayerState]
     keep_B11S: Tensor | None
-    """Which positions of the memory are not padding; None where all are real."""
+    """Which positions of the memory are not padding; None where there is no padding."""
     lineage_BWP: Tensor | None = None
-    """Which places of the past are a hypothesis' own history; None with one hypothesis: all are its own."""
+    """Which places of the past are the history of a hypothesis; None with one hypothesis, whose history has all."""
 
     @property
     def length(self) -> int:
@@ -91,11 +91,11 @@ class DecoderState:
         return len(self.layers[0].memory_key_BHSK)
 
     def places(self, tokens_R: Tensor) -> tuple[Tensor, int]:
-        """Where each row stands, and one more than the largest of these."""
+        """Return the position of each row, and one more than the largest of them."""
         return torch.full_like(tokens_R, self.length), self.length + 1
 
     def extend(self, width: int) -> Tensor | None:
-        """One more step: each of the W hypotheses sees its history and itself. B1WP, the mask of self-attention."""
+        """Begin one more step; return the mask B1WP of self-attention, to a hypothesis' history and itself."""
         if width == 1:
             return None
         device = self.layers[0].memory_key_BHSK.device
@@ -105,13 +105,11 @@ class DecoderState:
         return self.lineage_BWP[:, None]
 
     def select(self, parents_BW: Tensor) -> None:
-        """Hypothesis w of sentence b goes on from hypothesis parents_BW[b, w] of it: the beam after it was sorted."""
         if self.lineage_BWP is not None:
             P = self.lineage_BWP.shape[2]
             self.lineage_BWP = self.lineage_BWP.gather(1, parents_BW[:, :, None].expand(-1, -1, P))
 
     def keep_sentences(self, sentences_B: Tensor) -> None:
-        """Drop finished sentences."""
         for layer in self.layers:
             layer.memory_key_BHSK = layer.memory_key_BHSK.index_select(0, sentences_B)
             layer.memory_value_BHSK = layer.memory_value_BHSK.index_select(0, sentences_B)
@@ -124,27 +122,27 @@ class DecoderState:
 
 @dataclass(frozen=True)
 class Places:
-    """Where each of B sentences stands, W hypotheses side by side, of at most T steps: only the card knows."""
+    """The step of each of B sentences with W hypotheses and at most T steps, in a tensor, not in a shape."""
 
     step_B: Tensor
-    """Steps that each sentence has made. Whoever takes a step counts it."""
+    """Steps that each sentence has made, counted by the search."""
     width: int
     steps: int
 
     @property
     def here_BW(self) -> Tensor:
-        """The places of the step to come."""
+        """The places of the next step."""
         return self.step_B[:, None] * self.width + torch.arange(self.width, device=self.step_B.device)
 
     def of_rows(self) -> tuple[Tensor, int]:
-        """The step of each of R = B x W rows, and how many there may be."""
+        """Return the step of each of R = B x W rows, and the most steps there may be."""
         if self.width == 1:
             return self.step_B, self.steps
         return self.step_B.repeat_interleave(self.width, output_size=len(self.step_B) * self.width), self.steps
 
 
 class FixedPast(Past):
-    """As `Past`, in storage of a fixed size."""
+    """A `Past` in storage of a fixed size."""
 
     def __init__(self, key_BHPK: Tensor, value_BHPK: Tensor, places: Places) -> None:
         super().__init__()
@@ -161,7 +159,7 @@ class FixedPast(Past):
         return self._key_BHPK, self._value_BHPK
 
     def attended(self, rows_R3D: Tensor, keep_B1WP: Tensor | None, rotary: bool) -> Tensor:
-        """Append the keys and values of these rows, and let their queries look at all that they may: in one kernel."""
+        """Append the keys and values of these rows, and compute their attention, in one kernel."""
         _, H, _, K = self._key_BHPK.shape
         query_RD, key_RD, value_RD = rows_R3D.tensor_split(3, -1)
         if rotary:
@@ -240,14 +238,13 @@ class FixedState(DecoderState):
         return self.at.of_rows()
 
     def extend(self, width: int) -> Tensor | None:
-        if width == 1 and self.at.step_B.is_cuda:  # our kernel sees no later place, and all earlier ones are its own
+        if width == 1 and self.at.step_B.is_cuda:  # our kernel reads no later place, and all earlier ones belong to it
             return None
         own_BW1 = self.at.here_BW[:, :, None]
         self.lineage_BWP.scatter_(2, own_BW1, torch.ones_like(own_BW1, dtype=torch.bool))
         return self.lineage_BWP[:, None]
 
     def select(self, parents_BW: Tensor) -> None:
-        """The lineages of those that were chosen. Alone, each follows itself."""
         if self.at.width > 1:
             P = self.lineage_BWP.shape[2]
             self.lineage_BWP.copy_(self.lineage_BWP.gather(1, parents_BW[:, :, None].expand(-1, -1, P)))
