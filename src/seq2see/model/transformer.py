@@ -1,4 +1,4 @@
-"""The whole model: embeddings and positions, the two stacks, the output layer (paper, sections 3.1, 3.4, 3.5)."""
+"""The Transformer: embeddings with positions, the two stacks, the output layer (paper, sections 3.1, 3.4, 3.5)."""
 
 from collections.abc import Iterator
 from typing import Any, cast
