@@ -11,12 +11,11 @@ is a setting here, and `source_reversed` is off by default. The differences from
 
 import contextlib
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
-import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.nn.utils.rnn import PackedSequence
+from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
 
 from seq2see.model.interface import Memory, Seq2Seq
 from seq2see.model.layers import Dropout, make_embeddings, make_output
@@ -28,6 +27,7 @@ CELLS: dict[str, type[nn.LSTM] | type[nn.GRU]] = {"lstm": nn.LSTM, "gru": nn.GRU
 
 Hidden = tuple[Tensor, ...]
 """The state of each layer of an RNN: that of a GRU, or state and cell of an LSTM; layers x R x D."""
+Rows = TypeVar("Rows", Tensor, PackedSequence)
 
 
 @dataclass(frozen=True)
@@ -54,34 +54,27 @@ class RecurrentMemory(Memory):
     last: Hidden
 
 
-class ByTime:
-    """The order in which an RNN reads packed rows: the first tokens of all sequences, then the second ones, and so on.
+def by_time(x_ND: Tensor, packing: Packing) -> PackedSequence:
+    """Return packed rows in the order in which an RNN reads them: the first tokens of all sequences, then the second.
 
     The longest sequence comes first, so that those which have ended are always the last, and no padding is computed:
     sequences of 2, 1 and 3 rows are read 3, then 2, then 1 at a time.
     """
+    order_B = packing.lengths.argsort(descending=True, stable=True)
+    longest_first_BLD = packing.pad(x_ND).index_select(0, order_B.to(x_ND.device))
+    rows = pack_padded_sequence(longest_first_BLD, packing.lengths[order_B], batch_first=True)
+    return PackedSequence(rows.data, rows.batch_sizes, order_B.to(x_ND.device))
 
-    def __init__(self, packing: Packing, backwards: bool = False) -> None:
-        lengths, offsets = packing.lengths.numpy(), packing.offsets.numpy()
-        order = np.argsort(-lengths, kind="stable")
-        steps_T1 = np.arange(packing.longest)[:, None]
-        there_TB = steps_T1 < lengths[order]
-        rows_TB = offsets[1:][order] - 1 - steps_T1 if backwards else offsets[:-1][order] + steps_T1
-        rows = rows_TB[there_TB]
-        self.sizes = torch.from_numpy(there_TB.sum(1))
-        """The number of sequences in each step, on the CPU."""
-        self._rows_N, self._places_N, self.order_B, self.back_B = (
-            torch.from_numpy(each).to(packing.device, non_blocking=True)
-            for each in (rows, np.argsort(rows), order, np.argsort(order))
-        )
 
-    def lay_out(self, x_ND: Tensor) -> Tensor:
-        """Return packed rows in the order of time."""
-        return x_ND.index_select(0, self._rows_N)
+def by_sentence(rows: PackedSequence, packing: Packing) -> Tensor:
+    """Return rows in the order of time as packed rows, sequence after sequence."""
+    return packing.pack(pad_packed_sequence(rows, batch_first=True)[0])
 
-    def pack(self, x_ND: Tensor) -> Tensor:
-        """Return rows in the order of time as packed rows."""
-        return x_ND.index_select(0, self._places_N)
+
+def mirrored(x_ND: Tensor, packing: Packing) -> Tensor:
+    """Return packed rows with each sequence reversed."""
+    ends_N = (packing.offsets[:-1] + packing.offsets[1:] - 1).repeat_interleave(packing.lengths)
+    return x_ND.index_select(0, (ends_N - torch.arange(len(x_ND))).to(x_ND.device))
 
 
 def pick(hidden: Hidden, rows_R: Tensor) -> Hidden:
@@ -89,17 +82,17 @@ def pick(hidden: Hidden, rows_R: Tensor) -> Hidden:
     return tuple(each.index_select(1, rows_R) for each in hidden)
 
 
-def run(rnn: nn.RNNBase, x: Tensor | PackedSequence, hidden: Hidden | None = None) -> tuple[Tensor, Hidden]:
+def run(rnn: nn.RNNBase, x: Rows, hidden: Hidden | None = None) -> tuple[Rows, Hidden]:
     """Return the output of the last layer after each token, and the states of all layers after the last token."""
     given = hidden if hidden is None or len(hidden) == 2 else hidden[0]
     with contextlib.ExitStack() as here:
-        if (x.data if isinstance(x, PackedSequence) else x).is_cuda:
+        if x.is_cuda:
             here.enter_context(torch.autocast("cuda", enabled=False))  # cuDNN would use float16 for bfloat16
             if torch.is_grad_enabled() and not rnn.training:  # cuDNN has no such gradient, and the lens needs it
                 here.enter_context(torch.backends.cudnn.flags(enabled=False))
             x = x.to(next(rnn.parameters()).dtype)
         output, last = rnn(x, given)
-    return output.data if isinstance(output, PackedSequence) else output, last if isinstance(last, tuple) else (last,)
+    return output, last if isinstance(last, tuple) else (last,)
 
 
 def make_rnn(
@@ -198,12 +191,13 @@ class RecurrentEncoder(nn.Module):
         self.states = RecordingPoint()
 
     def forward(self, x_ND: Tensor, packing: Packing) -> RecurrentMemory:
-        by_time = ByTime(packing, self.backwards)
-        states_ND, last = run(self.rnn, PackedSequence(by_time.lay_out(x_ND), by_time.sizes))
-        last = pick(last, by_time.back_B)
+        states, last = run(self.rnn, by_time(mirrored(x_ND, packing) if self.backwards else x_ND, packing))
+        states_ND = by_sentence(states, packing)
+        if self.backwards:
+            states_ND = mirrored(states_ND, packing)
         if self.both_ways:  # the two directions of a layer side by side
             last = tuple(torch.cat([each[0::2], each[1::2]], -1) for each in last)
-        return RecurrentMemory(self.states(by_time.pack(states_ND)), packing, last)
+        return RecurrentMemory(self.states(states_ND), packing, last)
 
 
 @dataclass
@@ -257,15 +251,15 @@ class RecurrentDecoder(nn.Module):
 
     def forward(self, x_ND: Tensor, packing: Packing, memory: RecurrentMemory) -> Tensor:
         """Decode all positions of known targets; with attention step by step, as each depends on the last."""
-        by_time = ByTime(packing)
-        hidden = pick(memory.last, by_time.order_B)
-        x_ND = by_time.lay_out(x_ND)
+        rows = by_time(x_ND, packing)
         if self.cross_attention is None:
-            states_ND, _ = run(self.rnn, PackedSequence(x_ND, by_time.sizes), hidden)
-            return self._read_out(by_time.pack(states_ND))
-        attended = self.cross_attention.start(memory.states_ND, memory.packing).of(by_time.order_B)
+            states, _ = run(self.rnn, rows, memory.last)
+            return self._read_out(by_sentence(states, packing))
+        order_B = cast(Tensor, rows.sorted_indices)
+        hidden = pick(memory.last, order_B)
+        attended = self.cross_attention.start(memory.states_ND, memory.packing).of(order_B)
         steps, seen = [], []
-        for x_RD in torch.split(x_ND, by_time.sizes.tolist()):
+        for x_RD in torch.split(rows.data, rows.batch_sizes.tolist()):
             if len(x_RD) < len(attended.key_BSK):  # some have ended
                 attended, hidden = attended.first(len(x_RD)), tuple(each[:, : len(x_RD)] for each in hidden)
             step_RD, hidden, inside = self._advance(self.cross_attention, x_RD, hidden, attended)
@@ -273,8 +267,8 @@ class RecurrentDecoder(nn.Module):
             if self.cross_attention.inside._forward_hooks:
                 seen.append(inside)
         if seen:
-            self.cross_attention.inside(_joined(seen, by_time, packing))
-        return self._read_out(by_time.pack(torch.cat(steps)))
+            self.cross_attention.inside(_joined(seen, rows))
+        return self._read_out(by_sentence(rows._replace(data=torch.cat(steps)), packing))
 
     def start(self, memory: RecurrentMemory) -> RecurrentState:
         attended = None
@@ -306,24 +300,16 @@ class RecurrentDecoder(nn.Module):
         return self.dropout(self.states(torch.tanh(self.w_r(x_ND))))  # type: ignore[no-any-return]
 
 
-def _joined(seen: list[AttentionTensors], by_time: ByTime, packing: Packing) -> AttentionTensors:
+def _joined(seen: list[AttentionTensors], order: PackedSequence) -> AttentionTensors:
     """Join the steps of known targets into rectangles: a row for each position, and zeros in the padding."""
 
-    def rows(each: list[Tensor]) -> Tensor:
-        padded_BTX = packing.pad(by_time.pack(torch.cat([step[:, 0, 0] for step in each])))
-        if packing.keep_BL is not None:
-            padded_BTX = padded_BTX.masked_fill(~packing.keep_BL[:, :, None], 0.0)
-        return padded_BTX[:, None]
+    def rows(name: str) -> Tensor:
+        steps_NX = torch.cat([getattr(step, name)[:, 0, 0] for step in seen])
+        return pad_packed_sequence(order._replace(data=steps_NX), batch_first=True)[0][:, None]
 
-    def sentences(x_BHSD: Tensor) -> Tensor:
-        return x_BHSD.index_select(0, by_time.back_B)
-
-    queries, weights, scores = (
-        [getattr(step, name) for step in seen] for name in ("query_BHLK", "weights_BHLM", "scores_BHLM")
-    )
-    return AttentionTensors(
-        rows(queries), sentences(seen[0].key_BHMK), sentences(seen[0].value_BHMK), rows(weights), rows(scores)
-    )
+    back_B = cast(Tensor, order.unsorted_indices)
+    keys, values = (x.index_select(0, back_B) for x in (seen[0].key_BHMK, seen[0].value_BHMK))
+    return AttentionTensors(rows("query_BHLK"), keys, values, rows("weights_BHLM"), rows("scores_BHLM"))
 
 
 class Recurrent(Seq2Seq):
