@@ -44,8 +44,8 @@ class Slots:
     def __init__(self, model: Seq2Seq, B: int, S: int, T: int, settings: Decoding) -> None:
         device, W = next(model.parameters()).device, settings.beam
         self._model, self._sentences, self._rows = model, B, B * S
-        self._hypotheses = Hypotheses(B, W, T, penalty_of(settings), settings.stop_against, device)
-        state = model.fixed_state(self._hypotheses.step_B, W, S, T)
+        self.hypotheses = Hypotheses(B, W, T, penalty_of(settings), settings.stop_against, device)
+        state = model.fixed_state(self.hypotheses.step_B, W, S, T)
         assert state is not None, "this model has no state of fixed shapes"
         self.state = state
         # Of all sentences at once: their tokens and the places of these, where each begins, and its limit.
@@ -62,8 +62,8 @@ class Slots:
         started = self._model.start(self._model.encode(source_N, offsets))
         here_b = torch.tensor(slots, device=device)
         self.state.fill(here_b, started)
-        self._hypotheses.begin(here_b, torch.tensor([task.limit for task in tasks], device=device))
-        self._hypotheses.force(slots, [task.prefix for task in tasks])
+        self.hypotheses.begin(here_b, torch.tensor([task.limit for task in tasks], device=device))
+        self.hypotheses.force(slots, [task.prefix for task in tasks])
 
     def fill_all(self, tasks: Sequence[Task]) -> None:
         """Put sentences into the first slots and empty all others; recorded, so that few sentences take no longer."""
@@ -77,20 +77,20 @@ class Slots:
         given[2 * N + 1 + B : 2 * N + 1 + B + len(tasks)] = [task.limit for task in tasks]
         self._given.copy_(torch.from_numpy(given))
         self._replay("fill", self._begin_all)
-        self._hypotheses.force(range(len(tasks)), [task.prefix for task in tasks])
+        self.hypotheses.force(range(len(tasks)), [task.prefix for task in tasks])
 
     def _begin_all(self) -> None:
         B, N = self._sentences, self._rows
         source_N, places_N, rows_B1, limits_B = torch.split(self._given, [N, N, B + 1, B])
         self.state.fill_all(source_N, places_N, rows_B1)
-        self._hypotheses.begin(slice(None), limits_B)
+        self.hypotheses.begin(slice(None), limits_B)
 
     def advance(self) -> None:
         """Add one more token to every hypothesis of every slot."""
-        self._replay(self._hypotheses.is_forced, self._step)
+        self._replay(self.hypotheses.is_forced, self._step)
 
     def _step(self) -> None:
-        self._hypotheses.advance(self._model, self.state, _best_tokens)
+        self.hypotheses.advance(self._model, self.state, _best_tokens)
 
     def _replay(self, name: object, steps: Callable[[], None]) -> None:
         """Replay recorded steps. Kernels are compiled and libraries start on their first use, unrecorded."""
@@ -106,14 +106,6 @@ class Slots:
             self._recorded[name] = graph  # not before it is complete
             self._read += [self._model.source_embedding.waves, self._model.target_embedding.waves]
         graph.replay()
-
-    def done(self) -> list[bool]:
-        """Return which slots are done. This waits for the GPU."""
-        return [not growing for growing in self._hypotheses.growing_B.tolist()]
-
-    def read(self, slots: Sequence[int]) -> list[list[Hypothesis]]:
-        """Return the hypotheses of slots that are done, best first."""
-        return self._hypotheses.finished(slots).read()
 
 
 class RecordedSearch:
@@ -175,8 +167,9 @@ class RecordedSearch:
             for _ in range(steps):
                 slots.advance()
             running = {slot: (index, left - steps) for slot, (index, left) in running.items()}
-            done = [slot for slot, is_done in enumerate(slots.done()) if is_done and slot in running]
-            for slot, hypotheses in zip(done, slots.read(done) if done else [], strict=True):
+            growing = slots.hypotheses.growing_B.tolist()  # waits for the GPU
+            done = [slot for slot in sorted(running) if not growing[slot]]
+            for slot, hypotheses in zip(done, slots.hypotheses.finished(done).read() if done else [], strict=True):
                 found.append((running.pop(slot)[0], hypotheses))
                 free.append(slot)
         return found

@@ -66,7 +66,7 @@ class Seq2Seq(nn.Module, ABC):
         """Return a state for `step` whose shapes never change, so that it can be recorded; None where there is none.
 
         Args:
-            step_B: steps that each of B sentences has made; whoever takes a step counts it there.
+            step_B: steps that each of B sentences has made, counted by the search.
             width: hypotheses of each sentence.
             source_room, target_room: the most tokens of a source, and of a hypothesis.
         """

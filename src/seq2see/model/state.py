@@ -205,7 +205,7 @@ class FixedState(DecoderState):
         return 2 * len(self.layers) * places * memory_BHSK[:, :, 0].numel() * memory_BHSK.element_size()
 
     def fill(self, sentences_b: Tensor, started: State) -> None:
-        """Begin some sentences anew, from the states of their memories."""
+        """Replace some sentences by new ones, from the states of their memories."""
         assert isinstance(started, DecoderState)
         S = started.layers[0].memory_key_BHSK.shape[2]
         for own, new in zip(self.layers, started.layers, strict=True):
@@ -216,7 +216,7 @@ class FixedState(DecoderState):
         self.lineage_BWP[sentences_b] = False
 
     def fill_all(self, source_N: Tensor, places_N: Tensor, rows_B1: Tensor) -> None:
-        """Begin all sentences anew, in shapes that depend only on how many rows there are.
+        """Replace all sentences by new ones, in shapes that depend only on the number of rows.
 
         Args:
             source_N: the sentences' tokens one after the other, then anything.
