@@ -155,18 +155,18 @@ class Run:
         """Return whether activations of the model are recorded or changed by hooks."""
         if "bundle" not in self.__dict__:  # not loaded yet, and torch may not be installed
             return False
-        from seq2see.decoding.weights import is_heard
+        from seq2see.decoding.torch_engine import has_hooks
 
-        return is_heard(self.model)
+        return has_hooks(self.model)
 
     def _is_unseen(self, engine: Engine) -> bool:
         """Return whether hooks of the model see nothing of what an engine computes."""
-        from seq2see.decoding.weights import is_heard
+        from seq2see.decoding.torch_engine import has_hooks
 
         own = getattr(engine, "model", None)
         if own is None:
             return engine.name.startswith("ctranslate2")
-        return own is not self.model and not is_heard(own)
+        return own is not self.model and not has_hooks(own)
 
     def engine(self, name: str = "auto", precision: str | None = None) -> Engine:
         """Return an engine to translate with.
@@ -222,18 +222,15 @@ class Run:
         if isinstance(lines, str):
             raise TypeError("translate wants a list of lines, not one text: put it in [ ]")
         lines = self.tagged(lines, to)
-        settings = self.settings
-        if beam is not None:
-            settings = replace(settings, decoding=replace(settings.decoding, beam=beam))
-            if not (type(beam) is int and 1 <= beam <= self.settings.decoding.beam):  # a narrower beam is always fine
-                config.check_decoding(settings.decoding)
         engine = engine or self.engine()
         if self._is_recorded() and self._is_unseen(engine):
             raise SettingError(
                 f"activations of the model are recorded, and this engine ({engine.name}) has a copy of its own. Leave "
                 'engine= out, or make it inside capture(run): run.engine("torch"); or use capture(engine)'
             )
-        return translator.translate(engine, self.tokenizers, settings, lines, n_best=n_best, prefixes=prefixes)
+        return translator.translate(
+            engine, self.tokenizers, self.settings, lines, beam=beam, n_best=n_best, prefixes=prefixes
+        )
 
     def look(self, sentence: str, to: str | None = None, target: str | None = None) -> "Look":
         """Return the inside of one translation (or of `target`), as arrays with token labels."""

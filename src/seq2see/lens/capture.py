@@ -5,7 +5,7 @@
     seen["encoder.0.self_attention.weights"][-1]        # BHLM, the last time it passed by
 
 Whoever translates with a model that is heard takes this very model, in float32, and no copy that is laid out for speed
-(`decoding.weights`), so that a search is heard, too.
+(`decoding.torch_engine`), so that a search is heard, too.
 
 Each name holds a list: what passed there, in order. A search passes the decoder once for each step, so that item t of
 a decoder's list is step t; its rows are R = B x W hypotheses side by side. The names, all after the paper:

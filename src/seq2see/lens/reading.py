@@ -84,7 +84,7 @@ class Reading:
     target_tokens: list[str] = field(default_factory=list)
     own_translation: str = ""
     """What the model says by itself: `translation`, unless that was forced."""
-    steps: list[search.Step] = field(default_factory=list)
+    steps: list[search.SearchStep] = field(default_factory=list)
     """How the search found `own_translation`."""
     notes: list[str] = field(default_factory=list)
     """What the user should know: what was cut, or has no token."""
@@ -112,11 +112,11 @@ def read(
         raise SettingError("the sentence is empty: there is nothing to look at")
     if target is not None and not target.strip():
         raise SettingError("the given translation (target) is empty: leave it out, or give one")
-    steps: list[search.Step] = []
+    steps: list[search.SearchStep] = []
     engine = engine or TorchEngine(bundle.model)
     before = engine.watch
 
-    def watch(step: search.Step) -> Collection[int] | None:
+    def watch(step: search.SearchStep) -> Collection[int] | None:
         steps.append(step)
         return before(step) if before is not None else None
 

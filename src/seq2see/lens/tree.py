@@ -51,7 +51,7 @@ class Tree(Answer):
         return found[::-1]
 
 
-def plant(steps: Sequence[search.Step], tokenizer: Tokenizer, decoding: Decoding) -> Tree:
+def plant(steps: Sequence[search.SearchStep], tokenizer: Tokenizer, decoding: Decoding) -> Tree:
     """The tree of the first sentence of a watched search."""
     penalty = search.penalty_of(decoding)
     nodes = [Node(-1, -1, 0, special.SPELLINGS[special.BEGIN], 0.0, 0.0, "root")]

@@ -245,7 +245,7 @@ def test_gradient_times_input_is_the_slope_along_the_embedding(run):
     for place in (0, 3):
         slope = (at(1.01, place) - at(0.99, place)) / 0.02
         np.testing.assert_allclose(found[:, place], slope, atol=0.02, rtol=0.05)
-    assert not point.is_recording
+    assert not point._forward_hooks
 
 
 def test_long_sentences_are_read_in_parts(run, monkeypatch):
