@@ -305,7 +305,7 @@ def test_a_folder_that_may_not_be_written(cli) -> None:
     Path("good.tsv").write_text(GOOD)
     Path("locked").mkdir()
     Path("locked").chmod(0o555)
-    refusal(cli("train", "good.tsv", "--out", "locked/run"), "locked/run", "Permission denied", after_progress=True)
+    refusal(cli("train", "good.tsv", "--out", "locked/run"), "locked/run: may not be written", after_progress=True)
 
 
 VERBS = {

@@ -54,11 +54,12 @@ def train(folder: Path, die_at: int = 0) -> None:
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("whole")
-    corpus(folder / "pairs.tsv")
-    train(folder)
-    return folder / "run"
+def whole(once) -> Path:
+    def make(folder: Path) -> None:
+        corpus(folder / "pairs.tsv")
+        train(folder)
+
+    return once("never-killed", make) / "run"
 
 
 def start(folder: Path, die_at: int = 0) -> ForkServerProcess:
