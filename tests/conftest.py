@@ -46,11 +46,16 @@ def pytest_xdist_auto_num_workers() -> int:
 
 @pytest.fixture(scope="session", autouse=True)
 def _default_signals() -> Iterator[None]:
-    """Handle Ctrl-C also where the tests run in the background of a script, which ignores it for all its children."""
-    before = signal.getsignal(signal.SIGINT)
-    signal.signal(signal.SIGINT, signal.default_int_handler)
+    """Give programs that tests start the default signals, also where a script in the background or nohup ignores some.
+
+    A child inherits what is ignored, but not a handler.
+    """
+    ignored = [number for number in (signal.SIGINT, signal.SIGHUP) if signal.getsignal(number) == signal.SIG_IGN]
+    for number in ignored:
+        signal.signal(number, signal.default_int_handler if number == signal.SIGINT else lambda *_: None)
     yield
-    signal.signal(signal.SIGINT, before)
+    for number in ignored:
+        signal.signal(number, signal.SIG_IGN)
 
 
 @pytest.fixture(scope="session", autouse=True)

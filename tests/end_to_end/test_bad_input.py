@@ -512,7 +512,7 @@ def test_a_reader_that_has_seen_enough() -> None:
         assert program.stderr is not None
         program.stdout.close()
         assert program.stderr.read() == b""
-        assert program.wait(timeout=60) == 0
+        assert program.wait(timeout=300) == 0
 
 
 def test_a_reader_of_translations_that_has_seen_enough(run: Path) -> None:
@@ -528,7 +528,7 @@ def test_a_reader_of_translations_that_has_seen_enough(run: Path) -> None:
         assert program.stdout.readline() == b"AB\n"
         program.stdout.close()
         assert program.stderr.read() == b""
-        assert program.wait(timeout=60) == 0
+        assert program.wait(timeout=300) == 0
 
 
 # Help

@@ -144,7 +144,7 @@ class Terminal:
 
     def read(self) -> str:
         """All that comes up to a prompt, or to the end."""
-        heard, deadline = b"", time.monotonic() + 60
+        heard, deadline = b"", time.monotonic() + 300
         while not heard.endswith(b"\n> ") and time.monotonic() < deadline:
             try:
                 ready = select.select([self.ours], [], [], 1)[0]

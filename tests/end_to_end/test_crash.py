@@ -48,7 +48,7 @@ def test_a_scheduler_asks_for_the_end(tmp_path: Path, whole: Path, cli, number: 
     while "validation loss" not in training.stderr.readline():
         assert training.poll() is None
     training.send_signal(number)
-    _, err = training.communicate(timeout=60)
+    _, err = training.communicate(timeout=300)
     assert training.returncode == code, err
     assert "all is saved" in err
     ended = cli(*words, "--resume")
