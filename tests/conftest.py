@@ -59,6 +59,17 @@ def _default_signals() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session", autouse=True)
+def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Keep the engines of temporary runs out of the user's cache; matplotlib's list of fonts may stay there."""
+    users = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")  # noqa: PTH111  there may be no home
+    with pytest.MonkeyPatch.context() as patch:
+        if "MPLCONFIGDIR" not in os.environ:
+            patch.setenv("MPLCONFIGDIR", f"{users}/matplotlib")
+        patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
 def _one_thread() -> Iterator[None]:
     """Use one thread: with tiny models, threads only wait for each other, all the more in tests in parallel."""
     import torch
