@@ -7,7 +7,7 @@ from pathlib import Path
 import torch
 
 from bench import work
-from seq2see import bundle, config, special
+from seq2see import bundle, config, special, storage
 from seq2see.bundle import Tokenizers
 from seq2see.model.build import build
 from seq2see.model.transformer import Transformer
@@ -79,5 +79,5 @@ def _run(folder: Path, size: work.Size, change: Callable[[Transformer], None]) -
     config.write_toml(settings, folder / "settings.toml")
     Tokenizers(one, one).save(folder)
     bundle.save_weights(built, folder / "model.safetensors")
-    bundle.write_manifest(folder, {"corpus": folder.name, "state": "finished"})
+    storage.write_manifest(folder, {"corpus": folder.name, "state": "finished"})
     return folder

@@ -17,8 +17,8 @@ import pytest
 
 import seq2see
 from conftest import TINY, random_words
-from seq2see import api
 from seq2see.decoding.torch_engine import TorchEngine
+from seq2see.session import finish
 from tracing import traced
 
 PAGE = Path(__file__).parents[1] / "docs" / "architecture.md"
@@ -102,15 +102,15 @@ def test_a_served_request(trained: Path) -> None:
 def test_a_path_that_has_changed_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("UPDATE_DOCS", raising=False)
     with pytest.raises(AssertionError, match="the path has changed"):
-        check("train", ["api.py"])
+        check("train", ["config.py"])
     with pytest.raises(AssertionError, match="no list with the name"):
         check("nothing", [])
 
 
 def test_imports_and_class_bodies_do_not_count() -> None:
     with traced() as trace:
-        api.in_words(61.0)
-    assert list(trace.files) == ["api.py"]
+        finish.in_words(61.0)
+    assert list(trace.files) == ["session/finish.py"]
 
 
 if __name__ == "__main__":

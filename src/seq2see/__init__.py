@@ -9,7 +9,7 @@ from typing import Any
 __version__ = "0.1.0"
 
 _HOMES = {
-    "train": "api",
+    "train": "session.train",
     "load": "run",
     "Run": "run",
     "scaled_dot_product_attention": "model.attention",

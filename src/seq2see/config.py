@@ -20,6 +20,7 @@ from seq2see.errors import SettingError, nearest
 Overlay = Mapping[str, Mapping[str, Any]]
 TokenizerKind = Literal["unigram", "bpe", "characters", "symbols", "pattern", "jamo"]
 Metric = Literal["loss", "bleu", "chrf", "ter", "exact", "error_rate"]
+LOWER_IS_BETTER = ("loss", "ter", "error_rate")
 Place = Literal["encoder", "decoder", "cross"]
 Architecture = Literal["transformer", "rnn", "rnn-attention"]
 StopAgainst = Literal["worst", "best"]
@@ -496,3 +497,12 @@ def describe() -> Iterable[tuple[str, str, str, str]]:
             choices = typing.get_args(hint)
             shown = " | ".join(choices) if choices else hint.__name__
             yield f"{section}.{each.name}", shown, str(each.default), each.metadata["about"]
+
+
+def model_in_words(model: Model) -> str:
+    """Return the size of a model in words: `3 + 3 layers of 256, 4 heads`; `1 + 1 LSTM of 168, attention`."""
+    layers = f"{model.encoder_layers} + {model.decoder_layers}"
+    if model.architecture == "transformer":
+        return f"{layers} layers of {model.d_model}, {model.heads} heads"
+    seen = ", attention" if model.attention else ""
+    return f"{layers} {model.cell.upper()} of {model.d_hidden or model.d_model}{seen}"

@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager
 from itertools import chain, islice
 from typing import IO, Any, Final, TypeVar
 
@@ -148,3 +149,71 @@ def read(pipe: IO[bytes]) -> Any:
     if not size or len(packed) < size:
         raise EOFError
     return pickle.loads(packed)
+
+
+class Group:
+    """The processes that train one model together. This class is the group of one; `distributed.ranks` has others."""
+
+    rank = 0
+    world = 1
+    """The number of processes, which are called ranks."""
+    patience = 0
+    """Seconds to wait for a run folder that another process holds."""
+
+    @property
+    def is_first(self) -> bool:
+        """Whether this is the rank that writes files and prints."""
+        return self.rank == 0
+
+    @property
+    def alone(self) -> bool:
+        """Whether there are no other processes."""
+        return self.world == 1
+
+    def first_does(self, work: Callable[[], Any]) -> Any:
+        """Return on every rank what `work` returns on the first one (JSON); the others wait as long as it takes."""
+        return work()
+
+    def after_first(self, work: Callable[[], Result]) -> Result:
+        """Do `work` on every rank, on the first one first: the others find what it has left on the disk."""
+        found = [work()] if self.is_first else []
+        self.first_does(lambda: None)
+        return found[0] if found else work()
+
+    def from_all(self, value: Any) -> list[Any]:
+        """Return the values (JSON) of all ranks on every rank."""
+        return [value]
+
+    def largest(self, number: float) -> float:
+        """Return the largest of the numbers that the ranks bring."""
+        return number
+
+    def all_or_none(self, stop: Any = None) -> AbstractContextManager[None]:
+        """Surround work without collectives that changes nothing yet: if one rank gives it up, all do.
+
+        A stop that was asked for on one rank, or memory that ran out on one, is raised on all.
+
+        Args:
+            stop: The `Stop` of work that may take one rank much longer than another: a rank that is asked to stop
+                leaves it at once, and the others soon after.
+        """
+        return contextlib.nullcontext() if stop is None else stop.at_once()
+
+    def no_way_back(self) -> AbstractContextManager[None]:
+        """Surround work that all ranks do or the training ends: nobody may leave the others waiting in it."""
+        return contextlib.nullcontext()
+
+    def sum_gradients(self, weights: Iterable[Any]) -> None:
+        """Give every rank the sum of the gradients of all ranks, equal to the bit."""
+
+    def sum_up(self, numbers: Any) -> None:
+        """Replace a tensor by the sum of the tensors of all ranks."""
+
+    def take_from_first(self, tensors: Iterable[Any]) -> None:
+        """Replace tensors by those of the first rank."""
+
+    def throw_dice(self, seed: int, step: int) -> None:
+        """Give each rank its own random numbers for a step: they are not kept, so a resume may have other ranks."""
+
+
+ALONE: Final = Group()

@@ -7,7 +7,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, get_args
 
-from seq2see import bundle
+from seq2see import bundle, storage
 from seq2see.bundle import Bundle, Tokenizers
 from seq2see.config import Decoding, Settings
 from seq2see.decoding import ct2_engine, translator
@@ -17,6 +17,7 @@ from seq2see.distributed import ranks
 from seq2see.errors import DataError, RunError, SettingError, nearest
 from seq2see.evaluation import metrics
 from seq2see.evaluation.metrics import Scores
+from seq2see.processes import Group
 from seq2see.text.pair import Pair, Sides
 from seq2see.text.readers import Pairs
 from seq2see.text.tags import language_tag
@@ -40,18 +41,18 @@ class Shared:
 
     AT_ONCE = 1000
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Engine, group: Group) -> None:
         self.name = engine.name
-        self._engine = engine
+        self._engine, self._group = engine, group
 
     def search(self, tasks: list[Task], settings: Decoding) -> list[list[Hypothesis]]:
-        rank, world = ranks.rank(), ranks.world()
+        rank, world = self._group.rank, self._group.world
         answers: list[list[Hypothesis]] = []
         for begin in range(0, len(tasks), self.AT_ONCE * world):
             block = tasks[begin : begin + self.AT_ONCE * world]
             places = ranks.dealt([len(task.source) for task in block], world)
             mine = self._engine.search([block[place] for place in places[rank]], settings)
-            parts = ranks.from_all([[asdict(each) for each in found] for found in mine])
+            parts = self._group.from_all([[asdict(each) for each in found] for found in mine])
             answers += [[Hypothesis(**each) for each in found] for found in ranks.put_back(parts, places)]
         return answers
 
@@ -333,7 +334,7 @@ class Run:
         self.manifest["alignment"] = method.json()
         with contextlib.suppress(RunError):  # a folder that may only be read, a full disk: chosen anew next time
             facts = bundle.read_manifest(self.folder)  # as it is now: a training may have ended meanwhile
-            bundle.write_manifest(self.folder, facts | {"alignment": method.json()})
+            storage.write_manifest(self.folder, facts | {"alignment": method.json()})
         return method
 
     def align(self, lines: Sequence[str], results: Sequence[Result], to: str | None = None) -> "list[list[Alignment]]":

@@ -383,3 +383,98 @@ def refuse_tricks(folder: Path) -> None:
                 raise RunError(f"{path}: a link that leads out of {folder}. Copy the folder with: cp -rL")
             if not (stat.S_ISLNK(kind) or stat.S_ISDIR(kind) or stat.S_ISREG(kind)):
                 raise RunError(f"{path}: neither a file nor a folder. Remove it")
+
+
+# Run folders, which are made beside their place
+
+
+FORMAT, VERSION = "seq2see run", 1
+PART = ".part"
+LEFT_OVER = {PART, LOCK}
+"""What may stand in a folder where no run has been made yet."""
+
+
+def write_manifest(folder: Path, facts: Mapping[str, Any]) -> None:
+    """Replace the manifest of a run in one move."""
+    write_text(folder / "manifest.json", json.dumps({"format": FORMAT, "version": VERSION, **facts}, indent=1))
+
+
+@contextlib.contextmanager
+def held(folder: Path, patience: int = 0) -> Iterator[None]:
+    """Keep other trainings out of a folder, which need not be there yet; the lock moves there with what is made.
+
+    `patience` is that of `sole_writer`.
+    """
+    place, beside = _place(folder), _workplace(folder)
+    refuse_link(beside)  # before the corpus is read, which takes long
+    home = place if place.exists() else beside
+    missing = [each for each in (home, *home.parents) if not each.exists()]
+    with in_one_line(folder):
+        if home is beside:
+            own_folder(beside)
+    with sole_writer(home, patience):
+        try:
+            yield
+        except BaseException:  # only the holder of the lock clears away: what is there may be the work of another
+            for each in missing:
+                with contextlib.suppress(OSError):  # not empty: more came of it than that
+                    remove(each) if each == home else each.rmdir()
+            raise
+
+
+@contextlib.contextmanager
+def made(folder: Path) -> Iterator[Path]:
+    """Yield an empty folder to make a run in; it takes the place of `folder` when it is whole.
+
+    What was in `folder` before is deleted only then.
+    """
+    beside = _workplace(folder)
+    own_folder(beside)
+    _empty(beside)
+    try:
+        with in_one_line(beside):
+            yield beside
+            sync_all(beside)
+            _move_in(beside, _place(folder))
+    except BaseException:
+        with contextlib.suppress(OSError):
+            remove(beside)
+        raise
+
+
+def _workplace(folder: Path) -> Path:
+    """Return where a run is made: inside its folder if there is one, which may be another disk, else beside it."""
+    place = _place(folder)
+    return place / PART if place.exists() else place.with_name(f".{place.name}{PART}")
+
+
+def _place(folder: Path) -> Path:
+    """Return where a run folder is, links followed: the user may name a link to a folder, or `.`."""
+    try:
+        return folder.resolve()
+    except (OSError, RuntimeError):  # Python 3.11 and 3.12 raise RuntimeError
+        raise RunError(f"{folder}: symbolic links that lead in a circle. Choose another --out") from None
+
+
+def _empty(folder: Path, *keep: str) -> None:
+    """Delete everything in a folder except the lock file and the names in `keep`; of a link, only the link."""
+    for old in folder.iterdir():
+        if old.name not in (LOCK, *keep):
+            remove(old)
+
+
+def _move_in(whole: Path, place: Path) -> None:
+    """Put a finished folder in its place. One that is there is emptied, not replaced: somebody may stand in it."""
+    if whole.parent != place:
+        try:
+            whole.rename(place)
+        except OSError:
+            raise RunError(f"{place}: was made by somebody else meanwhile. Choose another --out") from None
+        sync(place.parent)
+        return
+    write_manifest(place, {"state": "preparing"})  # whoever finds it half way knows that there is nothing to lose
+    _empty(place, PART, "manifest.json")
+    for new in sorted(whole.iterdir(), key=lambda path: path.name == "manifest.json"):  # last: it makes a run of it
+        new.rename(place / new.name)
+    whole.rmdir()
+    sync(place)

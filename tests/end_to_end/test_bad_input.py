@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 from quick import QUICK, SETTINGS
 
 GOOD = "".join(f"{number}\t{number}\n" for number in range(30))
@@ -138,19 +139,15 @@ def test_many_pairs_that_are_too_long_are_told_with_the_length_they_need(cli) ->
 def test_every_small_corpus_has_pairs_to_train_and_to_validate_on(tmp_path: Path, count: int, word: str) -> None:
     """Whatever the texts, none of the two sides of the split may end up empty."""
     from seq2see import config
-    from seq2see.prepare import prepare
+    from seq2see.session import train
+    from seq2see.session.request import Request
     from seq2see.text.corpora import open_corpus
 
     path = tmp_path / "few.tsv"
     path.write_text("".join(f"{word}{number}\tx{number}\n" for number in range(count)))
-    prepared = prepare(
-        tmp_path / "run",
-        open_corpus(str(path)),
-        None,
-        [config.parse_assignments(SETTINGS)],
-        lambda _: None,
-        lambda _: None,
-    )
+    overlays = [config.parse_assignments(SETTINGS)]
+    request = Request(path, tmp_path / "run", None, overlays, {}, False, False, False, None, lambda event: None)
+    prepared, _ = train.make_folder(request, open_corpus(str(path)), None, None, torch.device("cpu"))
     assert len(prepared.train) >= 1
     assert len(prepared.valid) >= 1
 

@@ -220,7 +220,7 @@ def test_train_names_what_it_scores(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         return evaluate(self, pairs, **options)
 
     monkeypatch.setattr(Run, "evaluate", listening)
-    monkeypatch.setattr(api, "REPORTED", 10)
+    monkeypatch.setattr("seq2see.session.finish.REPORTED", 10)
     pairs_file()
     Path("valid.tsv").write_text("".join(f"{number}\t{number}\n" for number in range(1000, 1100)))
     said: list[str] = []

@@ -68,10 +68,8 @@ def test_a_second_training_in_the_folder_is_refused(finished: Path, cli, how: st
 
 
 def test_a_second_training_that_makes_the_same_folder_is_refused(tmp_path: Path, cli) -> None:
-    from seq2see.prepare import held
-
     pairs = corpus(tmp_path / "pairs.tsv")
-    with held(tmp_path / "run"):
+    with storage.held(tmp_path / "run"):
         ended = cli("train", pairs, "--out", tmp_path / "run", *QUICK)
         assert ended.code == 2
         assert "another training is at work there" in ended.err
@@ -81,7 +79,6 @@ def test_a_second_training_that_makes_the_same_folder_is_refused(tmp_path: Path,
 
 def test_who_is_refused_clears_nothing_away(tmp_path: Path, monkeypatch) -> None:
     """Both find no folder, one is first: what it has made is not the other's to throw away."""
-    from seq2see import prepare
     from seq2see.errors import RunError
 
     real = storage.sole_writer
@@ -89,12 +86,12 @@ def test_who_is_refused_clears_nothing_away(tmp_path: Path, monkeypatch) -> None
 
         def just_before(folder: Path, patience: int = 0):
             monkeypatch.setattr(storage, "sole_writer", real)
-            first.enter_context(prepare.held(tmp_path / "run"))
+            first.enter_context(storage.held(tmp_path / "run"))
             (folder / "work").touch()
             return real(folder, patience)
 
         monkeypatch.setattr(storage, "sole_writer", just_before)
-        with pytest.raises(RunError, match="another training is at work"), prepare.held(tmp_path / "run"):
+        with pytest.raises(RunError, match="another training is at work"), storage.held(tmp_path / "run"):
             pass
         assert (tmp_path / ".run.part" / "work").exists()
 
@@ -121,17 +118,16 @@ def test_a_disk_that_is_full(tmp_path: Path, whole: Path, cli) -> None:
 
 def test_a_crash_while_an_earlier_run_is_thrown_away(finished: Path, whole: Path, cli, monkeypatch) -> None:
     """--force empties the folder only when the new run is whole, and whatever is left then can be gone on from."""
-    from seq2see import prepare
 
-    real = prepare._empty
+    real = storage.remove
 
-    def crash(folder: Path, *keep: str) -> None:
-        real(folder, *keep)
-        if folder == finished:
+    def crash(path: Path) -> None:
+        real(path)
+        if path.parent == finished and path.name != ".part":
             raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr(prepare, "_empty", crash)
+        patched.setattr(storage, "remove", crash)
         ended = cli("train", finished.parent / "pairs.tsv", "--out", finished, *SET, "--force")
         assert ended.code == 130
     ended = cli("train", finished.parent / "pairs.tsv", "--out", finished, *SET, "--resume")
@@ -255,7 +251,7 @@ def test_a_run_that_moves_to_another_kind_of_device(finished: Path, cli) -> None
     path.write_text(json.dumps(state | {"micro_tokens": 65_536, "device": "cuda"}))
     ended = cli("train", finished.parent / "pairs.tsv", "--out", finished, *LONGER)
     assert ended.code == 0, ended.err
-    assert "4,096 tokens a pass from here on, 65,536 before" in ended.err
+    assert "4,096 tokens in a forward pass from here on, 65,536 before" in ended.err
 
 
 def test_a_corpus_that_changed_inside_the_run(finished: Path, cli) -> None:

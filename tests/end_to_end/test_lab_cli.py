@@ -107,7 +107,7 @@ def test_ctrl_c_loses_nothing(cli, tmp_path, monkeypatch):
     words = ("lab", "scaling", "--quick", "--seeds", "1", "--out", tmp_path / "lab")
     ended = cli(*words, "--force")
     assert ended.code == 130
-    assert "To go on: seq2see lab scaling --quick --seeds 1" in ended.err
+    assert "To resume: seq2see lab scaling --quick --seeds 1" in ended.err
     assert "--force" not in ended.err
     kept = (tmp_path / "lab" / "results" / "scaling.jsonl").read_text().splitlines()
     assert len(kept) == 3

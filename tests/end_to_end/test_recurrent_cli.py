@@ -12,7 +12,7 @@ import pytest
 from seq2see import api
 from seq2see.errors import SettingError
 from seq2see.run import load
-from seq2see.training.loop import Trained
+from seq2see.training.events import Trained
 
 KINDS = ("rnn", "rnn-attention")
 TRAINING = {

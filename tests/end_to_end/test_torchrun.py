@@ -109,13 +109,13 @@ def slow(name: str, rank: int, seconds: float) -> Callable[[Path], None]:
 
 
 def _slow(folder: Path, name: str, rank: int, seconds: float) -> None:
-    from seq2see import api
     from seq2see.evaluation import validation
+    from seq2see.session import train as session
     from seq2see.training import checkpoint
 
     impatient(folder)
     sign = folder / f"{os.environ['RANK']} is there"
-    module: Any = {"prepare": api, "save": checkpoint, "restore": checkpoint, "measure": validation}[name]
+    module: Any = {"make_folder": session, "save": checkpoint, "restore": checkpoint, "measure": validation}[name]
     real = getattr(module, name)
 
     def late(*words: Any, **more: Any) -> Any:
@@ -141,7 +141,7 @@ def test_who_hangs_ends_all(tmp_path: Path, rank: int) -> None:
 
 
 @pytest.mark.parametrize("how", [signal.SIGKILL, long(signal.SIGSTOP)])
-@pytest.mark.parametrize("work", ["prepare", "save"])
+@pytest.mark.parametrize("work", ["make_folder", "save"])
 def test_the_first_lost_in_work_of_its_own(tmp_path: Path, work: str, how: int) -> None:
     """And the run goes on afterwards."""
     corpus(tmp_path)

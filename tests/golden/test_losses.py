@@ -21,6 +21,7 @@ import torch
 from seq2see import config
 from seq2see.model.build import build
 from seq2see.tokens import store
+from seq2see.training import events as training_events
 from seq2see.training import loop
 
 FILE = Path(__file__).with_name("losses.txt")
@@ -73,7 +74,7 @@ def losses(folder: Path) -> list[float]:
         lower_is_better=True,
         micro_tokens=100,
     )
-    return [event.loss for event in events if isinstance(event, loop.Trained)]
+    return [event.loss for event in events if isinstance(event, training_events.Trained)]
 
 
 @contextmanager

@@ -12,9 +12,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from seq2see import api, bundle, config, prepare, run
+from seq2see import api, bundle, config, run
 from seq2see.decoding import translator
 from seq2see.decoding.torch_engine import TorchEngine
+from seq2see.session import resume
 
 FOLDERS = sorted(Path(__file__).parent.glob("run-format-*"))
 
@@ -67,7 +68,7 @@ def test_it_goes_on(folder: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize("folder", FOLDERS, ids=lambda path: path.name)
 def test_fine_tuning_on_the_same_corpus_validates_on_the_same_pairs(folder: Path, tmp_path: Path) -> None:
     """The model has learned all others: a later way of choosing validation pairs would choose some of those."""
-    before = prepare.reopen(folder, [])
+    before = resume.reopen(folder, [])
     _, _, tokens, offsets = before.train.gather(np.arange(len(before.train)))
     cut = before.tokenizers.target
     targets = [cut.decode(tokens[begin:end]) for begin, end in itertools.pairwise(offsets)]
@@ -76,5 +77,5 @@ def test_fine_tuning_on_the_same_corpus_validates_on_the_same_pairs(folder: Path
     corpus.write_text("".join(f"{source}\t{target}\n" for source, target in lines), encoding="utf-8")
     for start, out in ((folder, "once"), (tmp_path / "once", "twice")):
         api.train(corpus, tmp_path / out, from_run=start, settings={"training": {"max_steps": 1}})
-        after = prepare.reopen(tmp_path / out, [])
+        after = resume.reopen(tmp_path / out, [])
         assert {pair.source for pair in after.valid_pairs} == {pair.source for pair in before.valid_pairs}

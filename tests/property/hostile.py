@@ -240,7 +240,7 @@ def make_run(folder: Path, overlay: dict[str, dict[str, Any]]) -> Path:
     """Write a run with random weights."""
     import torch
 
-    from seq2see import bundle, config
+    from seq2see import bundle, config, storage
     from seq2see.model.build import build
     from seq2see.text.tags import language_tag
     from seq2see.tokens import tokenizers
@@ -259,7 +259,7 @@ def make_run(folder: Path, overlay: dict[str, dict[str, Any]]) -> Path:
     bundle.save_weights(model, folder / "model.safetensors")
     facts = {"corpus": "pairs.tsv", "pairs": 20, "parameters": 100, "state": "finished", "choices": []}
     facts |= {"languages": {"source": "en", "target": None}, "alignment": {"heads": [[0, 0]], "reading": 0.5}}
-    bundle.write_manifest(folder, facts)
+    storage.write_manifest(folder, facts)
     pairs = [{"source": text, "target": text} for text in texts[:4]]
     (folder / "validation.jsonl").write_text("".join(json.dumps(pair) + "\n" for pair in pairs))
     return folder

@@ -23,7 +23,7 @@ from hypothesis import strategies as st
 from seq2see import api, bundle, run
 from seq2see.errors import SeqError
 from seq2see.tokens import tokenizers
-from seq2see.training import checkpoint, loop
+from seq2see.training import checkpoint, events
 
 FEW, MANY = (int(os.environ.get("FUZZ_EXAMPLES", number)) for number in ("15", "2000"))
 
@@ -97,7 +97,7 @@ def go_on(folder: Path) -> bool:
     """Resume the training, up to its first new step; False where it is refused in one line."""
 
     def watch(event: api.Event) -> None:
-        if isinstance(event, loop.Stepped | loop.Validated | loop.Finished):
+        if isinstance(event, events.Stepped | events.Validated | events.Finished):
             raise EnoughError
 
     try:

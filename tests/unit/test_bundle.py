@@ -10,7 +10,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from seq2see import bundle, config
+from seq2see import bundle, config, storage
 from seq2see.bundle import Bundle, Tokenizers
 from seq2see.errors import RunError
 from seq2see.model.build import build
@@ -36,7 +36,7 @@ def make(folder: Path, settings: config.Settings = SETTINGS) -> Bundle:
     config.write_toml(settings, folder / "settings.toml")
     both.save(folder)
     bundle.save_weights(model, folder / "model.safetensors")
-    bundle.write_manifest(folder, {"corpus": "made", "state": "finished"})
+    storage.write_manifest(folder, {"corpus": "made", "state": "finished"})
     return Bundle(settings, both, model)
 
 
@@ -79,9 +79,9 @@ def test_a_run_folder_may_move(tmp_path: Path) -> None:
 
 
 def test_the_manifest_keeps_facts_and_says_its_format(tmp_path: Path) -> None:
-    bundle.write_manifest(tmp_path, {"corpus": "코퍼스", "pairs": 3})
+    storage.write_manifest(tmp_path, {"corpus": "코퍼스", "pairs": 3})
     assert bundle.read_manifest(tmp_path) == {"format": "seq2see run", "version": 1, "corpus": "코퍼스", "pairs": 3}
-    bundle.write_manifest(tmp_path, {"pairs": 4})
+    storage.write_manifest(tmp_path, {"pairs": 4})
     assert bundle.read_manifest(tmp_path)["pairs"] == 4
     assert [path.name for path in tmp_path.iterdir()] == ["manifest.json"]
 
@@ -214,14 +214,14 @@ def test_a_tokenizer_cut_short(tmp_path: Path) -> None:
 def test_writing_replaces_in_one_move(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A crash before the move leaves the old file whole."""
     path = tmp_path / "manifest.json"
-    bundle.write_manifest(tmp_path, {"state": "old"})
+    storage.write_manifest(tmp_path, {"state": "old"})
 
     def crash(self: Path, target: Path) -> None:
         raise OSError("power cut")
 
     monkeypatch.setattr(Path, "replace", crash)
     with pytest.raises(RunError, match="power cut"):
-        bundle.write_manifest(tmp_path, {"state": "new"})
+        storage.write_manifest(tmp_path, {"state": "new"})
     assert json.loads(path.read_text())["state"] == "old"
 
 

@@ -12,9 +12,9 @@ import seq2see
 from seq2see.decoding.torch_engine import TorchEngine
 from seq2see.kernels import loading
 from seq2see.model.attention import scaled_dot_product_attention
-from seq2see.training import checkpoint, loop, loss
+from seq2see.training import checkpoint, events, loss
+from seq2see.training.events import Trained
 from seq2see.training.graphs import RecordedPasses
-from seq2see.training.loop import Trained
 
 pytestmark = [
     pytest.mark.gpu,
@@ -91,7 +91,7 @@ def test_an_rnn_learns_in_bfloat16_what_it_learns_in_float32(tmp_path: Path, pre
 def test_memory_of_a_card_that_is_used_up(tmp_path: Path) -> None:
     """With a share of the card that one pass does not fit into, passes shrink and the losses stay the same."""
     found: dict[float, list[float]] = {}
-    shrunk: list[loop.Shrunk] = []
+    shrunk: list[events.Shrunk] = []
     model = {**SETTINGS["model"], "d_model": 512, "d_ff": 2048, "encoder_layers": 4, "dropout": 0.0}
     training = {**SETTINGS["training"], "batch_tokens": 60_000, "max_steps": 4, "precision": "float32", "log_every": 1}
     path = tmp_path / "long.tsv"
@@ -106,7 +106,7 @@ def test_memory_of_a_card_that_is_used_up(tmp_path: Path) -> None:
         def watch(event: object, losses: list[float] = losses) -> None:
             if isinstance(event, Trained):
                 losses.append(event.loss)
-            if isinstance(event, loop.Shrunk):
+            if isinstance(event, events.Shrunk):
                 shrunk.append(event)
 
         seq2see.train(path, tmp_path / str(share), settings={"model": model, "training": training}, watch=watch)

@@ -119,10 +119,8 @@ def test_nothing_is_lost_when_they_are_stopped_and_go_on(crew, monkeypatch):
 
 
 def test_torch_stays_out():
-    look = (
-        "[__import__('seq2see.suggest'), __import__('seq2see.tokens.encoding'), 'torch' in __import__('sys').modules]"
-    )
-    look += "[2]"
+    look = "[__import__('seq2see.session.suggest'), __import__('seq2see.tokens.encoding')"
+    look += ", 'torch' in __import__('sys').modules][2]"
     assert list(processes.in_order(functools.partial, (eval,), [look] * 20)) == [False] * 20
 
 

@@ -11,12 +11,12 @@ from rich.progress import BarColumn, Progress, TextColumn
 from seq2see.cli.data import Downloads
 from seq2see.errors import visible
 from seq2see.text.downloads import Fetching
-from seq2see.training.loop import INTERRUPTED, Finished, Returned, Shrunk, Stepped, Trained, Validated
+from seq2see.training.events import INTERRUPTED, Finished, Returned, Shrunk, Stepped, Trained, Validated
 
 if TYPE_CHECKING:
     from seq2see.api import Event
     from seq2see.config import Training
-    from seq2see.suggest import Choice
+    from seq2see.session.suggest import Choice
 
 QUIET_SECONDS = 10
 """Seconds between two plain lines about training; validations are always shown."""
@@ -51,7 +51,7 @@ class Display:
         self._console.print(visible(line), markup=False)
 
     def show(self, event: "Event") -> None:
-        from seq2see.api import Began, Said, in_words
+        from seq2see.api import Began, Said
 
         if not isinstance(event, Said | Fetching | Trained | Shrunk):
             self.step = event.step
@@ -85,6 +85,8 @@ class Display:
                 what = "" if event.what == "model" else f"  ({event.what})"
                 self.say(f"step {event.step:>7,}  validation {scores}{'  best' if event.best else ''}{what}")
             case Finished():
+                from seq2see.session.finish import in_words
+
                 self.__exit__()
                 if event.reason != INTERRUPTED:
                     self.say(f"done: {event.reason}, {in_words(event.seconds)}")

@@ -112,25 +112,25 @@ def evaluate(
             items = _with_references(items, Path(file), found.dropped)
         return found, items
 
-    with ranks.joined():
-        scored, items = ranks.after_first(read)  # which may download it
-        say = echo if ranks.is_first() else lambda line, err: None
+    with ranks.joined() as group:
+        scored, items = group.after_first(read)  # which may download it
+        say = echo if group.is_first else lambda line, err: None
         for note in scored.notes:
             say(note, err=True)
         beam = beam or runs[0].settings.decoding.beam
         unit = error_unit(runs[0].settings)
         evaluations = []
-        for run, chosen in zip(runs, ranks.after_first(lambda: _engines(runs, engine, precision)), strict=True):
+        for run, chosen in zip(runs, group.after_first(lambda: _engines(runs, engine, precision)), strict=True):
             if len(runs) > 1:
                 say(f"translating with {run.folder}", err=True)
-            searching = chosen if ranks.alone() else Shared(chosen)
+            searching = chosen if group.alone else Shared(chosen, group)
             evaluations.append(run.evaluate(items, beam, n_best, tokenize, searching, unit, to if run.tags else None))
             if cut := sum(result.cut for result in evaluations[-1].results):
                 limit = run.settings.decoding.max_source
                 say(f"{_plural(cut, 'source')} longer than decoding.max_source = {limit} tokens: cut", err=True)
             if note := evaluations[-1].note:
                 say(note, err=True)
-        if not ranks.is_first():
+        if not group.is_first:
             return
     sides = [(str(run.folder), each.scores) for run, each in zip(runs, evaluations, strict=True)]
     ours, theirs = sides[: len(folders)], sides[len(folders) :]

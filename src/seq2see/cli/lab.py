@@ -1,4 +1,4 @@
-"""`seq2see lab`: measure what the paper claims."""
+"""`seq2see lab`: measure the claims of the paper."""
 
 import json
 import shlex
@@ -21,31 +21,26 @@ def lab(
         list[str] | None,
         typer.Argument(metavar="CLAIM", help=f"All if not given. One or more of: {', '.join(CLAIMS)}."),
     ] = None,
-    quick: Annotated[bool, typer.Option("--quick", help="Fewer and smaller trials: all in under 20 minutes.")] = False,
-    out: Annotated[str, typer.Option("--out", metavar="DIR", help="Where numbers and pages are kept.")] = "runs/lab",
+    quick: Annotated[bool, typer.Option("--quick", help="Fewer and smaller trials: under 20 minutes.")] = False,
+    out: Annotated[str, typer.Option("--out", metavar="DIR", help="The folder for numbers and reports.")] = "runs/lab",
     seeds: Annotated[
         int | None,
-        typer.Option(
-            min=1,
-            max=100,
-            help=f"Each trial is made with so many seeds; {QUICK_SEEDS} with --quick, else {FULL_SEEDS}.",
-        ),
+        typer.Option(min=1, max=100, help=f"Seeds of each trial: {QUICK_SEEDS} with --quick, else {FULL_SEEDS}."),
     ] = None,
     first_seed: Annotated[
-        int,
-        typer.Option(min=0, max=1_000_000, help="The first of them: others than usual show whether a verdict lasts."),
+        int, typer.Option(min=0, max=1_000_000, help="The first seed: fresh seeds test a verdict again.")
     ] = 1,
     pairs: Annotated[
-        str, typer.Option(metavar="PAIRS", help="A corpus for the comparison, as train has it; if not given: dates.")
+        str, typer.Option(metavar="PAIRS", help="A corpus for the comparison, as train reads it; default: dates.")
     ] = "",
-    list_only: Annotated[bool, typer.Option("--list", help="Say what can be measured, and measure nothing.")] = False,
+    list_only: Annotated[bool, typer.Option("--list", help="List the claims, and measure nothing.")] = False,
     as_json: Json = False,
-    force: Annotated[bool, typer.Option("--force", help="Measure anew what was measured before.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Measure again what was measured before.")] = False,
     debug: Debug = False,
 ) -> None:
-    """Measure what the paper claims: numbers, pictures, and whether it held, in DIR/report.html and DIR/report.md.
+    """Measure the claims of the paper: numbers, charts and verdicts in DIR/report.html and DIR/report.md.
 
-    Trials are kept: the same command goes on where it was stopped.
+    Trials are kept: the same command resumes where it was stopped.
     """
     if list_only:
         _list(as_json)
@@ -76,12 +71,12 @@ def lab(
         except KeyboardInterrupt:
             bar.stop()
             again = shlex.join(["seq2see", *(word for word in sys.argv[1:] if word != "--force")])
-            echo(f"stopped; what was measured is kept in {out}. To go on: {again}", err=True)
+            echo(f"stopped; what was measured is kept in {out}. To resume: {again}", err=True)
             raise
     if as_json:
         write_line(json.dumps(report.as_json(outcomes, facts), ensure_ascii=False))
-    if any(len(outcome.rows.seeds) < QUICK_SEEDS for outcome in outcomes):
-        echo(f"few seeds have wide intervals: --seeds {QUICK_SEEDS} or more decides sooner", err=True)
+    if any(len(outcome.measured.seeds) < QUICK_SEEDS for outcome in outcomes):
+        echo(f"few seeds give wide intervals: use --seeds {QUICK_SEEDS} or more", err=True)
     for page in ("report.html", "report.md"):
         echo(f"report {Path(out) / page}", err=True)
 
@@ -89,9 +84,9 @@ def lab(
 def _list(as_json: bool) -> None:
     if as_json:
         write_line(json.dumps([{"claim": name, "gist": gist} for name, gist in CLAIMS.items()]))
-        return
-    for name, gist in CLAIMS.items():
-        echo(f"{name:<13} {gist}")
+    else:
+        for name, gist in CLAIMS.items():
+            echo(f"{name:<{NAME_WIDTH}} {gist}")
 
 
 NAME_WIDTH, VERDICT_WIDTH, WIDTH = 13, 14, 100
@@ -102,14 +97,13 @@ def _line(name: str, verdict: str, decided: str) -> str:
 
 
 def _row(outcome: Outcome) -> str:
-    """A claim, its verdict, and the number that decided, in columns; what does not fit goes on below."""
+    """Format a claim, its verdict, and the number that decided, in columns; long reasons are wrapped."""
     first, *rest = textwrap.wrap(outcome.reason, WIDTH - NAME_WIDTH - VERDICT_WIDTH - 2)
-    lines = [_line(outcome.claim.name, outcome.verdict, first), *(_line("", "", more) for more in rest)]
-    return "\n".join(lines)
+    return "\n".join([_line(outcome.claim.name, outcome.verdict, first), *(_line("", "", more) for more in rest)])
 
 
 class _Bar:
-    """How many trials are done, on a terminal; rows of the table are printed above it."""
+    """A progress bar of the trials on a terminal; rows of the table are printed above it."""
 
     def __init__(self) -> None:
         from rich.console import Console
@@ -141,7 +135,7 @@ class _Bar:
         self._bar.update(self._task, completed=done, total=total, description=claim)
 
     def print(self, text: str) -> None:
-        """To stdout, wherever that leads, without tearing the bar."""
+        """Print to standard output without breaking the progress bar."""
         if self._bar.console.is_terminal and sys.stdout.isatty():
             self._bar.console.print(visible(text), markup=False, highlight=False, soft_wrap=True)
         else:

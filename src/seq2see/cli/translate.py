@@ -63,15 +63,15 @@ def translate(
     if alignments:
         run.need_attention("alignments")
     sampling = (temperature, top_k, top_p, seed) if sample else None
-    with ranks.joined():
-        chosen = ranks.after_first(lambda: options.pick_engine(run, engine, precision, sampling))
-        searching = chosen if ranks.alone() else Shared(chosen)
+    with ranks.joined() as group:
+        chosen = group.after_first(lambda: options.pick_engine(run, engine, precision, sampling))
+        searching = chosen if group.alone else Shared(chosen, group)
         first = 1
-        blocks = _blocks(AT_ONCE * ranks.world())
-        while block := ranks.first_does(lambda: next(blocks, None)):
+        blocks = _blocks(AT_ONCE * group.world)
+        while block := group.first_does(lambda: next(blocks, None)):
             prefixes = None if prefix is None else [prefix] * len(block)
             results = run.search(block, beam, n_best, prefixes, searching, to)
-            if ranks.is_first():
+            if group.is_first:
                 with progress() as run.watch:
                     aligned = run.align(block, results, to) if alignments else [[]] * len(block)
                 if alignments and first == 1 and run.alignment_method.is_weak:

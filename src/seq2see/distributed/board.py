@@ -27,11 +27,11 @@ BEATS = 45
 Result = TypeVar("Result")
 
 
-class Group:
-    """The ranks that are joined, and the notice board that all see."""
+class Board:
+    """The notice board of the ranks that are joined: each sees there that the others live."""
 
-    def __init__(self, rank: int, world: int, board: Any) -> None:
-        self.rank, self.world, self._board = rank, world, board
+    def __init__(self, rank: int, world: int, store: Any) -> None:
+        self.rank, self.world, self._store = rank, world, store
         self._meetings = 0
         self._may_stop: tuple[Stop, str] | None = None
         self._left = threading.Event()
@@ -40,17 +40,17 @@ class Group:
 
     def _live(self) -> None:
         """Beat; while all are in work that can be left, tell of a stop that was asked for, or hear of it."""
-        board = self._board.clone()  # a connection of its own, which nobody keeps waiting
+        store = self._store.clone()  # a connection of its own, which nobody keeps waiting
         with contextlib.suppress(RuntimeError):  # the board is lost: who looks at it will find out
             while not self._left.wait(TIMEOUT.total_seconds() / BEATS):
-                board.add(f"beats of {self.rank}", 1)
+                store.add(f"beats of {self.rank}", 1)
                 stop, asked = self._may_stop or (None, "")
                 if stop is None:
                     continue
                 if stop.asked():
-                    board.set(asked, str(stop.signal))
-                elif board.check([asked]):
-                    stop.pass_on(int(board.get(asked)))
+                    store.set(asked, str(stop.signal))
+                elif store.check([asked]):
+                    stop.pass_on(int(store.get(asked)))
 
     def meet(self) -> None:
         """Wait until all ranks are here: however long one takes, if only its heart beats.
@@ -59,20 +59,20 @@ class Group:
         """
         self._meetings += 1
         name = f"meeting {self._meetings}"
-        if self._ask(lambda: self._board.add(f"at {name}", 1)) == self.world:
-            self._ask(lambda: self._board.set(name, ""))
+        if self._ask(lambda: self._store.add(f"at {name}", 1)) == self.world:
+            self._ask(lambda: self._store.set(name, ""))
         watched = [f"beats of {other}" for other in (range(1, self.world) if self.rank == 0 else [0])]
         before, still = [b""] * len(watched), [0] * len(watched)
         began = looked = time.monotonic()
-        while not self._ask(lambda: self._board.check([name])):
-            if self._ask(lambda: self._board.check(["failed"]) and not self._board.check([name])):
-                passing = self._ask(lambda: self._board.get("failed")) == b"passing"
+        while not self._ask(lambda: self._store.check([name])):
+            if self._ask(lambda: self._store.check(["failed"]) and not self._store.check([name])):
+                passing = self._ask(lambda: self._store.get("failed")) == b"passing"
                 raise (PassingError if passing else RunError)("another process has failed: see what it said")
             _pause(began)
             if time.monotonic() - looked < TIMEOUT.total_seconds() / BEATS:
                 continue
             looked = time.monotonic()
-            beats = self._ask(lambda: self._board.multi_get(watched))
+            beats = self._ask(lambda: self._store.multi_get(watched))
             # Counted in looks, not by the clock: where the whole machine stood still for a while, nobody is lost.
             still = [count + 1 if one == old else 0 for count, one, old in zip(still, beats, before, strict=True)]
             before = beats
@@ -113,7 +113,7 @@ class Group:
         """Tell who waits; the board may be what is lost."""
         how = "passing" if isinstance(problem, PassingError) else "for good"
         with contextlib.suppress(PassingError):
-            self._ask(lambda: self._board.set("failed", how), patience=2.0)
+            self._ask(lambda: self._store.set("failed", how), patience=2.0)
 
     def leave(self) -> None:
         self._left.set()

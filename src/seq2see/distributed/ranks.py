@@ -19,8 +19,10 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from seq2see.distributed import board
+from seq2see.distributed.board import Board
 from seq2see.errors import LostError, OnlyHereError, PassingError, SettingError
 from seq2see.memory import is_used_up
+from seq2see.processes import ALONE, Group
 from seq2see.stopping import Stop, Stopped
 
 if TYPE_CHECKING:
@@ -30,15 +32,13 @@ START_TIMEOUT = timedelta(minutes=10)
 """As `board.TIMEOUT`, while processes start, which takes as long as the slowest disk needs to read PyTorch."""
 BUCKET_NUMBERS = 25_000_000
 """Of gradients summed in one go, 100 MB: few enough goes that their start costs nothing, and no second copy of all."""
-Result = TypeVar("Result")
 
 
 class _MemoryHereError(OnlyHereError, PassingError):
     """Of one machine, and perhaps not the next time."""
 
 
-_group: board.Group | None = None
-_boards: list[Any] = []
+_stores: list[Any] = []
 """One for the life of the process: it may be its only keeper."""
 
 
@@ -48,24 +48,6 @@ def from_torchrun() -> tuple[int, int]:
         return int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
     except ValueError:
         raise SettingError("RANK and WORLD_SIZE in the environment are torchrun's: expected numbers") from None
-
-
-def rank() -> int:
-    return 0 if _group is None else _group.rank
-
-
-def world() -> int:
-    """The number of ranks."""
-    return 1 if _group is None else _group.world
-
-
-def is_first() -> bool:
-    """Whether this is the rank that writes and speaks."""
-    return rank() == 0
-
-
-def alone() -> bool:
-    return world() == 1
 
 
 def may_speak(problem: Exception) -> bool:
@@ -90,32 +72,28 @@ def check_restarts(resume: bool, force: bool) -> None:
         raise SettingError("torchrun --max-restarts starts the same command again. Add --resume, so that it goes on")
 
 
-def patience_with_locks() -> int:
-    """Seconds to wait for the run folder: on a shared disk, a machine that was lost may hold it for a while."""
-    return 120 if "TORCHELASTIC_RUN_ID" in os.environ else 0
-
-
 @contextlib.contextmanager
-def joined() -> Iterator[None]:
-    """Join the other processes that torchrun started; nothing where it did not."""
-    global _group
+def joined() -> Iterator[Group]:
+    """Join the other processes that torchrun started; a group of one where it did not."""
+    global _joined
     number, count = from_torchrun()
-    if count == 1 or _group is not None:
-        yield
+    if count == 1 or _joined is not None:
+        yield _joined or ALONE
         return
-    _group = _start(number, count)
+    notices = _start(number, count)
+    _joined = Ranks(number, count, notices)
     try:
-        yield
+        yield _joined
         _stop()
     except BaseException as problem:
-        _group.fail(problem)
+        notices.fail(problem)
         raise
     finally:
-        _group.leave()
-        _group = None
+        notices.leave()
+        _joined = None
 
 
-def _start(number: int, count: int) -> board.Group:
+def _start(number: int, count: int) -> Board:
     import torch
     import torch._dynamo  # later, as FSDP does it, it would keep our group, whose threads then outlive Python
     from torch import distributed
@@ -125,9 +103,9 @@ def _start(number: int, count: int) -> board.Group:
     if torch.cuda.is_available():
         _take_card(torch.cuda.device_count())
     try:
-        if not _boards:
-            _boards.append(next(rendezvous("env://", timeout=START_TIMEOUT))[0])
-        ours = PrefixStore(board.find_each_other(_boards[0], number, count), _boards[0])
+        if not _stores:
+            _stores.append(next(rendezvous("env://", timeout=START_TIMEOUT))[0])
+        ours = PrefixStore(board.find_each_other(_stores[0], number, count), _stores[0])
         ours.add(f"beats of {number}", 1)  # before all are there: who looks for it finds it
         distributed.init_process_group(
             "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo",
@@ -141,7 +119,7 @@ def _start(number: int, count: int) -> board.Group:
             f"the processes of this training do not find each other ({board.shortly(problem)}). Start them with "
             "torchrun"
         ) from None
-    return board.Group(number, count, ours)
+    return Board(number, count, ours)
 
 
 def _take_card(cards: int) -> None:
@@ -172,180 +150,135 @@ def _with_all() -> Iterator[None]:
         raise board.lost(board.shortly(problem)) from problem
 
 
-# Where only the first rank works
+class Ranks(Group):
+    """The processes that torchrun started for one training."""
+
+    patience = 120
+    """On a shared disk, a machine that was lost may hold the run folder for a while."""
+
+    def __init__(self, rank: int, world: int, board: Board) -> None:
+        self.rank, self.world, self._board = rank, world, board
+
+    def first_does(self, work: Callable[[], Any]) -> Any:
+        import torch
+        from torch import distributed
+
+        text = bytearray(json.dumps(work()).encode()) if self.is_first else bytearray()
+        self._board.meet()
+        size = torch.tensor([len(text)])
+        with _with_all():
+            distributed.broadcast(size, 0)
+            data = torch.frombuffer(text, dtype=torch.uint8) if text else torch.zeros(int(size), dtype=torch.uint8)
+            distributed.broadcast(data, 0)
+        return json.loads(bytes(data.numpy()))
+
+    def from_all(self, value: Any) -> list[Any]:
+        import torch
+        from torch import distributed
+
+        text = bytearray(json.dumps(value).encode())
+        self._board.meet()
+        sizes = [torch.zeros(1, dtype=torch.int64) for _ in range(self.world)]
+        with _with_all():
+            distributed.all_gather(sizes, torch.tensor([len(text)]))
+            longest = max(map(int, sizes))
+            parts = [torch.zeros(longest, dtype=torch.uint8) for _ in sizes]
+            padded = torch.frombuffer(text.ljust(longest), dtype=torch.uint8)
+            distributed.all_gather(parts, padded)
+        return [json.loads(bytes(part.numpy())) for part in parts]  # JSON ignores the blanks after it
+
+    def largest(self, number: float) -> float:
+        import torch
+        from torch import distributed
+
+        numbers = torch.tensor([number], dtype=torch.float64)
+        with _with_all():
+            distributed.all_reduce(numbers, distributed.ReduceOp.MAX)
+        return float(numbers)
+
+    @contextlib.contextmanager
+    def all_or_none(self, stop: Stop | None = None) -> Iterator[None]:
+        problem: Exception | None = None
+        with contextlib.nullcontext() if stop is None else self._board.leaving_together(stop):
+            try:
+                with super().all_or_none(stop):
+                    yield
+            except (Stopped, MemoryError, RuntimeError) as found:
+                if not isinstance(found, Stopped) and not is_used_up(found):
+                    raise
+                problem = found
+            if stop is not None:
+                self._board.meet()
+        verdict = self.largest(GO_ON if problem is None else STOP if isinstance(problem, Stopped) else MEMORY)
+        if verdict == STOP:
+            raise Stopped
+        if verdict == MEMORY:
+            raise problem or MemoryError("on another rank")
+
+    @contextlib.contextmanager
+    def no_way_back(self) -> Iterator[None]:
+        try:
+            yield
+        except (MemoryError, RuntimeError) as problem:
+            if not is_used_up(problem):
+                raise
+            raise _MemoryHereError(
+                f"memory is used up in process {self.rank}. Lower training.micro_batch_tokens, go on with --resume"
+            ) from problem
+
+    def sum_gradients(self, weights: Iterable["Tensor"]) -> None:
+        import torch
+
+        learning = [weight for weight in weights if weight.requires_grad]
+        for weight in learning:
+            if weight.grad is None:  # a rank that got no pair of a small batch
+                weight.grad = torch.zeros_like(weight)
+        gradients = [weight.grad for weight in learning if weight.grad is not None]
+        while gradients:
+            bucket = [gradients.pop()]
+            room = BUCKET_NUMBERS - bucket[0].numel()
+            while gradients and gradients[-1].numel() <= room:
+                bucket.append(gradients.pop())
+                room -= bucket[-1].numel()
+            flat = torch.cat([gradient.flatten() for gradient in bucket])
+            self.sum_up(flat)
+            for gradient, part in zip(bucket, torch.split(flat, [each.numel() for each in bucket]), strict=True):
+                gradient.copy_(part.view_as(gradient))
+
+    def sum_up(self, numbers: "Tensor") -> None:
+        from torch import distributed
+
+        with _with_all():
+            distributed.all_reduce(numbers)
+
+    def take_from_first(self, tensors: Iterable["Tensor"]) -> None:
+        import torch
+        from torch import distributed
+
+        self._board.meet()  # each may have read a checkpoint from its own disk
+        with _with_all(), torch.no_grad():
+            for tensor in tensors:
+                distributed.broadcast(tensor, 0)
+
+    def throw_dice(self, seed: int, step: int) -> None:
+        import numpy as np
+        import torch
+
+        torch.manual_seed(int(np.random.SeedSequence((seed, step, self.rank)).generate_state(1, np.uint64)[0]))
 
 
-def first_does(work: Callable[[], Any]) -> Any:
-    """What the first rank's `work` gives (JSON), on every rank; the others wait for it as long as it takes."""
-    if _group is None:
-        return work()
-    import torch
-    from torch import distributed
-
-    text = bytearray(json.dumps(work()).encode()) if _group.rank == 0 else bytearray()
-    _group.meet()
-    size = torch.tensor([len(text)])
-    with _with_all():
-        distributed.broadcast(size, 0)
-        data = torch.frombuffer(text, dtype=torch.uint8) if text else torch.zeros(int(size), dtype=torch.uint8)
-        distributed.broadcast(data, 0)
-    return json.loads(bytes(data.numpy()))
-
-
-def after_first(work: Callable[[], Result]) -> Result:
-    """`work` on every rank, on the first one first: the others find what it has left."""
-    found = [work()] if is_first() else []
-    first_does(lambda: None)
-    return found[0] if found else work()
-
-
-# Where all work
-
-
-def from_all(value: Any) -> list[Any]:
-    """The values (JSON) of all ranks, on every rank."""
-    if _group is None:
-        return [value]
-    import torch
-    from torch import distributed
-
-    text = bytearray(json.dumps(value).encode())
-    _group.meet()
-    sizes = [torch.zeros(1, dtype=torch.int64) for _ in range(_group.world)]
-    with _with_all():
-        distributed.all_gather(sizes, torch.tensor([len(text)]))
-        longest = max(map(int, sizes))
-        parts = [torch.zeros(longest, dtype=torch.uint8) for _ in sizes]
-        padded = torch.frombuffer(text.ljust(longest), dtype=torch.uint8)
-        distributed.all_gather(parts, padded)
-    return [json.loads(bytes(part.numpy())) for part in parts]  # blanks after it do not matter to JSON
+GO_ON, MEMORY, STOP = range(3)
+_joined: Ranks | None = None
+Result = TypeVar("Result")
 
 
 def dealt(lengths: Sequence[int], hands: int) -> list[list[int]]:
-    """Places of pieces of work in so many shares: all get as much, long and short ones."""
+    """Return the indices of the pieces of work of each of `hands` shares; all get as much, long and short ones."""
     order = sorted(range(len(lengths)), key=lambda place: -lengths[place])
     return [order[number::hands] for number in range(hands)]
 
 
 def put_back(parts: Sequence[Sequence[Result]], places: list[list[int]]) -> list[Result]:
-    """What became of the pieces that were `dealt`, share by share, in the order of the pieces."""
+    """Return the results of the pieces that were `dealt`, in the order of the pieces."""
     found = {at: each for part, own in zip(parts, places, strict=True) for at, each in zip(own, part, strict=True)}
     return [found[at] for at in range(len(found))]
-
-
-def largest(number: float) -> float:
-    """Of the numbers that all ranks bring."""
-    if _group is None:
-        return number
-    import torch
-    from torch import distributed
-
-    numbers = torch.tensor([number], dtype=torch.float64)
-    with _with_all():
-        distributed.all_reduce(numbers, distributed.ReduceOp.MAX)
-    return float(numbers)
-
-
-GO_ON, MEMORY, STOP = range(3)
-
-
-@contextlib.contextmanager
-def all_or_none(stop: Stop | None = None) -> Iterator[None]:
-    """Around work without collectives that changes nothing yet: if one rank gives it up, all do.
-
-    A stop that one was asked for, or memory that ran out on one, is raised on all.
-
-    Args:
-        stop: for work that may take one rank much longer than another: left at once by who is asked to stop, by all
-            others soon after.
-    """
-    at_once = contextlib.nullcontext() if stop is None else stop.at_once()
-    if _group is None:
-        with at_once:
-            yield
-        return
-    problem: Exception | None = None
-    with contextlib.nullcontext() if stop is None else _group.leaving_together(stop):
-        try:
-            with at_once:
-                yield
-        except (Stopped, MemoryError, RuntimeError) as found:
-            if not isinstance(found, Stopped) and not is_used_up(found):
-                raise
-            problem = found
-        if stop is not None:
-            _group.meet()
-    verdict = largest(GO_ON if problem is None else STOP if isinstance(problem, Stopped) else MEMORY)
-    if verdict == STOP:
-        raise Stopped
-    if verdict == MEMORY:
-        raise problem or MemoryError("on another rank")
-
-
-@contextlib.contextmanager
-def no_way_back() -> Iterator[None]:
-    """Around work that all ranks do or the training ends: who cannot, cannot leave the others waiting."""
-    try:
-        yield
-    except (MemoryError, RuntimeError) as problem:
-        if alone() or not is_used_up(problem):
-            raise
-        raise _MemoryHereError(
-            f"memory is used up in process {rank()}. Lower training.micro_batch_tokens, go on with --resume"
-        ) from problem
-
-
-def sum_gradients(weights: Iterable["Tensor"]) -> None:
-    """Give every rank the sum of all ranks' gradients, the same to the bit, in a few large pieces."""
-    if alone():
-        return
-    import torch
-
-    learning = [weight for weight in weights if weight.requires_grad]
-    for weight in learning:
-        if weight.grad is None:  # a rank that got no pair of a small batch
-            weight.grad = torch.zeros_like(weight)
-    gradients = [weight.grad for weight in learning if weight.grad is not None]
-    while gradients:
-        bucket = [gradients.pop()]
-        room = BUCKET_NUMBERS - bucket[0].numel()
-        while gradients and gradients[-1].numel() <= room:
-            bucket.append(gradients.pop())
-            room -= bucket[-1].numel()
-        flat = torch.cat([gradient.flatten() for gradient in bucket])
-        sum_up(flat)
-        for gradient, part in zip(bucket, torch.split(flat, [each.numel() for each in bucket]), strict=True):
-            gradient.copy_(part.view_as(gradient))
-
-
-def sum_up(numbers: "Tensor") -> None:
-    """Replace a tensor by the sum of all ranks' tensors."""
-    if alone():
-        return
-    from torch import distributed
-
-    with _with_all():
-        distributed.all_reduce(numbers)
-
-
-def take_from_first(tensors: Iterable["Tensor"]) -> None:
-    """Replace tensors by those of the first rank."""
-    if _group is None:
-        return
-    import torch
-    from torch import distributed
-
-    _group.meet()  # from a checkpoint that each has read from its disk
-    with _with_all(), torch.no_grad():
-        for tensor in tensors:
-            distributed.broadcast(tensor, 0)
-
-
-def throw_dice(seed: int, step: int) -> None:
-    """Give each rank its own random numbers for a step: none are kept, so that any number of ranks may go on."""
-    if alone():
-        return
-    import numpy as np
-    import torch
-
-    torch.manual_seed(int(np.random.SeedSequence((seed, step, rank())).generate_state(1, np.uint64)[0]))

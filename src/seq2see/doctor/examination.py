@@ -131,6 +131,11 @@ class Examination:
         if len(self._faults) == BLOCK or self._characters >= CHARACTERS:
             self._measure()
 
+    def skip_to(self, start: int) -> None:
+        """Let the next pair be the one after `start` pairs, of which some were not added."""
+        self._measure()
+        self._pairs_asked = start
+
     def wants(self, texts: list[str]) -> bool:
         """Whether the next block, sources and targets in turn, is to be measured."""
         self._measure()  # what was added before comes before

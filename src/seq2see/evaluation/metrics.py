@@ -21,14 +21,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
-from seq2see import __version__
+from seq2see import __version__, config
 from seq2see.errors import DataError, SettingError, nearest
 
 Unit = Literal["symbols", "characters"]
 TOKENIZERS = ("auto", "none", "13a", "char", "ko-mecab")
 """How BLEU cuts words; "auto": as 13a does, or by characters where the references have no blanks between words."""
 NAMES = ("bleu", "chrf", "ter", "exact", "top_k", "error_rate")
-_LOWER_IS_BETTER = ("loss", "ter", "error_rate")
 
 
 @dataclass(frozen=True)
@@ -156,7 +155,7 @@ def _words_by(tokenize: str, references: Sequence[Sequence[str]]) -> str:
 
 def higher_is_better(metric: str) -> bool:
     """Whether a larger value of this metric is the better one; `loss` counts as a metric here."""
-    return metric not in _LOWER_IS_BETTER
+    return metric not in config.LOWER_IS_BETTER
 
 
 def check_tokenizer(tokenize: str) -> None:

@@ -1,32 +1,21 @@
-"""The claims by name, in the order of the report; nothing here needs torch."""
+"""The claims by name, in the order of the report; this module does not import torch."""
 
+import tomllib
 from collections.abc import Sequence
 from importlib import import_module
+from pathlib import Path
 from typing import Final
 
 from seq2see.errors import SettingError, nearest
-from seq2see.lab.claim import Claim
+from seq2see.lab.claim import Chart, Claim, Expectation
 
-CLAIMS: Final = {
-    "scaling": "dividing by sqrt(d_k) keeps the softmax alive",
-    "order": "without positions there is no order, and waves do as well as learned places",
-    "longer": "waves reach beyond the lengths of training",
-    "masks": "without the look-ahead mask a model learns to cheat",
-    "cost": "attention costs n² d at once, recurrence n d² one after the other",
-    "heads": "several heads see different things, and are better than one",
-    "warm-up": "the rate must rise slowly where the norm comes last",
-    "residuals": "sums and norms around each part let deep stacks learn",
-    "bottleneck": "one vector for a whole sentence is too small for long ones",
-    "path-length": "what is far away is found in one step, or not",
-    "parallelism": "the Transformer learns from more tokens a second",
-    "comparison": "Transformer, RNN with attention, RNN: score, time, parameters; on dates or --pairs",
-    "recipe": "label smoothing, dropout, averaging and a beam: what each is worth",
-}
-"""Name and gist; the module of a claim bears its name, with `_` for `-`."""
+_TEXTS: Final = tomllib.loads(Path(__file__).with_name("claims").joinpath("claims.toml").read_text(encoding="utf-8"))
+CLAIMS: Final = {name: str(text["gist"]) for name, text in _TEXTS.items()}
+"""Names and gists."""
 
 
 def pick(names: Sequence[str]) -> list[Claim]:
-    """The claims of these names, in the order of the catalogue; all where none is named."""
+    """Return the claims of these names in the order of the catalogue; all claims if no name is given."""
     for name in names:
         if name not in CLAIMS:
             raise SettingError(f"unknown claim '{name}'. {nearest(name, CLAIMS)}")
@@ -34,5 +23,20 @@ def pick(names: Sequence[str]) -> list[Claim]:
 
 
 def find(name: str) -> Claim:
-    claim: Claim = import_module(f"seq2see.lab.{name.replace('-', '_')}").CLAIM
-    return claim
+    """Put a claim together from its entry in `claims.toml` and its module, which has the same name with `_` for `-`."""
+    module = import_module(f"seq2see.lab.claims.{name.replace('-', '_')}")
+    rows_of = getattr(module, "ROWS_OF", "")
+    text = _TEXTS.get(rows_of, {}) | _TEXTS[name]  # claims that share their trials share what is measured and drawn
+    return Claim(
+        name=name,
+        words=text["words"],
+        source=text["source"],
+        measured=text["measured"],
+        trials=module.trials,
+        measure=module.measure,
+        expectations=tuple(Expectation(value=module.VALUES[key], **each) for key, each in text["expectations"].items()),
+        charts=tuple(Chart(**each) for each in text["charts"]),
+        alone=getattr(module, "ALONE", False),
+        places=getattr(module, "PLACES", ""),
+        rows_of=rows_of,
+    )

@@ -1,4 +1,4 @@
-"""The pictures of a claim: means over the seeds with their deviations, drawn as all pictures of the house are."""
+"""The charts of a claim: means over the seeds with their standard deviations."""
 
 import math
 import statistics
@@ -8,14 +8,14 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 
-from seq2see.lab.claim import Chart, Conditions, Rows, combinations
+from seq2see.lab.claim import Chart, Conditions, Measurements
 from seq2see.lens import drawing
 from seq2see.lens.drawing import INK, QUIET
 from seq2see.lens.textbook import SERIES
 
 
-def draw(charts: Sequence[Chart], rows: Rows) -> Figure:
-    """All charts of a claim side by side, but for those of a number that nobody measured."""
+def draw(charts: Sequence[Chart], rows: Measurements) -> Figure:
+    """Draw all charts of a claim side by side, except for those of a number that was not measured."""
     charts = [chart for chart in charts if any(chart.number in row.numbers for row in rows)] or charts
     columns = min(3, len(charts))
     lines = math.ceil(len(charts) / columns)
@@ -26,15 +26,15 @@ def draw(charts: Sequence[Chart], rows: Rows) -> Figure:
     return figure
 
 
-def _draw(axes: Axes, chart: Chart, rows: Rows) -> None:
+def _draw(axes: Axes, chart: Chart, rows: Measurements) -> None:
     named = rows.values(chart.along)
     in_words = not all(isinstance(value, int | float) and not isinstance(value, bool) for value in named)
-    series = list(combinations(rows, chart.by))
+    series = list(rows.parted(chart.by))
     for number, (conditions, own) in enumerate(series):
         spreads = [(value, _spread(own.where(**{chart.along: value}), chart.number)) for value in named]
         points = [(value, spread) for value, spread in spreads if spread is not None]
         across = [float(named.index(value)) if in_words else float(value) for value, _ in points]
-        if in_words and len(series) > 1:  # side by side, or their bars would cover each other
+        if in_words and len(series) > 1:  # side by side, because their bars would cover each other
             across = [x + 0.12 * (number - (len(series) - 1) / 2) for x in across]
         axes.errorbar(
             across,
@@ -67,8 +67,8 @@ def _draw(axes: Axes, chart: Chart, rows: Rows) -> None:
     axes.xaxis.label.set_color(QUIET)
 
 
-def _spread(rows: Rows, number: str) -> tuple[float, float] | None:
-    """Mean and deviation over the seeds, one value of each; None where nothing finite was measured."""
+def _spread(rows: Measurements, number: str) -> tuple[float, float] | None:
+    """Return mean and standard deviation over the seeds, one value of each; None if nothing finite was measured."""
     of_seeds = (rows.of_seed(seed).get(number) for seed in rows.seeds)
     values = [value for value in of_seeds if math.isfinite(value)]
     if not values:
@@ -77,7 +77,7 @@ def _spread(rows: Rows, number: str) -> tuple[float, float] | None:
 
 
 def label(conditions: Conditions) -> str:
-    """`{"norm": "post", "warm_up": True}` -> `post, warm up`; what is not so is `not scaled`, or `no mask`."""
+    """Spell `{"norm": "post", "warm_up": True}` as `post, warm up`; false is `not scaled`, or `no mask`."""
     words = []
     for key, value in conditions.items():
         if isinstance(value, bool):
@@ -89,12 +89,12 @@ def label(conditions: Conditions) -> str:
 
 
 def spoken(name: str) -> str:
-    """The name of a condition or a number in words; d_k is the paper's."""
+    """Spell the name of a condition or a number in words; d_k is the paper's own."""
     return {"d_k": "d_k", "bleu": "BLEU"}.get(name, name.replace("_", " "))
 
 
 def spell(value: object, yes: str = "with", no: str = "without") -> str:
-    """A condition on an axis or in a table."""
+    """Spell the value of a condition on an axis or in a table."""
     if isinstance(value, bool):
         return yes if value else no
     return f"{value:,}" if isinstance(value, int) else f"{value:g}" if isinstance(value, float) else str(value)

@@ -1,4 +1,4 @@
-"""What a number depends on, besides the trial: the machine, the versions, and the sources that measured it."""
+"""What a number depends on besides the trial: the machine, the versions, and the sources that measured it."""
 
 import hashlib
 import platform
@@ -13,11 +13,12 @@ NO_TRIAL_USES: Final = ("cli", "interop", "look", "serve", "lab/charts.py", "lab
 
 
 def where() -> str:
-    """Machine, versions and sources, in words: what was measured elsewhere is measured anew."""
+    """Describe machine, versions and sources; measurements with another description are made again."""
     return ", ".join(facts().values())
 
 
 def facts() -> dict[str, str]:
+    """Return the same by name, as the reports show it."""
     from seq2see import machine
     from seq2see.bundle import pick_device
 
@@ -25,16 +26,16 @@ def facts() -> dict[str, str]:
     libraries = ", ".join(f"{name} {version(name)}" for name in ("torch", "numpy", "Babel"))
     return {
         "processor": f"{processor()}, cores: {processes.cores()}",
-        **({"card": machine.name(device)} if device.type == "cuda" else {}),
+        **({"GPU": machine.name(device)} if device.type == "cuda" else {}),
         "system": f"{platform.system()} {platform.machine()}",
         "versions": f"seq2see {__version__}, {libraries}, Python {platform.python_version()}",
-        "sources": _digest(Path(__file__).parents[1]),
+        "sources": digest(Path(__file__).parents[1]),
     }
 
 
 @cache
-def _digest(package: Path) -> str:
-    """Of all files that a trial can use: rates and sizes stand in them, too."""
+def digest(package: Path) -> str:
+    """Return a digest of all files that a trial can use, because they also contain learning rates and sizes."""
     found = hashlib.sha256()
     for path in sorted(package.rglob("*.py")):
         name = path.relative_to(package).as_posix()
@@ -44,7 +45,7 @@ def _digest(package: Path) -> str:
 
 
 def processor() -> str:
-    """Its name where the system tells."""
+    """Return the name of the CPU if the system knows it."""
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     except OSError:

@@ -1,55 +1,33 @@
-"""Small models learn small tasks, by the house's own model, loss, optimizer, schedule and search, without any files."""
+"""Train and score small models in memory, with the model, loss, optimizer, schedule and search of `seq2see train`."""
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from contextlib import contextmanager
 from functools import partial
 from itertools import islice
 from typing import Any
 
 import torch
 
-from seq2see import config, special
+from seq2see import special
 from seq2see.config import Training
 from seq2see.decoding import search
 from seq2see.lab.tasks import Sample, pack
-from seq2see.model.build import build
 from seq2see.model.interface import Seq2Seq
 from seq2see.tokens.batches import Batch
 from seq2see.training import loop, schedule
 from seq2see.training.optimizer import Adam
 
-SMALL = {
-    "encoder_layers": 1,
-    "decoder_layers": 1,
-    "d_model": 64,
-    "heads": 4,
-    "d_ff": 128,
-    "dropout": 0.0,
-    "norm": "pre",
-    "positions": "sinusoid",
-    "tie": "none",
-}
-"""A model that learns to reverse eight letters in half a minute of one core."""
 
-
-def small_model(seed: int, vocabularies: tuple[int, int], **changes: Any) -> Seq2Seq:
-    """`SMALL` with some changes, freshly initialised."""
-    torch.manual_seed(seed)
-    return build(config.check_keys({"model": {**SMALL, **changes}}).model, *vocabularies)
-
-
-@dataclass
-class Course:
-    """How a training went."""
-
-    losses: list[float] = field(default_factory=list)
-    """Of each step, of a token, without smoothing; infinite where it was not finite."""
-
-    def final_loss(self, vocabulary: int) -> float:
-        """The mean of the last tenth, and never more than one who guesses has: whoever diverged knows no less."""
-        last = self.losses[-max(1, len(self.losses) // 10) :]
-        return min(sum(last) / len(last), math.log(vocabulary))
+@contextmanager
+def threads(count: int) -> Iterator[None]:
+    """Compute with this many threads."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def train(
@@ -59,18 +37,20 @@ def train(
     after: Callable[[int], None] = lambda step: None,
     rate: Callable[[int], float] | None = None,
     **settings: Any,
-) -> Course:
-    """So many updates as `seq2see train` makes them; by default with a warm-up of a tenth, and cosine to 0.
+) -> list[float]:
+    """Make this many updates as `seq2see train` does, by default with a warm-up of a tenth and cosine decay to 0.
 
     Args:
         after: called after each update.
-        rate: of each update, counted from 1, in place of the schedule's.
-        settings: of `config.Training`.
+        rate: the learning rate of each update, counted from 1, instead of the schedule.
+        settings: fields of `config.Training`.
+
+    Returns:
+        The loss per token of each step, without label smoothing; infinite where it was not finite.
     """
     defaults: dict[str, Any] = {"warmup_steps": max(1, steps // 10), "schedule": "cosine", "learning_rate": 3e-3}
     how = Training(max_steps=steps, **(defaults | {"label_smoothing": 0.0} | settings))
     optimizer = Adam(model.parameters(), how)
-    course = Course()
     rate = rate or partial(
         schedule.rate,
         schedule=how.schedule,
@@ -79,17 +59,24 @@ def train(
         warmup_steps=how.warmup_steps,
         max_steps=steps,
     )
+    losses = []
     for step, batch in enumerate(islice(batches, steps), start=1):
         sums, _ = loop.update(model, optimizer, [batch], how, rate(step))
         _, plain, tokens, skipped = sums.tolist()
-        course.losses.append(math.inf if skipped else plain / tokens)
+        losses.append(math.inf if skipped else plain / tokens)
         after(step)
-    return course
+    return losses
+
+
+def final_loss(losses: Sequence[float], vocabularies: tuple[int, int]) -> float:
+    """Return the mean of the last tenth, but never more than the loss of guessing, also if training diverged."""
+    last = losses[-max(1, len(losses) // 10) :]
+    return min(sum(last) / len(last), math.log(vocabularies[1]))
 
 
 @torch.inference_mode()
 def loss(model: Seq2Seq, samples: Sequence[Sample]) -> float:
-    """Of a token, without smoothing, on samples that it was not trained on."""
+    """Return the loss per token on unseen samples, without label smoothing."""
     model.eval()
     found = loop.loss_of(model, pack(samples))
     return float(found.plain / found.tokens)
@@ -97,7 +84,7 @@ def loss(model: Seq2Seq, samples: Sequence[Sample]) -> float:
 
 @torch.inference_mode()
 def accuracy(model: Seq2Seq, samples: Sequence[Sample], beam: int = 1) -> tuple[float, float]:
-    """The share of outputs that are right as a whole, and of tokens that are right in their place, in free search."""
+    """Return the share of outputs that are correct as a whole, and of tokens that are correct in their place."""
     model.eval()
     batch = pack(samples)
     memory = model.encode(batch.source_N, batch.source_offsets)
@@ -110,9 +97,9 @@ def accuracy(model: Seq2Seq, samples: Sequence[Sample], beam: int = 1) -> tuple[
     )
     whole = tokens = right = 0
     for hypotheses, (_, target) in zip(found, samples, strict=True):
-        said = hypotheses[0].tokens
-        whole += said == target
+        output = hypotheses[0].tokens
+        whole += output == target
         wanted = [*target, special.END]
-        right += sum(one == other for one, other in zip([*said, special.END], wanted, strict=False))
+        right += sum(one == other for one, other in zip([*output, special.END], wanted, strict=False))
         tokens += len(wanted)
     return whole / len(samples), right / tokens

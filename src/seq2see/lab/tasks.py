@@ -1,6 +1,6 @@
-"""Tasks with known answers that a small model learns in seconds, so that no claim needs data from outside."""
+"""Tasks with known answers that a small model learns in seconds, so that no claim needs a downloaded corpus."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -13,21 +13,14 @@ from seq2see.tokens import tokenizers
 from seq2see.tokens.batches import Batch
 
 Sample = tuple[list[int], list[int]]
-"""Source and target as tokens, without the ends."""
+"""Source and target as tokens, without the end tokens."""
 NEEDLES = range(special.COUNT, special.COUNT + 8)
-"""The first of the symbols, where the others are hay."""
-
-ANSWERS: dict[str, Callable[[list[int]], list[int]]] = {
-    "copy": lambda source: source,
-    "reverse": lambda source: source[::-1],
-    "needle": lambda source: [token for token in source if token in NEEDLES],
-}
-"""What to say after a row of random symbols."""
+"""The symbols to be found in a `Haystack`; the others are hay."""
 
 
 @dataclass(frozen=True)
-class Task:
-    """Rows of random symbols of these lengths, and the answer."""
+class SymbolTask:
+    """Copy or reverse sequences of random symbols."""
 
     answer: str
     symbols: int
@@ -35,40 +28,41 @@ class Task:
     longest: int
 
     @property
-    def vocabulary(self) -> int:
-        return special.COUNT + self.symbols
+    def vocabularies(self) -> tuple[int, int]:
+        """The sizes of the source and of the target vocabulary, which are equal."""
+        return special.COUNT + self.symbols, special.COUNT + self.symbols
 
     def draw(self, dice: np.random.Generator, count: int) -> list[Sample]:
-        """Fresh ones: nothing can be learned by heart."""
+        """Draw new samples each time, so that nothing can be memorised."""
         lengths = dice.integers(self.shortest, self.longest + 1, count)
-        sources = [dice.integers(special.COUNT, self.vocabulary, length).tolist() for length in lengths]
-        return [(source, ANSWERS[self.answer](source)) for source in sources]
+        sources = [dice.integers(special.COUNT, self.vocabularies[0], length).tolist() for length in lengths]
+        return [(source, source[::-1] if self.answer == "reverse" else source) for source in sources]
 
     def batches(self, seed: int, pairs: int) -> Iterator[Batch]:
-        """Without end."""
+        """Yield training batches without end."""
         dice = np.random.default_rng([seed, 0])
         while True:
             yield pack(self.draw(dice, pairs))
 
     def test(self, seed: int, count: int) -> list[Sample]:
-        """Others than those of training."""
+        """Draw test samples, from another random stream than training."""
         return self.draw(np.random.default_rng([seed, 1]), count)
 
 
-class Haystack(Task):
-    """One needle between two stretches of hay of these lengths. It is known by what it is, not by where it is."""
+class Haystack(SymbolTask):
+    """Find one needle between two stretches of hay of these lengths. The symbol tells it apart, not its position."""
 
     def draw(self, dice: np.random.Generator, count: int) -> list[Sample]:
         samples = []
         for before, after in dice.integers(self.shortest, self.longest + 1, (count, 2)).tolist():
-            source = dice.integers(NEEDLES.stop, self.vocabulary, before + 1 + after).tolist()
+            source = dice.integers(NEEDLES.stop, self.vocabularies[0], before + 1 + after).tolist()
             source[before] = int(dice.integers(NEEDLES.start, NEEDLES.stop))
-            samples.append((source, ANSWERS[self.answer](source)))
+            samples.append((source, [source[before]]))
         return samples
 
 
 def pack(samples: Sequence[Sample]) -> Batch:
-    """Samples as training has them: packed, the end after each side."""
+    """Pack samples as training does, with an end token after each side."""
     sides = []
     for side in (0, 1):
         rows = [sample[side] for sample in samples]
@@ -77,27 +71,26 @@ def pack(samples: Sequence[Sample]) -> Batch:
     return Batch(*sides)
 
 
-def again_and_again(samples: Sequence[Sample], seed: int, pairs: int) -> Iterator[Batch]:
-    """Batches of a corpus of given size, shuffled anew in each epoch, without end."""
-    dice = np.random.default_rng([seed, 0])
-    while True:
-        order = dice.permutation(len(samples))
-        for first in range(0, len(order) - pairs + 1, pairs):
-            yield pack([samples[number] for number in order[first : first + pairs]])
-
-
 @dataclass(frozen=True)
 class Dates:
-    """Some of the built-in corpus, letter by letter."""
+    """A part of the built-in corpus, character by character."""
 
     train: list[Sample]
     test: list[Sample]
     vocabularies: tuple[int, int]
 
+    def batches(self, seed: int, pairs: int) -> Iterator[Batch]:
+        """Yield training batches without end, shuffled again in each epoch."""
+        dice = np.random.default_rng([seed, 0])
+        while True:
+            order = dice.permutation(len(self.train))
+            for first in range(0, len(order) - pairs + 1, pairs):
+                yield pack([self.train[number] for number in order[first : first + pairs]])
+
 
 @lru_cache(maxsize=1)
-def some_dates(languages: tuple[str, ...], seed: int, train: int, test: int) -> Dates:
-    """Dates as they are written in these languages, and in ISO 8601; other days for each seed, and none in both."""
+def some_dates(seed: int, train: int, test: int, languages: tuple[str, ...] = ("en", "de", "fr")) -> Dates:
+    """Return dates in these languages and in ISO 8601; other days for each seed, and no day in both sets."""
     forms = [write for language in languages for write in dates.writers(language)]
     days = dates.days("train")
     order = np.random.default_rng([seed, 2]).permutation(len(days))

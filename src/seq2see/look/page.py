@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from seq2see import special
 from seq2see.bundle import Bundle
-from seq2see.config import Model
+from seq2see.config import Model, model_in_words
 from seq2see.decoding import search
 from seq2see.decoding.torch_engine import TorchEngine
 from seq2see.decoding.translator import longest
@@ -29,7 +29,6 @@ from seq2see.lens.reading import ATTENTIONS, Reading, decoded, read
 from seq2see.look import files
 from seq2see.model.recurrent import AlignmentAttention
 from seq2see.run import Run
-from seq2see.suggest import model_in_words
 
 LONGEST = 128
 """Tokens on a side that a page shows. At 60 it is smooth; numbers and pixels grow with the square."""

@@ -11,18 +11,17 @@ import json
 import math
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 from zlib import crc32
 
-import torch
 from torch import Tensor, nn
 
 from seq2see import bundle, storage
 from seq2see.errors import RunError
 from seq2see.tokens.batches import Position
-from seq2see.training.optimizer import Adam
+from seq2see.training.optimizer import Adam, random_state, set_random_state
 
 MOST = 2**40
 """Larger numbers of steps, seconds or tokens are not ours, and would not fit where they are used."""
@@ -34,7 +33,7 @@ class Progress:
     """Where training stands, apart from weights and optimizer."""
 
     step: int = 0
-    position: Position = field(default_factory=lambda: Position(0, 0, 0))
+    position: Position = Position()
     seconds: float = 0.0
     best: float | None = None
     best_loss: float | None = None
@@ -52,6 +51,26 @@ class Progress:
     """Tokens in one pass; 0: not known."""
     device: str = ""
     """The kind of device that these suit: "cpu" or "cuda"."""
+
+    def is_beaten_by(self, scores: dict[str, float], metric: str, lower_is_better: bool) -> bool:
+        """Return whether a validation is better than the best one so far: by the metric, and in a tie by the loss."""
+        score = scores[metric]
+        if score == self.best:
+            return _is_better(scores.get("loss", math.nan), self.best_loss, lower_is_better=True)
+        return _is_better(score, self.best, lower_is_better)
+
+    def judged(self, scores: dict[str, float], metric: str, lower_is_better: bool) -> "Progress":
+        """Return the progress with this validation recorded: as the new best one, or as one more without a gain."""
+        if not self.is_beaten_by(scores, metric, lower_is_better):
+            return replace(self, stale=self.stale + 1)
+        loss = scores.get("loss", math.nan)
+        found = None if math.isnan(loss) else loss
+        return replace(self, best=scores[metric], best_loss=found, best_step=self.step, stale=0)
+
+
+def _is_better(score: float, best: float | None, lower_is_better: bool) -> bool:
+    """Return whether a score is better than the best one; NaN never is, and anything is better than nothing."""
+    return not math.isnan(score) and (best is None or (score < best if lower_is_better else score > best))
 
 
 def save(
@@ -240,23 +259,6 @@ def average(paths: list[Path]) -> dict[str, Tensor]:
         for name, weight in weights.items():
             total[name] = total[name] + weight.double() if name in total else weight.double()
     return {name: (weight / len(paths)).float() for name, weight in total.items()}
-
-
-Dice = dict[str, Tensor]
-
-
-def random_state() -> Dice:
-    """Of all generators that training draws from."""
-    state = {"random.cpu": torch.get_rng_state()}
-    if torch.cuda.is_available():
-        state["random.cuda"] = torch.cuda.get_rng_state()
-    return state
-
-
-def set_random_state(state: Dice) -> None:
-    torch.set_rng_state(state["random.cpu"])
-    if "random.cuda" in state and torch.cuda.is_available():
-        torch.cuda.set_rng_state(state["random.cuda"])
 
 
 def _restore_optimizer(optimizer: Adam, path: Path) -> None:

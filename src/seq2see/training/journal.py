@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from seq2see import storage
-from seq2see.training.loop import Event, Returned, Trained, Validated
+from seq2see.training.events import Event, Returned, Trained, Validated
 
 
 class Journal:

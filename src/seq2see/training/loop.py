@@ -10,7 +10,7 @@ import math
 import time
 import traceback
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -19,91 +19,23 @@ from torch import Tensor, nn
 
 from seq2see.bundle import load_weights, save_weights
 from seq2see.config import Training
-from seq2see.distributed import ranks
 from seq2see.errors import RunError
 from seq2see.memory import is_used_up, keep_freed_memory
 from seq2see.model.interface import Seq2Seq
+from seq2see.processes import ALONE, Group
 from seq2see.stopping import Stopped
-from seq2see.tokens.batches import Batch, Batches, make_batch, split
+from seq2see.tokens.batches import Batch, Batches, Position, make_batch, split
 from seq2see.tokens.store import Int64s, Store
 from seq2see.training import bad_numbers, checkpoint, schedule
 from seq2see.training.bad_numbers import NotFinite
 from seq2see.training.checkpoint import Progress
-from seq2see.training.graphs import RecordedPasses
+from seq2see.training.events import INTERRUPTED, Event, Finished, Returned, Shrunk, Stepped, Trained, Validated
 from seq2see.training.loss import Loss, teacher_forced
-from seq2see.training.optimizer import Adam
+from seq2see.training.optimizer import Adam, random_state, set_random_state
 
-
-@dataclass(frozen=True)
-class Stepped:
-    """One update happened."""
-
-    step: int
-    seconds: float
-
-
-@dataclass(frozen=True)
-class Trained:
-    """Some updates happened: means over them, of a token."""
-
-    step: int
-    epoch: int
-    loss: float
-    """Cross entropy as validation measures it."""
-    smoothed_loss: float
-    """The same with label smoothing: what the gradient is of."""
-    gradient_norm: float
-    rate: float
-    tokens_per_second: float
-    seconds: float
-    skipped: int = 0
-    """Updates that were not made, since loss or gradient was not finite."""
-
-
-@dataclass(frozen=True)
-class Shrunk:
-    """Memory ran out in update `step`: it is made anew, and all others, in smaller passes."""
-
-    step: int
-    micro_tokens: int
-
-
-@dataclass(frozen=True)
-class Returned:
-    """Updates failed one after the other: training goes on after an earlier `step`, at half the rate."""
-
-    step: int
-    failed_at: int
-    updates: int
-    """Skipped in a row."""
-    slowed: int
-    """How often it was halved by now."""
-
-
-@dataclass(frozen=True)
-class Validated:
-    """The model was measured and saved."""
-
-    step: int
-    scores: dict[str, float]
-    best: bool
-    what: str = "model"
-
-
-@dataclass(frozen=True)
-class Finished:
-    """No more updates, and why."""
-
-    step: int
-    reason: str
-    seconds: float
-
-
-INTERRUPTED = "interrupted"
 BAD_UPDATES = 5
 """In a row, up to a line of the log or a validation, that send training back; fewer are skipped and counted."""
 MOST_RETURNS = 3
-Event = Stepped | Trained | Shrunk | Returned | Validated | Finished
 Validate = Callable[[], dict[str, float]]
 
 
@@ -119,60 +51,163 @@ def train(
     lower_is_better: bool,
     micro_tokens: int,
     should_stop: Callable[[], bool] = lambda: False,
+    group: Group = ALONE,
 ) -> Iterator[Event]:
     """Train until a limit, from the newest checkpoint in `run` if there is one; leaves the best model in `run`.
 
-    What a step leaves behind is in `progress`, the model, the optimizer and the random state, and nowhere else: a step
-    or a validation that is broken off, by `Stopped` or for want of memory, is as if it had never begun.
+    Args:
+        window_pairs: Pairs that are shuffled together.
+        validate: Measures the model as it is, and returns its scores by metric.
+        micro_tokens: Tokens in one forward pass.
+        should_stop: Whether somebody has asked for the end; everything is then saved.
+        group: The processes that train this model together.
     """
-    device = next(model.parameters()).device
-    if device.type == "cpu":
-        keep_freed_memory()
-    optimizer = Adam(model.parameters(), settings)
-    checkpoints = run / "checkpoints"
-    save = partial(checkpoint.save, checkpoints, model, optimizer, average=settings.average, keep=settings.keep)
-    progress = Progress()
-    if kept := _chosen_by_first(lambda: checkpoint.newest(checkpoints)):
-        progress = checkpoint.restore(kept, model, optimizer)
-    ranks.take_from_first(model.parameters())
-    progress = replace(progress, micro_tokens=micro_tokens, device=device.type)
-    saved = progress.step
     plan = partial(Batches, store, settings.batch_tokens, window_pairs, settings.seed)
-    batches = iter(plan(progress.position))
-    meter = _Meter(progress, device)
-    learn = fastest_passes(model, settings)
-    reason = _limit_of_all(progress, settings)
-    due = kept is not None and checkpoint.is_pause(kept) and _is_due(progress.step, reason, settings)
+    loop = _Loop(model, store, settings, plan, run, group, should_stop)
+    loop.begin(micro_tokens)
+    while loop.reason is None or loop.validation_is_due:
+        if loop.validation_is_due:
+            yield from loop.validated(validate, lower_is_better)
+        else:
+            yield from loop.updated(d_model)
+    if loop.reason != INTERRUPTED:
+        try:
+            yield from _average(model, run, loop.progress, settings, validate, lower_is_better, group)
+        except Stopped:
+            loop.reason = INTERRUPTED  # everything is saved already
+    elif loop.progress.step != loop.saved_step:
+        loop.save(pause=True)
+    yield Finished(loop.progress.step, loop.reason, loop.meter.elapsed())
 
-    while True:
-        if due:
-            try:
-                scores = validate()
-            except Stopped:
-                reason = INTERRUPTED
-                break
-            progress = meter.note(progress)
-            # While updates fail, no checkpoint is made: it must not push out a good one. What is not saved is not
-            # judged either: after a return or a pause nobody would know of it.
-            counts = not progress.skipped or reason is not None
-            if counts:
-                progress = _judge(progress, scores, settings.metric, lower_is_better)
-            best = counts and progress.best_step == progress.step
-            if best:
-                ranks.first_does(lambda: save_weights(model, run / "model.safetensors"))
-            # Before the checkpoint: on resume, lines past it are cut, but one that was never written would be missed.
-            yield Validated(progress.step, scores, best)
-            if counts:
-                ranks.first_does(partial(save, progress))
-                saved = progress.step
-            due = False
-            reason = reason or _limit_of_all(progress, settings)
-        if reason is not None:
-            break
 
-        indices, position = next(batches)
-        step = progress.step + 1
-        rate = 0.5**progress.slowed * schedule.rate(
+class _Loop:
+    """What a training carries from one update to the next.
+
+    What an update leaves behind is in `progress`, the model, the optimizer and the random state, and nowhere else: an
+    update or a validation that is broken off, by `Stopped` or for want of memory, is as if it had never begun.
+    """
+
+    def __init__(
+        self,
+        model: Seq2Seq,
+        store: Store,
+        settings: Training,
+        plan: Callable[[Position], Batches],
+        run: Path,
+        group: Group,
+        should_stop: Callable[[], bool],
+    ) -> None:
+        self.model, self.store, self.settings, self.plan = model, store, settings, plan
+        self.run, self.group, self.should_stop = run, group, should_stop
+        self.device = next(model.parameters()).device
+        self.optimizer = Adam(model.parameters(), settings)
+        self.learn = fastest_passes(model, settings)
+        self.progress = Progress()
+        self.saved_step = 0
+        self.reason: str | None = None
+        """Why training ends; None while it goes on."""
+        self.validation_is_due = False
+
+    def begin(self, micro_tokens: int) -> None:
+        """Restore the newest checkpoint, if there is one, and make all processes start from the same weights."""
+        if self.device.type == "cpu":
+            keep_freed_memory()
+        checkpoints, kept = self.run / "checkpoints", None
+        if checkpoints.is_dir():
+            kept = _chosen_by_first(self.group, lambda: checkpoint.newest(checkpoints))
+        if kept is not None:
+            self.progress = checkpoint.restore(kept, self.model, self.optimizer)
+        self.group.take_from_first(self.model.parameters())
+        self.progress = replace(self.progress, micro_tokens=micro_tokens, device=self.device.type)
+        self.saved_step = self.progress.step
+        self._read_from(self.progress)
+        self.reason = self._limit()
+        self.validation_is_due = kept is not None and checkpoint.is_pause(kept) and self._is_due()
+
+    def _read_from(self, progress: Progress) -> None:
+        """Make batches and measurements go on where `progress` is."""
+        self.progress = progress
+        self.batches = iter(self.plan(progress.position))
+        self.meter = _Meter(progress, self.device)
+
+    def validated(self, validate: Validate, lower_is_better: bool) -> Iterator[Event]:
+        """Validate, keep the best model, and save a checkpoint."""
+        self.validation_is_due = False
+        try:
+            scores = validate()
+        except Stopped:
+            self.reason = INTERRUPTED
+            return
+        self.progress = self.meter.note(self.progress)
+        # While updates fail, no checkpoint is made: it must not replace a good one. What is not saved is not judged
+        # either, because nothing would remember it after a resume.
+        counts = not self.progress.skipped or self.reason is not None
+        if counts:
+            self.progress = self.progress.judged(scores, self.settings.metric, lower_is_better)
+        best = counts and self.progress.best_step == self.progress.step
+        if best:
+            self.group.first_does(lambda: save_weights(self.model, self.run / "model.safetensors"))
+        # Before the checkpoint: on resume, lines past it are cut, but one that was never written would be missed.
+        yield Validated(self.progress.step, scores, best)
+        if counts:
+            self.save()
+        self.reason = self.reason or self._limit()
+
+    def save(self, pause: bool = False) -> None:
+        """Save a checkpoint; `pause` marks one that was made between two validations."""
+        self.progress = self.meter.note(self.progress)
+        self.saved_step = self.progress.step
+        folder, keep, average = self.run / "checkpoints", self.settings.keep, self.settings.average
+        self.group.first_does(
+            lambda: checkpoint.save(
+                folder, self.model, self.optimizer, self.progress, average=average, keep=keep, pause=pause
+            )
+        )
+
+    def updated(self, d_model: int) -> Iterator[Event]:
+        """Make one update of the weights, and report it."""
+        settings, step = self.settings, self.progress.step + 1
+        indices, position = next(self.batches)
+        lengths = self.store.source_lengths(indices) + self.store.target_lengths(indices)
+        at_once = max(1, self.progress.micro_tokens // times(settings))
+        pieces = split(indices, lengths, at_once, self.group.rank, self.group.world)
+        tokens = int(self.store.target_lengths(indices).sum())  # every rank knows the whole batch
+        try:
+            with self.meter, _whole_or_not_at_all(self.optimizer):
+                self.group.throw_dice(settings.seed, step)
+                batch = [make_batch(self.store, piece) for piece in pieces]
+                sums = accumulate_gradients(self.model, batch, tokens, self.learn, self.should_stop, self.group)
+                rate = self._learning_rate(step, d_model)
+                losses, norm = apply_gradients(self.model, self.optimizer, sums, settings, rate, self.group)
+        except Stopped:
+            self.reason = INTERRUPTED
+            return
+        except (MemoryError, RuntimeError) as problem:
+            yield self._shrunk(problem, pieces, int(lengths.sum()))
+            return
+        is_logged = step % settings.log_every == 0
+        with self.meter:
+            self.meter.add(losses, int(lengths.sum()))
+            if is_logged:
+                norm = norm.cpu()  # waits for the GPU: its time is part of the training's
+        self.progress = replace(self.progress, step=step, position=position, seconds=self.meter.elapsed())
+        yield Stepped(step, self.progress.seconds)
+        if is_logged:
+            yield self.meter.read(step, position.epoch, float(norm), rate)
+        if is_logged or step % settings.validate_every == 0:  # at other steps nothing waits for the GPU
+            self.progress = self.meter.note(self.progress)
+            if self.progress.skipped >= BAD_UPDATES:
+                yield self._returned(split(indices, lengths, at_once))
+                return
+        # Among several ranks, the one that is asked to stop says so in the next update, where all of them check.
+        stops = self.group.alone and self.should_stop()
+        self.reason = self._limit() or (INTERRUPTED if stops else None)
+        self.validation_is_due = self._is_due()
+
+    def _learning_rate(self, step: int, d_model: int) -> float:
+        """Return the learning rate of an update: that of the schedule, halved each time that training went back."""
+        settings = self.settings
+        scheduled = schedule.rate(
             step,
             schedule=settings.schedule,
             peak=settings.learning_rate,
@@ -180,125 +215,87 @@ def train(
             warmup_steps=settings.warmup_steps,
             max_steps=settings.max_steps,
         )
-        lengths = store.source_lengths(indices) + store.target_lengths(indices)
-        at_once = max(1, progress.micro_tokens // times(settings))
-        pieces = split(indices, lengths, at_once, ranks.rank(), ranks.world())
-        tokens = int(store.target_lengths(indices).sum())  # every rank knows the whole batch: nobody need be asked
-        try:
-            with meter, _whole_or_not_at_all(optimizer):
-                ranks.throw_dice(settings.seed, step)
-                batch = [make_batch(store, piece) for piece in pieces]
-                losses, norm = update(model, optimizer, batch, settings, rate, learn, should_stop, tokens)
-        except Stopped:
-            reason = INTERRUPTED
-            break
-        except (MemoryError, RuntimeError) as problem:
-            smaller = _smaller_passes(problem, pieces, int(lengths.sum()), progress.micro_tokens, settings)
-            progress = replace(progress, micro_tokens=smaller)
-            del learn  # recorded passes have memory of their own
-            torch.cuda.empty_cache()
-            learn = fastest_passes(model, settings)
-            batches = iter(plan(progress.position))
-            yield Shrunk(step, smaller)
-            continue
+        return 0.5**self.progress.slowed * scheduled
 
-        with meter:
-            meter.add(losses, int(lengths.sum()))
-            if step % settings.log_every == 0:
-                norm = norm.cpu()  # waits for the card: its time is part of the training's
-        progress = replace(progress, step=step, position=position, seconds=meter.elapsed())
-        yield Stepped(step, progress.seconds)
-        if step % settings.log_every == 0:
-            yield meter.read(step, position.epoch, float(norm), rate)
-        if step % settings.log_every == 0 or step % settings.validate_every == 0:  # else nobody waits for the card
-            progress = meter.note(progress)
-            if progress.skipped >= BAD_UPDATES:
-                before = _return_to_good(checkpoints, model, optimizer, progress)
-                if before is None:
-                    whole = split(indices, lengths, at_once)
-                    raise _diagnosed(model, store, whole, settings, progress)
-                yield Returned(before.step, step, progress.skipped, before.slowed)
-                progress, saved = before, before.step
-                batches, meter = iter(plan(progress.position)), _Meter(progress, device)
-                continue
-        # Among several ranks, who is asked to stop says so in the next update, where all listen.
-        reason = _limit_of_all(progress, settings) or (INTERRUPTED if ranks.alone() and should_stop() else None)
-        due = _is_due(step, reason, settings)
+    def _shrunk(self, problem: Exception, pieces: list[Int64s], tokens: int) -> Shrunk:
+        """Halve the tokens in a forward pass after memory ran out, and repeat the update; raise other problems."""
+        if not is_used_up(problem):
+            raise problem
+        if self.group.largest(max(map(len, pieces), default=0)) <= 1:
+            raise RunError(
+                "memory is used up by a single pair. Lower data.max_length in a new run, choose a smaller preset, or "
+                "end what else takes memory and go on with --resume"
+            ) from problem
+        traceback.clear_frames(problem.__traceback__)  # they hold on to all that memory
+        share = tokens // self.group.world * times(self.settings)
+        smaller = max(1, min(self.progress.micro_tokens, share) // 2)
+        self.progress = replace(self.progress, micro_tokens=smaller)
+        del self.learn  # recorded passes have memory of their own
+        torch.cuda.empty_cache()
+        self.learn = fastest_passes(self.model, self.settings)
+        self.batches = iter(self.plan(self.progress.position))
+        return Shrunk(self.progress.step + 1, smaller)
 
-    if reason != INTERRUPTED:
-        try:
-            yield from _average(model, run, progress, settings, validate, lower_is_better)
-        except Stopped:
-            reason = INTERRUPTED  # all is saved
-    elif progress.step != saved:
-        progress = meter.note(progress)
-        ranks.first_does(partial(save, progress, pause=True))
-    yield Finished(progress.step, reason, meter.elapsed())
+    def _returned(self, batch: list[Int64s]) -> Returned:
+        """Go back to the last checkpoint before the updates that failed, at half the learning rate.
 
+        Raises:
+            NotFinite: There is no such checkpoint, or going back did not help several times.
+        """
+        failed, checkpoints = self.progress, self.run / "checkpoints"
 
-def _is_due(step: int, reason: str | None, settings: Training) -> bool:
-    """Whether to validate after a step: regularly, and at the end; who was interrupted validates when going on."""
-    return reason != INTERRUPTED and (step % settings.validate_every == 0 or reason is not None)
+        def choose() -> Path | None:
+            for path in checkpoint.whole(checkpoints):
+                if not checkpoint.read_progress(path).skipped:
+                    checkpoint.drop_after(checkpoints, path)
+                    return path
+            return None
+
+        good = None if failed.slowed >= MOST_RETURNS else _chosen_by_first(self.group, choose)
+        if good is None:
+            raise self._not_finite(batch)
+        restored = checkpoint.restore(good, self.model, self.optimizer)
+        restored = replace(restored, seconds=failed.seconds, micro_tokens=failed.micro_tokens)
+        self._read_from(replace(restored, slowed=failed.slowed + 1))
+        self.saved_step = restored.step
+        return Returned(restored.step, failed.step, failed.skipped, failed.slowed + 1)
+
+    def _not_finite(self, batch: list[Int64s]) -> NotFinite:
+        """Return what is wrong with a batch whose update failed, in parts that fit into memory."""
+
+        def loss(pairs: Int64s) -> Tensor:
+            part = make_batch(self.store, pairs).to(self.device)
+            with torch.autocast(self.device.type, torch.bfloat16, enabled=in_bfloat16(self.settings, self.device)):
+                return loss_of(self.model, part, self.settings.label_smoothing).total
+
+        progress = self.progress
+        place, pairs = self.group.first_does(lambda: bad_numbers.find(self.model, batch, loss))
+        return NotFinite(progress.step, progress.skipped, progress.slowed, place, pairs, sum(map(len, batch)))
+
+    def _is_due(self) -> bool:
+        """Whether to validate now: regularly, and at the end; an interrupted run validates when it is resumed."""
+        regularly = self.progress.step % self.settings.validate_every == 0
+        return self.reason != INTERRUPTED and (regularly or self.reason is not None)
+
+    def _limit(self) -> str | None:
+        """Return why training should end here, decided by all ranks, whose clocks differ."""
+        progress = self.progress
+        if self.settings.max_minutes:
+            progress = replace(progress, seconds=self.group.largest(progress.seconds))
+        return limit_reached(progress, self.settings)
 
 
 @contextlib.contextmanager
 def _whole_or_not_at_all(optimizer: Adam) -> Iterator[None]:
-    """An update that is broken off leaves neither gradients behind, nor a gap in the random numbers."""
-    dice = checkpoint.random_state()
+    """Make an update that is broken off leave neither gradients nor a gap in the random numbers."""
+    dice = random_state()
     try:
         yield
     except (Stopped, MemoryError, RuntimeError) as problem:
         if isinstance(problem, Stopped) or is_used_up(problem):
             optimizer.zero_grad(set_to_none=not torch.cuda.is_available())
-            checkpoint.set_random_state(dice)
+            set_random_state(dice)
         raise
-
-
-def _smaller_passes(
-    problem: Exception, pieces: list[Int64s], tokens: int, micro_tokens: int, settings: Training
-) -> int:
-    """Half as many tokens in a pass where memory ran out; other problems are raised again."""
-    if not is_used_up(problem):
-        raise problem
-    if ranks.largest(max(map(len, pieces), default=0)) <= 1:
-        raise RunError(
-            "memory is used up by a single pair. Lower data.max_length in a new run, choose a smaller preset, or end "
-            "what else takes memory and go on with --resume"
-        ) from problem
-    traceback.clear_frames(problem.__traceback__)  # they hold on to all that memory
-    return max(1, min(micro_tokens, tokens // ranks.world() * times(settings)) // 2)
-
-
-def _return_to_good(checkpoints: Path, model: Seq2Seq, optimizer: Adam, progress: Progress) -> Progress | None:
-    """Go back to the newest checkpoint after an update that was made, at half the rate; None: no, or too often."""
-    if progress.slowed >= MOST_RETURNS:
-        return None
-
-    def choose() -> Path | None:
-        for path in checkpoint.whole(checkpoints):
-            if not checkpoint.read_progress(path).skipped:
-                checkpoint.drop_after(checkpoints, path)
-                return path
-        return None
-
-    good = _chosen_by_first(choose)
-    if good is None:
-        return None
-    restored = checkpoint.restore(good, model, optimizer)
-    return replace(restored, slowed=progress.slowed + 1, seconds=progress.seconds, micro_tokens=progress.micro_tokens)
-
-
-def _diagnosed(model: Seq2Seq, store: Store, pieces: list[Int64s], settings: Training, progress: Progress) -> NotFinite:
-    """What is to be said of a batch, in pieces that fit, whose update failed, where nothing is left to try."""
-    device = next(model.parameters()).device
-
-    def loss(pairs: Int64s) -> Tensor:
-        batch = make_batch(store, pairs).to(device)
-        with torch.autocast(device.type, torch.bfloat16, enabled=in_bfloat16(settings, device)):
-            return loss_of(model, batch, settings.label_smoothing).total
-
-    place, pairs = ranks.first_does(lambda: bad_numbers.find(model, pieces, loss))
-    return NotFinite(progress.step, progress.skipped, progress.slowed, place, pairs, sum(map(len, pieces)))
 
 
 Passes = Callable[[Batch, int], Tensor]
@@ -306,20 +303,26 @@ Passes = Callable[[Batch, int], Tensor]
 
 
 def times(settings: Training) -> int:
-    """How often each batch passes through the model."""
+    """Return how often each batch passes through the model."""
     return 2 if settings.agreement else 1
 
 
 def fastest_passes(model: Seq2Seq, settings: Training) -> Passes:
-    """Recorded ones, where the card can. Not where bits matter: whether one is recorded hangs on what came before."""
-    plain, bfloat16 = plain_passes(model, settings), in_bfloat16(settings, next(model.parameters()).device)
-    if settings.deterministic or not RecordedPasses.can(model, bfloat16):
+    """Return recorded passes where the GPU can record them, else plain ones.
+
+    A deterministic training does not record: whether a pass is recorded depends on the batches before it.
+    """
+    plain, device = plain_passes(model, settings), next(model.parameters()).device
+    if settings.deterministic or device.type != "cuda":
         return plain
-    return RecordedPasses(model, settings, bfloat16, plain)
+    from seq2see.training.graphs import RecordedPasses
+
+    bfloat16 = in_bfloat16(settings, device)
+    return RecordedPasses(model, settings, bfloat16, plain) if RecordedPasses.can(model, bfloat16) else plain
 
 
 def plain_passes(model: Seq2Seq, settings: Training) -> Passes:
-    """On any device; see `graphs` for cards that can do better."""
+    """Return a function that runs one forward and backward pass on any device."""
     device = next(model.parameters()).device
 
     def learn(piece: Batch, tokens: int) -> Tensor:
@@ -332,46 +335,58 @@ def plain_passes(model: Seq2Seq, settings: Training) -> Passes:
     return learn
 
 
-def update(
+def accumulate_gradients(
     model: Seq2Seq,
-    optimizer: Adam,
     pieces: list[Batch],
-    settings: Training,
-    rate: float,
-    learn: Passes | None = None,
+    tokens: int,
+    learn: Passes,
     should_stop: Callable[[], bool] = lambda: False,
-    tokens: int | None = None,
-) -> tuple[Tensor, Tensor]:
-    """One step of the optimizer on an effective batch in pieces: sums of their losses (as in `Loss`), gradient norm.
-
-    With the sums comes 1 for an update that was skipped, since its loss or its gradient was not finite, else 0.
+    group: Group = ALONE,
+) -> Tensor:
+    """Run forward and backward passes over this rank's pieces of a batch; return the sums of their losses.
 
     Args:
-        pieces: those of this rank.
-        tokens: target tokens of the whole batch, those of the other ranks included; not given, there are none.
+        tokens: Target tokens of the whole batch, those of the other ranks included.
     """
-    tokens = tokens or sum(piece.target_tokens for piece in pieces)
-    learn = learn or plain_passes(model, settings)
     sums = torch.zeros(3, dtype=torch.float64, device=next(model.parameters()).device)
     model.train()
-    with ranks.all_or_none():
-        if not ranks.alone() and should_stop():
+    with group.all_or_none():
+        if not group.alone and should_stop():
             raise Stopped
         for number, piece in enumerate(pieces):
             if number and should_stop():
                 raise Stopped
             sums += learn(piece, tokens)
-    with ranks.no_way_back():
-        ranks.sum_gradients(model.parameters())
-        ranks.sum_up(sums)
+    return sums
+
+
+def apply_gradients(
+    model: Seq2Seq, optimizer: Adam, sums: Tensor, settings: Training, rate: float, group: Group = ALONE
+) -> tuple[Tensor, Tensor]:
+    """Make one step of the optimizer; return the sums of all ranks (as in `Loss`) and the norm of the gradient.
+
+    With the sums comes 1 for an update that was skipped because its loss or gradient was not finite, else 0.
+    """
+    with group.no_way_back():
+        group.sum_gradients(model.parameters())
+        group.sum_up(sums)
         norm = nn.utils.get_total_norm([weight.grad for weight in model.parameters() if weight.grad is not None])
-        if settings.clip_norm and (norm.is_cuda or norm > settings.clip_norm):  # to ask a card would be to wait for it
+        if settings.clip_norm and (norm.is_cuda or norm > settings.clip_norm):  # comparing would wait for a GPU
             nn.utils.clip_grads_with_norm_(model.parameters(), settings.clip_norm, norm)
         skipped = ~(norm.isfinite() & sums.isfinite().all())
-        optimizer.step(rate, skipped.float())  # which obeys it on the card: nobody waits
+        optimizer.step(rate, skipped.float())  # obeyed on the GPU, so that nothing waits for it
     # Recorded passes know where gradients lie. On a CPU new ones cost less than adding to zeros.
     optimizer.zero_grad(set_to_none=sums.device.type == "cpu")
     return torch.cat([sums.masked_fill(skipped, 0.0), skipped.double()[None]]), norm
+
+
+def update(
+    model: Seq2Seq, optimizer: Adam, pieces: list[Batch], settings: Training, rate: float, learn: Passes | None = None
+) -> tuple[Tensor, Tensor]:
+    """Make one update on an effective batch in pieces, in one process; see `apply_gradients` for what it returns."""
+    tokens = sum(piece.target_tokens for piece in pieces)
+    sums = accumulate_gradients(model, pieces, tokens, learn or plain_passes(model, settings))
+    return apply_gradients(model, optimizer, sums, settings, rate)
 
 
 def loss_of(model: Seq2Seq, batch: Batch, smoothing: float = 0.0, agreement: float = 0.0) -> Loss:
@@ -401,56 +416,33 @@ def limit_reached(progress: Progress, settings: Training) -> str | None:
     return None
 
 
-def _limit_of_all(progress: Progress, settings: Training) -> str | None:
-    """The same by all ranks, whose clocks differ."""
-    if settings.max_minutes:
-        progress = replace(progress, seconds=ranks.largest(progress.seconds))
-    return limit_reached(progress, settings)
-
-
-def _chosen_by_first(choose: Callable[[], Path | None]) -> Path | None:
-    """The path that the first rank chooses: on a shared disk, others may see it later."""
-    path = ranks.first_does(lambda: None if (found := choose()) is None else str(found))
+def _chosen_by_first(group: Group, choose: Callable[[], Path | None]) -> Path | None:
+    """Return the path that the first rank chooses: on a shared disk, others may see it later."""
+    path = group.first_does(lambda: None if (found := choose()) is None else str(found))
     return None if path is None else Path(path)
 
 
-def _is_better(score: float, best: float | None, lower_is_better: bool) -> bool:
-    """Not-a-number is never better, and anything is better than nothing."""
-    return not math.isnan(score) and (best is None or (score < best if lower_is_better else score > best))
-
-
-def _beats_best(progress: Progress, scores: dict[str, float], metric: str, lower_is_better: bool) -> bool:
-    """Whether a validation is better than the best one so far: by the metric, and where that ties, by the loss."""
-    score = scores[metric]
-    if score == progress.best:
-        return _is_better(scores.get("loss", math.nan), progress.best_loss, lower_is_better=True)
-    return _is_better(score, progress.best, lower_is_better)
-
-
-def _judge(progress: Progress, scores: dict[str, float], metric: str, lower_is_better: bool) -> Progress:
-    """Return the progress with this validation recorded: as the new best one, or as one more without a gain."""
-    if not _beats_best(progress, scores, metric, lower_is_better):
-        return replace(progress, stale=progress.stale + 1)
-    loss = scores.get("loss", math.nan)
-    found = None if math.isnan(loss) else loss
-    return replace(progress, best=scores[metric], best_loss=found, best_step=progress.step, stale=0)
-
-
 def _average(
-    model: Seq2Seq, run: Path, progress: Progress, settings: Training, validate: Validate, lower_is_better: bool
+    model: Seq2Seq,
+    run: Path,
+    progress: Progress,
+    settings: Training,
+    validate: Validate,
+    lower_is_better: bool,
+    group: Group,
 ) -> Iterator[Validated]:
     """Average the last checkpoints, and save the average as the model if it validates better than the best one."""
-    last = checkpoint.with_weights(run / "checkpoints", settings.average) if ranks.is_first() else []
-    count = ranks.first_does(lambda: len(last))
+    last = checkpoint.with_weights(run / "checkpoints", settings.average) if group.is_first else []
+    count = group.first_does(lambda: len(last))
     if count < 2:
         return
-    if ranks.is_first():
+    if group.is_first:
         load_weights(model, checkpoint.average(last))
-    ranks.take_from_first(model.parameters())
+    group.take_from_first(model.parameters())
     scores = validate()
-    better = _beats_best(progress, scores, settings.metric, lower_is_better)
+    better = progress.is_beaten_by(scores, settings.metric, lower_is_better)
     if better:
-        ranks.first_does(lambda: save_weights(model, run / "model.safetensors"))
+        group.first_does(lambda: save_weights(model, run / "model.safetensors"))
     yield Validated(progress.step, scores, better, f"average of the last {count} checkpoints")
 
 

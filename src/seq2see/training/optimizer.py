@@ -1,4 +1,7 @@
-"""Adam as in the paper (section 5.3), in PyTorch's fused form; with weight decay, if asked for (AdamW)."""
+"""Adam as in the paper (section 5.3), in PyTorch's fused form; with weight decay, if asked for (AdamW).
+
+Beside it, the random state: weights, means and random state are all that an update reads and changes.
+"""
 
 from collections.abc import Iterable
 
@@ -80,3 +83,21 @@ class Adam:
         return {
             f"{number}.{name}": tensor for number, state in enumerate(self._state) for name, tensor in state.items()
         }
+
+
+Dice = dict[str, Tensor]
+
+
+def random_state() -> Dice:
+    """Return the state of all generators of random numbers that an update draws from."""
+    state = {"random.cpu": torch.get_rng_state()}
+    if torch.cuda.is_available():
+        state["random.cuda"] = torch.cuda.get_rng_state()
+    return state
+
+
+def set_random_state(state: Dice) -> None:
+    """Set the generators to a state that `random_state` returned."""
+    torch.set_rng_state(state["random.cpu"])
+    if "random.cuda" in state and torch.cuda.is_available():
+        torch.cuda.set_rng_state(state["random.cuda"])

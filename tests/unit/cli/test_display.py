@@ -8,7 +8,7 @@ from seq2see import config
 from seq2see.api import Began
 from seq2see.cli.display import Display
 from seq2see.text.pair import Sides
-from seq2see.training.loop import Finished, Returned, Shrunk, Stepped, Trained, Validated
+from seq2see.training.events import Finished, Returned, Shrunk, Stepped, Trained, Validated
 
 
 def began(step: int, seconds: float, **training: object) -> Began:

@@ -56,7 +56,7 @@ def make_run(folder: Path, model: dict[str, object], decoding: dict[str, object]
     Tokenizers(one, other).save(folder)
     config.write_toml(settings, folder / "settings.toml")
     bundle.save_weights(made, folder / "model.safetensors")
-    bundle.write_manifest(folder, {"state": "finished"})
+    storage.write_manifest(folder, {"state": "finished"})
     return folder
 
 

@@ -24,7 +24,8 @@ from seq2see.tokens import store
 from seq2see.tokens.batches import Batches, split
 from seq2see.tokens.store import Store
 from seq2see.training import checkpoint, loop
-from seq2see.training.loop import Trained, Validated
+from seq2see.training import events as training_events
+from seq2see.training.events import Trained, Validated
 from side_by_side import finish, start, wait_until
 
 VOCABULARY = 11
@@ -44,22 +45,22 @@ TOLERANCE = 1e-5
 
 
 def test_alone_nothing_is_different() -> None:
-    with ranks.joined():
-        assert (ranks.rank(), ranks.world(), ranks.is_first(), ranks.alone()) == (0, 1, True, True)
-        assert ranks.first_does(lambda: Path("x")) == Path("x")
-        assert ranks.after_first(lambda: 3) == 3
-        assert ranks.from_all("mine") == ["mine"]
-        assert ranks.largest(-2.5) == -2.5
+    with ranks.joined() as group:
+        assert (group.rank, group.world, group.is_first, group.alone) == (0, 1, True, True)
+        assert group.first_does(lambda: Path("x")) == Path("x")
+        assert group.after_first(lambda: 3) == 3
+        assert group.from_all("mine") == ["mine"]
+        assert group.largest(-2.5) == -2.5
         numbers = torch.tensor([1.0, 2.0])
-        ranks.sum_up(numbers)
-        ranks.take_from_first([numbers])
+        group.sum_up(numbers)
+        group.take_from_first([numbers])
         assert numbers.tolist() == [1.0, 2.0]
         dice = torch.get_rng_state()
-        ranks.throw_dice(1, 2)
+        group.throw_dice(1, 2)
         assert torch.equal(torch.get_rng_state(), dice)
-        with pytest.raises(Stopped), ranks.all_or_none():
+        with pytest.raises(Stopped), group.all_or_none():
             raise Stopped
-        with pytest.raises(MemoryError), ranks.no_way_back():
+        with pytest.raises(MemoryError), group.no_way_back():
             raise MemoryError
 
 
@@ -109,24 +110,24 @@ def read(folder: Path, world: int = 2) -> list[Any]:
 def talk(folder: Path) -> None:
     """Everything that ranks tell each other."""
     found: dict[str, Any] = {}
-    with ranks.joined():
-        rank = ranks.rank()
-        found["rank"] = [rank, ranks.world(), ranks.is_first(), ranks.alone()]
-        found["from all"] = ranks.from_all({"rank": rank, "text": "é" * (rank * 7), "nan": float("nan")})
-        found["largest"] = ranks.largest(rank * 0.1)
-        found["first"] = ranks.first_does(lambda: f"of {rank}")
-        ranks.after_first(lambda: (folder / f"was {rank}").write_text(str([path.name for path in folder.iterdir()])))
+    with ranks.joined() as group:
+        rank = group.rank
+        found["rank"] = [rank, group.world, group.is_first, group.alone]
+        found["from all"] = group.from_all({"rank": rank, "text": "é" * (rank * 7), "nan": float("nan")})
+        found["largest"] = group.largest(rank * 0.1)
+        found["first"] = group.first_does(lambda: f"of {rank}")
+        group.after_first(lambda: (folder / f"was {rank}").write_text(str([path.name for path in folder.iterdir()])))
 
         ranks.BUCKET_NUMBERS = 7  # type: ignore[misc]
         weights = [torch.nn.Parameter(torch.full((size,), float(rank))) for size in (3, 4, 9, 2)]
         for place, weight in enumerate(weights):
             if place != 1 or rank == 0:  # the second has a gradient on one rank only
                 weight.grad = torch.full_like(weight, 10.0 * place + rank + 1)
-        ranks.sum_gradients(weights)
+        group.sum_gradients(weights)
         found["sums"] = [weight.grad.tolist() for weight in weights if weight.grad is not None]
-        ranks.take_from_first(weights)
+        group.take_from_first(weights)
         found["weights"] = weights[0].tolist()
-        ranks.throw_dice(1, 5)
+        group.throw_dice(1, 5)
         found["dice"] = torch.rand(2).tolist()
 
         for name, problems in {
@@ -136,14 +137,14 @@ def talk(folder: Path) -> None:
             "both": (RuntimeError("CUDA out of memory"), Stopped()),
         }.items():
             try:
-                with ranks.all_or_none():
+                with group.all_or_none():
                     if problem := problems[rank]:
                         raise problem
                 found[name] = "went on"
             except (Stopped, MemoryError) as caught:
                 found[name] = type(caught).__name__
-    with ranks.joined():  # once more in the same processes
-        found["again"] = ranks.from_all(rank)
+    with ranks.joined() as group:  # once more in the same processes
+        found["again"] = group.from_all(rank)
     write(folder, found)
 
 
@@ -168,16 +169,16 @@ def test_what_ranks_tell_each_other(tmp_path: Path) -> None:
 
 def fail(folder: Path, how: str) -> None:
     try:
-        with ranks.joined():
-            ranks.from_all(0)
-            if ranks.is_first() and how == "first":
+        with ranks.joined() as group:
+            group.from_all(0)
+            if group.is_first and how == "first":
                 raise RunError("the disk is full")
-            if not ranks.is_first() and how == "memory":
-                with ranks.no_way_back():
+            if not group.is_first and how == "memory":
+                with group.no_way_back():
                     raise MemoryError
             if how == "first":
-                ranks.first_does(lambda: None)
-            ranks.largest(0.0)
+                group.first_does(lambda: None)
+            group.largest(0.0)
     except RunError as problem:
         write(folder, [str(problem), ranks.may_speak(problem)])
         if ranks.from_torchrun()[0] == 0:
@@ -214,7 +215,7 @@ def learn(folder: Path, pairs: Path, settings: Training, change: Callable[[], No
     torch.manual_seed(1)
     options = {"encoder_layers": 1, "decoder_layers": 1, "d_model": 16, "heads": 2, "d_ff": 24, "dropout": 0.0}
     model = seq2see.Transformer(VOCABULARY, VOCABULARY, **options)  # type: ignore[arg-type]
-    with ranks.joined():
+    with ranks.joined() as group:
         change()
         events = loop.train(
             model,
@@ -226,11 +227,12 @@ def learn(folder: Path, pairs: Path, settings: Training, change: Callable[[], No
             validate=lambda: {"loss": 1.0},
             lower_is_better=True,
             micro_tokens=MICRO_TOKENS,
+            group=group,
         )
         said = [
             (event.step, event.loss, event.gradient_norm) if isinstance(event, Trained) else type(event).__name__
             for event in events
-            if isinstance(event, Trained | Validated | loop.Shrunk | loop.Returned)
+            if isinstance(event, Trained | Validated | training_events.Shrunk | training_events.Returned)
         ]
         write(folder, said)
 
@@ -279,7 +281,7 @@ def memory_runs_out() -> None:
         def deadly(*more: Any) -> Any:
             nonlocal calls
             calls += 1
-            if ranks.rank() == 1 and calls == 6:
+            if os.environ.get("RANK") == "1" and calls == 6:
                 raise MemoryError
             return inner(*more)
 

@@ -258,16 +258,27 @@ def test_the_interval_of_systems_leaves_out_zero_exactly_where_p_is_small(rates,
     assert found.low <= found.difference <= found.high
 
 
+def assert_error_rate(world, promised, trials):
+    """The share of wrong verdicts about equal systems is at most the promised one, and three deviations of chance."""
+    share = comparisons.rate(world, trials)
+    assert share <= promised + 3 * math.sqrt(promised * (1 - promised) / trials)
+
+
+@pytest.mark.parametrize("seeds", ["normal", "failing"])
+def test_error_rates_by_a_short_simulation(seeds):
+    assert_error_rate(comparisons.World("exact", 50, 4, 4, seeds), 0.05, trials=60)
+
+
+# One run each tells models apart, not systems: in the last table there is no error rate to hold.
+WORLDS = [each for each in comparisons.worlds() if not each[0].endswith("of equal systems")]
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize(("title", "world"), [*comparisons.worlds()])
+@pytest.mark.parametrize(("title", "world"), WORLDS)
 def test_error_rates_by_simulation(title, world):
     """At most 5 % where the systems are the same, and about 5 % where only their means are; see docs/comparing.md."""
-    if title.endswith("of equal systems"):
-        pytest.skip("one run each tells models apart, not systems: there is no error rate to hold")
-    trials = 400
-    share = comparisons.rate(world, trials)
     promised = 0.05 if "normal" in title or "skewed" in title or "failing" in title else 0.08
-    assert share <= promised + 3 * math.sqrt(promised * (1 - promised) / trials)
+    assert_error_rate(world, promised, trials=400)
 
 
 @pytest.mark.slow

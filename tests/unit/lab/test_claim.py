@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from seq2see.lab.claim import Claim, Expectation, Row, Rows, conclude, judge, show
+from seq2see.lab.claim import Claim, Expectation, Measurement, Measurements, conclude, grid, judge, show
 
 
-def rows_of(*values: float, number: str = "loss", **conditions) -> Rows:
-    return Rows([Row(conditions, seed, {number: value}) for seed, value in enumerate(values, start=1)])
+def rows_of(*values: float, number: str = "loss", **conditions) -> Measurements:
+    return Measurements([Measurement(conditions, seed, {number: value}) for seed, value in enumerate(values, start=1)])
 
 
 def below(limit: float, **options) -> Expectation:
@@ -66,10 +66,10 @@ def test_a_number_is_not_more_exact_than_its_tolerance():
 
 def test_the_margin_is_students():
     """By hand: deviation 1, three seeds, t = 4.303."""
-    finding = judge(below(100), rows_of(1.0, 2.0, 3.0))
-    assert finding.mean == 2
-    assert finding.margin == pytest.approx(4.303 / math.sqrt(3))
-    assert str(finding) == "loss: 2 ± 2.48, expected at most 100"
+    judgement = judge(below(100), rows_of(1.0, 2.0, 3.0))
+    assert judgement.mean == 2
+    assert judgement.margin == pytest.approx(4.303 / math.sqrt(3))
+    assert str(judgement) == "loss: 2 ± 2.48, expected at most 100"
 
 
 @given(st.lists(st.floats(-10, 10), min_size=2, max_size=8), st.floats(-10, 10))
@@ -98,8 +98,12 @@ def test_a_claim_holds_where_all_of_it_does():
 
 
 def test_rows_are_asked_for_by_conditions():
-    rows = Rows(
-        [Row({"n": n, "kind": kind}, 1, {"time": n**power}) for kind, power in (("a", 2), ("b", 1)) for n in (2, 4, 8)]
+    rows = Measurements(
+        [
+            Measurement({"n": n, "kind": kind}, 1, {"time": n**power})
+            for kind, power in (("a", 2), ("b", 1))
+            for n in (2, 4, 8)
+        ]
     )
     assert rows.get("time", n=4, kind="a") == 16
     assert rows.slope("time", "n", kind="a") == pytest.approx(2)
@@ -120,10 +124,13 @@ def test_what_is_measured_at_several_places_becomes_rows():
     claim = Claim(
         "name", "words", "source", "measured", lambda plan: [{}], lambda trial: {}, (below(1.0),), places="length"
     )
-    outcome = conclude(claim, [Row({"kind": "a"}, 1, {"right@4": 0.9, "right@8": 0.5, "loss": 0.1})])
-    assert [dict(row.conditions) for row in outcome.rows] == [{"kind": "a", "length": 4}, {"kind": "a", "length": 8}]
-    assert outcome.rows.get("right", length=8) == 0.5
-    assert outcome.rows.get("loss") == pytest.approx(0.1)
+    outcome = conclude(claim, [Measurement({"kind": "a"}, 1, {"right@4": 0.9, "right@8": 0.5, "loss": 0.1})])
+    assert [dict(row.conditions) for row in outcome.measured] == [
+        {"kind": "a", "length": 4},
+        {"kind": "a", "length": 8},
+    ]
+    assert outcome.measured.get("right", length=8) == 0.5
+    assert outcome.measured.get("loss") == pytest.approx(0.1)
 
 
 def test_the_reason_of_a_claim_that_held_says_that_all_did():
@@ -134,7 +141,16 @@ def test_the_reason_of_a_claim_that_held_says_that_all_did():
 
 
 def test_a_tolerance_is_said():
-    finding = judge(
+    judgement = judge(
         Expectation("words", "loss", lambda rows: rows.get("loss"), at_least=0.0, tolerance=0.5), rows_of(1.0)
     )
-    assert finding.bounds == "at least 0, by 0.5 or more"
+    assert judgement.bounds == "at least 0, by 0.5 or more"
+
+
+def test_a_grid_has_every_combination_and_the_last_condition_varies_fastest():
+    assert grid(norm=("post", "pre"), depth=(1, 2), steps=7) == [
+        {"norm": "post", "depth": 1, "steps": 7},
+        {"norm": "post", "depth": 2, "steps": 7},
+        {"norm": "pre", "depth": 1, "steps": 7},
+        {"norm": "pre", "depth": 2, "steps": 7},
+    ]

@@ -4,9 +4,9 @@ import math
 
 import pytest
 
-from seq2see.config import Model
-from seq2see.lab import catalogue, charts, cost
-from seq2see.lab.claim import Plan, Row, Trial, conclude
+from seq2see.lab import catalogue, charts
+from seq2see.lab.claim import Measurement, Plan, Trial, conclude
+from seq2see.lab.claims import cost
 
 SMALLER = {
     "scaling": {"queries": 50},
@@ -22,15 +22,13 @@ SMALLER = {
     "path-length": {"steps": 2},
     "parallelism": {"width": 16, "rounds": 1},
 }
-RIVALS = ("bottleneck", "path-length", "parallelism")
-no_rivals = pytest.mark.skipif(not hasattr(Model, "architecture"), reason="there are no recurrent baselines here yet")
 
 
 def test_no_claim_is_forgotten():
-    assert SMALLER.keys() == catalogue.CLAIMS.keys() - {"comparison"}  # which trains whole runs: test_rivals.py
+    assert SMALLER.keys() == catalogue.CLAIMS.keys() - {"comparison"}  # which trains whole runs: test_comparison.py
 
 
-@pytest.mark.parametrize("name", [pytest.param(name, marks=[no_rivals] * (name in RIVALS)) for name in SMALLER])
+@pytest.mark.parametrize("name", SMALLER)
 def test_what_is_asked_for_is_measured(name, tmp_path, monkeypatch):
     monkeypatch.setattr(cost, "REPEATED_FOR", 0.0)
     claim = catalogue.find(name)
@@ -38,13 +36,13 @@ def test_what_is_asked_for_is_measured(name, tmp_path, monkeypatch):
     for conditions in claim.trials(Plan(quick=True)):
         smaller = conditions | {key: value for key, value in SMALLER[name].items() if conditions.get(key)}
         numbers = claim.measure(Trial(name, smaller, 1, tmp_path))
-        rows += [Row(smaller, seed, numbers) for seed in (1, 2)]
+        rows += [Measurement(smaller, seed, numbers) for seed in (1, 2)]
     outcome = conclude(claim, rows)
-    for finding in outcome.findings:
-        assert not math.isnan(finding.mean), finding.label
+    for judgement in outcome.judgements:
+        assert not math.isnan(judgement.mean), judgement.label
     for chart in claim.charts:
-        drawn = outcome.rows.where(**chart.only)
+        drawn = outcome.measured.where(**chart.only)
         assert any(chart.number in row.numbers for row in drawn)
         assert all(key in row.conditions for row in drawn for key in (chart.along, *chart.by))
-    figure = charts.draw(claim.charts, outcome.rows)
+    figure = charts.draw(claim.charts, outcome.measured)
     assert len(figure.axes) == len(claim.charts)

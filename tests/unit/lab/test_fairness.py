@@ -7,15 +7,17 @@ import numpy as np
 import pytest
 import torch
 
-from seq2see.lab import catalogue, cost, heads, learning, parallelism, warm_up
-from seq2see.lab.claim import Plan, Row, Rows, Trial, judge
-from seq2see.lab.tasks import NEEDLES, Haystack, Task, some_dates
+from seq2see.lab import catalogue, learning
+from seq2see.lab.claim import Measurement, Measurements, Plan, Trial, judge
+from seq2see.lab.claims import cost, heads, parallelism, warm_up
+from seq2see.lab.models import small_model
+from seq2see.lab.tasks import NEEDLES, Haystack, SymbolTask, some_dates
 from seq2see.training import loop
 
 
-def verdicts(name: str, rows: list[Row]) -> dict[str, str]:
+def verdicts(name: str, rows: list[Measurement]) -> dict[str, str]:
     """By the words of the expectations, after two seeds that measured the same."""
-    both = Rows([dataclasses.replace(row, seed=seed) for row in rows for seed in (1, 2)])
+    both = Measurements([dataclasses.replace(row, seed=seed) for row in rows for seed in (1, 2)])
     return {each.words: judge(each, both).verdict for each in catalogue.find(name).expectations}
 
 
@@ -31,8 +33,8 @@ def test_only_the_ramp_has_another_rate_without_warm_up():
 
 
 def test_a_training_takes_the_rates_that_it_is_given():
-    task = Task("copy", symbols=3, shortest=1, longest=2)
-    model = learning.small_model(1, (task.vocabulary, task.vocabulary), d_model=8, heads=2, d_ff=8)
+    task = SymbolTask("copy", symbols=3, shortest=1, longest=2)
+    model = small_model(1, task.vocabularies, d_model=8, heads=2, d_ff=8)
     before = [weight.detach().clone() for weight in model.parameters()]
     asked = []
     learning.train(model, task.batches(1, 4), 3, rate=lambda step: asked.append(step) or 0.0)
@@ -50,13 +52,13 @@ def test_a_needle_is_far_from_both_ends_and_at_no_place_of_its_own(distance):
         after = len(source) - before - 1
         assert wanted in NEEDLES
         assert distance <= min(before, after) <= max(before, after) <= distance + distance // 2
-        assert all(NEEDLES.stop <= token < task.vocabulary for token in source[:before] + source[before + 1 :])
+        assert all(NEEDLES.stop <= token < task.vocabularies[0] for token in source[:before] + source[before + 1 :])
         places.add((before, after))
     assert len(places) >= 4
 
 
 def test_seeds_have_other_dates_and_none_is_learned_and_tested():
-    one, other = (some_dates(("en",), seed, 300, 200) for seed in (1, 2))
+    one, other = (some_dates(seed, 300, 200, ("en",)) for seed in (1, 2))
     assert len(one.train) == 300
     assert len(one.test) == 200
     for part in ("train", "test"):
@@ -66,18 +68,18 @@ def test_seeds_have_other_dates_and_none_is_learned_and_tested():
 
 
 def test_a_head_that_says_nothing_can_be_cut_at_no_cost():
-    dates = some_dates(("en",), 1, 60, 20)
-    model = learning.small_model(1, dates.vocabularies, heads=4, d_model=16)
+    dates = some_dates(1, 60, 20, ("en",))
+    model = small_model(1, dates.vocabularies, heads=4, d_model=16)
     with torch.no_grad():
         model.encoder[0].self_attention.w_o.weight[:, 4:8] = 0.0
-    growth = heads._growth(model, "encoder", 4, dates.test)
+    growth = heads.loss_growth(model, "encoder", 4, dates.test)
     assert growth[1] == 1.0
     assert all(growth[head] != 1.0 for head in (0, 2, 3))
 
 
 def test_one_head_is_compared_with_the_papers_eight_not_with_the_luckiest():
     losses = {1: 0.5, 8: 0.6, 16: 0.1}
-    rows = [Row({"heads": count, "place": "cross"}, 1, {"loss": loss}) for count, loss in losses.items()]
+    rows = [Measurement({"heads": count, "place": "cross"}, 1, {"loss": loss}) for count, loss in losses.items()]
     assert verdicts("heads", rows)["one head is worse than 8"] == "did not hold"
 
 
@@ -87,7 +89,7 @@ def test_attention_that_gets_worse_on_long_rows_is_told(rival, words):
         return 1.0 if length == 4 else 0.0 if model == "rnn" else 0.5 if model == rival else 1.0
 
     rows = [
-        Row({"model": model, "length": length}, 1, {"right": right(model, length)})
+        Measurement({"model": model, "length": length}, 1, {"right": right(model, length)})
         for model in ("rnn", "rnn-attention", "transformer")
         for length in (4, 16)
     ]
@@ -97,11 +99,11 @@ def test_attention_that_gets_worse_on_long_rows_is_told(rival, words):
 
 def test_costs_are_measured_alone_with_one_thread_and_counts_need_one_seed(monkeypatch, tmp_path):
     threads, before = [], torch.get_num_threads()
-    monkeypatch.setattr(cost, "_seconds", lambda forward: threads.append(torch.get_num_threads()) or 1.0)
+    monkeypatch.setattr(cost, "seconds_of", lambda forward: threads.append(torch.get_num_threads()) or 1.0)
     torch.set_num_threads(2)
     try:
         rows = [
-            Row(conditions, 1, cost.measure(Trial("cost", conditions, 1, tmp_path)))
+            Measurement(conditions, 1, cost.measure(Trial("cost", conditions, 1, tmp_path)))
             for conditions in cost.trials(Plan(quick=True))
             if max(conditions["n"], conditions["d"]) <= 512
         ]
@@ -109,8 +111,9 @@ def test_costs_are_measured_alone_with_one_thread_and_counts_need_one_seed(monke
     finally:
         torch.set_num_threads(before)
     assert set(threads) == {1}
-    assert cost.CLAIM.alone
-    found = {each.label: judge(each, Rows(rows)).verdict for each in cost.CLAIM.expectations}
+    claim = catalogue.find("cost")
+    assert claim.alone
+    found = {each.label: judge(each, Measurements(rows)).verdict for each in claim.expectations}
     assert {verdict for label, verdict in found.items() if "seconds" not in label} <= {"held", "did not hold"}
     assert {verdict for label, verdict in found.items() if "seconds" in label} == {"undecided"}
     small = cost.measure(Trial("cost", {"layer": "recurrent", "n": 5, "d": 7, "threads": 1}, 1, tmp_path))

@@ -8,7 +8,7 @@ from html.parser import HTMLParser
 import pytest
 
 from seq2see.lab import charts, report
-from seq2see.lab.claim import Chart, Claim, Expectation, Row, conclude
+from seq2see.lab.claim import Chart, Claim, Expectation, Measurement, conclude
 
 FACTS = {"command": "seq2see lab --quick", "seeds": "1 to 2", "processor": "Tube & <Relay>"}
 
@@ -25,7 +25,7 @@ def outcome(values=(0.1, 0.101), limit=0.5):
         (Chart("loss", "loss", "kind"), Chart("loss", "loss", "depth", ("kind",), log_x=True, log_y=True)),
     )
     rows = [
-        Row({"kind": kind, "depth": depth, "steps": 7, "with": True}, seed, {"loss": value * depth})
+        Measurement({"kind": kind, "depth": depth, "steps": 7, "with": True}, seed, {"loss": value * depth})
         for kind in "ab"
         for depth in (1, 4)
         for seed, value in enumerate(values, start=1)
@@ -83,8 +83,8 @@ def test_the_picture_of_the_markdown_is_there(tmp_path):
 
 
 def test_a_table_has_means_and_deviations_and_tells_apart_what_differs():
-    fixed, heads, lines = report.table(outcome((0.1, 0.3)).rows)
-    assert fixed == {"steps": 7, "with": True}
+    fixed, heads, lines = report.table(outcome((0.1, 0.3)).measured)
+    assert fixed == "steps 7, with yes"
     assert heads == ["kind", "depth", "loss"]
     assert lines[0] == ["a", "1", "0.2 ± 0.141"]
 
@@ -92,7 +92,7 @@ def test_a_table_has_means_and_deviations_and_tells_apart_what_differs():
 def test_numbers_that_are_none_are_told():
     found = outcome((float("nan"), 0.1))
     assert found.verdict == "undecided"
-    assert report.table(found.rows)[2][0][-1] == "not finite in 1 of 2"
+    assert report.table(found.measured)[2][0][-1] == "not finite in 1 of 2"
     json.dumps(report.as_json([found], FACTS), allow_nan=False)
 
 
@@ -110,10 +110,10 @@ def test_a_number_without_a_place_counts_once_for_a_seed():
     )
     losses = (1.0, 2.0, 4.0)
     measured = [
-        Row({"kind": "a"}, seed, {"right@4": 0.9, "right@8": 0.5, "right@12": 0.1, "loss": loss})
+        Measurement({"kind": "a"}, seed, {"right@4": 0.9, "right@8": 0.5, "right@12": 0.1, "loss": loss})
         for seed, loss in enumerate(losses, start=1)
     ]
-    (axes,) = charts.draw(claim.charts, conclude(claim, measured).rows).axes
+    (axes,) = charts.draw(claim.charts, conclude(claim, measured).measured).axes
     (bar,) = axes.collections
     (((_, low), (_, high)),) = bar.get_segments()
     assert (high - low) / 2 == pytest.approx(statistics.stdev(losses))

@@ -2,13 +2,14 @@
 
 import json
 from dataclasses import replace
+from importlib import import_module
 from importlib.metadata import version
 from pathlib import Path
 
 import pytest
 
 from seq2see.errors import RunError, SettingError
-from seq2see.lab import catalogue, circumstances, runner
+from seq2see.lab import catalogue, circumstances, claims, runner
 from seq2see.lab.claim import Claim, Expectation, Outcome, Plan, Trial
 
 
@@ -58,7 +59,7 @@ def test_a_second_run_measures_nothing(bench, tmp_path):
     bench.made.clear()
     (second,) = run(bench, tmp_path)
     assert bench.made == []
-    assert second.findings == first.findings
+    assert second.judgements == first.judgements
 
 
 def test_what_is_stopped_goes_on(bench, tmp_path):
@@ -68,7 +69,7 @@ def test_what_is_stopped_goes_on(bench, tmp_path):
     bench.stop_at = None
     (outcome,) = run(bench, tmp_path)
     assert sorted(bench.made) == [(n, seed) for n in (1, 2, 3) for seed in (1, 2)]  # each once, in both together
-    assert len(outcome.rows) == 6
+    assert len(outcome.measured) == 6
 
 
 def test_quick_and_full_share_what_is_the_same(bench, tmp_path):
@@ -109,7 +110,7 @@ def test_a_forced_run_that_is_stopped_never_goes_on_with_old_numbers(bench, tmp_
     bench.stop_at = None
     (outcome,) = run(bench, tmp_path)
     assert len(bench.made) == 4  # two were made anew before the stop
-    assert len(outcome.rows) == 6
+    assert len(outcome.measured) == 6
     bench.made.clear()
     run(bench, tmp_path, seeds=3)
     assert bench.made == []  # the third seed was not asked for, and so not forgotten
@@ -164,7 +165,7 @@ def test_other_sources_or_versions_measure_anew(tmp_path, monkeypatch):
     source, drawn, told = tmp_path / "lab" / "masks.py", tmp_path / "lab" / "report.py", tmp_path / "cli" / "lab.py"
     for path in (source, drawn, told):
         path.write_text("rate = 1")
-    digest = circumstances._digest.__wrapped__
+    digest = circumstances.digest.__wrapped__
     before = digest(tmp_path)
     drawn.write_text("rate = 2")
     told.write_text("rate = 2")
@@ -186,7 +187,7 @@ def test_fresh_seeds_are_measured_and_told_apart(bench, tmp_path):
     bench.made.clear()
     (outcome,) = runner.run([bench.claim], tmp_path, Plan(), (2, 3))
     assert sorted(bench.made) == [(1, 3), (2, 3), (3, 3)]
-    assert outcome.rows.seeds == [2, 3]
+    assert outcome.measured.seeds == [2, 3]
 
 
 def test_what_is_kept_is_told_where_it_is_whole(bench, tmp_path):
@@ -214,10 +215,23 @@ def test_a_line_that_was_cut_short_is_made_again(bench, tmp_path):
     bench.made.clear()
     (outcome,) = run(bench, tmp_path)
     assert bench.made == [(3, 2)]
-    assert len(outcome.rows) == 6
+    assert len(outcome.measured) == 6
     bench.made.clear()
     run(bench, tmp_path)
     assert bench.made == []
+
+
+def test_lines_of_release_0_1_0_are_read(bench, tmp_path):
+    (tmp_path / "results").mkdir()
+    lines = [
+        f'{{"conditions": {{"n": {n}}}, "seed": 1, "numbers": {{"value": {n}.5, "none": null}}, "seconds": 0.1, '
+        f'"where": {json.dumps(circumstances.where(), ensure_ascii=False)}}}\n'
+        for n in (1, 2, 3)
+    ]
+    (tmp_path / "results" / "bench.jsonl").write_text("".join(lines), encoding="utf-8")
+    (outcome,) = run(bench, tmp_path, seeds=1)
+    assert bench.made == []
+    assert [row.numbers["value"] for row in outcome.measured] == [1.5, 2.5, 3.5]
 
 
 @pytest.mark.parametrize("line", ["{}", "rubbish", "[]", '{"conditions": 3}'])
@@ -241,14 +255,16 @@ def test_numbers_that_are_none_are_kept_as_null(bench, tmp_path):
 
 
 def test_every_claim_is_in_the_catalogue_and_says_what_it_is():
-    here = {path.stem for path in Path(catalogue.__file__).parent.glob("*.py") if "CLAIM = " in path.read_text()}
+    here = {path.stem for path in Path(claims.__file__).parent.glob("*.py")} - {"__init__"}
     assert here == {name.replace("-", "_") for name in catalogue.CLAIMS}
     for name in catalogue.CLAIMS:
         claim = catalogue.find(name)
         assert claim.name == name
         assert claim.words
         assert claim.source
+        module = import_module(f"seq2see.lab.claims.{name.replace('-', '_')}")
         assert claim.expectations
+        assert {each.value for each in claim.expectations} == set(module.VALUES.values())
         for quick in (True, False):
             trials = claim.trials(Plan(quick))
             assert trials
@@ -258,7 +274,14 @@ def test_every_claim_is_in_the_catalogue_and_says_what_it_is():
 
 
 @pytest.mark.parametrize("names", ["order", ["order"]])
-def test_the_pages_have_a_claim_that_shares_its_trials_at_once(tmp_path, names):
+def test_the_pages_have_a_claim_that_shares_its_trials_at_once(tmp_path, names, monkeypatch):
+    real = {name: catalogue.find(name) for name in catalogue.CLAIMS}
+    short = {"steps": 2, "longest": 3, "beyond": 5}
+    for name in ("order", "longer"):
+        trials = real[name].trials
+        shortened = [{**each, **short} for each in trials(Plan(quick=True))]
+        real[name] = replace(real[name], trials=lambda plan, shortened=shortened: shortened, alone=True)
+    monkeypatch.setattr(catalogue, "find", real.__getitem__)
     outcomes, _ = runner.measure_claims(names, tmp_path / "lab", quick=True, seeds=1)
     assert [outcome.claim.name for outcome in outcomes] == ["order"]
     assert "## longer" in (tmp_path / "lab" / "report.md").read_text(encoding="utf-8")

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from seq2see.lab import catalogue
-from seq2see.lab.claim import Conditions, Plan, Row, Rows, conclude, judge
+from seq2see.lab.claim import Conditions, Measurement, Measurements, Plan, conclude, judge
 
 World = Callable[[Conditions, bool], dict[str, Any]]
 """What would be measured under some conditions, in a world that is as claimed, and in one that is not."""
@@ -122,11 +122,11 @@ WORLDS: dict[str, World] = {
 @pytest.mark.parametrize("name", catalogue.CLAIMS)
 def test_a_verdict_flips_when_the_world_is_another(name, so, verdict, quick):
     claim, world = catalogue.find(name), WORLDS[name]
-    measured = [Row(at, seed, world(at, so)) for at in claim.trials(Plan(quick)) for seed in (1, 2, 3)]
+    measured = [Measurement(at, seed, world(at, so)) for at in claim.trials(Plan(quick)) for seed in (1, 2, 3)]
     outcome = conclude(claim, measured)
     assert outcome.verdict == verdict
-    assert {finding.label: finding.verdict for finding in outcome.findings} == {
-        finding.label: verdict for finding in outcome.findings
+    assert {each.label: each.verdict for each in outcome.judgements} == {
+        each.label: verdict for each in outcome.judgements
     }
 
 
@@ -136,7 +136,9 @@ def test_no_claim_holds_where_nothing_makes_a_difference(name, number):
     """Every trial measures the same numbers, so no part of a model has any effect."""
     claim, world = catalogue.find(name), WORLDS[name]
     measured = [
-        Row(at, seed, dict.fromkeys(world(at, True), number)) for at in claim.trials(Plan(True)) for seed in (1, 2, 3)
+        Measurement(at, seed, dict.fromkeys(world(at, True), number))
+        for at in claim.trials(Plan(True))
+        for seed in (1, 2, 3)
     ]
     assert conclude(claim, measured).verdict != "held"
 
@@ -150,5 +152,5 @@ def test_no_expectation_of_an_effect_holds_by_none_or_by_rounding(name, effect):
             one_sided = math.isinf(expectation.at_least) or math.isinf(expectation.at_most)
             if one_sided and bound in (0.0, 1.0):
                 nothing = replace(expectation, value=lambda rows, at=bound + sign * effect: at)
-                rows = Rows([Row({}, seed, {}) for seed in (1, 2, 3)])
+                rows = Measurements([Measurement({}, seed, {}) for seed in (1, 2, 3)])
                 assert judge(nothing, rows).verdict != "held", expectation.words

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from conftest import random_words
-from seq2see import bundle
+from seq2see import bundle, storage
 from seq2see.lens import alignment
 from seq2see.lens.alignment import Alignment, Link, Method
 from seq2see.run import load
@@ -73,7 +73,7 @@ def test_what_a_training_wrote_meanwhile_stays(run):
     del run.manifest["alignment"]
     later = bundle.read_manifest(run.folder) | {"steps": 999}
     del later["alignment"]
-    bundle.write_manifest(run.folder, later)
+    storage.write_manifest(run.folder, later)
     chosen = run.alignment_method
     assert bundle.read_manifest(run.folder) == later | {"alignment": chosen.json()}
 

@@ -10,7 +10,7 @@ import pytest
 
 from seq2see.doctor.raw import RawPairs
 from seq2see.errors import DataError
-from seq2see.suggest import Survey, survey
+from seq2see.session.suggest import Survey, survey
 from seq2see.text import files
 from seq2see.text.pair import Pair, in_blocks
 from seq2see.text.readers import Pairs

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from seq2see.training import journal
+from seq2see.training.events import Finished, Trained, Validated
 from seq2see.training.journal import Journal
-from seq2see.training.loop import Finished, Trained, Validated
 
 
 def trained(step: int) -> Trained:

@@ -17,8 +17,10 @@ from seq2see.stopping import Stopped
 from seq2see.tokens import store
 from seq2see.tokens.store import Store
 from seq2see.training import checkpoint, loop
+from seq2see.training import events as training_events
 from seq2see.training.bad_numbers import NotFinite
-from seq2see.training.loop import Finished, Trained, Validated
+from seq2see.training.checkpoint import Progress
+from seq2see.training.events import Finished, Trained, Validated
 
 VOCABULARY = 11
 SETTINGS = Training(
@@ -66,7 +68,7 @@ def run(
     micro_tokens: int = 10_000,
     stop_at: int | None = None,
     lower_is_better: bool = True,
-) -> list[loop.Event]:
+) -> list[training_events.Event]:
     folder.mkdir(exist_ok=True)
     steps = 0
 
@@ -91,7 +93,7 @@ def run(
     )
 
 
-def of(kind: type, events: list[loop.Event]) -> Iterator[loop.Event]:
+def of(kind: type, events: list[training_events.Event]) -> Iterator[training_events.Event]:
     return (event for event in events if isinstance(event, kind))
 
 
@@ -288,7 +290,7 @@ def test_interrupted_and_resumed_is_uninterrupted(pairs: Store, tmp_path: Path, 
     whole = run(make(0.1), pairs, tmp_path / "whole", settings)
     torch.manual_seed(8)
     before = run(make(0.1), pairs, tmp_path / "parts", settings, stop_at=stop_at)
-    assert before[-1].reason == loop.INTERRUPTED
+    assert before[-1].reason == training_events.INTERRUPTED
     assert before[-1].step == stop_at
     assert (tmp_path / "parts" / "checkpoints" / f"pause-{stop_at:08}").exists()
     torch.manual_seed(99)
@@ -319,9 +321,9 @@ def test_a_run_paused_where_it_must_end_is_measured_there(pairs: Store, tmp_path
 
 @pytest.mark.parametrize("lower_is_better", [True, False])
 def test_not_a_number_is_never_better(lower_is_better: bool) -> None:
-    assert not loop._is_better(math.nan, 1.0, lower_is_better)
-    assert not loop._is_better(math.nan, None, lower_is_better)
-    assert loop._is_better(1.0, None, lower_is_better)
+    for best in (1.0, None):
+        assert not Progress(best=best).is_beaten_by({"bleu": math.nan}, "bleu", lower_is_better)
+    assert Progress().is_beaten_by({"bleu": 1.0}, "bleu", lower_is_better)
 
 
 def test_a_line_after_a_resume_tells_of_all_its_steps(pairs: Store, tmp_path: Path) -> None:
@@ -376,7 +378,7 @@ def weights_of(folder: Path) -> dict[str, torch.Tensor]:
     return load_file(newest / "weights.safetensors")
 
 
-def trained(events: list[loop.Event]) -> list[tuple[int, float, float]]:
+def trained(events: list[training_events.Event]) -> list[tuple[int, float, float]]:
     return [(event.step, event.loss, event.gradient_norm) for event in of(Trained, events)]
 
 
@@ -387,7 +389,7 @@ def test_stopped_between_two_passes_of_an_update(pairs: Store, tmp_path: Path, s
     whole = run(make(0.1), pairs, tmp_path / "whole", micro_tokens=20)
     torch.manual_seed(8)
     before = run(make(0.1), pairs, tmp_path / "parts", micro_tokens=20, stop_at=stop_at)
-    assert before[-1].reason == loop.INTERRUPTED
+    assert before[-1].reason == training_events.INTERRUPTED
     torch.manual_seed(99)
     after = run(make(0.1), pairs, tmp_path / "parts", micro_tokens=20)
     assert trained(before) + trained(after) == trained(whole)
@@ -416,7 +418,7 @@ def test_stopped_in_a_validation(pairs: Store, tmp_path: Path, at: int) -> None:
     stopped: list[bool] = []
     torch.manual_seed(8)
     before = run(make(0.1), pairs, tmp_path / "parts", validate=validate)
-    assert before[-1].reason == loop.INTERRUPTED
+    assert before[-1].reason == training_events.INTERRUPTED
     after = run(make(0.1), pairs, tmp_path / "parts", validate=validate)
     assert trained(before) + trained(after) == trained(whole)
     assert [*of(Validated, before), *of(Validated, after)] == [*of(Validated, whole)]
@@ -463,7 +465,7 @@ def test_memory_that_is_used_up(
     ):
         events.append(event)
         steps = event.step + 1
-    shrunk = [event.micro_tokens for event in of(loop.Shrunk, events)]
+    shrunk = [event.micro_tokens for event in of(training_events.Shrunk, events)]
     assert shrunk == sorted(shrunk, reverse=True)
     assert 1 <= shrunk[-1] <= 30
     assert [event.loss for event in of(Trained, events)] == pytest.approx(
@@ -523,7 +525,7 @@ def test_an_update_that_is_not_finite_is_skipped_and_counted(
     assert [event.skipped for event in of(Trained, events)] == [0, 1, 1]
     assert all(math.isfinite(event.loss) for event in of(Trained, events))
     assert all(bool(weight.isfinite().all()) for weight in weights_of(tmp_path).values())
-    assert not list(of(loop.Returned, events))
+    assert not list(of(training_events.Returned, events))
 
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf])
@@ -554,7 +556,7 @@ def test_many_in_a_row_go_back_to_a_good_checkpoint_at_half_the_rate(
     """Updates 4 to 10 fail: none of the validations among them makes a checkpoint that would push out step 2."""
     passes = breaking(monkeypatch, lambda number: 4 <= number <= 10)
     events = run(make(), pairs, tmp_path, replace(SETTINGS, max_steps=12, log_every=5))
-    (returned,) = of(loop.Returned, events)
+    (returned,) = of(training_events.Returned, events)
     assert (returned.step, returned.failed_at, returned.updates, returned.slowed) == (2, 8, 5, 1)
     assert passes[0] == 8 + 10
     assert [event.step for event in of(Trained, events)] == [5, 5, 10]
@@ -577,7 +579,7 @@ def test_the_best_model_is_not_lost_by_a_return(pairs: Store, tmp_path: Path, mo
     breaking(monkeypatch, lambda number: 4 <= number <= 8)
     losses = scores(3.0, 1.0, 1.0, 2.0, 2.5)
     events = run(make(), pairs, tmp_path, replace(SETTINGS, max_steps=8, average=1, keep=3), validate=losses)
-    assert len(list(of(loop.Returned, events))) == 1
+    assert len(list(of(training_events.Returned, events))) == 1
     assert [(event.step, event.best) for event in of(Validated, events)] == [
         (2, True),
         (4, False),
@@ -593,17 +595,17 @@ def test_the_best_model_is_not_lost_by_a_return(pairs: Store, tmp_path: Path, mo
 
 def test_a_validation_is_not_judged_twice(pairs: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The update at a validation is skipped, so that no checkpoint follows, and the next one is broken off."""
-    passes, real, stops = breaking(monkeypatch, lambda number: number == 4), loop.update, [True]
+    passes, real, stops = breaking(monkeypatch, lambda number: number == 4), loop.accumulate_gradients, [True]
 
-    def update(*words: object) -> tuple[torch.Tensor, torch.Tensor]:
+    def accumulate(*words: object) -> torch.Tensor:
         if passes[0] == 4 and stops.pop():
             raise Stopped
         return real(*words)
 
-    monkeypatch.setattr(loop, "update", update)
+    monkeypatch.setattr(loop, "accumulate_gradients", accumulate)
     settings = replace(SETTINGS, average=1, patience=100)
     events = run(make(), pairs, tmp_path, settings)
-    assert (events[-1].reason, events[-1].step) == (loop.INTERRUPTED, 4)
+    assert (events[-1].reason, events[-1].step) == (training_events.INTERRUPTED, 4)
     stops.append(False)
     run(make(), pairs, tmp_path, settings)
     newest = checkpoint.newest(tmp_path / "checkpoints")

@@ -5,19 +5,22 @@ RUN/start.safetensors       the weights that it began with: it needs the other r
 """
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from torch import nn
-
-from seq2see import bundle
-from seq2see.bundle import Bundle
+from seq2see import bundle, config, special
 from seq2see.config import Overlay
-from seq2see.errors import DataError, SettingError
-from seq2see.text.pair import Pair, Sides
+from seq2see.errors import DataError, RunError, SettingError
+from seq2see.session.prepare import Chosen, as_count, to_hold_out, without_too_long, write_pairs, write_tokens
+from seq2see.session.request import Base, Prepared, Request, Said
+from seq2see.session.suggest import Survey
+from seq2see.text.corpora import Corpus
+from seq2see.text.pair import Sides
 from seq2see.text.readers import Pairs
+from seq2see.tokens import encoding
 
 EPOCHS = 10
 STEPS_AN_EPOCH = 20
@@ -34,31 +37,12 @@ Change = dict[str, Scores]
 """Scores `before` and `after`."""
 
 
-@dataclass(frozen=True)
-class Base:
-    """The run that a fine-tuning starts from."""
-
-    folder: Path
-    bundle: Bundle
-    languages: Sides
-    valid_pairs: list[Pair]
-    """What it validated on, tags included; empty where that is no longer at hand."""
-    original: dict[str, float]
-    """Peak rate and batch of the training that made its model: fine-tuning it twice is not twice as slow."""
-    held_out_by: str
-    """The hash that chose its validation pairs, one of `held_out.HASHES`."""
-
-    @property
-    def name(self) -> str:
-        return self.folder.resolve().name
-
-    @property
-    def tags(self) -> list[str]:
-        return self.bundle.settings.data.tags.split()
-
-
-def open_base(folder: Path) -> Base:
-    """Read a finished or interrupted run; an error where it has no weights yet."""
+def open_base(request: Request) -> Base:
+    """Read the run that `request` names, finished or interrupted; an error where it has no weights yet."""
+    assert request.from_run is not None
+    folder, start = request.from_run, Path(os.path.realpath(request.from_run))
+    if Path(os.path.realpath(request.folder)) in (start, *start.parents):
+        raise RunError(f"{request.folder}: is where --from {folder} lies. Choose another --out for the new run")
     facts = bundle.read_manifest(folder)
     used = bundle.load(folder)
     training = used.settings.training
@@ -71,13 +55,81 @@ def open_base(folder: Path) -> Base:
     except DataError:
         valid_pairs = []
     held_out_by = facts.get("held_out_by", "crc32")  # seq2see 0.1.0 had no other, and did not record it
-    return Base(folder, used, Sides(**facts.get("languages", {})), valid_pairs, original, held_out_by)
+    base = Base(folder, used, Sides(**facts.get("languages", {})), valid_pairs, original, held_out_by)
+    check(base, request.overlays, request.tag)
+    return base
 
 
-def name_of(folder: Path) -> str | None:
-    """Of the run that the run in `folder` was started from; None where it was started from nothing."""
-    name: str | None = bundle.read_manifest(folder).get("fine_tuning", {}).get("from")
-    return name
+def settle(base: Base, survey: Survey, corpus: Corpus, request: Request) -> Chosen:
+    """Choose the settings of a fine-tuning, and say what a model from another corpus may not be ready for."""
+
+    def say(line: str) -> None:
+        request.watch(Said(line))
+
+    own = asdict(base.bundle.settings)
+    data = config.resolve(own, *request.overlays).data
+    kept = without_too_long(survey, data, base.bundle.tokenizers)
+    say(f"starting from {base.folder}, its model and tokenizers")
+    tokens = _tokens_of(base, kept, survey.languages, corpus, say)
+    asked = {key: value for overlay in request.overlays for key, value in overlay.get("training", {}).items()}
+    overlays = [own, suggest(base, tokens, asked), *request.overlays]
+    if (hold_out := to_hold_out(request.valid)) is not None:
+        overlays.append({"data": {"validation_pairs": as_count(hold_out, kept.pairs)}})
+    return Chosen(config.resolve(*overlays), reasons(base, kept.pairs), kept)
+
+
+def _tokens_of(base: Base, survey: Survey, languages: set[str], corpus: Corpus, say: Callable[[str], None]) -> int:
+    """Estimate how many tokens the new pairs have; refuse those that this model cannot translate."""
+    if base.tags and languages - set(base.tags):
+        raise DataError(
+            f"{corpus.name}: has pairs to {', '.join(sorted(languages - set(base.tags)))}, and {base.folder} "
+            f"translates to {', '.join(base.tags)}: a new language needs a training without --from"
+        )
+    for side, has, new in zip(("source", "target"), base.languages, corpus.train.languages, strict=True):
+        if has and new and has != new and not base.tags:
+            say(f"the {side} of {base.folder} is '{has}', that of {corpus.name} is '{new}'")
+    looked_at = survey.sample[:: max(1, len(survey.sample) // 1000)]
+    tokens = 0
+    for side, cut in (("source", base.bundle.tokenizers.source), ("target", base.bundle.tokenizers.target)):
+        ids = [id for text in cut.encode([getattr(pair, side) for pair in looked_at]) for id in text]
+        tokens += len(ids) + len(looked_at)  # each ends with END
+        unknown = ids.count(special.UNKNOWN)
+        if 2 * unknown > len(ids):
+            raise DataError(
+                f"{corpus.name}: {unknown:,} of {len(ids):,} {side} tokens looked at are unknown to {base.folder}, "
+                "and would stay so: it needs a training without --from"
+            )
+        if unknown:
+            say(f"{unknown:,} of {len(ids):,} {side} tokens looked at are unknown to {base.folder}, and stay so")
+    return round(tokens / len(looked_at) * survey.pairs)
+
+
+def keep(base: Base, folder: Path, prepared: Prepared, request: Request) -> Prepared:
+    """Keep what tells at the end how much was forgotten: the first weights, and the old validation set."""
+
+    def say(line: str) -> None:
+        request.watch(Said(line))
+
+    if base.met:
+        known = len({pair.source for pair in base.valid_pairs})
+        say(
+            f"{len(base.met):,} of the {known:,} old validation sources are among the new training pairs: "
+            "less will seem forgotten than is"
+        )
+    bundle.save_weights(base.bundle.model, folder / "start.safetensors")
+    sides = (old or new for old, new in zip(base.languages, prepared.facts["languages"].values(), strict=True))
+    languages = base.languages if base.tags else Sides(*sides)
+    about = {"from": base.name, "original": base.original}
+    facts = prepared.facts | {"languages": languages._asdict(), "fine_tuning": about}
+    prepared = replace(prepared, facts=facts)
+    if not base.valid_pairs:
+        say(f"{base.folder / 'validation.jsonl'}: no pairs there, so what is forgotten cannot be measured")
+        return prepared
+    limit, tokenizers, name = prepared.settings.data.max_length, prepared.tokenizers, "the old validation set"
+    pairs = encoding.for_validation(name, base.valid_pairs, (tokenizers.source, tokenizers.target), limit, say)
+    old_valid, _ = write_tokens(folder, "old_valid", pairs, tokenizers, limit, name)
+    write_pairs(folder / "old_validation.jsonl", pairs)
+    return replace(prepared, old_valid=old_valid, old_valid_pairs=pairs)
 
 
 def check(base: Base, overlays: Sequence[Overlay], tag: bool) -> None:
@@ -129,11 +181,6 @@ def reasons(base: Base, pairs: int) -> dict[str, str]:
         "rate": f"1/{SLOWER} of what {base.name} began with, so that less is forgotten",
         "steps": f"{EPOCHS} epochs of {pairs:,} pairs, at least {FEWEST_STEPS}",
     }
-
-
-def load_start(folder: Path, model: nn.Module) -> None:
-    """Give a model the weights that the run in `folder` began with."""
-    bundle.read_weights(model, folder / "start.safetensors")
 
 
 def table(names: Mapping[str, str], changes: Mapping[str, Change], higher_is_better: Mapping[str, bool]) -> list[str]:

@@ -7,12 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from seq2see import config, processes, suggest
+from seq2see import config, processes
 from seq2see.cli.display import table
 from seq2see.config import Settings
-from seq2see.doctor import examination
 from seq2see.model.build import count_parameters
 from seq2see.presets import PRESETS
+from seq2see.session import suggest
 from seq2see.text import dates
 from seq2see.text.pair import Pair
 from seq2see.tokens import tokenizers
@@ -247,20 +247,24 @@ def test_the_lexicon_stays_small_however_many_words_there_are(monkeypatch: pytes
 
 def test_processes_find_what_one_finds(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(suggest, "SAMPLE", 100)
-    monkeypatch.setattr(examination, "BLOCK", 40)
+    monkeypatch.setattr(suggest, "BLOCK", 40)
     monkeypatch.setattr(suggest.Side, "MOST_WORDS", 10_000)
     pairs = [Pair(f"ein Wort {number}", f"a word {chr(200 + number % 90)} {number}", "here") for number in range(1500)]
-    pairs[700] = pairs[3]
-    surveys, findings = [], []
+    surveys = []
     for cores in (1, 3):
         monkeypatch.setattr(processes, "cores", lambda cores=cores: cores)
-        seen = examination.Examination()
-        surveys.append(suggest.survey(pairs, seen))
-        findings.append(seen.diagnose().findings)
+        surveys.append(suggest.survey(pairs))
     assert surveys[0] == surveys[1]
     assert surveys[0].pairs == 1500
     assert surveys[0].target.words == 6000
-    assert findings[0] == findings[1] != ()
+
+
+def test_stretches_of_consecutive_pairs_are_kept_evenly(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(suggest, "BLOCK", 10)
+    monkeypatch.setattr(suggest, "STRETCHES", 4)
+    found = suggest.survey([Pair(str(number), "x", "here") for number in range(95)])
+    assert [start for start, _ in found.stretches] == [0, 40, 80]
+    assert [pair.source for pair in found.stretches[1][1]] == [str(number) for number in range(40, 50)]
 
 
 def test_nothing_is_counted_from_nothing() -> None:

@@ -4,12 +4,14 @@ import json
 from pathlib import Path
 
 import pytest
+import torch
 
 from conftest import random_words
 from seq2see.bundle import read_manifest
 from seq2see.config import Overlay
 from seq2see.errors import DataError
-from seq2see.prepare import Prepared, prepare
+from seq2see.session import train
+from seq2see.session.request import Prepared, Request, Said
 from seq2see.text.corpora import open_corpus
 from seq2see.text.pair import Pair
 
@@ -25,7 +27,13 @@ def prepared(
     path = folder / "pairs.tsv"
     path.write_text("".join(f"{source}\t{target}\n" for source, target in lines), encoding="utf-8")
     said: list[str] = []
-    found = prepare(folder / "run", open_corpus(str(path)), valid, [LIMIT, more or {}], lambda _: None, said.append)
+
+    def watch(event: object) -> None:
+        if isinstance(event, Said):
+            said.append(event.line)
+
+    request = Request(path, folder / "run", None, [LIMIT, more or {}], {}, False, False, False, None, watch)
+    found, _ = train.make_folder(request, open_corpus(str(path)), valid, None, torch.device("cpu"))
     return found, said
 
 

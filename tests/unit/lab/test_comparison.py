@@ -1,4 +1,4 @@
-"""The three are of one size, and the claims about them can be measured."""
+"""The three architectures have one size, and the comparison trains, tests and reports them fairly."""
 
 import json
 import shutil
@@ -8,15 +8,16 @@ from pathlib import Path
 import pytest
 
 from seq2see.errors import DataError
-from seq2see.lab import catalogue, charts, comparison, report
-from seq2see.lab.claim import Plan, Row, Trial, conclude
-from seq2see.lab.rivals import RIVALS, rival
+from seq2see.lab import catalogue, charts, report
+from seq2see.lab.claim import Measurement, Plan, Trial, conclude
+from seq2see.lab.claims import comparison
+from seq2see.lab.models import ARCHITECTURES, small_model
 from seq2see.run import Run
 from seq2see.text.readers import Pairs
 
 
 def sizes_of(vocabularies: tuple[int, int], **changes: int) -> list[int]:
-    models = (rival(kind, 1, vocabularies, **changes) for kind in RIVALS)
+    models = (small_model(1, vocabularies, kind, **changes) for kind in ARCHITECTURES)
     return [sum(weight.numel() for weight in model.parameters()) for model in models]
 
 
@@ -64,24 +65,24 @@ def test_minutes_are_of_training_alone(trained, tmp_path):
     rows = [{"step": step, "loss": 1.0, "seconds": after} for step, after in seconds.items()]
     rows.insert(2, {"step": 20, "validation": {"loss": 1.0}, "best": True, "what": "model"})
     (tmp_path / "run" / "metrics.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
-    assert comparison._minutes(Run(tmp_path / "run"), 60) == pytest.approx(2.0)
+    assert comparison.minutes(Run(tmp_path / "run"), 60) == pytest.approx(2.0)
 
 
 def test_test_pairs_are_never_trained_or_validated_on(tmp_path):
     pairs = a_file(tmp_path / "upper.tsv", [*UPPER, *UPPER[:50]])  # some sources twice
     one, *_, other = trials_of(pairs, tmp_path / "runs")
-    assert comparison._parts(one) == comparison._parts(other)  # the same for all
-    train_on, test = ([(pair.source, pair.target) for pair in Pairs(part)] for part in comparison._parts(one))
+    assert comparison.parts(one) == comparison.parts(other)  # the same for all
+    train_on, test = ([(pair.source, pair.target) for pair in Pairs(part)] for part in comparison.parts(one))
     assert sorted(train_on + test) == sorted([*UPPER, *UPPER[:50]])
     assert not {source for source, _ in train_on} & {source for source, _ in test}
     assert 5 <= len(test) <= 50
-    run = comparison._trained(one, comparison._parts(one)[0])
+    run = comparison.trained(one, comparison.parts(one)[0])
     assert not {pair.source for pair in run.validation_pairs} & {source for source, _ in test}
 
 
 def test_a_corpus_that_brings_a_test_set_is_tested_on_that(tmp_path):
     (trial, *_) = trials_of("dates", tmp_path)
-    assert comparison._parts(trial) == ("dates", "dates")  # to train means its training set, to evaluate its test set
+    assert comparison.parts(trial) == ("dates", "dates")  # to train means its training set, to evaluate its test set
 
 
 def test_another_text_under_the_same_name_is_another_trial(tmp_path):
@@ -97,10 +98,10 @@ def test_a_file_too_small_to_test_on_is_refused_before_anything_is_measured(tmp_
         trials_of(pairs, tmp_path / "runs")
 
 
-def scored(name: str, transformer: float, attention: float, rnn: float) -> list[Row]:
-    values = zip(RIVALS, (transformer, attention, rnn), strict=True)
+def scored(name: str, transformer: float, attention: float, rnn: float) -> list[Measurement]:
+    values = zip(ARCHITECTURES, (transformer, attention, rnn), strict=True)
     return [
-        Row({"pairs": "dates", "model": kind, "steps": 400}, seed, {name: value + seed / 10, "minutes": 1.0})
+        Measurement({"pairs": "dates", "model": kind, "steps": 400}, seed, {name: value + seed / 10, "minutes": 1.0})
         for kind, value in values
         for seed in (1, 2, 3)
     ]
@@ -112,12 +113,13 @@ def scored(name: str, transformer: float, attention: float, rnn: float) -> list[
 )
 @pytest.mark.parametrize(("name", "shown"), [("exact_match", "exact match"), ("bleu", "BLEU")])
 def test_better_is_more_than_equal_and_the_score_has_a_name(tmp_path, scores, verdict, name, shown):
-    outcome = conclude(comparison.CLAIM, scored(name, *scores))
+    claim = catalogue.find("comparison")
+    outcome = conclude(claim, scored(name, *scores))
     assert outcome.verdict == verdict
     report.write(tmp_path, [outcome], {})
     text = (tmp_path / "report.md").read_text()
     assert f"| model | {shown} | minutes |" in text
     assert f"| transformer | {scores[0] + 0.2:.3g} ± 0.1 | 1 |" in text
     assert "<details open" in (tmp_path / "report.html").read_text()
-    titles = [axes.get_title(loc="left") for axes in charts.draw(comparison.CLAIM.charts, outcome.rows).axes]
+    titles = [axes.get_title(loc="left") for axes in charts.draw(claim.charts, outcome.measured).axes]
     assert titles == [shown, "minutes of training"]

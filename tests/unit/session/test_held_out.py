@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import pytest
 
+from seq2see.session import prepare as held_out
 from seq2see.text.pair import Pair, Sides
-from seq2see.tokens import held_out
 
 DICE = random.Random(3)
 WORDS = ["".join(DICE.choices("abcdefgh", k=9)) for _ in range(2000)]

@@ -7,16 +7,14 @@ import math
 import random
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import islice
 from typing import Any
 
-from numpy.typing import NDArray
-
 from seq2see import config, patterns, processes, special
-from seq2see.config import Data, Model, Settings
-from seq2see.doctor import characters, examination, side_words
+from seq2see.config import Data, Model, Settings, model_in_words
+from seq2see.doctor import characters
 from seq2see.presets import preset
 from seq2see.text.pair import Pair, in_blocks
+from seq2see.text.tags import noting_languages
 
 SAMPLE = 200_000
 """Pairs kept for training tokenizers: more change them little and cost minutes."""
@@ -24,6 +22,10 @@ SAMPLE_CHARACTERS = 1 << 28
 """Characters that these pairs may have, so that the sample fits in memory."""
 LONGEST_WORD = 100
 """Characters by which words are told apart: what is longer is no word."""
+BLOCK = 2048
+"""Consecutive pairs that are surveyed together."""
+STRETCHES = 64
+"""Blocks of consecutive pairs that are kept, evenly taken, to examine what may be wrong with the corpus."""
 
 
 @dataclass
@@ -71,6 +73,20 @@ class Survey:
     """Pairs that the sample may have; fewer, where they have very many characters."""
     sampled: int = 0
     """Characters of the sample."""
+    languages: set[str] = field(default_factory=set)
+    """Target languages, where they were asked for."""
+    stretches: list[tuple[int, list[Pair]]] = field(default_factory=list)
+    """Some blocks of consecutive pairs, each with the number of pairs before it."""
+    every: int = 1
+    """One block in so many is kept in `stretches`."""
+
+    def keep(self, number: int, block: list[Pair]) -> None:
+        """Keep a block of consecutive pairs, or not, so that those that are kept are evenly spread."""
+        if number % self.every == 0:
+            self.stretches.append((self.pairs, block))
+        if len(self.stretches) > STRETCHES:
+            self.stretches = self.stretches[::2]
+            self.every *= 2
 
     def count(self, pair: Pair, dice: random.Random) -> None:
         """Count a pair, and keep it in the sample with equal chance for all (reservoir sampling)."""
@@ -105,56 +121,39 @@ def _length(pair: Pair) -> int:
     return len(pair.source) + len(pair.target)
 
 
-def survey(pairs: Iterable[Pair], seen: examination.Examination | None = None) -> Survey:
+def survey(pairs: Iterable[Pair], with_languages: bool = False) -> Survey:
     """Look at every pair once, on all cores; memory does not grow with their number.
 
     Args:
-        seen: examines them in passing.
+        with_languages: Whether every pair must have a target language, which is noted.
     """
     found = Survey()
     dice = random.Random(0)
-    rest = iter(pairs)
-    for pair in islice(rest, examination.LEARN * examination.BLOCK):  # the others are measured by what these have told
-        found.count(pair, dice)
-        found.source.add(pair.source)
-        found.target.add(pair.target)
-        if seen is not None:
-            seen.add(pair.source, pair.target)
 
-    def blocks() -> Iterator[tuple[list[str], bool]]:
-        for block in in_blocks(rest, examination.BLOCK):
+    def blocks() -> Iterator[list[str]]:
+        noted = noting_languages(pairs, found.languages) if with_languages else pairs
+        for number, block in enumerate(in_blocks(noted, BLOCK)):
+            found.keep(number, block)
             for pair in block:
                 found.count(pair, dice)
-            texts = [text for pair in block for text in (pair.source, pair.target)]
-            yield texts, seen is not None and seen.wants(texts)
+            yield [text for pair in block for text in (pair.source, pair.target)]
 
-    odds = None if seen is None else seen.odds
-    for source, target, rows in processes.in_order(Looking, (odds or {},), blocks()):
+    for source, target in processes.in_order(_Looking, (), blocks()):
         found.source.join(source)
         found.target.join(target)
-        if seen is not None:
-            seen.take(rows)
     return found
 
 
-class Looking:
-    """What there is in a block of texts, sources and targets in turn; measured for an examination, if it is wanted."""
+class _Looking:
+    """Measures a block of texts, sources and targets in turn."""
 
-    def __init__(self, odds: side_words.Odds) -> None:
-        self._odds = odds
-
-    def __call__(self, block: tuple[list[str], bool]) -> tuple[Side, Side, NDArray[Any] | None]:
-        texts, wanted = block
+    def __call__(self, texts: list[str]) -> tuple[Side, Side]:
         source, target = Side(), Side()
         for text in texts[::2]:
             source.add(text)
         for text in texts[1::2]:
             target.add(text)
-        if not wanted:
-            return source, target, None
-        rows, mended = examination.measure(texts, [0] * (len(texts) // 2))
-        examination.mark_exchanged(rows, mended, self._odds)
-        return source, target, rows
+        return source, target
 
 
 @dataclass(frozen=True)
@@ -460,15 +459,6 @@ def choices(
         held = {key: getattr(tree[key.partition(".")[0]], key.partition(".")[2]) for key in keys}
         found.append(Choice(name, values[name], "" if own else reasons.get(name, ""), own, held))
     return found
-
-
-def model_in_words(model: Model) -> str:
-    """`3 + 3 layers of 256, 4 heads`; `1 + 1 LSTM of 168, attention`."""
-    layers = f"{model.encoder_layers} + {model.decoder_layers}"
-    if model.architecture == "transformer":
-        return f"{layers} layers of {model.d_model}, {model.heads} heads"
-    seen = ", attention" if model.attention else ""
-    return f"{layers} {model.cell.upper()} of {model.d_hidden or model.d_model}{seen}"
 
 
 def _tokens(data: Data, side: str, vocabulary: int) -> str:

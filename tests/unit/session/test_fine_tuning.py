@@ -9,16 +9,23 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from seq2see import bundle, config
+from seq2see import bundle, config, storage
 from seq2see.errors import RunError, SettingError
+from seq2see.session import fine_tuning
+from seq2see.session.fine_tuning import Base
+from seq2see.session.request import Request
 from seq2see.text.pair import Sides
-from seq2see.training import fine_tuning, schedule
-from seq2see.training.fine_tuning import Base
+from seq2see.training import schedule
+
+
+def open_base(folder: Path) -> Base:
+    out = folder.parent / "fine-tuned"
+    return fine_tuning.open_base(Request("pairs.tsv", out, None, [], {}, False, False, False, folder, lambda _: None))
 
 
 @pytest.fixture(scope="module")
 def base(trained: Path) -> Base:
-    return fine_tuning.open_base(trained)
+    return open_base(trained)
 
 
 @pytest.fixture
@@ -37,9 +44,9 @@ def test_a_run_is_opened_with_all_that_is_kept(base: Base, trained: Path) -> Non
 
 def test_a_run_without_its_validation_pairs_is_opened(own: Path) -> None:
     (own / "validation.jsonl").write_text("{half a li")
-    assert fine_tuning.open_base(own).valid_pairs == []
+    assert open_base(own).valid_pairs == []
     (own / "validation.jsonl").unlink()
-    assert fine_tuning.open_base(own).valid_pairs == []
+    assert open_base(own).valid_pairs == []
 
 
 def test_the_peak_of_the_paper_is_known_without_a_rate(base: Base, own: Path) -> None:
@@ -47,17 +54,15 @@ def test_the_peak_of_the_paper_is_known_without_a_rate(base: Base, own: Path) ->
         config.read_toml(own / "settings.toml"), {"training": {"learning_rate": 0.0, "warmup_steps": 40}}
     )
     config.write_toml(settings, own / "settings.toml")
-    assert fine_tuning.open_base(own).original["peak"] == pytest.approx(schedule.noam(40, 32, 40))
+    assert open_base(own).original["peak"] == pytest.approx(schedule.noam(40, 32, 40))
 
 
 def test_a_run_that_was_fine_tuned_lends_the_rate_of_its_original(own: Path) -> None:
     """Else each fine-tuning of a fine-tuning would be slower than the one before."""
     original = {"peak": 0.25, "batch_tokens": 77}
     facts = bundle.read_manifest(own)
-    assert fine_tuning.name_of(own) is None
-    bundle.write_manifest(own, {**facts, "fine_tuning": {"from": "first", "original": original}})
-    assert fine_tuning.open_base(own).original == original
-    assert fine_tuning.name_of(own) == "first"
+    storage.write_manifest(own, {**facts, "fine_tuning": {"from": "first", "original": original}})
+    assert open_base(own).original == original
 
 
 @pytest.mark.parametrize(
@@ -117,17 +122,17 @@ def test_what_the_user_asks_for_shapes_the_rest(base: Base) -> None:
 def test_the_start_is_loaded_or_refused_in_a_line(own: Path) -> None:
     model = bundle.load(own).model
     with pytest.raises(RunError, match="cannot be read"):
-        fine_tuning.load_start(own, model)
+        bundle.read_weights(model, own / "start.safetensors")
     expected = {name: weight.clone() for name, weight in bundle.named_weights(model).items()}
     bundle.save_weights(model, own / "start.safetensors")
     with torch.no_grad():
         for weight in model.parameters():
             weight.zero_()
-    fine_tuning.load_start(own, model)
+    bundle.read_weights(model, own / "start.safetensors")
     assert all(torch.equal(weight, expected[name]) for name, weight in bundle.named_weights(model).items())
     (own / "start.safetensors").write_bytes(b"half")
     with pytest.raises(RunError, match="cannot be read"):
-        fine_tuning.load_start(own, model)
+        bundle.read_weights(model, own / "start.safetensors")
 
 
 HIGHER = {"loss": False, "exact": True}

@@ -1,0 +1,85 @@
+"""Many heads or one at equal width: the loss, how different the heads are, and which can be removed."""
+
+import itertools
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from seq2see.config import Place
+from seq2see.lab import learning
+from seq2see.lab.claim import Numbers, Plan, Trial, Value, grid
+from seq2see.lab.models import small_model
+from seq2see.lab.tasks import Sample, pack, some_dates
+from seq2see.lens.capture import capture
+from seq2see.lens.heads import Head, switched_off
+from seq2see.lens.reading import ATTENTIONS
+from seq2see.model.interface import Seq2Seq
+from seq2see.training import loop
+
+PLACES = "place"
+MANY = 8
+"""The best number in the paper. To choose it by the losses measured here would favour many heads."""
+
+
+def trials(plan: Plan) -> list[dict[str, Any]]:
+    counts, steps = ((1, MANY, 16), 250) if plan.quick else ((1, 2, 4, MANY, 16), 2000)
+    return grid(heads=counts, width=64, pairs=4000, tests=1000, steps=steps)
+
+
+def measure(trial: Trial) -> Numbers:
+    """Learn dates character by character; then compare the heads, and switch each of them off."""
+    dates = some_dates(trial.seed, trial["pairs"], trial["tests"])
+    model = small_model(trial.seed, dates.vocabularies, heads=trial["heads"], d_model=trial["width"])
+    learning.train(model, dates.batches(trial.seed, 48), trial["steps"], learning_rate=5e-3)
+    numbers = {"loss": learning.loss(model, dates.test), "exact": learning.accuracy(model, dates.test)[0]}
+    for place in ATTENTIONS:
+        growth = loss_growth(model, place, trial["heads"], dates.test[:200])
+        numbers[f"cuttable@{place}"] = sum(each < 1.1 for each in growth) / len(growth)
+        numbers |= {f"without_{head}@{place}": each for head, each in enumerate(growth)}
+        if trial["heads"] > 1:
+            numbers[f"difference@{place}"] = _difference(model, place, dates.test[:50])
+    return numbers
+
+
+def loss_growth(model: Seq2Seq, place: Place, heads: int, samples: Sequence[Sample]) -> list[float]:
+    """Return the loss without each head of a place / with all heads, on the same samples."""
+    whole, growth = learning.loss(model, samples), []
+    for head in range(heads):
+        with switched_off(model, [Head(place, 0, head)]):
+            growth.append(learning.loss(model, samples) / whole)
+    return growth
+
+
+@torch.inference_mode()
+def _difference(model: Seq2Seq, place: Place, samples: Sequence[Sample]) -> float:
+    """Return the mean Jensen-Shannon divergence of two heads of an attention: 0 bits if equal, 1 if disjoint."""
+    stack, name = ATTENTIONS[place]
+    found = []
+    for sample in samples:
+        with capture(model, only=f"{stack}.0.{name}.weights".__eq__) as seen:
+            loop.loss_of(model, pack([sample]))
+        for (weights_1HLM,) in seen.values():
+            heads = weights_1HLM[0].double()
+            found += [float(_divergence(one, other)) for one, other in itertools.combinations(heads, 2)]
+    return sum(found) / len(found)
+
+
+def _divergence(one_LM: Tensor, other_LM: Tensor) -> Tensor:
+    middle = (one_LM + other_LM) / 2
+    gain_L: Tensor = _entropy(middle) - (_entropy(one_LM) + _entropy(other_LM)) / 2
+    return gain_L.mean()
+
+
+def _entropy(weights_LM: Tensor) -> Tensor:
+    surprise_LM: Tensor = torch.special.xlogy(weights_LM, weights_LM)
+    return -surprise_LM.sum(-1) / math.log(2)
+
+
+VALUES: dict[str, Value] = {
+    "loss": lambda rows: rows.get("loss", heads=1) - rows.get("loss", heads=MANY),
+    "difference": lambda rows: rows.get("difference", heads=MANY),
+    "removable": lambda rows: rows.get("cuttable", heads=16),
+}

@@ -1,0 +1,57 @@
+"""Without positions, a model does not know the order of its input."""
+
+from typing import Any
+
+import torch
+
+from seq2see.lab import learning
+from seq2see.lab.claim import Measurements, Numbers, Plan, Trial, Value, grid
+from seq2see.lab.models import small_model
+from seq2see.lab.tasks import SymbolTask
+from seq2see.model.interface import Seq2Seq
+
+
+def trials(plan: Plan) -> list[dict[str, Any]]:
+    steps, longest = (350, 8) if plan.quick else (3000, 16)
+    positions = ("none", "sinusoid", "learned", "rotary")
+    return grid(positions=positions, task="reverse", longest=longest, beyond=longest + longest // 2, steps=steps)
+
+
+def measure(trial: Trial) -> Numbers:
+    """Train on sequences up to a length, test within it and beyond, and encode a shuffled source."""
+    task = SymbolTask(trial["task"], symbols=10, shortest=2, longest=trial["longest"])
+    longer = SymbolTask(trial["task"], symbols=10, shortest=trial["longest"] + 1, longest=trial["beyond"])
+    model = small_model(trial.seed, task.vocabularies, positions=trial["positions"], max_positions=64)
+    losses = learning.train(model, task.batches(trial.seed, pairs=64), trial["steps"], learning_rate=5e-3)
+    exact, tokens = learning.accuracy(model, task.test(trial.seed, 300))
+    return {
+        "loss": learning.final_loss(losses, task.vocabularies),
+        "exact": exact,
+        "tokens": tokens,
+        "tokens_beyond": learning.accuracy(model, longer.test(trial.seed, 300))[1],
+        "unlike_shuffled": _unlike_shuffled(model, trial.seed),
+    }
+
+
+@torch.inference_mode()
+def _unlike_shuffled(model: Seq2Seq, seed: int) -> float:
+    """Return the largest difference of encode(shuffled) from shuffled(encode), in float64, of numbers around 1."""
+    dice = torch.Generator().manual_seed(seed)
+    source, order = torch.randint(4, 14, (20,), generator=dice), torch.randperm(20, generator=dice)
+    offsets = torch.tensor([0, 20])
+    model = model.double()
+    states, shuffled = (model.encode(each, offsets).states_ND for each in (source, source[order]))
+    return float((shuffled - states[order]).abs().max())
+
+
+def gain(rows: Measurements, over: str) -> float:
+    """Return the share of correct tokens that sinusoids have more than other positions."""
+    return rows.get("tokens", positions="sinusoid") - rows.get("tokens", positions=over)
+
+
+VALUES: dict[str, Value] = {
+    "equivariant": lambda rows: rows.get("unlike_shuffled", positions="none"),
+    "ordered": lambda rows: rows.get("unlike_shuffled", positions="sinusoid"),
+    "needed": lambda rows: gain(rows, over="none"),
+    "learned": lambda rows: gain(rows, over="learned"),
+}

@@ -1,0 +1,60 @@
+"""The training throughput of the three architectures on this machine."""
+
+import statistics
+import time
+from functools import partial
+from typing import Any
+
+import torch
+
+from seq2see.bundle import pick_device
+from seq2see.config import Training
+from seq2see.lab.claim import Measurements, Numbers, Plan, Trial, Value, grid
+from seq2see.lab.models import ARCHITECTURES, small_model
+from seq2see.lab.tasks import SymbolTask
+from seq2see.training import loop
+from seq2see.training.optimizer import Adam
+
+ALONE, PLACES = True, "model"
+TOKENS = 4096
+"""Tokens of both sides in a batch."""
+UNTIMED = 3
+"""Rounds that are not timed: on a GPU, the first ones record the forward and backward pass and replay them once."""
+
+
+def trials(plan: Plan) -> list[dict[str, Any]]:
+    lengths, rounds = ((16, 64), 5) if plan.quick else ((16, 64, 256), 20)
+    return grid(length=lengths, width=256, rounds=rounds)
+
+
+def measure(trial: Trial) -> Numbers:
+    """Let the three models take turns, so that other load slows all of them, and take the median.
+
+    Each model is trained as `seq2see train` would on this device; as there, a batch comes from the CPU's memory.
+    """
+    device, length, width = pick_device(), trial["length"], trial["width"]
+    task = SymbolTask("copy", symbols=1000, shortest=length, longest=length)
+    batch = next(task.batches(trial.seed, pairs=TOKENS // (2 * length + 2)))
+    how, times = Training(), {kind: list[float]() for kind in ARCHITECTURES}
+    sizes = {"d_model": width, "d_ff": 4 * width, "dropout": 0.1}
+    models = {kind: small_model(trial.seed, task.vocabularies, kind, **sizes).to(device) for kind in ARCHITECTURES}
+    optimizers = {kind: Adam(model.parameters(), how) for kind, model in models.items()}
+    passes = {kind: loop.fastest_passes(model, how) for kind, model in models.items()}
+    for number in range(UNTIMED + trial["rounds"]):
+        for kind, model in models.items():
+            began = time.perf_counter()
+            loop.update(model, optimizers[kind], [batch], how, 1e-4, passes[kind])
+            if device.type == "cuda":
+                torch.cuda.synchronize()
+            if number >= UNTIMED:
+                times[kind].append(time.perf_counter() - began)
+    tokens = batch.source_tokens + batch.target_tokens
+    return {f"speed@{kind}": tokens / statistics.median(times[kind]) for kind in ARCHITECTURES}
+
+
+def _faster(rows: Measurements, than: str) -> float:
+    longest = rows.where(length=max(rows.values("length")))
+    return longest.get("speed", model="transformer") / longest.get("speed", model=than)
+
+
+VALUES: dict[str, Value] = {kind: partial(_faster, than=kind) for kind in ("rnn-attention", "rnn")}

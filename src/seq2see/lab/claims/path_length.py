@@ -1,0 +1,69 @@
+"""A signal travels one step in attention, and many in a recurrent layer."""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from seq2see.lab import learning
+from seq2see.lab.claim import Measurements, Numbers, Plan, Trial, Value, grid
+from seq2see.lab.models import ARCHITECTURES, small_model
+from seq2see.lab.tasks import NEEDLES, Haystack, pack
+from seq2see.model.interface import Seq2Seq
+from seq2see.training import loop
+
+
+def trials(plan: Plan) -> list[dict[str, Any]]:
+    distances, steps = ((2, 8, 32), 250) if plan.quick else ((2, 4, 8, 16, 32, 64, 128), 2000)
+    return grid(model=ARCHITECTURES, distance=distances, symbols=16, steps=steps, rate=5e-3)
+
+
+def measure(trial: Trial) -> Numbers:
+    """Train to find a needle n to 1.5 n away from both ends of the sequence, so that counting does not help.
+
+    Nor is it marked by the symbol before it: an RNN sees neighbours for free, attention has to learn them first.
+    """
+    distance = trial["distance"]
+    task = Haystack("needle", symbols=trial["symbols"], shortest=distance, longest=distance + distance // 2)
+    model = small_model(trial.seed, task.vocabularies, trial["model"])
+    reach = _reach(model, task, trial.seed)
+    learning.train(model, task.batches(trial.seed, pairs=32), trial["steps"], learning_rate=trial["rate"])
+    right, _ = learning.accuracy(model, task.test(trial.seed, 300))
+    return {"right": right, "reach": reach}
+
+
+def _reach(model: Seq2Seq, task: Haystack, seed: int) -> float:
+    """Return the gradient of the needle in an untrained model, as a share of the largest gradient of a token."""
+    kept: list[Tensor] = []
+
+    def keep(_: object, __: object, embedded_ND: Tensor) -> None:
+        embedded_ND.retain_grad()
+        kept.append(embedded_ND)
+
+    handle = model.get_submodule("source_embedding").register_forward_hook(keep)
+    batch = pack(task.test(seed, 50))
+    loop.loss_of(model, batch).total.backward()  # type: ignore[no-untyped-call]
+    handle.remove()
+    model.zero_grad()
+    gradient = kept[0].grad
+    assert gradient is not None
+    norms_N = torch.linalg.vector_norm(gradient, dim=-1)
+    wanted_N = torch.isin(batch.source_N, torch.tensor(NEEDLES))
+    best = torch.stack([torch.max(row) for row in norms_N.tensor_split(batch.source_offsets[1:-1])])
+    return float((norms_N[wanted_N] / best).mean())
+
+
+def _near(rows: Measurements, model: str) -> float:
+    return rows.get("right", model=model, distance=min(rows.values("distance")))
+
+
+def _far(rows: Measurements, model: str) -> float:
+    return rows.get("right", model=model, distance=max(rows.values("distance")))
+
+
+VALUES: dict[str, Value] = {
+    "transformer": lambda rows: _far(rows, "transformer") - _far(rows, "rnn"),
+    "rnn-attention": lambda rows: _far(rows, "rnn-attention") - _far(rows, "rnn"),
+    "transformer-keeps": lambda rows: _near(rows, "transformer") - _far(rows, "transformer"),
+    "rnn-loses": lambda rows: _near(rows, "rnn") - _far(rows, "rnn"),
+}

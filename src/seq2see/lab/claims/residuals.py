@@ -1,0 +1,90 @@
+"""Residual connections and layer normalization make deep stacks trainable."""
+
+import math
+from functools import partial
+from typing import Any
+
+import torch
+
+from seq2see import special
+from seq2see.lab import learning, models
+from seq2see.lab.claim import Measurements, Numbers, Plan, Trial, Value, grid
+from seq2see.lab.tasks import SymbolTask, pack
+from seq2see.model.interface import Seq2Seq
+from seq2see.model.transformer import Transformer
+from seq2see.training import loop
+
+DEEP = 8
+"""Layers of each stack in the model whose gradients are judged; without norms, deeper ones overflow."""
+TASK = SymbolTask("copy", symbols=10, shortest=2, longest=6)
+
+
+def trials(plan: Plan) -> list[dict[str, Any]]:
+    depths, deep, steps = ((1, 2, 4, DEEP), 4, 150) if plan.quick else ((1, 2, 4, DEEP, 16, 32), DEEP, 1500)
+    conditions = grid(residuals=(True, False), norm=(True, False), depth=depths, fresh=8)
+    return [each | {"steps": steps if each["depth"] == deep else 0} for each in conditions]
+
+
+def measure(trial: Trial) -> Numbers:
+    """Measure gradients and similarities in some untrained models, and train one of them for one depth."""
+    fresh = [_model(trial, 100 * trial.seed + number) for number in range(trial["fresh"])]
+    ratios = [_gradient_ratio(model, trial.seed) for model in fresh]
+    numbers = {
+        "gradient_digits": sum(math.log10(max(ratio, 1e-30)) for ratio in ratios) / len(ratios),
+        "alike": sum(_alike(model) for model in fresh) / len(fresh),
+    }
+    if trial["steps"]:
+        losses = learning.train(fresh[0], TASK.batches(trial.seed, pairs=32), trial["steps"])
+        numbers["loss"] = learning.final_loss(losses, TASK.vocabularies)
+    return numbers
+
+
+def _model(trial: Trial, seed: int) -> Seq2Seq:
+    depth = trial["depth"]
+    changes = {"encoder_layers": depth, "decoder_layers": depth, "norm": "post", "d_model": 32, "d_ff": 64}
+    model = models.small_model(seed, TASK.vocabularies, **changes)
+    if not trial["residuals"]:
+        models.without_residuals(model)
+    if not trial["norm"]:
+        models.without_norm(model)
+    return model
+
+
+def _gradient_ratio(model: Seq2Seq, seed: int) -> float:
+    """Return the norm of the gradient of the first encoder layer / of the last decoder layer (feed-forward weights)."""
+    assert isinstance(model, Transformer)
+    loop.loss_of(model, pack(TASK.test(seed, 64))).total.backward()  # type: ignore[no-untyped-call]
+    first, last = (
+        layer.get_parameter("feed_forward.w_1.weight").grad for layer in (model.encoder[0], model.decoder[-1])
+    )
+    assert first is not None
+    assert last is not None
+    ratio = float(first.norm() / last.norm())
+    model.zero_grad()
+    return ratio
+
+
+@torch.inference_mode()
+def _alike(model: Seq2Seq) -> float:
+    """Return the mean cosine of the encoder states of two different symbols: 1 if they cannot be told apart."""
+    symbols = torch.arange(special.COUNT, TASK.vocabularies[0])
+    states_ND = model.encode(symbols, torch.tensor([0, len(symbols)])).states_ND
+    unit_ND = torch.nn.functional.normalize(states_ND, dim=-1)
+    return float((unit_ND @ unit_ND.T)[~torch.eye(len(symbols), dtype=torch.bool)].mean())
+
+
+def _unlike(rows: Measurements, residuals: bool) -> float:
+    return 1 - rows.get("alike", residuals=residuals, norm=True, depth=DEEP)
+
+
+def _lost(rows: Measurements, **without: bool) -> float:
+    whole = {"residuals": True, "norm": True}
+    return rows.get("loss", **(whole | without)) - rows.get("loss", **whole)
+
+
+VALUES: dict[str, Value] = {
+    "gradient": lambda rows: rows.get("gradient_digits", residuals=True, norm=True, depth=DEEP),
+    "similarity": lambda rows: _unlike(rows, residuals=False) / _unlike(rows, residuals=True),
+    "residuals": partial(_lost, residuals=False),
+    "norm": partial(_lost, norm=False),
+}

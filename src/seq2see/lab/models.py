@@ -1,0 +1,100 @@
+"""Small models: a Transformer, RNNs with about as many parameters, and models without one of their parts."""
+
+import bisect
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from seq2see import config
+from seq2see.config import Model
+from seq2see.model.build import build, count_parameters
+from seq2see.model.interface import Seq2Seq
+from seq2see.model.layers import DecoderLayer, Residual
+from seq2see.model.packing import Reach
+
+ARCHITECTURES = ("transformer", "rnn-attention", "rnn")
+SMALL = {
+    "encoder_layers": 1,
+    "decoder_layers": 1,
+    "d_model": 64,
+    "heads": 4,
+    "d_ff": 128,
+    "dropout": 0.0,
+    "norm": "pre",
+    "positions": "sinusoid",
+    "tie": "none",
+}
+"""A model that learns to reverse eight letters in half a minute on one core."""
+
+
+def small_model(seed: int, vocabularies: tuple[int, int], kind: str = "transformer", **changes: Any) -> Seq2Seq:
+    """Initialise a Transformer of the size `SMALL` with some changes, or an RNN with as many parameters as it."""
+    shape = config.check_keys({"model": {**SMALL, **changes}}).model
+    torch.manual_seed(seed)
+    if kind != "transformer":
+        wanted = count_parameters(shape, *vocabularies)
+        shape = as_large(kind, wanted, vocabularies, dropout=shape.dropout, tie=shape.tie)
+    return build(shape, *vocabularies)
+
+
+def as_large(kind: str, parameters: int, vocabularies: tuple[int, int], **options: Any) -> Model:
+    """Return the RNN of one layer whose number of parameters is nearest; its state is as wide as its embeddings."""
+
+    def shape(width: int) -> Model:
+        sizes = {"architecture": kind, "encoder_layers": 1, "decoder_layers": 1, "d_model": width}
+        return config.check_keys({"model": {**sizes, **options}}).model
+
+    def excess(width: int) -> int:
+        return count_parameters(shape(width), *vocabularies) - parameters
+
+    widths = range(8, 4096, 4)
+    above = bisect.bisect_left(widths, 0, key=excess)
+    return shape(min(widths[max(0, above - 1) : above + 1], key=lambda width: abs(excess(width))))
+
+
+# --- a model without one of its parts, changed from outside: the model has no options for this ------------------------
+
+
+def without_look_ahead_mask(model: nn.Module) -> None:
+    """Let every position of the decoder see later ones in training; in search there are none."""
+
+    def uncover(_: nn.Module, given: tuple[Any, ...]) -> tuple[Any, ...]:
+        x, memory, past, across = given
+        assert isinstance(past, Reach)
+        return x, memory, replace(past, causal=False), across
+
+    for layer in model.modules():
+        if isinstance(layer, DecoderLayer):
+            layer.register_forward_pre_hook(uncover)
+
+
+def without_norm(model: nn.Module) -> None:
+    """Remove every layer normalization; the residual connections stay."""
+    for parent in list(model.modules()):
+        for name, child in parent.named_children():
+            if isinstance(child, nn.LayerNorm):
+                setattr(parent, name, nn.Identity())
+
+
+class NoSum(Residual):
+    """The normalization around a sub-layer without the residual sum."""
+
+    def __init__(self, residual: Residual) -> None:
+        nn.Module.__init__(self)
+        self.norm, self.dropout, self.pre = residual.norm, residual.dropout, residual.pre
+
+    def forward(self, x: Tensor, sublayer: Callable[[Tensor], Tensor]) -> Tensor:
+        if self.pre:
+            return self.dropout(sublayer(self.norm(x)))  # type: ignore[no-any-return]
+        return self.norm(self.dropout(sublayer(x)))  # type: ignore[no-any-return]
+
+
+def without_residuals(model: nn.Module) -> None:
+    """Let the output of a sub-layer replace its input instead of being added to it."""
+    for parent in list(model.modules()):
+        for name, child in parent.named_children():
+            if isinstance(child, Residual):
+                setattr(parent, name, NoSum(child))

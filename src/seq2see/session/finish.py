@@ -1,0 +1,207 @@
+"""The end of a training: what the model is worth, what it forgot, what went wrong, and `report.html`."""
+
+import contextlib
+import re
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from seq2see import bundle, storage
+from seq2see.errors import RunError, SeqError
+from seq2see.evaluation import diagnosis, metrics, report, validation
+from seq2see.run import Evaluation, Run, error_unit
+from seq2see.session.request import Prepared, Said, Watch
+from seq2see.text.corpora import Corpus
+from seq2see.text.pair import Pair, in_blocks
+from seq2see.text.tags import language_tag, tagged
+from seq2see.training import events, journal
+from seq2see.training.bad_numbers import NotFinite
+
+REPORTED, SHOWN = 200, 40
+"""Validation pairs that are scored for the report, by greedy search: a poor model writes long outputs, which takes
+time; and those of them that are shown with their translations."""
+
+
+def finish(folder: Path, prepared: Prepared, end: events.Finished, device: torch.device, watch: Watch) -> Run:
+    """Record how a training ended, write its report, and warn where the model is of little use."""
+    settings, facts = prepared.settings, prepared.facts
+    if not (folder / "model.safetensors").exists():
+        why = diagnosis.no_model(journal.read(folder), settings)
+        storage.write_manifest(folder, facts | {"diagnosis": {"findings": [why]}})
+        raise RunError(f"{folder}: no model came of it, {why}")
+    facts = facts | {
+        "state": "finished",
+        "steps": end.step,
+        "ended": end.reason,
+        "trained_in_seconds": round(end.seconds, 1),
+    }
+    storage.write_manifest(folder, facts)
+    measure_forgetting(folder, prepared, device, watch)
+    watch(Said(f"scoring {_scored_part(prepared)} by greedy search for report.html"))
+    run = Run(folder)
+    findings = write_report(run, prepared)
+    if settings.model.attention:
+        _ = run.alignment_method  # chosen now, and kept in the manifest
+    for line in findings:
+        watch(Said(f"warning   {line}"))
+    if not findings and end.step < (warmup := settings.training.warmup_steps):
+        watch(Said(f"warning   ended inside warm-up, {end.step:,} of {warmup:,} steps: more would do better"))
+    return run
+
+
+def complete(folder: Path, prepared: Prepared, device: torch.device, watch: Watch) -> Run:
+    """Do what is still missing of the end of a finished run."""
+    watch(Said(f"{folder} is finished: nothing to resume. To go on, raise the limit that it reached with --set"))
+    measure_forgetting(folder, prepared, device, watch)
+    run = Run(folder)
+    if not (folder / "report.html").exists():
+        write_report(run, prepared)
+    return run
+
+
+def not_finite(folder: Path, prepared: Prepared, found: NotFinite, corpus: Callable[[], Corpus]) -> RunError:
+    """Record why a loss stopped being finite; return the error to raise."""
+    why = diagnosis.not_finite(found, _find_lines(prepared, found.pairs, corpus), prepared.settings)
+    storage.write_manifest(folder, prepared.facts | {"diagnosis": {"findings": [why]}})
+    return RunError(f"{folder}: {why}")
+
+
+def measure_forgetting(folder: Path, prepared: Prepared, device: torch.device, watch: Watch) -> None:
+    """Score both validation sets of a fine-tuning with its first and its last weights, unless that was done before."""
+    from seq2see.session import fine_tuning
+
+    facts = bundle.read_manifest(folder)
+    about = facts.get("fine_tuning")
+    if about is None or "scores" in about:
+        return
+    sets = {"new": (prepared.valid, prepared.valid_pairs)}
+    if prepared.old_valid is not None:
+        sets = {"old": (prepared.old_valid, prepared.old_valid_pairs), **sets}
+    watch(Said("scoring before and after"))
+    used = bundle.load(folder, device)
+
+    def measured() -> dict[str, dict[str, float]]:
+        unit = error_unit(used.settings)
+        return {which: validation.validate(used, *pairs, unit) for which, pairs in sets.items()}
+
+    after = measured()
+    bundle.read_weights(used.model, folder / "start.safetensors")
+    before = measured()
+    about["scores"] = {which: {"before": before[which], "after": after[which]} for which in sets}
+    storage.write_manifest(folder, facts)
+    names = {"old": about["from"], "new": facts["corpus"]}
+    higher = {metric: metrics.higher_is_better(metric) for metric in before["new"]}
+    for line in fine_tuning.table(names, about["scores"], higher):
+        watch(Said(line))
+
+
+def _diagnose(run: Run, prepared: Prepared, shown: list[Pair], evaluation: Evaluation) -> diagnosis.Diagnosis:
+    """Compare a finished model with baselines that need no model."""
+    tags = "|".join(re.escape(language_tag(language)) for language in run.tags)
+    return diagnosis.diagnose(
+        evaluation.scores,
+        [result.text for result in evaluation.results],
+        [re.sub(f"^(?:{tags}) ", "", pair.source) if tags else pair.source for pair in shown],
+        [[pair.target, *pair.references] for pair in shown],
+        diagnosis.frequencies(prepared.train, prepared.valid, prepared.tokenizers.target),
+        journal.read(run.folder),
+        run.settings,
+        len(prepared.train),
+    )
+
+
+def _scored_part(prepared: Prepared) -> str:
+    """Return in words which validation pairs are scored for the report."""
+    pairs = len(prepared.valid_pairs)
+    return f"{REPORTED:,} of {pairs:,} validation pairs" if pairs > REPORTED else f"all {pairs:,} validation pairs"
+
+
+def write_report(run: Run, prepared: Prepared) -> list[str]:
+    """Write `report.html`: curves, scores and samples of the finished model on its validation pairs.
+
+    What is wrong with the model is recorded there and in the manifest, and returned.
+    """
+    from seq2see.lens import curves
+    from seq2see.session import fine_tuning
+
+    shown = [prepared.valid_pairs[place] for place in report.sample(len(prepared.valid_pairs), REPORTED)]
+    evaluation = run.evaluate(shown, beam=1, engine=run.engine("torch"))
+    found = _diagnose(run, prepared, shown, evaluation)
+    facts = run.manifest
+    scored_on = f"{_scored_part(prepared)}, greedy search"
+    facts["diagnosis"] = {"scored_on": scored_on} | asdict(found)
+    storage.write_manifest(run.folder, facts)
+    report.write(
+        run.folder / "report.html",
+        title=str(facts["corpus"]),
+        facts={
+            "pairs": f"{facts['pairs']:,}",
+            "parameters": f"{facts['parameters']:,}",
+            "steps": f"{facts['steps']:,}",
+            "training time": in_words(facts["trained_in_seconds"]),
+            "device": facts["device"],
+            "ended": facts["ended"],
+        },
+        settings=asdict(run.settings),
+        scores=report.ScoredSet(
+            "validation set",
+            f"{scored_on}. The validation set has chosen this model, which makes its scores too good: score pairs that "
+            f"it has never seen with seq2see evaluate {run.folder.name} PAIRS, and they are added here. "
+            + evaluation.note,
+            evaluation.rows,
+        ),
+        samples=[
+            (shown[place].source, shown[place].target, evaluation.results[place].text)
+            for place in report.sample(len(shown), SHOWN)
+        ],
+        curves_svg=curves.curves([row for row in journal.read(run.folder) if row.get("what", "model") == "model"]),
+        data={
+            "training pairs": f"{facts['pairs']:,}",
+            "validation pairs": f"{facts['validation_pairs']:,}",
+            "dropped: a side was empty": f"{facts['dropped_empty']:,}",
+            "dropped: too long": f"{facts['dropped_too_long']:,}",
+            "validation pairs dropped: too long": f"{facts.get('validation_dropped_too_long', 0):,}",
+            "source tokens": f"{facts['source_tokens']:,} of {len(prepared.tokenizers.source):,} kinds",
+            "target tokens": f"{facts['target_tokens']:,} of {len(prepared.tokenizers.target):,} kinds",
+            **fine_tuning.as_facts(facts.get("fine_tuning", {})),
+        },
+        findings=found.findings,
+    )
+    return found.findings
+
+
+def in_words(seconds: float) -> str:
+    """Return a duration in its two largest units: `754.2` -> `12 min 34 s`."""
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    parts = [(hours, "h"), (minutes, "min"), (rest, "s")]
+    shown = [f"{number} {unit}" for number, unit in parts if number]
+    return " ".join(shown[:2]) or "0 s"
+
+
+def _find_lines(prepared: Prepared, pairs: list[int], corpus: Callable[[], Corpus]) -> list[str]:
+    """Return where some training pairs stand in the corpus, if that can still be read, and their texts.
+
+    They are recognised by their tokens: tags and normalisation have changed their texts.
+    """
+    cut, where = prepared.tokenizers, {}
+    for number in pairs:
+        source, _, target, _ = prepared.train.gather(np.array([number]))
+        where[tuple(source[:-1].tolist()), tuple(target[:-1].tolist())] = ""
+    missing = set(where)
+    with contextlib.suppress(SeqError, OSError):
+        for block in in_blocks(corpus().train, 1000):
+            if not missing:
+                break
+            texts = [tagged(pair, prepared.settings.data.tags.split()) for pair in block]
+            sources = map(tuple, cut.source.encode([pair.source for pair in texts]))
+            targets = map(tuple, cut.target.encode([pair.target for pair in texts]))
+            for pair, *tokens in zip(block, sources, targets, strict=True):
+                if (key := tuple(tokens)) in missing:
+                    missing.remove(key)
+                    where[key] = f"{pair.where} "
+    said = {key: (cut.source.decode([*key[0]])[:40], cut.target.decode([*key[1]])[:40]) for key in where}
+    return [f"{where[key]}({source!r} -> {target!r})" for key, (source, target) in said.items()]

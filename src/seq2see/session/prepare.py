@@ -1,0 +1,417 @@
+"""From pairs to a run folder that is ready to train: validation pairs, tokenizers, and the corpus as tokens on disk."""
+
+import json
+import re
+import shlex
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any, Final
+from zlib import crc32
+
+from seq2see import config
+from seq2see.bundle import Tokenizers
+from seq2see.config import Data, Overlay, Settings
+from seq2see.errors import DataError, SettingError
+from seq2see.session import suggest
+from seq2see.session.request import Base, Prepared, Request, Said
+from seq2see.session.suggest import Survey
+from seq2see.text import corpora
+from seq2see.text.corpora import Corpus, Parts
+from seq2see.text.pair import Pair, Sides
+from seq2see.text.tags import tagged
+from seq2see.tokens import encoding, store
+from seq2see.tokens.store import Store
+
+MANY = 50
+"""Where more than one pair in so many is too long, settings are chosen for the others alone, and a warning is due."""
+ENOUGH_TO_MEASURE = 20_000
+"""Pairs from which a tokenizer is learned that only measures lengths."""
+
+
+def open_corpus(request: Request) -> Corpus:
+    """Open the training pairs that were asked for, and download them where they are not here yet."""
+    return corpora.open_corpus(request.pairs, *_reading(request), request.watch)
+
+
+def validation_pairs(request: Request, corpus: Corpus) -> Iterable[Pair] | None:
+    """Return the pairs to validate on, not read yet; None where some of the training pairs are to be held out."""
+    if to_hold_out(request.valid) is not None:
+        return None
+    if request.valid is None:
+        return corpus.valid
+    return corpora.for_validation(str(request.valid), *_reading(request), request.watch)
+
+
+def _reading(request: Request) -> tuple[str | None, Sides, Sides]:
+    options = request.reading
+    columns = (options.get("source_column"), options.get("target_column"))
+    languages = Sides(options.get("source_language"), options.get("target_language"))
+    return options.get("format"), Sides(*(None if each is None else str(each) for each in columns)), languages
+
+
+def to_hold_out(valid: str | Path | float | None) -> float | None:
+    """Return the number of pairs to hold out, or their share below 1; None where `valid` names pairs, as `./500` does.
+
+    >>> to_hold_out("2%")
+    0.02
+    """
+    words = re.fullmatch(r"([0-9]+|[0-9]*\.[0-9]+)(%?)", "" if valid is None else str(valid))
+    if words is None:
+        return None
+    number = float(words[1]) / (100 if words[2] else 1)
+    whole = not words[2] and words[1].isdecimal()
+    if not (number >= 1 if whole else 0 < number < 1):
+        raise SettingError(f"--valid {valid}: expected a number of pairs (500), or a share (0.02 or 2%)")
+    return number
+
+
+def wants_tags(request: Request, base: Base | None) -> bool:
+    """Return whether the language of its target is put in front of each source."""
+    if base is not None:
+        return bool(base.tags)
+    return request.tag or any(overlay.get("data", {}).get("tags") for overlay in request.overlays)
+
+
+def read_validation(corpus: Corpus, survey: Survey, given: Iterable[Pair] | None, request: Request) -> list[Pair]:
+    """Check that there are pairs to train on, and return those to validate on; both may be faulty, or empty."""
+    for note in corpus.train.notes:
+        request.watch(Said(note))
+    if not survey.pairs:
+        raise DataError(f"{corpus.name}: no usable pair (a pair needs text on both sides)")
+    pairs = [] if given is None else list(given)
+    if given is not None and not pairs:
+        raise DataError("the validation set has no usable pair (a pair needs text on both sides)")
+    return pairs
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """The settings of a new run."""
+
+    settings: Settings
+    reasons: dict[str, str]
+    """Why they are as they are, by the rows of `suggest.ROWS`."""
+    survey: Survey
+    """The survey of the pairs that are short enough for them."""
+
+
+def settle(survey: Survey, corpus: Corpus, overlays: Sequence[Overlay], hold_out: float | None = None) -> Chosen:
+    """Choose all settings of a new run: what the pairs suggest, what is known of the corpus, what the user says.
+
+    Args:
+        overlays: The user's settings, later ones over earlier ones.
+        hold_out: The number of pairs to validate on, or their share below 1, where the user says it.
+    """
+    model = {key: value for overlay in overlays for key, value in overlay.get("model", {}).items()}
+    suggestion = suggest.suggest(survey, model)
+    data = config.resolve(suggestion.settings, corpus.settings, *overlays).data
+    kept = without_too_long(survey, data, None)
+    if kept.left_out:
+        suggestion = suggest.suggest(kept, model)
+    known = [name for name, keys in suggest.ROWS.items() if config.keys(corpus.settings).intersection(keys)]
+    reasons = suggestion.reasons | dict.fromkeys(known, f"known to suit {corpus.name}")
+    derived: dict[str, Any] = {}
+    if hold_out is not None:
+        derived["validation_pairs"] = as_count(hold_out, kept.pairs)
+    if survey.languages:
+        derived["tags"] = " ".join(sorted(survey.languages.union(data.tags.split())))
+    settings = config.resolve(suggestion.settings, corpus.settings, *overlays, {"data": derived})
+    return Chosen(settings, reasons, kept)
+
+
+def as_count(hold_out: float, pairs: int) -> int:
+    """Return how many pairs to hold out: `hold_out` itself, or that share of them if it is below 1."""
+    if (count := hold_out if hold_out >= 1 else max(1, round(hold_out * pairs))) > pairs / 2:
+        raise DataError(f"--valid {hold_out:g}: at most half of the {pairs:,} pairs can be held out")
+    return int(count)
+
+
+def without_too_long(found: Survey, data: Data, tokenizers: Tokenizers | None) -> Survey:
+    """Return the survey of only those pairs that fit into `data.max_length`, where more than a few do not.
+
+    Settings should suit the pairs that are trained on. Only a tokenizer tells how many tokens a text has: where there
+    is none yet, one is learned from a part of the sample.
+    """
+    sample, limit = found.sample, data.max_length
+    bytes_of_longer = (max(len(pair.source.encode()), len(pair.target.encode())) for pair in sample)
+    if MANY * sum(size > limit for size in bytes_of_longer) <= len(sample):  # a token has at least one byte
+        return found
+    cut = tokenizers or Tokenizers.learn(sample[:: 1 + len(sample) // ENOUGH_TO_MEASURE], data)
+    kept, too_long = encoding.short_enough(sample, (cut.source, cut.target), limit)
+    return found.only(kept) if kept and MANY * too_long.total() > len(sample) else found
+
+
+def write_corpus(
+    folder: Path, corpus: Corpus, chosen: Chosen, valid_pairs: list[Pair], request: Request, base: Base | None
+) -> Prepared:
+    """Learn tokenizers, and write them, the corpus as tokens and the settings into a new run folder."""
+    began = time.perf_counter()
+    settings, survey = chosen.settings, chosen.survey
+    valid_pairs = _tagged(valid_pairs, settings)
+    _check_metric(settings, valid_pairs or survey.sample)
+    is_held_out = _choose(corpus, chosen, bool(valid_pairs), request, base)
+    if base is None:
+        request.watch(Said(f"learning tokens from {len(survey.sample):,} pairs"))
+        learned = [pair for pair in survey.sample if not is_held_out(pair)] or survey.sample
+        tokenizers = Tokenizers.learn(learned, settings.data)
+    else:
+        tokenizers = base.bundle.tokenizers
+    tokenizers.save(folder)
+
+    def say(line: str) -> None:
+        request.watch(Said(line))
+
+    total, limit = survey.pairs + survey.left_out, settings.data.max_length
+    cut = tokenizers.source, tokenizers.target
+    say(f"tokenising {total:,} pairs")
+    given = len(valid_pairs)
+    if valid_pairs:
+        valid_pairs = encoding.for_validation("the validation set", valid_pairs, cut, limit, say, refuse=True)
+    kept_out: list[Pair] = []
+    training = _without(corpus.train, is_held_out, settings, kept_out)
+    if base is not None:
+        training = base.noting_sources(training)
+    train, too_long = write_tokens(folder, "train", training, tokenizers, limit, corpus.name)
+    kept_out, also_too_long = encoding.short_enough(kept_out, cut, limit)
+    too_long += also_too_long
+    left = f"{len(train):,} for training" + ("" if valid_pairs else f" and {len(kept_out):,} for validation")
+    _warn_about_length(too_long, total, limit, left, say)
+    valid_pairs = valid_pairs or kept_out
+    if not valid_pairs:
+        valid_pairs = _learned_pairs(survey, settings, cut)
+        few = (
+            "so few cannot be held out" if to_hold_out(request.valid) else "too few different sources to hold some out"
+        )
+        say(f"{few}: validation is on training pairs. Give others with --valid")
+    _warn_about_characters(valid_pairs, settings, cut, say)
+    valid, _ = write_tokens(folder, "valid", valid_pairs, tokenizers, limit, "the validation set")
+    write_pairs(folder / "validation.jsonl", valid_pairs)
+    settings = _with_room(settings, train, request, base)
+    config.write_toml(settings, folder / "settings.toml")
+    facts = {
+        "corpus": corpus.name,
+        "languages": corpus.train.languages._asdict(),
+        "state": "prepared",
+        "pairs": len(train),
+        "validation_pairs": len(valid),
+        "held_out_by": HASH if base is None else base.held_out_by,
+        "dropped_empty": corpus.train.dropped,
+        "dropped_too_long": too_long.total(),
+        "validation_dropped_too_long": max(0, given - len(valid)),
+        "source_tokens": train.source_tokens,
+        "target_tokens": train.target_tokens,
+        "prepared_in_seconds": round(time.perf_counter() - began, 1),
+    }
+    yours = config.keys(*request.overlays)
+    return Prepared(settings, tokenizers, train, valid, valid_pairs, facts, chosen.reasons, yours)
+
+
+def _with_room(settings: Settings, train: Store, request: Request, base: Base | None) -> Settings:
+    """Let outputs be twice as long as the corpus needs on average: letters to words need more than words to words."""
+    if "decoding.max_ratio" in config.keys(*request.overlays):
+        return settings
+    least = 2.0 if base is None else settings.decoding.max_ratio
+    room = max(least, round(2 * train.target_tokens / train.source_tokens, 1))
+    return replace(settings, decoding=replace(settings.decoding, max_ratio=room))
+
+
+def _tagged(pairs: list[Pair], settings: Settings) -> list[Pair]:
+    languages = settings.data.tags.split()
+    return [tagged(pair, languages) for pair in pairs] if languages else pairs
+
+
+def _check_metric(settings: Settings, pairs: list[Pair]) -> None:
+    """Refuse to choose the best model by BLEU where no target has enough words for it."""
+    if settings.training.metric == "bleu":
+        from seq2see.evaluation import metrics
+
+        metrics.check_metric("bleu", [[pair.target, *pair.references] for pair in pairs])
+
+
+def _without(pairs: Iterable[Pair], is_held_out: "Decides", settings: Settings, kept_out: list[Pair]) -> Iterator[Pair]:
+    """Yield the pairs to train on, with their tags; the others are put into `kept_out`."""
+    languages = settings.data.tags.split()
+    for pair in pairs:
+        whole = tagged(pair, languages) if languages else pair
+        if is_held_out(pair):
+            kept_out.append(whole)
+        else:
+            yield whole
+
+
+def _warn_about_length(
+    too_long: encoding.TooLong, total: int, limit: int, left: str, say: Callable[[str], None]
+) -> None:
+    if MANY * (lost := too_long.total()) > total:
+        most, enough = ", most of the corpus," if 2 * lost > total else "", encoding.enough(too_long, total)
+        say(
+            f"warning   {lost:,} of {total:,} pairs{most} are left out, which leaves {left}: longer than "
+            f"data.max_length = {limit} tokens. --set data.max_length={enough} keeps nearly all"
+        )
+
+
+def _warn_about_characters(
+    valid_pairs: list[Pair], settings: Settings, cut: encoding.Sides, say: Callable[[str], None]
+) -> None:
+    lost = encoding.unreachable(valid_pairs, cut) if settings.training.metric == "exact" else 0
+    if MANY * lost > len(valid_pairs):
+        say(
+            f"warning   {lost:,} of {len(valid_pairs):,} validation targets cannot be written by the target tokenizer "
+            "(letter case, spaces or characters): exact counts them as wrong. Change them, or take --metric loss"
+        )
+
+
+def _learned_pairs(survey: Survey, settings: Settings, cut: encoding.Sides) -> list[Pair]:
+    """Return some training pairs to validate on, where none can be held out."""
+    learned = _tagged(survey.sample[:1000], settings)
+    fit, _ = encoding.short_enough(learned, cut, settings.data.max_length)
+    return (fit or learned)[:100]
+
+
+def write_tokens(
+    folder: Path, which: str, pairs: Iterable[Pair], tokenizers: Tokenizers, limit: int, name: str
+) -> tuple[Store, encoding.TooLong]:
+    """Tokenise pairs into a store; return it, and the counts of those left out for a side of more than `limit` tokens.
+
+    Args:
+        name: What error messages call the pairs.
+    """
+    too_long: encoding.TooLong = Counter()
+
+    def blocks() -> Iterator[store.Block]:
+        for block, left_out in encoding.tokenised(pairs, Tokenizers.files(folder), limit):
+            too_long.update(left_out)
+            yield block
+
+    try:
+        vocabulary = max(len(tokenizers.source), len(tokenizers.target))
+        return store.write_blocks(folder / "corpus" / which, blocks(), vocabulary), too_long
+    except DataError:
+        if too_long:
+            raise DataError(
+                f"{name}: all {too_long.total():,} pairs are longer than data.max_length = {limit} tokens. "
+                f"Raise it: --set data.max_length={encoding.enough(too_long, too_long.total())}"
+            ) from None
+        raise
+
+
+def write_pairs(path: Path, pairs: list[Pair]) -> None:
+    """Write pairs as JSON lines, with their further references."""
+    rows = (
+        {"source": pair.source, "target": pair.target} | ({"references": pair.references} if pair.references else {})
+        for pair in pairs
+    )
+    path.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), encoding="utf-8")
+
+
+def examine(corpus: Corpus, survey: Survey, valid_pairs: list[Pair], given: Iterable[Pair] | None) -> list[str]:
+    """Return lines about what seems wrong with the corpus. Nothing is left out for it: the user decides."""
+    from seq2see.doctor.examination import Examination, short
+
+    seen, held = Examination(), Examination()
+    for start, stretch in survey.stretches:
+        seen.skip_to(start)
+        for pair in stretch:
+            seen.add(pair.source, pair.target)
+    for pair in valid_pairs:
+        held.add(pair.source, pair.target)
+    lines = short(seen.diagnose(held if valid_pairs else None, corpus.train.languages))
+    if not lines:
+        return []
+    looked_at = sum(len(stretch) for _, stretch in survey.stretches)
+    if looked_at < survey.pairs:
+        lines.insert(0, f"looked at {looked_at:,} of {survey.pairs:,} pairs; repetitions of the others are not seen")
+    against = given.files if isinstance(given, Parts) else []
+    words = [*corpus.words, *(["--against", against[0]] if against else [])]
+    return [*lines, f"look closer with: seq2see doctor {shlex.join(words)}"]
+
+
+# Which pairs are held out for validation. A hash of one text of each pair decides, so that the choice is the same in
+# every pass over the corpus, on every machine and for every seed, and pairs with the same source stay together.
+
+
+def _choose(corpus: Corpus, chosen: Chosen, given: bool, request: Request, base: Base | None) -> "Decides":
+    """Return a function that tells whether a pair is held out for validation."""
+    data, survey = chosen.settings.data, chosen.survey
+    key = by_either([part.languages for part in corpus.train.parts]) if data.tags else by_source
+    wanted = 0 if given else data.validation_pairs
+    asked = to_hold_out(request.valid) is not None
+    return choose(survey.sample, survey.pairs, wanted, asked, key, HASH if base is None else base.held_out_by)
+
+
+FEW = 20
+"""Below this many pairs none is held out: validation then measures what was learned by heart."""
+
+HASHES: Final[Mapping[str, Callable[[bytes], float]]] = {
+    "blake2b": lambda text: int.from_bytes(blake2b(text, digest_size=8).digest(), "big") / 2**64,
+    "crc32": lambda text: crc32(text) / 2**32,
+}
+"""Functions from a text to a number from 0 to 1 that looks random.
+
+CRC32 is linear, so that similar texts get similar numbers: of 000 to 999 it chooses 124 instead of 100, none of which
+ends in 3 or 7. It serves runs that are fine-tuned from one that seq2see 0.1.0 trained: only the same choice keeps pairs
+that its model has already learned out of the new validation set.
+"""
+HASH: Final = "blake2b"
+"""The one of `HASHES` that new runs use. The manifest records it as `held_out_by`; without that key it is CRC32."""
+
+Decides = Callable[[Pair], bool]
+Key = Callable[[Pair], str]
+
+
+def by_source(pair: Pair) -> str:
+    """Return the source, so that no source is both trained and validated on."""
+    return pair.source
+
+
+def by_either(parts: Sequence[Sides]) -> Key:
+    """The text that decides where files of these languages are put together and tagged.
+
+    `m.en,m.de` beside `m.de,m.en` holds every pair twice, once turned round: what is validated on in one direction must
+    not be learned in the other. So a text decides that is the same in both, where any language is on both sides.
+    """
+    if not {part.source for part in parts} & {part.target for part in parts} - {None}:
+        return by_source
+    # One language in all files, as English in en-de, de-en, en-fr and fr-en: its text holds all translations together.
+    if hubs := set[str | None].intersection(*map(set, parts)) - {None}:
+        hub = min(map(str, hubs))
+        return lambda pair: pair.target if pair.language == hub else pair.source
+    return lambda pair: min(pair.source, pair.target)
+
+
+def choose(
+    sample: Sequence[Pair], pairs: int, wanted: int, asked: bool, key: Key = by_source, by: str = HASH
+) -> Decides:
+    """Return a function that tells whether a pair is kept for validation.
+
+    Args:
+        sample: Some of the pairs, or all.
+        pairs: The number of pairs in the corpus.
+        wanted: About how many pairs to keep; never more than a tenth, or half where the user has asked.
+        asked: Whether the user has asked for it, so that some are kept however few pairs there are.
+        key: Returns the text of a pair that decides.
+        by: The hash of that text, one of `HASHES`.
+    """
+    fraction = HASHES[by]
+    share = min(0.5 if asked else 0.1, wanted / pairs) if asked or pairs >= FEW else 0.0
+    if not share:
+        return lambda pair: False
+
+    def chosen(pair: Pair) -> bool:
+        return fraction(key(pair).encode()) < share
+
+    # A text that stands in many pairs brings them all. Where that is too much, the most frequent ones are learned.
+    counts = Counter(key(pair) for pair in sample if chosen(pair))
+    room = min(2 * share, share + 0.2) * len(sample)
+    total = counts.total()
+    frequent = set()
+    for text, count in counts.most_common():
+        if total <= room or count == 1:
+            break
+        frequent.add(text)
+        total -= count
+    return (lambda pair: chosen(pair) and key(pair) not in frequent) if frequent else chosen

@@ -1,0 +1,137 @@
+"""What a training is asked for, what it starts from, and what it reports; `training.loop` has more events."""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypedDict
+
+from seq2see.bundle import Bundle, Tokenizers
+from seq2see.config import Overlay, Settings
+from seq2see.session.suggest import Choice
+from seq2see.text.downloads import Fetching
+from seq2see.text.pair import Pair, Sides
+from seq2see.tokens.store import Store
+from seq2see.training import events
+
+
+class Reading(TypedDict, total=False):
+    """How files of pairs are read, where their names and first lines do not say it."""
+
+    format: str | None
+    source_column: str | int | None
+    target_column: str | int | None
+    source_language: str | None
+    target_language: str | None
+
+
+@dataclass(frozen=True)
+class Said:
+    """A line about what is being done."""
+
+    line: str
+
+
+@dataclass(frozen=True)
+class Began:
+    """The model and the data of a training that is about to begin."""
+
+    folder: Path
+    settings: Settings
+    pairs: int
+    validation_pairs: int
+    dropped: dict[str, int]
+    """Pairs that are left out, by reason."""
+    parameters: int
+    vocabularies: tuple[int, int]
+    """Numbers of tokens of source and target."""
+    device: str
+    step: int
+    """The step that it resumes after; 0 for a new run."""
+    seconds: float
+    """The training time up to that step."""
+    languages: Sides
+    """The languages of source and target, where they are known."""
+    choices: list[Choice]
+    """What was chosen, by corpus, user or machine, and why."""
+
+
+class Interrupted(KeyboardInterrupt):
+    """A signal asked for a stop, and everything is saved."""
+
+    def __init__(self, signal: int) -> None:
+        super().__init__(signal)
+        self.signal = signal
+
+
+Event = Said | Fetching | Began | events.Event
+Watch = Callable[[Event], None]
+
+
+@dataclass(frozen=True)
+class Request:
+    """What `train` was asked for."""
+
+    pairs: str | Path | Sequence[str | Path]
+    folder: Path
+    valid: str | Path | float | None
+    overlays: list[Overlay]
+    """The user's settings, later ones over earlier ones."""
+    reading: Reading
+    tag: bool
+    resume: bool
+    force: bool
+    from_run: Path | None
+    watch: Watch
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """The contents of a run folder that training starts from."""
+
+    settings: Settings
+    tokenizers: Tokenizers
+    train: Store
+    valid: Store
+    valid_pairs: list[Pair]
+    facts: dict[str, Any]
+    """The manifest."""
+    reasons: dict[str, str]
+    """Why the settings are as they are, by the rows of `suggest.ROWS`."""
+    yours: set[str]
+    """The settings that the user has chosen."""
+    old_valid: Store | None = None
+    """The validation set of the run that is fine-tuned, where it is at hand."""
+    old_valid_pairs: list[Pair] = field(default_factory=list)
+
+
+@dataclass
+class Base:
+    """The run that a fine-tuning starts from."""
+
+    folder: Path
+    bundle: Bundle
+    languages: Sides
+    valid_pairs: list[Pair]
+    """Its validation pairs, tags included; empty where they are no longer at hand."""
+    original: dict[str, float]
+    """Peak learning rate and batch size of the training that made its model, even if it was fine-tuned since."""
+    held_out_by: str
+    """The hash that chose its validation pairs, one of `prepare.HASHES`."""
+    met: set[str] = field(default_factory=set)
+    """Sources of its validation pairs that are among the new training pairs."""
+
+    @property
+    def name(self) -> str:
+        return self.folder.resolve().name
+
+    @property
+    def tags(self) -> list[str]:
+        return self.bundle.settings.data.tags.split()
+
+    def noting_sources(self, pairs: Iterable[Pair]) -> Iterator[Pair]:
+        """Yield the new training pairs, and note which of the old validation sources are among them."""
+        known = {pair.source for pair in self.valid_pairs}
+        for pair in pairs:
+            if pair.source in known:
+                self.met.add(pair.source)
+            yield pair

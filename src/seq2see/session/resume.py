@@ -1,0 +1,111 @@
+"""A run that is resumed: whether there is one, whether it fits what was asked for, and what it left."""
+
+import os
+from dataclasses import asdict, replace
+from pathlib import Path
+
+from seq2see import bundle, config, storage
+from seq2see.bundle import Tokenizers
+from seq2see.config import Overlay, Settings
+from seq2see.errors import DataError, RunError
+from seq2see.session.request import Prepared, Request
+from seq2see.text import corpora
+from seq2see.text.readers import Pairs
+from seq2see.tokens.store import Store
+from seq2see.training import checkpoint, loop
+
+COUNTED = ("pairs", "validation_pairs", "dropped_empty", "dropped_too_long", "source_tokens", "target_tokens")
+"""Numbers in the manifest that the rest of a training reports."""
+
+
+def can_resume(request: Request) -> bool:
+    """Return whether an earlier run in the folder is to be resumed; an error where something is in the way."""
+    folder = request.folder
+    if not folder.is_dir():
+        raise RunError(f"{folder}: a file is in the way of the run folder")
+    if {path.name for path in folder.iterdir()} <= storage.LEFT_OVER:
+        return False
+    if not request.resume and not request.force:
+        raise RunError(f"{folder}: exists already. Go on with --resume, or throw it away with --force")
+    state = bundle.read_manifest(folder).get("state")  # refuses folders that are not ours, also under --force
+    resumes = request.resume and state != "preparing"
+    if resumes and not (folder / "settings.toml").exists():
+        raise RunError(f"{folder / 'settings.toml'}: is missing. Put it back, or throw the run away with --force")
+    return resumes
+
+
+def reopened(request: Request) -> Prepared:
+    """Read back what a run left, if it fits what was asked for. The corpus may be gone by now."""
+    folder = request.folder
+    trained_on, named = bundle.read_manifest(folder).get("corpus"), corpora.name_of(request.pairs)
+    if trained_on != named:
+        raise RunError(f"{folder}: a run on '{trained_on}' cannot go on with '{named}'. Choose another --out")
+    _check_start(request)
+    return reopen(folder, request.overlays)
+
+
+def begin_again(folder: Path, prepared: Prepared) -> None:
+    """Write settings that have changed, and forget what was known of an end that is none any more."""
+    if prepared.settings != bundle.read_settings(folder):
+        config.write_toml(prepared.settings, folder / "settings.toml")
+    prepared.facts.get("fine_tuning", {}).pop("scores", None)
+    for fact in ("diagnosis", "alignment"):
+        prepared.facts.pop(fact, None)
+
+
+def reopen(folder: Path, overlays: list[Overlay]) -> Prepared:
+    """Read what training starts from back, with settings changed where the user says so."""
+    facts = bundle.read_manifest(folder)  # first: it refuses what must not even be opened
+    before = bundle.read_settings(folder)
+    settings = config.resolve(asdict(before), *overlays)
+    if _fixed(settings) != _fixed(before):
+        raise RunError(
+            f"{folder}: settings of data and model, the seed and training.batch_tokens are fixed once a run has begun. "
+            "Train anew with --force"
+        )
+    tokenizers = Tokenizers.load(folder)
+    vocabularies = len(tokenizers.source), len(tokenizers.target)
+    try:
+        train, valid = (Store(folder / "corpus" / each, vocabularies) for each in ("train", "valid"))
+    except DataError as problem:
+        raise RunError(f"{problem}, with --force: the run cannot go on without") from None
+    for fact in COUNTED:
+        if type(facts.get(fact)) is not int:
+            raise RunError(f"{folder / 'manifest.json'}: no number for '{fact}'; it was damaged. Copy the run again")
+    if len(train) != facts["pairs"]:
+        raise RunError(
+            f"{folder / 'corpus' / 'train'}: {len(train):,} pairs, the run began with {facts['pairs']:,}: it was "
+            "changed. Copy the run again, or train anew with --force"
+        )
+    valid_pairs = list(Pairs(folder / "validation.jsonl", references=True))
+    rows = facts.get("choices", [])  # made when the run began
+    reasons = {row["name"]: row["why"] for row in rows}
+    yours = config.keys(*overlays).union(*(row["yours"] for row in rows))
+    prepared = Prepared(settings, tokenizers, train, valid, valid_pairs, facts, reasons, yours)
+    if not (folder / "old_validation.jsonl").exists():
+        return prepared
+    old_pairs = list(Pairs(folder / "old_validation.jsonl", references=True))
+    return replace(prepared, old_valid=Store(folder / "corpus" / "old_valid", vocabularies), old_valid_pairs=old_pairs)
+
+
+def _fixed(settings: Settings) -> tuple[object, ...]:
+    """Return the settings that a resumed run must share with its beginning: they decide what is in which batch."""
+    return settings.data, settings.model, settings.training.seed, settings.training.batch_tokens
+
+
+def _check_start(request: Request) -> None:
+    """Refuse to resume a run that was fine-tuned from another run than `--from` says; `--from` may be left out."""
+    began = bundle.read_manifest(request.folder).get("fine_tuning", {}).get("from")
+    if request.from_run is not None and began != Path(os.path.realpath(request.from_run)).name:
+        how = f"from '{began}'" if began else "without --from"
+        raise RunError(
+            f"{request.folder}: was begun {how}, and cannot go on from {request.from_run}. Choose another --out"
+        )
+
+
+def is_finished(folder: Path, prepared: Prepared) -> bool:
+    """Return whether a run has ended by a limit that still holds."""
+    newest = checkpoint.newest(folder / "checkpoints")
+    if prepared.facts.get("state") != "finished" or newest is None:
+        return False
+    return loop.limit_reached(checkpoint.read_progress(newest), prepared.settings.training) is not None
