@@ -1,14 +1,19 @@
-"""What many tests share: a tiny run, trained once, and the program called without a new process."""
+"""Fixtures that many tests share: a tiny run, trained once, and the program called without a new process."""
 
 import io
+import os
 import random
+import shutil
+import signal
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from filelock import FileLock
 
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # of this process and of the programs that tests start
 LETTERS = "abcdefgh"
 TINY = {
     "model": {
@@ -31,9 +36,42 @@ TINY = {
 }
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers() -> int:
+    """Return the number of processes for `-n auto`: one for each core, and no more than fit into 8 GiB."""
+    from seq2see.processes import cores
+
+    return min(cores(), 8)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _default_signals() -> Iterator[None]:
+    """Give programs that tests start the default signals, also where a script in the background or nohup ignores some.
+
+    A child inherits what is ignored, but not a handler.
+    """
+    ignored = [number for number in (signal.SIGINT, signal.SIGHUP) if signal.getsignal(number) == signal.SIG_IGN]
+    for number in ignored:
+        signal.signal(number, signal.default_int_handler if number == signal.SIGINT else lambda *_: None)
+    yield
+    for number in ignored:
+        signal.signal(number, signal.SIG_IGN)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Keep the engines of temporary runs out of the user's cache; matplotlib's list of fonts may stay there."""
+    users = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")  # noqa: PTH111  there may be no home
+    with pytest.MonkeyPatch.context() as patch:
+        if "MPLCONFIGDIR" not in os.environ:
+            patch.setenv("MPLCONFIGDIR", f"{users}/matplotlib")
+        patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
+        yield
+
+
 @pytest.fixture(scope="session", autouse=True)
 def _one_thread() -> Iterator[None]:
-    """Threads over a few numbers only wait for each other, all the more where tests run side by side."""
+    """Use one thread: with tiny models, threads only wait for each other, all the more in tests in parallel."""
     import torch
 
     before = torch.get_num_threads()
@@ -43,7 +81,7 @@ def _one_thread() -> Iterator[None]:
 
 
 def random_words(count: int, seed: int, longest: int = 6) -> list[str]:
-    """Distinct words over a few letters, the same for the same seed."""
+    """Return distinct words over a few letters, the same for the same seed."""
     dice = random.Random(seed)
     words: dict[str, None] = {}
     while len(words) < count:
@@ -52,15 +90,42 @@ def random_words(count: int, seed: int, longest: int = 6) -> list[str]:
 
 
 @pytest.fixture(scope="session")
-def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of a finished run that writes small letters large. Shared: copy it before changing anything."""
+def once(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, Callable[[Path], object]], Path]:
+    """Return `once(name, make)`, which returns a folder that `make(folder)` has filled.
+
+    `make` is called in one of the processes of pytest-xdist; each of the others gets a copy, so that none sees
+    temporary files of another.
+    """
+    own = tmp_path_factory.getbasetemp()
+    shared = own.parent if "PYTEST_XDIST_WORKER" in os.environ else own
+
+    def folder(name: str, make: Callable[[Path], object]) -> Path:
+        original, copy = shared / f"once-{name}", own / f"copy-{name}"
+        if not copy.exists():
+            with FileLock(f"{original}.lock"):
+                if not (original / "made").exists():
+                    shutil.rmtree(original, ignore_errors=True)  # of a process in which it failed
+                    (original / name).mkdir(parents=True)
+                    make(original / name)
+                    (original / "made").touch()
+            shutil.copytree(original / name, copy, symlinks=True)
+        return copy
+
+    return folder
+
+
+@pytest.fixture(scope="session")
+def trained(once: Callable[..., Path]) -> Path:
+    """Return the folder of a finished run that writes small letters large; copy it before changing anything."""
     from seq2see import api
 
-    folder = tmp_path_factory.mktemp("trained")
-    pairs = folder / "upper.tsv"
-    pairs.write_text("".join(f"{word}\t{word.upper()}\n" for word in random_words(500, 1)), encoding="utf-8")
-    settings = {**TINY, "training": {**TINY["training"], "seed": 3}}  # learns 95 % of the task; others learn less
-    return api.train(pairs, folder / "run", settings=settings).folder
+    def make(folder: Path) -> None:
+        pairs = folder / "upper.tsv"
+        pairs.write_text("".join(f"{word}\t{word.upper()}\n" for word in random_words(500, 1)), encoding="utf-8")
+        settings = {**TINY, "training": {**TINY["training"], "seed": 3}}  # learns 95 % of the task; others learn less
+        api.train(pairs, folder / "run", settings=settings)
+
+    return once("trained", make) / "run"
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from multiprocessing.context import ForkServerProcess
 from typing import Any
 
-WAIT = 60
+WAIT = 120
 """Seconds: what takes longer hangs."""
 
 

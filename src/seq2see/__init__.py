@@ -1,4 +1,4 @@
-"""seq2see trains, sees into and serves sequence-to-sequence Transformers.
+"""Train, see into and serve sequence-to-sequence Transformers.
 
 Public names load when they are first used, so that `import seq2see` costs nothing.
 """

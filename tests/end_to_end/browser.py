@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
-PATIENCE = 60.0
+PATIENCE = 120.0
 
 
 def find() -> str | None:
@@ -80,7 +80,7 @@ class Browser:
 
     def __exit__(self, *_: object) -> None:
         self._process.terminate()
-        self._process.wait(10)
+        self._process.wait(PATIENCE)
         os.close(self._read)
         os.close(self._write)
 

@@ -36,6 +36,6 @@ def interrupted(*words: str) -> tuple[str, str]:
         assert line, seen
         seen += line
     training.send_signal(signal.SIGINT)
-    out, err = training.communicate(timeout=60)
+    out, err = training.communicate(timeout=300)
     assert training.returncode == 130, seen + err
     return out, err

@@ -39,15 +39,17 @@ LONGEST = 40
 
 
 @pytest.fixture(scope="session")
-def korean(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of a run that knows TALK by heart. Shared: copy it before changing anything."""
+def korean(once) -> Path:
+    """The folder of a run that knows TALK by heart; copy it before changing anything."""
     from seq2see import api
 
-    folder = tmp_path_factory.mktemp("korean")
-    pairs = folder / "talk.tsv"
-    pairs.write_text("".join(f"{said}\t{answer}\n" for said, answer in TALK.items()), encoding="utf-8")
-    settings = {**TINY, "data": {"max_length": LONGEST}}
-    return api.train(pairs, folder / "run", valid=pairs, settings=settings).folder
+    def make(folder: Path) -> None:
+        pairs = folder / "talk.tsv"
+        pairs.write_text("".join(f"{said}\t{answer}\n" for said, answer in TALK.items()), encoding="utf-8")
+        settings = {**TINY, "data": {"max_length": LONGEST}}
+        api.train(pairs, folder / "run", valid=pairs, settings=settings)
+
+    return once("talk", make) / "run"
 
 
 def test_korean_is_learned_and_answered(korean: Path, cli) -> None:
@@ -142,7 +144,7 @@ class Terminal:
 
     def read(self) -> str:
         """All that comes up to a prompt, or to the end."""
-        heard, deadline = b"", time.monotonic() + 60
+        heard, deadline = b"", time.monotonic() + 300
         while not heard.endswith(b"\n> ") and time.monotonic() < deadline:
             try:
                 ready = select.select([self.ours], [], [], 1)[0]

@@ -138,9 +138,8 @@ def test_translate(trained: Path, cli) -> None:
 def test_sampling_in_the_precision_that_was_asked_for(trained: Path) -> None:
     from seq2see.cli.options import pick_engine
 
-    usual = {"sample": True, "temperature": 1.0, "top_k": 0, "top_p": 1.0, "seed": None}
     for asked, name in ((None, "torch float32"), ("float32", "torch float32"), ("int8", "torch int8")):
-        assert pick_engine(seq2see.load(trained), "auto", asked, **usual).name == name
+        assert pick_engine(seq2see.load(trained), "auto", asked, (1.0, 0, 1.0, None)).name == name
 
 
 def test_more_lines_than_are_read_at_once_stay_in_order(trained: Path, cli, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -221,7 +220,7 @@ def test_train_names_what_it_scores(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         return evaluate(self, pairs, **options)
 
     monkeypatch.setattr(Run, "evaluate", listening)
-    monkeypatch.setattr(api, "REPORTED", 10)
+    monkeypatch.setattr("seq2see.session.finish.REPORTED", 10)
     pairs_file()
     Path("valid.tsv").write_text("".join(f"{number}\t{number}\n" for number in range(1000, 1100)))
     said: list[str] = []

@@ -18,18 +18,14 @@ from pathlib import Path
 import pytest
 import torch
 from quick import QUICK
-from test_resume import SET, SETTINGS, assert_same_end, contents, corpus
+from test_resume import SET, assert_same_end, contents, corpus, uninterrupted
 
 from seq2see import storage
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    from seq2see import api, config
-
-    folder = tmp_path_factory.mktemp("whole")
-    api.train(corpus(folder / "pairs.tsv"), folder / "run", settings=config.parse_assignments(SETTINGS))
-    return folder / "run"
+def whole(once) -> Path:
+    return uninterrupted(once)
 
 
 @pytest.fixture
@@ -52,7 +48,7 @@ def test_a_scheduler_asks_for_the_end(tmp_path: Path, whole: Path, cli, number: 
     while "validation loss" not in training.stderr.readline():
         assert training.poll() is None
     training.send_signal(number)
-    _, err = training.communicate(timeout=60)
+    _, err = training.communicate(timeout=300)
     assert training.returncode == code, err
     assert "all is saved" in err
     ended = cli(*words, "--resume")

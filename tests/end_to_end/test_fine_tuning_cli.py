@@ -47,14 +47,17 @@ def refused(ended, *words: str) -> None:
 
 
 @pytest.fixture(scope="module")
-def tuned(trained: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def tuned(trained: Path, once) -> Path:
     """A finished fine-tuning; copy it before changing anything."""
-    folder = tmp_path_factory.mktemp("tuned")
-    old = Path(shutil.copytree(trained, folder / "upper"))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.chdir(folder)
-        settings = {"training": {"max_steps": 60, "learning_rate": 0.005, "log_every": 1}}
-        return folder / api.train(new_pairs(), "new", from_run=old, settings=settings).folder
+
+    def make(folder: Path) -> None:
+        old = Path(shutil.copytree(trained, folder / "upper"))
+        with pytest.MonkeyPatch.context() as patch:
+            patch.chdir(folder)
+            settings = {"training": {"max_steps": 60, "learning_rate": 0.005, "log_every": 1}}
+            api.train(new_pairs(), "new", from_run=old, settings=settings)
+
+    return once("tuned", make) / "new"
 
 
 def test_a_new_task_is_learned_and_the_old_one_forgotten(cli, own: Path) -> None:

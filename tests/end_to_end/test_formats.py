@@ -175,9 +175,12 @@ def test_a_file_whose_name_is_a_number(cli) -> None:
 
 
 @pytest.fixture(scope="module")
-def tagged(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run that writes words large (`xx`) or backwards (`yy`), as the tag asks."""
-    folder = tmp_path_factory.mktemp("tagged")
+def tagged(once) -> Path:
+    """A run that writes words large (`de`) or backwards (`fr`), as the tag asks."""
+    return once("tagged", train_by_tags) / "run"
+
+
+def train_by_tags(folder: Path) -> None:
     dice = random.Random(5)
     words = ["".join(dice.choices("abcdef", k=dice.randint(2, 4))) for _ in range(700)]
     for name, change in (("en", str), ("de", str.upper), ("fr", lambda word: word[::-1])):
@@ -187,7 +190,7 @@ def tagged(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "training": {"max_steps": 250, "warmup_steps": 30, "batch_tokens": 2000, "validate_every": 125},
     }
     files = [f"{folder}/w.en,{folder}/w.de", f"{folder}/w.en,{folder}/w.fr"]
-    return api.train(files, folder / "run", tag=True, valid=0.05, settings=settings).folder
+    api.train(files, folder / "run", tag=True, valid=0.05, settings=settings)
 
 
 @pytest.mark.parametrize("engine", ["torch", "auto"])

@@ -54,11 +54,12 @@ def train(folder: Path, die_at: int = 0) -> None:
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("whole")
-    corpus(folder / "pairs.tsv")
-    train(folder)
-    return folder / "run"
+def whole(once) -> Path:
+    def make(folder: Path) -> None:
+        corpus(folder / "pairs.tsv")
+        train(folder)
+
+    return once("never-killed", make) / "run"
 
 
 def start(folder: Path, die_at: int = 0) -> ForkServerProcess:
@@ -72,7 +73,7 @@ def start(folder: Path, die_at: int = 0) -> ForkServerProcess:
 
 def end(folder: Path, whole: Path) -> None:
     process = start(folder)
-    process.join(timeout=120)
+    process.join(timeout=600)
     assert process.exitcode == 0
     assert_same_end(folder / "run", whole)
 
@@ -84,7 +85,7 @@ def test_killed_while_something_is_saved(tmp_path: Path, whole: Path, kills: int
     killed = 0
     while killed < kills:
         process = start(tmp_path, die_at=dice.randint(1, 60 if kills < 10 else 25))
-        process.join(timeout=120)
+        process.join(timeout=600)
         if process.exitcode == 0:  # done before its time: once more from the beginning
             assert_same_end(tmp_path / "run", whole)
             shutil.rmtree(tmp_path / "run")

@@ -43,7 +43,7 @@ def test_a_task_is_learned_from_a_file(tmp_path: Path, task: str, steps: int, cl
         env={**os.environ, "OMP_NUM_THREADS": "1"},
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=600,
         check=False,
     )
     assert trained.returncode == 0, trained.stderr

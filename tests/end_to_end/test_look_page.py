@@ -18,14 +18,16 @@ TINY = {
 
 
 @pytest.fixture(scope="module")
-def korean(tmp_path_factory):
+def korean(once):
     """A run that has seen Korean dates for a few seconds: what it says does not matter here."""
     from seq2see import api
 
-    folder = tmp_path_factory.mktemp("korean")
-    lines = [f"{month}월 {day}일 수요일\t{month:02}-{day:02}\n" for month in range(1, 13) for day in range(1, 29)]
-    (folder / "dates.tsv").write_text("".join(lines), encoding="utf-8")
-    return api.train(folder / "dates.tsv", folder / "run", settings=TINY).folder
+    def make(folder):
+        lines = [f"{month}월 {day}일 수요일\t{month:02}-{day:02}\n" for month in range(1, 13) for day in range(1, 29)]
+        (folder / "dates.tsv").write_text("".join(lines), encoding="utf-8")
+        api.train(folder / "dates.tsv", folder / "run", settings=TINY)
+
+    return once("dates-in-korean", make) / "run"
 
 
 @pytest.fixture(scope="module")

@@ -36,11 +36,15 @@ def pairs(folder: Path, count: int = 600) -> Path:
 
 
 @pytest.fixture(scope="module")
-def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """One of each, trained for seconds. Shared: copy before changing anything."""
-    folder = tmp_path_factory.mktemp("recurrent")
-    file = pairs(folder)
-    return {kind: api.train(file, folder / kind, preset=kind, settings=SETTINGS).folder for kind in KINDS}
+def runs(once) -> dict[str, Path]:
+    """One of each, trained for seconds; copy before changing anything."""
+
+    def make(folder: Path) -> None:
+        for kind in KINDS:
+            api.train(pairs(folder), folder / kind, preset=kind, settings=SETTINGS)
+
+    folder = once("recurrent", make)
+    return {kind: folder / kind for kind in KINDS}
 
 
 @pytest.mark.parametrize("kind", KINDS)

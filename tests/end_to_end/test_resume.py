@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -56,6 +57,16 @@ def assert_same_end(run: Path, whole: Path) -> None:
     assert json.loads((run / "manifest.json").read_text())["state"] == "finished"
 
 
+def uninterrupted(once: Callable[..., Path]) -> Path:
+    """Return the folder of a whole run; copy it before changing anything."""
+    from seq2see import api, config
+
+    def make(folder: Path) -> None:
+        api.train(corpus(folder / "pairs.tsv"), folder / "run", settings=config.parse_assignments(SETTINGS))
+
+    return once("uninterrupted", make) / "run"
+
+
 def unfinish(run: Path) -> None:
     """As if it had been stopped before its end was noted."""
     manifest = json.loads((run / "manifest.json").read_text())
@@ -63,13 +74,9 @@ def unfinish(run: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def whole(once) -> Path:
     """The uninterrupted run; copy it before changing anything."""
-    from seq2see import api, config
-
-    folder = tmp_path_factory.mktemp("whole")
-    api.train(corpus(folder / "pairs.tsv"), folder / "run", settings=config.parse_assignments(SETTINGS))
-    return folder / "run"
+    return uninterrupted(once)
 
 
 @pytest.fixture

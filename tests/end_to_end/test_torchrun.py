@@ -34,6 +34,11 @@ TRAINING = {
 }
 
 
+def long(*values: Any) -> Any:
+    """Return parameters whose test takes ten seconds or more, and another like it is in the default run."""
+    return pytest.param(*values, marks=pytest.mark.slow)
+
+
 def corpus(folder: Path) -> Path:
     path = folder / "pairs.tsv"
     path.write_text("".join(f"{word}\t{word.upper()}\n" for word in random_words(300, 1, longest=20)))
@@ -99,7 +104,7 @@ def impatient(folder: Path) -> None:
 
 
 def slow(name: str, rank: int, seconds: float) -> Callable[[Path], None]:
-    """Have a rank take its time in a part of the training, and leave a file when it gets there."""
+    """Have a rank take its time when it first comes to a part of the training; all leave a file there."""
     return partial(_slow, name=name, rank=rank, seconds=seconds)
 
 
@@ -109,21 +114,21 @@ def _slow(folder: Path, name: str, rank: int, seconds: float) -> None:
     from seq2see.training import checkpoint
 
     impatient(folder)
-    if os.environ["RANK"] != str(rank):
-        return
+    sign = folder / f"{os.environ['RANK']} is there"
     module: Any = {"make_folder": session, "save": checkpoint, "restore": checkpoint, "measure": validation}[name]
     real = getattr(module, name)
 
     def late(*words: Any, **more: Any) -> Any:
-        (folder / "is there").touch()
-        for _ in range(int(seconds * 20)):
-            time.sleep(0.05)
+        if not sign.exists():
+            sign.touch()
+            for _ in range(int(seconds * 20) if os.environ["RANK"] == str(rank) else 0):
+                time.sleep(0.05)
         return real(*words, **more)
 
     setattr(module, name, late)
 
 
-@pytest.mark.parametrize("rank", [0, 1])
+@pytest.mark.parametrize("rank", [0, long(1)])
 def test_who_hangs_ends_all(tmp_path: Path, rank: int) -> None:
     """A process that is stopped keeps its connections, the first one the board as well."""
     corpus(tmp_path)
@@ -135,44 +140,43 @@ def test_who_hangs_ends_all(tmp_path: Path, rank: int) -> None:
     assert "another process was lost" in (tmp_path / f"said by {1 - rank}").read_text()
 
 
-@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP])
+@pytest.mark.parametrize("how", [signal.SIGKILL, long(signal.SIGSTOP)])
 @pytest.mark.parametrize("work", ["make_folder", "save"])
 def test_the_first_lost_in_work_of_its_own(tmp_path: Path, work: str, how: int) -> None:
     """And the run goes on afterwards."""
     corpus(tmp_path)
     processes = start(train, tmp_path, "run", {}, slow(work, 0, 1000))
-    assert wait_until((tmp_path / "is there").exists)
+    assert wait_until((tmp_path / "0 is there").exists)
     os.kill(processes[0].pid or 0, how)
     assert wait_until(lambda: processes[1].exitcode is not None)
     assert finish(processes, wait=False)[1] == 75
     assert finish(start(train, tmp_path, "run", {"max_steps": 20})) == [0, 0]
 
 
-@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP])
+@pytest.mark.parametrize("how", [signal.SIGKILL, long(signal.SIGSTOP)])
 def test_another_lost_while_the_first_saves(tmp_path: Path, how: int) -> None:
     corpus(tmp_path)
     processes = start(train, tmp_path, "run", {}, slow("save", 0, 2))
-    assert wait_until((tmp_path / "is there").exists)
+    assert wait_until((tmp_path / "0 is there").exists)
     os.kill(processes[1].pid or 0, how)
     assert wait_until(lambda: processes[0].exitcode is not None)
     assert finish(processes, wait=False)[0] == 75
     assert (tmp_path / "run/checkpoints/step-00000020/state.json").exists()
 
 
-@pytest.mark.parametrize(("work", "rank"), [("restore", 1), ("measure", 0)])
+@pytest.mark.parametrize(("work", "rank"), [("restore", 1), long("measure", 0)])
 def test_who_only_takes_long_is_waited_for(tmp_path: Path, work: str, rank: int) -> None:
     corpus(tmp_path)
     assert finish(start(train, tmp_path, "run", {"max_steps": 20})) == [0, 0]
-    assert finish(start(train, tmp_path, "run", {"max_steps": 21}, slow(work, rank, 9))) == [0, 0]
-    assert (tmp_path / "is there").exists()
+    assert finish(start(train, tmp_path, "run", {"max_steps": 21}, slow(work, rank, 8))) == [0, 0]
+    assert (tmp_path / f"{rank} is there").exists()
 
 
 @pytest.mark.parametrize("rank", [0, 1])
 def test_a_stop_of_one_ends_the_validation_of_all(tmp_path: Path, rank: int) -> None:
     corpus(tmp_path)
     processes = start(train, tmp_path, "run", {}, slow("measure", 1, 1000))
-    assert wait_until((tmp_path / "is there").exists)
-    time.sleep(0.5)
+    assert wait_until(lambda: all((tmp_path / f"{each} is there").exists() for each in (0, 1)))
     os.kill(processes[rank].pid or 0, signal.SIGTERM)
     assert finish(processes) == [128 + signal.SIGTERM] * 2
     assert (tmp_path / "run/checkpoints/pause-00000020/state.json").exists()

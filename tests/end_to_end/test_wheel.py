@@ -26,9 +26,13 @@ def call(*words: object, cwd: Path, **environment: str) -> str:
 
 
 @pytest.fixture(scope="module")
-def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with only what the wheel brings; built from a copy, so that the tree stays clean."""
-    folder = tmp_path_factory.mktemp("wheel")
+def installed(once) -> Path:
+    """A folder with only what the wheel brings."""
+    return once("wheel", build_and_install) / "site"
+
+
+def build_and_install(folder: Path) -> None:
+    """Build the wheel from a copy, so that the tree stays clean, and install it into `folder / "site"`."""
     tree = folder / "tree"
     shutil.copytree(ROOT / "src", tree / "src", ignore=shutil.ignore_patterns("*.egg-info", "__pycache__"))
     for name in ("pyproject.toml", "README.md", "LICENSE"):
@@ -37,7 +41,6 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (wheel,) = (folder / "dist").glob("seq2see-*.whl")
     words = ["-m", "pip", "install", "--quiet", "--no-deps", "--no-index", "--no-compile"]
     call(*words, "--disable-pip-version-check", "--target", folder / "site", wheel, cwd=folder)
-    return folder / "site"
 
 
 def test_the_program_runs_from_the_wheel(installed: Path, tmp_path: Path) -> None:

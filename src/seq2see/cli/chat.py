@@ -6,21 +6,8 @@ import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from seq2see.cli import options
 from seq2see.cli.messages import echo, write_line
-from seq2see.cli.options import (
-    Beam,
-    Debug,
-    EngineOption,
-    Folder,
-    PrecisionOption,
-    Sample,
-    Seed,
-    Temperature,
-    To,
-    TopK,
-    TopP,
-    pick_engine,
-)
 from seq2see.cli.translate import PAUSE, read_lines
 
 if TYPE_CHECKING:
@@ -28,33 +15,32 @@ if TYPE_CHECKING:
 
 
 def chat(
-    folder: Folder,
-    to: To = None,
-    beam: Beam = None,
-    sample: Sample = False,
-    temperature: Temperature = 1.0,
-    top_k: TopK = 0,
-    top_p: TopP = 1.0,
-    seed: Seed = None,
-    engine: EngineOption = "auto",
-    precision: PrecisionOption = None,
-    debug: Debug = False,
+    folder: options.Folder,
+    to: options.To = None,
+    beam: options.Beam = None,
+    sample: options.Sample = False,
+    temperature: options.Temperature = 1.0,
+    top_k: options.TopK = 0,
+    top_p: options.TopP = 1.0,
+    seed: options.Seed = None,
+    engine: options.EngineOption = "auto",
+    precision: options.PrecisionOption = None,
+    debug: options.Debug = False,
 ) -> None:
     """Talk with a model: each line you type is answered, one line for each where they are piped. End with Ctrl-D."""
     from seq2see import conversation
     from seq2see.run import load
 
     run = load(folder)
-    chosen = pick_engine(
-        run, engine, precision, sample=sample, temperature=temperature, top_k=top_k, top_p=top_p, seed=seed
-    )
+    chosen = options.pick_engine(run, engine, precision, (temperature, top_k, top_p, seed) if sample else None)
     run.settings = conversation.settings_for(run.settings)
     interactive = sys.stdin.isatty()
-    run.tagged(["?"] if interactive else [], to)  # a slip in --to need not wait for a line
+    run.tagged(["?"] if interactive else [], to)  # finds a mistake in --to before any line is read
     words = conversation.words_for(run)
     told_of_length = False
     try:
-        for number, line in enumerate(_typed(words) if interactive else _piped(), start=1):
+        lines = _typed(words) if interactive else (line for line in read_lines() if line is not PAUSE)
+        for number, line in enumerate(lines, start=1):
             heard, note = conversation.hear(run, line, words)
             answer = ""
             if not note:
@@ -63,7 +49,7 @@ def chat(
                 note, told_of_length = "" if told_of_length else note, True
             if interactive and note:
                 echo(note, dim=True, err=True)
-            elif note and note != words.nothing:  # in a file an empty line is no riddle
+            elif note and note != words.nothing:  # in a file an empty line needs no remark
                 echo(words.line.format(number=number) + note, err=True)
             if answer or not interactive:
                 write_line(answer)
@@ -74,7 +60,7 @@ def chat(
 
 
 def _typed(words: "Words") -> Iterator[str]:
-    """Lines as they are typed, up to Ctrl-D."""
+    """Yield lines as they are typed, up to Ctrl-D."""
     if isinstance(sys.stdin, io.TextIOWrapper):
         sys.stdin.reconfigure(encoding="utf-8", errors="replace")
     with contextlib.suppress(ImportError):
@@ -85,7 +71,3 @@ def _typed(words: "Words") -> Iterator[str]:
             if not sys.stdout.isatty():  # answers go to a file or a program: the prompt does not
                 echo("> ", nl=False, err=True)
             yield input("> " if sys.stdout.isatty() else "")
-
-
-def _piped() -> Iterator[str]:
-    return (line for line in read_lines() if line is not PAUSE)

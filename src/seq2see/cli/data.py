@@ -1,4 +1,4 @@
-"""`seq2see data`: corpora by name, and how a download is shown."""
+"""`seq2see data`: corpora by name, and the progress of downloads."""
 
 import json
 import sys
@@ -38,20 +38,18 @@ class Downloads:
             self._begun = event.corpus
             echo(f"downloading {event.corpus}: {in_bytes(event.total)} from {event.place}", err=True)
             if sys.stderr.isatty():
-                self._start_bar(event)
+                from rich import progress
+                from rich.console import Console
+
+                columns = progress.DownloadColumn(), progress.TransferSpeedColumn(), progress.TimeRemainingColumn()
+                bar = progress.BarColumn(bar_width=24)
+                self._bar = progress.Progress(bar, *columns, console=Console(stderr=True), transient=True)
+                self._bar.add_task("", total=event.total)
+                self._bar.start()
         if self._bar:
             self._bar.update(self._bar.task_ids[0], completed=event.done)
         if event.done == event.total:
             self.__exit__()
-
-    def _start_bar(self, event: "Fetching") -> None:
-        from rich.console import Console
-        from rich.progress import BarColumn, DownloadColumn, Progress, TimeRemainingColumn, TransferSpeedColumn
-
-        columns = (BarColumn(bar_width=24), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn())
-        self._bar = Progress(*columns, console=Console(stderr=True), transient=True)
-        self._bar.add_task("", total=event.total, completed=event.done)
-        self._bar.start()
 
 
 def data_list(as_json: Json = False, debug: Debug = False) -> None:
@@ -72,9 +70,7 @@ def data_get(
     more: Annotated[list[str] | None, typer.Argument(metavar="FILE", help="Further files for --from.")] = None,
     places: Annotated[
         list[str] | None,
-        typer.Option(
-            "--from", metavar="FILE", help="Take these files, plain or .gz, or a folder of them, without a network."
-        ),
+        typer.Option("--from", metavar="FILE", help="Take these local files, plain or .gz, or a folder of them."),
     ] = None,
     debug: Debug = False,
 ) -> None:

@@ -11,19 +11,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from seq2see.cli import options
 from seq2see.cli.data import Downloads
 from seq2see.cli.messages import echo, write_line
-from seq2see.cli.options import (
-    Debug,
-    Format,
-    Json,
-    ManyPairs,
-    SourceColumn,
-    SourceLanguage,
-    TargetColumn,
-    TargetLanguage,
-    check_new,
-)
 from seq2see.errors import visible
 
 if TYPE_CHECKING:
@@ -34,7 +24,7 @@ COLOURS = {"error": "bold red", "warning": "yellow", "note": "dim"}
 
 
 def doctor(
-    pairs: ManyPairs,
+    pairs: options.ManyPairs,
     against: Annotated[
         str | None, typer.Option(metavar="PAIRS", help="A test or validation set that PAIRS must not hold.")
     ] = None,
@@ -42,17 +32,15 @@ def doctor(
         str | None,
         typer.Option(metavar="CLEAN.tsv", help="Write a clean copy, and beside it CLEAN.dropped.tsv with the reasons."),
     ] = None,
-    picture: Annotated[
-        str | None, typer.Option(metavar="FILE", help="Draw the lengths: a .png, .svg or .pdf file.")
-    ] = None,
-    format: Format = None,
-    source_column: SourceColumn = None,
-    target_column: TargetColumn = None,
-    source_language: SourceLanguage = None,
-    target_language: TargetLanguage = None,
+    picture: Annotated[str | None, typer.Option(metavar="FILE", help="Draw the lengths (.png, .svg, .pdf).")] = None,
+    format: options.Format = None,
+    source_column: options.SourceColumn = None,
+    target_column: options.TargetColumn = None,
+    source_language: options.SourceLanguage = None,
+    target_language: options.TargetLanguage = None,
     force: Annotated[bool, typer.Option("--force", help="Replace an earlier clean copy or picture.")] = False,
-    as_json: Json = False,
-    debug: Debug = False,
+    as_json: options.Json = False,
+    debug: options.Debug = False,
 ) -> None:
     """Look for what is wrong with PAIRS. It never fails on what it finds: faults are counted and shown.
 
@@ -78,7 +66,7 @@ def doctor(
         from seq2see.lens import curves, drawing
 
         drawing.check_suffix(Path(picture))
-        check_new(Path(picture), force)
+        options.check_new(Path(picture), force)
     with _patience(f"examining {name}"):
         diagnosis = examine(rows, others)
     for note in corpus.train.notes:
@@ -105,7 +93,7 @@ def doctor(
 
 @contextlib.contextmanager
 def _patience(what: str) -> Iterator[None]:
-    """A sign of life on a terminal: large corpora take minutes."""
+    """Show a spinner on a terminal: large corpora take minutes."""
     if not sys.stderr.isatty():
         yield
         return
@@ -117,27 +105,29 @@ def _patience(what: str) -> Iterator[None]:
 
 
 def _facts(diagnosis: "Diagnosis") -> dict[str, object]:
-    import numpy as np
-
-    findings = [
-        asdict(finding) | {"examples": [example._asdict() for example in finding.examples]}
-        for finding in diagnosis.findings
-    ]
     return {
         "rows": diagnosis.rows,
         "kept": diagnosis.kept,
         "problems": len(diagnosis.problems),
         "scripts": diagnosis.scripts,
-        "median_lengths": [float(np.median(side)) if len(side) else 0.0 for side in diagnosis.lengths],
-        "findings": findings,
+        "median_lengths": _medians(diagnosis),
+        "findings": [
+            asdict(finding) | {"examples": [example._asdict() for example in finding.examples]}
+            for finding in diagnosis.findings
+        ],
     }
 
 
+def _medians(diagnosis: "Diagnosis") -> list[float]:
+    import numpy as np
+
+    return [float(np.median(side)) if len(side) else 0.0 for side in diagnosis.lengths]
+
+
 def _print(name: str, diagnosis: "Diagnosis") -> None:
-    """A table on a terminal, plain lines elsewhere; the last line is the verdict."""
-    facts = _facts(diagnosis)
+    """Print a table on a terminal, plain lines elsewhere; the last line is the verdict."""
     scripts = ", " + " -> ".join(script or "mixed" for script in diagnosis.scripts) if any(diagnosis.scripts) else ""
-    lengths = " -> ".join(f"{length:,.0f}" for length in facts["median_lengths"])  # type: ignore[attr-defined]
+    lengths = " -> ".join(f"{length:,.0f}" for length in _medians(diagnosis))
     rows = f"{diagnosis.rows:,} row{'s' * (diagnosis.rows != 1)}"
     echo(f"{name}: {rows}{scripts}, {lengths} characters (median)")
     if sys.stdout.isatty():

@@ -10,9 +10,8 @@ import typer
 
 from seq2see import config, special, storage
 from seq2see.cli.data import Downloads
-from seq2see.cli.messages import echo, write_line
+from seq2see.cli.messages import echo, progress, write_line
 from seq2see.cli.options import Debug, Folder, Force, To, check_new
-from seq2see.cli.progress import progress
 from seq2see.errors import DataError, SettingError, nearest
 
 MOST_NEEDED = 5

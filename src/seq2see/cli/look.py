@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from seq2see import storage
-from seq2see.cli.messages import echo, write_line
+from seq2see.cli.messages import echo, progress, write_line
 from seq2see.cli.options import Debug, Folder, Force, To, check_new
-from seq2see.cli.progress import progress
 from seq2see.errors import SettingError, nearest
 
 if TYPE_CHECKING:

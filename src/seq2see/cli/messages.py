@@ -1,25 +1,49 @@
-"""What the program prints: messages, in which nothing can act on a terminal, and data, which stay as they are."""
+"""All that the program prints: messages and progress for people, and data for programs."""
 
 import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import typer
 
 from seq2see.errors import visible
 
+PATIENCE = 1.0
+"""Seconds after which a terminal is told what takes so long."""
+_CLEAR = "\r\x1b[K"
+
 
 def echo(message: object = "", nl: bool = True, err: bool = False, dim: bool = False) -> None:
-    """Print a message for people. Names and texts of others in it cannot act on the terminal, now or from a log."""
+    """Print a message for people; control characters in quoted names and texts are shown by their numbers."""
     text = visible(str(message))
     typer.echo(typer.style(text, dim=True) if dim else text, nl=nl, err=err)
 
 
 def write_line(line: str) -> None:
-    """Write one line of data to standard output, in UTF-8 whatever the machine speaks.
+    """Write one line of data to standard output, in UTF-8 whatever the locale.
 
-    In a file or a pipe it is what the model or the program gives, to the last byte. On a terminal nobody but a person
-    reads it, so that control characters are shown by their numbers.
+    A file or a pipe gets it byte for byte. On a terminal control characters are shown by their numbers.
     """
     line = line.replace("\n", " ")
     if sys.stdout.isatty():
         line = visible(line, keep="\t", formatting=True)
     sys.stdout.buffer.write(line.encode("utf-8", "replace") + b"\n")
+
+
+@contextmanager
+def progress() -> Iterator[Callable[[str, int, int], None]]:
+    """Yield a function that shows `what: 12 of 60` in one line of a terminal, which is cleared at the end."""
+    begun, on_terminal, shown = time.monotonic(), sys.stderr.isatty(), False
+
+    def tell(what: str, done: int, total: int) -> None:
+        nonlocal shown
+        if on_terminal and time.monotonic() - begun > PATIENCE:
+            shown = True
+            print(f"{_CLEAR}{visible(what)}: {done:,} of {total:,}", end="", file=sys.stderr, flush=True)
+
+    try:
+        yield tell
+    finally:
+        if shown:
+            print(_CLEAR, end="", file=sys.stderr, flush=True)

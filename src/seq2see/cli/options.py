@@ -15,41 +15,28 @@ if TYPE_CHECKING:
 
 Folder = Annotated[str, typer.Argument(metavar="RUN", help="The folder that train wrote, such as runs/dates.")]
 _PAIRS_HELP = (
-    "A file (.tsv .csv .jsonl .po .mo .tmx, each also .gz), two parallel files (train.en,train.ko), "
-    "or a corpus by name."
+    "A file (.tsv .csv .jsonl .po .mo .tmx, also .gz), two parallel files (train.en,train.ko), or a corpus name."
 )
-PairsName = Annotated[
-    str,
-    typer.Argument(
-        metavar="PAIRS",
-        help=_PAIRS_HELP,
-    ),
-]
+PairsName = Annotated[str, typer.Argument(metavar="PAIRS", help=_PAIRS_HELP)]
 ManyPairs = Annotated[list[str], typer.Argument(metavar="PAIRS", help=f"{_PAIRS_HELP} Several are put together.")]
-Format = Annotated[
-    str | None, typer.Option(help="tsv, csv, jsonl, po, mo or tmx, where the file's name does not tell.")
-]
+Format = Annotated[str | None, typer.Option(help="tsv, csv, jsonl, po, mo or tmx, if the file name does not tell.")]
 SourceColumn = Annotated[
     str | None,
     typer.Option(metavar="COLUMN", help="The source, by name or number in CSV and TSV, by key (a.b) in JSONL."),
 ]
-TargetColumn = Annotated[str | None, typer.Option(metavar="COLUMN", help="The same for the target.")]
+TargetColumn = Annotated[str | None, typer.Option(metavar="COLUMN", help="The target, in the same way.")]
 SourceLanguage = Annotated[
-    str | None, typer.Option(metavar="CODE", help="Of the source, where a file does not say it or has more than two.")
+    str | None, typer.Option(metavar="CODE", help="Language of the source, if the file does not tell or has several.")
 ]
-TargetLanguage = Annotated[str | None, typer.Option(metavar="CODE", help="The same for the target.")]
-To = Annotated[
-    str | None, typer.Option(metavar="CODE", help="Language to translate to, with a run trained with --tag.")
-]
-Beam = Annotated[
-    int | None, typer.Option(min=1, help="Hypotheses kept at each step; 1: greedy. The run's if not given.")
-]
+TargetLanguage = Annotated[str | None, typer.Option(metavar="CODE", help="Language of the target.")]
+To = Annotated[str | None, typer.Option(metavar="CODE", help="Target language, for a run trained with --tag.")]
+Beam = Annotated[int | None, typer.Option(min=1, help="Beam width; 1: greedy. If not given, that of the run.")]
 NBest = Annotated[int, typer.Option(min=1, metavar="K", help="Translations for each line, best first.")]
 Sample = Annotated[bool, typer.Option("--sample", help="Draw each token by its probability instead of searching.")]
-Temperature = Annotated[float, typer.Option(min=0.01, help="With --sample: below 1 safer, above 1 wilder.")]
+Temperature = Annotated[float, typer.Option(min=0.01, help="With --sample: below 1 safer, above 1 more varied.")]
 TopK = Annotated[int, typer.Option(min=0, help="With --sample: draw from the k likeliest tokens; 0: from all.")]
 TopP = Annotated[
-    float, typer.Option(min=0.01, max=1.0, help="With --sample: draw from the likeliest that hold this much.")
+    float, typer.Option(min=0.01, max=1.0, help="With --sample: draw from the likeliest with this total probability.")
 ]
 Seed = Annotated[int | None, typer.Option(help="With --sample: draw the same each time.")]
 EngineOption = Annotated[
@@ -62,16 +49,16 @@ PrecisionOption = Annotated[
     str | None,
     typer.Option(
         "--precision",
-        help="float32, int8, or bfloat16 (torch on a card); if not given: int8 with ctranslate2, float32 with torch.",
+        help="float32, int8, or bfloat16 (torch on a GPU); if not given: int8 with ctranslate2, float32 with torch.",
     ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, for machines.")]
 Force = Annotated[bool, typer.Option("--force", help="Replace the file if it is there.")]
-Debug = Annotated[bool, typer.Option("--debug", help="On an error show the trace.")]
+Debug = Annotated[bool, typer.Option("--debug", help="On an error show the traceback.")]
 
 
 def check_new(path: Path, force: bool) -> None:
-    """Refuse to write where there is already something, be it a link to nothing."""
+    """Refuse to write where there is already something, even if it is a link to nothing."""
     if path.is_dir():
         raise SettingError(f"{path}: a folder. Name a file in it")
     if os.path.lexists(path) and not force:
@@ -81,22 +68,14 @@ def check_new(path: Path, force: bool) -> None:
 
 
 def pick_engine(
-    run: "Run",
-    engine: str,
-    precision: str | None,
-    *,
-    sample: bool,
-    temperature: float,
-    top_k: int,
-    top_p: float,
-    seed: int | None,
+    run: "Run", engine: str, precision: str | None, sampling: tuple[float, int, float, int | None] | None
 ) -> "Engine":
-    """What the options above ask for: our own engine drawing its words, or one that searches."""
-    keep_freed_memory()  # CTranslate2, too, asks for it over and over
-    if not sample:
+    """Return the engine of the options; with `sampling` (temperature, top_k, top_p, seed) one that samples."""
+    keep_freed_memory()  # CTranslate2, too, allocates again and again
+    if not sampling:
         return run.engine(engine, precision)
     if engine not in ("auto", "torch"):
         raise SettingError("--sample draws with our own engine: leave --engine out")
-    from seq2see.decoding.search import sampling
+    from seq2see.decoding import search
 
-    return run.sampler(sampling(temperature, top_k, top_p, seed), precision or "float32")
+    return run.sampler(search.sampling(*sampling), precision or "float32")

@@ -1,4 +1,4 @@
-"""The program `seq2see`: its verbs, and what becomes of errors."""
+"""The program `seq2see`: its verbs, and how errors are reported."""
 
 import atexit
 import importlib
@@ -8,7 +8,6 @@ import sys
 import traceback
 from collections.abc import Sequence
 from types import FrameType, TracebackType
-from typing import NamedTuple
 
 import typer
 
@@ -17,35 +16,27 @@ from seq2see.cli.messages import echo
 from seq2see.distributed import ranks
 from seq2see.errors import SeqError
 
-
-class Verb(NamedTuple):
-    """Where a verb lives: the function of a module beside this one; and how it is used."""
-
-    home: str
-    function: str
-    example: str
-
-
-VERBS = {
-    "train": Verb("train", "train", "seq2see train dates --out runs/dates"),
-    "doctor": Verb("doctor", "doctor", "seq2see doctor pairs.tsv --write clean.tsv"),
-    "translate": Verb("translate", "translate", 'echo "12 mars 1987" | seq2see translate runs/dates'),
-    "chat": Verb("chat", "chat", "seq2see chat runs/dates"),
-    "evaluate": Verb("evaluate", "evaluate", "seq2see evaluate runs/dates dates"),
-    "look": Verb("look", "look", 'seq2see look runs/dates "12 mars 1987" -o look.html'),
-    "draw waves": Verb("draw", "draw_waves", "seq2see draw waves --length 50 --d-model 128 -o waves.png"),
-    "draw dot-products": Verb("draw", "draw_dot_products", "seq2see draw dot-products -o dot-products.svg"),
-    "draw masks": Verb("draw", "draw_masks", 'seq2see draw masks "<s>" ich bin hier "<pad>"'),
-    "draw warm-up": Verb("draw", "draw_warm_up", "seq2see draw warm-up --d-model 512 --warmup-steps 4000"),
-    "draw architecture": Verb("draw", "draw_architecture", "seq2see draw architecture tutorial-small"),
-    "draw curves": Verb("draw", "draw_curves", "seq2see draw curves runs/dates -o curves.svg"),
-    "draw heads": Verb("draw", "draw_heads", "seq2see draw heads runs/dates dates -o heads.png"),
-    "lab": Verb("lab", "lab", "seq2see lab scaling order --quick"),
-    "serve": Verb("serve", "serve", "seq2see serve runs/dates --port 8000"),
-    "export": Verb("export", "export", "seq2see export runs/dates dates-ct2 --precision int8"),
-    "data list": Verb("data", "data_list", "seq2see data list --json"),
-    "data get": Verb("data", "data_get", "seq2see data get chatbot-ko --from ChatbotData.csv"),
+EXAMPLES = {
+    "train": "seq2see train dates --out runs/dates",
+    "doctor": "seq2see doctor pairs.tsv --write clean.tsv",
+    "translate": 'echo "12 mars 1987" | seq2see translate runs/dates',
+    "chat": "seq2see chat runs/dates",
+    "evaluate": "seq2see evaluate runs/dates dates",
+    "look": 'seq2see look runs/dates "12 mars 1987" -o look.html',
+    "draw waves": "seq2see draw waves --length 50 --d-model 128 -o waves.png",
+    "draw dot-products": "seq2see draw dot-products -o dot-products.svg",
+    "draw masks": 'seq2see draw masks "<s>" ich bin hier "<pad>"',
+    "draw warm-up": "seq2see draw warm-up --d-model 512 --warmup-steps 4000",
+    "draw architecture": "seq2see draw architecture tutorial-small",
+    "draw curves": "seq2see draw curves runs/dates -o curves.svg",
+    "draw heads": "seq2see draw heads runs/dates dates -o heads.png",
+    "lab": "seq2see lab scaling order --quick",
+    "serve": "seq2see serve runs/dates --port 8000",
+    "export": "seq2see export runs/dates dates-ct2 --precision int8",
+    "data list": "seq2see data list --json",
+    "data get": "seq2see data get chatbot-ko --from ChatbotData.csv",
 }
+"""Every verb with a command that works; `draw dot-products` is the function `draw_dot_products` of `cli.draw`."""
 GROUPS = {
     "draw": ("Pictures that need no sentence.", "Example: seq2see draw waves -o waves.png"),
     "data": ("Corpora by name.", "Example: seq2see data list"),
@@ -53,7 +44,7 @@ GROUPS = {
 
 
 def program(words: Sequence[str] = ()) -> typer.Typer:
-    """All verbs; where the words ask for one, it alone: the others would be imported for nothing."""
+    """Return the program with all verbs, or with only the one in `words`: importing the others takes time."""
     app = typer.Typer(
         help="Train, see into and serve sequence-to-sequence Transformers.",
         epilog="Example: seq2see train dates",
@@ -64,18 +55,17 @@ def program(words: Sequence[str] = ()) -> typer.Typer:
     )
     app.callback(invoke_without_command=True)(_program)
     groups: dict[str, typer.Typer] = {}
-    asked = [name for name in VERBS if name.split() == list(words[: len(name.split())])]
-    for name in asked or VERBS:
-        verb, (first, _, second) = VERBS[name], name.partition(" ")
-        home = importlib.import_module(f"seq2see.cli.{verb.home}")
+    asked = [name for name in EXAMPLES if name.split() == list(words[: len(name.split())])]
+    for name in asked or EXAMPLES:
+        first, _, second = name.partition(" ")
+        home = importlib.import_module(f"seq2see.cli.{first}")
         if second and first not in groups:
             groups[first] = typer.Typer(help=GROUPS[first][0], epilog=GROUPS[first][1])
             groups[first].callback(invoke_without_command=True)(_help_if_alone)
             app.add_typer(groups[first], name=first)
-        more = getattr(home, "MORE_HELP", "")
-        groups.get(first, app).command(second or first, epilog=f"{more}Example: {verb.example}")(
-            getattr(home, verb.function)
-        )
+        epilog = f"{getattr(home, 'MORE_HELP', '')}Example: {EXAMPLES[name]}"
+        function = getattr(home, name.replace(" ", "_").replace("-", "_"))
+        groups.get(first, app).command(second or first, epilog=epilog)(function)
     return app
 
 
@@ -97,19 +87,19 @@ def _help_if_alone(context: typer.Context) -> None:
         echo(context.get_help())
 
 
-UsageError = typer.BadParameter.__mro__[1]  # of click, or of typer's own copy of it: whichever typer uses
+UsageError = typer.BadParameter.__mro__[1]  # of click, or of the copy of click that comes with typer
 
 
 def main() -> None:
     """Run one verb.
 
-    Exit code 0: done; 2: the user's mistake, in one line; 75: the same, where repeating it may help; 130: Ctrl-C; 143:
-    SIGTERM; 129: SIGHUP.
+    Exit codes: 0 success; 2 a mistake of the user, reported in one line; 75 the same, where trying again may help;
+    130 Ctrl-C; 143 SIGTERM; 129 SIGHUP.
     """
     sys.excepthook = _print_traceback
     atexit.register(signal.signal, signal.SIGINT, signal.SIG_IGN)  # Ctrl-C while Python ends would lose the exit code
     for number in (signal.SIGTERM, signal.SIGHUP):
-        if signal.getsignal(number) == signal.SIG_DFL:  # nobody ignores it, as nohup does
+        if signal.getsignal(number) == signal.SIG_DFL:  # it is not ignored, as under nohup
             signal.signal(number, _end)
     try:
         sys.exit(program(sys.argv[1:])(standalone_mode=False))
@@ -132,23 +122,23 @@ def main() -> None:
 
 
 def _print_traceback(kind: type[BaseException], problem: BaseException, trace: TracebackType | None) -> None:
-    """Print the traceback of an error of ours, which may quote texts of files."""
+    """Print the traceback of a bug, which may quote texts of files, without control characters."""
     echo("".join(traceback.format_exception(kind, problem, trace)), nl=False, err=True)
 
 
 def _end(number: int, frame: FrameType | None) -> None:
-    """Clear away whatever was begun, as after Ctrl-C."""
+    """Exit through all `finally` clauses, as after Ctrl-C."""
     sys.exit(128 + number)
 
 
 def _one_line(problem: Exception) -> str | None:
-    """What to tell the user; None for what is not the user's to mend."""
+    """Return the message about a mistake of the user; None for a bug."""
     if isinstance(problem, SeqError):
         return " ".join(str(problem).split())
     if isinstance(problem, UsageError):
         context = getattr(problem, "ctx", None)
         hint = f" See: {context.command_path} --help" if context else ""
-        if context and type(problem).__name__ == "MissingParameter":  # which of several words is missing, it guesses
+        if context and type(problem).__name__ == "MissingParameter":  # whose message may name the wrong parameter
             hint = f" {' '.join(context.get_usage().split())}"
         return f"{problem.format_message()}{hint}"  # type: ignore[attr-defined]
     if isinstance(problem, OSError) and problem.strerror:

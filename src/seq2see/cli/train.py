@@ -8,30 +8,20 @@ from typing import Annotated, get_args
 import typer
 
 from seq2see import config
+from seq2see.cli import options
 from seq2see.cli.messages import echo, write_line
-from seq2see.cli.options import (
-    Debug,
-    Format,
-    Json,
-    ManyPairs,
-    SourceColumn,
-    SourceLanguage,
-    TargetColumn,
-    TargetLanguage,
-)
 
 METRICS = get_args(config.Metric)
 SETTINGS = [f"{key} = {default}  ({kind}) {about}" for key, kind, default, about in config.describe()]
 MORE_HELP = "\n".join(["Settings for --set and --config:", "", "\b", *SETTINGS, "", ""])
-"""In front of the example."""
+"""What the help page shows before the example."""
 
 
 def train(
-    pairs: ManyPairs,
+    pairs: options.ManyPairs,
     out: Annotated[str | None, typer.Option(metavar="RUN", help="Folder to write; runs/<corpus> if not given.")] = None,
     valid: Annotated[
-        str | None,
-        typer.Option(metavar="PAIRS", help="Validate on these; or hold out about so many: 500, 2%."),
+        str | None, typer.Option(metavar="PAIRS", help="Validate on these; or hold out about so many: 500, 2%.")
     ] = None,
     preset: Annotated[str | None, typer.Option(metavar="NAME", help=f"One of {', '.join(config.PRESETS)}.")] = None,
     config_file: Annotated[str | None, typer.Option("--config", metavar="FILE", help="Settings in TOML.")] = None,
@@ -40,31 +30,28 @@ def train(
     ] = None,
     metric: Annotated[
         str | None,
-        typer.Option(
-            metavar="NAME",
-            help=f"What the best model is chosen by, short for --set training.metric=: {', '.join(METRICS)}.",
-        ),
+        typer.Option(metavar="NAME", help=f"Choose the best model by {', '.join(METRICS)} (training.metric)."),
     ] = None,
-    format: Format = None,
-    source_column: SourceColumn = None,
-    target_column: TargetColumn = None,
-    source_language: SourceLanguage = None,
-    target_language: TargetLanguage = None,
+    format: options.Format = None,
+    source_column: options.SourceColumn = None,
+    target_column: options.TargetColumn = None,
+    source_language: options.SourceLanguage = None,
+    target_language: options.TargetLanguage = None,
     tag: Annotated[
         bool, typer.Option("--tag", help="Put the target's language before each source: one model, many directions.")
     ] = False,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on where an earlier training stopped.")] = False,
-    force: Annotated[bool, typer.Option("--force", help="Throw away what an earlier training left.")] = False,
+    resume: Annotated[bool, typer.Option("--resume", help="Resume an earlier training where it stopped.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Delete what an earlier training left.")] = False,
     from_run: Annotated[
         str | None,
         typer.Option("--from", metavar="RUN", help="Fine-tune this run's model; says at the end what it forgot."),
     ] = None,
-    as_json: Json = False,
-    debug: Debug = False,
+    as_json: options.Json = False,
+    debug: options.Debug = False,
 ) -> None:
     """Train a model on pairs of sequences. No settings are needed: the corpus suggests them."""
     overlay = config.parse_assignments([*(assignments or []), *([f"training.metric={metric}"] if metric else [])])
-    config.check_keys(overlay)  # a misspelt key need not wait for torch
+    config.check_keys(overlay)  # finds a misspelt key before torch is imported
     from seq2see import api
     from seq2see.cli.display import Display
     from seq2see.distributed import ranks
@@ -98,7 +85,7 @@ def train(
                 display.say(f"  {program} {shlex.join(again)} --resume")
             raise typer.Exit(128 + stopped.signal) from None
     if ranks.from_torchrun()[0]:
-        return  # the first process tells of it
+        return  # the first process prints the result
     if as_json:
         write_line(json.dumps({"run": str(run.folder), **run.manifest}, ensure_ascii=False))
     echo(f"model  {run.folder}\nreport {run.folder / 'report.html'}", err=True)

@@ -4,30 +4,13 @@ import json
 import select
 import sys
 from collections.abc import Iterator
-from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from seq2see import special
-from seq2see.cli.messages import echo, write_line
-from seq2see.cli.options import (
-    Beam,
-    Debug,
-    EngineOption,
-    Folder,
-    Json,
-    NBest,
-    PrecisionOption,
-    Sample,
-    Seed,
-    Temperature,
-    To,
-    TopK,
-    TopP,
-    pick_engine,
-)
-from seq2see.cli.progress import progress
+from seq2see.cli import options
+from seq2see.cli.messages import echo, progress, write_line
 from seq2see.distributed import ranks
 from seq2see.errors import DataError, SettingError
 from seq2see.text import rows
@@ -35,17 +18,18 @@ from seq2see.text import rows
 if TYPE_CHECKING:
     from seq2see.decoding.translator import Result
     from seq2see.lens.alignment import Alignment
-    from seq2see.run import Run
 
 AT_ONCE = 2000
-"""Lines read before they are translated together: enough to batch well, few enough that output keeps coming."""
+"""Lines that are translated together: enough for good batches, few enough that output keeps coming."""
+PAUSE = "\n"
+"""What `read_lines` yields where the input pauses; no line contains it."""
 
 
 def translate(
-    folder: Folder,
-    to: To = None,
-    beam: Beam = None,
-    n_best: NBest = 1,
+    folder: options.Folder,
+    to: options.To = None,
+    beam: options.Beam = None,
+    n_best: options.NBest = 1,
     prefix: Annotated[str | None, typer.Option(help="Every translation begins with this text.")] = None,
     alignments: Annotated[
         bool,
@@ -55,15 +39,15 @@ def translate(
             "with --json also by characters.",
         ),
     ] = False,
-    sample: Sample = False,
-    temperature: Temperature = 1.0,
-    top_k: TopK = 0,
-    top_p: TopP = 1.0,
-    seed: Seed = None,
-    engine: EngineOption = "auto",
-    precision: PrecisionOption = None,
-    as_json: Json = False,
-    debug: Debug = False,
+    sample: options.Sample = False,
+    temperature: options.Temperature = 1.0,
+    top_k: options.TopK = 0,
+    top_p: options.TopP = 1.0,
+    seed: options.Seed = None,
+    engine: options.EngineOption = "auto",
+    precision: options.PrecisionOption = None,
+    as_json: options.Json = False,
+    debug: options.Debug = False,
 ) -> None:
     """Translate standard input to standard output, line by line."""
     if sample and n_best > 1:
@@ -73,24 +57,14 @@ def translate(
     from seq2see.run import Shared, load
 
     run = load(folder)
-    if engine == "auto" and prefix:  # the engines count forced words differently in a score: ours like any others
+    if engine == "auto" and prefix:  # scores count forced tokens: the engines differ in how
         engine = "torch"
-    run.tagged([], to)  # a slip in --to need not wait for a line
+    run.tagged([], to)  # finds a mistake in --to before any line is read
     if alignments:
         run.need_attention("alignments")
-    choose = partial(
-        pick_engine,
-        run,
-        engine,
-        precision,
-        sample=sample,
-        temperature=temperature,
-        top_k=top_k,
-        top_p=top_p,
-        seed=seed,
-    )
+    sampling = (temperature, top_k, top_p, seed) if sample else None
     with ranks.joined() as group:
-        chosen = group.after_first(choose)  # which may convert the model, and keep it
+        chosen = group.after_first(lambda: options.pick_engine(run, engine, precision, sampling))
         searching = chosen if group.alone else Shared(chosen, group)
         first = 1
         blocks = _blocks(AT_ONCE * group.world)
@@ -99,35 +73,43 @@ def translate(
             results = run.search(block, beam, n_best, prefixes, searching, to)
             if group.is_first:
                 with progress() as run.watch:
-                    aligned = run.align(block, results, to) if alignments else [None] * len(block)
+                    aligned = run.align(block, results, to) if alignments else [[]] * len(block)
                 if alignments and first == 1 and run.alignment_method.is_weak:
                     echo(f"alignments are made {run.alignment_method.in_words}", err=True)
-                _write(run, block, results, aligned, first, n_best, as_json)
+                for number, (line, result, links) in enumerate(zip(block, results, aligned, strict=True), first):
+                    if as_json:
+                        _print_json(line, result, links)
+                    else:
+                        _print(number, result, links, n_best)
+                    _warn(number, result, run.settings.decoding.max_source)
+                sys.stdout.flush()
             first += len(block)
 
 
-def _write(
-    run: "Run",
-    block: list[str],
-    results: "list[Result]",
-    aligned: "list[list[Alignment]] | list[None]",
-    first: int,
-    n_best: int,
-    as_json: bool,
-) -> None:
-    """A block of answers in order, and what is to be said of single lines."""
-    for number, (line, result, links) in enumerate(zip(block, results, aligned, strict=True), start=first):
-        _print(number, line, result, links, n_best, as_json)
-        if len(result.source) > 1 and set(result.source[:-1]) == {special.UNKNOWN}:
-            echo(f"line {number}: nothing in it is known to the model, the answer is a guess", err=True)
-        if result.cut:
-            limit = run.settings.decoding.max_source
-            echo(f"line {number}: longer than decoding.max_source = {limit} tokens, the rest was cut", err=True)
-    sys.stdout.flush()
+def _print(number: int, result: "Result", aligned: "list[Alignment]", n_best: int) -> None:
+    for place, each in enumerate(result.translations):
+        shown = each.text if n_best == 1 else f"{number}\t{each.score:.4f}\t{each.text}"
+        write_line(f"{shown}\t{aligned[place].pharaoh}" if aligned else shown)
+
+
+def _print_json(line: str, result: "Result", aligned: "list[Alignment]") -> None:
+    translations: list[dict[str, Any]] = [
+        {"text": each.text, "score": each.score, "probability": each.probability} for each in result.translations
+    ]
+    for translation, links in zip(translations, aligned, strict=False):
+        translation["alignment"] = links.json()
+    write_line(json.dumps({"source": line, "translations": translations}, ensure_ascii=False))
+
+
+def _warn(number: int, result: "Result", limit: int) -> None:
+    if len(result.source) > 1 and set(result.source[:-1]) == {special.UNKNOWN}:
+        echo(f"line {number}: nothing in it is known to the model, the answer is a guess", err=True)
+    if result.cut:
+        echo(f"line {number}: longer than decoding.max_source = {limit} tokens, the rest was cut", err=True)
 
 
 def _blocks(size: int) -> Iterator[list[str]]:
-    """Lines in blocks, ended early where the input pauses: a program that waits for each answer gets it."""
+    """Yield blocks of lines; a block ends early where the input pauses, for programs that wait for each answer."""
     block: list[str] = []
     characters = 0
     try:
@@ -138,7 +120,7 @@ def _blocks(size: int) -> Iterator[list[str]]:
             if block and (line is PAUSE or len(block) == size or characters > rows.LONGEST_LINE):
                 yield block
                 block, characters = [], 0
-    except DataError:  # those before it are still translated
+    except DataError:  # the lines before the damaged one are still translated
         if block:
             yield block
         raise
@@ -147,13 +129,13 @@ def _blocks(size: int) -> Iterator[list[str]]:
 
 
 def read_lines() -> Iterator[str]:
-    """Lines of standard input, and `PAUSE` where no more has come yet.
+    """Yield the lines of standard input, and `PAUSE` where no more has come yet.
 
-    They end at a line feed and nowhere else, so that output lines match input lines whatever they contain.
+    Only a line feed ends a line, so that output lines match input lines whatever they contain.
     """
     number = size = 0
     rest: list[bytes] = []  # of a line whose end has not come yet
-    while chunk := _read():
+    while chunk := sys.stdin.buffer.read1(1 << 16):  # type: ignore[union-attr]
         *whole, last = chunk.split(b"\n")
         for line in whole:
             number += 1
@@ -169,10 +151,6 @@ def read_lines() -> Iterator[str]:
         yield _decoded(b"".join(rest), number + 1)
 
 
-PAUSE = "\n"
-"""No line contains it."""
-
-
 def _decoded(line: bytes, number: int) -> str:
     try:
         return line.removesuffix(b"\r").decode("utf-8")
@@ -182,30 +160,9 @@ def _decoded(line: bytes, number: int) -> str:
         ) from None
 
 
-def _read() -> bytes:
-    """What is there of standard input, at least a byte, or nothing at its end."""
-    return sys.stdin.buffer.read1(1 << 16)  # type: ignore[union-attr, no-any-return]
-
-
 def _pauses() -> bool:
-    """Whether no more input has come for a moment; never where that cannot be asked (a file does not pause)."""
+    """Whether no more input has come for a moment; false for a file, which never pauses."""
     try:
         return not select.select([sys.stdin.buffer.fileno()], [], [], 0.02)[0]
     except (OSError, ValueError):
         return False
-
-
-def _print(
-    number: int, line: str, result: "Result", aligned: "list[Alignment] | None", n_best: int, as_json: bool
-) -> None:
-    if as_json:
-        translations: list[dict[str, Any]] = [
-            {"text": each.text, "score": each.score, "probability": each.probability} for each in result.translations
-        ]
-        for translation, links in zip(translations, aligned or (), strict=False):
-            translation["alignment"] = links.json()
-        write_line(json.dumps({"source": line, "translations": translations}, ensure_ascii=False))
-        return
-    for place, each in enumerate(result.translations):
-        shown = each.text if n_best == 1 else f"{number}\t{each.score:.4f}\t{each.text}"
-        write_line(f"{shown}\t{aligned[place].pharaoh}" if aligned else shown)

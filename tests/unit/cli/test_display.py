@@ -1,4 +1,4 @@
-"""What a training shows: the time that is left, at the speed of this process."""
+"""The display of a training: time left at the speed of this process, validations, and a bar on a terminal."""
 
 from pathlib import Path
 
@@ -8,7 +8,7 @@ from seq2see import config
 from seq2see.api import Began
 from seq2see.cli.display import Display
 from seq2see.text.pair import Sides
-from seq2see.training.events import Returned, Stepped, Trained
+from seq2see.training.events import Finished, Returned, Shrunk, Stepped, Trained, Validated
 
 
 def began(step: int, seconds: float, **training: object) -> Began:
@@ -46,12 +46,42 @@ def test_minutes_that_are_allowed_count_from_the_beginning(capsys: pytest.Captur
     assert last_line(capsys).endswith("0:10 left")
 
 
-def test_after_going_back_the_steps_that_are_lost_do_not_count(capsys: pytest.CaptureFixture[str]) -> None:
+def test_after_going_back_the_steps_that_are_lost_do_not_count(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A return may lead to a step before the one that was resumed from."""
+    monkeypatch.setattr("seq2see.cli.display.QUIET_SECONDS", -1)
     display = Display()
     display.show(began(500, 5000.0))
     display.show(Stepped(600, 5100.0))
     display.show(Returned(400, 600, 5, 1))
-    display._last_line = 0.0
     display.show(trained(500, 5150.0))
     assert last_line(capsys).endswith("4:10 left")
+
+
+def test_everything_that_happens_has_a_line(capsys: pytest.CaptureFixture[str]) -> None:
+    with Display() as display:
+        display.show(began(7, 0.0))
+        assert display.step == 7
+        display.show(Shrunk(8, 2048))
+        display.show(Validated(10, {"loss": 1.23456, "exact": 98.765}, True, "average of 5"))
+        assert display.step == 10
+        display.show(Finished(12, "all 12 steps done", 61.0))
+    *_, shrunk, validated, done = capsys.readouterr().err.splitlines()
+    assert (
+        shrunk == "step       8  memory is used up: micro-batches of 2,048 tokens from here on; updates stay the same"
+    )
+    assert validated == "step      10  validation loss 1.235  exact 98.77  best  (average of 5)"
+    assert done == "done: all 12 steps done, 1 min 1 s"
+
+
+def test_a_terminal_shows_a_bar(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")  # rich takes this for a terminal
+    with Display() as display:
+        display.show(began(0, 0.0))
+        display.show(trained(100, 10.0))
+        display.show(Stepped(101, 10.1))
+        display.show(Finished(101, "interrupted", 10.1))
+    shown = capsys.readouterr().err
+    assert "step 101/1,000" in shown
+    assert "done" not in shown

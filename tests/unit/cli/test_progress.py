@@ -5,7 +5,7 @@ import itertools
 
 import pytest
 
-from seq2see.cli.progress import progress
+from seq2see.cli.messages import progress
 
 
 class Terminal(io.StringIO):
@@ -19,7 +19,7 @@ def told(monkeypatch):
 
     def tell(stream):
         clock = itertools.count(0.0, 0.6)
-        monkeypatch.setattr("seq2see.cli.progress.time.monotonic", lambda: next(clock))
+        monkeypatch.setattr("seq2see.cli.messages.time.monotonic", lambda: next(clock))
         monkeypatch.setattr("sys.stderr", stream)
         with progress() as watch:
             watch("leaving out input tokens", 12, 60)
@@ -38,7 +38,7 @@ def test_a_pipe_is_not(told):
 
 
 def test_the_line_goes_away_before_an_error_is_said(monkeypatch):
-    monkeypatch.setattr("seq2see.cli.progress.PATIENCE", -1)
+    monkeypatch.setattr("seq2see.cli.messages.PATIENCE", -1)
     stream = Terminal()
     monkeypatch.setattr("sys.stderr", stream)
 

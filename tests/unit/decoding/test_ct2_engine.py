@@ -427,7 +427,7 @@ def test_many_threads_convert_a_new_run_once(tmp_path: Path, monkeypatch: pytest
         real(run, folder, precision)
 
     def opened(_: int) -> ct2_engine.Ct2Engine:
-        together.wait(30)
+        together.wait(120)
         return ct2_engine.open_engine(run, "int8")
 
     monkeypatch.setattr(ct2_engine, "convert", convert)

@@ -4,7 +4,6 @@ import json
 import math
 import os
 import sys
-import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -27,7 +26,7 @@ from seq2see.tokens.store import Store
 from seq2see.training import checkpoint, loop
 from seq2see.training import events as training_events
 from seq2see.training.events import Trained, Validated
-from side_by_side import finish, start
+from side_by_side import finish, start, wait_until
 
 VOCABULARY = 11
 SETTINGS = Training(
@@ -183,7 +182,7 @@ def fail(folder: Path, how: str) -> None:
     except RunError as problem:
         write(folder, [str(problem), ranks.may_speak(problem)])
         if ranks.from_torchrun()[0] == 0:
-            time.sleep(3)  # torchrun's board, too, outlives who has failed
+            wait_until((folder / "1.json").exists)  # torchrun's store, too, outlives who has failed
         sys.exit(problem.exit_code)
 
 

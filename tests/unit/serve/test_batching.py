@@ -71,7 +71,7 @@ def play(
         working = asyncio.create_task(lane.run())
         await settle()
         try:
-            await asyncio.wait_for(scene(lane, engines), 20)
+            await asyncio.wait_for(scene(lane, engines), 120)
         finally:
             working.cancel()
             await asyncio.gather(working, return_exceptions=True)
