@@ -1,6 +1,7 @@
 """`seq2see draw`: the pictures that need no sentence."""
 
 import json
+from collections.abc import Callable
 from dataclasses import asdict
 from itertools import islice
 from pathlib import Path
@@ -41,11 +42,8 @@ def draw_waves(
     path = _place(out, "waves", as_json, force)
     from seq2see.lens import textbook
 
-    if path:
-        textbook.draw_waves(length, d_model, path)
-        _tell(path)
-    if as_json:
-        _print({"length": length, "d_model": d_model, "waves": textbook.waves(length, d_model).tolist()})
+    numbers = {"length": length, "d_model": d_model, "waves": textbook.waves(length, d_model)}
+    _show(path, as_json, numbers, lambda path: textbook.draw_waves(length, d_model, path))
 
 
 def draw_dot_products(
@@ -60,12 +58,8 @@ def draw_dot_products(
     path = _place(out, "dot-products", as_json, force)
     from seq2see.lens import textbook
 
-    if path:
-        textbook.draw_dot_products(length, d_model, path)
-        _tell(path)
-    if as_json:
-        products = textbook.dot_products(length, d_model).tolist()
-        _print({"length": length, "d_model": d_model, "dot_products": products})
+    numbers = {"length": length, "d_model": d_model, "dot_products": textbook.dot_products(length, d_model)}
+    _show(path, as_json, numbers, lambda path: textbook.draw_dot_products(length, d_model, path))
 
 
 def draw_masks(
@@ -77,20 +71,17 @@ def draw_masks(
     as_json: Numbers = False,
     debug: Debug = False,
 ) -> None:
-    """Who may see whom: the padding mask and the look-ahead mask."""
-    tokens = tokens or ["1", "2", "0", "4", "5"]
-    if len(tokens) > 100:
-        raise SettingError(f"{len(tokens)} tokens: more than 100 make no picture that can be read")
+    """Which token may see which: the padding mask and the look-ahead mask."""
+    words = tokens or ["1", "2", "0", "4", "5"]
+    if len(words) > 100:
+        raise SettingError(f"{len(words)} tokens: more than 100 make no picture that can be read")
     path = _place(out, "masks", as_json, force)
-    from seq2see.lens import letters, textbook
+    from seq2see.lens import textbook
 
-    padding = [token in ("0", special.SPELLINGS[special.PAD]) for token in tokens]
-    if path:
-        textbook.draw_masks(tokens, padding, path)
-        _tell(path, letters.note("".join(tokens)))
-    if as_json:
-        keep_padding, keep_past = textbook.masks(padding)
-        _print({"tokens": tokens, "padding": keep_padding.tolist(), "look_ahead": keep_past.tolist()})
+    padding = [word in ("0", special.SPELLINGS[special.PAD]) for word in words]
+    keep_padding, keep_past = textbook.masks(padding)
+    numbers = {"tokens": words, "padding": keep_padding, "look_ahead": keep_past}
+    _show(path, as_json, numbers, lambda path: textbook.draw_masks(words, padding, path))
 
 
 def draw_warm_up(
@@ -117,17 +108,12 @@ def draw_warm_up(
     from seq2see.lens import textbook
     from seq2see.training.schedule import noam
 
-    if path:
-        textbook.draw_warm_up(choices, max_steps, path)
-        _tell(path)
-    if as_json:
-        curves: list[dict[str, Any]] = []
-        for width, warm in choices:
-            steps = textbook.steps_to_draw(warm, max_steps)
-            rates = [noam(step, width, warm) for step in steps]
-            curves.append({"d_model": width, "warmup_steps": warm, "peak": noam(warm, width, warm)})
-            curves[-1] |= {"steps": steps, "rates": rates}
-        _print({"curves": curves})
+    curves: list[dict[str, Any]] = []
+    for width, warm in choices:
+        steps = textbook.steps_to_draw(warm, max_steps)
+        curves.append({"d_model": width, "warmup_steps": warm, "peak": noam(warm, width, warm)})
+        curves[-1] |= {"steps": steps, "rates": [noam(step, width, warm) for step in steps]}
+    _show(path, as_json, {"curves": curves}, lambda path: textbook.draw_warm_up(choices, max_steps, path))
 
 
 def draw_architecture(
@@ -143,17 +129,18 @@ def draw_architecture(
     as_json: Numbers = False,
     debug: Debug = False,
 ) -> None:
-    """The plan of a model: every step, the shape of what leaves it, and its parameters."""
+    """The plan of a model: every step, the shape of its output, and its parameters."""
     settings, sizes, title = _plan_of(model, assignments or [])
     path = _place(out, "architecture", as_json, force)
     from seq2see.lens import architecture
 
-    plan = architecture.steps(settings.model, *sizes)
-    if path:
-        _tell(path, architecture.draw(plan, title, path))
-    if as_json:
-        steps = [asdict(step) for step in plan]
-        _print({"model": title, "parameters": architecture.count_parameters(plan), "steps": steps})
+    plan = architecture.plan(settings.model, *sizes)
+    numbers = {
+        "model": title,
+        "parameters": architecture.count_parameters(plan),
+        "steps": [asdict(stage) for stage in plan],
+    }
+    _show(path, as_json, numbers, lambda path: architecture.draw(plan, title, path))
 
 
 def draw_curves(
@@ -174,7 +161,7 @@ def draw_curves(
     rows = [row for row in journal.read(Path(folder)) if row.get("what", "model") == "model"]
     if not curves.curves(rows, path, f"{Path(folder).resolve().name}: how it learned"):
         raise DataError(f"{folder}/metrics.jsonl: nothing to draw yet; train for a few steps first")
-    _tell(path)
+    _show(path, False, {})
 
 
 def draw_heads(
@@ -212,13 +199,12 @@ def draw_heads(
         raise DataError(f"{pairs or f'{folder}/validation.jsonl'}: no usable pair. Name a file: draw heads RUN PAIRS")
     with progress() as run.watch:
         statistics, worth = run.head_statistics(chosen, to), run.head_worth(chosen, to=to)
-    if path:
-        from seq2see.lens import pictures
+    from seq2see.lens import pictures
 
-        title = f"{run.folder.resolve().name}: what each head is for"
-        _tell(path, pictures.head_worth(worth, statistics, run.metric, title, path))
+    title = f"{run.folder.resolve().name}: what each head is for"
+    numbers = {"set": name, "metric": run.metric, "worth": worth.json(), "statistics": statistics.json()}
+    _show(path, as_json, numbers, lambda path: pictures.head_worth(worth, statistics, run.metric, title, path))
     if as_json:
-        _print({"set": name, "metric": run.metric, "worth": worth.json(), "statistics": statistics.json()})
         return
     whole = worth.whole
     echo(f"pairs: {worth.pairs:,} of {name}; with all heads: loss {whole.loss:.3f}, {run.metric} {whole.score:.2f}")
@@ -259,12 +245,13 @@ def _place(out: str | None, name: str, as_json: bool, force: bool) -> Path | Non
     return path
 
 
-def _tell(path: Path, note: str | None = None) -> None:
-    """Where the picture is, and which letters it could not draw."""
-    echo(path, err=True)
-    if note:
-        echo(note, err=True)
-
-
-def _print(numbers: dict[str, Any]) -> None:
-    write_line(json.dumps(numbers, ensure_ascii=False))
+def _show(
+    path: Path | None, as_json: bool, numbers: dict[str, Any], draw: Callable[[Path], str | None] = lambda path: None
+) -> None:
+    """Draw where a picture is wanted, say where it is and what it lacks, and print the numbers with --json."""
+    note = draw(path) if path else None
+    for line in (path, note):
+        if line:
+            echo(line, err=True)
+    if as_json:
+        write_line(json.dumps(numbers, ensure_ascii=False, default=lambda array: array.tolist()))

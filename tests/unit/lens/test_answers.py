@@ -14,9 +14,9 @@ from seq2see.decoding.torch_engine import TorchEngine
 from seq2see.decoding.translator import translate
 from seq2see.errors import DataError, SettingError
 from seq2see.lens import heads
+from seq2see.lens.alignment import gradient_times_input, importance, leave_out
 from seq2see.lens.answers import look
 from seq2see.lens.heads import Head
-from seq2see.lens.importance import gradient_times_input, importance, leave_out
 from seq2see.lens.reading import read, target_logs
 from seq2see.run import load
 from seq2see.text.pair import Pair
@@ -251,7 +251,7 @@ def test_gradient_times_input_is_the_slope_along_the_embedding(run):
 def test_long_sentences_are_read_in_parts(run, monkeypatch):
     reading = read(run.bundle, "badge")
     whole = leave_out(run.bundle, reading)
-    monkeypatch.setattr("seq2see.lens.importance.AT_ONCE", 25)
+    monkeypatch.setattr("seq2see.lens.alignment.AT_ONCE", 25)
     told = []
     parts = leave_out(run.bundle, reading, lambda *words: told.append(words))
     np.testing.assert_allclose(parts, whole, atol=1e-4)

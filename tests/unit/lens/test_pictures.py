@@ -13,10 +13,9 @@ from matplotlib import font_manager
 from PIL import Image
 
 from seq2see.errors import SettingError
-from seq2see.lens import drawing, labels, letters, pictures
-from seq2see.lens.answers import Candidate, Layers
+from seq2see.lens import drawing, labels, pictures
+from seq2see.lens.answers import Candidate, Layers, Node, Tree
 from seq2see.lens.heads import Habits, Head, Statistics, Without, Worth
-from seq2see.lens.tree import Node, Tree
 from seq2see.run import load
 
 ROWS = ["▁Das", "▁ist", "</s>"]
@@ -144,14 +143,14 @@ def layers_of(words, ranks):
 @pytest.fixture(params=["all installed fonts", "the fonts of matplotlib"])
 def without_korean(request, monkeypatch):
     """Whether no font draws Korean, as on a machine that only has the fonts that come with matplotlib."""
-    searches = letters._search, letters._coverage
+    searches = labels._search, labels._coverage
     if request.param == "the fonts of matplotlib":
         own = [font for font in font_manager.fontManager.ttflist if font.fname.startswith(matplotlib.get_data_path())]
         monkeypatch.setattr(font_manager.fontManager, "ttflist", own)
-        monkeypatch.setattr(letters, "_add_new_fonts", lambda: False)
+        monkeypatch.setattr(labels, "_add_new_fonts", lambda: False)
         for search in searches:
             search.cache_clear()
-    yield bool(letters.missing_glyphs("한"))
+    yield bool(labels.missing_glyphs("한"))
     for search in searches:
         search.cache_clear()
 
