@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from seq2see.evaluation import compare
-from seq2see.evaluation.metrics import Score, Scores, _by_ratio, higher_is_better
+from seq2see.evaluation.metrics import LOWER_IS_BETTER, Score, Scores, _by_ratio
 
 Floats = NDArray[np.float64]
 Verdicts = Callable[[list[Scores], list[Scores]], list[compare.Difference]]
@@ -154,7 +154,7 @@ def gain_for(world: World, difference: float) -> float:
     quality = dice.normal(0, math.hypot(1.5, world.deviation), 200_000)
     share = lambda gain: 100 * float(np.mean(1 / (1 + np.exp(-quality - gain))))  # noqa: E731
     gains = np.linspace(0, 3, 61)
-    sign = 1 if higher_is_better(world.metric) else -1
+    sign = -1 if world.metric in LOWER_IS_BETTER else 1
     return sign * float(np.interp(difference, [share(gain) - share(0) for gain in gains], gains))
 
 

@@ -17,7 +17,7 @@ from seq2see.bundle import Bundle
 from seq2see.config import Overlay, Settings
 from seq2see.distributed import ranks
 from seq2see.errors import OnlyHereError, RunError, SeqError, SettingError
-from seq2see.evaluation import diagnosis, metrics, report, validation
+from seq2see.evaluation import assessment, metrics, report, validation
 from seq2see.model.build import build
 from seq2see.model.interface import Seq2Seq
 from seq2see.prepare import LEFT_OVER, Prepared, find_lines, held, prepare, reopen
@@ -267,14 +267,14 @@ def _train(
                 if isinstance(event, loop.Finished):
                     end = event
         except NotFinite as found:
-            why = diagnosis.not_finite(found, find_lines(prepared, found.pairs, corpus), settings)
+            why = assessment.not_finite(found, find_lines(prepared, found.pairs, corpus), settings)
             bundle.write_manifest(folder, facts | {"diagnosis": {"findings": [why]}})
             raise RunError(f"{folder}: {why}") from None
     assert end is not None
     if end.reason == loop.INTERRUPTED:
         raise Interrupted(int(ranks.largest(stop.signal)))
     if not (folder / "model.safetensors").exists():
-        why = diagnosis.no_model(journal.read(folder), settings)
+        why = assessment.no_model(journal.read(folder), settings)
         bundle.write_manifest(folder, facts | {"diagnosis": {"findings": [why]}})
         raise RunError(f"{folder}: no model came of it, {why}")
     facts |= {"state": "finished", "steps": end.step, "ended": end.reason, "trained_in_seconds": round(end.seconds, 1)}
@@ -349,7 +349,7 @@ def _events(folder: Path, prepared: Prepared, model: Seq2Seq, micro_tokens: int,
             d_model=settings.model.d_model,
             run=folder,
             validate=validate,
-            lower_is_better=not metrics.higher_is_better(settings.training.metric),
+            lower_is_better=settings.training.metric in metrics.LOWER_IS_BETTER,
             micro_tokens=micro_tokens,
             should_stop=stop.asked,
         )
@@ -385,20 +385,20 @@ def _measure_forgetting(folder: Path, prepared: Prepared, device: torch.device, 
     about["scores"] = {which: {"before": before[which], "after": after[which]} for which in sets}
     bundle.write_manifest(folder, facts)
     names = {"old": about["from"], "new": facts["corpus"]}
-    higher = {metric: metrics.higher_is_better(metric) for metric in before["new"]}
+    higher = {metric: metric not in metrics.LOWER_IS_BETTER for metric in before["new"]}
     for line in fine_tuning.table(names, about["scores"], higher):
         watch(Said(line))
 
 
-def _diagnose(run: Run, prepared: Prepared, shown: list[Pair], evaluation: Evaluation) -> diagnosis.Diagnosis:
+def _diagnose(run: Run, prepared: Prepared, shown: list[Pair], evaluation: Evaluation) -> assessment.Assessment:
     """Compare a finished model with what needs no model."""
     tags = "|".join(re.escape(language_tag(language)) for language in run.tags)
-    return diagnosis.diagnose(
+    return assessment.assess(
         evaluation.scores,
         [result.text for result in evaluation.results],
         [re.sub(f"^(?:{tags}) ", "", pair.source) if tags else pair.source for pair in shown],
         [[pair.target, *pair.references] for pair in shown],
-        diagnosis.frequencies(prepared.train, prepared.valid, prepared.tokenizers.target),
+        assessment.frequencies(prepared.train, prepared.valid, prepared.tokenizers.target),
         journal.read(run.folder),
         run.settings,
         len(prepared.train),

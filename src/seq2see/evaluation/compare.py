@@ -34,7 +34,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from seq2see.evaluation.metrics import Scores, higher_is_better
+from seq2see.evaluation.metrics import LOWER_IS_BETTER, Scores
 
 Verdict = Literal["better", "worse", "no clear difference", "too few pairs", "too few runs"]
 Floats = NDArray[np.float64]
@@ -284,4 +284,4 @@ def _verdict(low: float, high: float, name: str, pairs: int) -> Verdict:
         return "too few pairs"
     if low <= 0 <= high:
         return "no clear difference"
-    return "better" if (low > 0) == higher_is_better(name) else "worse"
+    return "better" if (low > 0) == (name not in LOWER_IS_BETTER) else "worse"
