@@ -1,27 +1,14 @@
 """Whether one system is better than another, and what a comparison of a few runs can and cannot tell.
 
-A score varies for two reasons: the sentences of the test set are a sample of the text that the systems are meant for,
-and the seed of a run is a sample of the seeds that it could have been trained with. Which question can be answered
-depends on the number of runs:
+A score varies because the sentences of the test set are a sample, and because the seed of a run is one:
 
 - **One run on a side**: `paired_bootstrap` resamples the sentences (Koehn, 2004). It tells whether *these models*
-  differ on text of this kind. It knows nothing of seeds, so it gives no verdict on the systems that the models were
-  trained by.
+  differ on text of this kind, and gives no verdict on the systems that the models were trained by.
 - **Several runs on each side**: `compare_systems` treats runs and sentences as random, and its verdict is about the
-  *systems*: architecture, data and settings, apart from the seed.
+  *systems*: architecture, data and settings, apart from the seed. The verdict needs two tests at 5 %: an exact
+  permutation test of the scores of the runs, and Welch's t-test with the variance over sentences added.
 
-`compare_systems` uses two tests, and the verdict needs both of them at 5 %:
-
-1. An exact permutation test on the scores of the runs: if both sides are the same system, every assignment of the
-   runs to the two sides is equally likely. It needs no assumption about the distribution of scores. With k runs
-   on each side its smallest p is 2 / C(2k, k): 0.1 for 3, 0.029 for 4. Where it cannot reach 5 %, there is no verdict.
-2. Welch's t-test on the scores of the runs, with the variance that a system has over sentences added. It allows the
-   systems to have different variances, and takes account of the sentences being a sample.
-
-Runs are never paired by seed: the same seed gives two systems different weights and batches, so their scores are not
-correlated, and a paired test with half of the degrees of freedom would only find less. Where scores of the same
-seed do correlate, the unpaired test is conservative. `python -m bench.comparisons` simulates the error rates; they
-are listed in docs/comparing.md.
+docs/comparing.md has the reasons, and the error rates that `python -m bench.comparisons` simulates.
 """
 
 import itertools
@@ -133,12 +120,10 @@ def paired_bootstrap(ours: Sequence[Scores], theirs: Sequence[Scores]) -> list[D
         fewer = min(np.sum(differences_R <= 0), np.sum(differences_R >= 0))
         p = min(1.0, 2 * (int(fewer) + 1) / (RESAMPLES + 1))
         models = _verdict(low, high, score.name, len(score.counts))
-        verdict: Verdict = "too few pairs" if models == "too few pairs" else "too few runs"
-        detectable = None
-        if models != "too few pairs":
-            detectable = sum(NormalDist().inv_cdf(share) for share in (1 - LEVEL / 2, POWER)) * float(
-                differences_R.std()
-            )
+        verdict: Verdict = "too few runs"
+        detectable: float | None = float(differences_R.std()) * sum(map(NormalDist().inv_cdf, (1 - LEVEL / 2, POWER)))
+        if models == "too few pairs":
+            verdict, detectable = models, None
         found.append(Difference(score.name, one, other, one - other, low, high, p, verdict, models, detectable))
     return found
 
@@ -165,8 +150,10 @@ def compare_systems(ours: Sequence[Scores], theirs: Sequence[Scores]) -> list[Di
         low, high = difference - max(below, margin), difference + max(above, margin)
         verdict = _verdict(low, high, score.name, len(score.counts))
         detectable: float | None = (high - low) / 2 + student.quantile(POWER) * error
-        if not enough or verdict == "too few pairs":
-            verdict, detectable = "too few pairs" if verdict == "too few pairs" else "too few runs", None
+        if verdict != "too few pairs" and not enough:
+            verdict = "too few runs"
+        if verdict in ("too few pairs", "too few runs"):
+            detectable = None
         means = float(ours_K.mean()), float(theirs_K.mean())
         found.append(Difference(score.name, *means, difference, low, high, p, verdict, None, detectable))
     return found

@@ -13,6 +13,7 @@ of this century continue with 0. But the decoder looks up its place in the sourc
 step. So that row may count for it, too; and in choosing, the tokens beside it lend it a little of their importance.
 """
 
+import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
@@ -144,24 +145,22 @@ class Method(Answer):
 
 def standard(bundle: Bundle) -> Method:
     """Return the method for a run without validation pairs to choose by: all heads."""
-    return Method(_every(bundle), 0.25)
+    return Method(_every(bundle.settings), 0.25)
 
 
 def from_json(kept: Any, settings: Settings) -> Method | None:
     """Read what a manifest keeps; None where it keeps nothing, or nothing that fits the model."""
     try:
         method = Method(**kept)
-        places = [(layer, head) for layer, head in method.heads]
-        shares = (method.reading, method.agreement)
-        are_numbers = all(type(number) is int for place in places for number in (*place, method.pairs))
-        are_shares = all(type(share) in (int, float) and 0 <= share <= 1 for share in shares)
-    except (TypeError, ValueError):
+        places = [place for place in _every(settings) if place in method.heads]
+        are_integers = all(type(number) is int for number in (method.pairs, *itertools.chain(*method.heads)))
+        are_shares = all(
+            type(share) in (int, float) and 0 <= share <= 1 for share in (method.reading, method.agreement)
+        )
+    except TypeError:
         return None
-    if not (places and are_numbers and are_shares and 0 <= method.pairs <= MOST_PAIRS):
-        return None
-    layers, heads = settings.model.attention.get("cross", (0, 0))
-    there = all(0 <= layer < layers and 0 <= head < heads for layer, head in places)
-    return method if there and len(places) == len(set(places)) else None
+    fits = places and len(places) == len(method.heads) and are_integers and are_shares
+    return method if fits and 0 <= method.pairs <= MOST_PAIRS else None
 
 
 def choose(bundle: Bundle, pairs: Sequence[Pair], watch: Watch = unwatched) -> Method:
@@ -207,15 +206,15 @@ def _few(bundle: Bundle, pairs: Sequence[Pair]) -> Iterator[Reading]:
 
 def _candidates(bundle: Bundle) -> Iterator[Method]:
     """Yield all heads, each layer, each head; with and without the row that reads. Of equals the first is taken."""
-    every = _every(bundle)
+    every = _every(bundle.settings)
     layers = [[each for each in every if each[0] == layer] for layer in sorted({layer for layer, _ in every})]
     for reading in (0.25, 0.5, 0.0):
         for heads in (every, *reversed(layers), *([each] for each in every)):
             yield Method(heads, reading)
 
 
-def _every(bundle: Bundle) -> list[list[int]]:
-    layers, heads = bundle.settings.model.attention.get("cross", (0, 0))  # an RNN may have none
+def _every(settings: Settings) -> list[list[int]]:
+    layers, heads = settings.model.attention.get("cross", (0, 0))  # an RNN may have none
     return [[layer, head] for layer in range(layers) for head in range(heads)]
 
 
