@@ -46,10 +46,7 @@ LENT = 0.05
 
 @dataclass(frozen=True)
 class Importance(Answer):
-    """How much each output token (row) depends on each input token (column), in nats of its log-probability.
-
-    JSON: `{"source_tokens": [S], "target_tokens": [T], "gradient": [T][S], "left_out": [T][S]}`.
-    """
+    """How much each output token (row) depends on each input token (column), in nats of its log-probability."""
 
     source_tokens: list[str]
     target_tokens: list[str]
@@ -109,8 +106,7 @@ def leave_out(bundle: Bundle, reading: Reading, watch: Watch = unwatched) -> Flo
 
 @dataclass(frozen=True)
 class Method(Answer):
-    """How a run aligns. In `manifest.json`: `{"heads": [[1, 0], [1, 2]], "reading": 0.5, "agreement": 0.7,
-    "pairs": 32, "chosen_on": 32}`."""
+    """How a run aligns: kept in `manifest.json` by these names."""
 
     heads: list[list[int]]
     """Decoder layer and head, from 0: the mean of their weights counts, in the row that predicts a token."""
@@ -196,8 +192,7 @@ def choose(bundle: Bundle, pairs: Sequence[Pair], watch: Watch = unwatched) -> M
 def _few(bundle: Bundle, pairs: Sequence[Pair]) -> Iterator[Reading]:
     """Yield the first pairs that together need at most `MOST_TOKENS` tokens when each token is left out once."""
     pairs, tokens = pairs[:MOST_PAIRS], 0
-    sides = encode(bundle, [pair.source for pair in pairs], [pair.target for pair in pairs])
-    for pair, source, target in zip(pairs, *sides, strict=True):
+    for pair, source, target in zip(pairs, *encode(bundle, pairs), strict=True):
         needed = len(source) * (len(source) + len(target))
         if tokens + needed <= MOST_TOKENS:
             tokens += needed
@@ -222,7 +217,7 @@ def _every(settings: Settings) -> list[list[int]]:
 
 
 class Link(NamedTuple):
-    """Characters of the input that characters of the output come from. JSON: `{"source": [3, 7], "target": [0, 2]}`."""
+    """Characters of the input that characters of the output come from."""
 
     source: Span
     target: Span
@@ -230,8 +225,7 @@ class Link(NamedTuple):
 
 @dataclass(frozen=True)
 class Alignment(Answer):
-    """Where each output token comes from. JSON: `{"pharaoh": "0-2 1-1", "links": [{"source": [3, 7], "target": [0, 2]},
-    ...]}`, characters from the first number up to the second."""
+    """Where each output token comes from."""
 
     pharaoh: str
     """Words between blanks, counted from 0: `input-output`, in the order of the output."""

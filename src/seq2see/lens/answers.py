@@ -27,7 +27,6 @@ from seq2see.tokens import spans
 from seq2see.tokens.spans import Span
 from seq2see.tokens.tokenizers import Tokenizer
 
-Weights = Floats
 State = Literal["root", "kept", "finished", "pruned"]
 
 CANDIDATES = 5
@@ -35,7 +34,7 @@ CANDIDATES = 5
 
 
 class Candidate(NamedTuple):
-    """One possible next token. JSON: `{"token": "▁mars", "probability": 0.93, "id": 412}`."""
+    """One possible next token."""
 
     token: str
     probability: float
@@ -44,23 +43,17 @@ class Candidate(NamedTuple):
 
 @dataclass(frozen=True)
 class Confidence(Answer):
-    """How probable each output token was.
-
-    JSON: `{"probability": [T], "candidates": [T][K] of {"token", "probability", "id"}}`, candidates likeliest first.
-    """
+    """How probable each output token was."""
 
     probability: Floats
     """T: the probability of the output token; their product is that of the translation."""
     candidates: list[list[Candidate]]
+    """T times the most probable tokens, best first."""
 
 
 @dataclass(frozen=True)
 class Layers(Answer):
-    """What each decoder layer would predict if it were the last (logit lens); of an RNN, what its decoder predicts.
-
-    JSON: `{"probability": [layers][T], "rank": [layers][T],
-    "candidates": [layers][T][K] of {"token", "probability", "id"}}`.
-    """
+    """What each decoder layer would predict if it were the last (logit lens); of an RNN, what its decoder predicts."""
 
     probability: Floats
     """LT: the probability of the token that is the output."""
@@ -70,10 +63,7 @@ class Layers(Answer):
 
 
 class Node(NamedTuple):
-    """A token after those of its parents.
-
-    JSON: `{"parent": 0, "step": 0, "row": 2, "token": "1", "log_probability": -0.1, "score": -0.1, "state": "kept"}`.
-    """
+    """A token after those of its parents."""
 
     parent: int
     """The index of its parent among the nodes; -1 for the root."""
@@ -92,7 +82,7 @@ class Node(NamedTuple):
 
 @dataclass(frozen=True)
 class Tree(Answer):
-    """Every beginning that a search kept, finished or pruned. JSON: `{"nodes": [...], "best": 17}`, parents first."""
+    """Every beginning that a search kept, finished or pruned; parents come before their children."""
 
     nodes: list[Node]
     best: int
@@ -109,19 +99,7 @@ class Tree(Answer):
 
 @dataclass(frozen=True, repr=False)
 class Look(Answer):
-    """The inside of one translation. Row i of a weight array holds the weights of token i.
-
-    JSON, with S source tokens, T target tokens, H heads:
-
-        {"source": text, "translation": text,
-         "source_tokens": [S], "target_tokens": [T], "input_tokens": [T],
-         "source_spans": [S] of [start, end], "target_spans": [T] of [start, end],
-         "encoder": [layers][H][S][S], "decoder": [layers][H][T][T], "cross": [layers][H][T][S],
-         "confidence": Confidence, "layers": Layers, "alignment": Alignment,
-         "vectors": {name: [S or T][D]}, "beam": Tree,
-         "method": {"heads": [[layer, head], ...], "reading": 0.5, "agreement": 0.7, "pairs": 32, "chosen_on": 32},
-         "own_translation": text, "notes": [text, ...]}
-    """
+    """The inside of one translation. Row i of a weight array holds the weights of token i."""
 
     source: str
     translation: str
@@ -134,11 +112,11 @@ class Look(Answer):
     """Which characters of `source` a token stands for; none for the end."""
     target_spans: list[Span]
     """The same in `translation`."""
-    encoder: list[Weights]
+    encoder: list[Floats]
     """For each layer HSS: source tokens attending to source tokens."""
-    decoder: list[Weights]
+    decoder: list[Floats]
     """For each layer HTT: decoder inputs attending to themselves and those before."""
-    cross: list[Weights]
+    cross: list[Floats]
     """For each layer HTS: decoder inputs attending to source tokens."""
     confidence: Confidence
     layers: Layers
@@ -242,7 +220,7 @@ def _candidates(logs_TV: Tensor, bundle: Bundle) -> list[list[Candidate]]:
     ]
 
 
-def _weights(seen: Seen, place: Place) -> list[Weights]:
+def _weights(seen: Seen, place: Place) -> list[Floats]:
     return [seen[name][0][0].float().numpy() for name in seen if place_of(name) == place]
 
 

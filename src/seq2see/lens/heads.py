@@ -23,12 +23,12 @@ from seq2see.model.recurrent import AlignmentAttention
 from seq2see.text.pair import Pair
 
 Numbers = NDArray[np.float64]
-Score = Callable[[Sequence[str], Sequence[Sequence[str]]], float]
+Scorer = Callable[[Sequence[str], Sequence[Sequence[str]]], float]
 """Computes a number such as BLEU from hypotheses and the references of each."""
 
 
 class Head(NamedTuple):
-    """One head. JSON: `{"place": "cross", "layer": 0, "head": 2}`, counted from 0."""
+    """One head; layer and head are counted from 0."""
 
     place: Place
     layer: int
@@ -83,8 +83,7 @@ def every_head(bundle: Bundle) -> list[Head]:
 
 
 class Without(NamedTuple):
-    """A model without some heads. JSON: `{"heads": [Head, ...], "loss": 0.31, "score": 27.1, "changed": 0.25,
-    "translations": [text, ...]}`."""
+    """A model without some heads."""
 
     heads: list[Head]
     loss: float
@@ -97,10 +96,7 @@ class Without(NamedTuple):
 
 @dataclass(frozen=True)
 class Worth(Answer):
-    """What heads are worth: the whole model, then without each group of heads.
-
-    JSON: `{"pairs": 100, "whole": Without, "without": [Without, ...]}`.
-    """
+    """What heads are worth: the whole model, then without each group of heads."""
 
     pairs: int
     whole: Without
@@ -111,7 +107,7 @@ def worth(
     bundle: Bundle,
     pairs: Sequence[Pair],
     groups: Sequence[Sequence[Head]] | None = None,
-    score: Score | None = None,
+    score: Scorer | None = None,
     watch: Watch = unwatched,
 ) -> Worth:
     """Switch heads off, each group together, and measure loss and greedy translations.
@@ -125,7 +121,7 @@ def worth(
     engine = TorchEngine(bundle.model)
     settings = replace(bundle.settings, decoding=replace(bundle.settings.decoding, beam=1))
     used = replace(bundle, model=engine.model)
-    sources, targets = encode(bundle, [pair.source for pair in pairs], [pair.target for pair in pairs])
+    sources, targets = encode(bundle, pairs)
     references = [[pair.target, *pair.references] for pair in pairs]
 
     def measure(heads: list[Head]) -> Without:
@@ -161,7 +157,7 @@ def _mean_loss(bundle: Bundle, sources: list[list[int]], targets: list[list[int]
 
 
 class Habits(NamedTuple):
-    """Where one head looks, on average over all tokens of some pairs. JSON: the fields by name."""
+    """Where one head looks, on average over all tokens of some pairs."""
 
     place: Place
     layer: int
@@ -187,7 +183,7 @@ class Habits(NamedTuple):
 
 @dataclass(frozen=True)
 class Statistics(Answer):
-    """The habits of every head over some pairs. JSON: `{"pairs": 1000, "heads": [Habits, ...]}`."""
+    """The habits of every head over some pairs."""
 
     pairs: int
     heads: list[Habits]
@@ -199,8 +195,7 @@ def statistics(bundle: Bundle, pairs: Sequence[Pair], watch: Watch = unwatched) 
         raise DataError("no pair to look at heads with")
     totals: dict[Place, Numbers] = {}
     counts = dict.fromkeys(ATTENTIONS, 0)
-    ids = encode(bundle, [pair.source for pair in pairs], [pair.target for pair in pairs])
-    for number, (_, weights) in enumerate(attention_of(bundle, *ids), start=1):
+    for number, (_, weights) in enumerate(attention_of(bundle, *encode(bundle, pairs)), start=1):
         watch("reading pairs", number, len(pairs))
         for place, weights_LHQM in weights.items():
             found = _habits(weights_LHQM.astype(np.float64), place)

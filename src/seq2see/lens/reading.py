@@ -24,6 +24,7 @@ from seq2see.decoding.torch_engine import TorchEngine
 from seq2see.decoding.translator import batches, longest, translate
 from seq2see.errors import SettingError
 from seq2see.lens.capture import capture
+from seq2see.text.pair import Pair
 from seq2see.tokens import spans
 from seq2see.tokens.tokenizers import Tokenizer
 
@@ -47,7 +48,7 @@ def unwatched(what: str, done: int, total: int) -> None:
 
 
 class Answer:
-    """An answer with a JSON form: the fields by name, arrays as nested lists of numbers with five decimals."""
+    """An answer with a JSON form: fields by name, also of named tuples; arrays as nested lists with five decimals."""
 
     def json(self) -> dict[str, Any]:
         return {each.name: _plain(getattr(self, each.name)) for each in fields(self)}  # type: ignore[arg-type]
@@ -159,13 +160,12 @@ def _unknown(tokenizer: Tokenizer, text: str, what: str) -> list[str]:
     return [f"{what} has what the model has no token for: {named}{more}. It can only guess there"]
 
 
-def encode(bundle: Bundle, sources: Sequence[str], targets: Sequence[str]) -> tuple[list[list[int]], list[list[int]]]:
-    """Return both sides in ids with their end tokens, as long as the model has positions for."""
+def encode(bundle: Bundle, pairs: Sequence[Pair]) -> tuple[list[list[int]], list[list[int]]]:
+    """Return both sides of pairs in ids with their end tokens, as long as the model has positions for."""
     most = longest(bundle.settings) - 1
-    sides = (bundle.tokenizers.source, sources), (bundle.tokenizers.target, targets)
-    found = [tokenizer.encode([text.strip() for text in texts]) for tokenizer, texts in sides]
-    source_ids, target_ids = ([[*ids[:most], special.END] for ids in side] for side in found)
-    return source_ids, target_ids
+    sources = bundle.tokenizers.source.encode([pair.source.strip() for pair in pairs])
+    targets = bundle.tokenizers.target.encode([pair.target.strip() for pair in pairs])
+    return [[*ids[:most], special.END] for ids in sources], [[*ids[:most], special.END] for ids in targets]
 
 
 def target_logs(bundle: Bundle, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]) -> Tensor:
