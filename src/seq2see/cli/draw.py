@@ -18,7 +18,7 @@ from seq2see.errors import DataError, SettingError, nearest
 from seq2see.presets import PRESETS, preset
 
 MOST_NEEDED = 5
-"""Heads that are named beside the picture of all."""
+"""Number of heads that are named beside the picture of all."""
 Length = Annotated[int, typer.Option(min=1, max=5000, help="Positions in the sentence.")]
 Width = Annotated[int, typer.Option("--d-model", min=2, max=5000, help="Width of the model.")]
 Out = Annotated[
@@ -54,7 +54,7 @@ def draw_dot_products(
     as_json: Numbers = False,
     debug: Debug = False,
 ) -> None:
-    """How alike the waves of two positions are: only their distance counts."""
+    """How similar the waves of two positions are: only their distance counts."""
     path = _place(out, "dot-products", as_json, force)
     from seq2see.lens import textbook
 
@@ -149,7 +149,7 @@ def draw_curves(
     force: Force = False,
     debug: Debug = False,
 ) -> None:
-    """How a run learned: loss, scores and rate, step by step (the numbers are in RUN/metrics.jsonl)."""
+    """How a run learned: loss, scores and learning rate, step by step (the numbers are in RUN/metrics.jsonl)."""
     from seq2see.bundle import read_manifest
 
     read_manifest(Path(folder))
@@ -215,7 +215,7 @@ def draw_heads(
 
 
 def _plan_of(model: str, assignments: list[str]) -> tuple[config.Settings, tuple[int, int], str]:
-    """Settings, vocabularies and the name of a preset or a run."""
+    """Return settings, sizes of the vocabularies and the name of a preset or a run."""
     if model in PRESETS:
         settings = config.resolve(preset(model), config.parse_assignments(assignments))
         data = settings.data
@@ -234,7 +234,7 @@ def _plan_of(model: str, assignments: list[str]) -> tuple[config.Settings, tuple
 
 
 def _place(out: str | None, name: str, as_json: bool, force: bool) -> Path | None:
-    """Where to draw, checked before anything heavy is imported; None where only numbers are wanted."""
+    """Return where to draw, checked before anything heavy is imported; None where only numbers are wanted."""
     if out is None and as_json:
         return None
     path = Path(out or f"{name}.png")

@@ -95,12 +95,12 @@ def explain(ours: int, theirs: int) -> str:
 
 
 def enough_runs(ours: int, theirs: int) -> bool:
-    """Whether the permutation test of so many runs can reach 5 %, and the variance of either side can be estimated."""
+    """Return whether so many runs allow a verdict: the permutation test can reach 5 %, and each side has a variance."""
     return min(ours, theirs) > 1 and smallest_p(ours, theirs) <= LEVEL
 
 
 def smallest_p(ours: int, theirs: int) -> float:
-    """The smallest two-sided p-value of a permutation test of so many runs.
+    """Return the smallest two-sided p-value of a permutation test of so many runs.
 
     With equal numbers of runs, the assignment with the sides exchanged is always as extreme as the actual one.
     """
@@ -160,14 +160,14 @@ def compare_systems(ours: Sequence[Scores], theirs: Sequence[Scores]) -> list[Di
 
 
 def _resample(ours: Sequence[Scores], theirs: Sequence[Scores]) -> tuple[Floats, Floats]:
-    """Every score (M) of every run (K) of either side on every resample of the sentences (R)."""
+    """Return every score (M) of every run (K) of either side on every resample of the sentences (R)."""
     everything = [[*scores] for scores in (*ours, *theirs)]
     counts_NC = np.hstack([np.array(score.counts, np.float64) for scores in everything for score in scores])
     items = len(counts_NC)
-    dice = np.random.default_rng(SEED)
+    generator = np.random.default_rng(SEED)
     sums_RC = np.empty((RESAMPLES, counts_NC.shape[1]))
     for sums_C in sums_RC:
-        times_N = np.bincount(dice.integers(items, size=items), minlength=items)
+        times_N = np.bincount(generator.integers(items, size=items), minlength=items)
         sums_C[:] = times_N @ counts_NC
     values_RKM = np.empty((RESAMPLES, len(everything), len(everything[0])))
     first = 0
@@ -182,7 +182,7 @@ def _resample(ours: Sequence[Scores], theirs: Sequence[Scores]) -> tuple[Floats,
 def _standard_error(
     ours_K: Floats, theirs_K: Floats, ours_RK: Floats, theirs_RK: Floats, sentences: int
 ) -> tuple[float, float]:
-    """Standard error of the difference of the means over new runs and new sentences, and its degrees of freedom.
+    """Return the standard error of the difference of the means over new runs and sentences, and its degrees of freedom.
 
     The variance between the runs of a side already contains how differently they do on the single sentences. What
     is to be added is the variance over sentences that all runs of a system share: of the variance of the resampled
@@ -204,7 +204,7 @@ def _standard_error(
 
 
 def _permute(ours_K: Floats, theirs_K: Floats) -> tuple[float, float, float]:
-    """Permutation test of the scores of runs: p, and how far its 95 % interval extends below and above the difference.
+    """Return p of a permutation test of runs, and how far its 95 % interval extends below and above the difference.
 
     The interval has all shifts d that the test does not reject once d is subtracted from our scores. The
     difference of an assignment of runs to sides is then `difference - d * share`, where `share` is how much of our side
@@ -231,13 +231,13 @@ def _permute(ours_K: Floats, theirs_K: Floats) -> tuple[float, float, float]:
 
 
 def _assignments(ours: int, theirs: int) -> NDArray[np.bool_]:
-    """Which runs belong to our side: the actual assignment, then all others, or many random ones."""
+    """Return which runs belong to our side: the actual assignment, then all others, or many random ones."""
     runs = ours + theirs
     if math.comb(runs, ours) <= MOST_ASSIGNMENTS:
         chosen_AO = np.array([*itertools.combinations(range(runs), ours)])
     else:
-        dice = np.random.default_rng(SEED)
-        chosen_AO = dice.permuted(np.tile(np.arange(runs), (MOST_ASSIGNMENTS, 1)), axis=1)[:, :ours]
+        generator = np.random.default_rng(SEED)
+        chosen_AO = generator.permuted(np.tile(np.arange(runs), (MOST_ASSIGNMENTS, 1)), axis=1)[:, :ours]
         chosen_AO[0] = np.arange(ours)
     is_ours_AK = np.zeros((len(chosen_AO), runs), np.bool_)
     np.put_along_axis(is_ours_AK, chosen_AO, True, 1)
@@ -257,11 +257,11 @@ class _Student:
         """The probability of a larger t, at each angle."""
 
     def p(self, t: float) -> float:
-        """Two-sided p-value of a value of t."""
+        """Return the two-sided p-value of a value of t."""
         return 2 * float(np.interp(math.atan(abs(t) / math.sqrt(self.freedom)), self.angles, self.upper))
 
     def quantile(self, probability: float) -> float:
-        """The value that t stays below with this probability, from one half upwards."""
+        """Return the value that t stays below with this probability, from one half upwards."""
         angle = float(np.interp(1 - probability, self.upper[::-1], self.angles[::-1]))
         return math.sqrt(self.freedom) * math.tan(angle)
 

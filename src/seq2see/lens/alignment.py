@@ -132,7 +132,7 @@ class Method(Answer):
         many = f"head {self.heads[0][1] + 1} of " if one else f"{len(self.heads)} heads of "
         where = f"layer {layers[0] + 1}" if len(layers) == 1 else f"{len(layers)} layers"
         if not self.pairs:
-            return f"by {many}{where}; without short validation pairs nobody knows how well"
+            return f"by {many}{where}; how well is unknown without short validation pairs"
         share = f"{self.agreement:.0%} of the output tokens of {self.pairs} validation pairs"
         share += f" (chosen on {self.chosen_on} others)" if self.chosen_on else " (those that chose them: too high)"
         weak = ". Weak: most lines may be wrong" if self.is_weak else ""

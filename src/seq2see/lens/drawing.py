@@ -106,7 +106,7 @@ class Picture:
             A line for the user where some characters have no font, else None.
         """
         width, height = self.figure.get_size_inches()
-        with settings():
+        with matplotlib_settings():
             renderer = FigureCanvasAgg(self.figure).get_renderer()  # type: ignore[no-untyped-call]
             box, around = axes.get_tightbbox(renderer), self.figure.get_tightbbox(renderer)
             assert box is not None
@@ -128,7 +128,7 @@ class Picture:
 
 
 @contextmanager
-def settings() -> Iterator[None]:
+def matplotlib_settings() -> Iterator[None]:
     """Set what matplotlib needs while text is measured or drawn, and restore it afterwards."""
     fonts = logging.getLogger("matplotlib.font_manager")
     level = fonts.level
@@ -220,7 +220,7 @@ def wide(text: str, **style: Any) -> float:
     canvas = _canvas()
     measured = Text(0, 0, text, **(style | {"parse_math": False}))
     measured.set_figure(canvas.figure)
-    with settings():
+    with matplotlib_settings():
         box = measured.get_window_extent(canvas.get_renderer())  # type: ignore[no-untyped-call]
     return float(box.width) / canvas.figure.dpi
 
@@ -273,7 +273,7 @@ def save(figure: Figure, path: Path, title: str = "seq2see") -> None:
         with storage.output(path) as file:
             file.write_text(text, encoding="utf-8")
         return
-    with settings(), storage.output(path) as file:
+    with matplotlib_settings(), storage.output(path) as file:
         dpi = min(160.0, 8000 / max(figure.get_size_inches()))  # a thousand tokens still make a file that opens
         figure.savefig(file, format=path.suffix[1:].lower(), dpi=dpi, bbox_inches="tight", pad_inches=0.25)
 
@@ -290,7 +290,7 @@ def inline(figure: Figure, label: str, tight: bool = True) -> str:
     """Return the picture as an `<svg>` element for a page, without styles that would apply to the page, too."""
     written = io.StringIO()
     options: dict[str, Any] = {"bbox_inches": "tight", "pad_inches": 0.25} if tight else {}
-    with settings():
+    with matplotlib_settings():
         figure.savefig(written, format="svg", metadata=dict.fromkeys(("Date", "Creator", "Format", "Type")), **options)
     svg = written.getvalue()
     svg = svg[svg.index("<svg") :]
