@@ -142,7 +142,7 @@ def compare_systems(ours: Sequence[Scores], theirs: Sequence[Scores]) -> list[Di
         error, freedom = _standard_error(ours_K, theirs_K, *resampled, len(score.counts))
         student = _Student(freedom)
         difference = float(ours_K.mean() - theirs_K.mean())
-        p, below, above = _permute(ours_K, theirs_K)
+        p, below, above = permutation_test(ours_K, theirs_K)
         p = max(p, student.p(difference / error) if error else float(difference == 0))
         if not enough:
             below = above = 0.0
@@ -203,7 +203,7 @@ def _standard_error(
     return math.sqrt(variance), variance**2 / sum(part**2 / freedom for part, freedom in parts)
 
 
-def _permute(ours_K: Floats, theirs_K: Floats) -> tuple[float, float, float]:
+def permutation_test(ours_K: Floats, theirs_K: Floats) -> tuple[float, float, float]:
     """Return p of a permutation test of runs, and how far its 95 % interval extends below and above the difference.
 
     The interval has all shifts d that the test does not reject once d is subtracted from our scores. The

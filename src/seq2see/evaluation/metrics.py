@@ -101,9 +101,9 @@ def score(
             inapplicable["bleu"] = reason
             wanted = tuple(name for name in wanted if name != "bleu")
     compute: dict[str, Callable[[], Score]] = {
-        "exact": lambda: _by_ratio("exact", "refs:any", _matches(hypotheses, references, 1)),
-        "top_k": lambda: _by_ratio(f"top_{top_k}", f"k:{top_k}|refs:any", _matches(hypotheses, references, top_k)),
-        "error_rate": lambda: _by_ratio("error_rate", f"unit:{unit}|refs:best", _edits(best, references, unit)),
+        "exact": lambda: ratio("exact", "refs:any", _matches(hypotheses, references, 1)),
+        "top_k": lambda: ratio(f"top_{top_k}", f"k:{top_k}|refs:any", _matches(hypotheses, references, top_k)),
+        "error_rate": lambda: ratio("error_rate", f"unit:{unit}|refs:best", _edits(best, references, unit)),
     }
     found = [
         compute[name]() if name in compute else _by_sacrebleu(name, best, references, tokenize)
@@ -222,7 +222,7 @@ def _by_sacrebleu(name: str, best: Sequence[str], references: Sequence[Sequence[
     return Score(name, of_sums(_sums(counts)), str(metric.get_signature()), counts, of_sums)
 
 
-def _by_ratio(name: str, computed: str, counts: list[list[float]]) -> Score:
+def ratio(name: str, computed: str, counts: list[list[float]]) -> Score:
     """Return a score that is one sum in % of another; the signature follows sacreBLEU: `refs:any|version:0.1.0`."""
     return Score(name, _percent(_sums(counts)), f"{computed}|version:{__version__}", counts, _percent)
 

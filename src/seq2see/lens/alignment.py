@@ -166,7 +166,7 @@ def choose(bundle: Bundle, pairs: Sequence[Pair], watch: Watch = unwatched) -> M
     nothing is measured.
     """
     readings = list(_few(bundle, pairs))
-    candidates = list(_candidates(bundle))
+    candidates = list(candidate_methods(bundle))
     hits_2C, tokens_2, pairs_2 = np.zeros((2, len(candidates))), [0, 0], [0, 0]
     sources, targets = [each.source_ids for each in readings], [each.target_ids for each in readings]
     for number, (index, weights) in enumerate(attention_of(bundle, sources, targets, CROSS), start=1):
@@ -199,7 +199,7 @@ def _few(bundle: Bundle, pairs: Sequence[Pair]) -> Iterator[Reading]:
             yield Reading(pair.source, pair.target, source, target)
 
 
-def _candidates(bundle: Bundle) -> Iterator[Method]:
+def candidate_methods(bundle: Bundle) -> Iterator[Method]:
     """Yield all heads, each layer, each head; with and without the row that reads. Of equals the first is taken."""
     every = _every(bundle.settings)
     layers = [[each for each in every if each[0] == layer] for layer in sorted({layer for layer, _ in every})]

@@ -114,9 +114,9 @@ class Picture:
         small: dict[str, Any] = {"fontsize": 9, "color": QUIET, **self.style, "parse_math": math}
         large: dict[str, Any] = {"fontsize": 13, "color": INK, "fontweight": "bold", **self.style}
         subtitle += labels.about_blanks(self._letters)
-        below = [subtitle] if math else _wrapped(subtitle, lambda line: wide(line, **small) <= room)
+        below = [subtitle] if math else wrapped(subtitle, lambda line: wide(line, **small) <= room)
         (title,) = labels.drawn([labels.visible(self.title)], self.path)
-        above = _wrapped(title, lambda line: wide(line, **large) <= room)
+        above = wrapped(title, lambda line: wide(line, **large) <= room)
         x, y = box.x0 / self.figure.dpi / width, box.y1 / self.figure.dpi + gap
         for lines, step, style in ((below, 0.23 if math else 0.17, small), (above, 0.24, large)):
             for line in reversed(lines):
@@ -240,7 +240,7 @@ def _begin(line: str, fits: Callable[[str], bool]) -> str:
     return line[: max(1, most)]
 
 
-def _wrapped(text: str, fits: Callable[[str], bool]) -> list[str]:
+def wrapped(text: str, fits: Callable[[str], bool]) -> list[str]:
     """Return lines that fit, broken at blanks, or anywhere in a word that is too long; isolates are kept intact."""
     lines, line = [], ""
     for piece in re.findall(r"\s*\S+", text):

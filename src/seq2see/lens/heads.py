@@ -198,7 +198,7 @@ def statistics(bundle: Bundle, pairs: Sequence[Pair], watch: Watch = unwatched) 
     for number, (_, weights) in enumerate(attention_of(bundle, *encode(bundle, pairs)), start=1):
         watch("reading pairs", number, len(pairs))
         for place, weights_LHQM in weights.items():
-            found = _habits(weights_LHQM.astype(np.float64), place)
+            found = habits_of(weights_LHQM.astype(np.float64), place)
             totals[place] = totals.get(place, 0) + found.sum(-1)
             counts[place] += weights_LHQM.shape[2]
     means = {place: total / counts[place] for place, total in totals.items()}
@@ -208,7 +208,7 @@ def statistics(bundle: Bundle, pairs: Sequence[Pair], watch: Watch = unwatched) 
     )
 
 
-def _habits(weights_LHQM: Numbers, place: Place) -> Numbers:
+def habits_of(weights_LHQM: Numbers, place: Place) -> Numbers:
     """Return FLHQ: the fields of `Habits` for each layer, head and row."""
     Q, M = weights_LHQM.shape[2:]
     rows_Q, columns_M = np.arange(Q), np.arange(M)

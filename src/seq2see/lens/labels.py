@@ -114,13 +114,13 @@ def font_families(text: str) -> list[str]:
 
     The last one is generic, for readers of an SVG who have none of the others.
     """
-    families, _ = _search(_to_draw(text))
+    families, _ = search_fonts(_to_draw(text))
     return [*families, "sans-serif"]
 
 
 def missing_glyphs(text: str) -> str:
     """Return the characters of a text that no installed font draws, each once, in order of appearance."""
-    _, missing = _search(_to_draw(text))
+    _, missing = search_fonts(_to_draw(text))
     return "".join(dict.fromkeys(character for character in text if character in missing))
 
 
@@ -168,16 +168,16 @@ def _to_draw(text: str) -> frozenset[str]:
 
 
 @lru_cache(maxsize=256)
-def _search(characters: frozenset[str]) -> tuple[tuple[str, ...], frozenset[str]]:
+def search_fonts(characters: frozenset[str]) -> tuple[tuple[str, ...], frozenset[str]]:
     """Return families that draw the characters, in order of preference, and the characters that none draws."""
     families = [BASE_FONT]
     # Fonts put what they like in the private use area (Co): no font's drawing there is the right one.
     private = {ord(character) for character in characters if unicodedata.category(character) == "Co"}
-    left = {ord(character) for character in characters} - private - _coverage(BASE_FONT)
+    left = {ord(character) for character in characters} - private - coverage(BASE_FONT)
     for refresh in (False, True):
-        if left and (not refresh or _add_new_fonts()):
-            for family in sorted(_regular_faces(), key=lambda name: (_rank(name, characters), name)):
-                if found := left & _coverage(family):
+        if left and (not refresh or add_new_fonts()):
+            for family in sorted(_regular_faces(), key=lambda name: (preference(name, characters), name)):
+                if found := left & coverage(family):
                     families.append(family)
                     left -= found
                 if not left:
@@ -185,7 +185,7 @@ def _search(characters: frozenset[str]) -> tuple[tuple[str, ...], frozenset[str]
     return tuple(families), frozenset(map(chr, left | private))
 
 
-def _rank(family: str, characters: frozenset[str]) -> int:
+def preference(family: str, characters: frozenset[str]) -> int:
     """Return the place in the order of trial. Korean, Japanese and Chinese fonts draw the same Han differently."""
     if any("\u3040" <= character <= "\u30ff" for character in characters):
         han = (*_JAPANESE, *_KOREAN, *_CHINESE)
@@ -215,7 +215,7 @@ def _regular_faces() -> "dict[str, FontEntry]":
 
 
 @cache
-def _coverage(family: str) -> frozenset[int]:
+def coverage(family: str) -> frozenset[int]:
     """Return the code points that a family draws; none where its file cannot be read."""
     from matplotlib.ft2font import FT2Font
 
@@ -227,7 +227,7 @@ def _coverage(family: str) -> frozenset[int]:
 
 
 @cache
-def _add_new_fonts() -> bool:
+def add_new_fonts() -> bool:
     """Tell matplotlib of the fonts installed since it wrote its cache; return whether there are any."""
     from matplotlib import font_manager
 

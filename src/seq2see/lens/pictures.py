@@ -63,7 +63,7 @@ def attention(
     image = drawing.heat_map(large, weights_HLM.mean(axis=0), power=_power(M))
     drawing.label_cells(large, rows, columns, cell, picture.style)
     right = width
-    for head, (x, y, w, h) in enumerate(_places(H, L, M, width, height) if H > 1 else []):
+    for head, (x, y, w, h) in enumerate(places_of_heads(H, L, M, width, height) if H > 1 else []):
         small = picture.panel(x, y, w, h)
         drawing.heat_map(small, weights_HLM[head], power=_power(M))
         small.set_title(f"head {head + 1}", loc="left", fontsize=8, color=QUIET, pad=3)
@@ -80,7 +80,7 @@ def _power(columns: int) -> float:
     return 0.5 if columns > _MANY else 1.0
 
 
-def _places(H: int, L: int, M: int, width: float, height: float) -> list[Box]:
+def places_of_heads(H: int, L: int, M: int, width: float, height: float) -> list[Box]:
     """Return where the small panels go: right of the large one, or below it where that is wide.
 
     Of all grids without an empty line that fill the large panel's side, the one with the largest panels that takes

@@ -96,7 +96,7 @@ class Inside:
             with switched_off(self._run.bundle.model, self._without):
                 if name == "importance":
                     found = importance(self._run.bundle, self._reading, self._run.watch)
-                    self._parts[name] = {each: _round(getattr(found, each), 3) for each in ("left_out", "gradient")}
+                    self._parts[name] = {each: rounded(getattr(found, each), 3) for each in ("left_out", "gradient")}
                 else:
                     inside = queries_and_keys(self._run.bundle, self._reading)
                     self._parts |= {f"inside/{place}": vectors for place, vectors in inside.items()}
@@ -122,15 +122,15 @@ def queries_and_keys(bundle: Bundle, reading: Reading) -> dict[str, Any]:
         for layer in range(layers):
             name = f"{ATTENTIONS[place][0]}.{layer}.{ATTENTIONS[place][1]}"
             found[f"{place}/{layer}"] = {
-                each: _round(seen[f"{name}.{each}"][0][0].float().numpy(), 3) for each in ("query", "key")
+                each: rounded(seen[f"{name}.{each}"][0][0].float().numpy(), 3) for each in ("query", "key")
             }
             attention = bundle.model.get_submodule(name)
             if isinstance(attention, AlignmentAttention):
-                found[f"{place}/{layer}"]["v"] = _round(attention.v.detach().float().cpu().numpy(), 3)
+                found[f"{place}/{layer}"]["v"] = rounded(attention.v.detach().float().cpu().numpy(), 3)
     return found
 
 
-def _round(values: NDArray[np.floating[Any]], digits: int) -> Any:
+def rounded(values: NDArray[np.floating[Any]], digits: int) -> Any:
     """Return nested lists with no more digits than a page shows: the numbers are most of its size."""
     return (values.astype(np.float64).round(digits) + 0.0).tolist()  # and no -0.0
 
@@ -178,13 +178,13 @@ def parts(run: Run, look: Look, own_translation: str | None = None) -> dict[str,
     }
     for place in ATTENTIONS:
         for layer, weights_HLM in enumerate(getattr(look, place)):
-            given[f"attention/{place}/{layer}"] = _round(weights_HLM, 4)
+            given[f"attention/{place}/{layer}"] = rounded(weights_HLM, 4)
     vectors = dict(look.vectors)
     for side in ("source", "target"):
         before, after = (vectors[f"{side}_embedding.{each}_positions"] for each in ("without", "with"))
         vectors[f"{side}_embedding.positions"] = after - before
     for name, values in vectors.items():
-        given[f"vectors/{name}"] = _round(values, 3)
+        given[f"vectors/{name}"] = rounded(values, 3)
     return given
 
 

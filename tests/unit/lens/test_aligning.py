@@ -106,7 +106,9 @@ def test_agreement_is_measured_on_other_pairs_than_those_that_chose(run, monkeyp
 
     monkeypatch.setattr(alignment, "attention_of", attention)
     monkeypatch.setattr(alignment, "leave_out", leave_out)
-    monkeypatch.setattr(alignment, "_candidates", lambda bundle: iter([Method([[0, 0]], 0.0), Method([[0, 1]], 0.0)]))
+    monkeypatch.setattr(
+        alignment, "candidate_methods", lambda bundle: iter([Method([[0, 0]], 0.0), Method([[0, 1]], 0.0)])
+    )
     chosen = alignment.choose(run.bundle, pairs)
     assert (chosen.pairs, chosen.chosen_on) == (10, 10)
     assert chosen.agreement < 0.5  # 1.0 on the pairs that chose it

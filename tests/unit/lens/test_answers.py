@@ -348,15 +348,15 @@ def test_loss_is_that_of_the_model(run):
 
 def test_habits_of_known_weights():
     even = np.full((1, 1, 3, 4), 0.25)
-    entropy, spread, peak, *_, end = heads._habits(even, "cross")[:, 0, 0].mean(-1)
+    entropy, spread, peak, *_, end = heads.habits_of(even, "cross")[:, 0, 0].mean(-1)
     assert (entropy, spread, peak, end) == pytest.approx((math.log(4), 1, 0.25, 0.25))
     before = np.eye(4)[[0, 0, 1, 2]][None, None]
-    habits = dict(zip(heads.Habits._fields[3:], heads._habits(before, "decoder")[:, 0, 0].mean(-1), strict=True))
+    habits = dict(zip(heads.Habits._fields[3:], heads.habits_of(before, "decoder")[:, 0, 0].mean(-1), strict=True))
     assert habits["entropy"] == habits["spread"] == 0
     assert (habits["distance"], habits["offset"]) == (0.75, -0.75)
     assert (habits["previous"], habits["same"], habits["following"], habits["end"]) == (0.75, 0.25, 0, 0.5)
     diagonal = np.eye(5)[[0, 2, 4]][None, None]
-    assert heads._habits(diagonal, "cross")[3, 0, 0].sum() == 0, "far apart, and yet on the diagonal"
+    assert heads.habits_of(diagonal, "cross")[3, 0, 0].sum() == 0, "far apart, and yet on the diagonal"
 
 
 def test_statistics_do_not_depend_on_batches(run, monkeypatch):

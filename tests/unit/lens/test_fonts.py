@@ -8,7 +8,7 @@ from seq2see.lens import labels
 
 
 def test_missing_korean_asks_for_a_korean_font(monkeypatch):
-    monkeypatch.setattr(labels, "_search", lambda characters: (("DejaVu Sans",), frozenset("국한")))
+    monkeypatch.setattr(labels, "search_fonts", lambda characters: (("DejaVu Sans",), frozenset("국한")))
     assert labels.missing_glyphs("한국 한 ab") == "한국"
     assert labels.note("한국") == (
         "no installed font draws '한국': install a Noto or Nanum font, for example `apt-get install fonts-noto-cjk`"
@@ -21,7 +21,7 @@ def test_missing_korean_asks_for_a_korean_font(monkeypatch):
 def test_families_and_missing_agree(text):
     families = labels.font_families(text)
     assert families[0] == "DejaVu Sans"
-    covered = frozenset().union(*map(labels._coverage, families[:-1]))
+    covered = frozenset().union(*map(labels.coverage, families[:-1]))
     missing = labels.missing_glyphs(text)
     assert {c for c in text if ord(c) not in covered and c not in " \u200d\ufe0f"} == set(missing)
     assert len(families) == len(set(families))
@@ -38,12 +38,12 @@ def test_families_and_missing_agree(text):
 )
 def test_what_to_install_depends_on_the_letters(missing, package, monkeypatch):
     """An emoji is as wide as a Han character, and no font for these has it."""
-    monkeypatch.setattr(labels, "_search", lambda characters: (("DejaVu Sans",), frozenset(missing)))
+    monkeypatch.setattr(labels, "search_fonts", lambda characters: (("DejaVu Sans",), frozenset(missing)))
     assert labels.note(missing).endswith(f"`apt-get install {package}`")
 
 
 def test_what_no_font_draws_is_written_as_its_number(monkeypatch):
-    monkeypatch.setattr(labels, "_search", lambda characters: (("DejaVu Sans",), frozenset("🦊")))
+    monkeypatch.setattr(labels, "search_fonts", lambda characters: (("DejaVu Sans",), frozenset("🦊")))
     assert labels.drawn(["a 🦊", "b"], Path("x.png")) == ["a U+1F98A", "b"]
     assert labels.drawn(["a 🦊", "b"], Path("x.svg")) == ["a 🦊", "b"], "who reads it may have the font"
 
@@ -60,6 +60,6 @@ def test_han_is_drawn_in_the_manner_of_its_neighbours():
     order = ["Noto Sans CJK KR", "Noto Sans CJK JP", "Noto Sans CJK SC"]
 
     def first(text):
-        return min(order, key=lambda family: labels._rank(family, frozenset(text)))
+        return min(order, key=lambda family: labels.preference(family, frozenset(text)))
 
     assert [first("한漢"), first("の漢"), first("漢")] == order

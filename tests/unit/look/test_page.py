@@ -41,14 +41,14 @@ def test_parts_have_all_that_was_seen(run, seen):
     assert not given["summary"]["forced"]
     for place in ("encoder", "decoder", "cross"):
         assert given["summary"]["layers"][place] == len(getattr(seen, place)) == 1
-        assert given[f"attention/{place}/0"] == page._round(getattr(seen, place)[0], 4)
+        assert given[f"attention/{place}/0"] == page.rounded(getattr(seen, place)[0], 4)
     groups = given["summary"]["vectors"]
     names = [each["name"] for group in (*groups["embedding"], *groups["layers"]) for each in group["choices"]]
     assert len(names) == 2 * 3 + 2
     assert all(f"vectors/{name}" in given for name in names)
     waves = textbook.waves(len(seen.source_tokens), run.settings.model.d_model)
     assert np.abs(np.array(given["vectors/source_embedding.positions"]) - waves).max() < 0.001
-    assert given["importance"]["left_out"] == page._round(run.importance("cab").left_out, 3)
+    assert given["importance"]["left_out"] == page.rounded(run.importance("cab").left_out, 3)
     assert {link["target"] for link in given["alignment"]} <= set(range(len(seen.target_tokens) - 1))
     assert given["beam"]["nodes"][0]["token"] == "<s>"
 
