@@ -26,10 +26,9 @@ from seq2see.tokens.store import Tokenizers
 
 if TYPE_CHECKING:
     from seq2see.decoding.search import Choose
-    from seq2see.lens.alignment import Alignment, Method
+    from seq2see.lens.alignment import Alignment, Importance, Method
     from seq2see.lens.answers import Look
     from seq2see.lens.heads import Head, Statistics, Worth
-    from seq2see.lens.importance import Importance
     from seq2see.lens.reading import Reading, Watch
     from seq2see.model.interface import Seq2Seq
 
@@ -250,9 +249,9 @@ class Run:
 
     def importance(self, sentence: str, to: str | None = None, target: str | None = None) -> "Importance":
         """Return what each output token owes to each input token: by gradient, and by leaving it out."""
-        from seq2see.lens import importance
+        from seq2see.lens import alignment
 
-        return importance.importance(self.bundle, self.read(sentence, to, target), self.watch)
+        return alignment.importance(self.bundle, self.read(sentence, to, target), self.watch)
 
     @property
     def metric(self) -> str:

@@ -54,10 +54,10 @@ def doctor(
     from seq2see.text.pair import Sides
     from seq2see.text.rows import ReadingOptions
 
-    options = ReadingOptions(format, Sides(source_column, target_column), Sides(source_language, target_language))
+    reading = ReadingOptions(format, Sides(source_column, target_column), Sides(source_language, target_language))
     with Downloads() as watch:
-        corpus = corpora.open_corpus(pairs, options, watch)
-        others = RawPairs(*corpora.for_scoring(against, options, watch).parts) if against else None
+        corpus = corpora.open_corpus(pairs, reading, watch)
+        others = RawPairs(*corpora.for_scoring(against, reading, watch).parts) if against else None
     rows = RawPairs(*corpus.train.parts)
     name = " ".join(pairs)
     if write:

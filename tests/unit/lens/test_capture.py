@@ -12,9 +12,8 @@ from seq2see.decoding import search
 from seq2see.decoding.torch_engine import for_decoding
 from seq2see.errors import SettingError
 from seq2see.lens import reading
-from seq2see.lens.answers import look
+from seq2see.lens.answers import look, plant
 from seq2see.lens.capture import capture
-from seq2see.lens.tree import plant
 from seq2see.model.attention import MultiHeadAttention
 from seq2see.model.build import build
 from seq2see.model.positions import sinusoid
