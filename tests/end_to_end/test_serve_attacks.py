@@ -30,10 +30,10 @@ engine_process.main()
 """
 SERVING = """
 import sys
-from seq2see.serve import batching, server
+from seq2see.serve import engine_process, server
 from seq2see.serve.limits import Limits
 
-batching._PROGRAM = {program!r}
+engine_process.PROGRAM = {program!r}
 server.serve(sys.argv[1:2], port=0, limits=Limits(deadline={deadline}, load_seconds={load}), log=False)
 """
 

@@ -16,12 +16,12 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResp
 from seq2see.errors import SettingError
 from seq2see.run import Run
 from seq2see.serve import app
+from seq2see.serve.app import SURPLUS, Guard, Origins, on_the_wire
 from seq2see.serve.connections import Connections
-from seq2see.serve.guard import SURPLUS, Guard, on_the_wire
-from seq2see.serve.limits import PEER, Keys, Limits, Origins, Rates, host_names, network, unmapped
+from seq2see.serve.limits import Keys, Limits, Rates, host_names, network, unmapped
 from seq2see.serve.log import Log
 from seq2see.serve.log import log as log_line
-from seq2see.serve.service import Service
+from seq2see.serve.service import Peer, Service
 
 MOST_CONNECTIONS = 2000
 """Whose requests are answered; as many again are told to come later, and the rest are not let in."""
@@ -37,8 +37,8 @@ IDLE_SECONDS = 10
 """For which a client may leave a connection unused, or half used."""
 _EMPTY_LINE = re.compile(rb"\n\r?\n")
 
-Refusal = Callable[[str, str, dict[bytes, bytes], bytes], bytes | None]
-"""From method, path, headers and body to the whole answer, or None."""
+Refusal = Callable[[str, str, dict[bytes, bytes], bytes, Peer], bytes | None]
+"""From method, path, headers, body and client to the whole answer, or None."""
 
 
 def serve(
@@ -64,8 +64,8 @@ def serve(
             raise SettingError(f"{folder}: a second run with the name '{name}'. Rename one of the folders")
         runs[name] = Run(folder)
         _ = runs[name].settings  # damaged ones are found before anything is started
-    keys = Keys.read(Path(keys_file)) if keys_file else Keys([])
-    service = Service(runs, engine, precision, limits, keys, Rates(each_minute), log_texts)
+    keys = Keys.read(Path(keys_file)) if keys_file else None
+    service = Service(runs, engine, precision, limits, keys, Rates(each_minute) if each_minute else None, log_texts)
     failures: list[str] = []
 
     def failed(line: str) -> None:
@@ -74,7 +74,7 @@ def serve(
 
     names = host_names(allow_hosts)
     Origins(allow_origins)  # what is wrong with them is said before anything is started
-    with Log(service.measures.log_lines_dropped.inc), _listening(host, port) as listening:
+    with Log(service.metrics.log_lines_dropped.inc), _listening(host, port) as listening:
         address = listening.getsockname()[0]
         shown = f"[{address}]" if ":" in address else address
         guard = app.build(service, log, failed, _origins(address, allow_origins, names))
@@ -94,7 +94,7 @@ def _config(guard: Guard, service: Service) -> uvicorn.Config:
     limits, room = service.limits, Connections(_room_for_connections())
 
     def refusal() -> Refusal | None:
-        return guard.at_once if service.quick.full else None
+        return guard.at_once if service.quick.is_full() else None
 
     return uvicorn.Config(
         guard,
@@ -275,8 +275,7 @@ class Patient(HttpToolsProtocol):
     def on_message_complete(self) -> None:
         if self._held:
             refusal, body = self._held
-            PEER.set(self.client)
-            if answer := refusal("POST", self.url.decode("latin-1"), dict(self.headers), bytes(body)):
+            if answer := refusal("POST", self.url.decode("latin-1"), dict(self.headers), bytes(body), self.client):
                 self._held = None
                 self._refused += 1
                 date = b"".join(b"%b: %b\r\n" % each for each in self.server_state.default_headers)
