@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -61,6 +62,15 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     pairs.write_text("".join(f"{word}\t{word.upper()}\n" for word in random_words(500, 1)), encoding="utf-8")
     settings = {**TINY, "training": {**TINY["training"], "seed": 3}}  # learns 95 % of the task; others learn less
     return api.train(pairs, folder / "run", settings=settings).folder
+
+
+@pytest.fixture(scope="session")
+def server(trained: Path) -> Iterator[Any]:
+    """`seq2see serve` for this run with no option, for all tests that neither change nor end it."""
+    from serving import Server
+
+    with Server(trained) as started:
+        yield started
 
 
 @dataclass(frozen=True)

@@ -125,6 +125,16 @@ def test_every_request_counts_except_those_of_a_watchman(path):
     assert client.get("/ready").status_code == 503  # no engine is loaded
 
 
+def test_a_request_counts_once_whatever_is_wrong_with_it(trained):
+    from starlette.testclient import TestClient
+
+    client = TestClient(app.build(Service({"run": Run(trained)}, rates=Rates(3, lambda: 0.0))))
+    bodies = [b'{"text": 1}', b"{bad", b'{"text": "cab"}', b'{"text": "cab"}']
+    kind = {"Content-Type": "application/json"}
+    statuses = [client.post("/v1/translate", content=body, headers=kind).status_code for body in bodies]
+    assert statuses == [400, 400, 503, 429]  # no engine is loaded
+
+
 def loaded(trained: Path, rate: float, **limits: int) -> Service:
     """A service whose engines are said to be loaded and to do so much work a second."""
     service = Service({"run": Run(trained)}, limits=Limits(**limits))
