@@ -129,6 +129,6 @@ class Server:
         return self.call("POST", path, body, {"Content-Type": "application/json"})
 
     def measure(self, name: str) -> float:
-        """The sum over all labels of one of /metrics."""
+        """The value of one of /metrics, or the sum over all its labels."""
         lines = self.get("/metrics").body.decode().splitlines()
-        return sum(float(line.rsplit(" ", 1)[1]) for line in lines if re.match(rf"{name}[ {{]", line))
+        return sum(float(line.rsplit(" ", 1)[1]) for line in lines if re.match(rf"{re.escape(name)}[ {{]", line))

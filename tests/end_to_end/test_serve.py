@@ -357,34 +357,46 @@ def test_under_overload_every_request_is_answered_in_time(torch_server: Server, 
         assert rate > peak / 2  # by the work of the server, whatever else the machine does
 
 
-def send(clients: ThreadPoolExecutor, server: Server, **fields: object) -> list[Future[Answer]]:
-    """Send two requests that share no batch, while the engine is stopped: one is at the engine when the other waits."""
-    before = server.measure("seq2see_queue_requests")
-    sent = [clients.submit(server.post, "/v1/translate", beam=beam, **fields) for beam in (1, 2)]
-    server.wait_for_measure("seq2see_queue_requests", before + 1)
+SEARCHED = [{"text": "cab", "beam": beam} for beam in (1, 2)]
+DRAWN = [{"text": "cab", "sample": True}] * 2
+"""Two requests each to one engine that share no batch."""
+
+
+def send(
+    clients: ThreadPoolExecutor, server: Server, engine: str, bodies: list[dict[str, object]]
+) -> list[Future[Answer]]:
+    """Send two such requests while the engine is stopped: one is at the engine when the other stays in the queue."""
+    queue = f'seq2see_queue_requests{{engine="{engine}"}}'
+    sent = [clients.submit(server.post, "/v1/translate", **body) for body in bodies]
+    wait_until(lambda: all(server.measure(queue) == 1 for _ in range(2)), lambda: server.get("/metrics").body.decode())
     return sent
+
+
+def stop(server: Server, engine: str, body: dict[str, object]) -> int:
+    """Stop an engine that has just finished its work: for five seconds it is not asked whether it is still there."""
+    batches = f'seq2see_batch_requests_count{{engine="{engine}"}}'
+    before = server.measure(batches)
+    assert server.post("/v1/translate", **body).status == 200
+    server.wait_for_measure(batches, before + 1)  # counted when the engine says so, after the answer
+    os.kill(server.engines()[engine], signal.SIGSTOP)
+    return server.engines()[engine]
 
 
 def test_a_dead_engine_is_replaced(torch_server: Server):
     restarts = torch_server.measure("seq2see_engine_restarts_total")
-    engines = torch_server.engines()
-    for aligned in (False, True):  # an engine that was just used is not asked for five seconds whether it is there
-        assert torch_server.post("/v1/translate", text="cab", alignments=aligned).status == 200
-    for pid in engines.values():
-        os.kill(pid, signal.SIGSTOP)  # so that it is at work when it dies
-    with ThreadPoolExecutor(4) as clients:
-        asked = [send(clients, torch_server, text="cab", alignments=aligned) for aligned in (False, True)]
-        for pid in engines.values():
-            os.kill(pid, signal.SIGKILL)
-        assert torch_server.get("/health").status == 200
-        for each in asked:
-            found = sorted((one.result() for one in each), key=lambda answer: answer.status)
-            assert found[-1].status == 503
-            assert "retry-after" in found[-1].headers
-            assert "being started again" in found[-1].json()["error"]
+    for engine, bodies in (("translate", SEARCHED), ("inside", DRAWN)):
+        with ThreadPoolExecutor(2) as clients:
+            pid = stop(torch_server, engine, bodies[0])
+            asked = send(clients, torch_server, engine, bodies)
+            os.kill(pid, signal.SIGKILL)  # while it is at work
+            assert torch_server.get("/health").status == 200
+            found = max((each.result() for each in asked), key=lambda answer: answer.status)
+        assert found.status == 503
+        assert "retry-after" in found.headers
+        assert "being started again" in found.json()["error"]
     torch_server.wait_until_ready()
-    for aligned in (False, True):
-        assert torch_server.post("/v1/translate", text="cab", alignments=aligned).status == 200
+    for bodies in (SEARCHED, DRAWN):
+        assert torch_server.post("/v1/translate", **bodies[0]).status == 200
     assert torch_server.measure("seq2see_engine_restarts_total") == restarts + 2
 
 
@@ -505,10 +517,10 @@ def test_the_operator_sets_how_much_a_request_may_ask(monkeypatch: pytest.Monkey
 
 def test_sigterm_lets_requests_be_answered(trained: Path):
     with Server(trained, "--quiet") as server, ThreadPoolExecutor(2) as clients:
-        engine, address = server.engines()["translate"], urlsplit(server.url)
-        os.kill(engine, signal.SIGSTOP)
+        address = urlsplit(server.url)
+        engine = stop(server, "translate", SEARCHED[0])
         try:
-            asked = send(clients, server, text="cab")
+            asked = send(clients, server, "translate", SEARCHED)
             server.process.send_signal(signal.SIGTERM)
 
             def is_ending() -> bool:
