@@ -163,18 +163,15 @@ def _described(body: type[BaseModel]) -> dict[str, Any]:
 
 async def _admitted(service: Service, request: Request, kind: type[Fields]) -> tuple[Fields, str]:
     """Return what is asked and the client that asks; one that is not let in is not told what is wrong with it."""
-    key, refusal = None, None
+    key = None
     try:
         fields = await _fields(request)
         key = fields.get("api_key") if isinstance(fields, dict) else None
         asked = kind.model_validate(fields, strict=True)
     except ValidationError as problem:
-        refusal = RefusedError(400, in_words(problem.errors(include_input=False, include_url=False)))
-    except RefusedError as problem:
-        refusal = problem
-    client = service.admit(request.client, dict(request.headers.raw), key if isinstance(key, str) else None)
-    if refusal is not None:
-        raise refusal
+        raise RefusedError(400, in_words(problem.errors(include_input=False, include_url=False))) from None
+    finally:  # a refusal by `admit` takes the place of any other
+        client = service.admit(request.client, dict(request.headers.raw), key if isinstance(key, str) else None)
     return asked, client
 
 
