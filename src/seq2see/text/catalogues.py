@@ -17,7 +17,7 @@ from seq2see.text import languages
 from seq2see.text.pair import Sides
 from seq2see.text.rows import LONGEST_LINE, Faults, Told, bounded_lines, lines, opened, too_long
 
-Entry = tuple[int, list[str]]
+EntryRow = tuple[int, list[str]]
 """The line that an entry begins on, or its number; source and target."""
 
 
@@ -94,13 +94,13 @@ _ESCAPES: Final = re.compile(r"(?:\\(?:[0-7]{1,3}|x[0-9A-Fa-f]{1,2}))+|\\(.)")
 _NAMED: Final = {"n": "\n", "t": "\t", "r": "\r", "a": "\a", "b": "\b", "f": "\f", "v": "\v", "\\": "\\", '"': '"'}
 
 
-def po_rows(path: Path, faults: Faults, told: Told, wanted: Sides) -> Iterator[Entry]:
+def po_rows(path: Path, faults: Faults, told: Told, wanted: Sides) -> Iterator[EntryRow]:
     """Yield msgid and msgstr, plural forms too; without the header and entries that are fuzzy or obsolete."""
     charset = _po_charset(path)
     entry = _Entry()
     fuzzy = 0
 
-    def finished() -> Iterator[Entry]:
+    def finished() -> Iterator[EntryRow]:
         nonlocal fuzzy
         if entry.broken or not entry.texts:
             return
@@ -204,7 +204,7 @@ LARGEST_MO: Final = 1 << 26
 """A .mo file is read whole, as its strings lie anywhere in it: 64 MiB are ten times any real one."""
 
 
-def mo_rows(path: Path, faults: Faults, told: Told, wanted: Sides) -> Iterator[Entry]:
+def mo_rows(path: Path, faults: Faults, told: Told, wanted: Sides) -> Iterator[EntryRow]:
     """Yield the same from a compiled catalogue; rows are numbered by entry, as there are no lines."""
     with opened(path) as stream:
         data = stream.read(LARGEST_MO + 1)
@@ -267,7 +267,7 @@ class _Unit:
     texts: dict[str, str] = field(default_factory=dict)
 
 
-def tmx_rows(path: Path, faults: Faults, told: Told, wanted: Sides) -> Iterator[Entry]:
+def tmx_rows(path: Path, faults: Faults, told: Told, wanted: Sides) -> Iterator[EntryRow]:
     """Yield the two languages of a translation memory; with more than two, those that are wanted.
 
     Where the source is not said, it is the language that the file calls its source, else the first one.
