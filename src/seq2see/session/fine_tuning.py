@@ -37,12 +37,17 @@ Change = dict[str, Scores]
 """Scores `before` and `after`."""
 
 
+def check_places(from_run: Path, folder: Path) -> None:
+    """Refuse to make the new run where the old one is: `--force` would delete it."""
+    old = Path(os.path.realpath(from_run))
+    if Path(os.path.realpath(folder)) in (old, *old.parents):
+        raise RunError(f"{folder}: is where --from {from_run} lies. Choose another --out for the new run")
+
+
 def open_base(request: Request) -> Base:
     """Read the run that `request` names, finished or interrupted; an error where it has no weights yet."""
     assert request.from_run is not None
-    folder, start = request.from_run, Path(os.path.realpath(request.from_run))
-    if Path(os.path.realpath(request.folder)) in (start, *start.parents):
-        raise RunError(f"{request.folder}: is where --from {folder} lies. Choose another --out for the new run")
+    folder = request.from_run
     facts = storage.read_manifest(folder)
     used = bundle.load(folder)
     training = used.settings.training

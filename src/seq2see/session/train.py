@@ -23,21 +23,24 @@ import seq2see
 from seq2see import bundle, config, machine, storage
 from seq2see.bundle import Bundle
 from seq2see.config import Overlay, Settings
+from seq2see.distributed import ranks
 from seq2see.errors import OnlyHereError, SeqError, SettingError
+from seq2see.evaluation import validation
 from seq2see.machine import ALONE, Group, Stop
 from seq2see.model.build import build, count_parameters
 from seq2see.model.interface import Seq2Seq
 from seq2see.run import Run, error_unit
-from seq2see.session import prepare, suggest
+from seq2see.session import fine_tuning, finish, prepare, resume, suggest
 from seq2see.session.request import Base, Began, Interrupted, Prepared, Reading, Request, Said, Watch
 from seq2see.text import corpora
 from seq2see.text.corpora import Corpus
 from seq2see.text.pair import Pair, Sides
 from seq2see.tokens.store import Store
-from seq2see.training import loop
+from seq2see.training import checkpoint, loop
 from seq2see.training.bad_numbers import NotFinite
 from seq2see.training.checkpoint import Progress
 from seq2see.training.events import INTERRUPTED, Event, Finished
+from seq2see.training.journal import Journal
 
 ECHO = 2.0
 """Seconds within which a repeated signal still counts as the first one: several processes may pass it on."""
@@ -92,22 +95,19 @@ def train(
     folder = Path("runs") / corpora.name_of(pairs) if out is None else Path(out)
     base = None if from_run is None else Path(from_run)
     request = Request(pairs, folder, valid, overlays, reading, tag, resume, force, base, watch)
-    if "WORLD_SIZE" not in os.environ:
+    if not os.environ.keys() & {"WORLD_SIZE", "TORCHELASTIC_RUN_ID"}:
         return start(request, ALONE)
-    from seq2see.distributed import ranks  # torchrun has started several processes
-
-    with ranks.joined() as group:
+    with ranks.joined() as group:  # torchrun has started this process and perhaps others
         ranks.check_restarts(resume, force)
         return start(request, group) if group.is_first else follow(group)
 
 
 def start(request: Request, group: Group) -> Run:
     """Resume the run in the folder, if that was asked for and there is one; else make a new one."""
-    if request.folder.exists():
-        from seq2see.session import resume
-
-        if resume.can_resume(request):
-            return resume_run(request, group)
+    if request.from_run is not None:
+        fine_tuning.check_places(request.from_run, request.folder)
+    if request.folder.exists() and resume.can_resume(request):
+        return resume_run(request, group)
     if request.resume:
         request.watch(Said(f"nothing to resume in {request.folder}: starting anew"))
     return new_run(request, group)
@@ -115,8 +115,6 @@ def start(request: Request, group: Group) -> Run:
 
 def resume_run(request: Request, group: Group) -> Run:
     """Train on from the newest checkpoint, or only complete the end of a run that is finished."""
-    from seq2see.session import finish, resume
-
     device, folder = machine.pick_device(), request.folder
     prepared = resume.reopened(request)
     if resume.is_finished(folder, prepared):
@@ -131,16 +129,13 @@ def resume_run(request: Request, group: Group) -> Run:
 
 def new_run(request: Request, group: Group) -> Run:
     """Make a run folder from pairs, and train the model in it."""
-    base = None
-    if request.from_run is not None:
-        from seq2see.session import fine_tuning
-
-        base = fine_tuning.open_base(request)
+    base = None if request.from_run is None else fine_tuning.open_base(request)
     corpus = prepare.open_corpus(request)
     given = prepare.validation_pairs(request, corpus)
     device = machine.pick_device()
     with storage.held(request.folder, group.patience):
-        if not (request.resume and _was_made_meanwhile(request)):
+        was_made = (request.folder / "manifest.json").exists()  # by another process, while this one waited
+        if not (was_made and request.resume and resume.can_resume(request)):
             prepared, examine = make_folder(request, corpus, given, base, device)
             return learn(request, prepared, device, group, examine)
     return start(request, group)
@@ -155,8 +150,6 @@ def make_folder(
         given: The pairs to validate on; None to hold some of the training pairs out.
         base: The run that is fine-tuned.
     """
-    if base is not None:
-        from seq2see.session import fine_tuning
     request.watch(Said(f"reading {corpus.name}"))
     survey = suggest.survey(corpus.train, with_languages=prepare.wants_tags(request, base))
     valid_pairs = prepare.read_validation(corpus, survey, given, request)
@@ -176,15 +169,6 @@ def make_folder(
     return replace(prepared, train=train, valid=valid), examine
 
 
-def _was_made_meanwhile(request: Request) -> bool:
-    """Return whether another process has made a run while this one waited for the folder."""
-    if not (request.folder / "manifest.json").exists():
-        return False
-    from seq2see.session import resume
-
-    return resume.can_resume(request)
-
-
 def learn(
     request: Request,
     prepared: Prepared,
@@ -201,8 +185,6 @@ def learn(
     model = new_model(folder, prepared, device)
     before, is_pause = Progress(), False
     if (folder / "checkpoints").is_dir():
-        from seq2see.training import checkpoint
-
         newest = checkpoint.go_on_from(folder / "checkpoints", lambda line: watch(Said(f"warning   {line}")))
         if newest is not None:
             before, is_pause = checkpoint.read_progress(newest), checkpoint.is_pause(newest)
@@ -214,9 +196,7 @@ def learn(
     with contextlib.closing(run_loop(folder, prepared, model, micro_tokens, stop, group)) as happening:
         try:
             for event in happening:
-                if journal is None:
-                    from seq2see.training.journal import Journal
-
+                if journal is None:  # after the first update
                     journal = Journal(folder, before.step, is_pause)
                     for line in examine():
                         watch(Said(f"doctor    {line}"))
@@ -224,8 +204,6 @@ def learn(
                 watch(event)
                 end = event
         except NotFinite as found:
-            from seq2see.session import finish
-
             raise finish.not_finite(folder, prepared, found, partial(prepare.open_corpus, request)) from None
         finally:
             if journal is not None:
@@ -233,8 +211,6 @@ def learn(
     assert isinstance(end, Finished)
     if end.reason == INTERRUPTED:
         raise Interrupted(int(group.largest(stop.signal)))
-    from seq2see.session import finish
-
     run = finish.finish(folder, prepared, end, device, watch)
     group.first_does(lambda: None)
     return run
@@ -242,15 +218,13 @@ def learn(
 
 def follow(group: Group) -> Run:
     """Wait until the first process has something to train, and train it together with all others."""
-    from seq2see.session.resume import reopen
-
     device = machine.pick_device()
     place, micro_tokens = group.first_does(lambda: None)
     folder = Path(place)
     if not micro_tokens:  # the run is finished already
         return Run(folder)
     try:
-        prepared = reopen(folder, [])
+        prepared = resume.reopen(folder, [])
         model = new_model(folder, prepared, device)
     except SeqError as problem:
         where = f"process {group.rank}: all machines need to see the run folder under the same name"
@@ -288,8 +262,6 @@ def run_loop(
     settings = prepared.settings
 
     def validate() -> dict[str, float]:
-        from seq2see.evaluation import validation
-
         used = Bundle(settings, prepared.tokenizers, model.eval())
         with group.all_or_none(stop):
             mine = validation.measure(used, prepared.valid, prepared.valid_pairs, group.rank, group.world)
