@@ -11,7 +11,7 @@ from seq2see import bundle, config, special, storage
 from seq2see.model.build import build
 from seq2see.model.transformer import Transformer
 from seq2see.tokens import tokenizers
-from seq2see.tokens.encoding import Tokenizers
+from seq2see.tokens.store import Tokenizers
 
 
 def random_run(folder: Path, size: work.Size) -> Path:

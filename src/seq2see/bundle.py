@@ -20,7 +20,7 @@ from zlib import crc32
 from seq2see import config, machine, storage
 from seq2see.config import Model, Settings
 from seq2see.errors import RunError
-from seq2see.tokens.encoding import Tokenizers
+from seq2see.tokens.store import Tokenizers
 
 if TYPE_CHECKING:
     import torch

@@ -18,11 +18,11 @@ from seq2see.errors import DataError, RunError, SettingError, nearest
 from seq2see.evaluation import metrics
 from seq2see.evaluation.metrics import Scores
 from seq2see.machine import Group
+from seq2see.text.corpora import Pairs
 from seq2see.text.pair import Pair, Sides
-from seq2see.text.readers import Pairs
 from seq2see.text.tags import language_tag
-from seq2see.tokens import encoding
-from seq2see.tokens.encoding import Tokenizers
+from seq2see.tokens import store
+from seq2see.tokens.store import Tokenizers
 
 if TYPE_CHECKING:
     from seq2see.decoding.search import Choose
@@ -390,7 +390,7 @@ class Run:
         width = max(n_best, beam or self.settings.decoding.beam)
         searched = f"engine:{engine.name.replace(' ', '-')}|beam:{width}"
         signed = tuple(replace(score, signature=f"{score.signature}|{searched}") for score in scores)
-        unreachable = encoding.unreachable(pairs, (self.tokenizers.source, self.tokenizers.target))
+        unreachable = store.unreachable(pairs, (self.tokenizers.source, self.tokenizers.target))
         return Evaluation(len(pairs), engine.name, width, replace(scores, scores=signed), results, unreachable)
 
 

@@ -244,7 +244,7 @@ def make_run(folder: Path, overlay: dict[str, dict[str, Any]]) -> Path:
     from seq2see.model.build import build
     from seq2see.text.tags import language_tag
     from seq2see.tokens import tokenizers
-    from seq2see.tokens.encoding import Tokenizers
+    from seq2see.tokens.store import Tokenizers
 
     settings = config.resolve(overlay, {"decoding": {"beam": 2, "max_extra": 5}})
     data, texts = settings.data, ["abcd dcba", "a b c d", "ab cd ba dc", "각 나 12"] * 5

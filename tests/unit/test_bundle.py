@@ -18,7 +18,7 @@ from seq2see.bundle import Bundle
 from seq2see.errors import RunError
 from seq2see.model.build import build
 from seq2see.tokens import tokenizers
-from seq2see.tokens.encoding import Tokenizers
+from seq2see.tokens.store import Tokenizers
 
 SETTINGS = config.resolve(
     {

@@ -64,11 +64,12 @@ def doctor(
     from seq2see.doctor.raw import RawPairs
     from seq2see.text import corpora
     from seq2see.text.pair import Sides
+    from seq2see.text.rows import ReadingOptions
 
-    wanted = (format, Sides(source_column, target_column), Sides(source_language, target_language))
+    options = ReadingOptions(format, Sides(source_column, target_column), Sides(source_language, target_language))
     with Downloads() as watch:
-        corpus = corpora.open_corpus(pairs, *wanted, watch)
-        others = RawPairs(*corpora.for_scoring(against, *wanted, watch).parts) if against else None
+        corpus = corpora.open_corpus(pairs, options, watch)
+        others = RawPairs(*corpora.for_scoring(against, options, watch).parts) if against else None
     rows = RawPairs(*corpus.train.parts)
     name = " ".join(pairs)
     if write:

@@ -236,7 +236,7 @@ def _plan_of(model: str, assignments: list[str]) -> tuple[config.Settings, tuple
         raise SettingError(f"{model}: neither a run folder nor a preset. {nearest(model, config.PRESETS)}")
     if assignments:
         raise SettingError("--set changes a preset; a run is drawn as it was trained. Leave one out")
-    from seq2see.tokens.encoding import Tokenizers
+    from seq2see.tokens.store import Tokenizers
 
     storage.read_manifest(Path(model))
     tokenizers = Tokenizers.load(Path(model))

@@ -30,7 +30,7 @@ from seq2see.cli.options import (
 from seq2see.cli.progress import progress
 from seq2see.distributed import ranks
 from seq2see.errors import DataError, SettingError
-from seq2see.text import files
+from seq2see.text import rows
 
 if TYPE_CHECKING:
     from seq2see.decoding.translator import Result
@@ -135,7 +135,7 @@ def _blocks(size: int) -> Iterator[list[str]]:
             if line is not PAUSE:
                 block.append(line)
                 characters += len(line)
-            if block and (line is PAUSE or len(block) == size or characters > files.LONGEST_LINE):
+            if block and (line is PAUSE or len(block) == size or characters > rows.LONGEST_LINE):
                 yield block
                 block, characters = [], 0
     except DataError:  # those before it are still translated
@@ -161,8 +161,8 @@ def read_lines() -> Iterator[str]:
             rest, size = [], 0
         rest.append(last)
         size += len(last)
-        if size > files.LONGEST_LINE:
-            raise files.too_long("standard input", number + 1)
+        if size > rows.LONGEST_LINE:
+            raise rows.too_long("standard input", number + 1)
         if _pauses():
             yield PAUSE
     if size:

@@ -22,7 +22,7 @@ from seq2see.config import Decoding, Model, Settings
 from seq2see.decoding import translator
 from seq2see.decoding.hypothesis import Hypothesis, Task
 from seq2see.errors import PassingError, RunError, SettingError, nearest
-from seq2see.tokens.encoding import Tokenizers
+from seq2see.tokens.store import Tokenizers
 from seq2see.tokens.tokenizers import Tokenizer
 
 if TYPE_CHECKING:

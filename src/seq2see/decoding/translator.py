@@ -9,7 +9,7 @@ from seq2see import machine, special
 from seq2see.config import Decoding, Model, Settings, check_decoding
 from seq2see.decoding.hypothesis import Engine, Task
 from seq2see.errors import RunError, SettingError
-from seq2see.tokens.encoding import Tokenizers
+from seq2see.tokens.store import Tokenizers
 
 
 @dataclass(frozen=True)

@@ -13,9 +13,9 @@ from seq2see.decoding.ct2_engine import Ct2Engine
 from seq2see.decoding.torch_engine import TorchEngine
 from seq2see.decoding.translator import translate
 from seq2see.errors import RunError, SettingError, nearest
+from seq2see.text.corpora import Pairs
 from seq2see.text.pair import Pair
-from seq2see.text.readers import Pairs
-from seq2see.tokens.encoding import Tokenizers
+from seq2see.tokens.store import Tokenizers
 from seq2see.tokens.tokenizers import Subwords
 
 MOST_SENTENCES = 1000

@@ -17,10 +17,9 @@ from seq2see.errors import DataError, RunError, SettingError
 from seq2see.session.prepare import Chosen, as_count, to_hold_out, without_too_long, write_pairs, write_tokens
 from seq2see.session.request import Base, Prepared, Request, Said
 from seq2see.session.suggest import Survey
-from seq2see.text.corpora import Corpus
+from seq2see.text.corpora import Corpus, Pairs
 from seq2see.text.pair import Sides
-from seq2see.text.readers import Pairs
-from seq2see.tokens import encoding
+from seq2see.tokens import store
 
 EPOCHS = 10
 STEPS_AN_EPOCH = 20
@@ -131,7 +130,7 @@ def keep(base: Base, folder: Path, prepared: Prepared, request: Request) -> Prep
         say(f"{base.folder / 'validation.jsonl'}: no pairs there, so what is forgotten cannot be measured")
         return prepared
     limit, tokenizers, name = prepared.settings.data.max_length, prepared.tokenizers, "the old validation set"
-    pairs = encoding.for_validation(name, base.valid_pairs, (tokenizers.source, tokenizers.target), limit, say)
+    pairs = store.for_validation(name, base.valid_pairs, (tokenizers.source, tokenizers.target), limit, say)
     old_valid, _ = write_tokens(folder, "old_valid", pairs, tokenizers, limit, name)
     write_pairs(folder / "old_validation.jsonl", pairs)
     return replace(prepared, old_valid=old_valid, old_valid_pairs=pairs)

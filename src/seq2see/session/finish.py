@@ -15,7 +15,8 @@ from seq2see.evaluation import diagnosis, metrics, report, validation
 from seq2see.run import Evaluation, Run, error_unit
 from seq2see.session.request import Prepared, Said, Watch
 from seq2see.text.corpora import Corpus
-from seq2see.text.pair import Pair, in_blocks
+from seq2see.text.pair import Pair
+from seq2see.text.rows import in_blocks
 from seq2see.text.tags import language_tag, tagged
 from seq2see.training import events, journal
 from seq2see.training.bad_numbers import NotFinite

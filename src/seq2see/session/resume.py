@@ -9,9 +9,8 @@ from seq2see.config import Overlay, Settings
 from seq2see.errors import DataError, RunError
 from seq2see.session.request import Prepared, Request
 from seq2see.text import corpora
-from seq2see.text.readers import Pairs
-from seq2see.tokens.encoding import Tokenizers
-from seq2see.tokens.store import Store
+from seq2see.text.corpora import Pairs
+from seq2see.tokens.store import Store, Tokenizers
 from seq2see.training import checkpoint, loop
 
 COUNTED = ("pairs", "validation_pairs", "dropped_empty", "dropped_too_long", "source_tokens", "target_tokens")

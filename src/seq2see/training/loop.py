@@ -1,8 +1,8 @@
-"""The training loop: a generator that pulls batches through the model and yields what a watcher wants to know.
+"""The training loop: a generator that trains the model on batches and yields events about it.
 
 `for event in train(...)` trains; the consumer draws, logs, and stops it. One update sees one effective batch, cut into
-micro-batches that fit the machine and shared among the ranks (`ranks`: many processes run this loop side by side); the
-loss is divided once, by the token count of all of them.
+micro-batches that fit the machine and shared among the ranks (many processes may run this loop together); the loss is
+divided once, by the token count of all of them.
 """
 
 import contextlib
@@ -32,7 +32,7 @@ from seq2see.training.loss import Loss, teacher_forced
 from seq2see.training.optimizer import Adam, random_state, set_random_state
 
 BAD_UPDATES = 5
-"""In a row, up to a line of the log or a validation, that send training back; fewer are skipped and counted."""
+"""So many consecutive updates that are not finite send training back; fewer are skipped and counted."""
 MOST_RETURNS = 3
 Validate = Callable[[], dict[str, float]]
 
@@ -222,7 +222,7 @@ class _Loop:
         if self.group.largest(max(map(len, pieces), default=0)) <= 1:
             raise RunError(
                 "memory is used up by a single pair. Lower data.max_length in a new run, choose a smaller preset, or "
-                "end what else takes memory and go on with --resume"
+                "end what else takes memory and resume with --resume"
             ) from problem
         traceback.clear_frames(problem.__traceback__)  # they hold on to all that memory
         share = tokens // self.group.world * times(self.settings)
@@ -388,15 +388,15 @@ def update(
 
 
 def loss_of(model: Seq2Seq, batch: Batch, smoothing: float = 0.0, agreement: float = 0.0) -> Loss:
-    """The loss of a batch on the model's device; see `smoothed_cross_entropy`."""
+    """Return the loss of a batch on the device of the model; see `smoothed_cross_entropy`."""
     sides = batch.source_N, batch.source_offsets, batch.inputs_N, batch.target_offsets, batch.target_N
     return teacher_forced(model, *sides, smoothing, agreement)
 
 
 def in_bfloat16(settings: Training, device: torch.device) -> bool:
-    """Whether matrix multiplications are in bfloat16: on GPUs that have it in hardware, or on any GPU if asked for.
+    """Return whether matrix multiplications use bfloat16: on GPUs that have it in hardware, or on any GPU on request.
 
-    Emulated, it is slower than float32. So it is on a CPU, where it is even fatal on some virtual machines.
+    Emulated, it is slower than float32, and so it is on a CPU, where it even crashes some virtual machines.
     """
     if device.type != "cuda" or settings.precision == "float32":
         return False
@@ -404,7 +404,7 @@ def in_bfloat16(settings: Training, device: torch.device) -> bool:
 
 
 def limit_reached(progress: Progress, settings: Training) -> str | None:
-    """Why training should end here, in words; None to go on."""
+    """Return why training should end here, in words; None where it should not."""
     if progress.step >= settings.max_steps:
         return f"all {settings.max_steps:,} steps done"
     if settings.max_minutes and progress.seconds >= 60 * settings.max_minutes:
@@ -445,7 +445,7 @@ def _average(
 
 
 class _Meter:
-    """Sums over the updates since it was last read; `with meter:` counts the time inside as training."""
+    """Sums over the updates since the last reading; `with meter:` counts the time inside as training."""
 
     def __init__(self, progress: Progress, device: torch.device) -> None:
         self._began = time.perf_counter() - progress.seconds
@@ -461,7 +461,7 @@ class _Meter:
         self._busy += time.perf_counter() - self._entered
 
     def elapsed(self) -> float:
-        """Seconds of the whole run, those before a resume included."""
+        """Return the seconds of the whole run, those before a resume included."""
         return time.perf_counter() - self._began
 
     def add(self, losses: Tensor, tokens: int) -> None:
@@ -470,7 +470,7 @@ class _Meter:
         self._tokens += tokens
 
     def note(self, progress: Progress) -> Progress:
-        """What must not be lost between two lines of the log."""
+        """Return the progress with the sums that must not be lost between two lines of the log."""
         return replace(
             progress,
             seconds=self.elapsed(),

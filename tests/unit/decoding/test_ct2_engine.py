@@ -25,7 +25,7 @@ from seq2see.errors import PassingError, RunError, SettingError
 from seq2see.model.build import build
 from seq2see.model.interface import Seq2Seq
 from seq2see.tokens import tokenizers
-from seq2see.tokens.encoding import Tokenizers
+from seq2see.tokens.store import Tokenizers
 
 pytest.importorskip("ctranslate2", reason="the extra `fast` is not installed")
 LINES = [" ".join(chr(97 + (7 * i + 3 * j * j) % 9) for j in range(1 + i % 11)) for i in range(60)]

@@ -17,7 +17,7 @@ from seq2see.decoding.torch_engine import TorchEngine
 from seq2see.errors import SettingError
 from seq2see.model.build import build
 from seq2see.tokens import tokenizers
-from seq2see.tokens.encoding import Tokenizers
+from seq2see.tokens.store import Tokenizers
 
 
 @pytest.fixture(scope="module")

@@ -22,7 +22,7 @@ from seq2see.model.recording import RecordingPoint
 from seq2see.model.transformer import Transformer
 from seq2see.run import load
 from seq2see.tokens import tokenizers
-from seq2see.tokens.encoding import Tokenizers
+from seq2see.tokens.store import Tokenizers
 
 ENCODER, DECODER, HEADS, D = 2, 1, 2, 8
 SOURCE, INPUTS = torch.tensor([[4, 5, 6, 7, 3], [8, 9, 3, 0, 0]]), torch.tensor([[2, 4, 5, 6], [2, 9, 0, 0]])
