@@ -31,7 +31,7 @@ import torch
 
 from seq2see.config import Training
 from seq2see.lab.circumstances import processor
-from seq2see.memory import keep_freed_memory
+from seq2see.machine import keep_freed_memory
 from seq2see.model.transformer import Transformer
 from seq2see.tokens.batches import Batch
 from seq2see.training import loop

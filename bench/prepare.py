@@ -8,10 +8,10 @@ import torch
 
 from bench import work
 from seq2see import bundle, config, special, storage
-from seq2see.bundle import Tokenizers
 from seq2see.model.build import build
 from seq2see.model.transformer import Transformer
 from seq2see.tokens import tokenizers
+from seq2see.tokens.store import Tokenizers
 
 
 def random_run(folder: Path, size: work.Size) -> Path:

@@ -12,7 +12,7 @@ from seq2see.config import Decoding, Training
 from seq2see.decoding.hypothesis import Task
 from seq2see.decoding.torch_engine import TorchEngine
 from seq2see.decoding.translator import limit
-from seq2see.memory import keep_freed_memory
+from seq2see.machine import keep_freed_memory
 from seq2see.tokens.batches import Batch
 from seq2see.training import loop
 from seq2see.training.optimizer import Adam

@@ -1,34 +1,34 @@
-"""A saved model: weights, settings, tokenizers and a manifest, in a folder that needs nothing else.
+"""A saved model: its weights are checked against the settings, read and written.
 
-Torch is imported only where weights are touched: an engine without it reads settings and tokenizers here, too.
+    RUN/manifest.json             format, version, facts about the training (`storage`)
+        settings.toml             every setting, resolved (`config`)
+        source.tokenizer.json     and target.tokenizer.json, unless one serves both sides (`tokens.encoding`)
+        model.safetensors         the best weights
 
-RUN/manifest.json             format, version, facts about the training
-    settings.toml             every setting, resolved
-    source.tokenizer.json     and target.tokenizer.json, unless one serves both sides
-    model.safetensors         the best weights
+Torch is imported only where it is needed: CTranslate2 gets its weights here, too.
 """
 
+import contextlib
+import errno
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from zlib import crc32
 
-from seq2see import config, memory, storage
-from seq2see.config import Data, Model, Settings
-from seq2see.errors import RunError, SeqError
-from seq2see.storage import FORMAT, VERSION
-from seq2see.text.tags import language_tag
-from seq2see.tokens import tokenizers
-from seq2see.tokens.tokenizers import Tokenizer
+from seq2see import config, machine, storage
+from seq2see.config import Model, Settings
+from seq2see.errors import RunError
+from seq2see.tokens.store import Tokenizers
 
 if TYPE_CHECKING:
     import torch
     from torch import Tensor, nn
 
     from seq2see.model.interface import Seq2Seq
-    from seq2see.text.pair import Pair
 
+Shapes = Mapping[str, tuple[int, ...]]
 ROOM = 10_000_000
 """Weights that settings may ask for beyond those of the file: enough to say in which of them it does not fit."""
 
@@ -36,80 +36,10 @@ LARGEST = 1e6
 """No training that learns anything makes a weight so large. With larger ones, products would leave the range of
 float32, and to sort by scores that are NaN is undefined in C++."""
 
-FACTS: dict[str, Callable[[Any], bool]] = {
-    "corpus": lambda fact: isinstance(fact, str),
-    "state": lambda fact: isinstance(fact, str),
-    "pairs": lambda fact: type(fact) is int and 0 <= fact < 2**63,
-    "held_out_by": lambda fact: fact in ("blake2b", "crc32"),
-    "parameters": lambda fact: type(fact) is int and 0 <= fact < 2**63,
-    "languages": lambda fact: (
-        isinstance(fact, dict)
-        and all(side in ("source", "target") and isinstance(code, str | None) for side, code in fact.items())
-    ),
-    "choices": lambda fact: (
-        isinstance(fact, list)
-        and all(isinstance(row, dict) and {"name", "why", "yours"} <= row.keys() for row in fact)
-        and all(isinstance(row[key], str) for row in fact for key in ("name", "why"))
-        and all(isinstance(row["yours"], list) and all(isinstance(key, str) for key in row["yours"]) for row in fact)
-    ),
-    "fine_tuning": lambda fact: isinstance(fact, dict),
-}
-"""Of a manifest, those that others build on, and what they must look like."""
-EARLIER_RULES: config.Overlay = {"decoding": {"stop_against": "best"}}
-"""What a run folder means by leaving a setting out: the rule of the releases that did not have that setting yet. A new
-run folder says every setting, so these values apply to old run folders alone."""
-
-
-@dataclass(frozen=True)
-class Tokenizers:
-    """One for each side; the same object where the sides share one."""
-
-    source: Tokenizer
-    target: Tokenizer
-
-    def save(self, folder: Path) -> None:
-        self.source.save(folder / "source.tokenizer.json")
-        if self.target is not self.source:
-            self.target.save(folder / "target.tokenizer.json")
-
-    @staticmethod
-    def learn(pairs: "Sequence[Pair]", data: Data) -> "Tokenizers":
-        """Learn from pairs the tokenizers that the settings ask for."""
-        tags = [language_tag(language) for language in data.tags.split()]
-        texts = [[pair.source for pair in pairs], [pair.target for pair in pairs]]
-        if data.shared:
-            texts[0] = [text for both in zip(*texts, strict=True) for text in both]
-        source = tokenizers.train(
-            data.source_tokenizer, texts[0], data.source_vocabulary, data.normalization, tags, data.source_pattern
-        )
-        if data.shared:
-            return Tokenizers(source, source)
-        target = tokenizers.train(
-            data.target_tokenizer, texts[1], data.target_vocabulary, data.normalization, pattern=data.target_pattern
-        )
-        return Tokenizers(source, target)
-
-    @staticmethod
-    def files(folder: Path) -> tuple[Path, Path]:
-        """Where they were saved: twice the same file where one serves both sides."""
-        source, target = folder / "source.tokenizer.json", folder / "target.tokenizer.json"
-        return source, target if target.exists() else source
-
-    @staticmethod
-    def load(folder: Path) -> "Tokenizers":
-        """Load both, or one for both sides, as the settings say."""
-        files, shared = Tokenizers.files(folder), read_settings(folder).data.shared
-        if files[0] == files[1] and files[0].exists() and not shared:
-            raise RunError(f"{folder / 'target.tokenizer.json'}: is missing. Copy the run again")
-        if files[0] != files[1] and shared:
-            raise RunError(f"{files[1]}: is there, though data.shared = true. Copy the run again")
-        source = tokenizers.load(files[0])
-        return Tokenizers(source, source if files[0] == files[1] else tokenizers.load(files[1]))
-
 
 @dataclass(frozen=True)
 class Bundle:
-    """A model that can be used: in memory, ready for its device."""
+    """A model in memory, on its device, with its settings and tokenizers."""
 
     settings: Settings
     tokenizers: Tokenizers
@@ -117,15 +47,15 @@ class Bundle:
 
 
 def load(folder: Path, device: "torch.device | str" = "cpu") -> Bundle:
-    """Read a run folder back."""
+    """Load the model of a run."""
     from seq2see.model.build import build, count_parameters
 
-    read_manifest(folder)
-    settings = read_settings(folder)
+    storage.read_manifest(folder)
+    settings = config.read_settings(folder)
     tokenizers = Tokenizers.load(folder)
     path = weights_file(folder)
     sizes = len(tokenizers.source), len(tokenizers.target)
-    shapes = storage.read_shapes(path)
+    shapes = read_shapes(path)
     asked, there = count_parameters(settings.model, *sizes), sum(map(math.prod, shapes.values()))
     if asked > 2 * there + ROOM:
         raise RunError(f"{path}: {there:,} weights, the settings ask for {asked:,}. Copy the run again")
@@ -137,81 +67,38 @@ def load(folder: Path, device: "torch.device | str" = "cpu") -> Bundle:
     return Bundle(settings, tokenizers, model.to(device).eval())
 
 
-def pick_device() -> "torch.device":
-    """The card where there is one, set up for batches whose shapes never repeat; else the processor."""
-    import torch
-
-    if not torch.cuda.is_available():
-        return torch.device("cpu")
-    torch.backends.cuda.enable_cudnn_sdp(False)  # it plans each new shape anew
-    return torch.device("cuda")
-
-
 def weights_file(folder: Path) -> Path:
-    """Where a run's weights are; an error where there are none yet."""
+    """Return the file with the weights of a run; raise an error if there is none yet."""
     weights = folder / "model.safetensors"
     if not weights.exists():
         raise RunError(
-            f"{folder}: no model yet, training has not validated once. Go on with: seq2see train ... --resume"
+            f"{folder}: no model yet, training has not validated once. Resume it with: seq2see train ... --resume"
         )
     return weights
 
 
-def read_settings(folder: Path) -> Settings:
-    """Return the settings that a run was trained with; an old run keeps the rules of the release that made it."""
-    try:
-        return config.resolve(EARLIER_RULES, config.read_toml(folder / "settings.toml"))
-    except (SeqError, OSError) as problem:
-        raise RunError(f"{folder}: half written or damaged ({problem})") from None
-
-
-def read_manifest(folder: Path) -> dict[str, Any]:
-    """Facts about a run; the first thing looked at, so that other folders are told apart in one line."""
-    path = folder / "manifest.json"
-    if not folder.is_dir():
-        raise RunError(f"{folder}: no such run folder. Train one with: seq2see train PAIRS --out {folder}")
-    if not path.is_symlink() and not path.exists():  # before all else of it is looked at: it may be any folder
-        raise RunError(f"{folder}: not a run folder, or half written (it has no manifest.json)")
-    storage.refuse_tricks(folder)
-    try:
-        manifest = storage.read_json(path)
-    except (ValueError, IsADirectoryError, FileNotFoundError):
-        raise RunError(f"{path}: not JSON; the run folder is damaged") from None
-    if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
-        raise RunError(f"{folder}: a folder of another format (manifest.json does not say '{FORMAT}')")
-    if not isinstance(manifest.get("version"), int) or manifest["version"] > VERSION:
-        raise RunError(
-            f"{folder}: run format {config.shown(manifest.get('version'))}, this seq2see reads up to {VERSION}. "
-            "Upgrade seq2see"
-        )
-    for fact, is_right in FACTS.items():
-        if fact in manifest and not is_right(manifest[fact]):
-            raise RunError(f"{path}: '{fact}' is {str(manifest[fact])[:40]!r}; the run folder is damaged")
-    return manifest
-
-
 def save_weights(model: "nn.Module", path: Path) -> None:
     """Replace a weight file in one move."""
-    storage.write_tensors(path, named_weights(model))
+    write_tensors(path, named_weights(model))
 
 
 def read_weights(model: "nn.Module", path: Path) -> None:
-    """Give a model the weights of a file that has exactly these."""
+    """Load the weights of a file, which must fit exactly, into a model."""
     own = {name: tuple(weight.shape) for name, weight in model.named_parameters()}
     load_weights(model, _read_checked(path, "pt", own))
 
 
 def read_arrays(folder: Path, settings: Settings, tokenizers: Tokenizers) -> dict[str, Any]:
-    """Read the weights of a run's Transformer as numpy arrays, for an engine that believes their shapes."""
+    """Read the weights of a run's Transformer as numpy arrays, for an engine that does not check their shapes."""
     path = weights_file(folder)
-    numbers = sum(map(math.prod, storage.read_shapes(path).values()))
+    numbers = sum(map(math.prod, read_shapes(path).values()))
     _check_memory(path, 3 * numbers)  # as they are, as the engine wants them, and on the way
     own = transformer_shapes(settings.model, len(tokenizers.source), len(tokenizers.target))
     return _read_checked(path, "np", own)
 
 
-def _read_checked(path: Path, framework: str, own: storage.Shapes) -> dict[str, Any]:
-    weights = storage.read_tensors(path, framework, lambda shapes: check_fit(own, shapes), only_float32=True)
+def _read_checked(path: Path, framework: str, own: Shapes) -> dict[str, Any]:
+    weights = read_tensors(path, framework, lambda shapes: check_fit(own, shapes), only_float32=True)
     for name, weight in weights.items():
         if not (float(weight.min()) >= -LARGEST and float(weight.max()) <= LARGEST):  # NaN is neither
             raise RunError(
@@ -223,7 +110,7 @@ def _read_checked(path: Path, framework: str, own: storage.Shapes) -> dict[str, 
 
 def _check_memory(path: Path, numbers: int) -> None:
     """Refuse to read more numbers than memory has room for."""
-    needed, free = 4 * numbers, memory.free()
+    needed, free = 4 * numbers, machine.free_memory()
     if needed > free:
         raise RunError(
             f"{path}: needs {needed / 2**30:,.1f} GiB of memory to load, {free / 2**30:,.1f} GiB are free. "
@@ -270,7 +157,7 @@ def transformer_shapes(model: Model, source_vocabulary: int, target_vocabulary: 
 
 
 def named_weights(model: "nn.Module") -> "dict[str, Tensor]":
-    """Weights by name; those that are tied appear once."""
+    """Return the weights by name; tied weights appear once."""
     return {name: weight.detach() for name, weight in model.named_parameters()}
 
 
@@ -285,8 +172,8 @@ def load_weights(model: "nn.Module", weights: "Mapping[str, Tensor]") -> None:
             weight.copy_(weights[name])
 
 
-def check_fit(own: storage.Shapes, shapes: storage.Shapes) -> None:
-    """Refuse other weights than a model's own."""
+def check_fit(own: Shapes, shapes: Shapes) -> None:
+    """Refuse weights that differ from those of a model in names or shapes."""
     if own.keys() != shapes.keys():
         missing, foreign = sorted(own.keys() - shapes.keys()), sorted(shapes.keys() - own.keys())
         foreign = [name[:80] for name in foreign[:3]]
@@ -294,3 +181,80 @@ def check_fit(own: storage.Shapes, shapes: storage.Shapes) -> None:
     for name, shape in shapes.items():
         if own[name] != shape:
             raise RunError(f"weight {name} is {list(shape)}, the settings ask for {list(own[name])}")
+
+
+# Files of tensors: safetensors, with a checksum
+
+
+def write_tensors(path: Path, tensors: "Mapping[str, Tensor]") -> None:
+    """Replace a safetensors file in one move; it carries a checksum of its numbers."""
+    from safetensors.torch import save_file
+
+    whole = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
+    with storage.replacing(path) as beside:
+        save_file(whole, beside, metadata={"crc32": _checksum(whole)})
+        beside.chmod(0o644)  # safetensors makes files that only their maker can read
+
+
+def read_tensors(
+    path: Path,
+    framework: str = "pt",
+    accept: Callable[[Shapes], None] = lambda shapes: None,
+    only_float32: bool = False,
+) -> dict[str, Any]:
+    """Read a safetensors file as tensors of torch ("pt") or numpy ("np").
+
+    Args:
+        accept: called with names and shapes before memory is allocated; raises an error if they do not fit.
+        only_float32: refuse numbers of any other type.
+    """
+    with _opened(path, framework) as file:
+        names = list(file.keys())
+        for name in names if only_float32 else ():
+            if (kind := file.get_slice(name).get_dtype()) != "F32":
+                raise RunError(f"{path}: {name[:80]} is {kind}, expected F32. Copy the run again")
+        accept({name: tuple(file.get_slice(name).get_shape()) for name in names})
+        tensors = {name: file.get_tensor(name) for name in names}
+        stamp = (file.metadata() or {}).get("crc32")
+        if stamp not in (None, _checksum(tensors)):
+            raise ValueError("its checksum is wrong")
+    return tensors
+
+
+def read_shapes(path: Path) -> Shapes:
+    """Return the shape of each tensor in a safetensors file by name, without reading numbers."""
+    with _opened(path, "np") as file:
+        return {name: tuple(file.get_slice(name).get_shape()) for name in list(file.keys())}
+
+
+@contextlib.contextmanager
+def _opened(path: Path, framework: str) -> Iterator[Any]:
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        _refuse_pickle(path)
+        with safe_open(path, framework=framework) as file:
+            yield file
+    except (OSError, SafetensorError, ValueError, TypeError, MemoryError) as problem:
+        why = " ".join(str(getattr(problem, "strerror", None) or problem).split())[:200]
+        raise RunError(f"{path}: cannot be read ({why}); the file is cut short, damaged or not safetensors") from None
+
+
+def _refuse_pickle(path: Path) -> None:
+    """Refuse a pickle, which is a program: the loader would not run it either, but would not say what it is."""
+    if not path.is_file():
+        raise OSError(errno.ENOENT, "not a file" if path.exists() else "no such file")
+    with path.open("rb") as file:
+        begin = file.read(9)
+    of_pickle = begin[:1] == b"\x80" and begin[1:2] in (b"\x02", b"\x03", b"\x04", b"\x05")
+    if (of_pickle or begin[:4] == b"PK\x03\x04") and begin[8:] != b"{":  # where a header of safetensors begins
+        raise RunError(f"{path}: a pickle, as torch.save writes: reading it could run a program. Refused")
+
+
+def _checksum(tensors: Mapping[str, Any]) -> str:
+    """Return a checksum of names and numbers, the same for tensors of torch and arrays of numpy that are equal."""
+    total = 0
+    for name, each in sorted(tensors.items()):
+        array = each.numpy() if hasattr(each, "numpy") else each
+        total = crc32(array.reshape(-1).view("u1"), crc32(name.encode(), total))
+    return f"{total:08x}"

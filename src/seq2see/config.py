@@ -12,10 +12,10 @@ import typing
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NoReturn
 
 from seq2see import patterns, storage
-from seq2see.errors import SettingError, nearest
+from seq2see.errors import RunError, SettingError, nearest, shown
 
 Overlay = Mapping[str, Mapping[str, Any]]
 TokenizerKind = Literal["unigram", "bpe", "characters", "symbols", "pattern", "jamo"]
@@ -35,26 +35,46 @@ COUNTLESS = 10**12
 
 
 def about(
-    default: Any,
-    description: str,
-    minimum: float | None = None,
-    maximum: float | None = None,
-    why: str = "",
+    default: Any, description: str, minimum: float | None = None, maximum: float | None = None, why: str = ""
 ) -> Any:
     """Make a field with its default, its description, the range it must lie in, and why there is a maximum."""
     return field(default=default, metadata={"about": description, "minimum": minimum, "maximum": maximum, "why": why})
 
 
-def _updates(default: int, description: str, minimum: int) -> Any:
-    return about(default, description, minimum, COUNTLESS, "no training takes so many updates")
+def _pairs(default: int, description: str) -> Any:
+    return about(default, description, 1, COUNTLESS, "no corpus has so many pairs")
+
+
+def _vocabulary(default: int, description: str) -> Any:
+    return about(default, description, 8, 10_000_000, "more embeddings than any published model has")
+
+
+def _length(default: int, description: str, maximum: int = 1_000_000) -> Any:
+    return about(default, description, 1, maximum, "attention over so many tokens fits in no memory")
+
+
+def _layers(default: int, description: str) -> Any:
+    return about(default, description, 1, 1000, "the deepest published Transformers have so many")
 
 
 def _width(default: int, description: str, minimum: int, maximum: int = 65_536) -> Any:
     return about(default, description, minimum, maximum, "no published model is nearly so wide")
 
 
+def _batch(default: int, description: str, minimum: int) -> Any:
+    return about(default, description, minimum, 10_000_000, "the largest published batches have a few millions")
+
+
+def _updates(default: int, description: str, minimum: int) -> Any:
+    return about(default, description, minimum, COUNTLESS, "no training takes so many updates")
+
+
 def _float32(default: float, description: str, minimum: float) -> Any:
     return about(default, description, minimum, 1e30, "float32 holds no products of larger numbers")
+
+
+def _growth(default: float, description: str, minimum: int, maximum: int) -> Any:
+    return about(default, description, minimum, maximum, "a model that never ends an output would take that long")
 
 
 @dataclass(frozen=True)
@@ -69,42 +89,16 @@ class Data:
         + ", ".join(f"{name} ({each.about})" for name, each in patterns.NAMED.items()),
     )
     target_pattern: str = about("", "the same for target_tokenizer=pattern")
-    source_vocabulary: int = about(
-        8000,
-        "most tokens in the source vocabulary, or in the shared one",
-        8,
-        10_000_000,
-        "more embeddings than any published model has",
-    )
-    target_vocabulary: int = about(
-        8000, "most tokens in the target vocabulary", 8, 10_000_000, "more embeddings than any published model has"
-    )
+    source_vocabulary: int = _vocabulary(8000, "most tokens in the source vocabulary, or in the shared one")
+    target_vocabulary: int = _vocabulary(8000, "most tokens in the target vocabulary")
     shared: bool = about(True, "one tokenizer for both sides, trained on both")
     normalization: Literal["identity", "nfkc", "nfkc_lower"] = about(
         "identity", "what is done to text before it is cut"
     )
-    max_length: int = about(
-        256,
-        "training pairs with more tokens than this on a side are left out, and counted",
-        1,
-        1_000_000,
-        "attention over so many tokens fits in no memory",
-    )
-    validation_pairs: int = about(
-        1000,
-        "pairs held out where no validation set is given (at most a tenth)",
-        1,
-        COUNTLESS,
-        "no corpus has so many pairs",
-    )
+    max_length: int = _length(256, "training pairs with more tokens than this on a side are left out, and counted")
+    validation_pairs: int = _pairs(1000, "pairs held out where no validation set is given (at most a tenth)")
     tags: str = about("", "languages, with blanks between, that a source may ask for, as in '<2de> a house'; see --tag")
-    window_pairs: int = about(
-        20_000,
-        "pairs sorted by length together; batches are cut inside a window",
-        1,
-        COUNTLESS,
-        "no corpus has so many pairs",
-    )
+    window_pairs: int = _pairs(20_000, "pairs sorted by length together; batches are cut inside a window")
 
 
 @dataclass(frozen=True)
@@ -114,8 +108,8 @@ class Model:
     architecture: Architecture = about(
         "transformer", "the paper's, or an RNN without attention (2014), or one with alignment attention (2015)"
     )
-    encoder_layers: int = about(3, "layers of the encoder", 1, 1000, "the deepest published Transformers have so many")
-    decoder_layers: int = about(3, "layers of the decoder", 1, 1000, "the deepest published Transformers have so many")
+    encoder_layers: int = _layers(3, "layers of the encoder")
+    decoder_layers: int = _layers(3, "layers of the decoder")
     d_model: int = _width(256, "width of the stream between layers", 1)
     cell: Literal["lstm", "gru"] = about("lstm", "what an RNN is made of")
     d_hidden: int = _width(0, "width of an RNN's state; 0: d_model", 0)
@@ -130,9 +124,7 @@ class Model:
     )
     norm_epsilon: float = about(1e-5, "added to the variance in layer norm", 1e-30, 1, "it would outweigh the variance")
     positions: Literal["sinusoid", "learned", "rotary", "none"] = about("sinusoid", "how a token knows its place")
-    max_positions: int = about(
-        1024, "longest sequence with learned positions", 1, 1_048_576, "attention over so many tokens fits in no memory"
-    )
+    max_positions: int = _length(1024, "longest sequence with learned positions", 1_048_576)
     dropout: float = about(0.1, "on each sub-layer's output and on the embeddings", 0, 0.95)
     tie: Literal["all", "decoder", "none"] = about(
         "all", "which embeddings share weights: all three, decoder's two, none"
@@ -153,35 +145,29 @@ class Training:
     """Loss, optimizer, schedule, and when to look up and when to stop."""
 
     seed: int = about(1, "of initial weights, shuffling and dropout", 0, 2**63 - 1)
-    batch_tokens: int = about(
-        8192,
-        "source and target tokens in one update (the effective batch)",
-        1,
-        10_000_000,
-        "the largest published batches have a few millions",
-    )
-    micro_batch_tokens: int = about(
-        0,
-        "tokens in one pass; 0: what the machine holds. Does not change the update",
-        0,
-        10_000_000,
-        "the largest published batches have a few millions",
+    batch_tokens: int = _batch(8192, "source and target tokens in one update (the effective batch)", 1)
+    micro_batch_tokens: int = _batch(
+        0, "tokens in one forward pass; 0: what the machine holds. Does not change the update", 0
     )
     max_steps: int = _updates(20_000, "updates at most", 1)
     max_minutes: float = about(0.0, "minutes at most; 0: no limit", 0, 1e9, "nobody waits for two thousand years")
     schedule: Literal["noam", "cosine"] = about(
-        "noam", "rate after warm-up: inverse square root (the paper), or cosine to 0"
+        "noam", "learning rate after warm-up: inverse square root (the paper), or cosine to 0"
     )
-    learning_rate: float = _float32(0.0, "rate at the end of warm-up; 0: the paper's, (d_model * warmup_steps)^-0.5", 0)
-    warmup_steps: int = _updates(4000, "updates over which the rate rises", 1)
+    learning_rate: float = _float32(
+        0.0, "learning rate at the end of warm-up; 0: the paper's, (d_model * warmup_steps)^-0.5", 0
+    )
+    warmup_steps: int = _updates(4000, "updates over which the learning rate rises", 1)
     label_smoothing: float = about(0.1, "share of the probability spread over the whole vocabulary", 0, 0.99)
     agreement: float = _float32(
-        0.0, "R-Drop: each batch passes twice, and what two dropouts say must agree this much", 0
+        0.0, "weight of R-Drop, a consistency loss between two forward passes with different dropout; 0: off", 0
     )
     adam_beta1: float = about(0.9, "decay of Adam's mean", 0, 0.9999)
     adam_beta2: float = about(0.98, "decay of Adam's variance", 0, 0.999999)
     adam_epsilon: float = about(1e-9, "Adam's epsilon", 1e-30, 1, "it would outweigh the gradients")
-    weight_decay: float = about(0.0, "share of each matrix that an update takes off, times the rate (AdamW)", 0, 1000)
+    weight_decay: float = about(
+        0.0, "AdamW: share of each matrix that an update takes off, times the learning rate", 0, 1000
+    )
     clip_norm: float = _float32(1.0, "gradient norm above which it is scaled down; 0: never", 0)
     precision: Literal["auto", "float32", "bfloat16"] = about(
         "auto", "auto: bfloat16 on a GPU that has the hardware for it, else float32"
@@ -190,20 +176,16 @@ class Training:
     metric: Metric = about("loss", "what validation measures and the best checkpoint is chosen by")
     patience: int = _updates(8, "validations without a better score before stopping; 0: never", 0)
     average: int = about(
-        5,
-        "last checkpoints averaged at the end, kept if the average validates better",
-        1,
-        10_000,
-        "each is read, and kept on the disk",
+        5, "last checkpoints averaged at the end if that validates better", 1, 10_000, "each is kept on the disk"
     )
-    keep: int = _updates(2, "newest checkpoints kept whole, to go on from; older ones keep weights while averaged", 1)
+    keep: int = _updates(2, "newest checkpoints kept whole, to resume from; older ones keep weights while averaged", 1)
     deterministic: bool = about(
-        False, "on a card, the same bits each time and after a resume, but slower; a processor always does"
+        False, "on a GPU, the same bits each time and after a resume, but slower; a CPU is always deterministic"
     )
     log_every: int = _updates(50, "updates between lines in metrics.jsonl", 1)
 
     def peak_rate(self, d_model: int) -> float:
-        """The rate at the end of warm-up, for a model of this width."""
+        """Return the learning rate at the end of warm-up, for a model of this width."""
         return float(self.learning_rate or (d_model * self.warmup_steps) ** -0.5)
 
 
@@ -215,11 +197,7 @@ class Decoding:
         5, "hypotheses kept at each step; 1: greedy", 1, 200, "each takes memory and time, and so many help nobody"
     )
     length_penalty: float = about(
-        1.0,
-        "alpha: a score is the sum of log-probabilities / length^alpha",
-        0,
-        10,
-        "powers of a length would leave the range of float32",
+        1.0, "alpha: a score is the sum of log-probabilities / length^alpha", 0, 10, "length^alpha must fit in float32"
     )
     length_formula: Literal["power", "paper"] = about("power", "length^alpha, or the paper's ((5 + n) / 6)^alpha")
     stop_against: StopAgainst = about(
@@ -227,27 +205,15 @@ class Decoding:
         "beam search stops when `beam` hypotheses are finished and no open one scores higher than the worst of them; "
         "best: than the best of them, as in seq2see 0.1.0, which is faster and gives poorer n-best lists",
     )
-    max_ratio: float = about(
-        2.0,
-        "an output has at most max_ratio * source tokens + max_extra tokens",
-        0,
-        100,
-        "a model that never ends an output would take that long",
-    )
-    max_extra: int = about(50, "see max_ratio", 1, 1000, "a model that never ends an output would take that long")
-    max_source: int = about(
-        1024,
-        "source tokens read from one line; the rest is cut, with a warning",
-        1,
-        1_000_000,
-        "attention over so many tokens fits in no memory",
-    )
+    max_ratio: float = _growth(2.0, "an output has at most max_ratio * source tokens + max_extra tokens", 0, 100)
+    max_extra: int = _growth(50, "see max_ratio", 1, 1000)
+    max_source: int = _length(1024, "source tokens read from one line; the rest is cut, with a warning")
     batch_tokens: int = about(8192, "source tokens times beam translated together", 1, 10_000_000, "more are no faster")
 
 
 @dataclass(frozen=True)
 class Settings:
-    """All of them; `settings.toml` in a run folder is this tree, resolved."""
+    """All settings; `settings.toml` in a run folder is this tree, resolved."""
 
     data: Data = Data()
     model: Model = Model()
@@ -257,26 +223,34 @@ class Settings:
 
 SECTIONS: dict[str, type] = {"data": Data, "model": Model, "training": Training, "decoding": Decoding}
 
-
 TRANSFORMER_ONLY = (
-    "heads",
-    "d_key",
-    "d_value",
-    "d_ff",
-    "activation",
-    "norm",
-    "norm_epsilon",
-    "positions",
-    "max_positions",
+    *("heads", "d_key", "d_value", "d_ff", "activation"),
+    *("norm", "norm_epsilon", "positions", "max_positions"),
 )
 RNN_ONLY = ("cell", "d_hidden", "source_reversed")
 
 
 def foreign(architecture: str) -> tuple[str, ...]:
-    """Settings of the model that an architecture has no use for."""
+    """Return the settings of the model that an architecture has no use for."""
     if architecture == "transformer":
         return RNN_ONLY
     return TRANSFORMER_ONLY if architecture == "rnn" else (*TRANSFORMER_ONLY, "source_reversed")  # it reads both ways
+
+
+# Reading and writing
+
+
+PRESETS: dict[str, dict[str, Any]] = tomllib.loads(Path(__file__).with_name("presets.toml").read_text(encoding="utf-8"))
+"""Named starting points: overlays, each with a line about it and the name of the preset that it extends, if any."""
+
+
+def preset(name: str) -> dict[str, dict[str, Any]]:
+    """Return the overlay of a preset by name."""
+    if name not in PRESETS:
+        raise SettingError(f"unknown preset '{name}'. {nearest(name, PRESETS)}")
+    own = PRESETS[name]
+    below = PRESETS.get(own.get("extends", ""), {})
+    return {section: below.get(section, {}) | own.get(section, {}) for section in SECTIONS if section in below | own}
 
 
 MOST_BYTES, MOST_IN_LINE = 64 * 1024, 10_000
@@ -300,10 +274,23 @@ def read_toml(path: Path) -> Overlay:
 
 
 def write_toml(settings: Settings, path: Path) -> None:
-    """Write the whole tree, so that a run says everything about itself."""
+    """Write all settings, also those that have their default value."""
     import tomli_w
 
     storage.write_text(path, tomli_w.dumps(asdict(settings)))
+
+
+EARLIER_RULES: Overlay = {"decoding": {"stop_against": "best"}}
+"""What a run folder means by leaving a setting out: the rule of the releases that did not have that setting yet. A new
+run folder says every setting, so these values apply to old run folders alone."""
+
+
+def read_settings(folder: Path) -> Settings:
+    """Return the settings that a run was trained with; an old run keeps the rules of the release that made it."""
+    try:
+        return resolve(EARLIER_RULES, read_toml(folder / "settings.toml"))
+    except (SettingError, OSError) as problem:
+        raise RunError(f"{folder}: half written or damaged ({problem})") from None
 
 
 def parse_assignments(assignments: Iterable[str]) -> Overlay:
@@ -323,8 +310,11 @@ def parse_assignments(assignments: Iterable[str]) -> Overlay:
 
 
 def keys(*overlays: Overlay) -> set[str]:
-    """The settings that overlays have a word in: `{"model.d_model"}`."""
+    """Return the settings that overlays contain: `{"model.d_model"}`."""
     return {f"{section}.{key}" for overlay in overlays for section, values in overlay.items() for key in values}
+
+
+# Checking
 
 
 def resolve(*overlays: Overlay) -> Settings:
@@ -335,7 +325,7 @@ def resolve(*overlays: Overlay) -> Settings:
 
 
 def check_keys(*overlays: Overlay) -> Settings:
-    """The same without looking for contradictions: for overlays that others will still go under."""
+    """Do the same without looking for contradictions: for overlays that others will still go under."""
     merged: dict[str, dict[str, Any]] = {name: {} for name in SECTIONS}
     for overlay in overlays:
         for section, values in overlay.items():
@@ -343,10 +333,10 @@ def check_keys(*overlays: Overlay) -> Settings:
                 raise SettingError(f"unknown section '{section[:60]}'. {nearest(section[:60], SECTIONS)}")
             if not isinstance(values, Mapping):
                 raise SettingError(f"'{section}' is a section: write {section}.key=value")
-            for side in ("source", "target"):  # who chooses another kind has no more use for the pattern below
+            for side in ("source", "target"):  # another kind of tokenizer has no use for the pattern below
                 if section == "data" and values.get(f"{side}_tokenizer", "pattern") != "pattern":
                     merged["data"].pop(f"{side}_pattern", None)
-            if section == "model" and "architecture" in values:  # nor who chooses another family for those of the first
+            if section == "model" and "architecture" in values:  # nor another architecture for what was of the first
                 for key in foreign(values["architecture"]):
                     merged["model"].pop(key, None)
             merged[section].update(values)
@@ -363,7 +353,7 @@ def _sides(data: Data) -> Iterable[tuple[str, TokenizerKind, str]]:
 
 
 def _build(section: str, kind: type, values: Mapping[str, Any]) -> Any:
-    """One section from raw values, each converted and range-checked."""
+    """Build one section from raw values, each checked."""
     known = {each.name: each for each in fields(kind)}
     types = typing.get_type_hints(kind)
     built = {}
@@ -374,66 +364,41 @@ def _build(section: str, kind: type, values: Mapping[str, Any]) -> Any:
     return kind(**built)
 
 
-def _convert(name: str, value: Any, kind: Any, metadata: Mapping[str, Any]) -> Any:
-    """Return a raw value as its kind, or refuse it."""
-    said = f"{name} = {shown(value)}"
-    if typing.get_origin(kind) is Literal:
-        choices = typing.get_args(kind)
-        if value not in choices:
-            raise SettingError(f"{said}: unknown. {nearest(shown(value), choices)}")
-        return value
-    low, high, why = metadata["minimum"], metadata["maximum"], metadata["why"]
-    if kind is float and type(value) is int and abs(value) <= sys.float_info.max:
-        value = float(value)
-        said = f"{name} = {value!r}"
-    if type(value) is not kind and not (kind is float and type(value) is int):
-        raise SettingError(f"{said}: expected {_IN_WORDS[kind]}")
-    if kind is str and len(value) > MOST_CHARACTERS:
-        raise SettingError(f"{name}: {len(value):,} characters are too many, at most {MOST_CHARACTERS:,}")
-    if kind is float and type(value) is float and not math.isfinite(value):
-        raise SettingError(f"{said}: expected a finite number")
-    below, above = low is not None and value < low, high is not None and value > high
-    if (below or above) and not why:
-        raise SettingError(f"{said}: expected {f'at least {low:g}' if high is None else f'between {low:g} and {high}'}")
-    if below:
-        raise SettingError(f"{said}: expected at least {low:g}")
-    if above:
-        raise SettingError(f"{said}: expected at most {high:,} ({why})")
-    return value
-
-
-def shown(value: Any) -> str:
-    """Return a value as a message shows it: short, whatever it is."""
-    try:
-        text = repr(value)
-    except (ValueError, RecursionError):  # more digits than Python writes; nested very deep
-        return f"a very large {type(value).__name__}"
-    return text if len(text) <= 80 else f"{text[:60]}... ({len(text):,} characters)"
-
-
 _IN_WORDS = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}
 
 
+def _convert(name: str, value: Any, kind: Any, metadata: Mapping[str, Any]) -> Any:
+    """Return a raw value as its kind, or refuse it."""
+
+    def refuse(why: str) -> NoReturn:
+        raise SettingError(f"{name} = {shown(value)}: {why}")
+
+    if typing.get_origin(kind) is Literal:
+        choices = typing.get_args(kind)
+        return value if value in choices else refuse(f"unknown. {nearest(shown(value), choices)}")
+    low, high, why = metadata["minimum"], metadata["maximum"], metadata["why"]
+    if kind is float and type(value) is int and abs(value) <= sys.float_info.max:
+        value = float(value)
+    if type(value) is not kind and not (kind is float and type(value) is int):
+        refuse(f"expected {_IN_WORDS[kind]}")
+    if kind is str and len(value) > MOST_CHARACTERS:
+        raise SettingError(f"{name}: {len(value):,} characters are too many, at most {MOST_CHARACTERS:,}")
+    if type(value) is float and not math.isfinite(value):
+        refuse("expected a finite number")
+    below, above = low is not None and value < low, high is not None and value > high
+    if (below or above) and high is not None and not why:
+        refuse(f"expected between {low:g} and {high}")
+    if below:
+        refuse(f"expected at least {low:g}")
+    if above:
+        refuse(f"expected at most {high:,} ({why})")
+    return value
+
+
 def _check_together(settings: Settings) -> None:
-    """Contradictions between settings, found before anything is read or allocated."""
+    """Refuse settings that contradict each other, before anything is read or allocated."""
     data, model = settings.data, settings.model
-    for key in foreign(model.architecture):
-        if getattr(model, key) != getattr(Model, key):
-            raise SettingError(
-                f"model.{key} = {getattr(model, key)!r} is of no use to model.architecture = '{model.architecture}': "
-                "leave it out"
-            )
-    if model.architecture != "transformer":
-        _check_recurrent(model)
-    elif not model.d_key and model.d_model % model.heads:
-        raise SettingError(
-            f"model.d_model = {model.d_model} is not divisible by model.heads = {model.heads}: "
-            "change one, or set model.d_key"
-        )
-    elif model.positions == "sinusoid" and model.d_model % 2:
-        raise SettingError(f"model.d_model = {model.d_model}: sinusoid positions need an even width")
-    elif model.positions == "rotary" and (model.d_key or model.d_model // model.heads) % 2:
-        raise SettingError("rotary positions need an even width per head: change model.d_key or model.heads")
+    _check_model(model)
     if model.positions == "learned" and model.max_positions <= data.max_length:
         raise SettingError("model.max_positions must be larger than data.max_length (one place is for the end)")
     for side, kind, pattern in _sides(data):
@@ -452,6 +417,36 @@ def _check_together(settings: Settings) -> None:
     check_decoding(settings.decoding)
     if model.tie == "all" and not data.shared:
         raise SettingError('model.tie = "all" needs data.shared = true: set model.tie=decoder')
+
+
+def _check_model(model: Model) -> None:
+    for key in foreign(model.architecture):
+        if getattr(model, key) != getattr(Model, key):
+            raise SettingError(
+                f"model.{key} = {getattr(model, key)!r} is of no use to model.architecture = '{model.architecture}': "
+                "leave it out"
+            )
+    if model.architecture != "transformer":
+        if model.encoder_layers != model.decoder_layers:
+            raise SettingError(
+                f"model.encoder_layers = {model.encoder_layers}, model.decoder_layers = {model.decoder_layers}: an RNN "
+                "needs as many in its decoder, which begins where its encoder ends"
+            )
+        width = model.d_hidden or model.d_model
+        if model.architecture == "rnn-attention" and width % 2:
+            name = "d_hidden" if model.d_hidden else "d_model"
+            raise SettingError(
+                f"model.{name} = {width}: half of an RNN's state is for each direction, so it must be even"
+            )
+    elif not model.d_key and model.d_model % model.heads:
+        raise SettingError(
+            f"model.d_model = {model.d_model} is not divisible by model.heads = {model.heads}: "
+            "change one, or set model.d_key"
+        )
+    elif model.positions == "sinusoid" and model.d_model % 2:
+        raise SettingError(f"model.d_model = {model.d_model}: sinusoid positions need an even width")
+    elif model.positions == "rotary" and (model.d_key or model.d_model // model.heads) % 2:
+        raise SettingError("rotary positions need an even width per head: change model.d_key or model.heads")
 
 
 MOST_OUTPUT, MOST_GROWN = 1_000_000, 50_000
@@ -476,27 +471,15 @@ def check_decoding(decoding: Decoding) -> None:
         )
 
 
-def _check_recurrent(model: Model) -> None:
-    if model.encoder_layers != model.decoder_layers:
-        raise SettingError(
-            f"model.encoder_layers = {model.encoder_layers}, model.decoder_layers = {model.decoder_layers}: an RNN "
-            "needs as many in its decoder, which begins where its encoder ends"
-        )
-    width = model.d_hidden or model.d_model
-    if model.architecture == "rnn-attention" and width % 2:
-        name = "d_hidden" if model.d_hidden else "d_model"
-        raise SettingError(f"model.{name} = {width}: half of an RNN's state is for each direction, so it must be even")
-
-
 def describe() -> Iterable[tuple[str, str, str, str]]:
-    """(key, type, default, description) of every setting, for help pages and docs."""
+    """Yield (key, type, default, description) of every setting, for help pages and docs."""
     for section, kind in SECTIONS.items():
         types = typing.get_type_hints(kind)
         for each in fields(kind):
             hint = types[each.name]
             choices = typing.get_args(hint)
-            shown = " | ".join(choices) if choices else hint.__name__
-            yield f"{section}.{each.name}", shown, str(each.default), each.metadata["about"]
+            values = " | ".join(choices) if choices else hint.__name__
+            yield f"{section}.{each.name}", values, str(each.default), each.metadata["about"]
 
 
 def model_in_words(model: Model) -> str:

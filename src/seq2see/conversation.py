@@ -1,4 +1,4 @@
-"""What a conversation is besides a search: lines tidied before it, and words where there is no answer."""
+"""A conversation with a model: lines are cleaned before a search, and notes explain where there is no answer."""
 
 from dataclasses import replace
 from typing import NamedTuple
@@ -7,12 +7,11 @@ from seq2see.config import Settings
 from seq2see.decoding.translator import Result
 from seq2see.run import Run
 from seq2see.text.languages import matches
-from seq2see.tokens.normalization import normal_form
-from seq2see.tokens.tokenizers import Tokenizer
+from seq2see.tokens.tokenizers import Tokenizer, normal_form
 
 
 class Words(NamedTuple):
-    """What is said in a conversation besides the answers."""
+    """The texts of a conversation besides the answers, in one language."""
 
     hello: str
     nothing: str
@@ -21,7 +20,7 @@ class Words(NamedTuple):
     long: str
     silent: str
     line: str
-    """What comes before these where nobody sees which line they are about."""
+    """Precedes a note about one of several lines."""
 
 
 ENGLISH = Words(
@@ -45,13 +44,13 @@ KOREAN = Words(
 
 
 def settings_for(settings: Settings) -> Settings:
-    """Those of a run, but of a line no more is read than training had."""
+    """Return the settings of a run, with lines cut to the length of the training data."""
     most = min(settings.decoding.max_source, settings.data.max_length + 1)  # one place is for the end
     return replace(settings, decoding=replace(settings.decoding, max_source=most))
 
 
 def words_for(run: Run) -> Words:
-    """In the language that the user writes: Korean where the run's sources are, else English."""
+    """Return texts in the language of the user: Korean if the sources of the run are Korean, else English."""
     code = run.languages.source
     korean = matches("ko", code) if code is not None else run.tokenizers.source.scripts[:1] == ["HANGUL"]
     words = KOREAN if korean else ENGLISH
@@ -59,7 +58,7 @@ def words_for(run: Run) -> Words:
 
 
 def hear(run: Run, typed: str, words: Words) -> tuple[str, str]:
-    """A line to search an answer for; or why none is to be searched for."""
+    """Return the line to search an answer for, and an empty note; or an empty line, and a note that says why."""
     line = _tidy(typed, run.tokenizers.source)
     if not line:
         return "", words.nothing
@@ -71,15 +70,15 @@ def hear(run: Run, typed: str, words: Words) -> tuple[str, str]:
 
 
 def answer(result: Result, words: Words) -> tuple[str, str]:
-    """What was found, and what is to be said about it; either may be empty."""
+    """Return the answer and a note about it; either may be empty."""
     said = result.text.strip()
     return said, words.long if result.cut else "" if said else words.silent
 
 
 def _tidy(line: str, tokenizer: Tokenizer) -> str:
-    """A line as training is likely to have had it: single blanks, nothing invisible, composed syllables and accents.
+    """Return a line as in training data: single spaces, no invisible characters, composed syllables and accents.
 
-    Where training knows it better as it was typed (a corpus in decomposed letters, say), it stays so.
+    A form that the tokenizer knows better is kept, such as decomposed letters of a corpus that has them.
     """
     typed = " ".join(line.split())
     hidden = list({each for each in typed if not each.isprintable()})

@@ -1,23 +1,24 @@
-"""The mistakes a user can make, each with one clear line.
+"""Errors that a user can correct, each with a message of one line; and text made safe for such messages.
 
-    SeqError                     caught by the command line: one line, exit code 2
+    SeqError                     the command line prints the message, exit code 2
     ├── DataError                a corpus that cannot be read or used
     ├── SettingError             an unknown key, a wrong value, settings that contradict each other
     └── RunError                 a run folder that is missing, half written, foreign or already there
-        ├── PassingError         a full disk: the same command may do it later; exit code 75
-        │   └── LostError        another of many processes has died, or hangs
-        └── OnlyHereError        what only one of many processes can know, and has to say
+        ├── PassingError         a full disk: the same command may succeed later; exit code 75
+        │   └── LostError        another of several processes has died, or hangs
+        └── OnlyHereError        a problem of one of several processes, which has to report it itself
 
-Our own mistakes are `assert`s and stay tracebacks.
+Errors in seq2see itself are assertions, and end with a traceback.
 """
 
 import difflib
 from collections.abc import Iterable
+from typing import Any
 from unicodedata import category
 
 
 class SeqError(Exception):
-    """Base of everything that is the user's to mend; the message says what, where and what to do."""
+    """Base class of errors that the user can correct; the message says what happened, where, and what to do."""
 
     exit_code = 2
 
@@ -35,22 +36,22 @@ class RunError(SeqError):
 
 
 class PassingError(RunError):
-    """Nothing that is wrong with the command: repeated with --resume, it may go on."""
+    """An error that may be gone when the command is repeated with --resume."""
 
     exit_code = 75
-    """EX_TEMPFAIL of sysexits.h, by which schedulers know what to repeat."""
+    """EX_TEMPFAIL of sysexits.h: schedulers repeat such commands."""
 
 
 class LostError(PassingError):
-    """Another of many processes has died or hangs; it may be the one that speaks for all."""
+    """Another of several processes has died or hangs; it may be the one that reports errors."""
 
 
 class OnlyHereError(RunError):
-    """Something that is wrong on one machine only, so that its process has to say it."""
+    """A problem of one machine only, which its process has to report itself."""
 
 
 def visible(text: str, keep: str = "\n\t", formatting: bool = False) -> str:
-    """Return a text for a terminal, with characters that act on it or that nobody sees by their numbers: `<U+001B>`.
+    """Return a text for a terminal; control and invisible characters are replaced by their numbers: `<U+001B>`.
 
     Texts of files and models may contain escape sequences, which move the cursor, change the title of the window or
     hide what comes after them, and characters that reverse the order of what is read.
@@ -68,8 +69,17 @@ def visible(text: str, keep: str = "\n\t", formatting: bool = False) -> str:
     )
 
 
+def shown(value: Any) -> str:
+    """Return a value as a message shows it: short, whatever it is."""
+    try:
+        text = repr(value)
+    except (ValueError, RecursionError):  # more digits than Python writes; nested very deep
+        return f"a very large {type(value).__name__}"
+    return text if len(text) <= 80 else f"{text[:60]}... ({len(text):,} characters)"
+
+
 def nearest(word: str, choices: Iterable[str]) -> str:
-    """End of a message: the closest spelling where there is one, else the whole choice."""
+    """Return the end of a message: the closest spelling if there is one, else all choices."""
     options = sorted(choices)
     close = difflib.get_close_matches(word, options, n=1, cutoff=0.5)
     if close:

@@ -1,66 +1,71 @@
-"""The machine: its name, what it can hold, and whether it must give the same bits each time."""
+"""The machine that a process runs on: its cores, its memory, signals that ask for a stop, and determinism.
 
+Importing this module does not import torch, so that worker processes and `--help` start fast.
+"""
+
+import _thread
 import contextlib
+import ctypes
 import os
+import pickle
+import signal
+import subprocess
+import sys
+import threading
+import time
 import traceback
-from collections.abc import Callable, Iterator
-from typing import TypeVar
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager
+from itertools import chain, islice
+from pathlib import Path
+from types import FrameType
+from typing import IO, TYPE_CHECKING, Any, Final, TypeVar
 
-import torch
+from seq2see.errors import RunError, SettingError
 
-from seq2see import memory
-from seq2see.config import Settings
-from seq2see.errors import SettingError
-from seq2see.memory import is_used_up
-from seq2see.model.build import count_parameters
+if TYPE_CHECKING:
+    import torch
 
+Block = TypeVar("Block")
 Result = TypeVar("Result")
 
 
-def name(device: torch.device) -> str:
+# Devices
+
+
+def pick_device() -> "torch.device":
+    """Return the GPU where there is one, set up for batches whose shapes never repeat; else the CPU."""
+    import torch
+
+    if not torch.cuda.is_available():
+        return torch.device("cpu")
+    torch.backends.cuda.enable_cudnn_sdp(False)  # it plans each new shape anew
+    return torch.device("cuda")
+
+
+def name(device: "torch.device") -> str:
+    """Return the name of a GPU, or the number of threads of a CPU."""
+    import torch
+
     if device.type == "cuda":
         return torch.cuda.get_device_name(device)
     threads = torch.get_num_threads()
     return f"CPU, {threads} thread{'' if threads == 1 else 's'}"
 
 
-def micro_tokens(device: torch.device) -> int:
-    """Tokens in one pass: what keeps a processor's caches, or a card, busy."""
+def micro_tokens(device: "torch.device") -> int:
+    """Return how many tokens of a forward pass keep the caches of a CPU, or a GPU, busy."""
     return 65_536 if device.type == "cuda" else 4096
-
-
-def check_memory(settings: Settings, device: torch.device) -> None:
-    """Refuse a model whose weights, gradients and Adam's two means cannot fit, before anything is made."""
-    data = settings.data
-    weights = count_parameters(settings.model, data.source_vocabulary, data.target_vocabulary)
-    needed = 16 * weights
-    free = torch.cuda.mem_get_info(device)[0] if device.type == "cuda" else memory.free()
-    if needed > free:
-        raise SettingError(
-            f"a model of {weights:,} weights needs {needed / 2**30:,.1f} GiB to train, "
-            f"{free / 2**30:,.1f} GiB are free: choose a smaller preset (small, tiny) or a smaller model.d_model"
-        )
-
-
-def in_smaller_batches(work: Callable[[int], Result], tokens: int) -> Result:
-    """`work(tokens)`, which changes nothing, with half as many tokens each time that memory runs out."""
-    while True:
-        try:
-            return work(tokens)
-        except (MemoryError, RuntimeError) as problem:
-            if not is_used_up(problem) or tokens < 16:
-                raise
-            traceback.clear_frames(problem.__traceback__)  # they hold on to all that memory
-        torch.cuda.empty_cache()
-        tokens //= 2
 
 
 @contextlib.contextmanager
 def deterministic(wanted: bool) -> Iterator[None]:
-    """Have torch choose only kernels that add up in the same order each time; an error where it has none."""
+    """Have torch choose only deterministic kernels; raise an error for an operation that has none."""
     if not wanted:
         yield
         return
+    import torch
+
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # cuBLAS asks for it
     before = torch.are_deterministic_algorithms_enabled()
     torch.use_deterministic_algorithms(True)
@@ -71,8 +76,354 @@ def deterministic(wanted: bool) -> Iterator[None]:
         if not found:
             raise
         raise SettingError(
-            f"training.deterministic: {operation} gives other bits each time on this machine, and has no other form. "
-            "Go on without: --resume --set training.deterministic=false"
+            f"training.deterministic: {operation} is not deterministic on this machine, and PyTorch has no "
+            "deterministic version of it. Resume without: --resume --set training.deterministic=false"
         ) from None
     finally:
         torch.use_deterministic_algorithms(before)
+
+
+# Memory
+
+
+M_TRIM_THRESHOLD, M_MMAP_MAX = -1, -4
+"""From glibc's malloc.h."""
+CONTAINERS = [
+    (Path("/sys/fs/cgroup"), "memory.max", "memory.current"),
+    (Path("/sys/fs/cgroup/memory"), "memory.limit_in_bytes", "memory.usage_in_bytes"),
+]
+"""Files of Linux with the limit of a container and what it uses, by cgroups of version 2 and 1."""
+
+
+def keep_freed_memory() -> None:
+    """Ask the C library to keep freed blocks for the rest of the process: the system would zero each of them anew."""
+    if sys.platform != "linux":
+        return
+    with contextlib.suppress(OSError, AttributeError):  # another C library than glibc
+        mallopt = ctypes.CDLL(None).mallopt
+        mallopt(M_MMAP_MAX, 0)
+        mallopt(M_TRIM_THRESHOLD, 2**31 - 1)
+
+
+def free_memory() -> int:
+    """Return the bytes that this process can get without swapping, within the limit of its container."""
+    try:
+        lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
+        found = next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable"))
+    except (OSError, StopIteration):
+        found = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    for folder, limit, used in CONTAINERS:
+        with contextlib.suppress(OSError, ValueError, KeyError):  # no such file here, or "max": no limit
+            numbers = dict(line.split() for line in (folder / "memory.stat").read_text().splitlines())
+            cached = int(numbers["active_file"]) + int(numbers["inactive_file"])  # files, given back when asked for
+            found = min(found, max(0, int((folder / limit).read_text()) - int((folder / used).read_text()) + cached))
+    return found
+
+
+def check_memory(weights: int, device: "torch.device") -> None:
+    """Refuse a model if its weights, gradients and Adam's two moments do not fit into memory."""
+    import torch
+
+    needed = 16 * weights
+    free = torch.cuda.mem_get_info(device)[0] if device.type == "cuda" else free_memory()
+    if needed > free:
+        raise SettingError(
+            f"a model of {weights:,} weights needs {needed / 2**30:,.1f} GiB to train, "
+            f"{free / 2**30:,.1f} GiB are free: choose a smaller preset (small, tiny) or a smaller model.d_model"
+        )
+
+
+def is_out_of_memory(problem: BaseException) -> bool:
+    """Return whether an error says that memory ran out, on a GPU or in torch's allocator for the CPU."""
+    words = ("out of memory", "can't allocate memory", "not enough memory", "ALLOC_FAILED")
+    return isinstance(problem, MemoryError) or (
+        isinstance(problem, RuntimeError) and any(each in str(problem) for each in words)
+    )
+
+
+def in_smaller_batches(work: Callable[[int], Result], tokens: int) -> Result:
+    """Return `work(tokens)`, called again with half as many tokens each time that memory runs out."""
+    import torch
+
+    while True:
+        try:
+            return work(tokens)
+        except (MemoryError, RuntimeError) as problem:
+            if not is_out_of_memory(problem) or tokens < 16:
+                raise
+            traceback.clear_frames(problem.__traceback__)  # they hold on to all that memory
+        torch.cuda.empty_cache()
+        tokens //= 2
+
+
+# Worker processes. Not by `multiprocessing`: its children import the user's own script again, which a bare
+# `seq2see.train(...)` in one does not survive. Ours start empty and get their work through a pipe; when that is closed,
+# for whatever reason, they end.
+
+FEW: Final = 10
+"""Blocks that are not worth starting processes for, which takes about half a second."""
+MOST: Final = 16
+"""Processes: whoever reads the blocks cannot feed more."""
+
+
+def cores() -> int:
+    """Return how many cores this process may use: in a container often fewer than the machine has."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def parallel_map(
+    make: Callable[..., Callable[[Block], Result]], given: tuple[Any, ...], blocks: Iterable[Block], few: int = FEW
+) -> Iterator[Result]:
+    """Return `map(make(*given), blocks)`, computed on all cores, with at most one block for each core in flight.
+
+    Args:
+        make: a function or class of a module that does not import torch; the processes import it by its name.
+        given: small, as each process gets a copy.
+        few: blocks that are not worth starting processes for.
+    """
+    rest = iter(blocks)
+    first = list(islice(rest, few + 1))
+    count = min(cores(), MOST)
+    if len(first) <= few or count < 2 or not sys.executable:
+        yield from map(make(*given), chain(first, rest))
+        return
+    crew: list[Worker] = []
+    try:
+        crew += (Worker(make, given) for _ in range(count))
+        number = 0
+        for block in chain(first, rest):
+            # The next block is at hand before a worker is asked for its result, so that it need not wait.
+            worker = crew[number % count]
+            done = [worker.receive()] if number >= count else []
+            worker.send(block)
+            number += 1
+            yield from done
+        for last in range(max(0, number - count), number):
+            yield crew[last % count].receive()
+    finally:
+        for worker in crew:
+            worker.end()
+
+
+class Worker:
+    """A process that applies `make(*given)` to one task at a time; it ignores Ctrl-C, which its parent handles."""
+
+    def __init__(self, make: Callable[..., Any], given: tuple[Any, ...]) -> None:
+        program = f"import sys; sys.path[:] = {sys.path!r}; from {__name__} import serve; serve()"
+        self._process = subprocess.Popen(
+            [sys.executable, "-c", program],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,  # errors come as results
+            start_new_session=True,
+        )
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._tasks, self._results = self._process.stdin, self._process.stdout
+        self.send((make, given))
+
+    def send(self, task: object) -> None:
+        try:
+            self._tasks.write(framed(task))
+            self._tasks.flush()
+        except OSError:
+            raise self._death() from None
+
+    def receive(self) -> Any:
+        """Wait for the result of a task; raise the error that it ended with."""
+        try:
+            well, result = read(self._results)
+        except (OSError, EOFError):
+            raise self._death() from None
+        if not well:
+            raise result
+        return result
+
+    def _death(self) -> RunError:
+        self._process.kill()
+        code = self._process.wait()
+        how = f"by signal {-code}; is memory used up?" if code < 0 else f"with code {code}."
+        return RunError(
+            f"one of the processes that share the work ended {how} Try again, or on fewer cores: taskset -c 0"
+        )
+
+    def end(self) -> None:
+        self._process.kill()
+        for pipe in (self._tasks, self._results):
+            with contextlib.suppress(OSError):  # what was not sent yet has nowhere to go
+                pipe.close()
+        self._process.wait()
+
+
+def serve() -> None:
+    """Do the work of a worker process until its pipe is closed."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    # Not sys.stdout.buffer: under PYTHONUNBUFFERED that has no buffer, and leaves out the rest of a large write when
+    # the process is stopped in the middle of it (Ctrl-Z) and continued.
+    with contextlib.suppress(EOFError, BrokenPipeError), open(0, "rb") as tasks, open(1, "wb") as results:
+        make, given = read(tasks)
+        work = None
+        while True:
+            task = read(tasks)
+            try:
+                work = work or make(*given)
+                answer = True, work(task)
+            except Exception as problem:
+                answer = False, problem
+            results.write(framed(answer))
+            results.flush()
+
+
+def framed(message: object) -> bytes:
+    """Return a message, pickled, after its length."""
+    packed = pickle.dumps(message, pickle.HIGHEST_PROTOCOL)
+    return len(packed).to_bytes(8, "little") + packed
+
+
+def read(pipe: IO[bytes]) -> Any:
+    """Return the next message of a pipe."""
+    size = int.from_bytes(pipe.read(8), "little")
+    packed = pipe.read(size)
+    if not size or len(packed) < size:
+        raise EOFError
+    return pickle.loads(packed)
+
+
+# Signals that ask for a stop: Ctrl-C, a scheduler's SIGTERM, a terminal that is closed
+
+SIGNALS = [getattr(signal, each) for each in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, each)]
+
+
+class Stopped(Exception):  # noqa: N818
+    """Work that changes nothing was given up because a stop was asked for."""
+
+
+class Stop:
+    """Whether a stop was asked for, and by which signal; a second signal raises KeyboardInterrupt.
+
+    Args:
+        echo: seconds within which a signal that comes again counts as the first: a scheduler may send it to all
+            processes, and torchrun pass it on.
+    """
+
+    def __init__(self, echo: float = 0.0) -> None:
+        self.signal = 0
+        self._echo = echo
+        self._heard_at = 0.0
+        self._at_once = False
+        self._listens = False
+
+    def asked(self) -> bool:
+        return self.signal != 0
+
+    @contextlib.contextmanager
+    def listening(self) -> Iterator[None]:
+        """Handle signals, if this is the main thread; those that are ignored already (nohup) stay ignored."""
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        heard = [number for number in SIGNALS if signal.getsignal(number) != signal.SIG_IGN]
+        before = {number: signal.signal(number, self._hear) for number in heard}
+        self._listens = True
+        try:
+            yield
+        finally:
+            self._listens = False
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+    def pass_on(self, number: int) -> None:
+        """Act, from another thread, as if a signal that another process was sent had come to this one."""
+        if self._listens and not self.asked():
+            _thread.interrupt_main(signal.Signals(number))
+
+    @contextlib.contextmanager
+    def at_once(self) -> Iterator[None]:
+        """Raise `Stopped` as soon as a stop is asked for, in work that changes nothing, such as a validation."""
+        self._at_once = True
+        try:
+            if self.asked():
+                raise Stopped
+            yield
+        finally:
+            self._at_once = False
+
+    def _hear(self, number: int, frame: FrameType | None) -> None:
+        if self.asked():
+            if time.monotonic() - self._heard_at < self._echo:
+                return
+            raise KeyboardInterrupt
+        self.signal, self._heard_at = number, time.monotonic()
+        if self._at_once:
+            raise Stopped
+
+
+# Several processes that train one model
+
+
+class Group:
+    """The processes that train one model together. This class is the group of one; `distributed.ranks` has others."""
+
+    rank = 0
+    world = 1
+    """The number of processes, which are called ranks."""
+    patience = 0
+    """Seconds to wait for a run folder that another process holds."""
+
+    @property
+    def is_first(self) -> bool:
+        """Whether this is the rank that writes files and prints."""
+        return self.rank == 0
+
+    @property
+    def alone(self) -> bool:
+        """Whether there are no other processes."""
+        return self.world == 1
+
+    def first_does(self, work: Callable[[], Any]) -> Any:
+        """Return on every rank what `work` returns on the first one (JSON); the others wait as long as it takes."""
+        return work()
+
+    def after_first(self, work: Callable[[], Result]) -> Result:
+        """Do `work` on every rank, on the first one first: the others find what it has left on the disk."""
+        found = [work()] if self.is_first else []
+        self.first_does(lambda: None)
+        return found[0] if found else work()
+
+    def from_all(self, value: Any) -> list[Any]:
+        """Return the values (JSON) of all ranks on every rank."""
+        return [value]
+
+    def largest(self, number: float) -> float:
+        """Return the largest of the numbers that the ranks bring."""
+        return number
+
+    def all_or_none(self, stop: Stop | None = None) -> AbstractContextManager[None]:
+        """Surround work without collectives that changes nothing yet: if one rank gives it up, all do.
+
+        A stop that was asked for on one rank, or memory that ran out on one, is raised on all.
+
+        Args:
+            stop: The `Stop` of work that may take one rank much longer than another: a rank that is asked to stop
+                leaves it at once, and the others soon after.
+        """
+        return contextlib.nullcontext() if stop is None else stop.at_once()
+
+    def no_way_back(self) -> AbstractContextManager[None]:
+        """Surround work that all ranks do or the training ends: nobody may leave the others waiting in it."""
+        return contextlib.nullcontext()
+
+    def sum_gradients(self, weights: Iterable[Any]) -> None:
+        """Give every rank the sum of the gradients of all ranks, equal to the bit."""
+
+    def sum_up(self, numbers: Any) -> None:
+        """Replace a tensor by the sum of the tensors of all ranks."""
+
+    def take_from_first(self, tensors: Iterable[Any]) -> None:
+        """Replace tensors by those of the first rank."""
+
+    def throw_dice(self, seed: int, step: int) -> None:
+        """Give each rank its own random numbers for a step: they are not kept, so a resume may have other ranks."""
+
+
+ALONE: Final = Group()

@@ -1,12 +1,24 @@
-"""What a token is, by a regular expression: those that have a name, and the check of one that is the user's own."""
+"""Tokens by regular expression: the patterns that have a name, and those of users, matched in limited time.
 
+A pattern may come with somebody else's run folder, and `re` backtracks: `(?:[a-z]+)+!` takes longer than anybody waits
+on forty letters without an exclamation mark. So the time that `re` may take for a text is limited. Only on the main
+thread can `re` be interrupted; other threads have the work done by the main thread of another process.
+"""
+
+import atexit
 import functools
+import os
 import re
+import signal
+import threading
+import time
+import warnings
 from collections import Counter
+from types import FrameType
 from typing import Final, NamedTuple
 
-from seq2see.automaton import Matcher
-from seq2see.errors import SettingError, nearest
+from seq2see.errors import RunError, SettingError, nearest
+from seq2see.machine import Worker
 
 
 class Named(NamedTuple):
@@ -32,9 +44,17 @@ NAMED: Final = {
         r"|<<=|>>=|\*\*=|//=|===|!==|\.\.\.|->|=>|::|:=|&&|\|\||\+\+|--|<<|>>|\*\*|//|[-+*/%&|^=!<>]=",
     ),
 }
+TRUSTED: Final = {named.expression for named in NAMED.values()}
+"""Expressions that take a time in proportion to the length of the text, so that no limit is needed."""
 
 LONGEST: Final = 4000
 """Characters of an expression: the longest that `re` compiles in a second or two, whatever is in it."""
+PATIENCE: Final = 0.2
+"""Seconds of computing that one text may take, and `PATIENCE_FOR_EACH` more for each of its characters."""
+PATIENCE_FOR_EACH: Final = 1e-5
+"""Seconds; fifty times what a character takes with a usual expression."""
+
+Spans = list[tuple[int, int]]
 
 
 def expression(pattern: str) -> str:
@@ -42,7 +62,7 @@ def expression(pattern: str) -> str:
     return NAMED[pattern].expression if pattern in NAMED else pattern
 
 
-def compiled(pattern: str, where: str) -> Matcher:
+def compiled(pattern: str, where: str) -> "Matcher":
     """Return a matcher for a name or an expression; `where` it was set begins the message if it is faulty."""
     said = f"{where} = {pattern[:200]!r}"
     if len(pattern) > LONGEST:
@@ -50,20 +70,101 @@ def compiled(pattern: str, where: str) -> Matcher:
     if pattern not in NAMED and pattern.isalpha():  # a valid expression, but surely a slip
         raise SettingError(f"{said}: no such pattern. {nearest(pattern, NAMED)} Or write a regular expression")
     try:
-        made = _matcher(expression(pattern))
+        made = Matcher(expression(pattern))
     except re.error as problem:
         place = "" if problem.pos is None else f" at character {problem.pos + 1}"
         raise SettingError(f"{said}: not a regular expression: {problem.msg}{place}") from None
     except (OverflowError, RecursionError):
         raise SettingError(f"{said}: too large for a regular expression") from None
-    if made.matches_nothing():
+    if made.spans(""):
         raise SettingError(f"{said}: matches even where there is no text. A token needs a character: write + for *")
     return made
 
 
+class Matcher:
+    """Cuts texts by an expression as `re.finditer` does, in limited time, on any thread."""
+
+    def __init__(self, expression: str) -> None:
+        self.expression = expression
+        self._compiled = _compile(expression)
+
+    def cut(self, text: str) -> list[str]:
+        """Cut a text into what the expression matches and single characters: end to end they are the text."""
+        tokens: list[str] = []
+        last = 0
+        for begin, end in self.spans(text):
+            if begin < end:  # a look ahead, say, matches without a character
+                tokens += text[last:begin]
+                tokens.append(text[begin:end])
+                last = end
+        tokens += text[last:]
+        return tokens
+
+    def spans(self, text: str) -> Spans:
+        """Return where the expression matches."""
+        if self.expression in TRUSTED:
+            return [match.span() for match in self._compiled.finditer(text)]
+        task = self.expression, text, PATIENCE + PATIENCE_FOR_EACH * len(text)
+        if threading.current_thread() is threading.main_thread():
+            return _spans_in_time(task)
+        return _spans_by_worker(task)
+
+
 @functools.lru_cache(maxsize=16)
-def _matcher(expression: str) -> Matcher:
-    return Matcher(expression)
+def _compile(expression: str) -> re.Pattern[str]:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # about what another version of Python may read in another way
+        return re.compile(expression)
+
+
+Task = tuple[str, str, float]
+"""An expression, a text and the seconds that it may take."""
+
+
+def _spans_in_time(task: Task) -> Spans:
+    """Return where an expression matches, or give up: a timer sends a signal, which `re` notices on the main thread."""
+    expression, text, seconds = task
+    find = _compile(expression).finditer
+    if not hasattr(signal, "setitimer"):  # on Windows
+        return [match.span() for match in find(text)]
+    begin = time.thread_time()
+
+    def check(number: int, frame: FrameType | None) -> None:
+        if time.thread_time() - begin > seconds:  # the timer also counts what other threads compute
+            raise SettingError(
+                f"pattern {expression[:200]!r}: takes longer than {seconds:.1f} seconds on a text of "
+                f"{len(text):,} characters that begins {text[:30]!r}. Does it repeat what repeats already, like (a+)+? "
+                "Write a simpler one"
+            )
+
+    before = signal.signal(signal.SIGVTALRM, check)
+    signal.setitimer(signal.ITIMER_VIRTUAL, seconds, 0.05)
+    try:
+        return [match.span() for match in find(text)]
+    finally:
+        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+        signal.signal(signal.SIGVTALRM, before or signal.SIG_DFL)
+
+
+_lock = threading.Lock()
+_workers: dict[int, Worker] = {}
+"""By the process that started it: one that was forked must not use the pipes of its parent."""
+
+
+def _spans_by_worker(task: Task) -> Spans:
+    """Have `_spans_in_time` done by the main thread of another process."""
+    with _lock:
+        worker = _workers.get(os.getpid())
+        if worker is None:
+            worker = _workers[os.getpid()] = Worker(functools.partial, (_spans_in_time,))
+            atexit.register(worker.end)
+        try:
+            worker.send(task)
+            found: Spans = worker.receive()
+        except RunError:  # it has died
+            del _workers[os.getpid()]
+            raise
+        return found
 
 
 # A stricter reading than the pattern's, which takes whatever stands in brackets.

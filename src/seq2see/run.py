@@ -1,4 +1,4 @@
-"""A trained model in its folder: translate, look inside, evaluate. Torch is imported only by what needs it."""
+"""A trained model in its folder: translate, look inside, evaluate. Torch is imported only where it is needed."""
 
 import contextlib
 from collections.abc import Iterable, Sequence
@@ -7,8 +7,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, get_args
 
-from seq2see import bundle, storage
-from seq2see.bundle import Bundle, Tokenizers
+from seq2see import bundle, config, machine, storage
+from seq2see.bundle import Bundle
 from seq2see.config import Decoding, Settings
 from seq2see.decoding import ct2_engine, translator
 from seq2see.decoding.hypothesis import Engine, Hypothesis, Task
@@ -17,11 +17,12 @@ from seq2see.distributed import ranks
 from seq2see.errors import DataError, RunError, SettingError, nearest
 from seq2see.evaluation import metrics
 from seq2see.evaluation.metrics import Scores
-from seq2see.processes import Group
+from seq2see.machine import Group
+from seq2see.text.corpora import Pairs
 from seq2see.text.pair import Pair, Sides
-from seq2see.text.readers import Pairs
 from seq2see.text.tags import language_tag
-from seq2see.tokens import encoding
+from seq2see.tokens import store
+from seq2see.tokens.store import Tokenizers
 
 if TYPE_CHECKING:
     from seq2see.decoding.search import Choose
@@ -34,9 +35,9 @@ if TYPE_CHECKING:
 
 
 class Shared:
-    """An engine of many ranks, which are all asked the same: each searches for a share, and all get all answers.
+    """An engine of several ranks that get the same tasks: each searches for a share, and all get all answers.
 
-    They meet after every `AT_ONCE` tasks, so that answers come while the rest is searched for.
+    They exchange answers after every `AT_ONCE` tasks, so that the first can be printed while the rest is searched for.
     """
 
     AT_ONCE = 1000
@@ -62,7 +63,7 @@ EngineName = Literal["auto", "torch", "ctranslate2"]
 
 @dataclass(frozen=True)
 class Evaluation:
-    """How well a run translates some pairs, and how that was found out."""
+    """The scores of a run on some pairs, and how they were measured."""
 
     pairs: int
     engine: str
@@ -70,13 +71,13 @@ class Evaluation:
     beam: int
     scores: Scores
     results: list[Result]
-    """What it said, pair by pair."""
+    """The translations, pair by pair."""
     unreachable: int = 0
-    """Pairs none of whose references the target tokenizer can write; `exact` counts them as wrong."""
+    """Pairs without a reference that the target tokenizer can write; `exact` counts them as wrong."""
 
     @property
     def note(self) -> str:
-        """A sentence about references that the target tokenizer cannot write; empty where there are none."""
+        """A sentence about references that the target tokenizer cannot write; empty if there are none."""
         if not self.unreachable:
             return ""
         share = 100 * self.unreachable / self.pairs
@@ -97,9 +98,9 @@ class Run:
 
     def __init__(self, folder: str | Path) -> None:
         self.folder = Path(folder)
-        self.manifest = bundle.read_manifest(self.folder)
+        self.manifest = storage.read_manifest(self.folder)
         self.watch: Watch = lambda what, done, total: None
-        """Told how far an answer is that takes long: `watch("leaving out input tokens", 12, 60)`."""
+        """Called with the progress of slow answers: `watch("leaving out input tokens", 12, 60)`."""
         self._engines: dict[str, Engine] = {}
 
     def __repr__(self) -> str:
@@ -107,7 +108,7 @@ class Run:
 
     @cached_property
     def settings(self) -> Settings:
-        return bundle.read_settings(self.folder)
+        return config.read_settings(self.folder)
 
     @cached_property
     def tokenizers(self) -> Tokenizers:
@@ -115,16 +116,16 @@ class Run:
 
     @property
     def languages(self) -> Sides:
-        """Of source and target, where they were known."""
+        """The languages of source and target, if they are known."""
         return Sides(**self.manifest.get("languages", {}))
 
     @property
     def tags(self) -> list[str]:
-        """The languages that a source can ask for, where the run was trained with `--tag`."""
+        """The languages that a source can ask for, if the run was trained with `--tag`."""
         return self.settings.data.tags.split()
 
     def tagged(self, lines: Sequence[str], to: str | None = None) -> list[str]:
-        """Lines with the tag of a language in front; without `to` they must bring their own, where the run has tags."""
+        """Put the tag of a language in front of lines that have none; a run with several languages needs one."""
         known = self.tags
         if to is not None and not known:
             raise SettingError(f"--to {to}: {self.folder} was trained without --tag, for one direction. Leave --to out")
@@ -142,60 +143,65 @@ class Run:
 
     @cached_property
     def bundle(self) -> Bundle:
-        """The model itself, in torch, on the card where there is one."""
-        return bundle.load(self.folder, bundle.pick_device())
+        """The model with its settings and tokenizers, in torch, on the GPU if there is one."""
+        return bundle.load(self.folder, machine.pick_device())
 
     @property
     def model(self) -> "Seq2Seq":
-        """The network itself. `with seq2see.capture(run) as seen:` hears what passes in it."""
+        """The network. `with seq2see.capture(run) as seen:` records its activations."""
         return self.bundle.model
 
-    @property
-    def _is_heard(self) -> bool:
-        """Whether somebody listens to the model, which then must translate itself."""
-        if "bundle" not in self.__dict__:  # nobody has asked for it yet, and torch need not be there
+    def _is_recorded(self) -> bool:
+        """Return whether activations of the model are recorded or changed by hooks."""
+        if "bundle" not in self.__dict__:  # not loaded yet, and torch may not be installed
             return False
         from seq2see.decoding.weights import is_heard
 
         return is_heard(self.model)
 
-    def _is_deaf(self, engine: Engine) -> bool:
-        """Whether nothing that passes in an engine would be heard by whoever listens to the model."""
+    def _is_unseen(self, engine: Engine) -> bool:
+        """Return whether hooks of the model see nothing of what an engine computes."""
         from seq2see.decoding.weights import is_heard
 
         own = getattr(engine, "model", None)
-        if own is None:  # what shares the work out has none of its own
+        if own is None:
             return engine.name.startswith("ctranslate2")
         return own is not self.model and not is_heard(own)
 
     def engine(self, name: str = "auto", precision: str | None = None) -> Engine:
-        """What translates. `auto`: ctranslate2 on a CPU where it can, else torch.
+        """Return an engine to translate with.
 
-        float32, int8, or bfloat16 with torch on a card; not said, torch takes float32 and ctranslate2 int8. While
-        somebody listens to the model (`capture`), `auto` is torch.
+        Args:
+            name: "torch", "ctranslate2", or "auto": ctranslate2 on a CPU if it can run the model, else torch, also
+                while activations are recorded (`capture`).
+            precision: float32, int8, or bfloat16 with torch on a GPU; if not given, float32 for torch, int8 for
+                ctranslate2.
         """
         if name not in get_args(EngineName):
             raise SettingError(f"--engine {name}: unknown. {nearest(name, get_args(EngineName))}")
         if name == "auto":
-            ours = self._is_heard or ct2_engine.obstacle(self.settings) or ct2_engine.cuda_is_here()
+            ours = self._is_recorded() or ct2_engine.obstacle(self.settings) or ct2_engine.cuda_is_here()
             name = "torch" if ours else "ctranslate2"
         precision = precision or ("float32" if name == "torch" else "int8")
-        if name == "torch" and precision == "float32" and self._is_heard:  # only as long as that lasts: not to be kept
-            from seq2see.decoding.torch_engine import TorchEngine
-
-            return TorchEngine(self.model, precision=precision)
         key = f"{name} {precision}"
+        if key == "torch float32" and self._is_recorded():  # not kept: it is good only while the hooks are there
+            return self._torch_engine(precision)
         if key not in self._engines:
-            if name == "torch":
-                from seq2see.decoding.torch_engine import TorchEngine
-
-                self._engines[key] = TorchEngine(self.bundle.model, precision=precision)
-            else:
-                self._engines[key] = ct2_engine.open_engine(self.folder, precision)
+            made = self._torch_engine(precision) if name == "torch" else ct2_engine.open_engine(self.folder, precision)
+            self._engines[key] = made
         return self._engines[key]
 
+    def _torch_engine(self, precision: str, choose: "Choose | None" = None) -> Engine:
+        from seq2see.decoding.torch_engine import TorchEngine
+
+        return TorchEngine(self.model, choose, precision)
+
+    def sampler(self, choose: "Choose", precision: str = "float32") -> Engine:
+        """Return an engine that samples its tokens (`decoding.search.sampling`)."""
+        return self._torch_engine(precision, choose)
+
     def translate(self, lines: Sequence[str], beam: int | None = None, to: str | None = None) -> list[str]:
-        """The best translation of each line; an empty line stays empty."""
+        """Return the best translation of each line; an empty line stays empty."""
         return [result.text for result in self.search(lines, beam, to=to)]
 
     def search(
@@ -207,9 +213,10 @@ class Run:
         engine: Engine | None = None,
         to: str | None = None,
     ) -> list[Result]:
-        """Translations with scores and tokens, by the engine that `engine()` or `sampler()` gave.
+        """Return translations with scores and tokens.
 
         Args:
+            engine: of `engine()` or `sampler()`; `engine()` if not given.
             to: the language, one of `tags`.
         """
         if isinstance(lines, str):
@@ -218,30 +225,25 @@ class Run:
         settings = self.settings
         if beam is not None:
             settings = replace(settings, decoding=replace(settings.decoding, beam=beam))
+            if not (type(beam) is int and 1 <= beam <= self.settings.decoding.beam):  # a narrower beam is always fine
+                config.check_decoding(settings.decoding)
         engine = engine or self.engine()
-        if self._is_heard and self._is_deaf(engine):
+        if self._is_recorded() and self._is_unseen(engine):
             raise SettingError(
-                f"somebody listens to the model, and this engine ({engine.name}) has a copy of its own. Leave engine= "
-                'out, or make it while listening: run.engine("torch"); or listen to the engine itself: capture(engine)'
+                f"activations of the model are recorded, and this engine ({engine.name}) has a copy of its own. Leave "
+                'engine= out, or make it inside capture(run): run.engine("torch"); or use capture(engine)'
             )
         return translator.translate(engine, self.tokenizers, settings, lines, n_best=n_best, prefixes=prefixes)
 
-    def sampler(self, choose: "Choose", precision: str = "float32") -> Engine:
-        """An engine that draws its words (`decoding.search.sampling`)."""
-        from seq2see.decoding.torch_engine import TorchEngine
-
-        return TorchEngine(self.bundle.model, choose, precision)
-
     def look(self, sentence: str, to: str | None = None, target: str | None = None) -> "Look":
-        """The inside of one translation, as arrays with token labels; its own translation, or `target`."""
+        """Return the inside of one translation (or of `target`), as arrays with token labels."""
         from seq2see.lens import answers
 
-        reading = self.read(sentence, to, target)
         method = self.alignment_method if self.settings.model.attention else None
-        return answers.look(self.bundle, reading, method)
+        return answers.look(self.bundle, self.read(sentence, to, target), method)
 
     def read(self, sentence: str, to: str | None = None, target: str | None = None) -> "Reading":
-        """A sentence and its translation in tokens, which answers are about; its own translation, or `target`."""
+        """Return a sentence and its translation (or `target`) in tokens, which other answers are about."""
         from seq2see.lens import reading
 
         for text in (sentence, "" if target is None else target):
@@ -250,14 +252,14 @@ class Run:
         return reading.read(self.bundle, self.tagged([sentence], to)[0], target)
 
     def importance(self, sentence: str, to: str | None = None, target: str | None = None) -> "Importance":
-        """What each token of a translation owes to each token of the sentence: by gradient, and by leaving it out."""
+        """Return what each output token owes to each input token: by gradient, and by leaving it out."""
         from seq2see.lens import importance
 
         return importance.importance(self.bundle, self.read(sentence, to, target), self.watch)
 
     @property
     def metric(self) -> str:
-        """What its translations are scored by: what chose the best model, or BLEU where that was the loss."""
+        """The metric of its translations: the one that chose the best checkpoint, or BLEU if that was the loss."""
         chosen = self.settings.training.metric
         return "bleu" if chosen == "loss" else chosen
 
@@ -268,10 +270,10 @@ class Run:
         metric: str | None = None,
         to: str | None = None,
     ) -> "Worth":
-        """What becomes of loss, score and translations without each head, or without each of `groups` of them.
+        """Measure loss, score and translations without each head, or without each of `groups` of heads.
 
         Args:
-            pairs: as `evaluate` takes them. All are translated once for each head: a hundred tell enough.
+            pairs: as for `evaluate`. All are translated once for each head: a hundred tell enough.
             metric: one of those of `evaluate`; `self.metric` if not given.
             to: the language, one of `tags`; if not given, that of each pair.
         """
@@ -279,23 +281,21 @@ class Run:
 
         self.need_attention("heads")
         name, unit = metric or self.metric, error_unit(self.settings)
-        return heads.worth(
-            self.bundle,
-            self._pairs(pairs, to),
-            groups,
-            lambda said, references: metrics.one(name, said, references, unit),
-            self.watch,
-        )
+
+        def score(said: Sequence[str], references: Sequence[Sequence[str]]) -> float:
+            return metrics.one(name, said, references, unit)
+
+        return heads.worth(self.bundle, self._pairs(pairs, to), groups, score, self.watch)
 
     def head_statistics(self, pairs: "GivenPairs", to: str | None = None) -> "Statistics":
-        """Where each head looks on average: how sharply, and how far. Pairs are as `evaluate` takes them."""
+        """Measure how sharply and how far each head looks on average. Pairs are as for `evaluate`."""
         from seq2see.lens import heads
 
         self.need_attention("heads")
         return heads.statistics(self.bundle, self._pairs(pairs, to), self.watch)
 
     def _pairs(self, given: "GivenPairs", to: str | None = None) -> list[Pair]:
-        """What was given as pairs. Where the run has several languages, each source asks for its target's, or `to`."""
+        """Return pairs; if the run has several languages, with the tag of `to` or of the target in front."""
         if isinstance(given, str | Path):
             from seq2see.text import corpora
 
@@ -315,13 +315,13 @@ class Run:
 
     @property
     def validation_pairs(self) -> list[Pair]:
-        """What it was validated on; none where the file is not there any more."""
+        """The validation set; empty if its file was deleted."""
         path = self.folder / "validation.jsonl"
         return list(Pairs(path)) if path.exists() else []
 
     @cached_property
     def alignment_method(self) -> "Method":
-        """The heads that show where words come from, chosen on the validation pairs once and kept in the manifest."""
+        """The heads that align words, chosen on the validation set once and kept in the manifest."""
         from seq2see.lens import alignment
 
         self.need_attention("alignments")
@@ -329,29 +329,32 @@ class Run:
         if kept is not None:
             return kept
         method = alignment.choose(self.bundle, self.validation_pairs, self.watch)
-        if not method.pairs:  # nothing to choose by, today
-            return method
-        self.manifest["alignment"] = method.json()
-        with contextlib.suppress(RunError):  # a folder that may only be read, a full disk: chosen anew next time
-            facts = bundle.read_manifest(self.folder)  # as it is now: a training may have ended meanwhile
-            storage.write_manifest(self.folder, facts | {"alignment": method.json()})
+        if method.pairs:
+            self.manifest["alignment"] = method.json()
+            with contextlib.suppress(RunError):  # a read-only folder, a full disk: it is chosen again next time
+                facts = storage.read_manifest(self.folder)  # as it is now: a training may have ended meanwhile
+                storage.write_manifest(self.folder, facts | {"alignment": method.json()})
         return method
 
     def align(self, lines: Sequence[str], results: Sequence[Result], to: str | None = None) -> "list[list[Alignment]]":
-        """Where each of the translations that `search` found comes from; spans count characters of `lines`."""
+        """Align each of the translations that `search` found; spans count characters of `lines`."""
         from seq2see.lens import alignment
 
         tagged = self.tagged(lines, to)
-        sources, asked = [], []
-        for line, result in zip(tagged, results, strict=True):
-            sources += [line] * len(result.translations)
-            asked += [(result.source, each.tokens) for each in result.translations]
-        found = alignment.align(
-            self.bundle, self.alignment_method, sources, [source for source, _ in asked], [said for _, said in asked]
+        asked = [
+            (line, result, each) for line, result in zip(tagged, results, strict=True) for each in result.translations
+        ]
+        found = iter(
+            alignment.align(
+                self.bundle,
+                self.alignment_method,
+                [line for line, _, _ in asked],
+                [result.source for _, result, _ in asked],
+                [each.tokens for _, _, each in asked],
+            )
         )
-        rest = iter(found)
         return [
-            [next(rest).without_tag(len(with_tag) - len(line)) for _ in result.translations]
+            [next(found).without_tag(len(with_tag) - len(line)) for _ in result.translations]
             for line, with_tag, result in zip(lines, tagged, results, strict=True)
         ]
 
@@ -370,25 +373,24 @@ class Run:
         Args:
             pairs: a file, a corpus by name (its test set), or the pairs themselves: `(source, target)`, with any
                 further references after the target, or `Pair`.
-            n_best: above 1, score as well whether the right one is among so many.
-            tokenize: how BLEU cuts words: one of `metrics.TOKENIZERS`.
-            unit: what the error rate counts; characters where the run writes letter by letter, else symbols.
+            n_best: above 1, also score whether a reference is among so many hypotheses.
+            tokenize: the tokenizer of BLEU, one of `metrics.TOKENIZERS`.
+            unit: what the error rate counts; if not given, `error_unit`.
             to: the language, one of `tags`; if not given, that of each pair.
         """
         metrics.check_tokenizer(tokenize)
         pairs = self._pairs(pairs, to)
-        engine = engine or self.engine(precision="float32")
         if not pairs:
             raise DataError("nothing to evaluate: no usable pair")
+        engine = engine or self.engine(precision="float32")
         results = self.search([pair.source for pair in pairs], beam, n_best, engine=engine)
         hypotheses = [[each.text for each in result.translations] for result in results]
         references = [[pair.target, *pair.references] for pair in pairs]
-        unit = unit or error_unit(self.settings)
-        scores = metrics.score(hypotheses, references, tokenize, unit=unit, top_k=n_best)
+        scores = metrics.score(hypotheses, references, tokenize, unit=unit or error_unit(self.settings), top_k=n_best)
         width = max(n_best, beam or self.settings.decoding.beam)
         searched = f"engine:{engine.name.replace(' ', '-')}|beam:{width}"
         signed = tuple(replace(score, signature=f"{score.signature}|{searched}") for score in scores)
-        unreachable = encoding.unreachable(pairs, (self.tokenizers.source, self.tokenizers.target))
+        unreachable = store.unreachable(pairs, (self.tokenizers.source, self.tokenizers.target))
         return Evaluation(len(pairs), engine.name, width, replace(scores, scores=signed), results, unreachable)
 
 
@@ -412,5 +414,5 @@ def load(folder: str | Path) -> Run:
 
 
 def error_unit(settings: Settings) -> metrics.Unit:
-    """What the error rate counts: characters where the target is cut by them, else what stands between blanks."""
+    """Return what the error rate counts: characters if the target tokenizer cuts them, else words between spaces."""
     return "characters" if settings.data.target_tokenizer in ("characters", "jamo", "pattern") else "symbols"

@@ -1,7 +1,7 @@
-"""Files of a run: whole or not there, one writer, and looked at before they are believed.
+"""Files of a run: written completely or not at all, by one process at a time, and checked before they are used.
 
-Everything is written beside its place, synced and renamed, so that a reader, or whoever comes after a power cut, finds
-the old file or the new one. Nothing that is read can run: numbers are safetensors, all else is text.
+Everything is written beside its place, synced and renamed, so that a reader finds the old file or the new one, also
+after a power cut. Nothing that is read can run as a program: tensors are safetensors, all else is text.
 
 A path that the user names may be a symbolic link. A name that we derive from it (`.part`, `.lock`, `engines`) is never
 followed: whoever can create names in a folder could otherwise have any file of the user deleted or overwritten.
@@ -11,25 +11,21 @@ import contextlib
 import errno
 import json
 import os
+import re
 import shutil
 import stat
 import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, NoReturn
-from zlib import crc32
+from typing import Any, BinaryIO, NoReturn
 
-from seq2see.errors import PassingError, RunError
-
-if TYPE_CHECKING:
-    from torch import Tensor
+from seq2see.errors import PassingError, RunError, shown
 
 LOCK = ".lock"
 MOST_TEXT = 256 * 2**20
 """Bytes of the largest text file that is read in one go; the vocabularies of a run are a few millions."""
-MENDED_BY_HAND = (errno.EFBIG, errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOTDIR, errno.EEXIST, errno.EISDIR)
-"""Errors of a disk that do not pass by themselves."""
-Shapes = Mapping[str, tuple[int, ...]]
+PERMANENT = (errno.EFBIG, errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOTDIR, errno.EEXIST, errno.EISDIR)
+"""Errors of a disk that the same command would meet again."""
 
 
 # Writing
@@ -41,17 +37,7 @@ def write_text(path: Path, text: str) -> None:
         beside.write_text(text, encoding="utf-8")
 
 
-def write_tensors(path: Path, tensors: "Mapping[str, Tensor]") -> None:
-    """Replace a safetensors file in one move; it carries a checksum of its numbers."""
-    from safetensors.torch import save_file
-
-    whole = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
-    with replacing(path) as beside:
-        save_file(whole, beside, metadata={"crc32": _checksum(whole)})
-        beside.chmod(0o644)  # safetensors makes files that only their maker can read
-
-
-RESUME = "go on with --resume (lab: without it): what was saved before is still whole"
+RESUME = "resume with --resume (lab: without it): what was saved before is intact"
 REPEAT = "repeat the command"
 
 
@@ -80,7 +66,7 @@ def replacing(path: Path, then: str = RESUME) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def output(path: Path) -> Iterator[Path]:
-    """Yield a path to write what the user wants in `path`, which is replaced at the end, as by `replacing`.
+    """Yield a path to write an output file of the user to; it replaces `path` at the end, as by `replacing`.
 
     A device or a pipe that the user names (`/dev/stdout`) cannot be replaced, and is written to directly.
     """
@@ -112,24 +98,19 @@ def in_one_line(path: Path, then: str = RESUME) -> Iterator[None]:
     try:
         yield
     except (OSError, SafetensorError) as problem:
-        number = getattr(problem, "errno", None) or _number_in(str(problem))
+        said = re.search(r"\(os error (\d+)\)", str(problem))  # safetensors has the number in its message only
+        number = getattr(problem, "errno", None) or (int(said[1]) if said else 0)
+        forbidden = "may not be written. Change its permissions, or copy the run elsewhere"
         reason = {
             errno.ENOSPC: "the disk is full. Make room",
             errno.EDQUOT: "the quota is used up. Make room",
             errno.EFBIG: "the file is larger than may be written here (ulimit -f). Raise the limit",
             errno.EROFS: "read-only. Make it writable, or copy the run elsewhere",
-            errno.EACCES: "may not be written. Change its permissions, or copy the run elsewhere",
-            errno.EPERM: "may not be written. Change its permissions, or copy the run elsewhere",
-        }.get(number or 0, f"cannot be written ({getattr(problem, 'strerror', None) or problem}). Mend that")
-        error = RunError if number in MENDED_BY_HAND else PassingError
+            errno.EACCES: forbidden,
+            errno.EPERM: forbidden,
+        }.get(number, f"cannot be written ({getattr(problem, 'strerror', None) or problem}). Solve that")
+        error = RunError if number in PERMANENT else PassingError
         raise error(f"{path}: {reason}, then {then}") from problem
-
-
-def _number_in(text: str) -> int | None:
-    """`I/O error: No space left on device (os error 28)` -> 28: safetensors says it in words only."""
-    _, _, rest = text.partition("(os error ")
-    number = rest.partition(")")[0]
-    return int(number) if number.isdecimal() else None
 
 
 def sync(path: Path) -> None:
@@ -269,21 +250,21 @@ def sole_writer(folder: Path, patience: int = 0) -> Iterator[None]:
             try:
                 fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 break
-            except OSError as problem:
-                if problem.errno not in (errno.EWOULDBLOCK, errno.EACCES):  # a file system that knows no locks
-                    raise RunError(
-                        f"{folder / LOCK}: cannot be locked ({problem.strerror}). Choose another --out"
-                    ) from None
-            if left:
-                time.sleep(1.0)
-                continue
-            handle.seek(0)
-            who = handle.read(200).decode(errors="replace").strip() or "unknown"
-            raise RunError(
-                f"{folder}: another training is at work there (process {who}). Wait for it, or choose another --out"
-            )
-        if os.fstat(handle.fileno()).st_nlink == 1:  # else another name of this file is somewhere else
-            with contextlib.suppress(OSError):  # only to name ourselves: a full disk is no reason
+            except (BlockingIOError, PermissionError):  # another process holds it
+                if left:
+                    time.sleep(1.0)
+                    continue
+                handle.seek(0)
+                who = handle.read(200).decode(errors="replace").strip() or "unknown"
+                raise RunError(
+                    f"{folder}: another training is at work there (process {who}). Wait for it, or choose another --out"
+                ) from None
+            except OSError as problem:  # a file system that knows no locks
+                raise RunError(
+                    f"{folder / LOCK}: cannot be locked ({problem.strerror}). Choose another --out"
+                ) from None
+        if os.fstat(handle.fileno()).st_nlink == 1:  # else the file has another name somewhere else
+            with contextlib.suppress(OSError):  # a full disk: only the name of this process is missing
                 handle.truncate(0)
                 handle.write(f"{os.getpid()} on {os.uname().nodename}\n".encode())
                 handle.flush()
@@ -294,7 +275,7 @@ def sole_writer(folder: Path, patience: int = 0) -> Iterator[None]:
 
 
 def read_json(path: Path) -> Any:
-    """What a JSON file holds; ValueError for whatever is not JSON, or far too large to be ours."""
+    """Read a JSON file; raise ValueError if it is not JSON, or far too large to be ours."""
     if path.stat().st_size > MOST_TEXT:
         raise ValueError(f"{path.stat().st_size:,} bytes are too many")
     try:
@@ -303,75 +284,8 @@ def read_json(path: Path) -> Any:
         raise ValueError("nested too deep") from None
 
 
-def read_tensors(
-    path: Path,
-    framework: str = "pt",
-    accept: Callable[[Shapes], None] = lambda shapes: None,
-    only_float32: bool = False,
-) -> dict[str, Any]:
-    """Read a safetensors file as tensors of torch ("pt") or numpy ("np").
-
-    Args:
-        accept: sees names and shapes, and raises if they will not do, before memory is taken for any.
-        only_float32: refuse numbers of any other kind.
-    """
-    with _opened(path, framework) as file:
-        names = list(file.keys())
-        for name in names if only_float32 else ():
-            if (kind := file.get_slice(name).get_dtype()) != "F32":
-                raise RunError(f"{path}: {name[:80]} is {kind}, expected F32. Copy the run again")
-        accept({name: tuple(file.get_slice(name).get_shape()) for name in names})
-        tensors = {name: file.get_tensor(name) for name in names}
-        stamp = (file.metadata() or {}).get("crc32")
-        if stamp not in (None, _checksum(tensors)):
-            raise ValueError("its checksum is wrong")
-    return tensors
-
-
-def read_shapes(path: Path) -> Shapes:
-    """Return the shape of each tensor in a safetensors file by name, without reading numbers."""
-    with _opened(path, "np") as file:
-        return {name: tuple(file.get_slice(name).get_shape()) for name in list(file.keys())}
-
-
-@contextlib.contextmanager
-def _opened(path: Path, framework: str) -> Iterator[Any]:
-    from safetensors import SafetensorError, safe_open
-
-    try:
-        _refuse_pickle(path)
-        with safe_open(path, framework=framework) as file:
-            yield file
-    except (OSError, SafetensorError, ValueError, TypeError, MemoryError) as problem:
-        why = " ".join(str(getattr(problem, "strerror", None) or problem).split())[:200]
-        raise RunError(f"{path}: cannot be read ({why}); the file is cut short, damaged or not safetensors") from None
-
-
-def _refuse_pickle(path: Path) -> None:
-    """A pickle is a program. The loader would not run it either, but would not say what it is."""
-    if not path.is_file():
-        raise OSError(errno.ENOENT, "not a file" if path.exists() else "no such file")
-    with path.open("rb") as file:
-        begin = file.read(9)
-    of_pickle = begin[:1] == b"\x80" and begin[1:2] in (b"\x02", b"\x03", b"\x04", b"\x05")
-    if (of_pickle or begin[:4] == b"PK\x03\x04") and begin[8:] != b"{":  # where a header of safetensors begins
-        raise RunError(f"{path}: a pickle, as torch.save writes: reading it could run a program. Refused")
-
-
-def _checksum(tensors: Mapping[str, Any]) -> str:
-    """Of names and numbers; tensors of torch and arrays of numpy that are equal have the same."""
-    total = 0
-    for name, each in sorted(tensors.items()):
-        array = each.numpy() if hasattr(each, "numpy") else each
-        total = crc32(array.reshape(-1).view("u1"), crc32(name.encode(), total))
-    return f"{total:08x}"
-
-
 def refuse_tricks(folder: Path) -> None:
-    """Refuse a folder of ours that leads out of itself by a link, or that has a pipe in it: reading one never ends.
-
-    What is then written or removed in the folder is in the folder.
-    """
+    """Refuse a run folder with a link that leads out of it, or with a pipe in it, of which reading never ends."""
     home = os.path.realpath(folder)
     for place, folders, files in os.walk(home):
         for path in (Path(place, name) for name in (*folders, *files)):
@@ -385,18 +299,63 @@ def refuse_tricks(folder: Path) -> None:
                 raise RunError(f"{path}: neither a file nor a folder. Remove it")
 
 
-# Run folders, which are made beside their place
-
+# The manifest of a run: facts about it and its training
 
 FORMAT, VERSION = "seq2see run", 1
-PART = ".part"
-LEFT_OVER = {PART, LOCK}
-"""What may stand in a folder where no run has been made yet."""
+FACTS: dict[str, Callable[[Any], bool]] = {
+    "corpus": lambda fact: isinstance(fact, str),
+    "state": lambda fact: isinstance(fact, str),
+    "pairs": lambda fact: type(fact) is int and 0 <= fact < 2**63,
+    "held_out_by": lambda fact: fact in ("blake2b", "crc32"),
+    "parameters": lambda fact: type(fact) is int and 0 <= fact < 2**63,
+    "languages": lambda fact: (
+        isinstance(fact, dict)
+        and all(side in ("source", "target") and isinstance(code, str | None) for side, code in fact.items())
+    ),
+    "choices": lambda fact: (
+        isinstance(fact, list)
+        and all(isinstance(row, dict) and {"name", "why", "yours"} <= row.keys() for row in fact)
+        and all(isinstance(row[key], str) for row in fact for key in ("name", "why"))
+        and all(isinstance(row["yours"], list) and all(isinstance(key, str) for key in row["yours"]) for row in fact)
+    ),
+    "fine_tuning": lambda fact: isinstance(fact, dict),
+}
+"""The facts that the program relies on, and what they must look like."""
+
+
+def read_manifest(folder: Path) -> dict[str, Any]:
+    """Return the facts about a run; refuse a folder that is not a run folder, or not safe to read."""
+    path = folder / "manifest.json"
+    if not folder.is_dir():
+        raise RunError(f"{folder}: no such run folder. Train one with: seq2see train PAIRS --out {folder}")
+    if not path.is_symlink() and not path.exists():  # before all else of it is looked at: it may be any folder
+        raise RunError(f"{folder}: not a run folder, or half written (it has no manifest.json)")
+    refuse_tricks(folder)
+    try:
+        manifest = read_json(path)
+    except (ValueError, IsADirectoryError, FileNotFoundError):
+        raise RunError(f"{path}: not JSON; the run folder is damaged") from None
+    if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
+        raise RunError(f"{folder}: a folder of another format (manifest.json does not say '{FORMAT}')")
+    version = manifest.get("version")
+    if not isinstance(version, int) or version > VERSION:
+        raise RunError(f"{folder}: run format {shown(version)}, this seq2see reads up to {VERSION}. Upgrade seq2see")
+    for fact, is_right in FACTS.items():
+        if fact in manifest and not is_right(manifest[fact]):
+            raise RunError(f"{path}: '{fact}' is {str(manifest[fact])[:40]!r}; the run folder is damaged")
+    return manifest
 
 
 def write_manifest(folder: Path, facts: Mapping[str, Any]) -> None:
-    """Replace the manifest of a run in one move."""
+    """Replace the manifest in one move."""
     write_text(folder / "manifest.json", json.dumps({"format": FORMAT, "version": VERSION, **facts}, indent=1))
+
+
+# Run folders, which are made beside their place
+
+PART = ".part"
+LEFT_OVER = {PART, LOCK}
+"""What may stand in a folder where no run has been made yet."""
 
 
 @contextlib.contextmanager

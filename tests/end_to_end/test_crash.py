@@ -110,7 +110,7 @@ def test_a_disk_that_is_full(tmp_path: Path, whole: Path, cli) -> None:
     assert ended.code == 2
     last = ended.err.rstrip("\n").split("\n")[-1]
     assert "optimizer.safetensors: the file is larger than may be written here (ulimit -f). Raise the limit" in last
-    assert last.endswith("then go on with --resume (lab: without it): what was saved before is still whole")
+    assert last.endswith("then resume with --resume (lab: without it): what was saved before is intact")
     assert not list((tmp_path / "run" / "checkpoints").iterdir())
     assert cli(*words, "--resume").code == 0
     assert_same_end(tmp_path / "run", whole)

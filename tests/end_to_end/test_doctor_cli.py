@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from seq2see.text.readers import Pairs
+from seq2see.text.corpora import Pairs
 
 WORDS = [f"{letter}{letter}o{letter}a" for letter in "bcdfghklmnprstvz"]
 SYLLABLES = ["가", "나", "다", "라", "마", "바", "사", "아", "자", "차", "카", "타", "파", "하", "거", "너"]

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from seq2see import api, bundle, config, run
+from seq2see import api, bundle, config, run, storage
 from seq2see.decoding import translator
 from seq2see.decoding.torch_engine import TorchEngine
 from seq2see.session import resume
@@ -21,7 +21,7 @@ FOLDERS = sorted(Path(__file__).parent.glob("run-format-*"))
 
 
 def test_there_is_one_of_each_format() -> None:
-    assert [path.name for path in FOLDERS] == [f"run-format-{number + 1}" for number in range(bundle.VERSION)]
+    assert [path.name for path in FOLDERS] == [f"run-format-{number + 1}" for number in range(storage.VERSION)]
 
 
 @pytest.mark.parametrize("folder", FOLDERS, ids=lambda path: path.name)
@@ -54,9 +54,9 @@ def test_it_goes_on(folder: Path, tmp_path: Path) -> None:
     shutil.rmtree(last)
     (copy / "manifest.json").write_text((copy / "manifest.json").read_text().replace('"finished"', '"training"'))
     seen: list[object] = []
-    decoding = bundle.read_settings(copy).decoding
+    decoding = config.read_settings(copy).decoding
     api.train("upper.tsv", copy, resume=True, watch=seen.append)
-    assert bundle.read_settings(copy).decoding == decoding, "the rules that it was made with stay"
+    assert config.read_settings(copy).decoding == decoding, "the rules that it was made with stay"
     (began,) = (event for event in seen if isinstance(event, api.Began))
     assert one.name == f"step-{began.step:08}"
     again = [json.loads(line) for line in (copy / "metrics.jsonl").read_text().splitlines()]

@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from seq2see import config, presets, special
+from seq2see import config, special
 from seq2see.model.attention import keep_padding, keep_past, scaled_dot_product_attention
 from seq2see.model.build import build, count_parameters
 from seq2see.model.positions import sinusoid
@@ -104,7 +104,7 @@ def test_waves_of_an_odd_width_have_as_many_columns_as_asked():
 
 
 def test_parameters_of_tutorial_small():
-    settings = config.resolve(presets.tutorial_small()).model
+    settings = config.resolve(config.preset("tutorial-small")).model
     assert count_parameters(settings, 9000, 9000) == 5_316_392
     assert sum(weight.numel() for weight in build(settings, 9000, 9000).parameters()) == 5_316_392
 
@@ -114,12 +114,12 @@ def test_parameters_of_paper_base():
     feed_forward = 512 * 2048 + 2048 + 2048 * 512 + 512
     norm = 2 * 512
     layers = 6 * (attention + feed_forward + 2 * norm) + 6 * (2 * attention + feed_forward + 3 * norm)
-    settings = config.resolve(presets.paper_base()).model
+    settings = config.resolve(config.preset("paper-base")).model
     assert count_parameters(settings, 37_000, 37_000) == 37_000 * 512 + layers == 63_082_496
 
 
 def test_parameters_of_paper_big():
-    settings = config.resolve(presets.paper_big()).model
+    settings = config.resolve(config.preset("paper-big")).model
     assert count_parameters(settings, 37_000, 37_000) == pytest.approx(214e6, rel=0.005)
 
 

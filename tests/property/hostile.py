@@ -244,6 +244,7 @@ def make_run(folder: Path, overlay: dict[str, dict[str, Any]]) -> Path:
     from seq2see.model.build import build
     from seq2see.text.tags import language_tag
     from seq2see.tokens import tokenizers
+    from seq2see.tokens.store import Tokenizers
 
     settings = config.resolve(overlay, {"decoding": {"beam": 2, "max_extra": 5}})
     data, texts = settings.data, ["abcd dcba", "a b c d", "ab cd ba dc", "각 나 12"] * 5
@@ -255,7 +256,7 @@ def make_run(folder: Path, overlay: dict[str, dict[str, Any]]) -> Path:
     model = build(settings.model, len(source), len(target))
     folder.mkdir(parents=True)
     config.write_toml(settings, folder / "settings.toml")
-    bundle.Tokenizers(source, target).save(folder)
+    Tokenizers(source, target).save(folder)
     bundle.save_weights(model, folder / "model.safetensors")
     facts = {"corpus": "pairs.tsv", "pairs": 20, "parameters": 100, "state": "finished", "choices": []}
     facts |= {"languages": {"source": "en", "target": None}, "alignment": {"heads": [[0, 0]], "reading": 0.5}}

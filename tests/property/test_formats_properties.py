@@ -17,9 +17,9 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from seq2see.errors import DataError
-from seq2see.text.file_names import FORMATS
+from seq2see.text.corpora import Pairs
 from seq2see.text.pair import Sides
-from seq2see.text.readers import Pairs
+from seq2see.text.rows import FORMATS, ReadingOptions
 
 EXAMPLES = int(os.environ.get("FUZZ_EXAMPLES", "100"))
 in_one_folder = settings(
@@ -89,7 +89,7 @@ def test_what_is_written_is_read(tmp_path: Path, format: str, pairs: Pairing) ->
     write, columns = WRITERS[format]
     path = tmp_path / f"pairs.{format}"
     path.write_bytes(write(pairs))
-    assert [(pair.source, pair.target) for pair in Pairs(path, columns=columns)] == pairs
+    assert [(pair.source, pair.target) for pair in Pairs(path, ReadingOptions(columns=columns))] == pairs
 
 
 @given(pairs=corpora)
@@ -103,7 +103,7 @@ def test_both_byte_orders(tmp_path: Path, pairs: Pairing) -> None:
 def read(path: Path, format: str) -> None:
     """Pairs that can be used, or one line about what is wrong."""
     with contextlib.suppress(DataError):
-        for pair in Pairs(path, format, columns=Sides("1", "2") if format in ("csv", "tsv") else Sides()):
+        for pair in Pairs(path, ReadingOptions(format, Sides("1", "2") if format in ("csv", "tsv") else Sides())):
             assert pair.source.encode()
             assert pair.target.encode()
             assert pair.where.startswith(str(path))

@@ -443,13 +443,14 @@ def test_what_a_stranger_writes_is_refused_by_both_engines(
 
 
 @pytest.mark.parametrize("expression", ["(?:[a-z]+)+!", "(a|a)*b", "(a*)*b", r"(\w+\s?)+$!", "(?=(b+)+c)b"])
-def test_evil_patterns_only_translate(
+def test_evil_patterns_translate_or_are_refused_in_time(
     bases: dict[str, Path], users: hostile.Users, tmp_path: Path, expression: str
 ) -> None:
     folder = Path(shutil.copytree(bases["characters"], tmp_path / "run"))
     evil_pattern(expression)(folder)
     outcome = users.use(folder)
-    assert outcome == {"torch": "translated", "ctranslate2": "translated"}
+    for engine in ("torch", "ctranslate2"):
+        assert outcome[engine] == "translated" or "takes longer than" in outcome[engine], outcome
 
 
 def test_outputs_that_fill_all_positions_are_aligned(

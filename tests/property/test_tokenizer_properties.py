@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from seq2see import special
-from seq2see.tokens import tokenizers
+from seq2see import patterns, special
+from seq2see.tokens import korean_letters, tokenizers
 
 TEXTS = ["the cat sat on the mat", "a dog, a log (and 12 frogs)", "나는 학생입니다", "été ça"] * 5
 anything = st.text(st.characters(exclude_categories=["Cs"]))
@@ -86,8 +86,8 @@ def test_korean_letters_give_back_any_text(texts):
 @settings(deadline=None)
 @given(text=anything | korean)
 def test_korean_letters_are_apart_for_any_text(text):
-    letters = tokenizers._decompose(text)
-    assert tokenizers._compose("".join(letters)) == text
+    letters = korean_letters.decompose(text)
+    assert korean_letters.compose("".join(letters)) == text
     assert not any("가" <= letter <= "힣" for letter in letters)
 
 
@@ -105,6 +105,6 @@ def test_a_pattern_gives_back_any_text(texts, pattern, room):
 @settings(deadline=None)
 @given(text=anything | awkward | molecule, pattern=st.sampled_from(PATTERNS))
 def test_a_pattern_loses_nothing_of_any_text(text, pattern):
-    pieces = tokenizers._cutter("pattern", pattern)(text)
+    pieces = patterns.compiled(pattern, "pattern").cut(text)
     assert "".join(pieces) == text
     assert all(pieces)

@@ -1,20 +1,24 @@
 """A saved model comes back the same, and what is not one is told in one line."""
 
 import json
+import math
 import os
+import pickle
 import re
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
 from seq2see import bundle, config, storage
-from seq2see.bundle import Bundle, Tokenizers
+from seq2see.bundle import Bundle
 from seq2see.errors import RunError
 from seq2see.model.build import build
 from seq2see.tokens import tokenizers
+from seq2see.tokens.store import Tokenizers
 
 SETTINGS = config.resolve(
     {
@@ -80,9 +84,9 @@ def test_a_run_folder_may_move(tmp_path: Path) -> None:
 
 def test_the_manifest_keeps_facts_and_says_its_format(tmp_path: Path) -> None:
     storage.write_manifest(tmp_path, {"corpus": "코퍼스", "pairs": 3})
-    assert bundle.read_manifest(tmp_path) == {"format": "seq2see run", "version": 1, "corpus": "코퍼스", "pairs": 3}
+    assert storage.read_manifest(tmp_path) == {"format": "seq2see run", "version": 1, "corpus": "코퍼스", "pairs": 3}
     storage.write_manifest(tmp_path, {"pairs": 4})
-    assert bundle.read_manifest(tmp_path)["pairs"] == 4
+    assert storage.read_manifest(tmp_path)["pairs"] == 4
     assert [path.name for path in tmp_path.iterdir()] == ["manifest.json"]
 
 
@@ -176,12 +180,12 @@ def test_a_setting_that_an_old_run_does_not_name_keeps_its_earlier_rule(tmp_path
     path = tmp_path / "settings.toml"
     written = path.read_text()
     assert 'stop_against = "worst"' in written
-    assert bundle.read_settings(tmp_path) == SETTINGS
+    assert config.read_settings(tmp_path) == SETTINGS
     path.write_text(written.replace('stop_against = "worst"\n', ""))
     decoding = replace(SETTINGS.decoding, stop_against="best")
-    assert bundle.read_settings(tmp_path) == replace(SETTINGS, decoding=decoding)
+    assert config.read_settings(tmp_path) == replace(SETTINGS, decoding=decoding)
     path.write_text(written.split("[decoding]")[0])
-    assert bundle.read_settings(tmp_path).decoding.stop_against == "best"
+    assert config.read_settings(tmp_path).decoding.stop_against == "best"
     assert config.resolve(config.read_toml(path)).decoding.stop_against == "worst", "as --config it begins a new run"
 
 
@@ -274,7 +278,7 @@ def test_weights_of_another_kind_are_refused(tmp_path: Path, kind: torch.dtype) 
 
 def test_a_model_larger_than_memory_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made = make(tmp_path)
-    monkeypatch.setattr("seq2see.memory.free", lambda: 1000)
+    monkeypatch.setattr("seq2see.machine.free_memory", lambda: 1000)
     assert "GiB of memory to load, 0.0 GiB are free" in refused(tmp_path)
     with pytest.raises(RunError, match="GiB of memory to load"):
         bundle.read_arrays(tmp_path, made.settings, made.tokenizers)
@@ -284,3 +288,87 @@ def test_a_second_tokenizer_where_one_serves_both_sides_is_refused(tmp_path: Pat
     made = make(tmp_path, SHARED)
     made.tokenizers.source.save(tmp_path / "target.tokenizer.json")
     assert "is there, though data.shared = true" in refused(tmp_path)
+
+
+TENSORS = {"a": torch.arange(6.0).reshape(2, 3), "b.step": torch.tensor(3.0), "c": torch.zeros(4, dtype=torch.uint8)}
+
+
+@pytest.mark.parametrize("framework", ["pt", "np"])
+def test_tensors_come_back(tmp_path: Path, framework: str) -> None:
+    path = tmp_path / "a.safetensors"
+    bundle.write_tensors(path, TENSORS)
+    found = bundle.read_tensors(path, framework)
+    assert found.keys() == TENSORS.keys()
+    assert all(np.array_equal(np.asarray(found[name]), each.numpy()) for name, each in TENSORS.items())
+    assert sum(math.prod(shape) for shape in bundle.read_shapes(path).values()) == 11
+    assert path.stat().st_mode & 0o777 == 0o644
+    assert [each.name for each in tmp_path.iterdir()] == ["a.safetensors"]
+
+
+def test_any_wrong_bit_is_found(tmp_path: Path) -> None:
+    path = tmp_path / "a.safetensors"
+    bundle.write_tensors(path, TENSORS)
+    good = path.read_bytes()
+    for place in range(len(good)):
+        path.write_bytes(good[:place] + bytes([good[place] ^ 1]) + good[place + 1 :])
+        try:
+            found = bundle.read_tensors(path)
+        except RunError:
+            continue
+        assert found.keys() == TENSORS.keys(), place  # in the blanks of the header, or in its name for a checksum
+        assert all(torch.equal(found[name], each) for name, each in TENSORS.items()), place
+
+
+def test_files_without_a_checksum_are_read(tmp_path: Path) -> None:
+    save_file(TENSORS, tmp_path / "a.safetensors")
+    assert bundle.read_tensors(tmp_path / "a.safetensors").keys() == TENSORS.keys()
+
+
+def test_names_and_shapes_are_seen_before_anything_is_read(tmp_path: Path) -> None:
+    bundle.write_tensors(tmp_path / "a.safetensors", TENSORS)
+
+    def accept(shapes: bundle.Shapes) -> None:
+        assert shapes == {"a": (2, 3), "b.step": (), "c": (4,)}
+        raise RunError("no")
+
+    with pytest.raises(RunError, match=r"^no$"):
+        bundle.read_tensors(tmp_path / "a.safetensors", accept=accept)
+
+
+class Bomb:
+    """Pickled, it makes a file when it is read."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return os.mkdir, (str(self.path),)
+
+
+@pytest.mark.parametrize("protocol", [2, 3, 4, 5])
+def test_a_pickle_is_refused_and_does_not_run(tmp_path: Path, protocol: int) -> None:
+    path = tmp_path / "model.safetensors"
+    path.write_bytes(pickle.dumps({"weights": Bomb(tmp_path / "ran")}, protocol))
+    with pytest.raises(RunError, match=r"a pickle, as torch\.save writes: reading it could run a program\. Refused"):
+        bundle.read_tensors(path)
+    torch.save({"weights": torch.zeros(2), "bomb": Bomb(tmp_path / "ran")}, path)
+    with pytest.raises(RunError, match="Refused"):
+        bundle.read_tensors(path)
+    assert not (tmp_path / "ran").exists()
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"{}", b"\xff" * 8, b"\xff" * 8 + b"{", (2**40).to_bytes(8, "little") + b"{}"]
+)
+def test_what_is_not_safetensors(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "a.safetensors"
+    path.write_bytes(content)
+    with pytest.raises(RunError, match="cannot be read"):
+        bundle.read_tensors(path)
+
+
+def test_a_folder_or_nothing_in_its_place(tmp_path: Path) -> None:
+    with pytest.raises(RunError, match=r"cannot be read \(not a file\)"):
+        bundle.read_tensors(tmp_path)
+    with pytest.raises(RunError, match=r"cannot be read \(no such file\)"):
+        bundle.read_tensors(tmp_path / "none")

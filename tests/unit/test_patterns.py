@@ -1,12 +1,18 @@
-"""Named patterns cut as they say, faulty ones are refused in one line, and SMILES is known by its rules."""
+"""Patterns cut as they say and in limited time; faulty ones are refused in one line; SMILES is known by its rules."""
 
+import contextlib
 import re
+import signal
+import threading
+import time
 import warnings
 
 import pytest
 
 from seq2see import patterns
-from seq2see.errors import SettingError
+from seq2see.errors import RunError, SettingError
+from seq2see.patterns import Matcher
+from seq2see.tokens import tokenizers
 
 
 def found(name: str, text: str) -> list[str]:
@@ -105,3 +111,106 @@ def test_molecules_and_reactions(text: str) -> None:
 )  # fmt: skip
 def test_what_is_no_molecule(text: str) -> None:
     assert not patterns.is_smiles(text)
+
+
+CATASTROPHIC = [
+    ("(?:[a-z]+)+!", "a"),
+    ("(a|a)*b|a", "a"),
+    ("(a*)*b", "a"),
+    (r"(\w+\s?)+$!", "ab "),
+    (r"\w*\w*\w*\w*\w*!", "a"),
+    ("(?=(a+)+b)a|aa", "a"),
+    (".*.*.*=.*;", "ab"),
+    (r"(a+)\1*\1*\1*b", "a"),
+    (r"(a)?(?:a+)+(?(1)b|c)", "a"),
+    ("(?:a{1,60}){1,90}b", "a"),
+]
+
+
+@pytest.mark.parametrize(("expression", "repeated"), CATASTROPHIC)
+def test_what_takes_too_long_is_given_up(expression: str, repeated: str) -> None:
+    """Each of these takes `re` minutes or far more."""
+    before = signal.getsignal(signal.SIGVTALRM)
+    begin = time.thread_time()
+    with pytest.raises(SettingError, match=r"^pattern .*takes longer than .* characters that begins 'a") as told:
+        tokenizers.train("pattern", ["fine", repeated * (6000 // len(repeated))], 50, pattern=expression)
+    assert time.thread_time() - begin < 5
+    assert "\n" not in str(told.value)
+    assert signal.getsignal(signal.SIGVTALRM) == before
+    assert signal.getitimer(signal.ITIMER_VIRTUAL) == (0, 0)
+
+
+@pytest.mark.parametrize("expression", ["(?:||){60}x", "(?:(?:|){30}){30}x", "(?:^|){60}(?=x)", "(?:||){60}(?!)"])
+def test_the_check_of_a_pattern_ends_in_time(expression: str) -> None:
+    begin = time.thread_time()
+    with contextlib.suppress(SettingError):
+        patterns.compiled(expression, "here")
+    assert time.thread_time() - begin < 5
+
+
+def test_time_that_other_threads_take_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(patterns, "PATIENCE", 0.05)
+    text = "a" * 3000  # takes `re` about 20 milliseconds
+    ended = threading.Event()
+
+    def compute() -> None:
+        while not ended.is_set():
+            sum(range(1000))
+
+    other = threading.Thread(target=compute)
+    other.start()
+    try:
+        for _ in range(5):
+            assert Matcher("[a-z]+!|[a-z]").cut(text) == list(text)
+    finally:
+        ended.set()
+        other.join()
+
+
+def in_a_thread(expression: str, text: str) -> list[object]:
+    found: list[object] = []
+
+    def work() -> None:
+        try:
+            found.extend(Matcher(expression).cut(text))
+        except (RunError, SettingError) as problem:
+            found.append(str(problem))
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    return found
+
+
+def test_the_limit_holds_in_any_thread() -> None:
+    assert in_a_thread(r"([a-z])\1+", "aabccc") == ["aa", "b", "ccc"]
+    (told,) = in_a_thread("(?:[a-z]+)+!", "a" * 40)
+    assert "takes longer than" in str(told)
+    assert in_a_thread(r"\d+", "a12") == ["a", "12"]
+
+
+def test_a_worker_that_has_died_is_replaced() -> None:
+    assert in_a_thread(r"\d+", "a12") == ["a", "12"]
+    (worker,) = patterns._workers.values()
+    worker._process.kill()
+    (told,) = in_a_thread(r"\d+", "a12")
+    assert "one of the processes that share the work ended" in str(told)
+    assert in_a_thread(r"\d+", "a12") == ["a", "12"]
+
+
+@pytest.mark.parametrize(
+    ("expression", "text", "tokens"),
+    [
+        (r"([a-z])\1+", "aabccc", ["aa", "b", "ccc"]),
+        ("(?>a+)b", "aab", ["aab"]),
+        ("a++b", "aaab", ["aaab"]),
+        (r"\s+(?!\S)|\s|\w+", "ab   c", ["ab", "  ", " ", "c"]),
+        (r"(?<=\d)[a-z]+|\d", "ab1cd", ["a", "b", "1", "cd"]),
+        (r"\b|\w+", "ab cd", ["ab", " ", "cd"]),
+        ("(?m:^a$)|.b", "a\nab", ["a", "\n", "ab"]),
+        ("(?x: a  b )", "ab ", ["ab", " "]),
+        ("[^\\W\\d_]+", "é1ß_각", ["é", "1", "ß", "_", "각"]),
+    ],
+)
+def test_features_of_expressions(expression: str, text: str, tokens: list[str]) -> None:
+    assert Matcher(expression).cut(text) == tokens

@@ -2,103 +2,17 @@
 
 import contextlib
 import errno
-import math
 import os
-import pickle
 import subprocess
 import sys
 from pathlib import Path
 
-import numpy as np
 import pytest
-import torch
-from safetensors.torch import save_file
+from safetensors import SafetensorError
 
 from seq2see import storage
-from seq2see.errors import RunError
-
-TENSORS = {"a": torch.arange(6.0).reshape(2, 3), "b.step": torch.tensor(3.0), "c": torch.zeros(4, dtype=torch.uint8)}
-
-
-@pytest.mark.parametrize("framework", ["pt", "np"])
-def test_tensors_come_back(tmp_path: Path, framework: str) -> None:
-    path = tmp_path / "a.safetensors"
-    storage.write_tensors(path, TENSORS)
-    found = storage.read_tensors(path, framework)
-    assert found.keys() == TENSORS.keys()
-    assert all(np.array_equal(np.asarray(found[name]), each.numpy()) for name, each in TENSORS.items())
-    assert sum(math.prod(shape) for shape in storage.read_shapes(path).values()) == 11
-    assert path.stat().st_mode & 0o777 == 0o644
-    assert [each.name for each in tmp_path.iterdir()] == ["a.safetensors"]
-
-
-def test_any_wrong_bit_is_found(tmp_path: Path) -> None:
-    path = tmp_path / "a.safetensors"
-    storage.write_tensors(path, TENSORS)
-    good = path.read_bytes()
-    for place in range(len(good)):
-        path.write_bytes(good[:place] + bytes([good[place] ^ 1]) + good[place + 1 :])
-        try:
-            found = storage.read_tensors(path)
-        except RunError:
-            continue
-        assert found.keys() == TENSORS.keys(), place  # in the blanks of the header, or in its name for a checksum
-        assert all(torch.equal(found[name], each) for name, each in TENSORS.items()), place
-
-
-def test_files_without_a_checksum_are_read(tmp_path: Path) -> None:
-    save_file(TENSORS, tmp_path / "a.safetensors")
-    assert storage.read_tensors(tmp_path / "a.safetensors").keys() == TENSORS.keys()
-
-
-def test_names_and_shapes_are_seen_before_anything_is_read(tmp_path: Path) -> None:
-    storage.write_tensors(tmp_path / "a.safetensors", TENSORS)
-
-    def accept(shapes: storage.Shapes) -> None:
-        assert shapes == {"a": (2, 3), "b.step": (), "c": (4,)}
-        raise RunError("no")
-
-    with pytest.raises(RunError, match=r"^no$"):
-        storage.read_tensors(tmp_path / "a.safetensors", accept=accept)
-
-
-class Bomb:
-    """Pickled, it makes a file when it is read."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-
-    def __reduce__(self) -> tuple[object, ...]:
-        return os.mkdir, (str(self.path),)
-
-
-@pytest.mark.parametrize("protocol", [2, 3, 4, 5])
-def test_a_pickle_is_refused_and_does_not_run(tmp_path: Path, protocol: int) -> None:
-    path = tmp_path / "model.safetensors"
-    path.write_bytes(pickle.dumps({"weights": Bomb(tmp_path / "ran")}, protocol))
-    with pytest.raises(RunError, match=r"a pickle, as torch\.save writes: reading it could run a program\. Refused"):
-        storage.read_tensors(path)
-    torch.save({"weights": torch.zeros(2), "bomb": Bomb(tmp_path / "ran")}, path)
-    with pytest.raises(RunError, match="Refused"):
-        storage.read_tensors(path)
-    assert not (tmp_path / "ran").exists()
-
-
-@pytest.mark.parametrize(
-    "content", [b"", b"{}", b"\xff" * 8, b"\xff" * 8 + b"{", (2**40).to_bytes(8, "little") + b"{}"]
-)
-def test_what_is_not_safetensors(tmp_path: Path, content: bytes) -> None:
-    path = tmp_path / "a.safetensors"
-    path.write_bytes(content)
-    with pytest.raises(RunError, match="cannot be read"):
-        storage.read_tensors(path)
-
-
-def test_a_folder_or_nothing_in_its_place(tmp_path: Path) -> None:
-    with pytest.raises(RunError, match=r"cannot be read \(not a file\)"):
-        storage.read_tensors(tmp_path)
-    with pytest.raises(RunError, match=r"cannot be read \(no such file\)"):
-        storage.read_tensors(tmp_path / "none")
+from seq2see.errors import PassingError, RunError
+from seq2see.session import prepare
 
 
 @pytest.mark.parametrize("content", ["", "{", "[" * 100_000, "9" * 10_000, '{"a": "\ud800"}'])
@@ -138,16 +52,20 @@ def test_a_disk_that_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, numb
         storage.write_text(path, "new")
     assert raised.value.exit_code == code
     assert str(raised.value).startswith(f"{path}: {words}")
-    assert str(raised.value).endswith(
-        "then go on with --resume (lab: without it): what was saved before is still whole"
-    )
+    assert str(raised.value).endswith("then resume with --resume (lab: without it): what was saved before is intact")
     assert path.read_text() == "old"
     assert [each.name for each in tmp_path.iterdir()] == ["a.json"]
 
 
-def test_what_safetensors_says_of_a_full_disk() -> None:
-    assert storage._number_in("Error while serializing: I/O error: No space left on device (os error 28)") == 28
-    assert storage._number_in("Error while serializing") is None
+def test_what_safetensors_says_of_a_full_disk(tmp_path: Path) -> None:
+    said = "Error while serializing: I/O error: No space left on device (os error 28)"
+    with pytest.raises(PassingError, match="the disk is full"), storage.in_one_line(tmp_path):
+        raise SafetensorError(said)
+    with (
+        pytest.raises(PassingError, match=r"cannot be written \(Error while serializing\)"),
+        storage.in_one_line(tmp_path),
+    ):
+        raise SafetensorError("Error while serializing")
 
 
 def test_one_writer(tmp_path: Path) -> None:
@@ -208,3 +126,13 @@ def test_links_in_a_circle_are_no_hang(tmp_path: Path) -> None:
     (tmp_path / "a").symlink_to("b")
     (tmp_path / "b").symlink_to("a")
     storage.refuse_tricks(tmp_path)
+
+
+@pytest.mark.parametrize("name", [*prepare.HASHES, "md5"])
+def test_a_manifest_names_a_hash_that_there_is(tmp_path: Path, name: str) -> None:
+    storage.write_manifest(tmp_path, {"held_out_by": name})
+    if name in prepare.HASHES:
+        assert storage.read_manifest(tmp_path)["held_out_by"] == name
+    else:
+        with pytest.raises(RunError, match="'held_out_by' is 'md5'; the run folder is damaged"):
+            storage.read_manifest(tmp_path)

@@ -54,8 +54,7 @@ class Downloads:
 
 def data_list(as_json: Json = False, debug: Debug = False) -> None:
     """List the corpora that have a name."""
-    from seq2see.text.corpora import catalogue
-    from seq2see.text.downloads import in_bytes
+    from seq2see.text.downloads import catalogue, in_bytes
 
     entries = catalogue()
     if as_json:
@@ -76,15 +75,14 @@ def data_get(
     debug: Debug = False,
 ) -> None:
     """Download a corpus into the cache, or take it from local files; each file is verified by its checksum."""
-    from seq2see.text import corpora
-    from seq2see.text.downloads import in_bytes
+    from seq2see.text import downloads
 
     if more and not places:
         raise SettingError(f"one corpus at a time: {name}, then {', '.join(more)}. Files come after --from")
     with Downloads() as watch:
-        folder = corpora.get(name, [*(places or ()), *(more or ())], watch)
+        folder = downloads.get(name, [*(places or ()), *(more or ())], watch)
     if folder is None:
         echo(f"{name} is built in")
         return
-    entry = next(entry for entry in corpora.catalogue() if entry.name == name)
-    echo(f"{name}: {entry.pairs:,} pairs, {in_bytes(entry.size)} in {folder}")
+    entry = next(entry for entry in downloads.catalogue() if entry.name == name)
+    echo(f"{name}: {entry.pairs:,} pairs, {downloads.in_bytes(entry.size)} in {folder}")

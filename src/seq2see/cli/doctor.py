@@ -52,11 +52,12 @@ def doctor(
     from seq2see.doctor.raw import RawPairs
     from seq2see.text import corpora
     from seq2see.text.pair import Sides
+    from seq2see.text.rows import ReadingOptions
 
-    wanted = (format, Sides(source_column, target_column), Sides(source_language, target_language))
+    reading = ReadingOptions(format, Sides(source_column, target_column), Sides(source_language, target_language))
     with Downloads() as watch:
-        corpus = corpora.open_corpus(pairs, *wanted, watch)
-        others = RawPairs(*corpora.for_scoring(against, *wanted, watch).parts) if against else None
+        corpus = corpora.open_corpus(pairs, reading, watch)
+        others = RawPairs(*corpora.for_scoring(against, reading, watch).parts) if against else None
     rows = RawPairs(*corpus.train.parts)
     name = " ".join(pairs)
     if write:

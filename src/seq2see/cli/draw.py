@@ -8,12 +8,11 @@ from typing import Annotated, Any
 
 import typer
 
-from seq2see import config, special
+from seq2see import config, special, storage
 from seq2see.cli.data import Downloads
 from seq2see.cli.messages import echo, progress, write_line
 from seq2see.cli.options import Debug, Folder, Force, To, check_new
 from seq2see.errors import DataError, SettingError, nearest
-from seq2see.presets import PRESETS, preset
 
 MOST_NEEDED = 5
 """Heads that are named beside the picture of all."""
@@ -131,7 +130,7 @@ def draw_warm_up(
 
 def draw_architecture(
     model: Annotated[
-        str, typer.Argument(metavar="MODEL", help=f"A run folder, or a preset: {', '.join(PRESETS)}.")
+        str, typer.Argument(metavar="MODEL", help=f"A run folder, or a preset: {', '.join(config.PRESETS)}.")
     ] = "paper-base",
     assignments: Annotated[
         list[str] | None,
@@ -162,9 +161,7 @@ def draw_curves(
     debug: Debug = False,
 ) -> None:
     """How a run learned: loss, scores and rate, step by step (the numbers are in RUN/metrics.jsonl)."""
-    from seq2see.bundle import read_manifest
-
-    read_manifest(Path(folder))
+    storage.read_manifest(Path(folder))
     path = _place(out, "curves", False, force)
     assert path is not None
     from seq2see.lens import curves
@@ -229,21 +226,21 @@ def draw_heads(
 
 def _plan_of(model: str, assignments: list[str]) -> tuple[config.Settings, tuple[int, int], str]:
     """Settings, vocabularies and the name of a preset or a run."""
-    if model in PRESETS:
-        settings = config.resolve(preset(model), config.parse_assignments(assignments))
+    if model in config.PRESETS:
+        settings = config.resolve(config.preset(model), config.parse_assignments(assignments))
         data = settings.data
         both = (data.source_vocabulary, data.source_vocabulary if data.shared else data.target_vocabulary)
         return settings, both, " ".join([model, *assignments])
     if not Path(model).is_dir():
-        raise SettingError(f"{model}: neither a run folder nor a preset. {nearest(model, PRESETS)}")
+        raise SettingError(f"{model}: neither a run folder nor a preset. {nearest(model, config.PRESETS)}")
     if assignments:
         raise SettingError("--set changes a preset; a run is drawn as it was trained. Leave one out")
-    from seq2see import bundle
+    from seq2see.tokens.store import Tokenizers
 
-    bundle.read_manifest(Path(model))
-    tokenizers = bundle.Tokenizers.load(Path(model))
+    storage.read_manifest(Path(model))
+    tokenizers = Tokenizers.load(Path(model))
     sizes = len(tokenizers.source), len(tokenizers.target)
-    return bundle.read_settings(Path(model)), sizes, Path(model).resolve().name
+    return config.read_settings(Path(model)), sizes, Path(model).resolve().name
 
 
 def _place(out: str | None, name: str, as_json: bool, force: bool) -> Path | None:

@@ -93,8 +93,9 @@ def evaluate(
         check_new(Path(output), force)
     from seq2see.evaluation import compare
     from seq2see.run import Shared, error_unit, load
-    from seq2see.text import corpora
+    from seq2see.text import corpora, downloads
     from seq2see.text.pair import Sides
+    from seq2see.text.rows import ReadingOptions
 
     runs = [load(folder) for folder in (*folders, *(against or ()))]
     if against:
@@ -103,10 +104,11 @@ def evaluate(
     for run in [run for run in runs if run.tags] or runs:  # a run of one direction may be compared with one of many
         run.tagged([], to)
     columns, languages = Sides(source_column, target_column), Sides(source_language, target_language)
+    options = ReadingOptions(format, columns, languages)
 
     def read() -> "tuple[Parts, list[Pair]]":
         with Downloads() as watch:
-            found = corpora.for_scoring(pairs, format, columns, languages, watch, bound=True)
+            found = corpora.for_scoring(pairs, options, watch, bound=True)
         items = list(found)
         for file in references or ():
             items = _with_references(items, Path(file), found.dropped)
@@ -135,7 +137,7 @@ def evaluate(
     sides = [(str(run.folder), each.scores) for run, each in zip(runs, evaluations, strict=True)]
     ours, theirs = sides[: len(folders)], sides[len(folders) :]
     differences = compare.compare([each for _, each in ours], [each for _, each in theirs]) if theirs else []
-    name = f"{pairs} (test)" if pairs in corpora.names() else pairs
+    name = f"{pairs} (test)" if pairs in downloads.names() else pairs
     (_print_json if as_json else _print)(name, scored.dropped, evaluations[0], ours, theirs, differences)
     for run, each in zip(runs, evaluations, strict=True):
         _add_to_report(run, name, each)
@@ -183,7 +185,7 @@ def _engines(runs: "list[Run]", name: str, precision: str | None) -> "list[Engin
 
 def _with_references(items: "list[Pair]", file: Path, dropped: int) -> "list[Pair]":
     """The pairs with the lines of a file as further references, one for each; an empty line is none."""
-    from seq2see.text.files import read_lines
+    from seq2see.text.rows import read_lines
 
     lines = read_lines(file)
     if len(lines) != len(items):

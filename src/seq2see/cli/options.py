@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from seq2see.errors import SettingError
-from seq2see.memory import keep_freed_memory
+from seq2see.machine import keep_freed_memory
 
 if TYPE_CHECKING:
     from seq2see.decoding.hypothesis import Engine

@@ -10,7 +10,6 @@ import typer
 from seq2see import config
 from seq2see.cli import options
 from seq2see.cli.messages import echo, write_line
-from seq2see.presets import PRESETS
 
 METRICS = get_args(config.Metric)
 SETTINGS = [f"{key} = {default}  ({kind}) {about}" for key, kind, default, about in config.describe()]
@@ -24,7 +23,7 @@ def train(
     valid: Annotated[
         str | None, typer.Option(metavar="PAIRS", help="Validate on these; or hold out about so many: 500, 2%.")
     ] = None,
-    preset: Annotated[str | None, typer.Option(metavar="NAME", help=f"One of {', '.join(PRESETS)}.")] = None,
+    preset: Annotated[str | None, typer.Option(metavar="NAME", help=f"One of {', '.join(config.PRESETS)}.")] = None,
     config_file: Annotated[str | None, typer.Option("--config", metavar="FILE", help="Settings in TOML.")] = None,
     assignments: Annotated[
         list[str] | None, typer.Option("--set", metavar="SECTION.KEY=VALUE", help="One setting; may be repeated.")

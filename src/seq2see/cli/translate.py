@@ -13,7 +13,7 @@ from seq2see.cli import options
 from seq2see.cli.messages import echo, progress, write_line
 from seq2see.distributed import ranks
 from seq2see.errors import DataError, SettingError
-from seq2see.text import files
+from seq2see.text import rows
 
 if TYPE_CHECKING:
     from seq2see.decoding.translator import Result
@@ -117,7 +117,7 @@ def _blocks(size: int) -> Iterator[list[str]]:
             if line is not PAUSE:
                 block.append(line)
                 characters += len(line)
-            if block and (line is PAUSE or len(block) == size or characters > files.LONGEST_LINE):
+            if block and (line is PAUSE or len(block) == size or characters > rows.LONGEST_LINE):
                 yield block
                 block, characters = [], 0
     except DataError:  # the lines before the damaged one are still translated
@@ -143,8 +143,8 @@ def read_lines() -> Iterator[str]:
             rest, size = [], 0
         rest.append(last)
         size += len(last)
-        if size > files.LONGEST_LINE:
-            raise files.too_long("standard input", number + 1)
+        if size > rows.LONGEST_LINE:
+            raise rows.too_long("standard input", number + 1)
         if _pauses():
             yield PAUSE
     if size:

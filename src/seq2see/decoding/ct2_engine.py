@@ -17,12 +17,12 @@ from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from seq2see import bundle, processes, special, storage
-from seq2see.bundle import Tokenizers
+from seq2see import bundle, config, machine, special, storage
 from seq2see.config import Decoding, Model, Settings
 from seq2see.decoding import translator
 from seq2see.decoding.hypothesis import Hypothesis, Task
 from seq2see.errors import PassingError, RunError, SettingError, nearest
+from seq2see.tokens.store import Tokenizers
 from seq2see.tokens.tokenizers import Tokenizer
 
 if TYPE_CHECKING:
@@ -82,7 +82,7 @@ def open_engine(run: Path, precision: str) -> "Ct2Engine":
     """
     if precision not in PRECISIONS:
         raise SettingError(f"--precision {precision}: unknown. {nearest(precision, PRECISIONS)}")
-    settings = bundle.read_settings(run)
+    settings = config.read_settings(run)
     if problem := obstacle(settings):
         raise SettingError(f"{run}: {problem}. Use --engine torch")
     tokenizers = Tokenizers.load(run)
@@ -182,7 +182,7 @@ def _log_probability(score: float, tokens: int, task: Task, alpha: float) -> flo
 def _cores() -> int:
     """Return how many cores this process may use; under torchrun, its share of them."""
     ranks = os.environ.get("LOCAL_WORLD_SIZE", "1")
-    return max(1, processes.cores() // max(1, int(ranks) if ranks.isdecimal() else 1))
+    return max(1, machine.cores() // max(1, int(ranks) if ranks.isdecimal() else 1))
 
 
 def _like_length(indices: list[int], tasks: list[Task], hypotheses: int | None = None) -> Iterator[list[int]]:
@@ -363,7 +363,7 @@ def convert(run: Path, folder: Path, precision: str, add_source_eos: bool = Fals
     With `add_source_eos`, CTranslate2 appends the end token to every source, which the model was trained with: callers
     then pass tokens only. Our own engine passes the end token itself.
     """
-    settings, tokenizers = bundle.read_settings(run), Tokenizers.load(run)
+    settings, tokenizers = config.read_settings(run), Tokenizers.load(run)
     if problem := obstacle(settings):
         raise SettingError(f"{run}: {problem}")
     weights = bundle.read_arrays(run, settings, tokenizers)

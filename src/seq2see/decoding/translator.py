@@ -5,11 +5,11 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from seq2see import memory, special
-from seq2see.bundle import Tokenizers
+from seq2see import machine, special
 from seq2see.config import Decoding, Model, Settings, check_decoding
 from seq2see.decoding.hypothesis import Engine, Task
 from seq2see.errors import RunError, SettingError
+from seq2see.tokens.store import Tokenizers
 
 
 @dataclass(frozen=True)
@@ -55,8 +55,10 @@ def translate(
     Args:
         prefixes: what each output begins with: a text, or tokens.
     """
-    decoding = replace(settings.decoding, beam=max(n_best, settings.decoding.beam))
-    check_decoding(decoding)
+    decoding = settings.decoding
+    if n_best > decoding.beam:
+        decoding = replace(decoding, beam=n_best)
+        check_decoding(decoding)
     room = longest(settings)
     most = min(decoding.max_source, room)
     encoded = tokenizers.source.encode([line.strip() for line in lines])  # as the readers strip what is trained on
@@ -95,7 +97,7 @@ def _within_memory(decoding: Decoding, model: Model, vocabulary: int, tasks: Seq
     each = 4 * (2 * model.decoder_layers * model.d_model * length + 4 * vocabulary)
     if each * max(decoding.beam, decoding.batch_tokens) < 2**30:  # the usual case: nobody need be asked
         return decoding
-    free = memory.free()
+    free = machine.free_memory()
     if each * decoding.beam > free:
         raise SettingError(
             f"decoding.beam = {decoding.beam:,} needs {each * decoding.beam / 2**30:,.1f} GiB for outputs of "

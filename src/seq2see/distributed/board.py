@@ -1,6 +1,6 @@
-"""The notice board that all ranks see: where they find each other, and wait for each other as long as all live.
+"""The notice board of all ranks: they find each other there, and wait for each other as long as all are alive.
 
-It is the store of torch.distributed that torchrun keeps, or else the first rank. See `ranks` for when it is asked.
+It is a store of torch.distributed, kept by torchrun or by the first rank. See `ranks` for when it is used.
 """
 
 import contextlib
@@ -13,7 +13,7 @@ from datetime import timedelta
 from typing import Any, TypeVar
 
 from seq2see.errors import LostError, PassingError, RunError
-from seq2see.stopping import Stop
+from seq2see.machine import Stop
 
 TIMEOUT = timedelta(seconds=45)
 """The longest that ranks wait for each other in one collective, and for a sign of life elsewhere.
@@ -23,7 +23,7 @@ machine falls silent, is not: then this alone ends the others, within a minute. 
 second, all ranks get as much to do in it, and nobody waits here for a disk.
 """
 BEATS = 45
-"""Of a heart in that time."""
+"""The number of heartbeats in that time."""
 Result = TypeVar("Result")
 
 
@@ -39,7 +39,7 @@ class Board:
         self._heart.start()
 
     def _live(self) -> None:
-        """Beat; while all are in work that can be left, tell of a stop that was asked for, or hear of it."""
+        """Send heartbeats; during work that can be broken off, also pass on a request to stop, in both directions."""
         store = self._store.clone()  # a connection of its own, which nobody keeps waiting
         with contextlib.suppress(RuntimeError):  # the board is lost: who looks at it will find out
             while not self._left.wait(TIMEOUT.total_seconds() / BEATS):
@@ -53,9 +53,9 @@ class Board:
                     stop.pass_on(int(store.get(asked)))
 
     def meet(self) -> None:
-        """Wait until all ranks are here: however long one takes, if only its heart beats.
+        """Wait until all ranks are here, however long one takes, as long as its heart beats.
 
-        The first watches all, and all watch the first.
+        The first rank watches all others, and they watch the first.
         """
         self._meetings += 1
         name = f"meeting {self._meetings}"
@@ -81,7 +81,7 @@ class Board:
                 raise lost(f"process {silent} hangs")
 
     def _ask(self, question: Callable[[], Result], patience: float | None = None) -> Result:
-        """What the board says. Its machine may have fallen silent, so that one who asks would wait for ever."""
+        """Return what the board answers. Its machine may be lost, so the question has a time limit."""
         from concurrent.futures import Future  # late: `--help` need not wait for it
 
         answer: Future[Result] = Future()
@@ -102,7 +102,7 @@ class Board:
 
     @contextlib.contextmanager
     def leaving_together(self, stop: Stop) -> Iterator[None]:
-        """Around work and the meeting after it: if one is asked to stop, whether at work or waiting, all are."""
+        """Surround work and the meeting after it: if one rank is asked to stop, at work or waiting, all are."""
         self._may_stop = stop, f"stop before {self._meetings + 1}"
         try:
             yield
@@ -110,7 +110,7 @@ class Board:
             self._may_stop = None
 
     def fail(self, problem: BaseException) -> None:
-        """Tell who waits; the board may be what is lost."""
+        """Report a failure to the ranks that wait; the board itself may be lost."""
         how = "passing" if isinstance(problem, PassingError) else "for good"
         with contextlib.suppress(PassingError):
             self._ask(lambda: self._store.set("failed", how), patience=2.0)
@@ -121,12 +121,12 @@ class Board:
 
 
 def _pause(began: float) -> None:
-    """Between two looks at the board: who has waited for long may wait a tenth longer."""
+    """Sleep between two looks at the board, for a tenth of the time waited so far."""
     time.sleep(min(1.0, 0.002 + 0.1 * (time.monotonic() - began)))
 
 
 def find_each_other(board: Any, number: int, count: int) -> str:
-    """Wait until all ranks are here, however long they take to start; gives the name of their meeting.
+    """Wait until all ranks are here, however long they take to start; return the name of their meeting.
 
     After a restart the board may still have what was put up before, so that nothing on it is believed but an answer:
     each rank puts up a word that it makes up, the first answers to every word with its own, and who is answered signs
@@ -153,10 +153,10 @@ def find_each_other(board: Any, number: int, count: int) -> str:
 
 def lost(why: str) -> LostError:
     return LostError(
-        f"another process was lost, or silent for {TIMEOUT.seconds} s ({why}). A training goes on with --resume"
+        f"another process was lost, or silent for {TIMEOUT.seconds} s ({why}). Resume a training with --resume"
     )
 
 
 def shortly(problem: Exception) -> str:
-    """The first sentence, without the place in the library's source before it."""
+    """Return the first sentence of an error, without the source location of the library before it."""
     return re.sub(r"^\[\S*\] ", "", str(problem).partition("\n")[0]).partition(". ")[0].rstrip(".")

@@ -1,14 +1,14 @@
-"""Many processes, one training: all that knows of torchrun and of torch.distributed.
+"""Many processes, one training: everything that depends on torchrun and torch.distributed.
 
 `torchrun` starts the same command many times and tells each its *rank*. All ranks hold the same weights and plan the
 same batches; each learns from its share of a batch, and gradients are summed. The first rank, 0, is the only one that
-writes files and speaks. Without torchrun there is one rank, and everything here does nothing.
+writes files and prints. Without torchrun there is one rank, `processes.ALONE`.
 
-Ranks wait for each other in two ways. Where all have as much to do, the updates, they meet in a collective of
-torch.distributed, and who keeps the others waiting for longer than `board.TIMEOUT` is given up for lost. Where one may
-have more to do than another (only the first prepares a corpus, writes a checkpoint or reads standard input; one finds
-longer sentences, or a slower disk), they meet on a notice board first, as long as it takes: each rank's heart beats
-there, and only one whose heart has stood still for as long is lost.
+Ranks wait for each other in two ways. In updates, where all have equal work, they meet in a collective of
+torch.distributed, and a rank that keeps the others waiting for longer than `board.TIMEOUT` counts as lost. Where one
+may have more work than another (only the first prepares a corpus, writes a checkpoint or reads standard input), they
+meet on a notice board first, for as long as it takes: each rank sends heartbeats there, and only one that has sent none
+for that long is lost.
 """
 
 import contextlib
@@ -21,29 +21,27 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from seq2see.distributed import board
 from seq2see.distributed.board import Board
 from seq2see.errors import LostError, OnlyHereError, PassingError, SettingError
-from seq2see.memory import is_used_up
-from seq2see.processes import ALONE, Group
-from seq2see.stopping import Stop, Stopped
+from seq2see.machine import ALONE, Group, Stop, Stopped, is_out_of_memory
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 START_TIMEOUT = timedelta(minutes=10)
-"""As `board.TIMEOUT`, while processes start, which takes as long as the slowest disk needs to read PyTorch."""
+"""The time limit while processes start: the slowest disk has to read PyTorch first."""
 BUCKET_NUMBERS = 25_000_000
-"""Of gradients summed in one go, 100 MB: few enough goes that their start costs nothing, and no second copy of all."""
+"""Gradients summed at once, 100 MB: large enough that the start costs nothing, without a second copy of all."""
 
 
 class _MemoryHereError(OnlyHereError, PassingError):
-    """Of one machine, and perhaps not the next time."""
+    """Memory ran out on one machine; it may not happen again."""
 
 
 _stores: list[Any] = []
-"""One for the life of the process: it may be its only keeper."""
+"""The store of torch.distributed, kept for the life of the process, which may be the one that serves it."""
 
 
 def from_torchrun() -> tuple[int, int]:
-    """(rank, number of ranks) as torchrun says in the environment; (0, 1) where it did not start us."""
+    """Return rank and number of ranks as torchrun sets them in the environment; (0, 1) without torchrun."""
     try:
         return int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
     except ValueError:
@@ -51,16 +49,16 @@ def from_torchrun() -> tuple[int, int]:
 
 
 def may_speak(problem: Exception) -> bool:
-    """Whether this process is to say what went wrong: the first for all, another what only it can know.
+    """Return whether this process prints an error: the first one for all, another one what only it can know.
 
-    Where a process was lost, that may be the first, so that the second speaks as well.
+    Where a process was lost, it may be the first, so the second one prints as well.
     """
     speakers = ("0", "1") if isinstance(problem, LostError) else ("0",)
     return isinstance(problem, OnlyHereError) or os.environ.get("RANK", "0") in speakers
 
 
 def check_restarts(resume: bool, force: bool) -> None:
-    """Refuse what would go wrong when torchrun starts the same command again: after a loss, or for another machine."""
+    """Refuse options that would do harm when torchrun starts the same command again."""
     if "TORCHELASTIC_RUN_ID" not in os.environ:
         return
     if force:
@@ -69,7 +67,9 @@ def check_restarts(resume: bool, force: bool) -> None:
             "run folder yourself, and use --resume"
         )
     if not resume and os.environ.get("TORCHELASTIC_MAX_RESTARTS", "0") != "0":
-        raise SettingError("torchrun --max-restarts starts the same command again. Add --resume, so that it goes on")
+        raise SettingError(
+            "torchrun --max-restarts starts the same command again. Add --resume, so that it resumes the run"
+        )
 
 
 @contextlib.contextmanager
@@ -101,7 +101,7 @@ def _start(number: int, count: int) -> Board:
     from torch.distributed.rendezvous import rendezvous
 
     if torch.cuda.is_available():
-        _take_card(torch.cuda.device_count())
+        choose_gpu(torch.cuda.device_count())
     try:
         if not _stores:
             _stores.append(next(rendezvous("env://", timeout=START_TIMEOUT))[0])
@@ -122,16 +122,16 @@ def _start(number: int, count: int) -> Board:
     return Board(number, count, ours)
 
 
-def _take_card(cards: int) -> None:
-    """The card of this process, the same number on its machine."""
+def choose_gpu(gpus: int) -> None:
+    """Use the GPU that has the number of this process on its machine."""
     import torch
 
     number, count = (
         int(os.environ.get(name, default)) for name, default in (("LOCAL_RANK", "0"), ("LOCAL_WORLD_SIZE", "1"))
     )
-    if max(count, number + 1) > cards:
-        problem = f"more processes on this machine than cards, {cards}. Start torchrun with --nproc-per-node {cards}"
-        raise (SettingError if number else OnlyHereError)(problem)  # one speaks for its machine
+    if max(count, number + 1) > gpus:
+        problem = f"more processes on this machine than GPUs, {gpus}. Start torchrun with --nproc-per-node {gpus}"
+        raise (SettingError if number else OnlyHereError)(problem)  # one process prints for its machine
     torch.cuda.set_device(number)
 
 
@@ -143,7 +143,7 @@ def _stop() -> None:
 
 @contextlib.contextmanager
 def _with_all() -> Iterator[None]:
-    """Around collectives: when one fails, it is since another rank is gone."""
+    """Surround collectives: one that fails does so because another rank is gone."""
     try:
         yield
     except RuntimeError as problem:
@@ -204,7 +204,7 @@ class Ranks(Group):
                 with super().all_or_none(stop):
                     yield
             except (Stopped, MemoryError, RuntimeError) as found:
-                if not isinstance(found, Stopped) and not is_used_up(found):
+                if not isinstance(found, Stopped) and not is_out_of_memory(found):
                     raise
                 problem = found
             if stop is not None:
@@ -220,10 +220,10 @@ class Ranks(Group):
         try:
             yield
         except (MemoryError, RuntimeError) as problem:
-            if not is_used_up(problem):
+            if not is_out_of_memory(problem):
                 raise
             raise _MemoryHereError(
-                f"memory is used up in process {self.rank}. Lower training.micro_batch_tokens, go on with --resume"
+                f"memory is used up in process {self.rank}. Lower training.micro_batch_tokens, resume with --resume"
             ) from problem
 
     def sum_gradients(self, weights: Iterable["Tensor"]) -> None:

@@ -1,7 +1,7 @@
-"""What texts are made of, thousands at a time: scripts, digits, signs; and damage to letters that can be undone.
+"""Scripts, digits and signs of thousands of texts at a time; and damage to letters that can be undone.
 
-Every character is looked up in tables made once from Python's own Unicode data, so that a block of texts is measured
-by a few operations on arrays instead of a loop over its letters.
+Every character is looked up in tables made once from Python's own Unicode data, so that a block of texts is measured by
+a few operations on arrays instead of a loop over its letters.
 """
 
 import re
@@ -92,7 +92,7 @@ def tables() -> Tables:
     return Tables(scripts, kind, sign, digit, kept, byte)
 
 
-class Measures(NamedTuple):
+class TextMeasures(NamedTuple):
     """One number for each text."""
 
     length: NDArray[np.int64]
@@ -107,8 +107,8 @@ class Measures(NamedTuple):
     """Worth a look by `mend`: holds a break, a control character, a lost one, or what may be misread bytes."""
 
 
-def measure(texts: list[str]) -> Measures:
-    """Measures of at least one text; it takes about 20 bytes of memory for each character."""
+def measure(texts: list[str]) -> TextMeasures:
+    """Measure at least one text; this takes about 20 bytes of memory for each character."""
     table = tables()
     length = np.fromiter(map(len, texts), np.int64, len(texts))
     # A blank after each text keeps `reduceat` from tripping over empty ones.
@@ -134,7 +134,7 @@ def measure(texts: list[str]) -> Measures:
         japanese = 10 * counts[kana] > letters
         script[japanese] = kana
         most[japanese] = letters[japanese]
-    return Measures(
+    return TextMeasures(
         length,
         script,
         (most > 0) & (10 * most >= 9 * letters),
@@ -145,7 +145,7 @@ def measure(texts: list[str]) -> Measures:
 
 
 def keys(texts: list[str]) -> list[bytes]:
-    """What near-duplicates share, of mended texts: letters and digits, capitals aside; no punctuation, signs, blanks.
+    """Return the keys that near-duplicates share: lower-case letters and digits, no punctuation, signs or blanks.
 
     A single word of ASCII is its own key (in molecules, code and identifiers capitals and signs mean something), and
     so is a text of more signs than letters, or of no letters at all.
@@ -172,7 +172,7 @@ def _codes(text: str) -> NDArray[np.uint32]:
 
 
 def _look_up(table: NDArray[Number], codes: NDArray[np.uint32]) -> NDArray[Number]:
-    """`table[codes]`, in parts: NumPy makes 8 bytes of every index."""
+    """Return `table[codes]`, computed in parts: NumPy makes 8 bytes of every index."""
     found = np.empty(len(codes), table.dtype)
     for into, part in zip(_parts(found), _parts(codes), strict=True):
         table.take(part, out=into, mode="clip")
@@ -184,7 +184,7 @@ def _parts(numbers: NDArray[Number]) -> Iterator[NDArray[Number]]:
 
 
 def is_invisible(text: str) -> bool:
-    """Whether there is nothing to see: no character at all, or only blanks, joiners, marks of direction and such."""
+    """Return whether a text shows nothing: it is empty, or has only blanks, joiners, marks of direction and such."""
     return all(character.isspace() or unicodedata.category(character) in ("Cf", "Cc") for character in text)
 
 
@@ -197,7 +197,7 @@ UNSPACED = {"Han", "Kana", "Khmer", "Lao", "Myanmar", "Thai", "Tibetan"}
 
 
 def are_unspaced(texts: list[str]) -> bool:
-    """Whether most of the texts are written without blanks between words."""
+    """Return whether most of the texts are written without blanks between words."""
     found = [script_name(script) in UNSPACED for script in measure(texts).script]
     return 2 * sum(found) > len(found)
 
@@ -236,7 +236,7 @@ def mend(text: str) -> Mended:
 
 
 def unmangle(text: str) -> str:
-    """`cafÃ©` -> `café`, `ì•ˆë…•` -> `안녕`, `¾È³ç` -> `안녕`; a text that may be right is left alone."""
+    """Undo misread bytes, `cafÃ©` -> `café`, `ì•ˆë…•` -> `안녕`, `¾È³ç` -> `안녕`; not where a text may be right."""
     for _ in range(3):  # misread once more each time it was saved
         read = _unmangle_once(text)
         if read == text:
@@ -255,7 +255,7 @@ def _unmangle_once(text: str) -> str:
 
 
 def _ends_a_word(match: re.Match[str]) -> bool:
-    """Whether a run is the last letter of a word and what closes it, as in `“AMANHÃ” é`, but not in `CÃ”TE`."""
+    """Return whether a run is the last letter of a word and what closes it, as in `“AMANHÃ” é`, but not in `CÃ”TE`."""
     run, text, (start, end) = match[0], match.string, match.span()
     before, after = text[max(0, start - 1) : start], text[end : end + 1]
     fits = str.isupper if before.isupper() else str.islower

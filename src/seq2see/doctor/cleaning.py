@@ -1,4 +1,4 @@
-"""A clean copy of a corpus: the pairs that a diagnosis keeps, repaired where it says so; beside it all the others."""
+"""A clean copy of a corpus: the pairs that a diagnosis keeps, repaired where it says so; the others in another file."""
 
 import os
 from collections.abc import Iterable
@@ -8,8 +8,8 @@ from typing import NamedTuple
 from seq2see import storage
 from seq2see.doctor import characters
 from seq2see.doctor.findings import REASONS, Diagnosis
-from seq2see.doctor.raw import Row
 from seq2see.errors import DataError, SettingError
+from seq2see.text.rows import Row
 
 
 class Written(NamedTuple):
@@ -19,12 +19,12 @@ class Written(NamedTuple):
 
 
 def dropped_beside(clean: Path) -> Path:
-    """`clean.tsv` -> `clean.dropped.tsv`."""
+    """Return the file for what is dropped: `clean.tsv` -> `clean.dropped.tsv`."""
     return clean.with_suffix(".dropped.tsv")
 
 
 def check(clean: Path, originals: Iterable[Path], force: bool) -> None:
-    """Refuse what would lose something, before the work begins."""
+    """Refuse to replace files of the user, before the work begins."""
     if clean.suffix.lower() != ".tsv":
         raise SettingError(f"--write {clean}: a clean copy is a .tsv file (source<TAB>target)")
     for path in (clean, dropped_beside(clean)):

@@ -18,8 +18,9 @@ from numpy.typing import NDArray
 
 from seq2see.doctor import characters, line_shifts, side_words
 from seq2see.doctor.findings import KINDS, SHOWN, Book, Diagnosis, Example, Mask
-from seq2see.doctor.raw import FOREIGN, NARROW, RECORD, UNPAIRED, WIDE, RawPairs, are_exchanged, is_header
+from seq2see.doctor.raw import RawPairs
 from seq2see.text.pair import NOTHING, Sides
+from seq2see.text.rows import FOREIGN, NARROW, RECORD, UNPAIRED, WIDE
 
 BLOCK: Final = 2048
 """Pairs in a block, which stand together,"""
@@ -50,7 +51,7 @@ _ROW: Final = np.dtype(
 
 
 def examine(rows: RawPairs, against: RawPairs | None = None) -> Diagnosis:
-    """Read everything once, and once more as far as the last example; nothing that the file holds is an error."""
+    """Read all rows, and again as far as the last example. No content of a file is an error."""
     seen = Examination()
     for row in rows:
         seen.add(row.source, row.target, row.faults)
@@ -75,7 +76,7 @@ def examine(rows: RawPairs, against: RawPairs | None = None) -> Diagnosis:
 
 
 def short(diagnosis: Diagnosis, most: int = 6) -> list[str]:
-    """The problems in a line each, for whoever is about to train."""
+    """Return the problems in one line each, for `train` to print."""
     lines = []
     for finding in diagnosis.problems[:most]:
         since = f", from pair {finding.rows[0] + 1:,} on" if finding.name == "shift" else ""
@@ -88,13 +89,13 @@ def _shortened(text: str, most: int = 80) -> str:
 
 
 class Examination:
-    """Numbers about pairs, taken as they come: `add` each, then `diagnose`.
+    """Measures of pairs: `add` each pair, then `diagnose`.
 
-    Who measures blocks elsewhere asks for each in turn whether it is wanted (`wants`), and hands over what came of it
-    in the same order (`take`).
+    Where blocks are measured by other processes, `wants` says of each block in turn whether to measure it, and `take`
+    receives the measures in the same order.
 
     Args:
-        most: examine no more than about so many pairs, evenly taken in blocks that stand together.
+        most: Examine at most about this many pairs, in blocks of neighbours that are evenly spread.
     """
 
     def __init__(self, most: int = sys.maxsize) -> None:
@@ -137,7 +138,7 @@ class Examination:
         self._pairs_asked = start
 
     def wants(self, texts: list[str]) -> bool:
-        """Whether the next block, sources and targets in turn, is to be measured."""
+        """Return whether the next block, sources and targets in turn, is to be measured."""
         self._measure()  # what was added before comes before
         number, start = self._asked, self._pairs_asked
         self._asked += 1
@@ -151,7 +152,7 @@ class Examination:
         return True
 
     def take(self, rows: NDArray[Any] | None) -> None:
-        """The numbers about the next block; none where it was not wanted."""
+        """Take the measures of the next block; None where it was not wanted."""
         number, start = self._taken, self._waiting.popleft()
         self._taken += 1
         if rows is None or number % self.share:
@@ -182,7 +183,7 @@ class Examination:
                 self._tell_sides()
 
     def _tell_sides(self) -> None:
-        """Learn from the first blocks what belongs on which side, and look through them."""
+        """Learn from the first blocks which words belong to which side, and mark exchanged pairs in them."""
         pairs = [pair for texts in self._heard for pair in zip(texts[::2], texts[1::2], strict=True)]
         self.odds = side_words.learn(pairs)
         for rows, texts in zip(self._blocks, self._heard, strict=True):
@@ -190,7 +191,7 @@ class Examination:
         self._heard = []
 
     def _look_at_columns(self, texts: list[str], before: int) -> None:
-        """Whether a column is anything but text, as far as it still may be."""
+        """Update what is known of columns that hold labels or line numbers instead of text."""
         for side in (0, 1):
             column = texts[side::2]
             if len(self._values[side]) <= _FEW:
@@ -208,11 +209,11 @@ class Examination:
                     self._shared.append(len(words.intersection(target.split())) / len(words))
 
     def column(self, name: str) -> NDArray[Any]:
-        """One number of every pair, in order."""
+        """Return one measure of every pair, in order."""
         return np.concatenate([block[name] for block in self._blocks] or [np.empty(0, _ROW[name])])
 
     def _place(self, row: int) -> int:
-        """Where a row that is kept stands among all that came."""
+        """Return the number, among all pairs, of a row that is kept."""
         for start, block in zip(self._starts, self._blocks, strict=True):
             if row < len(block):
                 return start + row
@@ -250,7 +251,7 @@ class Examination:
         good = book.reasons == 0
         if not good.any():
             book.add("file", None, what="no usable pair", advice="A pair needs text on both sides.")
-        if good[:1].any() and is_header(*self._first):
+        if good[:1].any() and side_words.is_header(*self._first):
             labels = Sides(self._first[0].lower(), self._first[1].lower())
             book.add("header", np.arange(len(flags)) == 0)
         for name, flag in (("lost", _LOST), ("mojibake", _MOJIBAKE), ("breaks", _BREAKS), ("controls", _CONTROLS)):
@@ -259,7 +260,7 @@ class Examination:
         sides = self.column("source_script")[good], self.column("target_script")[good]
         scripts = usual_script(sides[0]), usual_script(sides[1])
         names = characters.script_name(scripts[0]), characters.script_name(scripts[1])
-        if are_exchanged(labels, names):
+        if side_words.have_exchanged_names(labels, names):
             book.add("order", None, what=f"{labels.source} and {labels.target} seem to be exchanged")
         turned = self._turned(scripts if all(scripts) else usual_pair(*sides), flags) & good
         swapped = turned if are_sparse(turned) else np.zeros_like(turned)
@@ -286,7 +287,7 @@ class Examination:
         )
 
     def _turned(self, scripts: tuple[int, int], flags: NDArray[np.uint16]) -> Mask:
-        """Pairs that are the other way round, by their scripts, or by their words where both sides share one."""
+        """Mark pairs whose sides are exchanged, by their scripts, or by their words where both sides share one."""
         source, target = scripts
         if not source or not target or source == target:
             return (flags & _EXCHANGED) > 0
@@ -295,7 +296,7 @@ class Examination:
         return found
 
     def _foreign(self, scripts: tuple[int, int], flags: NDArray[np.uint16]) -> Mask:
-        """Texts of another script than usual. Names and commands in Latin letters are at home everywhere."""
+        """Mark texts of another script than usual. Names and commands in Latin letters occur in every language."""
         names = characters.tables().scripts
         latin, han, kana = map(names.index, ("Latin", "Han", "Kana"))
         found = np.zeros(len(flags), np.bool_)
@@ -340,7 +341,7 @@ class Examination:
         book.add("targets", repeated(self.column("source"), good & ~again & ~nearly))
 
     def _odd_lengths(self, good: Mask, turned: Mask, book: "Book") -> None:
-        """Far from the median by the median of all distances from it, which a few odd pairs cannot move."""
+        """Report lengths far from the median, compared with the median distance, which a few odd pairs cannot move."""
         if good.sum() < _FEW:
             return
         source, target = self.column("source_length"), self.column("target_length")
@@ -372,7 +373,7 @@ class Examination:
 
     def _out_of_step(self, book: "Book") -> None:
         source, target = (
-            line_shifts.Side(*(self.column(f"{side}_{name}") for name in ("length", "digits", "signs")))
+            line_shifts.SideNumbers(*(self.column(f"{side}_{name}") for name in ("length", "digits", "signs")))
             for side in ("source", "target")
         )
         found = line_shifts.shifts(source, target)
@@ -386,13 +387,13 @@ class Examination:
 
 
 def measure(texts: list[str], faults: Sequence[int]) -> tuple[NDArray[Any], list[str]]:
-    """Numbers about each pair of a block, and the texts, sources and targets in turn, as they are when mended."""
+    """Measure each pair of a block; return the measures and the mended texts, sources and targets in turn."""
     measured = [_measure(texts[2 * start : 2 * end], faults[start:end]) for start, end in _pieces(texts)]
     return np.concatenate([rows for rows, _ in measured]), [text for _, mended in measured for text in mended]
 
 
 def _pieces(texts: list[str]) -> Iterator[tuple[int, int]]:
-    """The pairs that are measured at once: what is made of each character takes far more memory than the character."""
+    """Yield the ranges of pairs that are measured at once: the measures of a character take far more memory than it."""
     start = size = 0
     for number, (source, target) in enumerate(zip(texts[::2], texts[1::2], strict=True), 1):
         size += len(source) + len(target)
@@ -413,7 +414,7 @@ def _measure(texts: list[str], faults: Sequence[int]) -> tuple[NDArray[Any], lis
         texts[place] = mended.text
     if changed:
         measures = characters.measure(texts)  # as they will be
-    source, target = (characters.Measures._make(each[side::2] for each in measures) for side in (0, 1))
+    source, target = (characters.TextMeasures._make(each[side::2] for each in measures) for side in (0, 1))
     for place in np.flatnonzero(measures.script == 0):
         if characters.is_invisible(texts[place]):
             flags[place // 2] |= _EMPTY
@@ -446,14 +447,14 @@ def mark_exchanged(rows: NDArray[Any], texts: list[str], odds: side_words.Odds) 
 
 
 def usual_script(scripts: NDArray[np.uint8]) -> int:
-    """The script of at least eight texts in ten; 0 where there is none, or too few texts to tell."""
+    """Return the script of at least eight texts in ten; 0 where there is none, or too few texts to tell."""
     counts = np.bincount(scripts, minlength=256)[1:]
     most = int(counts.argmax())
     return most + 1 if counts.sum() >= _FEW and counts[most] >= 0.8 * counts.sum() else 0
 
 
 def usual_pair(sources: NDArray[np.uint8], targets: NDArray[np.uint8]) -> tuple[int, int]:
-    """The two scripts that at least eight pairs in ten are of, in either direction, the commoner one first; or 0, 0."""
+    """Return the two scripts of at least eight pairs in ten, in the more frequent direction; else 0, 0."""
     counts = np.bincount(sources.astype(np.uint16) << 8 | targets, minlength=1 << 16).reshape(256, 256)[1:, 1:]
     np.fill_diagonal(counts, 0)
     source, target = divmod(int(counts.argmax()), 255)
@@ -462,7 +463,7 @@ def usual_pair(sources: NDArray[np.uint8], targets: NDArray[np.uint8]) -> tuple[
 
 
 def are_sparse(rows: Mask) -> bool:
-    """Whether so few rows are marked, and nowhere so many together, that it may have been an accident."""
+    """Return whether so few rows are marked, and nowhere so many together, that it may have been an accident."""
     places = np.flatnonzero(rows)
     if len(places) > _MANY * len(rows):
         return False
@@ -470,7 +471,7 @@ def are_sparse(rows: Mask) -> bool:
 
 
 def repeated(hashes: NDArray[np.uint64], among: Mask) -> Mask:
-    """Whether a hash has been there before, in parts by its first bits: sorting all at once would take more memory."""
+    """Mark hashes that occurred before; in parts by their first bits, since sorting all at once takes more memory."""
     found = np.zeros(len(hashes), np.bool_)
     part = (hashes >> np.uint64(60)).astype(np.uint8)
     for number in range(16):
@@ -481,7 +482,7 @@ def repeated(hashes: NDArray[np.uint64], among: Mask) -> Mask:
 
 
 def _among(hashes: NDArray[np.uint64], others: NDArray[np.uint64]) -> Mask:
-    """Whether each hash is one of the others."""
+    """Mark the hashes that are among the others."""
     if not len(others):
         return np.zeros(len(hashes), np.bool_)
     others = np.sort(others)

@@ -1,7 +1,9 @@
 """What can be wrong with a corpus, and what was found wrong with one."""
 
+import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
+from importlib import resources
 from typing import Final, Literal, NamedTuple
 
 import numpy as np
@@ -25,48 +27,9 @@ class Kind(NamedTuple):
     advice: str
 
 
-KINDS: Final = {
-    "file": Kind("error", 0, "kept", "the file as a whole", "Training refuses it."),
-    "encoding": Kind("error", 0, "dropped", "not UTF-8", "Convert the file to UTF-8."),
-    "record": Kind("error", 0, "dropped", "no record of this format", "Mend these lines."),
-    "unpaired": Kind("error", 0, "dropped", "no such line in the other file", "Look where a line is missing."),
-    "columns": Kind("error", 0, "dropped", "not two columns", "Mend them; `evaluate` alone takes further references."),
-    "further": Kind("warning", 0, "kept", "more than two columns", "Only the first two are examined and written."),
-    "empty": Kind(
-        "warning", 0.01, "dropped", "a side is empty or invisible", "Training leaves out those with nothing at all."
-    ),
-    "header": Kind(
-        "warning", 0, "dropped", "names of columns, read as a pair", "Take them out, or give them to --source-column."
-    ),
-    "order": Kind("error", 0, "kept", "the sides are in the wrong order", "Exchange the columns or the two files."),
-    "lost": Kind("warning", 0.001, "dropped", "letters lost to a conversion (U+FFFD)", "Go back to the original."),
-    "mojibake": Kind("warning", 0.001, "repaired", "letters read in a wrong encoding", "Read the original in its own."),
-    "breaks": Kind("warning", 0.001, "repaired", "line breaks inside a text", "Make them blanks."),
-    "controls": Kind("warning", 0.001, "repaired", "control characters", "Take them out."),
-    "swapped": Kind("warning", 0, "repaired", "source and target exchanged", "Exchange them back."),
-    "directions": Kind(
-        "note", 1, "kept", "source and target the other way round, too many to be a slip", "For both ways: train --tag."
-    ),
-    "overlap": Kind("error", 0.002, "dropped", "source is in the other set", "Do not train on what you test with."),
-    "near overlap": Kind("warning", 0.005, "dropped", "source is almost in the other set", "Better left out."),
-    "script": Kind("warning", 0.01, "dropped", "a side in a foreign script", "Look whether they are translated."),
-    "copies": Kind(
-        "warning", 0.01, "dropped", "the target repeats the source", "Left untranslated, they teach copying."
-    ),
-    "duplicates": Kind("warning", 0.05, "dropped", "the same pair again", "Keep the first of each."),
-    "ratio": Kind(
-        "warning", 0.005, "dropped", "one side far too long for the other", "Look whether they belong together."
-    ),
-    "long": Kind("warning", 0.001, "dropped", "far longer than the others", "Split them, or leave them out."),
-    "column": Kind("warning", 0, "kept", "a column that is no text", "Choose the right columns."),
-    "shift": Kind("error", 0, "kept", "the sides seem to be out of step", "Look for a line missing or too many there."),
-    "near duplicates": Kind(
-        "note", 1, "kept", "as before but for capitals, punctuation and blanks", "Mostly harmless."
-    ),
-    "targets": Kind("note", 1, "kept", "a source as before with another target", "Fine where both are right."),
-    "same word": Kind("note", 1, "kept", "one word, the same on both sides", "Fine for names."),
-}
-"""A pair is dropped for the first reason that holds, in this order."""
+_TABLE: Final = resources.files(__package__).joinpath("findings.toml").read_text("utf-8")
+KINDS: Final = {name: Kind(**entry) for name, entry in tomllib.loads(_TABLE).items()}
+"""A pair is dropped for the first reason that holds, in the order of `findings.toml`."""
 REASONS: Final = ("", *KINDS)
 
 
@@ -93,7 +56,7 @@ class Finding:
 
     @property
     def pairs(self) -> str:
-        """`12 pairs (0.3 %)`; nothing where it is about the corpus as a whole."""
+        """The count as text, `12 pairs (0.3 %)`; empty where the finding is about the corpus as a whole."""
         if not self.rows:
             return ""
         share = f"{100 * self.share:.2g} %" if 0.0001 <= self.share < 0.1 else f"{100 * self.share:.0f} %"
@@ -126,7 +89,7 @@ class Diagnosis:
 
     @property
     def changes(self) -> bool:
-        """Whether a clean copy would differ."""
+        """Return whether a clean copy would differ."""
         return bool(self.reasons.any() or self.mended.any() or self.swapped.any())
 
 
@@ -151,7 +114,7 @@ class Book:
         count: int | None = None,
         rows: tuple[int, ...] = (),
     ) -> None:
-        """A finding about the rows of a mask, or about all rows at once; none if there is nothing in it.
+        """Add a finding about the rows of a mask, or about all rows at once; nothing if there are none.
 
         `gravity` is the share that decides how bad it is, if not the share of the rows.
         """
@@ -174,5 +137,5 @@ class Book:
         self._findings.append(Finding(name, severity, count, share, action, *words, rows))
 
     def findings(self) -> tuple[Finding, ...]:
-        """The worst first."""
+        """Return the findings, the most severe first."""
         return tuple(sorted(self._findings, key=lambda finding: ("error", "warning", "note").index(finding.severity)))

@@ -24,15 +24,15 @@ _CLEAR: Final = 0.25
 _POPULATION: Final = np.array([byte.bit_count() for byte in range(256)], np.int16)
 
 
-class Side(NamedTuple):
-    """What each text of a side is measured by; see `characters.Measures`."""
+class SideNumbers(NamedTuple):
+    """What each text of a side is measured by; see `characters.TextMeasures`."""
 
     length: NDArray[Any]
     digits: NDArray[np.uint16]
     signs: NDArray[np.uint8]
 
-    def at(self, rows: NDArray[np.int64]) -> "Side":
-        return Side(self.length[rows], self.digits[rows], self.signs[rows])
+    def at(self, rows: NDArray[np.int64]) -> "SideNumbers":
+        return SideNumbers(self.length[rows], self.digits[rows], self.signs[rows])
 
 
 class Shift(NamedTuple):
@@ -43,8 +43,8 @@ class Shift(NamedTuple):
     lag: int
 
 
-def shifts(source: Side, target: Side) -> list[Shift]:
-    """Where the sides are out of step, in order; empty where all is well or nothing can be said."""
+def shifts(source: SideNumbers, target: SideNumbers) -> list[Shift]:
+    """Return where the sides are shifted, in order; empty where they are not, or where nothing can be said."""
     rows = len(source.length)
     if rows < FEWEST:
         return []
@@ -68,8 +68,8 @@ def shifts(source: Side, target: Side) -> list[Shift]:
     return found
 
 
-def _lags(source: Side, target: Side, starts: NDArray[np.int64], width: int) -> NDArray[np.int64]:
-    """The lag of each window: 0 where that fits best, another where it is surely and clearly better, else UNSURE."""
+def _lags(source: SideNumbers, target: SideNumbers, starts: NDArray[np.int64], width: int) -> NDArray[np.int64]:
+    """Return the lag of each window: 0 where that fits best, another that is surely and clearly better, or UNSURE."""
     rows = starts[:, None] + np.arange(width)
     here = source.at(rows)
     level = _likeness(here, target, rows, 0)
@@ -88,8 +88,8 @@ def _lags(source: Side, target: Side, starts: NDArray[np.int64], width: int) -> 
     return np.where(shifted, np.array(LAGS)[best], np.where(gain < 0, 0, UNSURE))
 
 
-def _likeness(here: Side, target: Side, rows: NDArray[np.int64], lag: int) -> NDArray[np.float64]:
-    """How well each source fits the target `lag` rows further down."""
+def _likeness(here: SideNumbers, target: SideNumbers, rows: NDArray[np.int64], lag: int) -> NDArray[np.float64]:
+    """Return how well each source fits the target `lag` rows further down."""
     there = target.at(np.clip(rows + lag, 0, len(target.length) - 1))
     same_digits = (here.digits == there.digits) & (here.digits > 0)
     common = _POPULATION[here.signs & there.signs] - 0.5 * _POPULATION[here.signs ^ there.signs]
@@ -97,21 +97,21 @@ def _likeness(here: Side, target: Side, rows: NDArray[np.int64], lag: int) -> ND
 
 
 def _standard(lengths: NDArray[Any]) -> NDArray[np.float64]:
-    """Logarithms of lengths, in each window with mean 0 and deviation 1, and no text far out."""
+    """Return the logarithms of lengths, in each window with mean 0 and standard deviation 1, clipped at 3."""
     logs = np.log1p(lengths.astype(np.float64))
     logs -= logs.mean(axis=1, keepdims=True)
     return np.asarray(np.clip(logs / np.maximum(logs.std(axis=1, keepdims=True), 1e-6), -3, 3))
 
 
-def _repeats(here: Side, target: Side, rows: NDArray[np.int64], lag: int) -> NDArray[np.bool_]:
-    """Whether the targets at that lag are copies of the sources: a conversation, where each answer is asked again."""
+def _repeats(here: SideNumbers, target: SideNumbers, rows: NDArray[np.int64], lag: int) -> NDArray[np.bool_]:
+    """Return whether the targets at that lag are copies of the sources, as answers are in a conversation."""
     there = target.at(np.clip(rows + lag, 0, len(target.length) - 1))
     same = (here.length == there.length) & (here.digits == there.digits) & (here.signs == there.signs)
     return np.asarray(same.mean(axis=1) > 0.5)
 
 
-def _edge(source: Side, target: Side, first: int, last: int, before: int, after: int) -> int:
-    """The row, from `first` to `last`, at which one lag gives way to another."""
+def _edge(source: SideNumbers, target: SideNumbers, first: int, last: int, before: int, after: int) -> int:
+    """Return the row, from `first` to `last`, at which one lag gives way to another."""
     rows = np.arange(first, last)[None]
     here = source.at(rows)
     difference = (_likeness(here, target, rows, before) - _likeness(here, target, rows, after))[0]

@@ -7,6 +7,9 @@ import math
 from collections import Counter
 from typing import Final
 
+from seq2see.text import columns, languages
+from seq2see.text.pair import Sides
+
 Odds = dict[str, float]
 """For each telling word: above 0 it belongs to the source, below to the target."""
 
@@ -22,7 +25,7 @@ _AGREE: Final = 0.9
 
 
 def learn(pairs: list[tuple[str, str]]) -> Odds:
-    """What words tell the side; none where the sides cannot be told apart."""
+    """Learn which words tell the side; none where the sides cannot be told apart."""
     sources, targets = (Counter(word for pair in pairs for word in _words(pair[side])) for side in (0, 1))
     balance = math.log((targets.total() + 1) / (sources.total() + 1))
     odds = {
@@ -39,15 +42,32 @@ def learn(pairs: list[tuple[str, str]]) -> Odds:
 
 
 def are_exchanged(odds: Odds, source: str, target: str) -> bool:
-    """Whether the words of both texts belong to the other side."""
+    """Return whether the words of both texts belong to the other side."""
     return tell(odds, source) < -_TELLING and tell(odds, target) > _TELLING
 
 
 def tell(odds: Odds, text: str) -> float:
-    """The mean of what its first words tell; 0 where fewer than two of them tell anything."""
+    """Return the mean of what the first words tell; 0 where fewer than two of them tell anything."""
     told = [odds[word] for word in text.lower().split(maxsplit=_READ)[:_READ] if word in odds]
     return sum(told) / len(told) if len(told) > 1 else 0.0
 
 
 def _words(text: str) -> list[str]:
     return text.lower().split()
+
+
+def is_header(source: str, target: str) -> bool:
+    """Return whether a first row names the columns: `word, phones`, `en, ko`."""
+    cells = {source.lower(), target.lower()}
+    return len(cells) == 2 and (cells <= columns.SOURCES | columns.TARGETS or columns.are_languages(source, target))
+
+
+def have_exchanged_names(labels: Sides, scripts: tuple[str, str]) -> bool:
+    """Return whether the sides have each other's names, by the words themselves or by the scripts of the languages."""
+    if not (labels.source and labels.target):
+        return False
+    if labels.source in columns.TARGETS and labels.target in columns.SOURCES:
+        return True
+    codes = languages.known(labels.source), languages.known(labels.target)
+    expected = [languages.script(code) if code else None for code in codes]
+    return None not in expected and expected[0] != expected[1] and tuple(expected) == scripts[::-1]

@@ -7,14 +7,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from seq2see import storage
-from seq2see.bundle import Tokenizers, load
+from seq2see.bundle import load
 from seq2see.decoding import ct2_engine
 from seq2see.decoding.ct2_engine import Ct2Engine
 from seq2see.decoding.torch_engine import TorchEngine
 from seq2see.decoding.translator import translate
 from seq2see.errors import RunError, SettingError, nearest
+from seq2see.text.corpora import Pairs
 from seq2see.text.pair import Pair
-from seq2see.text.readers import Pairs
+from seq2see.tokens.store import Tokenizers
 from seq2see.tokens.tokenizers import Subwords
 
 MOST_SENTENCES = 1000

@@ -7,7 +7,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Final
 
-from seq2see import __version__, processes
+from seq2see import __version__, machine
 
 NO_TRIAL_USES: Final = ("cli", "interop", "look", "serve", "lab/charts.py", "lab/report.py")
 
@@ -19,13 +19,10 @@ def where() -> str:
 
 def facts() -> dict[str, str]:
     """Return the same by name, as the reports show it."""
-    from seq2see import machine
-    from seq2see.bundle import pick_device
-
-    device = pick_device()
+    device = machine.pick_device()
     libraries = ", ".join(f"{name} {version(name)}" for name in ("torch", "numpy", "Babel"))
     return {
-        "processor": f"{processor()}, cores: {processes.cores()}",
+        "processor": f"{processor()}, cores: {machine.cores()}",
         **({"GPU": machine.name(device)} if device.type == "cuda" else {}),
         "system": f"{platform.system()} {platform.machine()}",
         "versions": f"seq2see {__version__}, {libraries}, Python {platform.python_version()}",

@@ -14,7 +14,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import NamedTuple
 
-from seq2see import processes, storage
+from seq2see import machine, storage
 from seq2see.errors import RunError, SettingError
 from seq2see.lab import catalogue, circumstances
 from seq2see.lab.claim import Claim, Conditions, Measurement, Outcome, Plan, Trial, conclude
@@ -128,7 +128,7 @@ def run(
     shared = [trial for claim in own if not claim.alone for trial in missing[claim.name]]
     alone = [trial for claim in own if claim.alone for trial in missing[claim.name]]
     for trials, measured in (
-        (shared, processes.in_order(with_one_thread, (), shared, few=1)),
+        (shared, machine.parallel_map(with_one_thread, (), shared, few=1)),
         (alone, map(measure, alone)),
     ):
         for trial, (numbers, seconds) in zip(trials, measured, strict=True):

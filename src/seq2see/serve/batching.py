@@ -15,7 +15,7 @@ import time
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
-from seq2see.processes import framed
+from seq2see.machine import framed
 from seq2see.serve.engine_process import Facts, Key, Setup
 from seq2see.serve.fair_queue import FairQueue, Job, Slice
 from seq2see.serve.limits import Limits, RefusedError

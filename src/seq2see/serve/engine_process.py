@@ -27,7 +27,7 @@ from seq2see.config import Decoding, Settings
 from seq2see.decoding.hypothesis import Engine, Hypothesis, Task
 from seq2see.decoding.translator import Result
 from seq2see.errors import SeqError
-from seq2see.processes import framed, read
+from seq2see.machine import framed, read
 from seq2see.run import Run
 from seq2see.serve import work
 from seq2see.serve.log import report

@@ -18,7 +18,7 @@ from seq2see.serve.fair_queue import Job
 from seq2see.serve.limits import Keys, Limits, Rates, RefusedError, network
 from seq2see.serve.log import log
 from seq2see.serve.measures import Measures
-from seq2see.tokens.normalization import SURROGATE
+from seq2see.tokens.tokenizers import SURROGATE
 
 Event = tuple[str, Any]
 BATCH_SECONDS = 0.5

@@ -11,16 +11,15 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from seq2see import bundle, config, special
+from seq2see import bundle, config, special, storage
 from seq2see.config import Overlay
 from seq2see.errors import DataError, RunError, SettingError
 from seq2see.session.prepare import Chosen, as_count, to_hold_out, without_too_long, write_pairs, write_tokens
 from seq2see.session.request import Base, Prepared, Request, Said
 from seq2see.session.suggest import Survey
-from seq2see.text.corpora import Corpus
+from seq2see.text.corpora import Corpus, Pairs
 from seq2see.text.pair import Sides
-from seq2see.text.readers import Pairs
-from seq2see.tokens import encoding
+from seq2see.tokens import store
 
 EPOCHS = 10
 STEPS_AN_EPOCH = 20
@@ -37,13 +36,18 @@ Change = dict[str, Scores]
 """Scores `before` and `after`."""
 
 
+def check_places(from_run: Path, folder: Path) -> None:
+    """Refuse to make the new run where the old one is: `--force` would delete it."""
+    old = Path(os.path.realpath(from_run))
+    if Path(os.path.realpath(folder)) in (old, *old.parents):
+        raise RunError(f"{folder}: is where --from {from_run} lies. Choose another --out for the new run")
+
+
 def open_base(request: Request) -> Base:
     """Read the run that `request` names, finished or interrupted; an error where it has no weights yet."""
     assert request.from_run is not None
-    folder, start = request.from_run, Path(os.path.realpath(request.from_run))
-    if Path(os.path.realpath(request.folder)) in (start, *start.parents):
-        raise RunError(f"{request.folder}: is where --from {folder} lies. Choose another --out for the new run")
-    facts = bundle.read_manifest(folder)
+    folder = request.from_run
+    facts = storage.read_manifest(folder)
     used = bundle.load(folder)
     training = used.settings.training
     original = facts.get("fine_tuning", {}).get("original") or {
@@ -126,7 +130,7 @@ def keep(base: Base, folder: Path, prepared: Prepared, request: Request) -> Prep
         say(f"{base.folder / 'validation.jsonl'}: no pairs there, so what is forgotten cannot be measured")
         return prepared
     limit, tokenizers, name = prepared.settings.data.max_length, prepared.tokenizers, "the old validation set"
-    pairs = encoding.for_validation(name, base.valid_pairs, (tokenizers.source, tokenizers.target), limit, say)
+    pairs = store.for_validation(name, base.valid_pairs, (tokenizers.source, tokenizers.target), limit, say)
     old_valid, _ = write_tokens(folder, "old_valid", pairs, tokenizers, limit, name)
     write_pairs(folder / "old_validation.jsonl", pairs)
     return replace(prepared, old_valid=old_valid, old_valid_pairs=pairs)

@@ -15,7 +15,8 @@ from seq2see.evaluation import diagnosis, metrics, report, validation
 from seq2see.run import Evaluation, Run, error_unit
 from seq2see.session.request import Prepared, Said, Watch
 from seq2see.text.corpora import Corpus
-from seq2see.text.pair import Pair, in_blocks
+from seq2see.text.pair import Pair
+from seq2see.text.rows import in_blocks
 from seq2see.text.tags import language_tag, tagged
 from seq2see.training import events, journal
 from seq2see.training.bad_numbers import NotFinite
@@ -73,7 +74,7 @@ def measure_forgetting(folder: Path, prepared: Prepared, device: torch.device, w
     """Score both validation sets of a fine-tuning with its first and its last weights, unless that was done before."""
     from seq2see.session import fine_tuning
 
-    facts = bundle.read_manifest(folder)
+    facts = storage.read_manifest(folder)
     about = facts.get("fine_tuning")
     if about is None or "scores" in about:
         return

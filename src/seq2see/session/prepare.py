@@ -13,7 +13,6 @@ from typing import Any, Final
 from zlib import crc32
 
 from seq2see import config
-from seq2see.bundle import Tokenizers
 from seq2see.config import Data, Overlay, Settings
 from seq2see.errors import DataError, SettingError
 from seq2see.session import suggest
@@ -22,9 +21,10 @@ from seq2see.session.suggest import Survey
 from seq2see.text import corpora
 from seq2see.text.corpora import Corpus, Parts
 from seq2see.text.pair import Pair, Sides
+from seq2see.text.rows import ReadingOptions
 from seq2see.text.tags import tagged
-from seq2see.tokens import encoding, store
-from seq2see.tokens.store import Store
+from seq2see.tokens import store
+from seq2see.tokens.store import Store, Tokenizers
 
 MANY = 50
 """Where more than one pair in so many is too long, settings are chosen for the others alone, and a warning is due."""
@@ -34,7 +34,7 @@ ENOUGH_TO_MEASURE = 20_000
 
 def open_corpus(request: Request) -> Corpus:
     """Open the training pairs that were asked for, and download them where they are not here yet."""
-    return corpora.open_corpus(request.pairs, *_reading(request), request.watch)
+    return corpora.open_corpus(request.pairs, _reading(request), request.watch)
 
 
 def validation_pairs(request: Request, corpus: Corpus) -> Iterable[Pair] | None:
@@ -43,14 +43,16 @@ def validation_pairs(request: Request, corpus: Corpus) -> Iterable[Pair] | None:
         return None
     if request.valid is None:
         return corpus.valid
-    return corpora.for_validation(str(request.valid), *_reading(request), request.watch)
+    return corpora.for_validation(str(request.valid), _reading(request), request.watch)
 
 
-def _reading(request: Request) -> tuple[str | None, Sides, Sides]:
+def _reading(request: Request) -> ReadingOptions:
     options = request.reading
     columns = (options.get("source_column"), options.get("target_column"))
     languages = Sides(options.get("source_language"), options.get("target_language"))
-    return options.get("format"), Sides(*(None if each is None else str(each) for each in columns)), languages
+    return ReadingOptions(
+        options.get("format"), Sides(*(None if each is None else str(each) for each in columns)), languages
+    )
 
 
 def to_hold_out(valid: str | Path | float | None) -> float | None:
@@ -141,7 +143,7 @@ def without_too_long(found: Survey, data: Data, tokenizers: Tokenizers | None) -
     if MANY * sum(size > limit for size in bytes_of_longer) <= len(sample):  # a token has at least one byte
         return found
     cut = tokenizers or Tokenizers.learn(sample[:: 1 + len(sample) // ENOUGH_TO_MEASURE], data)
-    kept, too_long = encoding.short_enough(sample, (cut.source, cut.target), limit)
+    kept, too_long = store.short_enough(sample, (cut.source, cut.target), limit)
     return found.only(kept) if kept and MANY * too_long.total() > len(sample) else found
 
 
@@ -170,13 +172,13 @@ def write_corpus(
     say(f"tokenising {total:,} pairs")
     given = len(valid_pairs)
     if valid_pairs:
-        valid_pairs = encoding.for_validation("the validation set", valid_pairs, cut, limit, say, refuse=True)
+        valid_pairs = store.for_validation("the validation set", valid_pairs, cut, limit, say, refuse=True)
     kept_out: list[Pair] = []
     training = _without(corpus.train, is_held_out, settings, kept_out)
     if base is not None:
         training = base.noting_sources(training)
     train, too_long = write_tokens(folder, "train", training, tokenizers, limit, corpus.name)
-    kept_out, also_too_long = encoding.short_enough(kept_out, cut, limit)
+    kept_out, also_too_long = store.short_enough(kept_out, cut, limit)
     too_long += also_too_long
     left = f"{len(train):,} for training" + ("" if valid_pairs else f" and {len(kept_out):,} for validation")
     _warn_about_length(too_long, total, limit, left, say)
@@ -243,11 +245,9 @@ def _without(pairs: Iterable[Pair], is_held_out: "Decides", settings: Settings, 
             yield whole
 
 
-def _warn_about_length(
-    too_long: encoding.TooLong, total: int, limit: int, left: str, say: Callable[[str], None]
-) -> None:
+def _warn_about_length(too_long: store.TooLong, total: int, limit: int, left: str, say: Callable[[str], None]) -> None:
     if MANY * (lost := too_long.total()) > total:
-        most, enough = ", most of the corpus," if 2 * lost > total else "", encoding.enough(too_long, total)
+        most, enough = ", most of the corpus," if 2 * lost > total else "", store.enough(too_long, total)
         say(
             f"warning   {lost:,} of {total:,} pairs{most} are left out, which leaves {left}: longer than "
             f"data.max_length = {limit} tokens. --set data.max_length={enough} keeps nearly all"
@@ -255,9 +255,9 @@ def _warn_about_length(
 
 
 def _warn_about_characters(
-    valid_pairs: list[Pair], settings: Settings, cut: encoding.Sides, say: Callable[[str], None]
+    valid_pairs: list[Pair], settings: Settings, cut: store.TokenizerPair, say: Callable[[str], None]
 ) -> None:
-    lost = encoding.unreachable(valid_pairs, cut) if settings.training.metric == "exact" else 0
+    lost = store.unreachable(valid_pairs, cut) if settings.training.metric == "exact" else 0
     if MANY * lost > len(valid_pairs):
         say(
             f"warning   {lost:,} of {len(valid_pairs):,} validation targets cannot be written by the target tokenizer "
@@ -265,25 +265,25 @@ def _warn_about_characters(
         )
 
 
-def _learned_pairs(survey: Survey, settings: Settings, cut: encoding.Sides) -> list[Pair]:
+def _learned_pairs(survey: Survey, settings: Settings, cut: store.TokenizerPair) -> list[Pair]:
     """Return some training pairs to validate on, where none can be held out."""
     learned = _tagged(survey.sample[:1000], settings)
-    fit, _ = encoding.short_enough(learned, cut, settings.data.max_length)
+    fit, _ = store.short_enough(learned, cut, settings.data.max_length)
     return (fit or learned)[:100]
 
 
 def write_tokens(
     folder: Path, which: str, pairs: Iterable[Pair], tokenizers: Tokenizers, limit: int, name: str
-) -> tuple[Store, encoding.TooLong]:
+) -> tuple[Store, store.TooLong]:
     """Tokenise pairs into a store; return it, and the counts of those left out for a side of more than `limit` tokens.
 
     Args:
         name: What error messages call the pairs.
     """
-    too_long: encoding.TooLong = Counter()
+    too_long: store.TooLong = Counter()
 
     def blocks() -> Iterator[store.Block]:
-        for block, left_out in encoding.tokenised(pairs, Tokenizers.files(folder), limit):
+        for block, left_out in store.tokenised(pairs, Tokenizers.files(folder), limit):
             too_long.update(left_out)
             yield block
 
@@ -294,7 +294,7 @@ def write_tokens(
         if too_long:
             raise DataError(
                 f"{name}: all {too_long.total():,} pairs are longer than data.max_length = {limit} tokens. "
-                f"Raise it: --set data.max_length={encoding.enough(too_long, too_long.total())}"
+                f"Raise it: --set data.max_length={store.enough(too_long, too_long.total())}"
             ) from None
         raise
 

@@ -5,12 +5,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypedDict
 
-from seq2see.bundle import Bundle, Tokenizers
+from seq2see.bundle import Bundle
 from seq2see.config import Overlay, Settings
 from seq2see.session.suggest import Choice
 from seq2see.text.downloads import Fetching
 from seq2see.text.pair import Pair, Sides
-from seq2see.tokens.store import Store
+from seq2see.tokens.store import Store, Tokenizers
 from seq2see.training import events
 
 

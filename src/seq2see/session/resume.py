@@ -4,14 +4,13 @@ import os
 from dataclasses import asdict, replace
 from pathlib import Path
 
-from seq2see import bundle, config, storage
-from seq2see.bundle import Tokenizers
+from seq2see import config, storage
 from seq2see.config import Overlay, Settings
 from seq2see.errors import DataError, RunError
 from seq2see.session.request import Prepared, Request
 from seq2see.text import corpora
-from seq2see.text.readers import Pairs
-from seq2see.tokens.store import Store
+from seq2see.text.corpora import Pairs
+from seq2see.tokens.store import Store, Tokenizers
 from seq2see.training import checkpoint, loop
 
 COUNTED = ("pairs", "validation_pairs", "dropped_empty", "dropped_too_long", "source_tokens", "target_tokens")
@@ -27,7 +26,7 @@ def can_resume(request: Request) -> bool:
         return False
     if not request.resume and not request.force:
         raise RunError(f"{folder}: exists already. Go on with --resume, or throw it away with --force")
-    state = bundle.read_manifest(folder).get("state")  # refuses folders that are not ours, also under --force
+    state = storage.read_manifest(folder).get("state")  # refuses folders that are not ours, also under --force
     resumes = request.resume and state != "preparing"
     if resumes and not (folder / "settings.toml").exists():
         raise RunError(f"{folder / 'settings.toml'}: is missing. Put it back, or throw the run away with --force")
@@ -37,7 +36,7 @@ def can_resume(request: Request) -> bool:
 def reopened(request: Request) -> Prepared:
     """Read back what a run left, if it fits what was asked for. The corpus may be gone by now."""
     folder = request.folder
-    trained_on, named = bundle.read_manifest(folder).get("corpus"), corpora.name_of(request.pairs)
+    trained_on, named = storage.read_manifest(folder).get("corpus"), corpora.name_of(request.pairs)
     if trained_on != named:
         raise RunError(f"{folder}: a run on '{trained_on}' cannot go on with '{named}'. Choose another --out")
     _check_start(request)
@@ -46,7 +45,7 @@ def reopened(request: Request) -> Prepared:
 
 def begin_again(folder: Path, prepared: Prepared) -> None:
     """Write settings that have changed, and forget what was known of an end that is none any more."""
-    if prepared.settings != bundle.read_settings(folder):
+    if prepared.settings != config.read_settings(folder):
         config.write_toml(prepared.settings, folder / "settings.toml")
     prepared.facts.get("fine_tuning", {}).pop("scores", None)
     for fact in ("diagnosis", "alignment"):
@@ -55,8 +54,8 @@ def begin_again(folder: Path, prepared: Prepared) -> None:
 
 def reopen(folder: Path, overlays: list[Overlay]) -> Prepared:
     """Read what training starts from back, with settings changed where the user says so."""
-    facts = bundle.read_manifest(folder)  # first: it refuses what must not even be opened
-    before = bundle.read_settings(folder)
+    facts = storage.read_manifest(folder)  # first: it refuses what must not even be opened
+    before = config.read_settings(folder)
     settings = config.resolve(asdict(before), *overlays)
     if _fixed(settings) != _fixed(before):
         raise RunError(
@@ -95,7 +94,7 @@ def _fixed(settings: Settings) -> tuple[object, ...]:
 
 def _check_start(request: Request) -> None:
     """Refuse to resume a run that was fine-tuned from another run than `--from` says; `--from` may be left out."""
-    began = bundle.read_manifest(request.folder).get("fine_tuning", {}).get("from")
+    began = storage.read_manifest(request.folder).get("fine_tuning", {}).get("from")
     if request.from_run is not None and began != Path(os.path.realpath(request.from_run)).name:
         how = f"from '{began}'" if began else "without --from"
         raise RunError(

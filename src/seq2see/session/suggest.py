@@ -1,4 +1,4 @@
-"""What a corpus suggests: tokenizers, model size, dropout, batch, rate and steps, from one look at its pairs, and why.
+"""The survey of a corpus, and the settings that it suggests: tokenizers, model size, batch, learning rate, steps.
 
 The same corpus suggests the same settings on every machine; a preset, a file or `--set` overrides them.
 """
@@ -9,11 +9,11 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from seq2see import config, patterns, processes, special
-from seq2see.config import Data, Model, Settings, model_in_words
+from seq2see import config, machine, patterns, special
+from seq2see.config import Data, Model, Settings, model_in_words, preset
 from seq2see.doctor import characters
-from seq2see.presets import preset
-from seq2see.text.pair import Pair, in_blocks
+from seq2see.text.pair import Pair
+from seq2see.text.rows import in_blocks
 from seq2see.text.tags import noting_languages
 
 SAMPLE = 200_000
@@ -21,7 +21,7 @@ SAMPLE = 200_000
 SAMPLE_CHARACTERS = 1 << 28
 """Characters that these pairs may have, so that the sample fits in memory."""
 LONGEST_WORD = 100
-"""Characters by which words are told apart: what is longer is no word."""
+"""Characters of a word that are compared; longer texts are not words."""
 BLOCK = 2048
 """Consecutive pairs that are surveyed together."""
 STRETCHES = 64
@@ -38,7 +38,7 @@ class Side:
     lexicon: set[str] = field(default_factory=set)
     """Distinct words, up to `MOST_WORDS`; beyond that it is a language, and the exact number does not matter."""
     unspaced: bool = False
-    """Sentences of a script that puts no blanks between words; how many there are is then a guess."""
+    """Whether its script has no spaces between words; the number of words is then an estimate."""
 
     MOST_WORDS = 1000
 
@@ -138,7 +138,7 @@ def survey(pairs: Iterable[Pair], with_languages: bool = False) -> Survey:
                 found.count(pair, dice)
             yield [text for pair in block for text in (pair.source, pair.target)]
 
-    for source, target in processes.in_order(_Looking, (), blocks()):
+    for source, target in machine.parallel_map(_Looking, (), blocks()):
         found.source.join(source)
         found.target.join(target)
     return found
@@ -158,12 +158,12 @@ class _Looking:
 
 @dataclass(frozen=True)
 class Suggestion:
-    """Settings for a corpus, and what speaks for them."""
+    """Settings for a corpus, and the reasons for them."""
 
     settings: dict[str, dict[str, Any]]
     """An overlay for `config.resolve`."""
     reasons: dict[str, str]
-    """In a few words that name facts of the corpus, by the rows of `ROWS`."""
+    """Short reasons that name facts of the corpus, by the rows of `ROWS`."""
 
 
 ROWS: dict[str, tuple[str, ...]] = {
@@ -186,14 +186,14 @@ ROWS: dict[str, tuple[str, ...]] = {
     "stopping": ("training.metric", "training.patience", "training.validate_every"),
     "machine": ("training.micro_batch_tokens", "training.precision"),
 }
-"""The choices that are shown, with the settings that each is made of."""
+"""The rows of the table that `train` prints, with the settings that each shows."""
 
 
 def suggest(corpus: Survey, chosen: Mapping[str, Any] | None = None) -> Suggestion:
-    """Settings for a corpus that was looked at.
+    """Return settings for a corpus that was surveyed.
 
     Args:
-        chosen: what the user says of the model: an RNN is given the rest.
+        chosen: The model settings of the user; an RNN gets the others.
     """
     pairs = corpus.pairs
     sources, targets = zip(*((pair.source, pair.target) for pair in corpus.sample[:1000]), strict=True)
@@ -254,12 +254,11 @@ def suggest(corpus: Survey, chosen: Mapping[str, Any] | None = None) -> Suggesti
 
 
 RNN_LAYERS, RNN_RATE = 1, 2
-"""Layers of each side, and its rate in those of a Transformer. Both, and which corpora are read from the end, are
-measured (docs/log.md)."""
+"""Layers of each side of an RNN, and its learning rate relative to a Transformer's, both measured (docs/log.md)."""
 
 
 def _recurrent(transformer: Model, chosen: Mapping[str, Any]) -> dict[str, Any]:
-    """An RNN as the user wants it whose state is as wide as makes it as large as the Transformer for this corpus."""
+    """Return an RNN as the user wants it, with as many weights as the Transformer for this corpus."""
     from seq2see.model.build import count_parameters
 
     layers = chosen.get("encoder_layers", chosen.get("decoder_layers", RNN_LAYERS))
@@ -272,7 +271,7 @@ def _recurrent(transformer: Model, chosen: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _training(size: str, pairs: int, language: bool, drop_more: bool) -> tuple[dict[str, Any], dict[str, str]]:
-    """Of few sentences a small model sees two thousand tokens for each pair, of others fewer (docs/log.md)."""
+    """Return the training settings for a model size, and the reasons; the number of steps is from docs/log.md."""
     found = dict(_TRAINING[size])
     bears = f"a {size} model bears a high rate"
     reasons = {"batch": f"suits a {size} model", "rate": bears, "steps": f"a {size} model has learnt by then"}
@@ -323,18 +322,18 @@ _TRAINING: dict[str, dict[str, Any]] = {
 
 
 SENTENCE, WORD = 10, 2
-"""Of scripts without blanks: letters from which on a line is taken for a sentence, and those of a word, on average."""
+"""For scripts without spaces: the fewest letters of a sentence, and the mean number of letters of a word."""
 
 
 def _with_words(side: Side, pairs: int, sample: Sequence[str]) -> Side:
-    """The same side; where sentences are written without blanks, with about as many words as they have."""
+    """Return the same side, with an estimate of the number of words where they are written without spaces."""
     if side.characters < SENTENCE * pairs or not characters.are_unspaced(list(sample)):
         return side
     return replace(side, words=max(side.words, side.characters // WORD), unspaced=True)
 
 
 def _kind(side: Side, pairs: int, sample: Sequence[str]) -> str:
-    """Few different words, several to a line: symbols. Molecules: a pattern. No blanks: characters. Else subwords."""
+    """Return the tokenizer kind: symbols, a pattern for molecules, characters where there are no spaces, subwords."""
     if side.unspaced:
         return "unigram"
     if len(side.lexicon) <= 256 and side.words >= 2 * pairs and side.words >= 20 * len(side.lexicon):
@@ -345,13 +344,13 @@ def _kind(side: Side, pairs: int, sample: Sequence[str]) -> str:
 
 
 def _are_molecules(lines: Sequence[str]) -> bool:
-    """Whether nearly all lines are SMILES by its rules, and two thirds have more than letters, as few words do."""
+    """Return whether nearly all lines are SMILES, and two thirds of them contain more than letters."""
     more = sum(not line.isalpha() for line in lines)
     return 3 * more >= 2 * len(lines) and sum(map(patterns.is_smiles, lines)) >= 0.98 * len(lines)
 
 
 def _vocabulary(side: Side, kind: str, words_for_each: int) -> int:
-    """About one subword for each 50 or 100 words of text, in powers of two from 1,000 to 32,000.
+    """Return about one subword for each 50 or 100 words of text, in powers of two from 1,000 to 32,000.
 
     At least two for each letter of the alphabet, beside the 256 bytes: else letters of large alphabets fall to bytes.
     Of the largest alphabets some may; but not where letters are all there is.
@@ -362,7 +361,7 @@ def _vocabulary(side: Side, kind: str, words_for_each: int) -> int:
 
 
 def _overlap(one: set[str], other: set[str]) -> float:
-    """Shared characters over those of the smaller alphabet."""
+    """Return the number of shared characters relative to the smaller alphabet."""
     return len(one & other) / max(1, min(len(one), len(other)))
 
 
@@ -371,7 +370,7 @@ def _count(number: int, noun: str) -> str:
 
 
 def _lengths(pairs: int, *sides: tuple[Side, str]) -> str:
-    """The mean lengths of the two sides in their own units: `13 + 12 words`, `7 letters + 6 symbols`."""
+    """Return the mean lengths of the two sides in their own units: `13 + 12 words`, `7 letters + 6 symbols`."""
     sizes, units = [], []
     for side, kind in sides:
         by_letter = kind in ("characters", "pattern") or side.unspaced
@@ -401,14 +400,14 @@ def _why_tokens(kind: str, side: Side, words_for_each: int) -> str:
 
 @dataclass(frozen=True)
 class Choice:
-    """One row of what a training is about to do, and why."""
+    """One row of the table that `train` prints: a value, and the reason for it."""
 
     name: str
     value: str
     why: str
-    """Empty where the user has chosen."""
+    """The reason; empty where the user has chosen."""
     yours: list[str]
-    """Those of `settings` that the user has set, by option, file or preset."""
+    """The settings of this row that the user has set, by option, file or preset."""
     settings: dict[str, Any]
 
 
@@ -420,14 +419,14 @@ def choices(
     vocabularies: tuple[int, int],
     machine: str,
 ) -> list[Choice]:
-    """All rows of `ROWS`.
+    """Return all rows of `ROWS`.
 
     Args:
-        reasons: why each row is as it is, where the user has not chosen.
-        yours: the settings that are the user's, as `model.dropout`.
-        facts: of the manifest: tokens, pairs and parameters.
-        vocabularies: tokens of source and target, as many as there came to be.
-        machine: what the machine decides, in words.
+        reasons: The reason for each row, where the user has not chosen.
+        yours: The settings that the user has chosen, such as `model.dropout`.
+        facts: The manifest: tokens, pairs and parameters.
+        vocabularies: The numbers of tokens of source and target.
+        machine: What depends on the machine, in words.
     """
     data, model, training = settings.data, settings.model, settings.training
     tokens_a_pair = (facts["source_tokens"] + facts["target_tokens"]) / facts["pairs"]

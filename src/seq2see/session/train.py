@@ -20,25 +20,27 @@ from typing import Any, Unpack
 import torch
 
 import seq2see
-from seq2see import bundle, config, machine, presets, storage
+from seq2see import bundle, config, machine, storage
 from seq2see.bundle import Bundle
-from seq2see.config import Overlay
+from seq2see.config import Overlay, Settings
+from seq2see.distributed import ranks
 from seq2see.errors import OnlyHereError, SeqError, SettingError
-from seq2see.model.build import build
+from seq2see.evaluation import validation
+from seq2see.machine import ALONE, Group, Stop
+from seq2see.model.build import build, count_parameters
 from seq2see.model.interface import Seq2Seq
-from seq2see.processes import ALONE, Group
 from seq2see.run import Run, error_unit
-from seq2see.session import prepare, suggest
+from seq2see.session import fine_tuning, finish, prepare, resume, suggest
 from seq2see.session.request import Base, Began, Interrupted, Prepared, Reading, Request, Said, Watch
-from seq2see.stopping import Stop
 from seq2see.text import corpora
 from seq2see.text.corpora import Corpus
 from seq2see.text.pair import Pair, Sides
 from seq2see.tokens.store import Store
-from seq2see.training import loop
+from seq2see.training import checkpoint, loop
 from seq2see.training.bad_numbers import NotFinite
 from seq2see.training.checkpoint import Progress
 from seq2see.training.events import INTERRUPTED, Event, Finished
+from seq2see.training.journal import Journal
 
 ECHO = 2.0
 """Seconds within which a repeated signal still counts as the first one: several processes may pass it on."""
@@ -86,29 +88,26 @@ def train(
     """
     if resume and force:
         raise SettingError("--resume goes on with a run, --force throws it away: choose one")
-    overlays: list[Overlay] = [] if preset is None else [presets.preset(preset)]
+    overlays: list[Overlay] = [] if preset is None else [config.preset(preset)]
     overlays += [] if config_file is None else [config.read_toml(Path(config_file))]
     overlays += [settings or {}]
     config.check_keys(*overlays)
     folder = Path("runs") / corpora.name_of(pairs) if out is None else Path(out)
     base = None if from_run is None else Path(from_run)
     request = Request(pairs, folder, valid, overlays, reading, tag, resume, force, base, watch)
-    if "WORLD_SIZE" not in os.environ:
+    if not os.environ.keys() & {"WORLD_SIZE", "TORCHELASTIC_RUN_ID"}:
         return start(request, ALONE)
-    from seq2see.distributed import ranks  # torchrun has started several processes
-
-    with ranks.joined() as group:
+    with ranks.joined() as group:  # torchrun has started this process and perhaps others
         ranks.check_restarts(resume, force)
         return start(request, group) if group.is_first else follow(group)
 
 
 def start(request: Request, group: Group) -> Run:
     """Resume the run in the folder, if that was asked for and there is one; else make a new one."""
-    if request.folder.exists():
-        from seq2see.session import resume
-
-        if resume.can_resume(request):
-            return resume_run(request, group)
+    if request.from_run is not None:
+        fine_tuning.check_places(request.from_run, request.folder)
+    if request.folder.exists() and resume.can_resume(request):
+        return resume_run(request, group)
     if request.resume:
         request.watch(Said(f"nothing to resume in {request.folder}: starting anew"))
     return new_run(request, group)
@@ -116,15 +115,13 @@ def start(request: Request, group: Group) -> Run:
 
 def resume_run(request: Request, group: Group) -> Run:
     """Train on from the newest checkpoint, or only complete the end of a run that is finished."""
-    from seq2see.session import finish, resume
-
-    device, folder = bundle.pick_device(), request.folder
+    device, folder = machine.pick_device(), request.folder
     prepared = resume.reopened(request)
     if resume.is_finished(folder, prepared):
         run = finish.complete(folder, prepared, device, request.watch)
         group.first_does(lambda: [str(folder.absolute()), 0])
         return run
-    machine.check_memory(prepared.settings, device)  # the run may come from a larger machine, or from a stranger
+    _check_memory(prepared.settings, device)  # the run may come from a larger machine, or from a stranger
     with storage.sole_writer(folder, group.patience):
         resume.begin_again(folder, prepared)
         return learn(request, prepared, device, group)
@@ -132,16 +129,13 @@ def resume_run(request: Request, group: Group) -> Run:
 
 def new_run(request: Request, group: Group) -> Run:
     """Make a run folder from pairs, and train the model in it."""
-    base = None
-    if request.from_run is not None:
-        from seq2see.session import fine_tuning
-
-        base = fine_tuning.open_base(request)
+    base = None if request.from_run is None else fine_tuning.open_base(request)
     corpus = prepare.open_corpus(request)
     given = prepare.validation_pairs(request, corpus)
-    device = bundle.pick_device()
+    device = machine.pick_device()
     with storage.held(request.folder, group.patience):
-        if not (request.resume and _was_made_meanwhile(request)):
+        was_made = (request.folder / "manifest.json").exists()  # by another process, while this one waited
+        if not (was_made and request.resume and resume.can_resume(request)):
             prepared, examine = make_folder(request, corpus, given, base, device)
             return learn(request, prepared, device, group, examine)
     return start(request, group)
@@ -156,8 +150,6 @@ def make_folder(
         given: The pairs to validate on; None to hold some of the training pairs out.
         base: The run that is fine-tuned.
     """
-    if base is not None:
-        from seq2see.session import fine_tuning
     request.watch(Said(f"reading {corpus.name}"))
     survey = suggest.survey(corpus.train, with_languages=prepare.wants_tags(request, base))
     valid_pairs = prepare.read_validation(corpus, survey, given, request)
@@ -165,7 +157,7 @@ def make_folder(
         chosen = prepare.settle(survey, corpus, request.overlays, prepare.to_hold_out(request.valid))
     else:
         chosen = fine_tuning.settle(base, survey, corpus, request)
-    machine.check_memory(chosen.settings, device)
+    _check_memory(chosen.settings, device)
     with storage.made(request.folder) as folder:
         prepared = prepare.write_corpus(folder, corpus, chosen, valid_pairs, request, base)
         if base is not None:
@@ -175,15 +167,6 @@ def make_folder(
     train, valid = (Store(request.folder / "corpus" / name, sizes) for name in ("train", "valid"))
     examine = partial(prepare.examine, corpus, survey, valid_pairs, given)
     return replace(prepared, train=train, valid=valid), examine
-
-
-def _was_made_meanwhile(request: Request) -> bool:
-    """Return whether another process has made a run while this one waited for the folder."""
-    if not (request.folder / "manifest.json").exists():
-        return False
-    from seq2see.session import resume
-
-    return resume.can_resume(request)
 
 
 def learn(
@@ -202,8 +185,6 @@ def learn(
     model = new_model(folder, prepared, device)
     before, is_pause = Progress(), False
     if (folder / "checkpoints").is_dir():
-        from seq2see.training import checkpoint
-
         newest = checkpoint.go_on_from(folder / "checkpoints", lambda line: watch(Said(f"warning   {line}")))
         if newest is not None:
             before, is_pause = checkpoint.read_progress(newest), checkpoint.is_pause(newest)
@@ -215,9 +196,7 @@ def learn(
     with contextlib.closing(run_loop(folder, prepared, model, micro_tokens, stop, group)) as happening:
         try:
             for event in happening:
-                if journal is None:
-                    from seq2see.training.journal import Journal
-
+                if journal is None:  # after the first update
                     journal = Journal(folder, before.step, is_pause)
                     for line in examine():
                         watch(Said(f"doctor    {line}"))
@@ -225,8 +204,6 @@ def learn(
                 watch(event)
                 end = event
         except NotFinite as found:
-            from seq2see.session import finish
-
             raise finish.not_finite(folder, prepared, found, partial(prepare.open_corpus, request)) from None
         finally:
             if journal is not None:
@@ -234,8 +211,6 @@ def learn(
     assert isinstance(end, Finished)
     if end.reason == INTERRUPTED:
         raise Interrupted(int(group.largest(stop.signal)))
-    from seq2see.session import finish
-
     run = finish.finish(folder, prepared, end, device, watch)
     group.first_does(lambda: None)
     return run
@@ -243,15 +218,13 @@ def learn(
 
 def follow(group: Group) -> Run:
     """Wait until the first process has something to train, and train it together with all others."""
-    from seq2see.session.resume import reopen
-
-    device = bundle.pick_device()
+    device = machine.pick_device()
     place, micro_tokens = group.first_does(lambda: None)
     folder = Path(place)
     if not micro_tokens:  # the run is finished already
         return Run(folder)
     try:
-        prepared = reopen(folder, [])
+        prepared = resume.reopen(folder, [])
         model = new_model(folder, prepared, device)
     except SeqError as problem:
         where = f"process {group.rank}: all machines need to see the run folder under the same name"
@@ -265,6 +238,11 @@ def follow(group: Group) -> Run:
         raise Interrupted(int(group.largest(stop.signal)))
     group.first_does(lambda: None)
     return Run(folder)
+
+
+def _check_memory(settings: Settings, device: torch.device) -> None:
+    sizes = settings.data.source_vocabulary, settings.data.target_vocabulary
+    machine.check_memory(count_parameters(settings.model, *sizes), device)
 
 
 def new_model(folder: Path, prepared: Prepared, device: torch.device) -> Seq2Seq:
@@ -284,8 +262,6 @@ def run_loop(
     settings = prepared.settings
 
     def validate() -> dict[str, float]:
-        from seq2see.evaluation import validation
-
         used = Bundle(settings, prepared.tokenizers, model.eval())
         with group.all_or_none(stop):
             mine = validation.measure(used, prepared.valid, prepared.valid_pairs, group.rank, group.world)

@@ -1,4 +1,4 @@
-"""What translators keep: gettext's .po and .mo catalogues, and TMX translation memories, as rows of two columns.
+"""Files of translators: gettext's .po and .mo catalogues, and TMX translation memories, as rows of two columns.
 
 A pair is one line, so a line break inside a text becomes a blank. Format directives (`%s`, `{name}`) are text.
 """
@@ -14,8 +14,11 @@ from xml.parsers import expat
 
 from seq2see.errors import DataError
 from seq2see.text import languages
-from seq2see.text.files import LONGEST_LINE, Faults, Row, Told, bounded_lines, lines, opened, too_long
 from seq2see.text.pair import Sides
+from seq2see.text.rows import LONGEST_LINE, Faults, Told, bounded_lines, lines, opened, too_long
+
+Entry = tuple[int, list[str]]
+"""The line that an entry begins on, or its number; source and target."""
 
 
 def _one_line(text: str) -> str:
@@ -33,7 +36,7 @@ def _entries(number: int, kind: str = "") -> str:
 
 
 def _forms(singular: str, plural: str | None, translations: list[str]) -> list[list[str]]:
-    """The pairs of an entry: the first form translates the singular, all others the plural; a lone one is both."""
+    """Return the pairs of an entry: the first form translates the singular, the others the plural; a lone one both."""
     pairs = [[singular, translations[0]]]
     if plural is not None:
         pairs += [[plural, each] for each in translations[1:] or translations]
@@ -51,7 +54,7 @@ _NO_TEXT: Final = {"utf-7", "unicode-escape", "unicode_escape", "raw-unicode-esc
 
 
 def _charset(header: bytes, place: str) -> str:
-    """The encoding that a header names; a template's `CHARSET` stands for none."""
+    """Return the encoding that a header names; a template's `CHARSET` stands for none."""
     found = _CHARSET.search(header)
     name = found[1].decode() if found else "CHARSET"
     if name == "CHARSET":
@@ -91,13 +94,13 @@ _ESCAPES: Final = re.compile(r"(?:\\(?:[0-7]{1,3}|x[0-9A-Fa-f]{1,2}))+|\\(.)")
 _NAMED: Final = {"n": "\n", "t": "\t", "r": "\r", "a": "\a", "b": "\b", "f": "\f", "v": "\v", "\\": "\\", '"': '"'}
 
 
-def po_rows(path: Path, faults: Faults, told: Told) -> Iterator[Row]:
-    """msgid and msgstr, plural forms too; without the header and what is fuzzy or obsolete."""
+def po_rows(path: Path, faults: Faults, told: Told, wanted: Sides) -> Iterator[Entry]:
+    """Yield msgid and msgstr, plural forms too; without the header and entries that are fuzzy or obsolete."""
     charset = _po_charset(path)
     entry = _Entry()
     fuzzy = 0
 
-    def finished() -> Iterator[Row]:
+    def finished() -> Iterator[Entry]:
         nonlocal fuzzy
         if entry.broken or not entry.texts:
             return
@@ -114,7 +117,7 @@ def po_rows(path: Path, faults: Faults, told: Told) -> Iterator[Row]:
                 yield entry.line, pair
 
     keyword = ""
-    for number, line in enumerate(lines(path, faults, charset), 1):
+    for number, line, _ in lines(path, faults, charset):
         text = line.strip()
         if text.startswith("#"):
             if entry.translations():
@@ -157,7 +160,7 @@ def po_rows(path: Path, faults: Faults, told: Told) -> Iterator[Row]:
 
 
 def _po_charset(path: Path) -> str:
-    """The header is in the encoding that it names, so it is looked at as bytes first."""
+    """Read the encoding from the header as bytes: the header itself is in that encoding."""
     header = b""
     with opened(path) as stream:
         entries = 0
@@ -171,7 +174,7 @@ def _po_charset(path: Path) -> str:
 
 
 def _unquoted(text: str, charset: str) -> str:
-    """The text of strings in quotes; a ValueError says what is wrong with them."""
+    """Return the text of strings in quotes; a ValueError says what is wrong with them."""
     parts, end = [], 0
     while end < len(text):
         string = _STRING.match(text, end)
@@ -201,8 +204,8 @@ LARGEST_MO: Final = 1 << 26
 """A .mo file is read whole, as its strings lie anywhere in it: 64 MiB are ten times any real one."""
 
 
-def mo_rows(path: Path, told: Told) -> Iterator[Row]:
-    """The same from a compiled catalogue; rows are numbered by entry, as there are no lines."""
+def mo_rows(path: Path, faults: Faults, told: Told, wanted: Sides) -> Iterator[Entry]:
+    """Yield the same from a compiled catalogue; rows are numbered by entry, as there are no lines."""
     with opened(path) as stream:
         data = stream.read(LARGEST_MO + 1)
     if len(data) > LARGEST_MO:
@@ -264,8 +267,8 @@ class _Unit:
     texts: dict[str, str] = field(default_factory=dict)
 
 
-def tmx_rows(path: Path, faults: Faults, wanted: Sides, told: Told) -> Iterator[Row]:
-    """The two languages of a translation memory; with more than two, those that are wanted.
+def tmx_rows(path: Path, faults: Faults, told: Told, wanted: Sides) -> Iterator[Entry]:
+    """Yield the two languages of a translation memory; with more than two, those that are wanted.
 
     Where the source is not said, it is the language that the file calls its source, else the first one.
     """
@@ -451,7 +454,7 @@ class _TmxReader:
             self._unit = None
 
     def _close_code(self, name: str) -> None:
-        """A placeholder is part of what is said (`%s`), unless it stands for markup such as a line break."""
+        """Add a placeholder to the text (`%s`), unless it stands for markup such as a line break."""
         assert self._segment is not None
         content = "".join(self._code or [])
         self._code, self._had_codes = None, True

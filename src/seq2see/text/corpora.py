@@ -1,17 +1,303 @@
-"""Corpora by name, or a file that is one: what `seq2see train PAIRS` means by PAIRS."""
+"""What `seq2see train PAIRS` means by PAIRS: the pairs of files, and corpora by name."""
 
+import json
+import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from itertools import chain
+from dataclasses import dataclass, field, replace
+from itertools import chain, zip_longest
 from pathlib import Path
-from typing import Any, Final, Literal, NamedTuple
+from typing import Any, Final
 
 from seq2see.errors import DataError, nearest
-from seq2see.text import dates, downloads
-from seq2see.text.downloads import File
-from seq2see.text.file_names import is_file, name_of_files, split_names
+from seq2see.text import catalogues, columns, dates, downloads, languages, rows
+from seq2see.text.dates import Split
+from seq2see.text.downloads import Remote
 from seq2see.text.pair import NOTHING, Pair, Sides
-from seq2see.text.readers import Pairs
+from seq2see.text.rows import NARROW, RECORD, SEPARATORS, UNPAIRED, WIDE, Cells, Faults, ReadingOptions, Row, Told
+
+DEFAULT: Final = ReadingOptions()
+_SUSPECTS: Final = {"tsv": ",;|", "csv": "\t;|", "jsonl": ""}
+"""Other separators, which a row of one column may have been written with."""
+_LONGEST_NAME: Final = 40
+"""Characters of the name of a column or a language."""
+
+
+class Pairs:
+    """The pairs of a file or of two parallel files, as often as they are iterated over.
+
+    Pairs with an empty side are left out; `dropped` says how many in the last complete iteration. `languages` and
+    `notes` are what is known of the file: of a header only once the first pair has come, of the whole at the end.
+
+    Args:
+        pairs: "pairs.tsv", "pairs.jsonl.gz", or "train.en,train.ko"; or paths that exist.
+        references: Take columns after the second as further references; without it they are an error.
+        bound: The columns must be there; else they may be those of another file, and one without them is read as if
+            none had been named.
+    """
+
+    def __init__(
+        self,
+        pairs: str | Path | tuple[Path, ...],
+        options: ReadingOptions = DEFAULT,
+        references: bool = False,
+        bound: bool = True,
+    ) -> None:
+        self.paths, self.format = rows.locate(pairs, options.format)
+        self.references = references
+        self.columns = options.columns
+        self.name = rows.name_of_files(self.paths)
+        self.dropped = 0
+        self._given = options.languages
+        self._bound = bound
+        self._told = Told()
+        if len(self.paths) == 1 and options.format not in (None, self.format):
+            self._note(f"--format {options.format} is ignored: the suffix says .{self.format}")
+        asked = self.columns
+        self._keys = (asked.source or columns.OWN[0], asked.target or columns.OWN[1]) if any(asked) else None
+        if self.format == "text":
+            self._told.languages = Sides(*map(rows.language_of, self.paths))
+        elif self.format == "jsonl" and self._keys:
+            self._told.languages = Sides(*map(columns.language_of_path, self._keys))
+
+    @property
+    def has_columns(self) -> bool:
+        return self.format in SEPARATORS
+
+    @property
+    def languages(self) -> Sides:
+        """The languages of source and target: as given, else as the file says."""
+        return Sides(*(given or told for given, told in zip(self._given, self._told.languages, strict=True)))
+
+    @property
+    def notes(self) -> list[str]:
+        """What the user should know about how the file was read."""
+        return list(self._told.notes)
+
+    def _note(self, text: str) -> None:
+        self._told.notes[f"{self.paths[0]}: {text}"] = None
+
+    def __iter__(self) -> Iterator[Pair]:
+        place = f"{','.join(map(str, self.paths))}, {'' if self.format == 'mo' else 'line '}"
+        faults = Faults()
+        told, language = self._told, self._given.target
+        dropped = 0
+        for number, source, target, _, further in self.rows(faults):
+            if not (source and target):
+                dropped += 1  # a blank line too is a pair with nothing in it
+            elif not faults:
+                references = tuple(filter(None, further)) if further else ()
+                yield Pair(source, target, f"{place}{number}", references, language or told.languages.target)
+        if faults:
+            raise DataError(str(faults))
+        self.dropped = dropped
+
+    def rows(self, faults: Faults) -> Iterator[Row]:
+        """Yield every row with its faults, which are also put into `faults`."""
+        path = self.paths[0]
+        match self.format:
+            case "tsv":
+                return self._table(rows.tsv_rows(path, faults), faults)
+            case "csv":
+                return self._table(rows.csv_rows(path, faults), faults)
+            case "jsonl":
+                return self._records(faults)
+            case "text":
+                return self._parallel(faults)
+        return self._entries(faults)
+
+    def _table(self, table: Iterable[Cells], faults: Faults) -> Iterator[Row]:
+        """Yield source, target and further references of each row, by what the first row or the user says."""
+        names: list[str] = []
+        places: list[int] | None = None
+        for number, cells, fault in table:
+            if isinstance(cells, str):
+                yield Row(number, cells.strip(), "", fault | RECORD)
+                continue
+            texts = [cell.strip() for cell in cells]
+            if not any(texts):
+                yield Row(number, "", "", fault)
+                continue
+            if not names:
+                names = texts
+                places, is_header = self._choose(names, number, faults)
+                if is_header:
+                    continue
+            if places is None:
+                two = len(texts) == 2
+                yield Row(number, texts[0], texts[1], fault) if two else self._row(number, texts, fault, faults)
+                continue
+            if len(texts) <= (last := max(places[:2])):
+                fault |= NARROW
+                faults.add(self.paths[0], number, f"{columns.count(texts)}, expected {len(names)}", self._way_out())
+                faults.tell("columns", f"fewer than {last + 1} columns", "Mend these lines.")
+            source, target, *further = (texts[place] if place < len(texts) else "" for place in places)
+            yield Row(number, source, target, fault, tuple(further))
+
+    def _row(self, number: int, texts: list[str], fault: int, faults: Faults) -> Row:
+        """Take the first column as the source, the second as the target, and others as further references."""
+        while len(texts) > 2 and not texts[-1]:  # a tab that ends a line begins no column
+            texts.pop()
+        if len(texts) == 2:
+            return Row(number, texts[0], texts[1], fault)
+        if len(texts) == 1:
+            fault |= NARROW
+            if any(separator in texts[0] for separator in _SUSPECTS[self.format]):
+                what = f"not two columns, divided by {SEPARATORS[self.format]}"
+                faults.tell("columns", what, "Is the suffix of its name, or --format, right?")
+        elif not self.references:
+            fault |= WIDE
+        if fault & (NARROW | WIDE):
+            hint = self._way_out()
+            if len(texts) == 1 and self.format == "tsv" and "," in texts[0]:
+                hint = "Is the file comma-separated?"
+            if len(texts) == 1 and self.format == "csv" and "\t" in texts[0]:
+                hint = "Is the file tab-separated?"
+            expected = f"expected 2 (source{SEPARATORS[self.format]}target)"
+            faults.add(self.paths[0], number, f"{columns.count(texts)}, {expected}", hint)
+        return Row(number, texts[0], "".join(texts[1:2]), fault, tuple(texts[2:]))
+
+    def _way_out(self) -> str:
+        """Return the command that writes a copy without faulty rows; it would lose further references."""
+        if self.references:
+            return ""
+        chosen = ReadingOptions(columns=self.columns).words()
+        command = shlex.join([str(self.paths[0]), *chosen])
+        return f"Write a copy without such rows: seq2see doctor {command} --write clean.tsv"
+
+    def _choose(self, names: list[str], number: int, faults: Faults) -> tuple[list[int] | None, bool]:
+        """Return the places of source, target and further references, and whether the first row is a header."""
+        path, spoken = self.paths[0], self._given
+        self._told.languages = NOTHING
+        short = {name.lower() for name in names if len(name) <= _LONGEST_NAME}
+        places, is_header = None, False
+        if any(self.columns) or len(short) > 1:  # the names of a header are short, and differ
+            try:
+                places, is_header = columns.choose(names, self.columns, spoken)
+            except DataError as problem:
+                if any(self.columns) and not self._bound:
+                    self._let_go()
+                    return self._choose(names, number, faults)
+                problem = DataError(f"{path}: {problem}")
+                if any(self.columns):
+                    raise problem from None  # the user's slip, also for the doctor
+                faults.refuse(problem)
+                return [0, 1], True
+        if places is None:
+            while len(names) > 2 and not names[-1]:
+                names.pop()
+            if len(names) > 2 and not self.references:
+                advice = f"add for example: {columns.options_for(names)}"
+                faults.tell("further", "more than two columns", f"Only the first two are examined. To choose, {advice}")
+                if not faults.lenient:
+                    raise DataError(
+                        f"{path}, line {number}: {columns.count(names)}, expected 2 (source{SEPARATORS[self.format]}"
+                        f"target). To choose among {columns.listed(names)}, {advice}"
+                    )
+            return None, False
+        if is_header:
+            source, target = (names[place] for place in places)
+            self._told.languages = Sides(languages.known(source), languages.known(target))
+            if not any(self.columns):
+                self._note(f"the source is column '{source}', the target is column '{target}'")
+            if self.references:
+                further = (i for i, name in enumerate(names) if columns.REFERENCE.fullmatch(name.lower()))
+                places += [place for place in further if place not in places]
+        return places, is_header
+
+    def _let_go(self) -> None:
+        """Read on as if no columns had been named: those that were are another file's."""
+        self._note(f"no {' and '.join(map(repr, filter(None, self.columns)))}, so it is read without these options")
+        self.columns, self._keys, self._bound = NOTHING, None, True
+
+    def _records(self, faults: Faults) -> Iterator[Row]:
+        """Yield the rows of a JSONL file."""
+        path = self.paths[0]
+        for number, line, fault in rows.lines(path, faults):
+            if not line.strip():
+                yield Row(number, "", "", fault)
+                continue
+            try:
+                record = json.loads(line)
+            except (ValueError, RecursionError):
+                wrong = rows.NOT_JSON
+            else:
+                texts = self._texts_of(record)
+                if texts is not None:
+                    if not all(map(_is_text, texts)):
+                        faults.add(path, number, "half of a surrogate pair (\\ud800 to \\udfff), which is not text")
+                    yield self._row(number, [text.strip() for text in texts], fault, faults)
+                    continue
+                wrong = columns.wrong_record(record, self._keys or columns.OWN, self.columns)
+            faults.add(path, number, *wrong)
+            faults.tell("record", *wrong)
+            yield Row(number, line.strip(), "", fault | RECORD)
+
+    def _texts_of(self, record: Any) -> list[str] | None:
+        """Return source, target and further references of a record; None where one of them is no text."""
+        if not self._bound:  # the first record decides
+            if self._keys and all(columns.field(record, key) is None for key in self._keys):
+                self._let_go()
+                self._told.languages = NOTHING
+            self._bound = True
+        if isinstance(record, list) and record and not any(self.columns):
+            texts = record
+        else:
+            keys = self._keys_of(record)
+            fields = record if isinstance(record, dict) else {}
+            texts = [fields[key] if key in fields else columns.field(record, key) for key in keys]
+            further = fields.get("references", [])
+            if not any(self.columns) and keys == columns.OWN:
+                texts += further if isinstance(further, list) else [None]
+        if not all(isinstance(text, str) for text in texts):
+            return None
+        return texts if self.references or isinstance(record, list) else texts[:2]
+
+    def _keys_of(self, record: Any) -> tuple[str, str]:
+        """Return the fields of source and target, as asked for; else those of the first record, by well-known names.
+
+        Of the first, since fields have no order: {"en", "de"} and {"de", "en"} are the same direction.
+        """
+        if self._keys is None and isinstance(record, dict):
+            names = list(record)
+            is_own = record.keys() >= {*columns.OWN} and not any(self._given)
+            found = None if is_own else columns.by_name(names, self._given)
+            self._keys = (names[found[0]], names[found[1]]) if found else columns.OWN
+            if self._keys != columns.OWN:
+                self._told.languages = Sides(*map(languages.known, self._keys))
+                source, target = self._keys
+                self._note(f"the source is field '{source}', the target is field '{target}'")
+        return self._keys or columns.OWN
+
+    def _entries(self, faults: Faults) -> Iterator[Row]:
+        """Yield the entries of a catalogue, untranslated ones too; an error ends them, a fault does not."""
+        read = {"po": catalogues.po_rows, "mo": catalogues.mo_rows, "tmx": catalogues.tmx_rows}[self.format]
+        strict = Faults() if faults.lenient else faults
+        try:
+            for number, (source, target) in read(self.paths[0], strict, self._told, self._given):
+                yield Row(f"entry {number}" if self.format == "mo" else number, source.strip(), target.strip())
+        except DataError as problem:
+            faults.refuse(problem)
+        if strict and faults.lenient:
+            faults.refuse(DataError(str(strict)))
+
+    def _parallel(self, faults: Faults) -> Iterator[Row]:
+        sources = targets = 0
+        for number, (left, right) in enumerate(zip_longest(*(rows.lines(path, faults) for path in self.paths)), 1):
+            sources, targets = number if left else sources, number if right else targets
+            _, source, fault = left or (number, "", UNPAIRED)
+            _, target, more = right or (number, "", UNPAIRED)
+            yield Row(number, source.strip(), target.strip(), fault | more)
+        if sources != targets and not faults.lenient:
+            counts = f"{self.paths[0]} has {sources:,} lines, {self.paths[1]} has {targets:,}"
+            raise DataError(f"{counts}: parallel files must have one line each for every pair")
+
+
+def _is_text(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 @dataclass(frozen=True)
@@ -23,9 +309,9 @@ class Corpus:
     valid: Iterable[Pair] | None = None
     test: Iterable[Pair] | None = None
     settings: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    """What is known to suit this corpus, over what a look at it suggests."""
+    """Settings that are known to suit this corpus; they override those that a look at it suggests."""
     words: Sequence[str] = ()
-    """How the command line asks for it."""
+    """The words by which the command line names it."""
 
 
 class Parts:
@@ -39,7 +325,7 @@ class Parts:
 
     @property
     def files(self) -> list[str]:
-        """As one would name them to a verb; what is built in has none."""
+        """The files as the command line names them; a built-in corpus has none."""
         return [",".join(map(str, part.paths)) for part in self.parts if isinstance(part, Pairs)]
 
     @property
@@ -52,158 +338,20 @@ class Parts:
 
     @property
     def languages(self) -> Sides:
-        """Of source and target, where all parts have the same."""
+        """The languages of source and target, where all parts have the same."""
         sides = (set(side) for side in zip(*(part.languages for part in self.parts), strict=True))
         return Sides(*(side.pop() if len(side) == 1 else None for side in sides))
-
-
-class Entry(NamedTuple):
-    """A line of `seq2see data list`."""
-
-    name: str
-    pairs: int
-    description: str
-    licence: str
-    size: int
-    """Bytes to download; 0: built in."""
-    cached: bool
-
-
-Split = Literal["train", "valid", "test"]
-
-
-@dataclass(frozen=True)
-class Remote:
-    """A corpus that others keep, fetched when it is first asked for; listed only with checksums of bytes once held."""
-
-    name: str
-    pairs: int
-    description: str
-    licence: str
-    splits: Mapping[Split, tuple[File, ...]]
-    """Of each split one file, or two parallel ones."""
-
-    @property
-    def files(self) -> list[File]:
-        return list(chain.from_iterable(self.splits.values()))
-
-
-def _multi30k(name: str, size: int, sha256: str) -> File:
-    address = f"https://raw.githubusercontent.com/multi30k/dataset/master/data/task1/tok/{name}"
-    return File(name, address, size, sha256)
-
-
-REMOTES: Final = (
-    Remote(
-        "multi30k-en-de",
-        31_014,
-        "captions of images, English to German, lowercased and tokenised",
-        "research use; captions derive from Flickr30k",
-        {
-            "train": (
-                _multi30k(
-                    "train.lc.norm.tok.en",
-                    1_837_696,
-                    "08925f8e0572bcd5a006702fc5fe20e2d77c6917d4eebd576fc20de6693c2119",
-                ),
-                _multi30k(
-                    "train.lc.norm.tok.de",
-                    2_150_008,
-                    "cb5a23529b65ec2061f1dc446192a9c37382b63cc75f81a0be59d34894b3a505",
-                ),
-            ),
-            "valid": (
-                _multi30k(
-                    "val.lc.norm.tok.en", 64_608, "46573ce391ae227f1c72f873392436a20ef18e0a6d518098cfbd70b77c8572ec"
-                ),
-                _multi30k(
-                    "val.lc.norm.tok.de", 77_273, "97232bd273eceb7207f689527386a97e4be2616b18ada47576bdaf96c8ae1f00"
-                ),
-            ),
-            "test": (
-                _multi30k(
-                    "test_2016_flickr.lc.norm.tok.en",
-                    63_307,
-                    "5b7f32627cf99eced828311b955dae9800bb52bc8b91cf8b6526829e605b29d2",
-                ),
-                _multi30k(
-                    "test_2016_flickr.lc.norm.tok.de",
-                    71_917,
-                    "c6a33d39d48f9f510de147651316cd9d918e09ad0219df734a2f16b6baccacc4",
-                ),
-            ),
-        },
-    ),
-    Remote(
-        "chatbot-ko",
-        11_823,
-        "Korean questions and answers",
-        "MIT",
-        {
-            "train": (
-                File(
-                    "ChatbotData.csv",
-                    "https://raw.githubusercontent.com/songys/Chatbot_data/master/ChatbotData.csv",
-                    889_842,
-                    "287eb129695b577321c80ad397bb3c2279164d4ca577874d129fd3db5b30afe2",
-                ),
-            )
-        },
-    ),
-)
-
-
-def remote(name: str) -> Remote | None:
-    """The corpus of that name that has to be fetched."""
-    return next((each for each in REMOTES if each.name == name), None)
-
-
-def names() -> list[str]:
-    """Of every corpus that has one."""
-    return ["dates", *(each.name for each in REMOTES)]
-
-
-def catalogue() -> list[Entry]:
-    """Every corpus that has a name."""
-    about_dates = f"dates written out in {len(dates.LANGUAGES)} languages, to ISO 8601"
-    return [
-        Entry("dates", sum(dates.SIZES.values()), about_dates, "Unicode-3.0", 0, True),
-        *(
-            Entry(
-                each.name,
-                each.pairs,
-                each.description,
-                each.licence,
-                sum(file.size for file in each.files),
-                not downloads.missing(each.name, each.files),
-            )
-            for each in REMOTES
-        ),
-    ]
-
-
-def get(name: str, places: Sequence[str | Path] = (), watch: downloads.Watch = downloads.unwatched) -> Path | None:
-    """Have a corpus in the cache, downloaded or from `places`; the folder it is in, None for one that is built in."""
-    found = remote(name)
-    if found is None:
-        if name == "dates":
-            return None
-        raise DataError(f"{name}: no such corpus. {nearest(name, names())}")
-    if places:
-        downloads.take(name, found.files, map(Path, places))
-    else:
-        downloads.download(name, found.files, watch)
-    return downloads.folder_of(name)
 
 
 @dataclass(frozen=True)
 class DateSplit:
     """A split of the built-in corpus, written anew at each iteration."""
 
-    split: dates.Split
+    split: Split
     dropped = 0
     notes = ()
     languages = Sides()
+    has_columns = False
 
     def __iter__(self) -> Iterator[Pair]:
         return dates.pairs(self.split)
@@ -211,72 +359,53 @@ class DateSplit:
 
 def open_corpus(
     pairs: str | Path | Sequence[str | Path],
-    format: str | None = None,
-    columns: Sides = NOTHING,
-    languages: Sides = NOTHING,
+    options: ReadingOptions = DEFAULT,
     watch: downloads.Watch = downloads.unwatched,
 ) -> Corpus:
-    """The corpus of that name, else the file or the parallel files; several are put together, in that order.
+    """Open the corpus of that name, else a file or two parallel files; several are concatenated, in that order.
 
     `./dates` is always a file.
 
     Args:
-        columns: which columns are source and target, where there are more or they have other names.
-        languages: of source and target, over what the files say.
-        watch: called while a corpus is downloaded.
+        watch: Called while a corpus is downloaded.
     """
     words = _words(pairs)
     if words == ["dates"]:
         # 500 steps are two epochs: enough, since nothing in this corpus contradicts itself.
         settings = {"training": {"max_steps": 500, "validate_every": 125}}
-        return Corpus(
-            "dates", Parts(DateSplit("train")), Parts(DateSplit("valid")), Parts(DateSplit("test")), settings, words
-        )
+        train, valid, test = Parts(DateSplit("train")), Parts(DateSplit("valid")), Parts(DateSplit("test"))
+        return Corpus("dates", train, valid, test, settings, words)
     parts: list[Pairs | DateSplit] = []
     for word in words:
         # Columns are those of the first file that has any; the others may have other ones.
-        bound = not any(map(_has_columns, parts))
-        part = _named(word, "train", columns, languages, watch)
-        parts.append(part or _file(word, format, columns, languages, bound=bound))
-    _check_columns(words, parts, columns)
-    options = {
-        "--format": format,
-        "--source-column": columns.source,
-        "--target-column": columns.target,
-        "--source-language": languages.source,
-        "--target-language": languages.target,
-    }
-    asked = [word for option, value in options.items() if value is not None for word in (option, value)]
-    valid = test = None
-    if len(words) == 1 and (found := remote(words[0])):
-        if "valid" in found.splits:
-            valid = Parts(_split(found, "valid", columns, languages))
-        if "test" in found.splits:
-            test = Parts(_split(found, "test", columns, languages))
-    return Corpus(name_of(pairs), Parts(*parts), valid, test, words=[*words, *asked])
+        bound = not any(part.has_columns for part in parts)
+        parts.append(_named(word, "train", options, watch) or _file(word, options, bound=bound))
+    _check_columns(words, parts, options)
+    found = downloads.REMOTES.get(words[0]) if len(words) == 1 else None
+    given = {split: Parts(_split(found, split, options)) for split in found.splits} if found else {}
+    return Corpus(
+        name_of(pairs), Parts(*parts), given.get("valid"), given.get("test"), words=[*words, *options.words()]
+    )
 
 
-def _named(
-    name: str, split: Split, columns: Sides, languages: Sides, watch: downloads.Watch
-) -> "Pairs | DateSplit | None":
-    """A split of the corpus of that name, all of which is then in the cache; None where there is no such name."""
+def _named(name: str, split: Split, options: ReadingOptions, watch: downloads.Watch) -> "Pairs | DateSplit | None":
+    """Return a split of the corpus of that name, which is downloaded first; None where there is no such corpus."""
     if name == "dates":
         return DateSplit(split)
-    found = remote(name)
+    found = downloads.REMOTES.get(name)
     if found is None:
         return None
-    wanted = _split(found, split, columns, languages)  # first: a corpus without that split need not be fetched
+    wanted = _split(found, split, options)  # first: a corpus without that split need not be downloaded
     downloads.download(found.name, found.files, watch)
     return wanted
 
 
-def _split(found: Remote, split: Split, columns: Sides, languages: Sides) -> Pairs:
+def _split(found: Remote, split: Split, options: ReadingOptions) -> Pairs:
     if split not in found.splits:
         what = {"train": "training", "valid": "validation", "test": "test"}[split]
         raise DataError(f"{found.name}: no {what} set, only {' and '.join(found.splits)}. Give a file of pairs instead")
     folder = downloads.folder_of(found.name)
-    paths = tuple(folder / file.name for file in found.splits[split])
-    return Pairs(paths, columns=columns, languages=languages)
+    return Pairs(tuple(folder / file.name for file in found.splits[split]), replace(options, format=None))
 
 
 def _words(pairs: str | Path | Sequence[str | Path]) -> list[str]:
@@ -286,62 +415,44 @@ def _words(pairs: str | Path | Sequence[str | Path]) -> list[str]:
     return names
 
 
-def _file(
-    name: str, format: str | None, columns: Sides, languages: Sides, references: bool = False, bound: bool = True
-) -> Pairs:
-    _check_name(name)
-    return Pairs(name, format, references, columns, languages, bound)
+def _file(name: str, options: ReadingOptions, references: bool = False, bound: bool = True) -> Pairs:
+    if not set(name) & set("./\\,") and not rows.is_file(Path(name)):  # a bare word was meant as a name
+        raise DataError(f"{name}: no such file or corpus. {nearest(name, downloads.names())}")
+    return Pairs(name, options, references, bound)
 
 
 def name_of(pairs: str | Path | Sequence[str | Path]) -> str:
-    """The name that a corpus of these words has, whether or not it is still there."""
-    names = list(dict.fromkeys(name_of_files(split_names(name)) for name in _words(pairs)))
+    """Return the name of the corpus that these words mean, whether or not it still exists."""
+    names = list(dict.fromkeys(rows.name_of_files(rows.split_names(name)) for name in _words(pairs)))
     return "-".join(names) if len(names) <= 3 else f"{names[0]}-and-{len(names) - 1}-more"
 
 
 def for_validation(
-    pairs: str | Path,
-    format: str | None = None,
-    columns: Sides = NOTHING,
-    languages: Sides = NOTHING,
-    watch: downloads.Watch = downloads.unwatched,
+    pairs: str | Path, options: ReadingOptions = DEFAULT, watch: downloads.Watch = downloads.unwatched
 ) -> Parts:
-    """What `train --valid` validates on: the validation split of a named corpus, or a file as `evaluate` reads it."""
-    named = _named(str(pairs), "valid", columns, languages, watch)
-    return Parts(named or _file(str(pairs), format, columns, languages, references=True, bound=False))
+    """Open what `train --valid` validates on: the validation split of a named corpus, or a file as for `evaluate`."""
+    named = _named(str(pairs), "valid", options, watch)
+    return Parts(named or _file(str(pairs), options, references=True, bound=False))
 
 
 def for_scoring(
     pairs: str | Path,
-    format: str | None = None,
-    columns: Sides = NOTHING,
-    languages: Sides = NOTHING,
+    options: ReadingOptions = DEFAULT,
     watch: downloads.Watch = downloads.unwatched,
     bound: bool = False,
 ) -> Parts:
-    """What `evaluate` scores on: the test split of a named corpus, or a file with any further references.
+    """Open what `evaluate` scores on: the test split of a named corpus, or a file with any further references.
 
     Args:
-        bound: it must have these columns; else they may be those of another file, which this one is compared with.
+        bound: It must have these columns; else they may be those of another file, which this one is compared with.
     """
-    part = _named(str(pairs), "test", columns, languages, watch)
-    part = part or _file(str(pairs), format, columns, languages, references=True, bound=bound)
+    part = _named(str(pairs), "test", options, watch) or _file(str(pairs), options, references=True, bound=bound)
     if bound:
-        _check_columns([str(pairs)], [part], columns)
+        _check_columns([str(pairs)], [part], options)
     return Parts(part)
 
 
-def _check_columns(words: Sequence[str], parts: "Sequence[Pairs | DateSplit]", columns: Sides) -> None:
+def _check_columns(words: Sequence[str], parts: "Sequence[Pairs | DateSplit]", options: ReadingOptions) -> None:
     """Refuse to choose columns where none of the parts has any."""
-    if any(columns) and not any(map(_has_columns, parts)):
+    if any(options.columns) and not any(part.has_columns for part in parts):
         raise DataError(f"{', '.join(words)}: no columns to choose from; --source-column is for CSV, TSV and JSONL")
-
-
-def _has_columns(part: "Pairs | DateSplit") -> bool:
-    return isinstance(part, Pairs) and part.has_columns
-
-
-def _check_name(pairs: str) -> None:
-    """A bare word that is no file either was meant as a name."""
-    if not set(pairs) & set("./\\,") and not is_file(Path(pairs)):
-        raise DataError(f"{pairs}: no such file or corpus. {nearest(pairs, names())}")

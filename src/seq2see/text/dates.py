@@ -9,8 +9,10 @@ text has two meanings: all-numeric forms such as 07.03.2024 are left out.
 
 import hashlib
 import re
+import tomllib
 from collections.abc import Callable, Iterator
 from datetime import date, timedelta
+from importlib import resources
 from typing import Final, Literal
 
 from babel import Locale
@@ -24,63 +26,17 @@ SIZES: Final[dict[Split, int]] = {"test": 2_000, "valid": 1_000, "train": 40_000
 FIRST: Final = date(1900, 1, 1)
 LAST: Final = date(2099, 12, 31)
 
-# Locales of CLDR by script. Fifty languages divide every size above, so each has an equal share.
-SCRIPTS: Final = {
-    "Latin": ("en", "de", "fr", "es", "pt", "it", "nl", "sv", "fi", "pl", "cs", "hu", "ro", "tr", "vi", "id", "sw"),
-    "Cyrillic": ("ru", "uk", "bg", "kk", "mn"),
-    "Hangul": ("ko",),
-    "Han": ("zh", "ja"),
-    "Arabic": ("ar_EG", "fa", "ur"),
-    "Devanagari": ("hi", "mr", "ne"),
-    "Bengali": ("bn",),
-    "Gujarati": ("gu",),
-    "Gurmukhi": ("pa",),
-    "Kannada": ("kn",),
-    "Malayalam": ("ml",),
-    "Oriya": ("or",),
-    "Sinhala": ("si",),
-    "Tamil": ("ta",),
-    "Telugu": ("te",),
-    "Khmer": ("km",),
-    "Lao": ("lo",),
-    "Myanmar": ("my",),
-    "Thai": ("th",),
-    "Tibetan": ("dz",),
-    "Armenian": ("hy",),
-    "Ethiopic": ("am",),
-    "Georgian": ("ka",),
-    "Greek": ("el",),
-    "Hebrew": ("he",),
-}
+_TABLES: Final = tomllib.loads(resources.files(__package__).joinpath("dates.toml").read_text("utf-8"))
+SCRIPTS: Final[dict[str, list[str]]] = _TABLES["scripts"]
 LANGUAGES: Final = tuple(language for languages in SCRIPTS.values() for language in languages)
-
-# Babel always writes the digits 0-9; these are the zeros of other numbering systems, whose digits follow in Unicode.
-# Not here: hanidec, as nobody writes the tenth month 一〇月.
-ZEROS: Final = {
-    "arab": "\u0660",
-    "arabext": "\u06f0",
-    "beng": "\u09e6",
-    "deva": "\u0966",
-    "gujr": "\u0ae6",
-    "guru": "\u0a66",
-    "khmr": "\u17e0",
-    "knda": "\u0ce6",
-    "laoo": "\u0ed0",
-    "mlym": "\u0d66",
-    "mymr": "\u1040",
-    "orya": "\u0b66",
-    "tamldec": "\u0be6",
-    "telu": "\u0c66",
-    "thai": "\u0e50",
-    "tibt": "\u0f20",
-}
+ZEROS: Final[dict[str, str]] = _TABLES["zeros"]
 MONTH_IN_WORDS: Final = re.compile("MMM|LLL|月")  # 月: a numeric month, but marked as one
 
 Writer = Callable[[date], str]
 
 
 def pairs(split: Split) -> Iterator[Pair]:
-    """The pairs of a split, the same on every machine: languages take turns, and so do the forms of each."""
+    """Yield the pairs of a split, the same on every machine: languages take turns, and so do the forms of each."""
     forms = {language: writers(language) for language in LANGUAGES}
     for index, day in enumerate(days(split)):
         turn, language = index // len(LANGUAGES), LANGUAGES[index % len(LANGUAGES)]
@@ -89,7 +45,7 @@ def pairs(split: Split) -> Iterator[Pair]:
 
 
 def days(split: Split) -> list[date]:
-    """The days of a split: all days in the order of their hashes, cut where one split ends and the next begins."""
+    """Return the days of a split: all days in the order of their hashes, of which each split takes the next part."""
     every = [FIRST + timedelta(days=number) for number in range((LAST - FIRST).days + 1)]
     every.sort(key=lambda day: hashlib.sha256(day.isoformat().encode()).digest())
     start = 0
@@ -101,7 +57,7 @@ def days(split: Split) -> list[date]:
 
 
 def writers(language: str) -> list[Writer]:
-    """Every way to write a date in a language: medium, long and full forms, each with each kind of digits in use."""
+    """Return every way to write a date in a language: medium, long and full forms, each with all digits in use."""
     locale = Locale.parse(language)
     patterns = {form: get_date_format(form, locale) for form in ("medium", "long", "full")}
     spelled = {each.pattern: each for each in patterns.values() if MONTH_IN_WORDS.search(each.pattern)}
@@ -110,13 +66,13 @@ def writers(language: str) -> list[Writer]:
 
 
 def _numbering(locale: Locale) -> list[str]:
-    """The default numbering system and, where that is Latin but the script has digits of its own, those too."""
+    """Return the default numbering system and, where that is Latin but the script has digits of its own, those too."""
     default, native = locale.default_numbering_system, locale.other_numbering_systems.get("native", "latn")
     return [default, native] if default == "latn" and native in ZEROS else [default]
 
 
 def _digits(system: str) -> dict[int, str]:
-    """A table for `str.translate`, from 0-9 to the digits of a numbering system."""
+    """Return a table for `str.translate`, from 0-9 to the digits of a numbering system."""
     zero = ord(ZEROS.get(system, "0"))
     return {ord("0") + digit: chr(zero + digit) for digit in range(10)}
 

@@ -1,7 +1,7 @@
-"""Files of others, by address: fetched once into the user's cache, verified, and never half there.
+"""Corpora that others publish: downloaded once into the user's cache, and verified.
 
-A file is written beside its place, as `.part`, and moved there once its SHA-256 is right. What a cut connection leaves
-is gone on with, where the server allows it.
+A file is written as `.part` and renamed once its SHA-256 is right. A download that was interrupted is resumed, where
+the server allows it.
 """
 
 import contextlib
@@ -9,20 +9,24 @@ import hashlib
 import http.client
 import os
 import stat
+import tomllib
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from importlib import resources
+from itertools import chain
 from pathlib import Path
 from typing import BinaryIO, Final, NamedTuple
 
 from seq2see import __version__, storage
-from seq2see.errors import DataError
-from seq2see.text import files
+from seq2see.errors import DataError, nearest
+from seq2see.text import dates, rows
+from seq2see.text.dates import Split
 
 CHUNK: Final = 1 << 16
 PATIENCE: Final = 30
-"""Seconds without a byte after which a connection counts as cut."""
+"""Seconds without a byte after which a connection counts as lost."""
 
 
 class File(NamedTuple):
@@ -35,8 +39,37 @@ class File(NamedTuple):
 
 
 @dataclass(frozen=True)
+class Remote:
+    """A corpus that others publish, downloaded when it is first asked for."""
+
+    name: str
+    pairs: int
+    description: str
+    licence: str
+    splits: Mapping[Split, tuple[File, ...]]
+    """For each split one file, or two parallel ones."""
+
+    @property
+    def files(self) -> list[File]:
+        return list(chain.from_iterable(self.splits.values()))
+
+
+def _remotes() -> Iterator[Remote]:
+    for entry in tomllib.loads(resources.files(__package__).joinpath("corpora.toml").read_text("utf-8"))["corpora"]:
+        address = entry.pop("address")
+        splits = {
+            split: tuple(File(name, f"{address}/{name}", size, sha256) for name, size, sha256 in files)
+            for split, files in entry.pop("splits").items()
+        }
+        yield Remote(**entry, splits=splits)
+
+
+REMOTES: Final = {remote.name: remote for remote in _remotes()}
+
+
+@dataclass(frozen=True)
 class Fetching:
-    """How far a download is, in bytes; the first of these comes before the first byte."""
+    """The progress of a download in bytes; the first event comes before the first byte."""
 
     corpus: str
     place: str
@@ -48,22 +81,72 @@ Watch = Callable[[Fetching], None]
 
 
 def unwatched(event: Fetching) -> None:
-    """Nobody looks on."""
+    """Ignore the progress of a download."""
+
+
+class Entry(NamedTuple):
+    """A line of `seq2see data list`."""
+
+    name: str
+    pairs: int
+    description: str
+    licence: str
+    size: int
+    """Bytes to download; 0 for a corpus that is built in."""
+    cached: bool
+
+
+def names() -> list[str]:
+    """Return the names of all corpora that have one."""
+    return ["dates", *REMOTES]
+
+
+def catalogue() -> list[Entry]:
+    """Return the list of all corpora that have a name."""
+    about_dates = f"dates written out in {len(dates.LANGUAGES)} languages, to ISO 8601"
+    return [
+        Entry("dates", sum(dates.SIZES.values()), about_dates, "Unicode-3.0", 0, True),
+        *(
+            Entry(
+                each.name,
+                each.pairs,
+                each.description,
+                each.licence,
+                sum(file.size for file in each.files),
+                not missing(each.name, each.files),
+            )
+            for each in REMOTES.values()
+        ),
+    ]
+
+
+def get(name: str, places: Sequence[str | Path] = (), watch: Watch = unwatched) -> Path | None:
+    """Put a corpus into the cache, from `places` or by download, and return its folder; None where it is built in."""
+    found = REMOTES.get(name)
+    if found is None:
+        if name == "dates":
+            return None
+        raise DataError(f"{name}: no such corpus. {nearest(name, names())}")
+    if places:
+        take(name, found.files, map(Path, places))
+    else:
+        download(name, found.files, watch)
+    return folder_of(name)
 
 
 def folder_of(corpus: str) -> Path:
-    """Where the files of a corpus are kept, whether or not they are there."""
+    """Return the folder for the files of a corpus, which need not exist."""
     return storage.cache_folder() / "seq2see" / "corpora" / corpus
 
 
 def missing(corpus: str, wanted: Iterable[File]) -> list[File]:
-    """Those that are not in the cache, or not as they must be."""
+    """Return the files that are not in the cache, or are damaged there."""
     folder = folder_of(corpus)
     return [file for file in wanted if not _is_whole(folder / file.name, file)]
 
 
 def download(corpus: str, wanted: Sequence[File], watch: Watch = unwatched) -> None:
-    """Fetch what is not in the cache yet."""
+    """Download what is not in the cache yet."""
     if not missing(corpus, wanted):
         return
     with _alone(corpus) as folder:
@@ -98,7 +181,7 @@ def take(corpus: str, wanted: Sequence[File], places: Iterable[Path]) -> None:
                 continue
             if file is not None:
                 part = _part(folder / file.name)
-                with files.opened(path) as stream:
+                with rows.opened(path) as stream:
                     _write(part, 0, _chunks(stream), file.size)
                 _move_in(part, folder / file.name, file, str(path))
     if lacking:
@@ -142,7 +225,7 @@ def _fetch(file: File, place: Path, told: Callable[[int], None]) -> None:
     if done < file.size:
         raise DataError(
             f"{file.address}: the connection was cut{cut} after {in_bytes(done)} of {in_bytes(file.size)}. "
-            "The same command goes on from there"
+            "The same command resumes it"
         )
     _move_in(part, place, file, file.address)
 
@@ -157,7 +240,7 @@ def _left(part: Path) -> int:
 
 
 def _ask(address: str, start: int) -> http.client.HTTPResponse:
-    """The file from that byte on, or the whole of it where the server cannot do that: its headers tell."""
+    """Request a file from that byte on; the headers of the response say whether it is the whole file instead."""
     headers = {"User-Agent": f"seq2see/{__version__}"} | ({"Range": f"bytes={start}-"} if start else {})
     try:
         answer = urllib.request.urlopen(urllib.request.Request(address, headers=headers), timeout=PATIENCE)
@@ -212,9 +295,9 @@ def _is_whole(path: Path, file: File) -> bool:
 
 
 def _digest(path: Path, sizes: set[int]) -> str:
-    """The SHA-256 of a file's bytes, taken out of .gz where its name says so; empty where they are not that many."""
+    """Return the SHA-256 of a file, decompressed where its name ends in .gz; empty where it has another size."""
     digest, size = hashlib.sha256(), 0
-    with files.opened(path) as stream:
+    with rows.opened(path) as stream:
         for chunk in _chunks(stream):
             digest.update(chunk)
             size += len(chunk)
@@ -252,12 +335,12 @@ def _alone(corpus: str) -> Iterator[Path]:
 
 
 def _in_words(problem: object) -> str:
-    """`No space left on device`, without the number before it."""
+    """Return the reason of an error, `No space left on device`, without its number."""
     return getattr(problem, "strerror", None) or str(problem) or type(problem).__name__
 
 
 def in_bytes(size: int) -> str:
-    """`4.3 MB`, as a person says it."""
+    """Return a size for people to read: `4.3 MB`."""
     if size < 1000:
         return f"{size} bytes"
     return f"{size / 1e3:.0f} kB" if size < 1e5 else f"{size / 1e6:,.1f} MB"

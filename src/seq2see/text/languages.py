@@ -8,13 +8,13 @@ SPELLED = re.compile(r"([A-Za-z]{2,3})((?:[-_@][A-Za-z0-9]{2,8})*)")
 
 
 def tag(text: str) -> str:
-    """A code as the web writes it: `EN_us` -> `en-US`, `zh_hant` -> `zh-Hant`, `ko_KR.UTF-8` -> `ko-KR`."""
+    """Return a code as the web writes it: `EN_us` -> `en-US`, `zh_hant` -> `zh-Hant`, `ko_KR.UTF-8` -> `ko-KR`."""
     first, *rest = re.split("[-_@]", text.strip().partition(".")[0])
     return "-".join([first.lower(), *(part.upper() if len(part) == 2 else part.title() for part in rest)])
 
 
 def known(text: str) -> str | None:
-    """The code of a language called by code or name, in English or Korean: `German`, `독일어`, `deu`, `de` -> `de`."""
+    """Return the code of a language by its code or name in English or Korean: `German`, `독일어`, `deu` -> `de`."""
     text = text.strip()
     if code := _names().get(text.lower()):
         return code
@@ -25,13 +25,13 @@ def known(text: str) -> str | None:
 
 
 def matches(wanted: str, found: str) -> bool:
-    """Whether a language is the one that was asked for: `en` is met by `en-US`, `en-GB` is not."""
+    """Return whether a language is the wanted one: `en-US` matches `en`, and `en` does not match `en-GB`."""
     wanted, found = tag(wanted).lower(), tag(found).lower()
     return found == wanted or found.startswith(f"{wanted}-")
 
 
 def script(code: str) -> str | None:
-    """What a language is usually written in, by Unicode's own word: `en` -> `Latin`, `zh-TW` -> `Han`."""
+    """Return the usual script of a language, by its name in Unicode: `en` -> `Latin`, `zh-TW` -> `Han`."""
     from babel import Locale
     from babel.core import get_global
 
@@ -49,7 +49,7 @@ _SCRIPTS = {"Kore": "Hangul", "Jpan": "Kana", "Hans": "Han", "Hant": "Han", "Ben
 
 @cache
 def _names() -> dict[str, str]:
-    """Every spelling in small letters to its code of two letters; the rarer codes of three are too often words."""
+    """Map every spelling in lower case to a code of two letters; the rarer codes of three are too often words."""
     from babel import Locale
     from babel.core import get_global
 

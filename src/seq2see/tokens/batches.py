@@ -46,39 +46,39 @@ class Batch:
 
     @property
     def inputs_N(self) -> Tensor:
-        """What the decoder reads: the labels one step later, after BEGIN. `a b END` is read as `BEGIN a b`."""
+        """The inputs of the decoder: the labels one step later, after BEGIN. `a b END` becomes `BEGIN a b`."""
         inputs_N = self.target_N.roll(1)
         return inputs_N.masked_fill_(inputs_N == special.END, special.BEGIN)  # an END is only ever a target's last
 
     def twice(self) -> "Batch":
-        """The same pairs again after themselves."""
+        """Return the batch with all pairs repeated after themselves."""
         source_N, target_N = self.source_N.repeat(2), self.target_N.repeat(2)
         return Batch(source_N, twice_over(self.source_offsets), target_N, twice_over(self.target_offsets))
 
     def padded(self) -> tuple[Tensor, Tensor]:
-        """(source_BS, target_BT): the same as rectangles, for a model that needs them."""
+        """Return (source_BS, target_BT), padded, for a model that needs rectangles."""
         return rectangle(self.source_N, self.source_offsets), rectangle(self.target_N, self.target_offsets)
 
     def to(self, device: torch.device | str) -> "Batch":
-        """The tokens on another device; offsets stay on the CPU, where they become shapes."""
+        """Return the batch on another device; offsets stay on the CPU, where they become shapes."""
         source_N, target_N = self.source_N.to(device, non_blocking=True), self.target_N.to(device, non_blocking=True)
         return Batch(source_N, self.source_offsets, target_N, self.target_offsets)
 
 
 def twice_over(offsets: Tensor) -> Tensor:
-    """Where sequences begin that come again after themselves: `[0, 2, 3]` -> `[0, 2, 3, 5, 6]`."""
+    """Return the offsets of sequences that are repeated after themselves: `[0, 2, 3]` -> `[0, 2, 3, 5, 6]`."""
     return torch.cat([offsets, offsets[1:] + offsets[-1]])
 
 
 def rectangle(tokens_N: Tensor, offsets: Tensor) -> Tensor:
-    """Packed sequences as rows, filled up with PAD: tokens_N -> tokens_BL."""
+    """Return packed sequences as rows, padded with PAD: tokens_N -> tokens_BL."""
     lengths_B = offsets.diff()
     keep_BL = (torch.arange(int(lengths_B.max())) < lengths_B[:, None]).to(tokens_N.device)
     return torch.full(keep_BL.shape, special.PAD, device=tokens_N.device).masked_scatter(keep_BL, tokens_N)
 
 
 def make_batch(store: Store, indices: Int64s) -> Batch:
-    """The pairs `indices` of a store, in that order."""
+    """Make a batch of the pairs `indices` of a store, in that order."""
     return Batch(*(torch.from_numpy(array) for array in store.gather(indices)))
 
 
@@ -96,9 +96,9 @@ class Batches:
     """The plan of a training run: endless effective batches, each epoch with every pair once, in an order of its own.
 
     An epoch is a shuffled order of all pairs. A window is `window_pairs` pairs in a row of it: these are sorted by
-    length and cut at `batch_tokens` (source and target together), so that a batch holds pairs of like length, and then
+    length and cut at `batch_tokens` (source and target together), so that a batch holds pairs of similar length; then
     the batches are shuffled. Only the last batch of a window may be small; a pair above the budget is a batch alone.
-    Everything follows from (seed, epoch, window): to start at any position only its window is planned.
+    Everything follows from (seed, epoch, window): to start at any position, only its window is planned.
     """
 
     store: Store
@@ -108,7 +108,7 @@ class Batches:
     position: Position = Position()
 
     def __iter__(self) -> Iterator[tuple[Int64s, Position]]:
-        """Indices of an effective batch, and the position after it: a new plan from there goes on as this one does."""
+        """Yield the indices of each effective batch, and the position after it, from which a new plan resumes."""
         at = self.position
         windows = math.ceil(len(self.store) / self.window_pairs)
         while True:
@@ -120,14 +120,14 @@ class Batches:
             at = following
 
     def one_epoch(self) -> Iterator[tuple[Int64s, Position]]:
-        """The same, up to the end of the epoch that `position` is in."""
+        """Yield the same up to the end of the epoch that `position` is in."""
         for indices, after in self:
             yield indices, after
             if after.epoch != self.position.epoch:
                 return
 
     def window(self, epoch: int, window: int) -> list[Int64s]:
-        """The batches of one window."""
+        """Return the batches of one window."""
         pairs = len(self.store)
         start = window * self.window_pairs
         places = np.arange(start, min(start + self.window_pairs, pairs))
@@ -141,7 +141,7 @@ class Batches:
 
 
 def _cut(lengths: Int64s, budget: int) -> list[int]:
-    """Where pieces of at most `budget` tokens end; a sequence above the budget is a piece alone."""
+    """Return where parts of at most `budget` tokens end; a sequence above the budget is a part of its own."""
     totals = lengths.cumsum()
     ends: list[int] = []
     start = before = 0
@@ -153,12 +153,12 @@ def _cut(lengths: Int64s, budget: int) -> list[int]:
 
 
 def split(indices: Int64s, lengths: Int64s, micro_tokens: int, rank: int = 0, world: int = 1) -> list[Int64s]:
-    """The part of an effective batch that falls to one rank, in pieces of at most `micro_tokens` tokens.
+    """Return the part of an effective batch for one rank, in micro-batches of at most `micro_tokens` tokens.
 
-    The batch, sorted by length, is cut into k pieces of about equal tokens; k is the smallest multiple of `world` that
-    keeps the limit, or one piece per pair where there are too few pairs. Rank r takes pieces r, r + world, ...: all
-    ranks get as many passes of about the same size, and together every pair once. A pair above the limit is alone in
-    its piece. With fewer pairs than ranks, some ranks get an empty list.
+    The batch, sorted by length, is cut into k micro-batches of about equal tokens; k is the smallest multiple of
+    `world` that keeps the limit, or the number of pairs where that is smaller. Rank r takes micro-batches r, r + world,
+    ...: all ranks get as many forward passes of about the same size, and together every pair once. A pair above the
+    limit is alone in its micro-batch. With fewer pairs than ranks, some ranks get an empty list.
 
     Args:
         lengths: source and target tokens of each of `indices`.
@@ -180,7 +180,7 @@ ROUNDS: Final = 8
 
 
 def shuffled(places: Int64s, count: int, key: tuple[int, ...]) -> Int64s:
-    """Element `places[i]` of a shuffled `range(count)`, worked out on its own: no list of `count` numbers exists.
+    """Return the elements `places` of a shuffled `range(count)`, computed without a list of `count` numbers.
 
     A Feistel network (the construction of block ciphers; Luby and Rackoff 1988): a number of 2h bits is two halves,
     and each round replaces (left, right) by (right, left XOR f(right)), which can be undone whatever f is, so that the

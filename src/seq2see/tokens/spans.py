@@ -1,4 +1,4 @@
-"""Which characters a token stands for, in the text that was read and in the text that was made."""
+"""The characters that a token stands for, in the input text and in the output text."""
 
 import re
 import unicodedata
@@ -6,20 +6,19 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Sequence
 from itertools import pairwise
 
-from seq2see.tokens.normalization import normalize
-from seq2see.tokens.tokenizers import Tokenizer
+from seq2see.tokens.tokenizers import Subwords, Tokenizer, normalize
 
 Span = tuple[int, int]
 """Characters from the first up to the second, which is not included; two equal ones hold nothing."""
 
 
 def words(text: str) -> list[Span]:
-    """What stands between blanks."""
+    """Return the spans of words between blanks."""
     return [found.span() for found in re.finditer(r"\S+", text)]
 
 
 def written(tokenizer: Tokenizer, ids: Sequence[int]) -> list[Span]:
-    """Where in `decode(ids)` each token lies. Those that make one character together have it all: bytes, letters.
+    """Return where in `decode(ids)` each token lies. Tokens that spell one character together each have all of it.
 
     Blanks around a token's text are not its own, unless it has nothing else.
     """
@@ -36,7 +35,7 @@ def written(tokenizer: Tokenizer, ids: Sequence[int]) -> list[Span]:
 
 
 def read(tokenizer: Tokenizer, text: str) -> list[Span]:
-    """Where in `text` each token of `encode([text.strip()])` comes from, whatever normalisation made of it."""
+    """Return where in `text` each token of `encode([text.strip()])` comes from, also if normalisation changed it."""
     start, body = len(text) - len(text.lstrip()), text.strip()
     tag = next((tag for tag in tokenizer.tags if body.startswith(tag)), "")
     spans = [(start, start + len(tag))] if tag else []
@@ -57,7 +56,7 @@ CONTEXT = 32
 
 
 def _lengths(length: Callable[[int, int], int], count: int) -> list[int]:
-    """The lengths that the first 0, 1, ..., `count` parts have together, in linear time.
+    """Return the lengths of the first 0, 1, ..., `count` parts together, in linear time.
 
     Args:
         length: of the parts from one place up to another.
@@ -69,18 +68,16 @@ def _lengths(length: Callable[[int, int], int], count: int) -> list[int]:
 
 
 def _cut(tokenizer: Tokenizer, text: str) -> list[Span]:
-    match tokenizer.kind:
-        case "symbols":
-            return words(text)
-        case "characters" | "jamo":
-            counts = map(len, tokenizer.encode(list(text)))
-            return [(place, place + 1) for place, count in enumerate(counts) for _ in range(count)]
-        case _:
-            return written(tokenizer, tokenizer.encode([text])[0])
+    if tokenizer.whole_words:
+        return words(text)
+    if tokenizer.by_character:
+        counts = map(len, tokenizer.encode(list(text)))
+        return [(place, place + 1) for place, count in enumerate(counts) for _ in range(count)]
+    return written(tokenizer, tokenizer.encode([text])[0])
 
 
 def _before(lengths: list[int], start: int, end: int) -> Span:
-    """What became the characters from `start` to `end`, where the first n characters became `lengths[n]`."""
+    """Return what became the characters from `start` to `end`, where the first n characters became `lengths[n]`."""
     first, last = bisect_right(lengths, start) - 1, bisect_left(lengths, end)
     while last + 1 < len(lengths) and lengths[last + 1] == lengths[last]:  # an accent that went into its letter
         last += 1
@@ -95,9 +92,9 @@ def _without_blanks(text: str, start: int, end: int) -> Span:
 
 
 def labels(tokenizer: Tokenizer, ids: Sequence[int]) -> list[str]:
-    """`pieces`, but bytes that spell a letter together are labelled with it: `漢 1/3`, `漢 2/3`, `漢 3/3`."""
+    """Return `pieces`, but bytes that spell a letter together are labelled with it: `漢 1/3`, `漢 2/3`, `漢 3/3`."""
     found = tokenizer.pieces(ids)
-    if tokenizer.kind not in ("unigram", "bpe"):
+    if not isinstance(tokenizer, Subwords):
         return found
     spellings, text, spans = tokenizer.spellings(), tokenizer.decode(ids), written(tokenizer, ids)
     bytes_of: dict[Span, list[int]] = {}
@@ -113,10 +110,10 @@ def labels(tokenizer: Tokenizer, ids: Sequence[int]) -> list[str]:
 
 
 def touching(spans: Sequence[Span], span: Span) -> list[int]:
-    """Which of the spans have a character in common with another."""
+    """Return which of the spans have a character in common with another."""
     return [place for place, (start, end) in enumerate(spans) if max(start, span[0]) < min(end, span[1])]
 
 
 def is_blank(text: str, span: Span) -> bool:
-    """Whether nothing is there that could be seen."""
+    """Return whether a span shows nothing."""
     return not any(not each.isspace() and unicodedata.category(each) != "Cf" for each in text[slice(*span)])

@@ -1,4 +1,6 @@
-"""The tokenised corpus on disk, memory-mapped: a corpus larger than memory trains.
+"""The tokenised corpus on disk, memory-mapped: a corpus larger than memory can be trained on.
+
+Texts become ids on all cores (`tokenised`), a block at a time; pairs that are too long are left out.
 
     source.tokens   every source end to end, each closed by END; uint16, or uint32 for a vocabulary above 65,536
     source.offsets  int64, one more than there are pairs: source i is tokens[offsets[i] : offsets[i + 1]]
@@ -9,23 +11,28 @@ Numbers are little-endian, so that a folder may move between machines.
 """
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
-from itertools import islice
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from seq2see import special, storage
-from seq2see.errors import DataError
+from seq2see import config, machine, special, storage
+from seq2see.config import Data
+from seq2see.errors import DataError, RunError
+from seq2see.text.pair import Pair
+from seq2see.text.rows import in_blocks
+from seq2see.text.tags import language_tag
+from seq2see.tokens import tokenizers
+from seq2see.tokens.tokenizers import Tokenizer
 
 Int64s = NDArray[np.int64]
 
 FORMAT: Final = 1
 DTYPES: Final = ("<u2", "<u4")
-BLOCK: Final = 4096
-"""Pairs that are held before they are written."""
 
 
 class Store:
@@ -63,11 +70,11 @@ class Store:
         return len(self._source_offsets) - 1
 
     def source_lengths(self, indices: Int64s) -> Int64s:
-        """Tokens of each source, END included."""
+        """Return the number of tokens of each source, END included."""
         return self._lengths(self._source_offsets, indices, self.source_tokens)
 
     def target_lengths(self, indices: Int64s) -> Int64s:
-        """Tokens of each target, END included."""
+        """Return the number of tokens of each target, END included."""
         return self._lengths(self._target_offsets, indices, self.target_tokens)
 
     def _lengths(self, offsets: Int64s, indices: Int64s, tokens: int) -> Int64s:
@@ -78,7 +85,7 @@ class Store:
         return lengths
 
     def gather(self, indices: Int64s) -> tuple[Int64s, Int64s, Int64s, Int64s]:
-        """Source tokens and offsets, target tokens and offsets: the pairs end to end, in the order given."""
+        """Return source tokens and offsets, target tokens and offsets: the pairs end to end, in the order given."""
         self.source_lengths(indices), self.target_lengths(indices)  # looked at: a wrong one would ask for any memory
         sides = (
             *_gather(self._source, self._source_offsets, indices),
@@ -99,7 +106,7 @@ class Block(NamedTuple):
 
 
 def pack(encoded: Sequence[tuple[list[int], list[int]]], vocabulary: int) -> Block:
-    """Pairs of ids, ready to be written to a store of that vocabulary."""
+    """Pack pairs of ids, ready to be written to a store of that vocabulary."""
     sides = []
     for side in (0, 1):
         ids: list[int] = []
@@ -116,20 +123,14 @@ def write(folder: Path, encoded: Iterable[tuple[list[int], list[int]]], vocabula
     Args:
         vocabulary: ids of either side are below this; it decides how many bytes a token takes.
     """
-    return write_blocks(folder, _packed(encoded, vocabulary), vocabulary)
-
-
-def _packed(encoded: Iterable[tuple[list[int], list[int]]], vocabulary: int) -> Iterator[Block]:
-    rest = iter(encoded)
-    while some := list(islice(rest, BLOCK)):
-        yield pack(some, vocabulary)
+    return write_blocks(folder, (pack([pair], vocabulary) for pair in encoded), vocabulary)
 
 
 def write_blocks(folder: Path, blocks: Iterable[Block], vocabulary: int) -> Store:
-    """The same for pairs that were packed elsewhere."""
+    """Write pairs that are packed already, and open the result; an earlier store is replaced."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "store.json").unlink(missing_ok=True)
-    with _Side(folder, "source") as source, _Side(folder, "target") as target:
+    with _SideFiles(folder, "source") as source, _SideFiles(folder, "target") as target:
         for block in blocks:
             source.add(block.source, block.source_lengths)
             target.add(block.target, block.target_lengths)
@@ -145,14 +146,14 @@ def _dtype(vocabulary: int) -> np.dtype[np.unsignedinteger]:
     return np.dtype(DTYPES[vocabulary > 1 << 16])
 
 
-class _Side:
-    """One side while it is written."""
+class _SideFiles:
+    """The files of one side while it is written."""
 
     def __init__(self, folder: Path, name: str) -> None:
         self._paths = folder / f"{name}.tokens", folder / f"{name}.offsets"
         self.pairs = self.tokens = 0
 
-    def __enter__(self) -> "_Side":
+    def __enter__(self) -> "_SideFiles":
         self._files: tuple[BinaryIO, BinaryIO] = self._paths[0].open("wb"), self._paths[1].open("wb")
         self._files[1].write(np.zeros(1, "<i8").tobytes())
         return self
@@ -177,9 +178,148 @@ def _open(path: Path, dtype: np.dtype[np.generic], count: int) -> NDArray[Any]:
 
 
 def _gather(tokens: NDArray[Any], offsets: Int64s, indices: Int64s) -> tuple[Int64s, Int64s]:
-    """The sequences `indices` end to end, and where each begins: one index per token, worked out at once."""
+    """Return the sequences `indices` end to end, and their offsets: one index per token, computed at once."""
     starts = offsets[indices]
     lengths = offsets[indices + 1] - starts
     packed_offsets = np.concatenate([np.zeros(1, dtype=np.int64), lengths.cumsum()])
     places = np.repeat(starts - packed_offsets[:-1], lengths) + np.arange(packed_offsets[-1])
     return tokens[places].astype(np.int64), packed_offsets
+
+
+# Texts to ids
+
+SENT: Final = 2000
+"""Pairs that are sent to another process at once."""
+Texts = tuple[list[str], list[str]]
+TokenizerPair = tuple[Tokenizer, Tokenizer]
+"""The tokenizers of source and target."""
+TooLong = Counter[int]
+"""Pairs that were left out for a side of too many tokens, by the power of two that would have held them."""
+
+
+@dataclass(frozen=True)
+class Tokenizers:
+    """The tokenizers of both sides; the same object where the sides share one."""
+
+    source: Tokenizer
+    target: Tokenizer
+
+    def save(self, folder: Path) -> None:
+        self.source.save(folder / "source.tokenizer.json")
+        if self.target is not self.source:
+            self.target.save(folder / "target.tokenizer.json")
+
+    @staticmethod
+    def learn(pairs: Sequence[Pair], data: Data) -> "Tokenizers":
+        """Learn from pairs the tokenizers that the settings ask for."""
+        tags = [language_tag(language) for language in data.tags.split()]
+        texts = [[pair.source for pair in pairs], [pair.target for pair in pairs]]
+        if data.shared:
+            texts[0] = [text for both in zip(*texts, strict=True) for text in both]
+        source = tokenizers.train(
+            data.source_tokenizer, texts[0], data.source_vocabulary, data.normalization, tags, data.source_pattern
+        )
+        if data.shared:
+            return Tokenizers(source, source)
+        target = tokenizers.train(
+            data.target_tokenizer, texts[1], data.target_vocabulary, data.normalization, pattern=data.target_pattern
+        )
+        return Tokenizers(source, target)
+
+    @staticmethod
+    def files(folder: Path) -> tuple[Path, Path]:
+        """Return the files of a run's tokenizers: twice the same where one serves both sides."""
+        source, target = folder / "source.tokenizer.json", folder / "target.tokenizer.json"
+        return source, target if target.exists() else source
+
+    @staticmethod
+    def load(folder: Path) -> "Tokenizers":
+        """Load the tokenizers of a run: two, or one for both sides, as its settings say."""
+        files, shared = Tokenizers.files(folder), config.read_settings(folder).data.shared
+        if files[0] == files[1] and files[0].exists() and not shared:
+            raise RunError(f"{folder / 'target.tokenizer.json'}: is missing. Copy the run again")
+        if files[0] != files[1] and shared:
+            raise RunError(f"{files[1]}: is there, though data.shared = true. Copy the run again")
+        source = tokenizers.load(files[0])
+        return Tokenizers(source, source if files[0] == files[1] else tokenizers.load(files[1]))
+
+
+class Tokenising:
+    """Cuts the texts of both sides, by saved tokenizers; returns the ids, and counts of what was left out.
+
+    Args:
+        files: Of the tokenizers of source and target; the same where one serves both sides.
+        limit: A pair with more tokens on one side is left out.
+    """
+
+    def __init__(self, files: tuple[Path, Path], limit: int) -> None:
+        self._source = tokenizers.load(files[0])
+        self._target = self._source if files[0] == files[1] else tokenizers.load(files[1])
+        self._limit = limit
+        self._vocabulary = max(len(self._source), len(self._target))
+
+    def __call__(self, texts: Texts) -> tuple[Block, TooLong]:
+        encoded, too_long = _encoded(texts, (self._source, self._target), self._limit)
+        return pack([pair for pair in encoded if pair], self._vocabulary), too_long
+
+
+def _encoded(texts: Texts, cut: TokenizerPair, limit: int) -> tuple[list[tuple[list[int], list[int]] | None], TooLong]:
+    """Return the ids of each pair, None where a side has more than `limit` tokens, and the counts of these."""
+    found: list[tuple[list[int], list[int]] | None] = []
+    too_long = TooLong()
+    for pair in zip(cut[0].encode(texts[0]), cut[1].encode(texts[1]), strict=True):
+        length = max(map(len, pair))
+        found.append(pair if length <= limit else None)
+        if length > limit:
+            too_long[1 << (length - 1).bit_length()] += 1
+    return found, too_long
+
+
+def tokenised(pairs: Iterable[Pair], files: tuple[Path, Path], limit: int) -> Iterator[tuple[Block, TooLong]]:
+    """Yield the blocks of all pairs in their order, as `Tokenising` cuts them, on all cores."""
+    return machine.parallel_map(Tokenising, (files, limit), map(_sides, in_blocks(pairs, SENT)))
+
+
+def short_enough(pairs: Sequence[Pair], cut: TokenizerPair, limit: int) -> tuple[list[Pair], TooLong]:
+    """Return the pairs of at most `limit` tokens on either side, and the counts of the others."""
+    encoded, too_long = _encoded(_sides(pairs), cut, limit)
+    return [pair for pair, ids in zip(pairs, encoded, strict=True) if ids], too_long
+
+
+def for_validation(
+    name: str, pairs: list[Pair], cut: TokenizerPair, limit: int, say: Callable[[str], None], refuse: bool = False
+) -> list[Pair]:
+    """Return the pairs of a validation set that are short enough, and say how many are not; all where none is.
+
+    Args:
+        refuse: Raise an error where most are too long: what is left would not tell which model is the best.
+    """
+    kept, too_long = short_enough(pairs, cut, limit)
+    if not too_long:
+        return kept
+    lost = f"{name}: {too_long.total():,} of {len(pairs):,} pairs are longer than data.max_length = {limit} tokens"
+    remedy = f"--set data.max_length={enough(too_long, len(pairs))} keeps nearly all"
+    if refuse and 2 * len(kept) < len(pairs):
+        raise DataError(f"{lost}, and too few are left to choose a model by. {remedy}; or give shorter ones by --valid")
+    say(f"warning   {lost} and are left out. {remedy}")
+    return kept or pairs
+
+
+def unreachable(pairs: Sequence[Pair], cut: TokenizerPair) -> int:
+    """Return the number of pairs none of whose references the target tokenizer can write."""
+    can_write = cut[1].can_write
+    return sum(not any(map(can_write, (pair.target, *pair.references))) for pair in pairs)
+
+
+def enough(too_long: TooLong, pairs: int) -> int:
+    """Return the least power of two that would leave at most one in a hundred of all pairs out."""
+    left = too_long.total()
+    for length in sorted(too_long):
+        left -= too_long[length]
+        if 100 * left <= pairs:
+            break
+    return length
+
+
+def _sides(pairs: Sequence[Pair]) -> Texts:
+    return [pair.source for pair in pairs], [pair.target for pair in pairs]

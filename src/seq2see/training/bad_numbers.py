@@ -1,4 +1,4 @@
-"""Where a loss or a gradient stops being a finite number: which pairs of a batch, which layer of the model."""
+"""Find where a loss or a gradient stops being finite: which pairs of a batch, and which layer of the model."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -13,26 +13,26 @@ from seq2see.tokens.store import Int64s
 
 @dataclass(eq=False)
 class NotFinite(Exception):  # noqa: N818
-    """Updates failed one after the other, and going back to a checkpoint does not help or cannot be done."""
+    """Consecutive updates were not finite, and returning to a checkpoint does not help or is impossible."""
 
     step: int
     updates: int
-    """That failed in a row."""
+    """The number of consecutive updates that failed."""
     slowed: int
-    """How often the rate was halved before."""
+    """How often the learning rate was halved before."""
     place: str
-    """In the model, where it begins."""
+    """The layer of the model where it begins."""
     pairs: list[int]
-    """Indices in the store of up to three pairs that each suffice for it; none where it takes more than one."""
+    """Indices in the store of up to three pairs, each of which causes it alone; none where it takes several."""
     batch: int
-    """Pairs in the last batch that failed."""
+    """The number of pairs in the last batch that failed."""
 
 
 def find(model: nn.Module, pieces: list[Int64s], loss: Callable[[Int64s], Tensor]) -> tuple[str, list[int]]:
-    """Where in the model it begins, and which pairs of a batch, at most three, suffice for it each alone.
+    """Return where in the model it begins, and up to three pairs of a batch, each of which causes it alone.
 
     Args:
-        pieces: the batch, as it passes through the model: all of it at once may not fit into memory.
+        pieces: The batch in micro-batches, since all of it may not fit into memory at once.
     """
     alone = (piece[at : at + 1] for piece in pieces for at in range(len(piece)))
     guilty = list(islice((pair for pair in alone if place(model, pair, loss)), 3))
@@ -41,7 +41,7 @@ def find(model: nn.Module, pieces: list[Int64s], loss: Callable[[Int64s], Tensor
 
 
 def place(model: nn.Module, pairs: Int64s, loss: Callable[[Int64s], Tensor]) -> str:
-    """The first layer with a number that is not finite, forwards or then backwards; "" where all are."""
+    """Return the first layer that is not finite in the forward, then in the backward pass; "" where all are."""
     met: list[str] = []
 
     def note(name: str) -> Callable[[nn.Module, Any, Any], None]:

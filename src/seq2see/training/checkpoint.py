@@ -1,4 +1,4 @@
-"""Checkpoints: all that a run needs to go on exactly where it was, as safetensors and JSON.
+"""Checkpoints: everything that a run needs to resume exactly where it was, as safetensors and JSON.
 
 A checkpoint is a folder with `weights.safetensors`, `optimizer.safetensors` and `state.json`: `step-00001000` after a
 validation, `pause-00001234` where training was interrupted between two. It is written under another name, synced and
@@ -24,33 +24,33 @@ from seq2see.tokens.batches import Position
 from seq2see.training.optimizer import Adam, random_state, set_random_state
 
 MOST = 2**40
-"""Larger numbers of steps, seconds or tokens are not ours, and would not fit where they are used."""
+"""No number of steps, seconds or tokens in a checkpoint of ours reaches this one."""
 TENSORS = ("weights.safetensors", "optimizer.safetensors")
 
 
 @dataclass(frozen=True)
 class Progress:
-    """Where training stands, apart from weights and optimizer."""
+    """The state of a training apart from weights and optimizer."""
 
     step: int = 0
     position: Position = Position()
     seconds: float = 0.0
     best: float | None = None
     best_loss: float | None = None
-    """Of the best validation, whatever it was judged by; None: not known."""
+    """The loss of the best validation, whatever the metric was; None where it is not known."""
     best_step: int = 0
     stale: int = 0
-    """Validations since the best one."""
+    """The number of validations since the best one."""
     sums: tuple[float, ...] = (0.0, 0.0, 0.0, 0.0)
-    """Of smoothed loss, loss, tokens and skipped updates since the last line of the log: the next tells of them all."""
+    """Sums of smoothed loss, loss, tokens and skipped updates since the last line of the log."""
     skipped: int = 0
-    """Updates in a row, up to this one, that were skipped since their numbers were not finite."""
+    """The number of consecutive updates, up to this one, that were skipped because they were not finite."""
     slowed: int = 0
-    """How often the rate was halved after such a row."""
+    """How often the learning rate was halved after such updates."""
     micro_tokens: int = 0
-    """Tokens in one pass; 0: not known."""
+    """Tokens in one forward pass; 0 where it is not known."""
     device: str = ""
-    """The kind of device that these suit: "cpu" or "cuda"."""
+    """The type of device that `micro_tokens` suits: "cpu" or "cuda"."""
 
     def is_beaten_by(self, scores: dict[str, float], metric: str, lower_is_better: bool) -> bool:
         """Return whether a validation is better than the best one so far: by the metric, and in a tie by the loss."""
@@ -94,8 +94,8 @@ def save(
             for left_over in folder.glob(".*.part"):  # by a process that was killed
                 storage.remove(left_over)
             beside.mkdir()
-            storage.write_tensors(beside / "weights.safetensors", bundle.named_weights(model))
-            storage.write_tensors(beside / "optimizer.safetensors", optimizer.tensors() | random_state())
+            bundle.write_tensors(beside / "weights.safetensors", bundle.named_weights(model))
+            bundle.write_tensors(beside / "optimizer.safetensors", optimizer.tensors() | random_state())
             state = asdict(progress) | {"files": {name: (beside / name).stat().st_size for name in TENSORS}}
             storage.write_text(beside / "state.json", json.dumps(state | {"crc32": _mark(state)}, indent=1))
             storage.remove(final)
@@ -114,12 +114,12 @@ def save(
 
 
 def steps(folder: Path) -> list[Path]:
-    """Checkpoints made at validations, oldest first."""
+    """Return the checkpoints made at validations, oldest first."""
     return [path for path in _all(folder) if not is_pause(path)]
 
 
 def is_pause(path: Path) -> bool:
-    """Whether a checkpoint was made by an interruption, between two validations."""
+    """Return whether a checkpoint was made by an interruption, between two validations."""
     return path.name.startswith("pause-")
 
 
@@ -128,7 +128,7 @@ def step_of(path: Path) -> int:
 
 
 def _all(folder: Path) -> list[Path]:
-    """Oldest first; of the same step, the pause before the validation."""
+    """Return all checkpoints, oldest first; of the same step, the pause comes before the validation."""
     found = folder.iterdir() if folder.is_dir() else []
     named = [path for path in found if re.fullmatch("(step|pause)-[0-9]{8,12}", path.name)]
     named = [path for path in named if path.is_dir() and not path.is_symlink()]
@@ -136,20 +136,20 @@ def _all(folder: Path) -> list[Path]:
 
 
 def newest(folder: Path) -> Path | None:
-    """The checkpoint to go on from: the last that is whole."""
+    """Return the checkpoint to resume from: the last one that is complete."""
     return next(whole(folder), None)
 
 
 def whole(folder: Path) -> Iterator[Path]:
-    """Checkpoints that can be gone on from, newest first."""
+    """Yield the checkpoints that can be resumed from, newest first."""
     return (path for path in reversed(_all(folder)) if damage(path) is None)
 
 
 def damage(path: Path, thoroughly: bool = False) -> str | None:
-    """What is wrong with a checkpoint, in words; None for one that can be gone on from.
+    """Return what is wrong with a checkpoint, in words; None for one that can be resumed from.
 
     Args:
-        thoroughly: read all numbers, too, and their checksums.
+        thoroughly: Also read all numbers, and verify their checksums.
     """
     try:
         _, sizes = _read_state(path)
@@ -158,7 +158,7 @@ def damage(path: Path, thoroughly: bool = False) -> str | None:
             if size != sizes.get(name, size):
                 return f"{name} has {size:,} bytes of {sizes[name]:,}"
             if thoroughly:
-                storage.read_tensors(path / name)
+                bundle.read_tensors(path / name)
     except RunError as problem:
         return str(problem)
     except OSError as problem:
@@ -167,14 +167,14 @@ def damage(path: Path, thoroughly: bool = False) -> str | None:
 
 
 def drop_after(folder: Path, path: Path) -> None:
-    """Throw away what came after a checkpoint."""
+    """Delete the checkpoints after this one."""
     found = _all(folder)
     for later in found[found.index(path) + 1 :]:
         storage.remove(later)
 
 
 def go_on_from(folder: Path, tell: Callable[[str], None] = lambda line: None) -> Path | None:
-    """The newest whole one; damaged ones after it are thrown away: they would count among those kept and averaged."""
+    """Return the newest complete checkpoint, and delete damaged ones after it: they must not be averaged."""
     problem: str | None = None
     for path in reversed(_all(folder)):
         problem = damage(path, thoroughly=True)
@@ -188,11 +188,11 @@ def go_on_from(folder: Path, tell: Callable[[str], None] = lambda line: None) ->
 
 
 def with_weights(folder: Path, most: int) -> list[Path]:
-    """The last ones made at validations, at most so many, whose weights can be read."""
+    """Return the last checkpoints made at validations, at most `most`, whose weights can be read."""
     found: list[Path] = []
     for path in reversed(steps(folder)):
         with contextlib.suppress(RunError):
-            storage.read_tensors(path / "weights.safetensors")
+            bundle.read_tensors(path / "weights.safetensors")
             found.insert(0, path)
         if len(found) == most:
             break
@@ -200,7 +200,7 @@ def with_weights(folder: Path, most: int) -> list[Path]:
 
 
 def restore(path: Path, model: nn.Module, optimizer: Adam) -> Progress:
-    """Put a checkpoint's weights, optimizer state and random state back."""
+    """Restore weights, optimizer state and random state from a checkpoint."""
     progress = read_progress(path)
     try:
         bundle.read_weights(model, path / "weights.safetensors")
@@ -211,12 +211,12 @@ def restore(path: Path, model: nn.Module, optimizer: Adam) -> Progress:
 
 
 def read_progress(path: Path) -> Progress:
-    """Where training stood at a checkpoint."""
+    """Return the progress that a checkpoint recorded."""
     return _read_state(path)[0]
 
 
 def _read_state(path: Path) -> tuple[Progress, dict[str, int]]:
-    """And the sizes of the other files; none where an early version did not note them."""
+    """Return the progress and the sizes of the other files, which early versions did not record."""
     try:
         state = storage.read_json(path / "state.json")
         mark = state.pop("crc32", None)
@@ -253,9 +253,9 @@ def _mark(state: dict[str, Any]) -> str:
 def average(paths: list[Path]) -> dict[str, Tensor]:
     """Return the mean of several checkpoints' weights, summed in float64."""
     total: dict[str, Tensor] = {}
-    own = storage.read_shapes(paths[0] / "weights.safetensors")
+    own = bundle.read_shapes(paths[0] / "weights.safetensors")
     for path in (each / "weights.safetensors" for each in paths):
-        weights = storage.read_tensors(path, accept=lambda shapes: bundle.check_fit(own, shapes), only_float32=True)
+        weights = bundle.read_tensors(path, accept=lambda shapes: bundle.check_fit(own, shapes), only_float32=True)
         for name, weight in weights.items():
             total[name] = total[name] + weight.double() if name in total else weight.double()
     return {name: (weight / len(paths)).float() for name, weight in total.items()}
@@ -264,7 +264,7 @@ def average(paths: list[Path]) -> dict[str, Tensor]:
 def _restore_optimizer(optimizer: Adam, path: Path) -> None:
     places = optimizer.tensors()
 
-    def accept(shapes: storage.Shapes) -> None:
+    def accept(shapes: bundle.Shapes) -> None:
         for name, shape in shapes.items():
             ours = name in places and shape == tuple(places[name].shape)
             if not ours and not (name.startswith("random.") and sum(shape) < 10_000):
@@ -272,7 +272,7 @@ def _restore_optimizer(optimizer: Adam, path: Path) -> None:
         if missing := sorted(places.keys() - shapes.keys()):
             raise RunError(f"{path}: {missing[0]} is missing")
 
-    tensors = storage.read_tensors(path, accept=accept)
+    tensors = bundle.read_tensors(path, accept=accept)
     for name, place in places.items():
         if tensors[name].dtype != place.dtype:
             raise RunError(f"{path}: {name} is {tensors[name].dtype}, expected {place.dtype}")

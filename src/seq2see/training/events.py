@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Stepped:
-    """One update happened."""
+    """One update was made."""
 
     step: int
     seconds: float
@@ -13,25 +13,25 @@ class Stepped:
 
 @dataclass(frozen=True)
 class Trained:
-    """Some updates happened: means over them, of a token."""
+    """Means over some updates, per token."""
 
     step: int
     epoch: int
     loss: float
-    """Cross entropy as validation measures it."""
+    """Cross entropy without label smoothing, as validation measures it."""
     smoothed_loss: float
-    """The same with label smoothing: what the gradient is of."""
+    """Cross entropy with label smoothing, which is minimised."""
     gradient_norm: float
     rate: float
     tokens_per_second: float
     seconds: float
     skipped: int = 0
-    """Updates that were not made, since loss or gradient was not finite."""
+    """Updates that were skipped because loss or gradient was not finite."""
 
 
 @dataclass(frozen=True)
 class Shrunk:
-    """Memory ran out in update `step`: it is made anew, and all others, in smaller passes."""
+    """Memory ran out in update `step`: it is repeated, and all later ones are made, in smaller micro-batches."""
 
     step: int
     micro_tokens: int
@@ -39,19 +39,19 @@ class Shrunk:
 
 @dataclass(frozen=True)
 class Returned:
-    """Updates failed one after the other: training goes on after an earlier `step`, at half the rate."""
+    """Consecutive updates were not finite: training resumes after an earlier `step`, at half the learning rate."""
 
     step: int
     failed_at: int
     updates: int
-    """Skipped in a row."""
+    """The number of consecutive updates that were skipped."""
     slowed: int
-    """How often it was halved by now."""
+    """How often the learning rate has been halved by now."""
 
 
 @dataclass(frozen=True)
 class Validated:
-    """The model was measured and saved."""
+    """The model was validated and saved."""
 
     step: int
     scores: dict[str, float]
@@ -61,7 +61,7 @@ class Validated:
 
 @dataclass(frozen=True)
 class Finished:
-    """No more updates, and why."""
+    """Training has ended."""
 
     step: int
     reason: str

@@ -1,4 +1,4 @@
-"""Passes recorded once for each shape and replayed: a card then never waits for Python (CUDA graphs).
+"""Forward and backward passes recorded once for each shape and replayed (CUDA graphs): the GPU never waits for Python.
 
 A recorded pass has fixed shapes and fixed places in memory. Batches are laid into a few shapes a little larger than
 themselves; the rows to spare become sentences of padding, which the loss ignores.
@@ -23,7 +23,7 @@ from seq2see.training.loss import teacher_forced
 
 @dataclass(frozen=True)
 class Shape:
-    """What a recorded pass has room for."""
+    """The sizes that a recorded pass has room for."""
 
     source_rows: int
     longest_source: int
@@ -33,7 +33,7 @@ class Shape:
 
     @staticmethod
     def of(batch: Batch) -> "Shape":
-        """One that the batch fits into; few batches need one of their own, and few rows are to spare."""
+        """Return a shape that the batch fits into; few batches need one of their own, and few rows are padding."""
         rows, longest, sentences = [], [], 1
         for offsets in (batch.source_offsets.numpy(), batch.target_offsets.numpy()):
             count = int(offsets[-1])
@@ -45,11 +45,11 @@ class Shape:
 
 
 MOST = 64
-"""Recorded shapes; each keeps a little memory."""
+"""The largest number of recorded shapes; each takes some memory."""
 
 
 class RecordedPasses:
-    """Forward and backward over a piece of a batch; gradients add up in the weights' `grad`.
+    """Runs forward and backward passes over micro-batches; gradients add up in the `grad` of the weights.
 
     A shape is recorded when it comes a second time: the odd batch at a window's end is not worth it.
     """
@@ -70,14 +70,14 @@ class RecordedPasses:
 
     @staticmethod
     def can(model: Seq2Seq, bfloat16: bool) -> bool:
-        """Whether all of the model's attention works without padding, and so in fixed shapes."""
+        """Return whether all attention of the model works without padding, and so in fixed shapes."""
         one = next(model.parameters())
         attentions = [module for module in model.modules() if isinstance(module, MultiHeadAttention)]
         with torch.autocast("cuda", torch.bfloat16, enabled=bfloat16):
             return one.is_cuda and bool(attentions) and all(each.has_kernel(one) for each in attentions)
 
     def __call__(self, piece: Batch, tokens: int) -> Tensor:
-        """Sums as in `Loss`; the gradient is that of the loss divided by `tokens`."""
+        """Return sums as in `Loss`; the gradient is that of the loss divided by `tokens`."""
         shape = Shape.of(piece)
         if shape not in self._recorded:
             if shape not in self._met or len(self._recorded) == MOST:
@@ -127,7 +127,7 @@ def _sizes(shape: Shape) -> list[int]:
 
 
 def _laid_out(batch: Batch, shape: Shape) -> NDArray[np.int64]:
-    """All numbers of a batch end to end, for one copy to the card: see `_sizes`."""
+    """Return all numbers of a batch end to end, for one copy to the GPU: see `_sizes`."""
     source, source_places, source_offsets = _side(
         batch.source_N, batch.source_offsets, shape.source_rows, shape.longest_source, shape.sentences
     )
@@ -140,7 +140,7 @@ def _laid_out(batch: Batch, shape: Shape) -> NDArray[np.int64]:
 def _side(
     tokens_N: Tensor, offsets: Tensor, rows: int, longest: int, sentences: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-    """Tokens, places and offsets, the rows to spare as sentences of padding, the sentences to spare empty."""
+    """Return tokens, positions and offsets; spare rows become sentences of padding, spare sentences are empty."""
     spare = np.minimum(np.arange(len(tokens_N), rows + longest, longest), rows)[1:]
     ends = np.concatenate([offsets.numpy(), spare])
     ends = np.pad(ends, (0, sentences + 1 - len(ends)), constant_values=rows)
@@ -149,5 +149,5 @@ def _side(
 
 
 def _power_of_two(number: int) -> int:
-    """The next one."""
+    """Return the next power of two."""
     return 1 << (number - 1).bit_length()

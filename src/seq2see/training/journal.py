@@ -1,4 +1,4 @@
-"""What happened, step by step: `metrics.jsonl` for programs, TensorBoard events for eyes."""
+"""The record of a training, step by step: `metrics.jsonl` for programs, TensorBoard events for people."""
 
 import contextlib
 import json
@@ -15,7 +15,7 @@ class Journal:
     """Writes each event of a training as it comes; on resume, lines past the checkpoint are cut.
 
     Args:
-        pause: the checkpoint was made before a validation, not after one.
+        pause: Whether the checkpoint was made between two validations.
     """
 
     def __init__(self, run: Path, step: int, pause: bool = False) -> None:
@@ -23,7 +23,7 @@ class Journal:
         self._open(step, pause)
 
     def _open(self, step: int, pause: bool = False) -> None:
-        """Cut what comes after a checkpoint: later lines, and those of an end, or a return, that is no more."""
+        """Delete the lines after a checkpoint, and those about an end or a return that no longer holds."""
         from torch.utils.tensorboard import SummaryWriter
 
         path = self._run / "metrics.jsonl"
@@ -34,7 +34,7 @@ class Journal:
         self._board = SummaryWriter(self._run / "tensorboard", purge_step=step + 1 if step else None)
 
     def write(self, event: Event) -> None:
-        """Add an event; it is on the disk when this returns, since a checkpoint may follow."""
+        """Write an event to the disk; it is there when this returns, because a checkpoint may follow."""
         match event:
             case Returned():
                 self.close()
@@ -58,12 +58,12 @@ class Journal:
 
     def close(self) -> None:
         for file in (self._file, self._board):
-            with contextlib.suppress(OSError):  # a full disk: `write` has told
+            with contextlib.suppress(OSError):  # a full disk: `write` has reported it
                 file.close()
 
 
 def read(run: Path) -> list[dict[str, Any]]:
-    """The rows of `metrics.jsonl`; from a line on that a crash cut short or somebody damaged, they are left out."""
+    """Return the rows of `metrics.jsonl` up to the first line that is damaged or was cut short by a crash."""
     rows = []
     path = run / "metrics.jsonl"
     for line in path.read_text(encoding="utf-8", errors="replace").splitlines() if path.is_file() else []:
@@ -78,5 +78,5 @@ def read(run: Path) -> list[dict[str, Any]]:
 
 
 def _is_of_model(row: dict[str, Any]) -> bool:
-    """Whether it tells of a validation, and not of the average, which comes at the end."""
+    """Return whether a row is about a validation of the model, and not of the average at the end."""
     return "validation" in row and row.get("what") == "model"

@@ -1,8 +1,8 @@
-"""The training loop: a generator that pulls batches through the model and yields what a watcher wants to know.
+"""The training loop: a generator that trains the model on batches and yields events about it.
 
 `for event in train(...)` trains; the consumer draws, logs, and stops it. One update sees one effective batch, cut into
-micro-batches that fit the machine and shared among the ranks (`ranks`: many processes run this loop side by side); the
-loss is divided once, by the token count of all of them.
+micro-batches that fit the machine and shared among the ranks (many processes may run this loop together); the loss is
+divided once, by the token count of all of them.
 """
 
 import contextlib
@@ -20,10 +20,8 @@ from torch import Tensor, nn
 from seq2see.bundle import load_weights, save_weights
 from seq2see.config import Training
 from seq2see.errors import RunError
-from seq2see.memory import is_used_up, keep_freed_memory
+from seq2see.machine import ALONE, Group, Stopped, is_out_of_memory, keep_freed_memory
 from seq2see.model.interface import Seq2Seq
-from seq2see.processes import ALONE, Group
-from seq2see.stopping import Stopped
 from seq2see.tokens.batches import Batch, Batches, Position, make_batch, split
 from seq2see.tokens.store import Int64s, Store
 from seq2see.training import bad_numbers, checkpoint, schedule
@@ -34,7 +32,7 @@ from seq2see.training.loss import Loss, teacher_forced
 from seq2see.training.optimizer import Adam, random_state, set_random_state
 
 BAD_UPDATES = 5
-"""In a row, up to a line of the log or a validation, that send training back; fewer are skipped and counted."""
+"""So many consecutive updates that are not finite send training back; fewer are skipped and counted."""
 MOST_RETURNS = 3
 Validate = Callable[[], dict[str, float]]
 
@@ -219,12 +217,12 @@ class _Loop:
 
     def _shrunk(self, problem: Exception, pieces: list[Int64s], tokens: int) -> Shrunk:
         """Halve the tokens in a forward pass after memory ran out, and repeat the update; raise other problems."""
-        if not is_used_up(problem):
+        if not is_out_of_memory(problem):
             raise problem
         if self.group.largest(max(map(len, pieces), default=0)) <= 1:
             raise RunError(
                 "memory is used up by a single pair. Lower data.max_length in a new run, choose a smaller preset, or "
-                "end what else takes memory and go on with --resume"
+                "end what else takes memory and resume with --resume"
             ) from problem
         traceback.clear_frames(problem.__traceback__)  # they hold on to all that memory
         share = tokens // self.group.world * times(self.settings)
@@ -292,7 +290,7 @@ def _whole_or_not_at_all(optimizer: Adam) -> Iterator[None]:
     try:
         yield
     except (Stopped, MemoryError, RuntimeError) as problem:
-        if isinstance(problem, Stopped) or is_used_up(problem):
+        if isinstance(problem, Stopped) or is_out_of_memory(problem):
             optimizer.zero_grad(set_to_none=not torch.cuda.is_available())
             set_random_state(dice)
         raise
@@ -390,15 +388,15 @@ def update(
 
 
 def loss_of(model: Seq2Seq, batch: Batch, smoothing: float = 0.0, agreement: float = 0.0) -> Loss:
-    """The loss of a batch on the model's device; see `smoothed_cross_entropy`."""
+    """Return the loss of a batch on the device of the model; see `smoothed_cross_entropy`."""
     sides = batch.source_N, batch.source_offsets, batch.inputs_N, batch.target_offsets, batch.target_N
     return teacher_forced(model, *sides, smoothing, agreement)
 
 
 def in_bfloat16(settings: Training, device: torch.device) -> bool:
-    """Whether matrix multiplications are in bfloat16: on GPUs that have it in hardware, or on any GPU if asked for.
+    """Return whether matrix multiplications use bfloat16: on GPUs that have it in hardware, or on any GPU on request.
 
-    Emulated, it is slower than float32. So it is on a CPU, where it is even fatal on some virtual machines.
+    Emulated, it is slower than float32, and so it is on a CPU, where it even crashes some virtual machines.
     """
     if device.type != "cuda" or settings.precision == "float32":
         return False
@@ -406,7 +404,7 @@ def in_bfloat16(settings: Training, device: torch.device) -> bool:
 
 
 def limit_reached(progress: Progress, settings: Training) -> str | None:
-    """Why training should end here, in words; None to go on."""
+    """Return why training should end here, in words; None where it should not."""
     if progress.step >= settings.max_steps:
         return f"all {settings.max_steps:,} steps done"
     if settings.max_minutes and progress.seconds >= 60 * settings.max_minutes:
@@ -447,7 +445,7 @@ def _average(
 
 
 class _Meter:
-    """Sums over the updates since it was last read; `with meter:` counts the time inside as training."""
+    """Sums over the updates since the last reading; `with meter:` counts the time inside as training."""
 
     def __init__(self, progress: Progress, device: torch.device) -> None:
         self._began = time.perf_counter() - progress.seconds
@@ -463,7 +461,7 @@ class _Meter:
         self._busy += time.perf_counter() - self._entered
 
     def elapsed(self) -> float:
-        """Seconds of the whole run, those before a resume included."""
+        """Return the seconds of the whole run, those before a resume included."""
         return time.perf_counter() - self._began
 
     def add(self, losses: Tensor, tokens: int) -> None:
@@ -472,7 +470,7 @@ class _Meter:
         self._tokens += tokens
 
     def note(self, progress: Progress) -> Progress:
-        """What must not be lost between two lines of the log."""
+        """Return the progress with the sums that must not be lost between two lines of the log."""
         return replace(
             progress,
             seconds=self.elapsed(),

@@ -17,14 +17,14 @@ from seq2see.model.interface import Seq2Seq
 from seq2see.model.packing import Packing
 
 CHUNK_NUMBERS = 6_000_000
-"""Scores made at once: 24 MB in float32. Fewer make the matrix products thin, more only cost memory (docs/log.md)."""
+"""Logits computed at once: 24 MB in float32. Fewer make matrix multiplications slow, more cost memory (docs/log.md)."""
 
-CHUNK_NUMBERS_ON_CARD = 128_000_000
-"""The same where memory is ample and every launch costs."""
+CHUNK_NUMBERS_ON_GPU = 128_000_000
+"""The same on a GPU, where memory is ample and every kernel launch costs time."""
 
 
 class Loss(NamedTuple):
-    """Sums, not means: whoever knows the token count of all parts divides once."""
+    """Sums, not means: the loop divides once by the token count of all micro-batches."""
 
     total: Tensor
     """Cross entropy with label smoothing, in nats; differentiable."""
@@ -37,7 +37,7 @@ class Loss(NamedTuple):
 def smoothed_cross_entropy(
     hidden_ND: Tensor, output: nn.Linear, labels_N: Tensor, smoothing: float = 0.0, agreement: float = 0.0
 ) -> Loss:
-    """How badly `output(hidden)` predicts the labels, padding left out.
+    """Return the cross entropy of `output(hidden)` and the labels; padding is ignored.
 
     With smoothing e the label distribution is 1 - e on the label plus e spread evenly over the vocabulary.
 
@@ -62,13 +62,13 @@ def teacher_forced(
     smoothing: float = 0.0,
     agreement: float = 0.0,
 ) -> Loss:
-    """The loss by teacher forcing: each target token is predicted from the true ones before it."""
+    """Return the loss with teacher forcing: each target token is predicted from the true tokens before it."""
     hidden_ND = model.decode(inputs_N, targets, model.encode(source_N, sources))
     return smoothed_cross_entropy(hidden_ND, model.output, labels_N, smoothing, agreement)
 
 
 class _OutputLoss(torch.autograd.Function):
-    """Output layer and loss in pieces; each piece leaves behind only its share of the gradients."""
+    """Output layer and loss in chunks of rows; each chunk keeps only its share of the gradients."""
 
     @staticmethod
     def forward(  # type: ignore[no-untyped-def]
@@ -97,7 +97,7 @@ class _OutputLoss(torch.autograd.Function):
         total, plain = hidden_ND.new_zeros((), dtype=torch.float32), hidden_ND.new_zeros((), dtype=torch.float32)
         passes = 2 if agreement else 1
         once = len(hidden_ND) // passes
-        rows = max(1, (CHUNK_NUMBERS if hidden_ND.device.type == "cpu" else CHUNK_NUMBERS_ON_CARD) // (V * passes))
+        rows = max(1, (CHUNK_NUMBERS if hidden_ND.device.type == "cpu" else CHUNK_NUMBERS_ON_GPU) // (V * passes))
         for first in range(0, once, rows):
             last = min(first + rows, once)
             places = [slice(first + before, last + before) for before in range(0, passes * once, once)]
@@ -149,7 +149,7 @@ class _OutputLoss(torch.autograd.Function):
 def _to_gradients_(
     scores: list[Tensor], labels_C1: Tensor, smoothing: float, agreement: float, learning: bool
 ) -> tuple[list[Tensor], list[Tensor], Tensor]:
-    """The labels' scores and log-probabilities of each pass, and by how much two passes disagree, C1 each.
+    """Return logits and log-probabilities of the labels in each pass, and how much two passes differ, C1 each.
 
     The scores of each pass are replaced by the gradient of the loss: softmax - (1 - e) on the label, less the
     - e / V that smoothing has everywhere, and with the gradient of what the passes disagree.
@@ -174,7 +174,7 @@ def _to_gradients_(
 
 
 def _disagree(logs: list[Tensor], weight: float) -> Tensor:
-    """How much two rows of log-probabilities differ, weighted, a number a row; each is replaced by its gradient.
+    """Return how much two rows of log-probabilities differ, weighted; each row is replaced by its gradient.
 
     That is the gradient by the scores of a pass's cross entropy but for its label, which is the softmax, and of
     weight * (KL(p, q) + KL(q, p)), which is weight * (p * (log p / q - KL(p, q) + 1) - q) for p.

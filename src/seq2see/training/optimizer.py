@@ -13,7 +13,7 @@ from seq2see.config import Training
 
 
 class Adam:
-    """The weights that learn, and two running means of the gradient of each: of itself, and of its square.
+    """Adam over the weights that are trained: running means of each gradient and of its square.
 
     PyTorch's function without its `Optimizer` around it, which imports PyTorch's compiler: a second at the start of
     every training, and 75 MB. That numbers weights by groups, too, and so differently where some decay.
@@ -36,10 +36,10 @@ class Adam:
 
     @torch.no_grad()
     def step(self, rate: float, skipped: Tensor | None = None) -> None:
-        """Update all weights that have a gradient. Matrices decay; norms and biases, which are few, do not.
+        """Update all weights that have a gradient. Weight decay applies to matrices, not to norms and biases.
 
         Args:
-            skipped: 1 where nothing must happen after all; it may lie on the card, which then need not be asked.
+            skipped: 1 to change nothing after all; it may be on the GPU, so that nothing waits for it.
         """
         decay = self._settings.weight_decay
         learning = [
@@ -71,15 +71,15 @@ class Adam:
             )
 
     def zero_grad(self, set_to_none: bool = True) -> None:
-        """Forget the gradients, or set them to 0 where they lie."""
+        """Delete the gradients, or set them to 0 in place."""
         if set_to_none:
             for weight in self.weights:
                 weight.grad = None
         elif gradients := [weight.grad for weight in self.weights if weight.grad is not None]:
-            torch._foreach_zero_(gradients)  # on a card one launch instead of one for each
+            torch._foreach_zero_(gradients)  # one kernel launch on a GPU, not one for each
 
     def tensors(self) -> dict[str, Tensor]:
-        """All that an update changes beside the weights, by the number of the weight: `0.exp_avg`."""
+        """Return everything that an update changes beside the weights, by the number of the weight: `0.exp_avg`."""
         return {
             f"{number}.{name}": tensor for number, state in enumerate(self._state) for name, tensor in state.items()
         }

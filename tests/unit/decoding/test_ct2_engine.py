@@ -17,7 +17,6 @@ import pytest
 import torch
 
 from seq2see import bundle, config, special, storage
-from seq2see.bundle import Tokenizers
 from seq2see.decoding import ct2_engine
 from seq2see.decoding.hypothesis import Task
 from seq2see.decoding.torch_engine import TorchEngine
@@ -26,6 +25,7 @@ from seq2see.errors import PassingError, RunError, SettingError
 from seq2see.model.build import build
 from seq2see.model.interface import Seq2Seq
 from seq2see.tokens import tokenizers
+from seq2see.tokens.store import Tokenizers
 
 pytest.importorskip("ctranslate2", reason="the extra `fast` is not installed")
 LINES = [" ".join(chr(97 + (7 * i + 3 * j * j) % 9) for j in range(1 + i % 11)) for i in range(60)]
@@ -87,7 +87,7 @@ def test_the_same_tokens_and_scores_as_our_own_engine(tmp_path: Path, model: dic
 def test_limits_that_differ_in_a_batch_are_each_kept(tmp_path: Path, beam: int) -> None:
     run = make_run(tmp_path / "run", {})
     engine = ct2_engine.open_engine(run, "float32")
-    tokens = bundle.Tokenizers.load(run).source.encode(LINES)
+    tokens = Tokenizers.load(run).source.encode(LINES)
     tasks = [Task([*each, special.END], 1 + place % 7, []) for place, each in enumerate(tokens)]
     settings = config.Decoding(beam=beam)
     together = engine.search(tasks, settings)
@@ -335,7 +335,7 @@ def test_a_damaged_conversion_is_made_again(tmp_path: Path, damage: str, in_cach
     for path in whole:
         DAMAGES[damage](path)
         engine = ct2_engine.open_engine(run, "int8")
-        assert engine.search([Task([4, 5], 5, [])], bundle.read_settings(run).decoding)
+        assert engine.search([Task([4, 5], 5, [])], config.read_settings(run).decoding)
         assert {path: path.read_bytes() for path in model.parent.iterdir()} == whole
 
 
@@ -484,7 +484,7 @@ def test_torch_stays_out_once_converted(tmp_path: Path) -> None:
 def test_every_token_of_a_pattern_or_of_korean_letters_is_a_word_of_its_own(kind, pattern, texts, tmp_path):
     run = make_run(tmp_path / "run", {})
     one = tokenizers.train(kind, texts, 100, pattern=pattern)
-    settings = bundle.read_settings(run)
+    settings = config.read_settings(run)
     made = build(settings.model, len(one), len(one))
     Tokenizers(one, one).save(run)
     bundle.save_weights(made, run / "model.safetensors")

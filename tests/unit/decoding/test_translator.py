@@ -10,13 +10,14 @@ import torch
 
 import seq2see
 from seq2see import config, special
-from seq2see.bundle import Bundle, Tokenizers
+from seq2see.bundle import Bundle
 from seq2see.config import Decoding
 from seq2see.decoding import search, translator
 from seq2see.decoding.torch_engine import TorchEngine
 from seq2see.errors import SettingError
 from seq2see.model.build import build
 from seq2see.tokens import tokenizers
+from seq2see.tokens.store import Tokenizers
 
 
 @pytest.fixture(scope="module")
@@ -218,14 +219,14 @@ def test_batches_become_smaller_where_memory_is_short(bundle: Bundle, monkeypatc
     asked = []
     within = translator._within_memory
     monkeypatch.setattr(translator, "_within_memory", lambda *given: asked.append(within(*given)) or asked[-1])
-    monkeypatch.setattr("seq2see.memory.free", lambda: 2**20)
+    monkeypatch.setattr("seq2see.machine.free_memory", lambda: 2**20)
     wide = Decoding(beam=3, batch_tokens=10_000_000)
     assert texts(translate(bundle, lines, wide)) == usual
     assert asked[0].batch_tokens < 10_000
 
 
 def test_a_beam_larger_than_memory_is_refused(bundle: Bundle, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("seq2see.memory.free", lambda: 2**10)
+    monkeypatch.setattr("seq2see.machine.free_memory", lambda: 2**10)
     with pytest.raises(SettingError, match=r"decoding\.beam = 200 needs .* GiB for outputs of"):
         translate(bundle, ["abc"], Decoding(beam=200, batch_tokens=10_000_000))
 
@@ -234,4 +235,4 @@ def test_a_beam_that_is_too_wide_is_refused(bundle: Bundle) -> None:
     with pytest.raises(SettingError, match=r"decoding\.beam = 1000000: expected at most 200"):
         translate(bundle, ["abc"], n_best=1_000_000)
     with pytest.raises(SettingError, match="lower one"):
-        translate(bundle, ["abc"], Decoding(beam=200, max_extra=900))
+        translate(bundle, ["abc"], Decoding(beam=5, max_extra=900), n_best=200)

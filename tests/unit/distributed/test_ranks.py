@@ -19,7 +19,7 @@ import seq2see
 from seq2see.config import Training
 from seq2see.distributed import board, ranks
 from seq2see.errors import OnlyHereError, RunError, SeqError, SettingError
-from seq2see.stopping import Stopped
+from seq2see.machine import Stopped
 from seq2see.tokens import store
 from seq2see.tokens.batches import Batches, split
 from seq2see.tokens.store import Store
@@ -70,13 +70,13 @@ def test_what_torchrun_says_must_be_numbers(monkeypatch: pytest.MonkeyPatch) -> 
         pass
 
 
-def test_more_processes_than_cards_is_one_line_for_each_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_more_processes_than_gpus_is_one_line_for_each_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "8")
     for number in range(8):
         monkeypatch.setenv("LOCAL_RANK", str(number))
         monkeypatch.setenv("RANK", str(8 + number))
         with pytest.raises(SeqError, match="--nproc-per-node 4") as raised:
-            ranks._take_card(4)
+            ranks.choose_gpu(4)
         assert ranks.may_speak(raised.value) == (number == 0)
 
 

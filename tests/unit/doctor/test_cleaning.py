@@ -7,8 +7,8 @@ import pytest
 from seq2see.doctor import cleaning, examination
 from seq2see.doctor.raw import RawPairs
 from seq2see.errors import DataError, SettingError
+from seq2see.text.corpora import Pairs
 from seq2see.text.pair import Pair
-from seq2see.text.readers import Pairs
 
 
 def sentences(count: int) -> list[tuple[str, str]]:

@@ -13,8 +13,8 @@ from seq2see.doctor import cleaning, examination
 from seq2see.doctor.findings import KINDS, REASONS, Diagnosis, Finding
 from seq2see.doctor.raw import RawPairs
 from seq2see.text import corpora
+from seq2see.text.corpora import Pairs
 from seq2see.text.pair import Pair
-from seq2see.text.readers import Pairs
 
 DICE = random.Random(7)
 LATIN = ["".join(DICE.choices("abcdefghijklmnopqrstuvwxyz", k=DICE.randint(2, 9))) for _ in range(3000)]

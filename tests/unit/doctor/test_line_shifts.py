@@ -3,20 +3,20 @@
 import numpy as np
 import pytest
 
-from seq2see.doctor.line_shifts import FEWEST, Shift, Side, shifts
+from seq2see.doctor.line_shifts import FEWEST, Shift, SideNumbers, shifts
 
 
-def sides(rows: int, seed: int = 1) -> tuple[Side, Side]:
+def sides(rows: int, seed: int = 1) -> tuple[SideNumbers, SideNumbers]:
     """Lengths that go together, some digits and signs: like sentences and their translations."""
     dice = np.random.default_rng(seed)
     source = dice.lognormal(4, 0.5, rows).astype(int) + 1
     target = (source * dice.lognormal(0.1, 0.15, rows)).astype(int) + 1
     digits = np.where(dice.random(rows) < 0.2, dice.integers(1, 60_000, rows), 0).astype(np.uint16)
     signs = dice.choice([0, 1, 4, 8, 128], rows, p=[0.6, 0.1, 0.1, 0.1, 0.1]).astype(np.uint8)
-    return Side(source, digits, signs), Side(target, digits, signs)
+    return SideNumbers(source, digits, signs), SideNumbers(target, digits, signs)
 
 
-def moved(side: Side, start: int, lag: int, end: int | None = None) -> Side:
+def moved(side: SideNumbers, start: int, lag: int, end: int | None = None) -> SideNumbers:
     """The rows from `start` to `end` pushed down, or pulled up; what falls out at the end of them is lost."""
     rows = np.arange(len(side.length))
     part = slice(start, end)
@@ -71,7 +71,7 @@ def test_few_rows_say_nothing() -> None:
 
 
 def test_texts_that_are_all_alike() -> None:
-    same = Side(np.full(1000, 10), np.zeros(1000, np.uint16), np.zeros(1000, np.uint8))
+    same = SideNumbers(np.full(1000, 10), np.zeros(1000, np.uint16), np.zeros(1000, np.uint8))
     assert shifts(same, same) == []
 
 
@@ -85,8 +85,8 @@ def test_a_conversation_is_no_shift() -> None:
 def test_long_and_short_texts_in_turn_are_no_shift() -> None:
     dice = np.random.default_rng(1)
     lengths = np.where(np.arange(3000) % 2, 100, 20) + dice.integers(0, 15, 3000)
-    source = Side(lengths, np.zeros(3000, np.uint16), np.zeros(3000, np.uint8))
-    target = Side(lengths[::-1].copy(), source.digits, source.signs)
+    source = SideNumbers(lengths, np.zeros(3000, np.uint16), np.zeros(3000, np.uint8))
+    target = SideNumbers(lengths[::-1].copy(), source.digits, source.signs)
     assert shifts(source, target) == []
 
 

@@ -8,10 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from seq2see.doctor import raw
-from seq2see.doctor.raw import FOREIGN, NARROW, RECORD, UNPAIRED, WIDE, RawPairs, Row
+from seq2see.doctor.raw import RawPairs
 from seq2see.errors import DataError
+from seq2see.text.corpora import Pairs
 from seq2see.text.pair import Pair, Sides
-from seq2see.text.readers import Pairs
+from seq2see.text.rows import FOREIGN, NARROW, RECORD, UNPAIRED, WIDE, ReadingOptions, Row
 
 
 @pytest.fixture(autouse=True)
@@ -25,7 +26,7 @@ def rows(name: str, content: bytes | str, format: str | None = None) -> list[Row
 
 def opened(name: str, content: bytes | str, format: str | None = None) -> RawPairs:
     Path(name).write_bytes(content if isinstance(content, bytes) else content.encode())
-    return RawPairs(Pairs(name, format))
+    return RawPairs(Pairs(name, ReadingOptions(format)))
 
 
 def test_tsv() -> None:
@@ -92,13 +93,13 @@ def test_columns_by_a_header_or_by_choice() -> None:
         pairs = opened(name, content)
         assert list(pairs) == expected
         assert pairs.about() == {"columns": ("fewer than 3 columns", "Mend these lines.")}
-    assert list(RawPairs(Pairs("x.tsv", columns=Sides("A", "1")))) == [
+    assert list(RawPairs(Pairs("x.tsv", ReadingOptions(columns=Sides("A", "1"))))) == [
         Row(2, "b", "1"),
         Row(3, "", "2", NARROW),
         Row(4, "", ""),
     ]
     with pytest.raises(DataError, match="no column 'B'"):
-        list(RawPairs(Pairs("x.tsv", columns=Sides("B", "A"))))
+        list(RawPairs(Pairs("x.tsv", ReadingOptions(columns=Sides("B", "A")))))
 
 
 def test_languages_of_a_header() -> None:
@@ -108,7 +109,7 @@ def test_languages_of_a_header() -> None:
     pairs = opened("x.csv", "en,de,fr\na,b,c\n")
     assert list(pairs) == [Row(2, "a", "b")]
     assert "3 languages" in pairs.about()["file"][0]
-    assert list(RawPairs(Pairs("x.csv", languages=Sides("fr", "en")))) == [Row(2, "c", "a")]
+    assert list(RawPairs(Pairs("x.csv", ReadingOptions(languages=Sides("fr", "en"))))) == [Row(2, "c", "a")]
 
 
 def test_columns_that_nobody_chose() -> None:
@@ -121,7 +122,7 @@ def test_fields_of_jsonl() -> None:
     pairs = opened("x.jsonl", 'none\n{"frage": "a", "antwort": "b"}\n')
     assert [row.faults for row in pairs] == [RECORD, RECORD]
     assert "--source-column frage --target-column antwort" in pairs.about()["record"][1]
-    assert list(RawPairs(Pairs("x.jsonl", columns=Sides("frage", "antwort"))))[1] == Row(2, "a", "b")
+    assert list(RawPairs(Pairs("x.jsonl", ReadingOptions(columns=Sides("frage", "antwort")))))[1] == Row(2, "a", "b")
 
 
 def test_a_catalogue_goes_on_after_a_fault() -> None:
@@ -247,26 +248,10 @@ def test_the_encoding_is_guessed(text: str, encoding: str, expected: str) -> Non
 def test_the_encoding_is_guessed_by_the_beginning(start: str) -> None:
     pairs = opened("x.tsv", f"{start}{'안녕하세요' * 20_000}\t{'여러분' * 20_000}\n다시\t한번\n".encode("cp949"))
     assert [row.faults for row in pairs] == [FOREIGN, FOREIGN]
-    assert list(map(len, pairs.foreign)) == [1 << 16]
+    assert list(map(len, pairs._faults.foreign_lines)) == [1 << 16]
     assert "probably CP949" in pairs.about()["encoding"][0]
 
 
 def test_nothing_to_guess() -> None:
     assert raw.guess_encoding([]) is None
     assert raw.guess_encoding([b"\xff\xff\xff\x98\x98"]) is None
-
-
-def test_names_of_columns() -> None:
-    assert raw.is_header("Source", "target")
-    assert raw.is_header("en", "Korean")
-    assert not raw.is_header("en", "en")
-    assert not raw.is_header("is", "est")
-    assert raw.is_header("word", "phones")
-    assert not raw.is_header("hello", "target")
-    assert raw.are_exchanged(Sides("target", "source"), ("", ""))
-    assert raw.are_exchanged(Sides("ko", "en"), ("Latin", "Hangul"))
-    assert raw.are_exchanged(Sides("zh-TW", "ru"), ("Cyrillic", "Han"))
-    assert not raw.are_exchanged(Sides(None, "en"), ("Latin", "Hangul"))
-    assert not raw.are_exchanged(Sides("en", "ko"), ("Latin", "Hangul"))
-    assert not raw.are_exchanged(Sides("en", "de"), ("Latin", "Latin"))
-    assert not raw.are_exchanged(Sides("en", "ko"), ("Latin", "Latin"))

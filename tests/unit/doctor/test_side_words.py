@@ -3,6 +3,7 @@
 import random
 
 from seq2see.doctor import side_words
+from seq2see.text.pair import Sides
 
 DICE = random.Random(3)
 ENGLISH = [
@@ -92,3 +93,19 @@ def test_one_side_alone_is_not_enough() -> None:
 def test_nothing_to_learn_from() -> None:
     assert side_words.learn([]) == {}
     assert side_words.tell({}, "a b c") == 0
+
+
+def test_names_of_columns() -> None:
+    assert side_words.is_header("Source", "target")
+    assert side_words.is_header("en", "Korean")
+    assert not side_words.is_header("en", "en")
+    assert not side_words.is_header("is", "est")
+    assert side_words.is_header("word", "phones")
+    assert not side_words.is_header("hello", "target")
+    assert side_words.have_exchanged_names(Sides("target", "source"), ("", ""))
+    assert side_words.have_exchanged_names(Sides("ko", "en"), ("Latin", "Hangul"))
+    assert side_words.have_exchanged_names(Sides("zh-TW", "ru"), ("Cyrillic", "Han"))
+    assert not side_words.have_exchanged_names(Sides(None, "en"), ("Latin", "Hangul"))
+    assert not side_words.have_exchanged_names(Sides("en", "ko"), ("Latin", "Hangul"))
+    assert not side_words.have_exchanged_names(Sides("en", "de"), ("Latin", "Latin"))
+    assert not side_words.have_exchanged_names(Sides("en", "ko"), ("Latin", "Latin"))

@@ -13,7 +13,7 @@ from seq2see.lab.claim import Measurement, Plan, Trial, conclude
 from seq2see.lab.claims import comparison
 from seq2see.lab.models import ARCHITECTURES, small_model
 from seq2see.run import Run
-from seq2see.text.readers import Pairs
+from seq2see.text.corpora import Pairs
 
 
 def sizes_of(vocabularies: tuple[int, int], **changes: int) -> list[int]:

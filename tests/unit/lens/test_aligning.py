@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from conftest import random_words
-from seq2see import bundle, storage
+from seq2see import storage
 from seq2see.lens import alignment
 from seq2see.lens.alignment import Alignment, Link, Method
 from seq2see.run import load
@@ -71,11 +71,11 @@ def test_a_folder_that_may_only_be_read(run, monkeypatch):
 def test_what_a_training_wrote_meanwhile_stays(run):
     """Two programs in one folder: choosing takes seconds, and must not bring back what was read before."""
     del run.manifest["alignment"]
-    later = bundle.read_manifest(run.folder) | {"steps": 999}
+    later = storage.read_manifest(run.folder) | {"steps": 999}
     del later["alignment"]
     storage.write_manifest(run.folder, later)
     chosen = run.alignment_method
-    assert bundle.read_manifest(run.folder) == later | {"alignment": chosen.json()}
+    assert storage.read_manifest(run.folder) == later | {"alignment": chosen.json()}
 
 
 def test_without_validation_pairs_all_heads_count(run):

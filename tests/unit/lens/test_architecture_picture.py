@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from seq2see import config, presets
+from seq2see import config
 from seq2see.config import Model
 from seq2see.lens import architecture
 from seq2see.lens.capture import capture
@@ -34,7 +34,7 @@ def test_all_parameters_of_an_rnn_are_in_the_plan(architecture_, tie):
 
 def test_the_tutorial_and_the_paper():
     for name, size, expected in (("tutorial-small", 9000, 5_316_392), ("paper-base", 37_000, 63_082_496)):
-        model = config.resolve(presets.preset(name)).model
+        model = config.resolve(config.preset(name)).model
         plan = architecture.steps(model, size, size)
         assert architecture.count_parameters(plan) == expected
 
@@ -81,9 +81,9 @@ def test_values_of_another_width_than_keys_are_drawn_with_their_own():
     assert same["multi-head attention"].startswith("Q, K, V ")
 
 
-@pytest.mark.parametrize("name", presets.PRESETS)
+@pytest.mark.parametrize("name", config.PRESETS)
 def test_every_preset_can_be_drawn(name, tmp_path):
-    model = config.resolve(presets.preset(name)).model
+    model = config.resolve(config.preset(name)).model
     plan = architecture.steps(model, 1000, 1000)
     architecture.draw(plan, name, tmp_path / "plan.svg")
     svg = (tmp_path / "plan.svg").read_text(encoding="utf-8")

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from seq2see import special
-from seq2see.bundle import Bundle, Tokenizers
+from seq2see.bundle import Bundle
 from seq2see.config import resolve
 from seq2see.decoding import search
 from seq2see.decoding.weights import for_decoding
@@ -22,6 +22,7 @@ from seq2see.model.recording import RecordingPoint
 from seq2see.model.transformer import Transformer
 from seq2see.run import load
 from seq2see.tokens import tokenizers
+from seq2see.tokens.store import Tokenizers
 
 ENCODER, DECODER, HEADS, D = 2, 1, 2, 8
 SOURCE, INPUTS = torch.tensor([[4, 5, 6, 7, 3], [8, 9, 3, 0, 0]]), torch.tensor([[2, 4, 5, 6], [2, 9, 0, 0]])

@@ -36,8 +36,8 @@ def own(trained: Path, tmp_path: Path) -> Path:
 
 def test_a_run_is_opened_with_all_that_is_kept(base: Base, trained: Path) -> None:
     assert base.name == "run"
-    assert base.bundle.settings == bundle.read_settings(trained)
-    assert len(base.valid_pairs) == bundle.read_manifest(trained)["validation_pairs"]
+    assert base.bundle.settings == config.read_settings(trained)
+    assert len(base.valid_pairs) == storage.read_manifest(trained)["validation_pairs"]
     assert (base.tags, base.languages) == ([], Sides())
     assert base.original["batch_tokens"] == 1000
 
@@ -60,7 +60,7 @@ def test_the_peak_of_the_paper_is_known_without_a_rate(base: Base, own: Path) ->
 def test_a_run_that_was_fine_tuned_lends_the_rate_of_its_original(own: Path) -> None:
     """Else each fine-tuning of a fine-tuning would be slower than the one before."""
     original = {"peak": 0.25, "batch_tokens": 77}
-    facts = bundle.read_manifest(own)
+    facts = storage.read_manifest(own)
     storage.write_manifest(own, {**facts, "fine_tuning": {"from": "first", "original": original}})
     assert open_base(own).original == original
 

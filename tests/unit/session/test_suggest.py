@@ -7,11 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from seq2see import config, processes
+from seq2see import config, machine
 from seq2see.cli.display import table
 from seq2see.config import Settings
 from seq2see.model.build import count_parameters
-from seq2see.presets import PRESETS
 from seq2see.session import suggest
 from seq2see.text import dates
 from seq2see.text.pair import Pair
@@ -81,7 +80,7 @@ def test_everything_suggested_resolves(name: str) -> None:
     assert settings.training.validate_every <= settings.training.max_steps
 
 
-@pytest.mark.parametrize("preset", PRESETS)
+@pytest.mark.parametrize("preset", config.PRESETS)
 @pytest.mark.parametrize("name", ["one pair", "letters to phones", "sentences", "Korean", "dates"])
 def test_every_preset_lies_over_every_suggestion(name: str, preset: str) -> None:
     config.resolve(suggest.suggest(look(CORPORA[name])).settings, suggest.preset(preset))
@@ -252,7 +251,7 @@ def test_processes_find_what_one_finds(monkeypatch: pytest.MonkeyPatch) -> None:
     pairs = [Pair(f"ein Wort {number}", f"a word {chr(200 + number % 90)} {number}", "here") for number in range(1500)]
     surveys = []
     for cores in (1, 3):
-        monkeypatch.setattr(processes, "cores", lambda cores=cores: cores)
+        monkeypatch.setattr(machine, "cores", lambda cores=cores: cores)
         surveys.append(suggest.survey(pairs))
     assert surveys[0] == surveys[1]
     assert surveys[0].pairs == 1500

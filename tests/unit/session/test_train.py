@@ -7,11 +7,11 @@ import pytest
 import torch
 
 from conftest import random_words
-from seq2see.bundle import read_manifest
 from seq2see.config import Overlay
 from seq2see.errors import DataError
 from seq2see.session import train
 from seq2see.session.request import Prepared, Request, Said
+from seq2see.storage import read_manifest
 from seq2see.text.corpora import open_corpus
 from seq2see.text.pair import Pair
 

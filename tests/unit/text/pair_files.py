@@ -6,8 +6,9 @@ from pathlib import Path
 import pytest
 
 from seq2see.errors import DataError
+from seq2see.text.corpora import Pairs
 from seq2see.text.pair import Sides
-from seq2see.text.readers import Pairs
+from seq2see.text.rows import ReadingOptions
 
 
 def write(name: str, content: str | bytes) -> str:
@@ -24,7 +25,7 @@ def sides(pairs: Pairs) -> list[tuple[str, str]]:
 def complaint(pairs: str, format: str | None = None, references: bool = False, **given: Sides) -> str:
     """The one line with which reading is refused."""
     with pytest.raises(DataError) as raised:
-        list(Pairs(pairs, format, references, **given))
+        list(Pairs(pairs, ReadingOptions(format, **given), references))
     message = str(raised.value)
     assert "\n" not in message
     assert any(name in message for name in pairs.split(","))

@@ -12,8 +12,9 @@ import pytest
 from pair_files import complaint, sides, write
 
 from seq2see.text import catalogues
+from seq2see.text.corpora import Pairs
 from seq2see.text.pair import Pair, Sides
-from seq2see.text.readers import Pairs
+from seq2see.text.rows import ReadingOptions
 
 
 @pytest.fixture(autouse=True)
@@ -38,7 +39,7 @@ class TestPo:
         assert pairs.languages == Sides(None, "ko")
 
     def test_the_language_that_was_given_wins(self) -> None:
-        pairs = Pairs(write("x.po", HEADER + 'msgid "a"\nmsgstr "b"\n'), languages=Sides("en", "ko-KP"))
+        pairs = Pairs(write("x.po", HEADER + 'msgid "a"\nmsgstr "b"\n'), ReadingOptions(languages=Sides("en", "ko-KP")))
         assert next(iter(pairs)).language == "ko-KP"
         assert pairs.languages == Sides("en", "ko-KP")
 
@@ -230,7 +231,7 @@ class TestTmx:
         unit = {"de-DE": "c", "en-US": "a"}
         assert sides(Pairs(write("x.tmx", memory(unit, source="EN")))) == [("a", "c")]
         assert sides(Pairs(write("x.tmx", memory(unit, source="*all*")))) == [("c", "a")]
-        assert sides(Pairs(write("x.tmx", memory(unit)), languages=Sides("de", None))) == [("c", "a")]
+        assert sides(Pairs(write("x.tmx", memory(unit)), ReadingOptions(languages=Sides("de", None)))) == [("c", "a")]
         assert sides(Pairs(write("x.tmx", memory({"de-DE": "alone"}, unit, {"en-US": "alone"})))) == [("a", "c")]
 
     def test_the_language_in_an_older_attribute_and_texts_without_a_language(self) -> None:
@@ -245,11 +246,11 @@ class TestTmx:
             "x.tmx: 3 languages, en, de, fr. Choose two, for example: --source-language en --target-language de"
         )
         assert "3 languages" in complaint("x.tmx", languages=Sides("de", None))
-        pairs = Pairs("x.tmx", languages=Sides("en", "fr"))
+        pairs = Pairs("x.tmx", ReadingOptions(languages=Sides("en", "fr")))
         assert sides(pairs) == [("a", "c"), ("d", "e")]
         assert pairs.dropped == 1
         assert pairs.languages == Sides("en", "fr")
-        assert sides(Pairs("x.tmx", languages=Sides(None, "fr"))) == [("a", "c"), ("d", "e")]
+        assert sides(Pairs("x.tmx", ReadingOptions(languages=Sides(None, "fr")))) == [("a", "c"), ("d", "e")]
         assert complaint("x.tmx", languages=Sides("en", "ko")) == (
             "x.tmx: no text in 'ko' (--target-language). Its languages are en, de, fr"
         )
@@ -257,7 +258,7 @@ class TestTmx:
     def test_regions_of_the_language_that_was_asked_for(self) -> None:
         write("x.tmx", memory({"en-US": "a", "de": "b"}, {"en-GB": "c", "de": "d"}))
         assert "3 languages" in complaint("x.tmx")
-        assert sides(Pairs("x.tmx", languages=Sides("en", "de"))) == [("a", "b"), ("c", "d")]
+        assert sides(Pairs("x.tmx", ReadingOptions(languages=Sides("en", "de")))) == [("a", "b"), ("c", "d")]
 
     @pytest.mark.parametrize(
         ("segment", "text"),

@@ -5,8 +5,9 @@ from pathlib import Path
 import pytest
 
 from seq2see.errors import DataError
-from seq2see.text import corpora, dates
+from seq2see.text import corpora, dates, downloads
 from seq2see.text.pair import Pair, Sides
+from seq2see.text.rows import ReadingOptions
 
 
 @pytest.fixture(autouse=True)
@@ -58,7 +59,7 @@ def test_a_slip_in_the_name(open_pairs: object) -> None:
 def test_a_bare_word_that_is_a_file() -> None:
     Path("mine").write_text("a\tb\n")
     for format in ("tsv", None):
-        assert [pair.source for pair in corpora.open_corpus("mine", format).train] == ["a"]
+        assert [pair.source for pair in corpora.open_corpus("mine", ReadingOptions(format)).train] == ["a"]
     Path("mine").write_text("a,b\n")
     with pytest.raises(DataError, match="--format"):
         corpora.open_corpus("mine")
@@ -66,9 +67,9 @@ def test_a_bare_word_that_is_a_file() -> None:
 
 def test_the_name_wins_over_a_file_of_that_name() -> None:
     Path("dates").write_text("a\tb\n")
-    assert next(iter(corpora.open_corpus("dates", "tsv").train)).where.startswith("dates train, ")
-    assert [pair.source for pair in corpora.open_corpus("./dates", "tsv").train] == ["a"]
-    assert [pair.source for pair in corpora.for_scoring("./dates", "tsv")] == ["a"]
+    assert next(iter(corpora.open_corpus("dates", ReadingOptions("tsv")).train)).where.startswith("dates train, ")
+    assert [pair.source for pair in corpora.open_corpus("./dates", ReadingOptions("tsv")).train] == ["a"]
+    assert [pair.source for pair in corpora.for_scoring("./dates", ReadingOptions("tsv"))] == ["a"]
 
 
 def test_scoring_takes_the_test_split_or_a_file_with_references() -> None:
@@ -80,8 +81,8 @@ def test_scoring_takes_the_test_split_or_a_file_with_references() -> None:
 
 
 def test_catalogue_tells_enough_and_counts_right() -> None:
-    entries = corpora.catalogue()
-    assert [entry.name for entry in entries] == corpora.names() == ["dates", "multi30k-en-de", "chatbot-ko"]
+    entries = downloads.catalogue()
+    assert [entry.name for entry in entries] == downloads.names() == ["dates", "multi30k-en-de", "chatbot-ko"]
     assert all(entry.description and entry.licence for entry in entries)
     corpus = corpora.open_corpus("dates")
     parts = [part for part in (corpus.train, corpus.valid, corpus.test) if part is not None]
@@ -113,7 +114,7 @@ def test_languages_where_all_files_agree() -> None:
     assert corpora.open_corpus(["a.en,a.de", "a.en,a.de"]).train.languages == Sides("en", "de")
     assert corpora.open_corpus("dates").train.languages == Sides()
     given = Sides("x", "y")
-    assert corpora.open_corpus(["a.en,a.de", "a.en,a.fr"], languages=given).train.languages == given
+    assert corpora.open_corpus(["a.en,a.de", "a.en,a.fr"], ReadingOptions(languages=given)).train.languages == given
 
 
 def test_a_named_corpus_with_a_file() -> None:
@@ -145,9 +146,9 @@ def test_a_comma_in_the_name_of_a_file() -> None:
 def test_columns_where_there_are_none() -> None:
     Path("a.en").write_text("x\n")
     with pytest.raises(DataError, match=r"^a\.en,a\.en: no columns to choose from; --source-column is for CSV"):
-        corpora.open_corpus("a.en,a.en", columns=Sides("1", "2"))
+        corpora.open_corpus("a.en,a.en", ReadingOptions(columns=Sides("1", "2")))
     Path("a.csv").write_text("x,y,z\n1,2,3\n")
-    both = corpora.open_corpus(["a.en,a.en", "a.csv"], columns=Sides("x", "z"))
+    both = corpora.open_corpus(["a.en,a.en", "a.csv"], ReadingOptions(columns=Sides("x", "z")))
     assert [pair.target for pair in both.train] == ["x", "3"]
 
 
@@ -155,9 +156,11 @@ def test_columns_where_there_are_none_to_score_on() -> None:
     Path("a.en").write_text("x\n")
     for pairs in ("a.en,a.en", "dates"):
         with pytest.raises(DataError, match=rf"^{pairs}: no columns to choose from; --source-column is for CSV"):
-            corpora.for_scoring(pairs, columns=Sides("1", None), bound=True)
+            corpora.for_scoring(pairs, ReadingOptions(columns=Sides("1", None)), bound=True)
     # In a training the columns may be those of the other files.
-    assert [pair.source for pair in corpora.for_validation("a.en,a.en", columns=Sides("1", None))] == ["x"]
+    assert [pair.source for pair in corpora.for_validation("a.en,a.en", ReadingOptions(columns=Sides("1", None)))] == [
+        "x"
+    ]
 
 
 def test_no_file_at_all() -> None:
@@ -173,25 +176,27 @@ def test_columns_of_one_file_do_not_bind_the_others() -> None:
     Path("m.en").write_text("k\n")
     Path("y.csv").write_text("de,en,id\nm,l,2\n")
     named = Sides("en", "de")
-    corpus = corpora.open_corpus(["m.en,m.en", "t.csv", "v.tsv", "w.csv", "x.jsonl", "y.csv"], columns=named)
+    corpus = corpora.open_corpus(
+        ["m.en,m.en", "t.csv", "v.tsv", "w.csv", "x.jsonl", "y.csv"], ReadingOptions(columns=named)
+    )
     expected = [("k", "k"), ("a", "b"), ("c", "d"), ("e", "f"), ("g", "h"), ("i", "j"), ("l", "m")]
     for _ in range(2):
         assert [(pair.source, pair.target) for pair in corpus.train] == expected
     assert "v.tsv: no 'en' and 'de', so it is read without these options" in corpus.train.notes
     for opened in (corpora.for_validation, corpora.for_scoring):
-        assert [pair.source for pair in opened("v.tsv", columns=named)] == ["c"]
-        assert [pair.source for pair in opened("m.en,m.en", columns=named)] == ["k"]
+        assert [pair.source for pair in opened("v.tsv", ReadingOptions(columns=named))] == ["c"]
+        assert [pair.source for pair in opened("m.en,m.en", ReadingOptions(columns=named))] == ["k"]
     with pytest.raises(DataError, match=r"^v\.tsv: no column 'en'"):
-        list(corpora.open_corpus(["v.tsv", "t.csv"], columns=named).train)
+        list(corpora.open_corpus(["v.tsv", "t.csv"], ReadingOptions(columns=named)).train)
     with pytest.raises(DataError, match=r"^v\.tsv: no column 'en'"):
-        list(corpora.for_scoring("v.tsv", columns=named, bound=True))
+        list(corpora.for_scoring("v.tsv", ReadingOptions(columns=named), bound=True))
 
 
 def test_a_format_is_for_files_whose_names_do_not_tell() -> None:
     Path("a.txt").write_text("a,b\n")
     Path("b.tsv").write_text("c\td\n")
     Path("m.en").write_text("e\n")
-    corpus = corpora.open_corpus(["a.txt", "b.tsv", "m.en,m.en"], "csv")
+    corpus = corpora.open_corpus(["a.txt", "b.tsv", "m.en,m.en"], ReadingOptions("csv"))
     assert [(pair.source, pair.target) for pair in corpus.train] == [("a", "b"), ("c", "d"), ("e", "e")]
-    assert corpus.train.notes == ["b.tsv: its name says tsv, so that --format csv is not for it. If it is, rename it"]
-    assert [pair.source for pair in corpora.for_validation("m.en,m.en", "csv")] == ["e"]
+    assert corpus.train.notes == ["b.tsv: --format csv is ignored: the suffix says .tsv"]
+    assert [pair.source for pair in corpora.for_validation("m.en,m.en", ReadingOptions("csv"))] == ["e"]

@@ -96,9 +96,9 @@ def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
         split: (file(f"{name}.en"), file(f"{name}.de"))
         for split, name in zip(("train", "valid", "test"), COUNTS, strict=True)
     }
-    tiny = corpora.Remote("tiny", sum(COUNTS.values()), "small", "none", splits)
-    table = corpora.Remote("table", 50, "a table", "none", {"train": (file("table.csv"),)})
-    monkeypatch.setattr(corpora, "REMOTES", (tiny, table))
+    tiny = downloads.Remote("tiny", sum(COUNTS.values()), "small", "none", splits)
+    table = downloads.Remote("table", 50, "a table", "none", {"train": (file("table.csv"),)})
+    monkeypatch.setattr(downloads, "REMOTES", {"tiny": tiny, "table": table})
     yield server
     server.shutdown()
     thread.join()
@@ -172,7 +172,7 @@ def test_a_run_in_the_way_is_noticed_before_anything_is_fetched(server: Server, 
 
 
 def test_what_is_cached_is_verified_once(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    corpora.get("tiny")
+    downloads.get("tiny")
     verified: list[str] = []
     digest = downloads._digest
 
@@ -229,10 +229,10 @@ def test_a_server_without_ranges_begins_anew(server: Server, cli) -> None:
 def test_progress_counts_all_files_and_what_was_there(server: Server) -> None:
     server.cut_after = 10
     with pytest.raises(DataError, match="cut"):
-        corpora.get("tiny")
+        downloads.get("tiny")
     server.cut_after = None
     seen: list[Fetching] = []
-    corpora.get("tiny", watch=seen.append)
+    downloads.get("tiny", watch=seen.append)
     total = sum(size for name, size in SIZES.items() if name != "table.csv")
     counts = [event.done for event in seen]
     assert {event.total for event in seen} == {total}
@@ -362,7 +362,7 @@ def test_the_cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 def test_what_is_listed_can_be_verified() -> None:
     """Every file has an address of its own, its size, and a whole SHA-256."""
-    files = [file for remote in corpora.REMOTES for file in remote.files]
+    files = [file for remote in downloads.REMOTES.values() for file in remote.files]
     assert len({file.sha256 for file in files}) == len({file.address for file in files}) == len(files) == 7
     for file in files:
         assert file.address.startswith("https://")

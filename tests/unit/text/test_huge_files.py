@@ -11,9 +11,9 @@ import pytest
 from seq2see.doctor.raw import RawPairs
 from seq2see.errors import DataError
 from seq2see.session.suggest import Survey, survey
-from seq2see.text import files
-from seq2see.text.pair import Pair, in_blocks
-from seq2see.text.readers import Pairs
+from seq2see.text import rows as text_rows
+from seq2see.text.corpora import Pairs
+from seq2see.text.pair import Pair
 
 MEMORY = 200 * 2**20
 """Bytes that reading may take: less than a third of what the files hold."""
@@ -118,7 +118,7 @@ def test_the_doctor_examines_what_came_before(huge: tuple[Path, str]) -> None:
 def test_parallel_files_and_references(tmp_path: Path) -> None:
     path = bomb(tmp_path / "a.en.gz", b"a\n", b"x")
     (tmp_path / "a.de").write_text("a\nb\n")
-    for read in (lambda: list(Pairs((path, tmp_path / "a.de"))), lambda: files.read_lines(path)):
+    for read in (lambda: list(Pairs((path, tmp_path / "a.de"))), lambda: text_rows.read_lines(path)):
         with pytest.raises(DataError, match=r"a\.en\.gz, line 2: longer than 16 MiB"):
             read()
     rows = RawPairs(Pairs((path, tmp_path / "a.de")))
@@ -128,14 +128,14 @@ def test_parallel_files_and_references(tmp_path: Path) -> None:
 
 def test_a_line_of_utf_16_is_bounded_too(tmp_path: Path) -> None:
     path = tmp_path / "a.tsv"
-    path.write_bytes("a\tb\n".encode("utf-16") + b"x\0" * (files.LONGEST_LINE + 1))
+    path.write_bytes("a\tb\n".encode("utf-16") + b"x\0" * (text_rows.LONGEST_LINE + 1))
     rows = RawPairs(Pairs(path))
     assert len(list(rows)) == 1
     assert "line 2: longer than 16 MiB" in rows.problems[1]
 
 
 def test_the_longest_line_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(files, "LONGEST_LINE", 100)
+    monkeypatch.setattr(text_rows, "LONGEST_LINE", 100)
     path = tmp_path / "a.tsv"
     path.write_text(f"{'a' * 49}\t{'b' * 49}\n" * 3)
     assert len(list(Pairs(path))) == 3
@@ -152,7 +152,7 @@ def test_names_that_a_parser_keeps_are_few(tmp_path: Path) -> None:
 
 
 def test_standard_input_is_bounded(trained: Path, cli) -> None:
-    ended = cli("translate", trained, stdin=b"abc\n" + b"x" * (files.LONGEST_LINE + 2**17) + b"\nabc\n")
+    ended = cli("translate", trained, stdin=b"abc\n" + b"x" * (text_rows.LONGEST_LINE + 2**17) + b"\nabc\n")
     assert ended.code == 2
     assert ended.out == "ABC\n"
     assert ended.err.startswith("seq2see: standard input, line 2: longer than 16 MiB")
@@ -160,8 +160,8 @@ def test_standard_input_is_bounded(trained: Path, cli) -> None:
 
 def test_many_long_texts_are_not_held_in_memory_together() -> None:
     text = "x" * 2**22
-    assert [len(block) for block in in_blocks([Pair(text, text, "")] * 9, 1000)] == [1] * 9
-    assert [len(block) for block in in_blocks([Pair("a", "b", "")] * 9, 4)] == [4, 4, 1]
+    assert [len(block) for block in text_rows.in_blocks([Pair(text, text, "")] * 9, 1000)] == [1] * 9
+    assert [len(block) for block in text_rows.in_blocks([Pair("a", "b", "")] * 9, 4)] == [4, 4, 1]
     found = survey(Pair(f"{number} {text}", "b", "") for number in range(70))
     assert found.pairs == 70
     assert 30 <= len(found.sample) <= 64

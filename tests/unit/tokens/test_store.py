@@ -38,12 +38,12 @@ def test_lengths_and_totals_count_the_end(tmp_path):
     assert (written.source_tokens, written.target_tokens) == (10, 10)
 
 
-def test_blocks_are_written_as_they_fill(tmp_path, monkeypatch):
-    whole = store.write(tmp_path / "whole", PAIRS, vocabulary=16)
-    monkeypatch.setattr(store, "BLOCK", 3)
-    blocks = store.write(tmp_path / "blocks", PAIRS, vocabulary=16)
+def test_blocks_of_any_size_are_written_alike(tmp_path):
+    pairs = store.write(tmp_path / "pairs", PAIRS, vocabulary=16)
+    packed = [store.pack(PAIRS[:3], 16), store.pack(PAIRS[3:], 16)]
+    blocks = store.write_blocks(tmp_path / "blocks", packed, vocabulary=16)
     for name in ("source.tokens", "source.offsets", "target.tokens", "target.offsets"):
-        assert (whole.folder / name).read_bytes() == (blocks.folder / name).read_bytes()
+        assert (pairs.folder / name).read_bytes() == (blocks.folder / name).read_bytes()
 
 
 @pytest.mark.parametrize(("vocabulary", "width"), [(65_536, 2), (65_537, 4)])

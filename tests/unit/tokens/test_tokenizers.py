@@ -8,10 +8,10 @@ import unicodedata
 import pytest
 import sentencepiece
 
-from seq2see import special
+from seq2see import patterns, special
 from seq2see.errors import DataError, RunError
 from seq2see.text.tags import language_tag
-from seq2see.tokens import tokenizers
+from seq2see.tokens import korean_letters, sentencepiece_models, tokenizers
 
 TEXTS = ["the cat sat on the mat", "hello world 2024", "안녕하세요 세계"] * 20
 SUBWORDS = ("unigram", "bpe")
@@ -182,11 +182,11 @@ def test_a_foreign_newer_or_missing_file_is_refused(tmp_path):
 
 
 def test_a_sample_is_bounded_even_and_the_same_each_time(monkeypatch):
-    monkeypatch.setattr(tokenizers, "SAMPLE_TEXTS", 100)
+    monkeypatch.setattr(sentencepiece_models, "SAMPLE_TEXTS", 100)
     texts = [str(number) for number in range(10_000)]
-    chosen = tokenizers._sample(iter(texts))
+    chosen = sentencepiece_models.sample(iter(texts))
     assert len(set(chosen)) == 100
-    assert chosen == tokenizers._sample(iter(texts))
+    assert chosen == sentencepiece_models.sample(iter(texts))
     assert 4000 < sum(map(int, chosen)) / 100 < 6000
 
 
@@ -243,7 +243,7 @@ def test_a_model_that_lacks_its_tags_is_refused(tmp_path):
 
 
 def cut(pattern, text):
-    return tokenizers._cutter("pattern", pattern)(text)
+    return patterns.compiled(pattern, "pattern").cut(text)
 
 
 def test_a_pattern_cuts_and_leaves_characters_between():
@@ -286,7 +286,7 @@ def test_korean_syllables_are_cut_into_letters():
     assert trained.pieces(ids) == [*"\u1112\u1161\u11ab\u1100\u1173\u11af", *",▁ok▁ㅋㅋ"]
     assert trained.decode(ids) == "한글, ok ㅋㅋ"
     assert trained.decode(trained.encode(["학 흔 간"])[0][:2]) == "하"
-    assert "".join(tokenizers._decompose("각힣")) == unicodedata.normalize("NFD", "각힣")
+    assert "".join(korean_letters.decompose("각힣")) == unicodedata.normalize("NFD", "각힣")
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import torch
 from safetensors.torch import load_file
 from torch import nn
 
-from seq2see import storage
+from seq2see import bundle
 from seq2see.config import Training
 from seq2see.errors import RunError
 from seq2see.tokens.batches import Position
@@ -134,7 +134,7 @@ def test_a_crash_while_writing_leaves_the_one_before(tmp_path: Path, monkeypatch
 
     with monkeypatch.context() as patched:
         patched.setattr(checkpoint.storage, "write_text", crash)
-        with pytest.raises(RunError, match=r"step-00000020: the disk is full\. Make room, then go on with --resume"):
+        with pytest.raises(RunError, match=r"step-00000020: the disk is full\. Make room, then resume with --resume"):
             checkpoint.save(tmp_path, model, optimizer, Progress(20), average=1)
     assert names(tmp_path) == ["step-00000010"]
     assert checkpoint.newest(tmp_path) == tmp_path / "step-00000010"
@@ -267,7 +267,7 @@ def test_checkpoints_with_other_weights_are_not_averaged(tmp_path: Path, change:
     for step in (1, 2):
         checkpoint.save(tmp_path, model, optimizer, Progress(step=step), average=2)
     path = tmp_path / "step-00000002" / "weights.safetensors"
-    storage.write_tensors(path, load_file(path) | change)
+    bundle.write_tensors(path, load_file(path) | change)
     with pytest.raises(RunError, match=r"weight|expected F32"):
         checkpoint.average(checkpoint.with_weights(tmp_path, 2))
 
@@ -279,6 +279,6 @@ def test_an_optimizer_of_another_kind_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "step-00000001" / "optimizer.safetensors"
     state = load_file(path)
     name = next(name for name in state if not name.startswith("random."))
-    storage.write_tensors(path, state | {name: state[name].to(torch.complex64)})
+    bundle.write_tensors(path, state | {name: state[name].to(torch.complex64)})
     with pytest.raises(RunError, match=r"complex64, expected torch\.float32"):
         checkpoint.restore(tmp_path / "step-00000001", *make())

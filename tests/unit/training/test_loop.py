@@ -13,7 +13,7 @@ from safetensors.torch import load_file
 import seq2see
 from seq2see.config import Training
 from seq2see.errors import RunError
-from seq2see.stopping import Stopped
+from seq2see.machine import Stopped
 from seq2see.tokens import store
 from seq2see.tokens.store import Store
 from seq2see.training import checkpoint, loop

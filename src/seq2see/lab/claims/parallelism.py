@@ -7,11 +7,11 @@ from typing import Any
 
 import torch
 
-from seq2see.bundle import pick_device
 from seq2see.config import Training
 from seq2see.lab.claim import Measurements, Numbers, Plan, Trial, Value, grid
 from seq2see.lab.models import ARCHITECTURES, small_model
 from seq2see.lab.tasks import SymbolTask
+from seq2see.machine import pick_device
 from seq2see.training import loop
 from seq2see.training.optimizer import Adam
 

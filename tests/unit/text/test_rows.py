@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from seq2see.errors import DataError
-from seq2see.text.files import read_lines
+from seq2see.text.rows import read_lines
 
 
 def test_lines_of_a_text_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

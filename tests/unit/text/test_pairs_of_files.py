@@ -10,8 +10,9 @@ from pair_files import complaint, sides, write
 
 from seq2see.doctor.raw import RawPairs
 from seq2see.errors import DataError
+from seq2see.text.corpora import Pairs
 from seq2see.text.pair import Pair, Sides
-from seq2see.text.readers import Pairs
+from seq2see.text.rows import ReadingOptions
 
 
 @pytest.fixture(autouse=True)
@@ -48,10 +49,10 @@ class TestGoodFiles:
         assert sides(Pairs(write("a,b.tsv", "x\ty\n"))) == [("x", "y")]
 
     def test_format_where_the_suffix_does_not_tell(self) -> None:
-        assert sides(Pairs(write("pairs.txt", "a,b\n"), format="csv")) == [("a", "b")]
-        pairs = Pairs(write("odd.tsv", "a\tb\n"), format="csv")
+        assert sides(Pairs(write("pairs.txt", "a,b\n"), ReadingOptions("csv"))) == [("a", "b")]
+        pairs = Pairs(write("odd.tsv", "a\tb\n"), ReadingOptions("csv"))
         assert sides(pairs) == [("a", "b")]
-        assert pairs.notes == ["odd.tsv: its name says tsv, so that --format csv is not for it. If it is, rename it"]
+        assert pairs.notes == ["odd.tsv: --format csv is ignored: the suffix says .tsv"]
 
     def test_suffix_in_capitals(self) -> None:
         assert sides(Pairs(write("PAIRS.TSV", "a\tb\n"))) == [("a", "b")]
@@ -174,7 +175,7 @@ class TestColumns:
 
     def test_an_empty_cell_of_a_column_that_is_chosen(self) -> None:
         write("x.tsv", "a\tb\t\nc\td\te\n")
-        pairs = Pairs("x.tsv", columns=Sides("1", "3"))
+        pairs = Pairs("x.tsv", ReadingOptions(columns=Sides("1", "3")))
         assert (sides(pairs), pairs.dropped) == ([("c", "e")], 1)
 
     def test_several_references_without_the_empty_ones(self) -> None:
@@ -312,7 +313,7 @@ class TestParallel:
     def test_tabs_are_text(self) -> None:
         write("t.en", "a\tb\n")
         write("t.ko", "c\n")
-        assert sides(Pairs("t.en,t.ko", format="text")) == [("a\tb", "c")]
+        assert sides(Pairs("t.en,t.ko", ReadingOptions("text"))) == [("a\tb", "c")]
 
     @pytest.mark.parametrize("pairs", ["t.en,", "t.en,t.en,t.en"])
     def test_not_two(self, pairs: str) -> None:
@@ -400,7 +401,7 @@ class TestBeforeReading:
 
     def test_unknown_format(self) -> None:
         with pytest.raises(DataError, match=r"^unknown format 'tvs'\. Did you mean 'tsv'\?"):
-            Pairs(write("pairs.tsv", "a\tb\n"), format="tvs")
+            Pairs(write("pairs.tsv", "a\tb\n"), ReadingOptions("tvs"))
 
     def test_a_file_that_goes_away(self) -> None:
         pairs = Pairs(write("pairs.tsv", "a\tb\n"))
@@ -429,21 +430,23 @@ class TestChosenColumns:
         [Sides("Text one", "Réponse"), Sides("text ONE", "réponse"), Sides("2", "Réponse"), Sides("Text one", "3")],
     )
     def test_by_name(self, suffix: str, columns: Sides) -> None:
-        pairs = list(Pairs(self.table(suffix), columns=columns))
+        pairs = list(Pairs(self.table(suffix), ReadingOptions(columns=columns)))
         assert pairs == [Pair("a", "b", f"x.{suffix}, line 2"), Pair("c", "d", f"x.{suffix}, line 3")]
 
     def test_by_number(self) -> None:
         write("x.tsv", "a\tb\tc\nd\te\tf\n\n")
-        pairs = Pairs("x.tsv", columns=Sides("3", "1"))
+        pairs = Pairs("x.tsv", ReadingOptions(columns=Sides("3", "1")))
         assert sides(pairs) == [("c", "a"), ("f", "d")]
         assert pairs.dropped == 1
-        assert sides(Pairs(write("y.tsv", "a\tb\n"), columns=Sides("2", None))) == [("b", "a")]
+        assert sides(Pairs(write("y.tsv", "a\tb\n"), ReadingOptions(columns=Sides("2", None)))) == [("b", "a")]
 
     def test_by_number_under_a_header_of_known_names(self) -> None:
-        assert sides(Pairs(write("x.csv", "Q,A,label\na,b,0\n"), columns=Sides("2", "1"))) == [("b", "a")]
+        assert sides(Pairs(write("x.csv", "Q,A,label\na,b,0\n"), ReadingOptions(columns=Sides("2", "1")))) == [
+            ("b", "a")
+        ]
 
     def test_a_name_before_a_number(self) -> None:
-        assert sides(Pairs(write("x.csv", "x,1,2\na,b,c\n"), columns=Sides("1", "2"))) == [("b", "c")]
+        assert sides(Pairs(write("x.csv", "x,1,2\na,b,c\n"), ReadingOptions(columns=Sides("1", "2")))) == [("b", "c")]
 
     def test_no_such_column(self) -> None:
         assert complaint(self.table("csv"), columns=Sides("text on", "3")) == (
@@ -472,8 +475,8 @@ class TestChosenColumns:
         )
 
     def test_nothing_but_a_header(self) -> None:
-        assert list(Pairs(write("x.csv", "a,b\n"), columns=Sides("a", "b"))) == []
-        assert list(Pairs(write("y.csv", "\n\n"), columns=Sides("a", "b"))) == []
+        assert list(Pairs(write("x.csv", "a,b\n"), ReadingOptions(columns=Sides("a", "b")))) == []
+        assert list(Pairs(write("y.csv", "\n\n"), ReadingOptions(columns=Sides("a", "b")))) == []
 
 
 class TestKnownColumns:
@@ -522,12 +525,12 @@ class TestKnownColumns:
         assert complaint("x.csv") == (
             "x.csv: 3 languages, en, de, fr. Choose two, for example: --source-column en --target-column de"
         )
-        assert sides(Pairs("x.csv", columns=Sides("en", "de"))) == [("a", "b")], "as the message says"
-        assert sides(Pairs("x.csv", columns=Sides("3", "1"))) == [("c", "a")]
-        assert sides(Pairs("x.csv", languages=Sides("fr", "en"))) == [("c", "a")]
+        assert sides(Pairs("x.csv", ReadingOptions(columns=Sides("en", "de")))) == [("a", "b")], "as the message says"
+        assert sides(Pairs("x.csv", ReadingOptions(columns=Sides("3", "1")))) == [("c", "a")]
+        assert sides(Pairs("x.csv", ReadingOptions(languages=Sides("fr", "en")))) == [("c", "a")]
         write("y.csv", "en,de\na,b\n")
-        assert sides(Pairs("y.csv", languages=Sides("de", None))) == [("b", "a")]
-        assert Pairs("y.csv", languages=Sides("de", None)).languages == Sides("de", None)
+        assert sides(Pairs("y.csv", ReadingOptions(languages=Sides("de", None)))) == [("b", "a")]
+        assert Pairs("y.csv", ReadingOptions(languages=Sides("de", None))).languages == Sides("de", None)
 
     def test_two_words_of_a_dictionary_are_no_languages(self) -> None:
         assert sides(Pairs(write("x.tsv", "is\test\nhas\ta\n"))) == [("is", "est"), ("has", "a")]
@@ -554,14 +557,18 @@ class TestKnownColumns:
 class TestJsonFields:
     def test_keys_and_paths(self) -> None:
         write("x.jsonl", '{"translation": {"en": "a", "de": "b"}, "d.e": "c"}\n')
-        pairs = Pairs("x.jsonl", columns=Sides("translation.en", "translation.de"))
+        pairs = Pairs("x.jsonl", ReadingOptions(columns=Sides("translation.en", "translation.de")))
         assert list(pairs) == [Pair("a", "b", "x.jsonl, line 1", (), "de")]
         assert pairs.languages == Sides("en", "de")
-        assert sides(Pairs("x.jsonl", columns=Sides("d.e", "translation.de"))) == [("c", "b")]
+        assert sides(Pairs("x.jsonl", ReadingOptions(columns=Sides("d.e", "translation.de")))) == [("c", "b")]
 
     def test_lists_by_number_and_one_of_two(self) -> None:
-        assert sides(Pairs(write("x.jsonl", '["a", "b", "c"]\n'), columns=Sides("3", "1"))) == [("c", "a")]
-        assert sides(Pairs(write("y.jsonl", '{"source": "a", "t": "b"}\n'), columns=Sides(None, "t"))) == [("a", "b")]
+        assert sides(Pairs(write("x.jsonl", '["a", "b", "c"]\n'), ReadingOptions(columns=Sides("3", "1")))) == [
+            ("c", "a")
+        ]
+        assert sides(
+            Pairs(write("y.jsonl", '{"source": "a", "t": "b"}\n'), ReadingOptions(columns=Sides(None, "t")))
+        ) == [("a", "b")]
 
     def test_missing(self) -> None:
         write("x.jsonl", '{"question": "a", "answer": "b"}\n{"question": "a", "answer": null}\n')
@@ -622,4 +629,4 @@ class TestLanguagesOfParallelFiles:
         pairs = Pairs(files)
         assert pairs.languages == Sides(*languages)
         assert next(iter(pairs)).language == languages[1]
-        assert Pairs(files, languages=Sides(None, "xx")).languages == Sides(languages[0], "xx")
+        assert Pairs(files, ReadingOptions(languages=Sides(None, "xx"))).languages == Sides(languages[0], "xx")

@@ -8,7 +8,7 @@ import pytest
 from sentencepiece import sentencepiece_model_pb2
 
 from seq2see.errors import RunError
-from seq2see.tokens import sentencepiece_files, tokenizers
+from seq2see.tokens import sentencepiece_models, tokenizers
 
 
 @pytest.fixture(scope="module")
@@ -19,7 +19,7 @@ def model() -> bytes:
 
 
 def test_our_own_has_none(model: bytes) -> None:
-    sentencepiece_files.refuse_tables(model)
+    sentencepiece_models.refuse_tables(model)
 
 
 @pytest.mark.parametrize("part", ["normalizer_spec", "denormalizer_spec"])
@@ -37,4 +37,4 @@ def test_a_table_is_refused(model: bytes, part: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("content", [b"\x0a", b"\x0a\xff", b"\xff" * 20, b"\x0b", b"\x80"])
 def test_what_is_no_protocol_buffer_is_refused(content: bytes) -> None:
     with pytest.raises(ValueError, match="not a SentencePiece model"):
-        sentencepiece_files.refuse_tables(content)
+        sentencepiece_models.refuse_tables(content)

@@ -6,10 +6,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from seq2see import processes, special
+from seq2see import machine, special
 from seq2see.errors import RunError
 from seq2see.text.pair import Pair
-from seq2see.tokens import encoding, store, tokenizers
+from seq2see.tokens import store, tokenizers
 
 DICE = random.Random(7)
 WORDS = ["Haus", "der", "한국", "값이", "ᄒ", "C(=O)", "naïve", "▁", "12", "…", "x" * 30]
@@ -28,12 +28,12 @@ def saved(folder: Path, kind: str, shared: bool) -> tuple[Path, Path]:
 @pytest.mark.parametrize("shared", [True, False])
 @pytest.mark.parametrize("kind", ["unigram", "bpe", "characters", "jamo", "symbols", "pattern"])
 def test_several_processes_write_the_same_bytes_as_one(kind, shared, tmp_path, monkeypatch):
-    monkeypatch.setattr(encoding, "BLOCK", 17)
+    monkeypatch.setattr(store, "SENT", 17)
     files = saved(tmp_path, kind, shared)
     left_out = {}
     for cores in (1, 3):
-        monkeypatch.setattr(processes, "cores", lambda cores=cores: cores)
-        blocks, counts = zip(*encoding.tokenised(PAIRS, files, 25), strict=True)
+        monkeypatch.setattr(machine, "cores", lambda cores=cores: cores)
+        blocks, counts = zip(*store.tokenised(PAIRS, files, 25), strict=True)
         store.write_blocks(tmp_path / str(cores), blocks, 500)
         left_out[cores] = counts
     assert left_out[1] == left_out[3]
@@ -42,14 +42,14 @@ def test_several_processes_write_the_same_bytes_as_one(kind, shared, tmp_path, m
 
 
 def test_blocks_hold_what_the_tokenizers_say(tmp_path, monkeypatch):
-    monkeypatch.setattr(encoding, "BLOCK", 7)
+    monkeypatch.setattr(store, "SENT", 7)
     files = saved(tmp_path, "characters", shared=False)
     sources = tokenizers.load(files[0]).encode([pair.source for pair in PAIRS])
     targets = tokenizers.load(files[1]).encode([pair.target for pair in PAIRS])
     kept = [pair for pair in zip(sources, targets, strict=True) if len(pair[0]) <= 40 and len(pair[1]) <= 40]
-    blocks, counts = zip(*encoding.tokenised(PAIRS, files, 40), strict=True)
+    blocks, counts = zip(*store.tokenised(PAIRS, files, 40), strict=True)
     lengths = [max(map(len, pair)) for pair in zip(sources, targets, strict=True)]
-    too_long = sum(counts, encoding.TooLong())
+    too_long = sum(counts, store.TooLong())
     assert too_long.total() == len(PAIRS) - len(kept) > 0
     assert too_long[64] == sum(40 < length <= 64 for length in lengths)
     written = store.write_blocks(tmp_path / "store", blocks, 500)
@@ -64,9 +64,9 @@ def test_blocks_hold_what_the_tokenizers_say(tmp_path, monkeypatch):
     [({64: 1}, 1, 64), ({64: 5, 128: 1}, 100, 64), ({64: 5, 128: 2}, 100, 128), ({512: 3, 64: 4, 8192: 1}, 8, 8192)],
 )
 def test_a_length_that_is_enough_for_nearly_all(too_long: dict[int, int], pairs: int, length: int) -> None:
-    assert encoding.enough(encoding.TooLong(too_long), pairs) == length
+    assert store.enough(store.TooLong(too_long), pairs) == length
 
 
 def test_a_tokenizer_that_is_gone_is_said(tmp_path):
     with pytest.raises(RunError, match="no such tokenizer"):
-        list(encoding.tokenised(PAIRS, (tmp_path / "a", tmp_path / "b"), 9))
+        list(store.tokenised(PAIRS, (tmp_path / "a", tmp_path / "b"), 9))

@@ -1,0 +1,205 @@
+"""Which columns of a table, or fields of a JSON record, are the source and the target."""
+
+import difflib
+import re
+import shlex
+from collections.abc import Iterable, Sequence
+from itertools import chain
+from typing import Any, Final
+
+from seq2see.errors import DataError, nearest
+from seq2see.text import languages
+from seq2see.text.pair import Sides
+
+HEADERS: Final = (
+    ("source", "target"),
+    ("src", "tgt"),
+    ("src", "trg"),
+    ("source_text", "target_text"),
+    ("q", "a"),
+    ("question", "answer"),
+    ("input", "output"),
+    ("prompt", "completion"),
+    ("prompt", "response"),
+    ("question", "reply"),
+    ("word", "phones"),
+    ("text", "translation"),
+    ("sentence", "translation"),
+    ("질문", "답변"),
+    ("원문", "번역문"),
+    ("text", "label"),
+)
+"""Well-known names of columns and fields, in order of preference. Two names of languages are understood, too."""
+SOURCES, TARGETS = (frozenset(side) for side in zip(*HEADERS, strict=True))
+OWN: Final = HEADERS[0]
+"""The names that seq2see writes itself: such a JSON record may hold further references."""
+REFERENCE: Final = re.compile(r"(ref|reference|target|tgt)s?[ _-]?\d*")
+
+
+def choose(names: list[str], asked: Sides, spoken: Sides) -> tuple[list[int] | None, bool]:
+    """Return the places of source and target in a table, and whether its first row is a header.
+
+    The places are None where neither the first row nor the user names the columns.
+
+    Args:
+        names: The cells of the first row.
+        asked: The columns that the user asks for.
+        spoken: The languages that the user asks for.
+    """
+    named = list(names)
+    while len(named) > 2 and not named[-1]:
+        named.pop()
+    found = by_name(named, spoken)
+    are_languages = len(names) > 2 and all(map(languages.known, named))
+    if any(asked):
+        return _by_option(names, asked, are_languages or found is not None)
+    if found is None and are_languages:
+        raise DataError(
+            f"{len(names)} languages, {listed(names)}. Choose two, for example: {_options(names[0], names[1])}"
+        )
+    return found, found is not None
+
+
+def by_name(names: Sequence[str], spoken: Sides) -> list[int] | None:
+    """Return the places of well-known names, or of the names of two languages."""
+    small = [name.lower() for name in names]
+    codes = {place: code for place, name in enumerate(names) if (code := languages.known(name))}
+    if _is_numbered(names):
+        codes.pop(0, None)
+    if any(spoken):  # a language that was asked for, and the other one
+        sides = [
+            [place for place, code in codes.items() if wanted is not None and languages.matches(wanted, code)]
+            for wanted in spoken
+        ]
+        rest = [place for place in codes if place not in chain(*sides)]
+        source, target = (found or rest for found in sides)
+        if len(source) == len(target) == 1 and source != target:
+            return [source[0], target[0]]
+    for source_name, target_name in HEADERS:
+        if source_name in small and target_name in small:
+            return [small.index(source_name), small.index(target_name)]
+    if len(codes) == 2 and are_languages(*(names[place] for place in codes)):
+        return list(codes)
+    return None
+
+
+def _by_option(names: list[str], asked: Sides, is_header: bool) -> tuple[list[int], bool]:
+    """Return the places of the columns that were asked for; a column by its name makes the first row a header."""
+    places: list[int] = []
+    small = [name.lower() for name in names]
+    for option, wanted in zip(("--source-column", "--target-column"), asked, strict=True):
+        if wanted is None:
+            if len(names) != 2:
+                raise DataError(f"{count(names)} ({listed(names)}): give {option}, too")
+            places.append(-1)
+        elif wanted.strip().lower() in small:
+            places.append(names.index(wanted) if wanted in names else small.index(wanted.strip().lower()))
+            is_header = True
+        elif wanted.isdecimal() and 1 <= int(wanted) <= len(names):
+            places.append(int(wanted) - 1)
+        else:
+            close = difflib.get_close_matches(wanted.lower(), small, n=1, cutoff=0.5)
+            meant = f" Did you mean '{names[small.index(close[0])]}'?" if close else ""
+            raise DataError(
+                f"no column '{wanted}' ({option}).{meant} There are {listed(names)}; a number counts from 1"
+            )
+    places = [1 - max(places) if place < 0 else place for place in places]
+    if places[0] == places[1]:
+        raise DataError(f"column '{names[places[0]]}' cannot be both source and target")
+    return places, is_header
+
+
+def are_languages(one: str, other: str) -> bool:
+    """Return whether two cells are a header that names two languages: `en` and `de`, `Korean` and `en-US`.
+
+    `is` and `est` are Icelandic and Estonian by their codes, and the first words of a dictionary: people write codes of
+    two letters or of three, not both, so codes of different lengths are words.
+    """
+    codes = languages.known(one), languages.known(other)
+    alike = len(one) == len(other) or max(len(one), len(other)) > 3 or not (one + other).isascii()
+    return None not in codes and codes[0] != codes[1] and alike
+
+
+def _is_numbered(names: Sequence[str]) -> bool:
+    """Return whether the first column numbers the rows: `id` is then not Indonesian, nor `no` Norwegian."""
+    return len(names) > 2 and names[0].lower() in ("id", "no")
+
+
+# Words for messages
+
+
+def count(columns: Sequence[object]) -> str:
+    return "1 column" if len(columns) == 1 else f"{len(columns)} columns"
+
+
+def listed(names: Sequence[str]) -> str:
+    """Join names of columns for a message, or the texts that stand in the place of names, cut short."""
+    shown = [name if len(name) <= 24 else f"{name[:23]}…" for name in names[:12]]
+    more = len(names) - len(shown)
+    return ", ".join(shown) + (f" and {more} more" if more else "")
+
+
+def options_for(names: Sequence[str]) -> str:
+    """Return the options that choose two of these columns, as an example.
+
+    They name well-known columns, else the first two; by number where the cells do not look like names.
+    """
+    first = int(_is_numbered(names))
+    names = names[first:]
+    small = {name.lower(): name for name in names}
+    for source, target in HEADERS:
+        if source in small and target in small:
+            return _options(small[source], small[target])
+    spoken = [name for name in names if language_of_path(name)]
+    if len(spoken) >= 2:
+        return _options(spoken[0], spoken[1])
+    looks_named = len(small) == len(names) and all(re.fullmatch(r"[^\W\d][\w.:-]{0,30}", name) for name in names)
+    return _options(names[0], names[1]) if looks_named else _options(str(first + 1), str(first + 2))
+
+
+def _options(source: str, target: str) -> str:
+    return f"--source-column {shlex.quote(source)} --target-column {shlex.quote(target)}"
+
+
+# Fields of JSON records
+
+
+def language_of_path(path: str) -> str | None:
+    """Return the language that the last step of a dotted path names: `translation.en` -> `en`."""
+    return languages.known(path.rpartition(".")[2])
+
+
+def field(record: Any, name: str) -> Any:
+    """Return what a record has under a key, a dotted path of keys, or a number from 1 in a list; else None."""
+    if isinstance(record, dict) and name in record:
+        return record[name]
+    if isinstance(record, list) and name.isdecimal() and 1 <= int(name) <= len(record):
+        return record[int(name) - 1]
+    head, dot, rest = name.partition(".")
+    return field(record.get(head), rest) if dot and isinstance(record, dict) else None
+
+
+def wrong_record(record: Any, keys: tuple[str, str], asked: Sides) -> tuple[str, str]:
+    """Return what is wrong with a record that lacks a field, and the options that name those it has."""
+    fields = list(_fields(record))
+    if any(asked) or keys != OWN:
+        missing = [key for key in keys if key not in fields]
+        fault = f"no text in {' and '.join(map(repr, missing))}"
+        meant = " ".join(nearest(name, fields) for name in missing) if fields else ""
+        return fault, f"{meant} There are {listed(fields)}." if "mean" in meant else meant
+    fault = 'expected {"source": "...", "target": "..."} or ["...", "..."]'
+    if not isinstance(record, dict) or len(fields) < 2 or {"source", "target"} & record.keys():
+        return fault, ""
+    return fault, f"To choose among {listed(fields)}, add for example: {options_for(fields)}"
+
+
+def _fields(record: Any, before: str = "") -> Iterable[str]:
+    """Yield every path in a record that leads to a text, a few levels deep."""
+    if isinstance(record, dict) and before.count(".") < 4:
+        for key, value in record.items():
+            if isinstance(value, str):
+                yield f"{before}{key}"
+            else:
+                yield from _fields(value, f"{before}{key}.")
+    elif isinstance(record, list) and not before:
+        yield from (str(number) for number, value in enumerate(record, 1) if isinstance(value, str))

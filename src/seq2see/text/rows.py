@@ -1,0 +1,419 @@
+"""The one parser of rows: TSV, CSV, JSONL and two parallel text files, plain or .gz, read as a stream.
+
+    lines -> rows of source and target, with their faults -> pairs
+
+Training reads strictly: `Pairs` is iterated over, and one message names all faults of a file. The doctor reads the same
+rows leniently (`Pairs.rows` with a `Faults` of its own): every row comes with its faults, and no file is an error.
+"""
+
+import codecs
+import contextlib
+import csv
+import gzip
+import stat
+import zlib
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from itertools import chain, islice
+from pathlib import Path
+from typing import IO, BinaryIO, Final, NamedTuple, cast
+
+from seq2see.errors import DataError, nearest
+from seq2see.text import languages
+from seq2see.text.pair import NOTHING, Pair, Sides
+
+FORMATS: Final = ("tsv", "csv", "jsonl", "po", "mo", "tmx", "text")
+SEPARATORS: Final = {"tsv": "<TAB>", "csv": ",", "jsonl": ", "}
+"""Between the columns of the formats that have any."""
+EXPECTED: Final = (
+    "Expected a .tsv, .csv, .jsonl, .po, .mo or .tmx file, two parallel files joined by a comma, "
+    "or the name of a corpus."
+)
+LONGEST_LINE: Final = 1 << 24
+"""Bytes of a line, a record of CSV, or an entry of a catalogue. A small .gz file can hold one of gigabytes, which would
+have to fit in memory."""
+BEGINNING: Final = 1 << 16
+"""Bytes in which a line should have ended, if it holds a carriage return."""
+LONGEST_FIELD: Final = 1 << 22
+"""Characters of a field of CSV: beyond that a quote was left open. Texts may well pass the library's own 131,072."""
+csv.field_size_limit(max(LONGEST_FIELD, csv.field_size_limit()))
+CSV_LINES: Final = 50
+"""Lines of a CSV file by which its delimiter is recognised."""
+
+FOREIGN, RECORD, NARROW, WIDE, UNPAIRED = (1 << bit for bit in range(5))
+"""Faults of a row: not UTF-8; not JSON or CSV; too few columns; more than two; no line in the other file."""
+NOT_JSON: Final = ("not JSON", "JSONL has one record on each line.")
+
+Line = tuple[int, str, int]
+"""A line number, the line, and its faults."""
+Cells = tuple[int, list[str] | str, int]
+"""A row of a table: the line that it begins on, its columns (or the line itself, where it has none), its faults."""
+
+
+@dataclass(frozen=True)
+class ReadingOptions:
+    """How files of pairs are read, where the files do not say it themselves.
+
+    Args:
+        format: "tsv", "csv", "jsonl", "po", "mo", "tmx" or "text" (parallel files), where the suffix does not say it.
+        columns: Which columns are the source and the target, by name or by number from 1; a dotted path in JSONL.
+        languages: Of source and target, over what the file says; a TMX file may have more than two.
+    """
+
+    format: str | None = None
+    columns: Sides = NOTHING
+    languages: Sides = NOTHING
+
+    def words(self) -> list[str]:
+        """Return the options of the command line that say the same."""
+        options = ("--source-column", "--target-column", "--source-language", "--target-language")
+        values = zip(("--format", *options), (self.format, *self.columns, *self.languages), strict=True)
+        return [word for option, value in values if value is not None for word in (option, value)]
+
+
+class Row(NamedTuple):
+    """A line number, or the words for a place that has none; two sides; the faults; further columns."""
+
+    line: int | str
+    source: str
+    target: str
+    faults: int = 0
+    further: tuple[str, ...] = ()
+
+
+class Faults:
+    """What is wrong with a file that is read strictly: for each kind of fault its first lines and their number."""
+
+    SHOWN = 5
+    KINDS = 5
+    lenient = False
+
+    def __init__(self) -> None:
+        self.lines: dict[tuple[str, str], list[int]] = {}
+        self.counts: dict[tuple[str, str], int] = {}
+        self.hints: dict[str, None] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self.counts)
+
+    def add(self, path: Path, line: int, fault: str, hint: str = "") -> None:
+        """Note a fault of one line."""
+        kind = (str(path), fault)
+        if kind not in self.counts and len(self.counts) >= self.KINDS:
+            kind = (str(path), "other faults")
+        self.counts[kind] = self.counts.get(kind, 0) + 1
+        lines = self.lines.setdefault(kind, [])
+        if len(lines) < self.SHOWN:
+            lines.append(line)
+        if hint and len(self.hints) < self.KINDS:
+            self.hints[hint] = None
+
+    def foreign(self, path: Path, number: int, line: bytes, charset: str) -> None:
+        """Note a line that cannot be decoded."""
+        self.add(path, number, f"not {charset}", f"Convert the file to {charset}.")
+
+    def tell(self, kind: str, what: str, advice: str) -> None:
+        """Note what the doctor says about all rows with one kind of fault."""
+
+    def refuse(self, problem: DataError) -> None:
+        """Report a problem of the whole file, in spite of which it could be read."""
+        raise problem
+
+    def __str__(self) -> str:
+        """`corpus.tsv, lines 3, 9 and 12: 1 column, expected 2 (source<TAB>target). Is the file comma-separated?`"""
+        faults = [f"{path}, {self._places(path, fault)}: {fault}" for path, fault in self.counts]
+        return ". ".join(["; ".join(faults), " ".join(self.hints)] if self.hints else ["; ".join(faults)])
+
+    def _places(self, path: str, fault: str) -> str:
+        lines = [str(line) for line in self.lines[path, fault]]
+        more = self.counts[path, fault] - len(lines)
+        if more:
+            lines.append(f"{more:,} more")
+        if len(lines) == 1:
+            return f"line {lines[0]}"
+        return f"lines {', '.join(lines[:-1])} and {lines[-1]}"
+
+
+# Files
+
+
+class CutShortError(DataError):
+    """The rest of a file cannot be read; what came before could."""
+
+
+@contextmanager
+def opened(path: Path) -> Iterator[BinaryIO]:
+    """Open the bytes of a file, decompressed where its name ends in .gz."""
+    try:
+        with gzip.open(path, "rb") if path.suffix.lower() == ".gz" else path.open("rb") as stream:
+            yield cast(BinaryIO, stream)
+    except (gzip.BadGzipFile, EOFError, zlib.error) as problem:
+        raise CutShortError(f"{path}: not a whole .gz file ({problem})") from None
+    except OSError as problem:
+        raise DataError(f"{path}: cannot be read ({problem.strerror or problem})") from None
+
+
+def lines(path: Path, faults: Faults, charset: str = "UTF-8") -> Iterator[Line]:
+    """Yield lines with their ends, which are "\\n" only, as in `wc -l`: other separators of Unicode are text."""
+    try:
+        with opened(path) as stream:
+            for number, line in enumerate(_byte_lines(path, stream, faults), 1):
+                try:
+                    text, fault = line.decode(charset), 0
+                except UnicodeError:
+                    faults.foreign(path, number, line, charset)
+                    text, fault = line.decode("UTF-8", errors="replace"), FOREIGN
+                yield number, text, fault
+    except CutShortError as problem:
+        faults.refuse(problem)
+
+
+def _byte_lines(path: Path, stream: BinaryIO, faults: Faults) -> Iterator[bytes]:
+    """Yield the lines of an open file; one that begins like another kind of file is refused, and read as that kind."""
+    start = stream.readline(BEGINNING)
+    if start.startswith((b"\xff\xfe", b"\xfe\xff")):
+        faults.refuse(DataError(f"{path}, line 1: UTF-16, expected UTF-8. Convert it: iconv -f UTF-16 -t UTF-8"))
+        decoded = codecs.iterdecode(chain([start], _chunks(stream)), "utf-16", errors="replace")
+        return _divided(path, map(str.encode, decoded), b"\n")
+    if start.startswith(b"\x1f\x8b"):
+        faults.refuse(DataError(f"{path}, line 1: compressed, but the name does not end in .gz. Rename it"))
+        stream.seek(0)
+        return bounded_lines(path, cast(BinaryIO, gzip.GzipFile(fileobj=stream)))
+    if b"\r" in start and not start.endswith(b"\n"):  # all of such a file is one line
+        faults.refuse(DataError(rf"{path}: lines end in carriage returns (\r), expected \n. Convert it: tr '\r' '\n'"))
+        return _divided(path, chain([start.removeprefix(codecs.BOM_UTF8)], _chunks(stream)), b"\r")
+    return bounded_lines(path, stream, start)
+
+
+def _chunks(stream: BinaryIO) -> Iterator[bytes]:
+    return iter(lambda: stream.read(BEGINNING), b"")
+
+
+def _divided(path: Path, chunks: Iterable[bytes], end: bytes) -> Iterator[bytes]:
+    """Yield the lines of a file in an unusual form."""
+    rest, number = b"", 1
+    for chunk in chunks:
+        *whole, rest = (rest + chunk).split(end)
+        yield from (line + b"\n" for line in whole)
+        number += len(whole)
+        if len(rest) > LONGEST_LINE:
+            raise too_long(path, number)
+    if rest:
+        yield rest
+
+
+def bounded_lines(path: Path, stream: IO[bytes], start: bytes = b"") -> Iterator[bytes]:
+    """Yield the lines of a stream without the byte order mark of the first; one that is far too long is an error.
+
+    Args:
+        path: The file, for the message.
+        start: The beginning of the first line, where that has been read already.
+    """
+    number = 1
+    line = start if start.endswith(b"\n") else start + stream.readline(LONGEST_LINE + 1 - len(start))
+    line = line.removeprefix(codecs.BOM_UTF8)
+    while line:
+        if len(line) > LONGEST_LINE:
+            raise too_long(path, number)
+        yield line
+        line = stream.readline(LONGEST_LINE + 1)
+        number += 1
+
+
+def too_long(path: Path | str, number: int, what: str = "") -> DataError:
+    """Return the error for a line that is longer than `LONGEST_LINE`; `what` names something else that begins there."""
+    what = f"{what} " if what else ""
+    return CutShortError(f"{path}, line {number}: {what}longer than {LONGEST_LINE >> 20} MiB. Is it a file of pairs?")
+
+
+def read_lines(path: Path) -> list[str]:
+    """Return all lines of a text file, without blanks around them."""
+    if not is_file(path, "Expected a text file."):
+        raise DataError(f"{path}: no such file")
+    faults = Faults()
+    found = [line.strip() for _, line, _ in lines(path, faults)]
+    if faults:
+        raise DataError(str(faults))
+    return found
+
+
+# Names of files
+
+
+def is_file(path: Path, expected: str = EXPECTED) -> bool:
+    """Return whether there is such a file; a folder is an error at once."""
+    try:
+        mode = path.stat().st_mode
+    except (OSError, ValueError):
+        return False
+    if stat.S_ISDIR(mode):
+        raise DataError(f"{path}: a folder. {expected}")
+    return True
+
+
+def without_gz(path: Path) -> Path:
+    return path.with_suffix("") if path.suffix.lower() == ".gz" else path
+
+
+def split_names(pairs: str) -> tuple[Path, ...]:
+    """Return the files that a comma joins, or the one file that has a comma in its name."""
+    if "," not in pairs or is_file(Path(pairs)):
+        return (Path(pairs),)
+    return tuple(Path(part) for part in map(str.strip, pairs.split(",")) if part)
+
+
+def name_of_files(paths: Sequence[Path]) -> str:
+    """Return `pairs` for dir/pairs.tsv.gz, `train` for train.en and train.ko, `en-ko` for en.txt and ko.txt."""
+    return "-".join(dict.fromkeys(without_gz(path).stem for path in paths))
+
+
+def locate(pairs: str | Path | tuple[Path, ...], format: str | None) -> tuple[tuple[Path, ...], str]:
+    """Return the path of a file, or those of two parallel ones, and the format; files given by name must exist."""
+    if format is not None and format not in FORMATS:
+        raise DataError(f"unknown format '{format}'. {nearest(format, FORMATS)}")
+    paths = pairs if isinstance(pairs, tuple) else split_names(str(pairs))
+    suffix = without_gz(paths[0]).suffix.lower()[1:] if paths else ""
+    said = suffix if suffix in FORMATS[:-1] else None
+    wanted = 2 if len(paths) > 1 or str(pairs).endswith(",") or (said or format) == "text" else 1
+    if len(paths) != wanted:
+        raise DataError(f"{pairs}: expected two parallel files joined by a comma, such as train.en,train.ko")
+    for path in paths:
+        if paths is not pairs and not is_file(path):
+            raise DataError(f"{path}: no such file or corpus. {EXPECTED}")
+    return paths, "text" if wanted == 2 else said or format or _guess_format(paths[0])
+
+
+def _guess_format(path: Path) -> str:
+    """Recognise a file of tabs by its first lines: a dictionary may be called words.train."""
+    beginning = [line for _, line, _ in islice(lines(path, Faults()), 20) if line.strip()]
+    if beginning and all("\t" in line for line in beginning):
+        return "tsv"
+    suffix = without_gz(path).suffix
+    shown = f"the suffix '{suffix}'" if suffix else "a name without a suffix"
+    raise DataError(f"{path}: {shown} does not say the format. Use --format {', '.join(FORMATS[:-2])} or {FORMATS[-2]}")
+
+
+def language_of(path: Path) -> str | None:
+    """Return the language that the name of a file says: `train.en` and `en.txt` do, `train.txt` does not."""
+    plain = without_gz(path)
+    return languages.known(plain.suffix[1:]) or languages.known(plain.stem)
+
+
+# Tables
+
+
+def tsv_rows(path: Path, faults: Faults) -> Iterator[Cells]:
+    """Yield the columns of each line."""
+    return ((number, line.split("\t"), fault) for number, line, fault in lines(path, faults))
+
+
+class _RecordLines:
+    """Lines for a CSV reader, whose records may run over several; a record that is far too long is a `csv.Error`."""
+
+    def __init__(self, numbered: Iterator[Line]) -> None:
+        self._lines = numbered
+        self._again: deque[Line] = deque()
+        self.taken: list[Line] = []
+        """The lines of the present record."""
+        self._size = 0
+
+    def beginning(self) -> list[str]:
+        """Return the first lines, and few more characters than one line may have."""
+        while len(self._again) < CSV_LINES and sum(len(line) for _, line, _ in self._again) < LONGEST_LINE:
+            if (line := next(self._lines, None)) is None:
+                break
+            self._again.append(line)
+        return [line for _, line, _ in self._again]
+
+    def begin(self, again: Sequence[Line] = ()) -> None:
+        """Begin a record, with lines that were taken before."""
+        self._again.extendleft(reversed(again))
+        self.taken, self._size = [], 0
+
+    def __iter__(self) -> "_RecordLines":
+        return self
+
+    def __next__(self) -> str:
+        line = self._again.popleft() if self._again else next(self._lines)
+        self.taken.append(line)
+        self._size += len(line[1])
+        if self._size > LONGEST_LINE:
+            raise csv.Error(f"a row longer than {LONGEST_LINE >> 20} MiB")
+        return line[1]
+
+
+def csv_rows(path: Path, faults: Faults) -> Iterator[Cells]:
+    """Yield records by the line they begin on. What is not CSV costs its first line, and the rest when it is strict."""
+    source = _RecordLines(lines(path, faults))
+    delimiter = _delimiter(source.beginning())
+    reader = csv.reader(source, delimiter=delimiter, strict=True)  # not strict, an open quote would swallow the file
+    while True:
+        source.begin()
+        try:
+            cells = next(reader)
+        except StopIteration:
+            return
+        except csv.Error as problem:
+            (number, first, fault), *rest = source.taken
+            reason = str(problem).partition(" - ")[0]  # what follows the dash is advice to programmers
+            faults.add(path, number, f"not CSV ({reason})", "Is a quote left open, or not doubled?")
+            faults.tell("record", "not CSV: a quote left open, or not doubled", "Mend the quotes of these lines.")
+            yield number, first, fault
+            if not faults.lenient:  # each line of a long quotation would be the next fault
+                return
+            source.begin(rest)
+            reader = csv.reader(source, delimiter=delimiter, strict=True)
+            continue
+        fault = 0
+        for line in source.taken:
+            fault |= line[2]
+        yield source.taken[0][0], cells, fault
+
+
+def _delimiter(beginning: Sequence[str]) -> str:
+    """Return the delimiter of a CSV file: a comma, or the semicolon of many European spreadsheets.
+
+    It is the semicolon where a comma leaves the first row whole, or where only it gives two columns each time.
+    """
+    commas, semicolons = (_widths(beginning, delimiter) for delimiter in ",;")
+    if not (commas and semicolons) or semicolons[0] == 1:
+        return ","
+    return ";" if commas[0] == 1 or ({*semicolons} == {2} != {*commas}) else ","
+
+
+def _widths(beginning: Sequence[str], delimiter: str) -> list[int]:
+    """Count the columns of each row; not strictly, since with the wrong delimiter quotes stand in odd places."""
+    widths = []
+    with contextlib.suppress(csv.Error):
+        for row in csv.reader(beginning, delimiter=delimiter):
+            if any(cell.strip() for cell in row):
+                widths.append(len(row))
+    return widths
+
+
+@dataclass
+class Told:
+    """What a file tells about itself while it is read."""
+
+    languages: Sides = NOTHING
+    notes: dict[str, None] = field(default_factory=dict)
+    """What the user should know, each once, however often the file is read."""
+
+
+def in_blocks(pairs: Iterable[Pair], most: int, characters: int = 1 << 22) -> Iterator[list[Pair]]:
+    """Yield the pairs in blocks of `most`, or of fewer where their texts have so many characters.
+
+    A block is held in memory, and a single text may have millions of characters.
+    """
+    block: list[Pair] = []
+    size = 0
+    for pair in pairs:
+        block.append(pair)
+        size += len(pair.source) + len(pair.target)
+        if len(block) == most or size >= characters:
+            yield block
+            block, size = [], 0
+    if block:
+        yield block

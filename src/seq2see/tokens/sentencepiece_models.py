@@ -1,0 +1,160 @@
+"""SentencePiece models: how ours are learned, and which ones are refused before SentencePiece itself reads them."""
+
+import io
+import random
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final
+
+import sentencepiece
+
+from seq2see import special
+from seq2see.errors import DataError
+
+UNKNOWN_MARK: Final = "⁇"
+SPACE_MARK: Final = "▁"  # SentencePiece writes a space so, and labels show one so
+
+# SentencePiece writes a space as "▁", so that a "▁" in the text would come back as a space. We spell it with an escape,
+# U+FDD0, one of the code points that Unicode keeps free for inner use like this, and the escape itself with the escape.
+_ESCAPE = "\ufdd0"
+_ESCAPED = ((_ESCAPE, _ESCAPE + "0"), (SPACE_MARK, _ESCAPE + "1"))
+
+
+def escape(text: str) -> str:
+    if not text.isascii():
+        for plain, escaped in _ESCAPED:
+            text = text.replace(plain, escaped)
+    return text
+
+
+def unescape(text: str) -> str:
+    for plain, escaped in reversed(_ESCAPED):
+        text = text.replace(escaped, plain)
+    return text
+
+
+SAMPLE_TEXTS: Final = 500_000
+SAMPLE_CHARACTERS: Final = 4_000
+
+
+def sample(texts: Iterable[str]) -> list[str]:
+    """Choose at most SAMPLE_TEXTS texts with equal probability (reservoir sampling), cut to SAMPLE_CHARACTERS."""
+    chosen: list[str] = []
+    dice = random.Random(1)
+    for seen, text in enumerate(texts):
+        if seen < SAMPLE_TEXTS:
+            chosen.append(text[:SAMPLE_CHARACTERS])
+        elif (place := dice.randrange(seen + 1)) < SAMPLE_TEXTS:
+            chosen[place] = text[:SAMPLE_CHARACTERS]
+    return chosen
+
+
+def learn(kind: str, texts: Iterable[str], vocabulary: int, tags: Sequence[str]) -> bytes:
+    """Learn a SentencePiece model and return its bytes; `kind` is "unigram" or "bpe"."""
+    texts = [escape(text) for text in sample(texts) if text]
+    if not texts:
+        raise DataError("no text to learn a vocabulary from: every line is empty")
+    alphabet = _alphabet(texts, vocabulary)
+    # SentencePiece never learns a piece across a tab, and no tab either: what is outside the alphabet is left to bytes.
+    outside = re.compile(f"[^{re.escape(''.join(alphabet))} ]")
+    written = io.BytesIO()
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=(outside.sub("\t", text) for text in texts),
+        model_writer=written,
+        model_type=kind,
+        vocab_size=max(vocabulary, special.COUNT + len(tags) + 256 + len(alphabet) + 1),
+        control_symbols=list(tags),  # which no text can spell
+        hard_vocab_limit=False,
+        character_coverage=1.0,
+        byte_fallback=True,
+        split_digits=True,
+        normalization_rule_name="identity",
+        remove_extra_whitespaces=False,
+        add_dummy_prefix=True,
+        max_sentence_length=4 * SAMPLE_CHARACTERS,
+        shuffle_input_sentence=False,
+        num_threads=8,  # a constant: partial sums, and with them the pieces, depend on it
+        pad_id=special.PAD,
+        unk_id=special.UNKNOWN,
+        bos_id=special.BEGIN,
+        eos_id=special.END,
+        pad_piece=special.SPELLINGS[special.PAD],
+        unk_piece=special.SPELLINGS[special.UNKNOWN],
+        bos_piece=special.SPELLINGS[special.BEGIN],
+        eos_piece=special.SPELLINGS[special.END],
+        unk_surface=UNKNOWN_MARK,
+        minloglevel=2,
+    )
+    return written.getvalue()
+
+
+def _alphabet(texts: list[str], vocabulary: int) -> list[str]:
+    """Return the characters, except the space, that get a token of their own, most frequent first.
+
+    Bytes spell the others. All of a small alphabet; of a large one, such as Korean, enough for 99.95 % of the text; and
+    never more than half of what specials and bytes leave of the vocabulary, or 128 where that is more (a Latin alphabet
+    always fits).
+    """
+    counts = Counter[str]()
+    for text in texts:
+        counts.update(text)
+    total = counts.total()
+    for never in " \t\n\r\0\u2585":  # the space has its mark; the others mean something to SentencePiece's trainer
+        counts.pop(never, None)
+    alphabet = sorted(counts, key=lambda character: (-counts[character], character))
+    if len(alphabet) > 1000:
+        uncovered = total * 0.0005
+        while counts[alphabet[-1]] <= uncovered:
+            uncovered -= counts[alphabet.pop()]
+    return alphabet[: max(128, (vocabulary - special.COUNT - 256) // 2)]
+
+
+def refuse_tables(model: bytes) -> None:
+    """Refuse a SentencePiece model that brings tables of its own to normalise text by.
+
+    A table is a serialised trie, which SentencePiece follows in C++. Our models have none: we normalise text before.
+    """
+    for number, specification in _fields(model):
+        if number in (NORMALIZER, DENORMALIZER) and any(
+            each == TABLE and table for each, table in _fields(specification)
+        ):
+            raise ValueError("not a SentencePiece model of ours: it normalises text by a table")
+
+
+NORMALIZER, DENORMALIZER, TABLE = 3, 5, 2
+"""Numbers of fields in sentencepiece_model.proto."""
+
+
+def _fields(message: bytes) -> Iterator[tuple[int, bytes]]:
+    """Yield number and content of those fields of a protocol buffer that are bytes; ValueError where it is none."""
+    place = 0
+
+    def number() -> int:
+        nonlocal place
+        found, shift = 0, 0
+        while True:
+            if place >= len(message) or shift > 63:
+                raise ValueError("not a SentencePiece model: cut short")
+            byte = message[place]
+            place += 1
+            found |= (byte & 127) << shift
+            shift += 7
+            if byte < 128:
+                return found
+
+    while place < len(message):
+        tag = number()
+        match tag & 7:
+            case 0:
+                number()
+            case 1:
+                place += 8
+            case 2:
+                length = number()
+                yield tag >> 3, message[place : place + length]
+                place += length
+            case 5:
+                place += 4
+            case _:
+                raise ValueError("not a SentencePiece model: a field of no known kind")
