@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from seq2see.evaluation import compare
-from seq2see.evaluation.metrics import Score, Scores, _by_ratio, higher_is_better
+from seq2see.evaluation.metrics import LOWER_IS_BETTER, Score, Scores, ratio
 
 Floats = NDArray[np.float64]
 Verdicts = Callable[[list[Scores], list[Scores]], list[compare.Difference]]
@@ -73,11 +73,11 @@ def _seed(world: World, deviation: float, dice: np.random.Generator) -> float:
 
 def _score(metric: str, p_N: Floats, length_N: NDArray[np.int64], dice: np.random.Generator) -> Score:
     if metric == "exact":
-        return _by_ratio("exact", "", [[float(right), 1.0] for right in dice.random(len(p_N)) < p_N])
+        return ratio("exact", "", [[float(right), 1.0] for right in dice.random(len(p_N)) < p_N])
     if metric == "error_rate":
         wrong_N = dice.random(len(p_N)) > p_N
         edits_N = wrong_N * np.minimum(dice.geometric(0.3, len(p_N)), length_N)
-        return _by_ratio("error_rate", "", np.stack([edits_N, length_N], 1).astype(float).tolist())
+        return ratio("error_rate", "", np.stack([edits_N, length_N], 1).astype(float).tolist())
     found_ON = [dice.binomial(length_N - order, p_N ** (1 + order / 2)) for order in range(4)]
     counts = np.stack([*found_ON, *(length_N - order for order in range(4))], 1).astype(float).tolist()
     return Score("bleu", _bleu([*np.sum(counts, 0)]), "", counts, _bleu)
@@ -154,7 +154,7 @@ def gain_for(world: World, difference: float) -> float:
     quality = dice.normal(0, math.hypot(1.5, world.deviation), 200_000)
     share = lambda gain: 100 * float(np.mean(1 / (1 + np.exp(-quality - gain))))  # noqa: E731
     gains = np.linspace(0, 3, 61)
-    sign = 1 if higher_is_better(world.metric) else -1
+    sign = -1 if world.metric in LOWER_IS_BETTER else 1
     return sign * float(np.interp(difference, [share(gain) - share(0) for gain in gains], gains))
 
 

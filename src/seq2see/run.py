@@ -26,10 +26,9 @@ from seq2see.tokens.store import Tokenizers
 
 if TYPE_CHECKING:
     from seq2see.decoding.search import Choose
-    from seq2see.lens.alignment import Alignment, Method
+    from seq2see.lens.alignment import Alignment, Importance, Method
     from seq2see.lens.answers import Look
     from seq2see.lens.heads import Head, Statistics, Worth
-    from seq2see.lens.importance import Importance
     from seq2see.lens.reading import Reading, Watch
     from seq2see.model.interface import Seq2Seq
 
@@ -155,18 +154,18 @@ class Run:
         """Return whether activations of the model are recorded or changed by hooks."""
         if "bundle" not in self.__dict__:  # not loaded yet, and torch may not be installed
             return False
-        from seq2see.decoding.weights import is_heard
+        from seq2see.decoding.torch_engine import has_hooks
 
-        return is_heard(self.model)
+        return has_hooks(self.model)
 
     def _is_unseen(self, engine: Engine) -> bool:
         """Return whether hooks of the model see nothing of what an engine computes."""
-        from seq2see.decoding.weights import is_heard
+        from seq2see.decoding.torch_engine import has_hooks
 
         own = getattr(engine, "model", None)
         if own is None:
             return engine.name.startswith("ctranslate2")
-        return own is not self.model and not is_heard(own)
+        return own is not self.model and not has_hooks(own)
 
     def engine(self, name: str = "auto", precision: str | None = None) -> Engine:
         """Return an engine to translate with.
@@ -222,18 +221,15 @@ class Run:
         if isinstance(lines, str):
             raise TypeError("translate wants a list of lines, not one text: put it in [ ]")
         lines = self.tagged(lines, to)
-        settings = self.settings
-        if beam is not None:
-            settings = replace(settings, decoding=replace(settings.decoding, beam=beam))
-            if not (type(beam) is int and 1 <= beam <= self.settings.decoding.beam):  # a narrower beam is always fine
-                config.check_decoding(settings.decoding)
         engine = engine or self.engine()
         if self._is_recorded() and self._is_unseen(engine):
             raise SettingError(
                 f"activations of the model are recorded, and this engine ({engine.name}) has a copy of its own. Leave "
                 'engine= out, or make it inside capture(run): run.engine("torch"); or use capture(engine)'
             )
-        return translator.translate(engine, self.tokenizers, settings, lines, n_best=n_best, prefixes=prefixes)
+        return translator.translate(
+            engine, self.tokenizers, self.settings, lines, beam=beam, n_best=n_best, prefixes=prefixes
+        )
 
     def look(self, sentence: str, to: str | None = None, target: str | None = None) -> "Look":
         """Return the inside of one translation (or of `target`), as arrays with token labels."""
@@ -253,9 +249,9 @@ class Run:
 
     def importance(self, sentence: str, to: str | None = None, target: str | None = None) -> "Importance":
         """Return what each output token owes to each input token: by gradient, and by leaving it out."""
-        from seq2see.lens import importance
+        from seq2see.lens import alignment
 
-        return importance.importance(self.bundle, self.read(sentence, to, target), self.watch)
+        return alignment.importance(self.bundle, self.read(sentence, to, target), self.watch)
 
     @property
     def metric(self) -> str:

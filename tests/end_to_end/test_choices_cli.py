@@ -91,6 +91,6 @@ def test_a_rate_that_breaks_everything_leaves_one_line(cli) -> None:
     ended = cli("train", "pairs.tsv", *QUICK, *settings, "--metric", "loss")
     assert ended.code == 2
     assert "the loss was not finite" in ended.err.splitlines()[-1]
-    assert "lower rate" in ended.err.splitlines()[-1]
+    assert "lower learning rate" in ended.err.splitlines()[-1]
     told = json.loads(Path("runs/pairs/manifest.json").read_text())["diagnosis"]["findings"]
     assert "the loss was not finite" in told[0]

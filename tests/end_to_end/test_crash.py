@@ -145,7 +145,7 @@ def test_numbers_that_are_not_finite_name_batch_lines_and_layer(tmp_path: Path, 
     assert "the loss was not finite in 5 updates in a row (step 6, a batch of " in last
     assert f"{pairs}, line " in last
     assert "it begins in encoder.0." in last
-    assert "try a lower rate: --set training.learning_rate=" in last
+    assert "try a lower learning rate: --set training.learning_rate=" in last
     rows = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
     assert [row["skipped"] for row in rows] == [0, 1, 1, 1, 1, 1]
 

@@ -67,7 +67,7 @@ penalties = st.sampled_from(
 def test_beam_of_one_is_greedy(model, batch, penalty, data):
     limits = data.draw(st.lists(st.integers(1, 7), min_size=len(batch), max_size=len(batch)))
     memory = read(model, batch)
-    greedy = search.one_by_one(model, memory, limits, penalty)
+    greedy = search.beam(model, memory, limits, 1, penalty, choose=search.greedy)
     beam = search.beam(model, memory, limits, 1, penalty)
     assert [each.tokens for (each,) in greedy] == [each.tokens for (each,) in beam]
     assert [each.score for (each,) in greedy] == pytest.approx([each.score for (each,) in beam], rel=1e-4)

@@ -8,9 +8,9 @@ import torch
 
 from searching import some_tasks, talkative
 from seq2see.config import Decoding
-from seq2see.decoding import slots
+from seq2see.decoding import recorded
 from seq2see.decoding.hypothesis import Task
-from seq2see.decoding.slots import SlotSearch
+from seq2see.decoding.recorded import RecordedSearch
 from seq2see.decoding.torch_engine import TorchEngine
 from seq2see.kernels import loading
 from seq2see.model.transformer import Transformer
@@ -36,14 +36,14 @@ def tasks(count: int) -> list[Task]:
 @pytest.mark.parametrize("beam", [1, 2, 5])
 @pytest.mark.parametrize("most_rows", [20, 2048])
 def test_recorded_steps_find_what_the_search_finds(monkeypatch, positions, norm, beam, most_rows) -> None:
-    monkeypatch.setattr(slots, "MOST_ROWS", most_rows)
+    monkeypatch.setattr(recorded, "MOST_ROWS", most_rows)
     made, settings, todo = model(positions, norm), Decoding(beam=beam), tasks(70)
-    assert SlotSearch(made).can(beam)
-    plain, recorded = TorchEngine(made), TorchEngine(made)
-    plain._slots = None
+    assert RecordedSearch(made).can(beam)
+    plain, engine = TorchEngine(made), TorchEngine(made)
+    plain._recorded = None
     expected = plain.search(todo, settings)
     for _ in range(3):  # plainly, then while recording, then recorded
-        found = recorded.search(todo, settings)
+        found = engine.search(todo, settings)
         assert [[each.tokens for each in one] for one in found] == [[each.tokens for each in one] for one in expected]
         for one, other in zip(found, expected, strict=True):
             assert [each.score for each in one] == pytest.approx([each.score for each in other], abs=1e-3)
@@ -51,9 +51,9 @@ def test_recorded_steps_find_what_the_search_finds(monkeypatch, positions, norm,
 
 def test_when_steps_are_not_recorded() -> None:
     made = model()
-    search = SlotSearch(made)
-    assert search.can(slots.WIDEST)
-    assert not search.can(slots.WIDEST + 1)
+    search = RecordedSearch(made)
+    assert search.can(recorded.WIDEST)
+    assert not search.can(recorded.WIDEST + 1)
     torch.use_deterministic_algorithms(True)
     try:
         assert not search.can(1)
@@ -68,7 +68,7 @@ def test_longer_sentences_after_shorter_ones_leave_what_was_recorded_right() -> 
     made, settings = model(), Decoding(beam=2)
     short, long = [Task([5, 6, 7, 3], 10, [])], [Task([*range(4, 300), 3], 300, [])]
     plain = TorchEngine(made, precision="bfloat16")
-    plain._slots = None
+    plain._recorded = None
     engine = TorchEngine(made, precision="bfloat16")
     before = [engine.search(short, settings)[0][0].tokens for _ in range(3)]
     engine.search(long, settings)
@@ -81,23 +81,23 @@ def test_a_beam_wider_than_the_vocabulary() -> None:
     torch.manual_seed(1)
     made = Transformer(6, 6, encoder_layers=1, decoder_layers=1, d_model=16, heads=2, d_ff=16).eval().cuda()
     todo, settings = [Task([4, 5, 3], 7, []), Task([5, 3], 3, [4] * 40)], Decoding(beam=5)
-    plain, recorded = TorchEngine(made), TorchEngine(made)
-    plain._slots = None
+    plain, engine = TorchEngine(made), TorchEngine(made)
+    plain._recorded = None
     expected = [[each.tokens for each in one] for one in plain.search(todo, settings)]
     for _ in range(3):
-        assert [[each.tokens for each in one] for one in recorded.search(todo, settings)] == expected
+        assert [[each.tokens for each in one] for one in engine.search(todo, settings)] == expected
 
 
 def test_others_may_be_asked_for_in_between() -> None:
     """More sizes than are kept, with and without given tokens."""
     made = model()
-    plain, recorded = TorchEngine(made), TorchEngine(made)
-    plain._slots = None
+    plain, engine = TorchEngine(made), TorchEngine(made)
+    plain._recorded = None
     for beam in (1, 2, 3, 4, 5, 1, 2):
         todo = [replace(task, prefix=task.prefix if beam % 2 else []) for task in tasks(9)]
         settings = Decoding(beam=beam)
         expected = [[each.tokens for each in one] for one in plain.search(todo, settings)]
-        assert [[each.tokens for each in one] for one in recorded.search(todo, settings)] == expected
+        assert [[each.tokens for each in one] for one in engine.search(todo, settings)] == expected
 
 
 def test_a_sentence_is_the_same_in_any_company_in_bfloat16() -> None:

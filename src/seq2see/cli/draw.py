@@ -1,6 +1,7 @@
 """`seq2see draw`: the pictures that need no sentence."""
 
 import json
+from collections.abc import Callable
 from dataclasses import asdict
 from itertools import islice
 from pathlib import Path
@@ -15,7 +16,7 @@ from seq2see.cli.options import Debug, Folder, Force, To, check_new
 from seq2see.errors import DataError, SettingError, nearest
 
 MOST_NEEDED = 5
-"""Heads that are named beside the picture of all."""
+"""Number of heads that are named beside the picture of all."""
 Length = Annotated[int, typer.Option(min=1, max=5000, help="Positions in the sentence.")]
 Width = Annotated[int, typer.Option("--d-model", min=2, max=5000, help="Width of the model.")]
 Out = Annotated[
@@ -39,11 +40,8 @@ def draw_waves(
     path = _place(out, "waves", as_json, force)
     from seq2see.lens import textbook
 
-    if path:
-        textbook.draw_waves(length, d_model, path)
-        _tell(path)
-    if as_json:
-        _print({"length": length, "d_model": d_model, "waves": textbook.waves(length, d_model).tolist()})
+    numbers = {"length": length, "d_model": d_model, "waves": textbook.waves(length, d_model)}
+    _show(path, as_json, numbers, lambda path: textbook.draw_waves(length, d_model, path))
 
 
 def draw_dot_products(
@@ -54,16 +52,12 @@ def draw_dot_products(
     as_json: Numbers = False,
     debug: Debug = False,
 ) -> None:
-    """How alike the waves of two positions are: only their distance counts."""
+    """How similar the waves of two positions are: only their distance counts."""
     path = _place(out, "dot-products", as_json, force)
     from seq2see.lens import textbook
 
-    if path:
-        textbook.draw_dot_products(length, d_model, path)
-        _tell(path)
-    if as_json:
-        products = textbook.dot_products(length, d_model).tolist()
-        _print({"length": length, "d_model": d_model, "dot_products": products})
+    numbers = {"length": length, "d_model": d_model, "dot_products": textbook.dot_products(length, d_model)}
+    _show(path, as_json, numbers, lambda path: textbook.draw_dot_products(length, d_model, path))
 
 
 def draw_masks(
@@ -75,20 +69,17 @@ def draw_masks(
     as_json: Numbers = False,
     debug: Debug = False,
 ) -> None:
-    """Who may see whom: the padding mask and the look-ahead mask."""
-    tokens = tokens or ["1", "2", "0", "4", "5"]
-    if len(tokens) > 100:
-        raise SettingError(f"{len(tokens)} tokens: more than 100 make no picture that can be read")
+    """Which token may see which: the padding mask and the look-ahead mask."""
+    words = tokens or ["1", "2", "0", "4", "5"]
+    if len(words) > 100:
+        raise SettingError(f"{len(words)} tokens: more than 100 make no picture that can be read")
     path = _place(out, "masks", as_json, force)
-    from seq2see.lens import letters, textbook
+    from seq2see.lens import textbook
 
-    padding = [token in ("0", special.SPELLINGS[special.PAD]) for token in tokens]
-    if path:
-        textbook.draw_masks(tokens, padding, path)
-        _tell(path, letters.note("".join(tokens)))
-    if as_json:
-        keep_padding, keep_past = textbook.masks(padding)
-        _print({"tokens": tokens, "padding": keep_padding.tolist(), "look_ahead": keep_past.tolist()})
+    padding = [word in ("0", special.SPELLINGS[special.PAD]) for word in words]
+    keep_padding, keep_past = textbook.masks(padding)
+    numbers = {"tokens": words, "padding": keep_padding, "look_ahead": keep_past}
+    _show(path, as_json, numbers, lambda path: textbook.draw_masks(words, padding, path))
 
 
 def draw_warm_up(
@@ -115,17 +106,12 @@ def draw_warm_up(
     from seq2see.lens import textbook
     from seq2see.training.schedule import noam
 
-    if path:
-        textbook.draw_warm_up(choices, max_steps, path)
-        _tell(path)
-    if as_json:
-        curves: list[dict[str, Any]] = []
-        for width, warm in choices:
-            steps = textbook.steps_to_draw(warm, max_steps)
-            rates = [noam(step, width, warm) for step in steps]
-            curves.append({"d_model": width, "warmup_steps": warm, "peak": noam(warm, width, warm)})
-            curves[-1] |= {"steps": steps, "rates": rates}
-        _print({"curves": curves})
+    curves: list[dict[str, Any]] = []
+    for width, warm in choices:
+        steps = textbook.steps_to_draw(warm, max_steps)
+        curves.append({"d_model": width, "warmup_steps": warm, "peak": noam(warm, width, warm)})
+        curves[-1] |= {"steps": steps, "rates": [noam(step, width, warm) for step in steps]}
+    _show(path, as_json, {"curves": curves}, lambda path: textbook.draw_warm_up(choices, max_steps, path))
 
 
 def draw_architecture(
@@ -141,17 +127,18 @@ def draw_architecture(
     as_json: Numbers = False,
     debug: Debug = False,
 ) -> None:
-    """The plan of a model: every step, the shape of what leaves it, and its parameters."""
+    """The plan of a model: every step, the shape of its output, and its parameters."""
     settings, sizes, title = _plan_of(model, assignments or [])
     path = _place(out, "architecture", as_json, force)
     from seq2see.lens import architecture
 
-    plan = architecture.steps(settings.model, *sizes)
-    if path:
-        _tell(path, architecture.draw(plan, title, path))
-    if as_json:
-        steps = [asdict(step) for step in plan]
-        _print({"model": title, "parameters": architecture.count_parameters(plan), "steps": steps})
+    plan = architecture.plan(settings.model, *sizes)
+    numbers = {
+        "model": title,
+        "parameters": architecture.count_parameters(plan),
+        "steps": [asdict(stage) for stage in plan],
+    }
+    _show(path, as_json, numbers, lambda path: architecture.draw(plan, title, path))
 
 
 def draw_curves(
@@ -160,7 +147,7 @@ def draw_curves(
     force: Force = False,
     debug: Debug = False,
 ) -> None:
-    """How a run learned: loss, scores and rate, step by step (the numbers are in RUN/metrics.jsonl)."""
+    """How a run learned: loss, scores and learning rate, step by step (the numbers are in RUN/metrics.jsonl)."""
     storage.read_manifest(Path(folder))
     path = _place(out, "curves", False, force)
     assert path is not None
@@ -170,7 +157,7 @@ def draw_curves(
     rows = [row for row in journal.read(Path(folder)) if row.get("what", "model") == "model"]
     if not curves.curves(rows, path, f"{Path(folder).resolve().name}: how it learned"):
         raise DataError(f"{folder}/metrics.jsonl: nothing to draw yet; train for a few steps first")
-    _tell(path)
+    _show(path, False, {})
 
 
 def draw_heads(
@@ -208,13 +195,12 @@ def draw_heads(
         raise DataError(f"{pairs or f'{folder}/validation.jsonl'}: no usable pair. Name a file: draw heads RUN PAIRS")
     with progress() as run.watch:
         statistics, worth = run.head_statistics(chosen, to), run.head_worth(chosen, to=to)
-    if path:
-        from seq2see.lens import pictures
+    from seq2see.lens import pictures
 
-        title = f"{run.folder.resolve().name}: what each head is for"
-        _tell(path, pictures.head_worth(worth, statistics, run.metric, title, path))
+    title = f"{run.folder.resolve().name}: what each head is for"
+    numbers = {"set": name, "metric": run.metric, "worth": worth.json(), "statistics": statistics.json()}
+    _show(path, as_json, numbers, lambda path: pictures.head_worth(worth, statistics, run.metric, title, path))
     if as_json:
-        _print({"set": name, "metric": run.metric, "worth": worth.json(), "statistics": statistics.json()})
         return
     whole = worth.whole
     echo(f"pairs: {worth.pairs:,} of {name}; with all heads: loss {whole.loss:.3f}, {run.metric} {whole.score:.2f}")
@@ -225,7 +211,7 @@ def draw_heads(
 
 
 def _plan_of(model: str, assignments: list[str]) -> tuple[config.Settings, tuple[int, int], str]:
-    """Settings, vocabularies and the name of a preset or a run."""
+    """Return settings, sizes of the vocabularies and the name of a preset or a run."""
     if model in config.PRESETS:
         settings = config.resolve(config.preset(model), config.parse_assignments(assignments))
         data = settings.data
@@ -244,7 +230,7 @@ def _plan_of(model: str, assignments: list[str]) -> tuple[config.Settings, tuple
 
 
 def _place(out: str | None, name: str, as_json: bool, force: bool) -> Path | None:
-    """Where to draw, checked before anything heavy is imported; None where only numbers are wanted."""
+    """Return where to draw, checked before anything heavy is imported; None where only numbers are wanted."""
     if out is None and as_json:
         return None
     path = Path(out or f"{name}.png")
@@ -255,12 +241,13 @@ def _place(out: str | None, name: str, as_json: bool, force: bool) -> Path | Non
     return path
 
 
-def _tell(path: Path, note: str | None = None) -> None:
-    """Where the picture is, and which letters it could not draw."""
-    echo(path, err=True)
-    if note:
-        echo(note, err=True)
-
-
-def _print(numbers: dict[str, Any]) -> None:
-    write_line(json.dumps(numbers, ensure_ascii=False))
+def _show(
+    path: Path | None, as_json: bool, numbers: dict[str, Any], draw: Callable[[Path], str | None] = lambda path: None
+) -> None:
+    """Draw where a picture is wanted, say where it is and what it lacks, and print the numbers with --json."""
+    note = draw(path) if path else None
+    for line in (path, note):
+        if line:
+            echo(line, err=True)
+    if as_json:
+        write_line(json.dumps(numbers, ensure_ascii=False, default=lambda array: array.tolist()))

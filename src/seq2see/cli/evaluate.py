@@ -4,84 +4,58 @@ import contextlib
 import json
 import statistics
 import textwrap
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from seq2see import storage
+from seq2see.cli import options
 from seq2see.cli.data import Downloads
 from seq2see.cli.messages import echo, write_line
-from seq2see.cli.options import (
-    Beam,
-    Debug,
-    EngineOption,
-    Format,
-    Json,
-    PairsName,
-    PrecisionOption,
-    SourceColumn,
-    SourceLanguage,
-    TargetColumn,
-    TargetLanguage,
-    To,
-    check_new,
-)
 from seq2see.distributed import ranks
 from seq2see.errors import DataError, RunError, SettingError
+from seq2see.machine import Group
 
 if TYPE_CHECKING:
     from seq2see.decoding.hypothesis import Engine
-    from seq2see.evaluation.compare import Difference
     from seq2see.evaluation.metrics import Scores
     from seq2see.run import Evaluation, Run
     from seq2see.text.corpora import Parts
     from seq2see.text.pair import Pair
 
-Side = list[tuple[str, "Scores"]]
-"""Runs by their folders, with what each scored: one system, trained once or with several seeds."""
+_RUNS = "The folder that train wrote, or several: one system, trained with different seeds."
+_AGAINST = "Compare with this run; repeat for more seeds. A verdict needs at least 4 runs on each side."
+_REFERENCES = "Further references, a line for each pair; may be repeated."
 
 
 def evaluate(
-    folders: Annotated[
-        list[str],
-        typer.Argument(
-            metavar="RUN", help="The folder that train wrote, or several: one system, trained with different seeds."
-        ),
-    ],
-    pairs: PairsName,
-    against: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="RUN",
-            help="Compare with this run; repeat for more seeds. A verdict needs at least 4 runs on each side.",
-        ),
-    ] = None,
-    references: Annotated[
-        list[str] | None,
-        typer.Option(metavar="FILE", help="Further references, a line for each pair; may be repeated."),
-    ] = None,
-    beam: Beam = None,
+    folders: Annotated[list[str], typer.Argument(metavar="RUN", help=_RUNS)],
+    pairs: options.PairsName,
+    against: Annotated[list[str] | None, typer.Option(metavar="RUN", help=_AGAINST)] = None,
+    references: Annotated[list[str] | None, typer.Option(metavar="FILE", help=_REFERENCES)] = None,
+    beam: options.Beam = None,
     n_best: Annotated[
         int, typer.Option(min=1, metavar="K", help="Score as well whether the right one is among the K best.")
     ] = 1,
     tokenize: Annotated[
         str, typer.Option(help="How BLEU cuts words: none, 13a, char or ko-mecab; auto: 13a, or char without blanks.")
     ] = "auto",
-    format: Format = None,
-    source_column: SourceColumn = None,
-    target_column: TargetColumn = None,
-    source_language: SourceLanguage = None,
-    target_language: TargetLanguage = None,
-    to: To = None,
-    engine: EngineOption = "auto",
-    precision: PrecisionOption = "float32",
+    format: options.Format = None,
+    source_column: options.SourceColumn = None,
+    target_column: options.TargetColumn = None,
+    source_language: options.SourceLanguage = None,
+    target_language: options.TargetLanguage = None,
+    to: options.To = None,
+    engine: options.EngineOption = "auto",
+    precision: options.PrecisionOption = "float32",
     output: Annotated[
         str | None, typer.Option("--output", "-o", metavar="FILE", help="Write the translations here, one a line.")
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Let --output replace a file.")] = False,
-    as_json: Json = False,
-    debug: Debug = False,
+    as_json: options.Json = False,
+    debug: options.Debug = False,
 ) -> None:
     """Translate the sources of PAIRS and score the translations. Columns after the second are further references.
 
@@ -90,9 +64,8 @@ def evaluate(
     if output and (len(folders) > 1 or against):
         raise SettingError("--output holds the translations of one run: leave the other runs out")
     if output:
-        check_new(Path(output), force)
-    from seq2see.evaluation import compare
-    from seq2see.run import Shared, error_unit, load
+        options.check_new(Path(output), force)
+    from seq2see.run import load
     from seq2see.text import corpora, downloads
     from seq2see.text.pair import Sides
     from seq2see.text.rows import ReadingOptions
@@ -104,41 +77,26 @@ def evaluate(
     for run in [run for run in runs if run.tags] or runs:  # a run of one direction may be compared with one of many
         run.tagged([], to)
     columns, languages = Sides(source_column, target_column), Sides(source_language, target_language)
-    options = ReadingOptions(format, columns, languages)
+    reading = ReadingOptions(format, columns, languages)
 
     def read() -> "tuple[Parts, list[Pair]]":
         with Downloads() as watch:
-            found = corpora.for_scoring(pairs, options, watch, bound=True)
-        items = list(found)
-        for file in references or ():
-            items = _with_references(items, Path(file), found.dropped)
-        return found, items
+            found = corpora.for_scoring(pairs, reading, watch, bound=True)
+        return found, _with_references(list(found), references or (), found.dropped)
 
     with ranks.joined() as group:
         scored, items = group.after_first(read)  # which may download it
-        say = echo if group.is_first else lambda line, err: None
-        for note in scored.notes:
-            say(note, err=True)
-        beam = beam or runs[0].settings.decoding.beam
-        unit = error_unit(runs[0].settings)
-        evaluations = []
-        for run, chosen in zip(runs, group.after_first(lambda: _engines(runs, engine, precision)), strict=True):
-            if len(runs) > 1:
-                say(f"translating with {run.folder}", err=True)
-            searching = chosen if group.alone else Shared(chosen, group)
-            evaluations.append(run.evaluate(items, beam, n_best, tokenize, searching, unit, to if run.tags else None))
-            if cut := sum(result.cut for result in evaluations[-1].results):
-                limit = run.settings.decoding.max_source
-                say(f"{_plural(cut, 'source')} longer than decoding.max_source = {limit} tokens: cut", err=True)
-            if note := evaluations[-1].note:
-                say(note, err=True)
+        _tell(group, *scored.notes)
+        engines = group.after_first(lambda: _engines(runs, engine, precision))
+        evaluations = _evaluate(group, runs, engines, items, beam, n_best, tokenize, to)
         if not group.is_first:
             return
-    sides = [(str(run.folder), each.scores) for run, each in zip(runs, evaluations, strict=True)]
-    ours, theirs = sides[: len(folders)], sides[len(folders) :]
-    differences = compare.compare([each for _, each in ours], [each for _, each in theirs]) if theirs else []
     name = f"{pairs} (test)" if pairs in downloads.names() else pairs
-    (_print_json if as_json else _print)(name, scored.dropped, evaluations[0], ours, theirs, differences)
+    found = {"set": name, "pairs": len(items), "dropped": scored.dropped} | _result(runs, evaluations, len(folders))
+    if as_json:
+        write_line(json.dumps(found, ensure_ascii=False))
+    else:
+        _print(found)
     for run, each in zip(runs, evaluations, strict=True):
         _add_to_report(run, name, each)
     if output:  # last: scores that are printed are not lost to a full disk
@@ -147,23 +105,57 @@ def evaluate(
             file.write_text("".join(lines), encoding="utf-8", errors="replace")
 
 
+def _tell(group: Group, *notes: str) -> None:
+    """Print notes once, however many processes there are."""
+    for note in notes if group.is_first else ():
+        echo(note, err=True)
+
+
+def _evaluate(
+    group: Group,
+    runs: "list[Run]",
+    engines: "list[Engine]",
+    items: "list[Pair]",
+    beam: int | None,
+    n_best: int,
+    tokenize: str,
+    to: str | None,
+) -> "list[Evaluation]":
+    """Translate and score the pairs with every run, all with the beam of the first one if none is given."""
+    from seq2see.run import Shared, error_unit
+
+    beam, unit = beam or runs[0].settings.decoding.beam, error_unit(runs[0].settings)
+    evaluations = []
+    for run, engine in zip(runs, engines, strict=True):
+        if len(runs) > 1:
+            _tell(group, f"translating with {run.folder}")
+        searching = engine if group.alone else Shared(engine, group)
+        evaluations.append(run.evaluate(items, beam, n_best, tokenize, searching, unit, to if run.tags else None))
+        if cut := sum(result.cut for result in evaluations[-1].results):
+            limit = run.settings.decoding.max_source
+            _tell(group, f"{_plural(cut, 'source')} longer than decoding.max_source = {limit} tokens: cut")
+        if note := evaluations[-1].note:
+            _tell(group, note)
+    return evaluations
+
+
 def _add_to_report(run: "Run", name: str, evaluation: "Evaluation") -> None:
     """Add the scores to the report of a finished run; one that cannot be written stays as it is."""
     from seq2see.evaluation import report
 
-    how = f"{_plural(evaluation.pairs, 'pair')}, {_searched(evaluation)}, {evaluation.engine}"
+    how = f"{_plural(evaluation.pairs, 'pair')}, {_searched(evaluation.beam)}, {evaluation.engine}"
     how += f". {evaluation.note}" if evaluation.note else ""
     with contextlib.suppress(OSError, RunError):  # a folder that may only be read, a full disk
         if run.manifest.get("state") == "finished":
             report.add_scores(run.folder / "report.html", report.ScoredSet(name, how, evaluation.rows))
 
 
-def _searched(evaluation: "Evaluation") -> str:
-    return f"beam {evaluation.beam}" if evaluation.beam > 1 else "greedy"
+def _searched(beam: int) -> str:
+    return f"beam {beam}" if beam > 1 else "greedy"
 
 
 def _check_seeds(side: "list[Run]") -> None:
-    """Refuse runs of one side that are no independent samples: of the same seed, or the same run twice."""
+    """Refuse runs of one side that are not independent: of the same seed, or the same run twice."""
     seeds: dict[int, Path] = {}
     for run in side:
         seed = run.settings.training.seed
@@ -176,100 +168,93 @@ def _check_seeds(side: "list[Run]") -> None:
 
 
 def _engines(runs: "list[Run]", name: str, precision: str | None) -> "list[Engine]":
-    """The same engine for every run: our own where `auto` would not take the same for all."""
+    """Return the same engine for every run: torch where `auto` would not choose the same for all."""
     chosen = [run.engine(name, precision) for run in runs]
     if len({engine.name for engine in chosen}) > 1:
         return [run.engine("torch", precision) for run in runs]
     return chosen
 
 
-def _with_references(items: "list[Pair]", file: Path, dropped: int) -> "list[Pair]":
-    """The pairs with the lines of a file as further references, one for each; an empty line is none."""
+def _with_references(items: "list[Pair]", files: Iterable[str], dropped: int) -> "list[Pair]":
+    """Return the pairs with the lines of files as further references, one for each; an empty line is none."""
     from seq2see.text.rows import read_lines
 
-    lines = read_lines(file)
-    if len(lines) != len(items):
-        why = f" ({dropped:,} with an empty side left out: take their lines out of all files)" if dropped else ""
-        raise DataError(
-            f"{file}: {_plural(len(lines), 'line')}, expected {len(items):,}, one for each pair that is scored{why}"
-        )
-    pairs = zip(items, lines, strict=True)
-    return [pair._replace(references=(*pair.references, line)) if line else pair for pair, line in pairs]
+    for file in files:
+        lines = read_lines(Path(file))
+        if len(lines) != len(items):
+            why = f" ({dropped:,} with an empty side left out: take their lines out of all files)" if dropped else ""
+            expected = f"expected {len(items):,}, one for each pair that is scored{why}"
+            raise DataError(f"{file}: {_plural(len(lines), 'line')}, {expected}")
+        items = [
+            pair._replace(references=(*pair.references, line)) if line else pair
+            for pair, line in zip(items, lines, strict=True)
+        ]
+    return items
 
 
-def _print_json(
-    name: str, dropped: int, evaluation: "Evaluation", ours: Side, theirs: Side, differences: "list[Difference]"
-) -> None:
+def _result(runs: "list[Run]", evaluations: "list[Evaluation]", count: int) -> dict[str, Any]:
+    """Return what --json prints: the scores of the first `count` runs, and the comparison with the others, if any."""
     from seq2see.evaluation import compare
 
-    found: dict[str, Any] = {"set": name, "pairs": evaluation.pairs, "dropped": dropped}
-    found |= {"engine": evaluation.engine, "beam": evaluation.beam, "unreachable": evaluation.unreachable}
-    found |= _side_as_json(ours)
-    if theirs:
-        found["against"] = _side_as_json(theirs)
-        keys = ("difference", "low", "high", "p", "verdict", "models", "detectable")
-        found["differences"] = {each.name: {key: getattr(each, key) for key in keys} for each in differences}
-        runs = len(ours), len(theirs)
-        found["comparison"] = {
-            "about": "models" if 1 in runs else "systems",
-            "runs": runs,
-            "enough_runs": compare.enough_runs(*runs),
-            "smallest_p": compare.smallest_p(*runs),
-            "level": compare.LEVEL,
-            "power": compare.POWER,
-            "note": compare.explain(*runs),
-        }
-        found["bootstrap"] = {"resamples": compare.RESAMPLES, "seed": compare.SEED, "interval": 0.95}
-    write_line(json.dumps(found, ensure_ascii=False))
+    first = evaluations[0]
+    found: dict[str, Any] = {"engine": first.engine, "beam": first.beam, "unreachable": first.unreachable}
+    scored = [(str(run.folder), each.scores) for run, each in zip(runs, evaluations, strict=True)]
+    found |= _side(scored[:count])
+    if count == len(runs):
+        return found
+    found["against"] = _side(scored[count:])
+    differences = compare.compare([each for _, each in scored[:count]], [each for _, each in scored[count:]])
+    keys = ("difference", "low", "high", "p", "verdict", "models", "detectable")
+    found["differences"] = {each.name: {key: getattr(each, key) for key in keys} for each in differences}
+    numbers = count, len(runs) - count
+    found["comparison"] = {
+        "about": "models" if 1 in numbers else "systems",
+        "runs": numbers,
+        "enough_runs": compare.enough_runs(*numbers),
+        "smallest_p": compare.smallest_p(*numbers),
+        "level": compare.LEVEL,
+        "power": compare.POWER,
+        "note": compare.explain(*numbers),
+    }
+    found["bootstrap"] = {"resamples": compare.RESAMPLES, "seed": compare.SEED, "interval": 0.95}
+    return found
 
 
-def _side_as_json(side: Side) -> dict[str, Any]:
-    """The scores of a side, means over its runs where there are several, and those of each run."""
-    scores = side[0][1].as_dict()
-    if len(side) > 1:
-        for name in (score.name for score in side[0][1]):
-            scores[name] |= {"value": _mean(side, name), "deviation": _deviation(side, name)}
-    runs = [{"run": folder, "scores": {score.name: score.value for score in found}} for folder, found in side]
+def _side(scored: "list[tuple[str, Scores]]") -> dict[str, Any]:
+    """Return the scores of one system, means over its runs where there are several, and those of each run."""
+    scores = scored[0][1].as_dict()
+    runs = [{"run": folder, "scores": {score.name: score.value for score in found}} for folder, found in scored]
+    for name in (score.name for score in scored[0][1] if len(scored) > 1):
+        values = [found[name].value for _, found in scored]
+        scores[name] |= {"value": statistics.fmean(values), "deviation": statistics.stdev(values)}
     return {"scores": scores, "runs": runs}
 
 
-def _mean(side: Side, name: str) -> float:
-    return statistics.fmean(scores[name].value for _, scores in side)
-
-
-def _deviation(side: Side, name: str) -> float:
-    """Of the sample: how far another seed is likely to lie from the mean."""
-    return statistics.stdev(scores[name].value for _, scores in side)
-
-
-def _print(
-    name: str, dropped: int, evaluation: "Evaluation", ours: Side, theirs: Side, differences: "list[Difference]"
-) -> None:
-    left_out = f" ({dropped:,} dropped, a side was empty)" if dropped else ""
-    scored = f"{_plural(evaluation.pairs, 'pair')} of {name}{left_out}"
-    echo(f"{scored}, {evaluation.engine}, {_searched(evaluation)}")
-    alone = len(ours) + len(theirs) == 1
+def _print(found: dict[str, Any]) -> None:
+    left_out = f" ({found['dropped']:,} dropped, a side was empty)" if found["dropped"] else ""
+    scored = f"{_plural(found['pairs'], 'pair')} of {found['set']}{left_out}"
+    echo(f"{scored}, {found['engine']}, {_searched(found['beam'])}")
+    alone = len(found["runs"]) == 1 and "against" not in found
     if not alone:
-        _print_runs(ours, theirs)
-        if differences:
-            _print_differences(differences, len(ours), len(theirs))
+        _print_runs([found, found["against"]] if "against" in found else [found])
+        if "against" in found:
+            _print_differences(found["differences"], found["comparison"]["note"])
         echo()
-    for missing, reason in ours[0][1].inapplicable.items():
-        echo(f"{missing:<11}{'      -' if alone else ''}  does not apply: {reason}")
-    for score in ours[0][1]:
-        value = f"{score.value:>7.2f}" if alone else ""
-        echo(f"{score.name:<11}{value}  {score.signature}")
+    for name, score in found["scores"].items():
+        value = "-" if score["value"] is None else f"{score['value']:.2f}"
+        about = score["signature"] or f"does not apply: {score['reason']}"
+        echo(f"{name:<11}{f'{value:>7}' if alone else ''}  {about}")
 
 
-def _print_runs(ours: Side, theirs: Side) -> None:
-    """A row for each run, a column for each score; below the runs of a side their mean and deviation."""
-    names = [score.name for score in ours[0][1]]
+def _print_runs(sides: list[dict[str, Any]]) -> None:
+    """Print a row for each run, a column for each score; below the runs of a side their mean and deviation."""
+    names = [*sides[0]["runs"][0]["scores"]]
     rows: list[tuple[str, list[float]]] = []
-    for letter, side in (("A  ", ours), ("B  ", theirs)) if theirs else (("", ours),):
-        rows += [(f"{letter}{folder}", [score.value for score in scores]) for folder, scores in side]
-        if len(side) > 1:
-            rows.append((f"{letter}mean", [_mean(side, name) for name in names]))
-            rows.append((f"{letter}deviation", [_deviation(side, name) for name in names]))
+    for letter, side in zip(("A  ", "B  ") if len(sides) > 1 else ("",), sides, strict=True):
+        rows += [(f"{letter}{run['run']}", [*run["scores"].values()]) for run in side["runs"]]
+        if len(side["runs"]) > 1:
+            for title, key in (("mean", "value"), ("deviation", "deviation")):
+                rows.append((f"{letter}{title}", [side["scores"][name][key] for name in names]))
     width = max(len(title) for title, _ in rows)
     echo("\n" + " " * width + "".join(f"{name:>{max(9, len(name) + 2)}}" for name in names))
     for title, values in rows:
@@ -277,19 +262,17 @@ def _print_runs(ours: Side, theirs: Side) -> None:
         echo(f"{title:<{width}}{''.join(cells)}")
 
 
-def _print_differences(differences: "list[Difference]", ours: int, theirs: int) -> None:
-    from seq2see.evaluation import compare
-
+def _print_differences(differences: dict[str, dict[str, Any]], note: str) -> None:
     echo(f"\n{'':<11}{'A - B':>8}    95 % interval       p  detectable")
-    for each in differences:
-        verdict: str = each.models or each.verdict
+    for name, each in differences.items():
+        verdict = each["models"] or each["verdict"]
         if verdict in ("better", "worse"):
-            verdict = f"{'these models: ' if each.models else ''}A is {verdict}"
-        interval = f"{each.low:+.2f} to {each.high:+.2f}"
-        detectable = "none" if each.detectable is None else f"{each.detectable:.2f}"
-        numbers = f"{each.difference:>+8.2f}  {interval:>17}   {each.p:.3f}  {detectable:>10}"
-        echo(f"{each.name:<11}{numbers}   {verdict}")
-    echo(textwrap.fill(compare.explain(ours, theirs), 100))
+            verdict = f"{'these models: ' if each['models'] else ''}A is {verdict}"
+        interval = f"{each['low']:+.2f} to {each['high']:+.2f}"
+        detectable = "none" if each["detectable"] is None else f"{each['detectable']:.2f}"
+        numbers = f"{each['difference']:>+8.2f}  {interval:>17}   {each['p']:.3f}  {detectable:>10}"
+        echo(f"{name:<11}{numbers}   {verdict}")
+    echo(textwrap.fill(note, 100))
 
 
 def _plural(count: int, noun: str) -> str:

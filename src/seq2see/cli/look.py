@@ -1,4 +1,4 @@
-"""`seq2see look`: what goes on inside one translation, as a page to walk through or as a picture."""
+"""`seq2see look`: what goes on inside one translation, as a page or as a picture."""
 
 import json
 from pathlib import Path
@@ -12,7 +12,7 @@ from seq2see.cli.options import Debug, Folder, Force, To, check_new
 from seq2see.errors import SettingError, nearest
 
 if TYPE_CHECKING:
-    from seq2see.lens.answers import Look
+    from seq2see.run import Run
 
 PLACES = {"cross": "cross attention", "encoder": "encoder attention", "decoder": "decoder self-attention"}
 PICTURES: dict[str, tuple[str, ...]] = {
@@ -22,7 +22,7 @@ PICTURES: dict[str, tuple[str, ...]] = {
     "layers": (),
     "beam": (),
 }
-"""Pictures by name, and the options that choose something in them."""
+"""Pictures by name, and the options that apply to each."""
 
 
 def look(
@@ -58,41 +58,13 @@ def look(
     debug: Debug = False,
 ) -> None:
     """Translate a sentence and show everything that happened inside: tokens, every head of every layer, the beam."""
-    if place is not None and place not in PLACES:
-        raise SettingError(f"--place {place}: unknown. {nearest(place, PLACES)}")
-    if picture is not None and picture not in PICTURES:
-        raise SettingError(f"--picture {picture}: unknown. {nearest(picture, PICTURES)}")
-    if layer is not None and layer < 0:
-        raise SettingError(f"--layer {layer}: layers are counted from 1. 0 is the last")
-    if not sentence.strip():
-        raise SettingError("the sentence is empty: there is nothing to look at")
-    if target is not None and not target.strip():
-        raise SettingError("--target is empty: leave it out, or give a translation")
-    if as_json:
-        if (output, picture, place, layer) != (None,) * 4:
-            raise SettingError(
-                "--json prints all that a page shows: leave --output, --picture, --place and --layer out"
-            )
-        from seq2see.look import page
-        from seq2see.run import load
-
-        run = load(folder)
-        with progress() as run.watch:
-            parts = page.gather(run, sentence, to, target)
-        write_line(json.dumps(parts, ensure_ascii=False))
-        _tell(parts["summary"]["notes"])
-        return
     path = Path(output or (f"{picture}.png" if picture else "look.html"))
-    as_page = path.suffix.lower() == ".html" and picture is None
-    drawn = picture or "attention"
-    for option, value in (("--place", place), ("--layer", layer)):
-        if as_page and value is not None:
-            raise SettingError(f"{option} {value}: a page shows all. For a picture name one: -o FILE.png")
-        if value is not None and option not in PICTURES[drawn]:
-            raise SettingError(f"{option} {value}: there is no such choice in --picture {drawn}. Leave it out")
-    if drawn == "beam" and target is not None:
-        raise SettingError("--picture beam: the model searched without --target. Leave one out")
-    check_new(path, force)
+    as_page = as_json or (path.suffix.lower() == ".html" and picture is None)
+    if as_json and (output, picture, place, layer) != (None,) * 4:
+        raise SettingError("--json prints all that a page shows: leave --output, --picture, --place and --layer out")
+    _check(sentence, target, picture, place, layer, as_page)
+    if not as_json:
+        check_new(path, force)
     if not as_page:
         from seq2see.lens import drawing
 
@@ -105,58 +77,92 @@ def look(
 
         with progress() as run.watch:
             parts = page.gather(run, sentence, to, target)
-        with storage.output(path) as file:
-            file.write_text(page.render(parts), encoding="utf-8")
-        write_line(parts["summary"]["translation"])
-        _tell([*parts["summary"]["notes"], f"open in a browser: {path}"])
-        return
-    if drawn in ("attention", "heads", "alignment"):
-        run.need_attention(f"{drawn} to draw (--picture layers and beam can be)")
-    there = run.settings.model.attention
-    if drawn in ("attention", "heads") and (place or "cross") not in there:
-        raise SettingError(f"--place {place}: {folder} has {' and '.join(there)} attention only")
-    with progress() as run.watch:
-        seen = run.look(sentence, to, target)
-    name, note = _draw(drawn, seen, place or "cross", layer or 0, path)
-    write_line(seen.translation)
-    _tell([*seen.notes, f"{name}: {path}", *([note] if note else [])])
-
-
-def _tell(lines: list[str]) -> None:
-    for line in lines:
+        notes = parts["summary"]["notes"]
+        if as_json:
+            write_line(json.dumps(parts, ensure_ascii=False))
+        else:
+            with storage.output(path) as file:
+                file.write_text(page.render(parts), encoding="utf-8")
+            write_line(parts["summary"]["translation"])
+            notes = [*notes, f"open in a browser: {path}"]
+    else:
+        notes = _draw(run, sentence, to, target, picture or "attention", place, layer or 0, path)
+    for line in notes:
         echo(line, err=True)
 
 
-def _draw(picture: str, seen: "Look", place: str, layer: int, path: Path) -> tuple[str, str | None]:
-    """What was drawn, and a line about letters that have no font."""
+def _check(
+    sentence: str, target: str | None, picture: str | None, place: str | None, layer: int | None, as_page: bool
+) -> None:
+    """Refuse what cannot be shown, before anything heavy is imported."""
+    for option, name, known in (("--place", place, PLACES), ("--picture", picture, PICTURES)):
+        if name is not None and name not in known:
+            raise SettingError(f"{option} {name}: unknown. {nearest(name, known)}")
+    if layer is not None and layer < 0:
+        raise SettingError(f"--layer {layer}: layers are counted from 1. 0 is the last")
+    if not sentence.strip():
+        raise SettingError("the sentence is empty: there is nothing to look at")
+    if target is not None and not target.strip():
+        raise SettingError("--target is empty: leave it out, or give a translation")
+    if picture == "beam" and target is not None:
+        raise SettingError("--picture beam: the model searched without --target. Leave one out")
+    drawn = picture or "attention"
+    for option, value in (("--place", place), ("--layer", layer)):
+        if as_page and value is not None:
+            raise SettingError(f"{option} {value}: a page shows all. For a picture name one: -o FILE.png")
+        if value is not None and option not in PICTURES[drawn]:
+            raise SettingError(f"{option} {value}: there is no such choice in --picture {drawn}. Leave it out")
+
+
+def _draw(
+    run: "Run",
+    sentence: str,
+    to: str | None,
+    target: str | None,
+    picture: str,
+    place: str | None,
+    layer: int,
+    path: Path,
+) -> list[str]:
+    """Draw a picture, print the translation, and return what to tell the user."""
     from seq2see.lens import labels, pictures
 
-    layers, rows, columns, row_name, column_name = {
-        "cross": (seen.cross, seen.target_tokens, seen.source_tokens, "output", "input"),
-        "encoder": (seen.encoder, seen.source_tokens, seen.source_tokens, "input", "input"),
-        "decoder": (seen.decoder, seen.input_tokens, seen.input_tokens, "output", "output"),
+    there = run.settings.model.attention
+    if picture in ("attention", "heads", "alignment"):
+        run.need_attention(f"{picture} to draw (--picture layers and beam can be)")
+    if picture in ("attention", "heads") and (place or "cross") not in there:
+        raise SettingError(f"--place {place}: {run.folder} has {' and '.join(there)} attention only")
+    place = place or "cross"
+    with progress() as run.watch:
+        seen = run.look(sentence, to, target)
+    layers, rows, columns, names = {
+        "cross": (seen.cross, seen.target_tokens, seen.source_tokens, ("output", "input")),
+        "encoder": (seen.encoder, seen.source_tokens, seen.source_tokens, ("input", "input")),
+        "decoder": (seen.decoder, seen.input_tokens, seen.input_tokens, ("output", "output")),
     }[place]
     if layer > len(layers):
         raise SettingError(f"--layer {layer}: the last one is {len(layers)}, and the first one 1")
     title = labels.arrow(_shortened(seen.source), _shortened(seen.translation))
+    number = layer or len(layers)
     match picture:
         case "heads":
-            note = pictures.heads(layers, rows, columns, title, path, f"{PLACES[place]}, every layer and head")
-            return f"all heads of {place} attention", note
+            drawn, where = f"all heads of {place} attention", f"{PLACES[place]}, every layer and head"
+            note = pictures.heads(layers, rows, columns, title, path, where)
         case "alignment":
-            return "alignment", pictures.alignment(seen, title, path)
+            drawn, note = picture, pictures.alignment(seen, title, path)
         case "layers":
-            return "what each layer would say", pictures.layer_words(seen.layers, seen.target_tokens, title, path)
+            drawn = "what each layer would say"
+            note = pictures.layer_words(seen.layers, seen.target_tokens, title, path)
         case "beam":
-            return "the beam", pictures.beam(seen.beam, title, path)
+            drawn, note = "the beam", pictures.beam(seen.beam, title, path)
         case _:
-            number = layer or len(layers)
-            where = f"{PLACES[place]}, layer {number} of {len(layers)}"
-            note = pictures.attention(layers[number - 1], rows, columns, title, path, where, row_name, column_name)
-            return f"{place} attention of layer {number}", note
+            drawn, where = f"{place} attention of layer {number}", f"{PLACES[place]}, layer {number} of {len(layers)}"
+            note = pictures.attention(layers[number - 1], rows, columns, title, path, where, *names)
+    write_line(seen.translation)
+    return [*seen.notes, f"{drawn}: {path}", *([note] if note else [])]
 
 
 def _shortened(text: str) -> str:
-    """A few lines of a title at most."""
+    """Return the beginning of a long text, so that a title has a few lines at most."""
     begin = text[:159]
     return text if len(text) <= 160 else f"{begin[: begin.rfind(' ', 120)].rstrip()}…"

@@ -1,4 +1,4 @@
-"""The decoding room: from a source to its translations, one token at a time.
+"""Decoding: from a source text to its translations, one token at a time.
 
-`search.py` knows only the start/step contract of `model.interface`; `translator.py` puts strings on both ends.
+`translator.py` turns texts into tokens and back, an engine searches, and `search.py` is the search of our own engine.
 """

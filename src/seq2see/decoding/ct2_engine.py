@@ -1,7 +1,7 @@
-"""CTranslate2: the same model in a fast C++ engine for CPUs, converted once and kept. Never imports torch.
+"""The engine CTranslate2: the model in a fast C++ library for CPUs, converted once and kept. It never imports torch.
 
-The conversion reads our safetensors with numpy and fills CTranslate2's own specification of a Transformer, layer by
-layer; our fused projections already lie as it wants them.
+The conversion reads our safetensors files with numpy and fills CTranslate2's specification of a Transformer, which has
+the same fused projections as ours.
 """
 
 import contextlib
@@ -10,6 +10,7 @@ import json
 import os
 import secrets
 import stat
+import sys
 import tempfile
 from collections.abc import Iterable, Iterator
 from hashlib import file_digest, sha256
@@ -33,28 +34,27 @@ if TYPE_CHECKING:
     Weights = dict[str, NDArray[np.float32]]
 
 os.environ.setdefault("CT2_USE_MKL", "0")
-"""oneDNN instead, in which int8 takes 9 % less time (docs/log.md). CTranslate2 reads this when it is imported."""
+"""Use oneDNN, in which int8 takes 9 % less time (docs/log.md). CTranslate2 reads this when it is imported."""
 
 PRECISIONS = ("float32", "int8")
-"""What a CPU computes in. `convert` writes float16 as well, for cards."""
-
+"""Precisions on a CPU. `convert` writes float16 as well, for GPUs."""
 CONVERSION = 1
-"""Of what `convert` writes: raised when that changes, so that older conversions are made anew."""
+"""Version of what `convert` writes; older conversions are made again."""
 PART = ".part-"
-"""What the name of an unfinished conversion begins with."""
+"""Prefix of the names of unfinished conversions."""
 TOKENS_AT_ONCE, FEWEST_AT_ONCE = 256, 5
-"""Of the sources, in one batch of one worker: about ten sentences, of long ones at least five. More were no faster, and
-fewer long ones slower (docs/log.md)."""
+"""Source tokens in one batch of one worker, and its least sentences: more were no faster, and fewer long sentences were
+slower (docs/log.md)."""
 PATIENCE, FEW_WORDS = 2.0, 1000
 """CTranslate2 stops when `patience * beam` hypotheses are finished, whatever `decoding.stop_against` says. The patience
-is `PATIENCE` where the target vocabulary has fewer than `FEW_WORDS` tokens, and 1 elsewhere. Among letters a wrong end
-is as likely as any other wrong letter, and such ends fill the list before the right hypothesis is complete; our own
-search waits while an open one scores higher. Among thousands of tokens that is rare (36 of 1,000 sentences), and a
-patience of 2 takes at least 17 % more time (docs/log.md)."""
+is `PATIENCE` where the target vocabulary has fewer than `FEW_WORDS` tokens, and 1 elsewhere: with few tokens a wrong
+end is as likely as any other wrong token, and such ends fill the list before the right hypothesis is complete. With
+thousands of tokens that is rare (36 of 1,000 sentences), and a patience of 2 takes at least 17 % more time
+(docs/log.md)."""
 
 
 def obstacle(settings: Settings) -> str | None:
-    """Why CTranslate2 cannot run a model with these settings here, in words; None if it can."""
+    """Return why CTranslate2 cannot run a model with these settings here; None if it can."""
     model, decoding = settings.model, settings.decoding
     if importlib.util.find_spec("ctranslate2") is None:
         return "ctranslate2 is not installed: pip install 'seq2see[fast]'"
@@ -68,7 +68,7 @@ def obstacle(settings: Settings) -> str | None:
 
 
 def cuda_is_here() -> bool:
-    """Whether there is a card, asked without torch."""
+    """Return whether there is a GPU, without importing torch."""
     import ctranslate2
 
     return bool(ctranslate2.get_cuda_device_count())
@@ -127,36 +127,38 @@ class Ct2Engine:
         if settings.length_formula != "power":
             raise SettingError(f'ctranslate2 has no length penalty "{settings.length_formula}". Use --engine torch')
         found: list[list[Hypothesis]] = [[] for _ in tasks]
-        everyone = list(range(len(tasks)))
-        # A batch has one limit, and small batches are slow. Greedy outputs that stay below their own limit never knew
-        # of it, so there the largest will do, and who went past their own search again. Of a beam that cannot be said.
-        first = _like_length(everyone, tasks) if settings.beam == 1 else _by_limit(everyone, tasks, settings)
-        for batches in (first, _by_limit(_past_limit(tasks, found), tasks, settings) if settings.beam == 1 else ()):
-            pending = [(batch, self._start(batch, tasks, settings)) for batch in batches]
-            for batch, answers in pending:
-                for index, answer in zip(batch, answers, strict=True):
-                    result = answer.result()
-                    found[index] = [
-                        Hypothesis(
-                            [self._ids[token] for token in tokens],
-                            score,
-                            _log_probability(score, len(tokens), tasks[index], settings.length_penalty),
-                        )
-                        for tokens, score in zip(result.hypotheses, result.scores, strict=True)
-                    ]
+        rest = list(range(len(tasks)))
+        if settings.beam == 1:
+            # A batch has one limit, and small batches are slow. A greedy output that is shorter than its own limit does
+            # not depend on it, so that all tasks can have the largest; only the others are searched again.
+            self._search(_by_length(rest, tasks), tasks, settings, found)
+            rest = [i for i in rest if any(len(each.tokens) >= tasks[i].limit for each in found[i])]
+        self._search(_by_limit(rest, tasks, settings), tasks, settings, found)
         return found
 
-    def _source_ids(self, task: Task) -> list[int]:
-        """Source tokens to pass to CTranslate2: without the end token where CTranslate2 appends it by itself."""
-        return task.source[:-1] if self._adds_end else task.source
+    def _search(
+        self, batches: Iterable[list[int]], tasks: list[Task], settings: Decoding, found: list[list[Hypothesis]]
+    ) -> None:
+        """Search for some tasks, all batches at once, and store what was found."""
+        pending = [(batch, self._start(batch, tasks, settings)) for batch in batches]
+        for batch, answers in pending:
+            for index, answer in zip(batch, answers, strict=True):
+                result, task, alpha = answer.result(), tasks[index], settings.length_penalty
+                found[index] = [
+                    Hypothesis(
+                        [self._ids[token] for token in tokens], score, _log_probability(score, len(tokens), task, alpha)
+                    )
+                    for tokens, score in zip(result.hypotheses, result.scores, strict=True)
+                ]
 
     def _start(
         self, batch: list[int], tasks: list[Task], settings: Decoding
     ) -> "list[ctranslate2.AsyncTranslationResult]":
-        """Queue one batch for the workers. Everything that has a default of its own is said: limits are ours."""
+        """Queue one batch for the workers, with our own limits for everything that has a default."""
+        sources = [tasks[index].source[: -1 if self._adds_end else None] for index in batch]
         prefixes = [[self._target[id] for id in tasks[index].prefix] for index in batch]
         return self._translator.translate_batch(  # type: ignore[no-any-return]
-            [[self._source[id] for id in self._source_ids(tasks[index])] for index in batch],
+            [[self._source[id] for id in source] for source in sources],
             target_prefix=prefixes if any(prefixes) else None,
             asynchronous=True,
             max_batch_size=0,
@@ -173,10 +175,10 @@ class Ct2Engine:
 
 
 def _log_probability(score: float, tokens: int, task: Task, alpha: float) -> float | None:
-    """Back from a score, which is the sum over length^alpha. Of forced tokens CTranslate2 does not tell."""
+    """Return the sum of log-probabilities from a score, sum / length^alpha; CTranslate2 has none for a prefix."""
     if task.prefix:
         return None
-    return float(score * min(tokens + 1, task.limit) ** alpha)  # at the limit there is no end
+    return float(score * min(tokens + 1, task.limit) ** alpha)  # at the limit there is no end token
 
 
 def _cores() -> int:
@@ -185,35 +187,28 @@ def _cores() -> int:
     return max(1, machine.cores() // max(1, int(ranks) if ranks.isdecimal() else 1))
 
 
-def _like_length(indices: list[int], tasks: list[Task], hypotheses: int | None = None) -> Iterator[list[int]]:
-    """Yield tasks of similar length together, the longest first so that workers end together.
+def _by_length(indices: list[int], tasks: list[Task], hypotheses: int = sys.maxsize) -> Iterator[list[int]]:
+    """Yield tasks of similar length together, the longest first so that all workers end at the same time.
 
     Args:
-        hypotheses: the most in one batch, where a wide beam would make it larger than memory.
+        hypotheses: the most in one batch, where a wide beam would need too much memory.
     """
     at_once, fewest = TOKENS_AT_ONCE, FEWEST_AT_ONCE
-    if hypotheses is not None and hypotheses < at_once:
+    if hypotheses < at_once:
         at_once, fewest = max(1, hypotheses), 1
     for batch in translator.batches([len(tasks[index].source) for index in indices], at_once, fewest):
         yield [indices[place] for place in batch]
 
 
 def _by_limit(indices: Iterable[int], tasks: list[Task], settings: Decoding) -> Iterator[list[int]]:
-    """Yield the same, with tasks of one limit together."""
+    """Yield tasks with the same limit and of similar length together."""
     order = sorted(indices, key=lambda index: -tasks[index].limit)
     for _, same in groupby(order, key=lambda index: tasks[index].limit):
-        yield from _like_length(list(same), tasks, settings.batch_tokens // settings.beam)
-
-
-def _past_limit(tasks: list[Task], found: list[list[Hypothesis]]) -> Iterator[int]:
-    """Tasks whose output would have been cut off by their limit."""
-    for index, task in enumerate(tasks):
-        if any(len(hypothesis.tokens) >= task.limit for hypothesis in found[index]):
-            yield index
+        yield from _by_length(list(same), tasks, settings.batch_tokens // settings.beam)
 
 
 def _words(tokenizer: Tokenizer) -> list[str]:
-    """The vocabulary in words, as CTranslate2 wants it; one that stands there already gets its id behind it."""
+    """Return the vocabulary as CTranslate2 wants it: a word that is there already gets its id appended."""
     words: dict[str, None] = {}
     for id, word in enumerate(tokenizer.spellings()):
         while word in words:
@@ -250,7 +245,9 @@ def _name(run: Path, precision: str) -> str:
     weights, texts = bundle.weights_file(run), [run / "settings.toml", *Tokenizers.files(run)]
     times = [(file.stat().st_mtime_ns, file.stat().st_size) for file in (weights, *texts)]
     contents = b"".join(file.read_bytes() for file in texts)
-    stamp = sha256(repr(times).encode() + _header(weights) + contents).hexdigest()
+    with weights.open("rb") as file:  # a safetensors file begins with names, shapes, and our checksum of all numbers
+        header = file.read(min(int.from_bytes(file.read(8), "little"), 2**24))
+    stamp = sha256(repr(times).encode() + header + contents).hexdigest()
     return f"ctranslate2-{precision}-{CONVERSION}-{stamp[:16]}"
 
 
@@ -264,8 +261,8 @@ def _convert_in(
             to a process that was killed.
     """
     final = place.folder / name
-    if _is_whole(place, name):  # by another process while this one waited for the lock
-        with contextlib.suppress(RuntimeError, ValueError):  # by another version of CTranslate2, which we cannot read
+    if _is_whole(place, name):  # made by another process while this one waited for the lock
+        with contextlib.suppress(RuntimeError, ValueError):  # made by another version of CTranslate2
             return Ct2Engine(final, tokenizers, precision)
     for old in place.folder.iterdir():
         is_old = old.name.startswith(f"ctranslate2-{precision}-") and old.suffix != ".made"
@@ -295,26 +292,21 @@ def _load(run: Path, folder: Path, tokenizers: Tokenizers, precision: str) -> "C
         raise RunError(f"{run}: CTranslate2 cannot load the model ({problem}). Use --engine torch") from None
 
 
-def _header(weights: Path) -> bytes:
-    """The beginning of a safetensors file: names, shapes, and the checksum of all numbers that we put there."""
-    with weights.open("rb") as file:
-        return file.read(min(int.from_bytes(file.read(8), "little"), 2**24))
-
-
-# A run folder may come from anybody, disks fail, and CTranslate2 believes what it loads: a damaged model can end the
-# process. So the user's cache says which conversions were made here: how their files looked then, which is quickly
-# compared, and a checksum for when they look different (restored from a backup, unpacked from a container image).
+# A run folder may come from anybody, disks fail, and CTranslate2 trusts what it loads: a damaged model can end the
+# process. So the user's cache has a note of each conversion that was made here: the facts of its files, which are
+# compared quickly, and a checksum for when they differ (restored from a backup, unpacked from a container image).
 
 
 def _is_whole(place: _Place, name: str) -> bool:
-    """Return whether a place has a conversion with this name that is just as it was made here."""
+    """Return whether a place has a conversion with this name that is exactly as it was made here."""
+    folder = place.folder / name
     try:
         if not place.note.is_file():
             return False
-        look, checksum = place.note.read_text(encoding="ascii").split()
-        if look == _look(place.folder / name):
+        facts, checksum = place.note.read_text(encoding="ascii").split()
+        if facts == _facts(folder):
             return True
-        if checksum != _checksum(place.folder / name):
+        if checksum != _checksum(folder):
             return False
     except (OSError, ValueError):
         return False
@@ -327,20 +319,18 @@ def _remember(place: _Place, name: str) -> None:
     folder = place.folder / name
     with contextlib.suppress(OSError, RunError):
         storage.own_folder(place.note.parent, storage.cache_folder())
-        storage.write_text(place.note, f"{_look(folder)} {_checksum(folder)}\n")
+        storage.write_text(place.note, f"{_facts(folder)} {_checksum(folder)}\n")
 
 
 def _files(folder: Path) -> list[tuple[Path, os.stat_result]]:
-    """Return the files of a conversion in order, each with its facts; ValueError for anything that is not a file."""
-    if folder.is_symlink():
-        raise ValueError(f"{folder}: a symbolic link")
+    """Return the files of a conversion in order; ValueError for anything that is not a file."""
     found = [(path, path.lstat()) for path in sorted(folder.iterdir())]
-    if not all(stat.S_ISREG(facts.st_mode) for _, facts in found):
+    if folder.is_symlink() or not all(stat.S_ISREG(each.st_mode) for _, each in found):
         raise ValueError(f"{folder}: not only files")
     return found
 
 
-def _look(folder: Path) -> str:
+def _facts(folder: Path) -> str:
     facts = [
         (path.name, each.st_mode, each.st_size, each.st_mtime_ns, each.st_ctime_ns, each.st_ino)
         for path, each in _files(folder)
@@ -367,7 +357,7 @@ def convert(run: Path, folder: Path, precision: str, add_source_eos: bool = Fals
     if problem := obstacle(settings):
         raise SettingError(f"{run}: {problem}")
     weights = bundle.read_arrays(run, settings, tokenizers)
-    spec = _specification(settings.model, weights, settings)
+    spec = _specification(settings, weights)
     spec.register_source_vocabulary(_words(tokenizers.source))
     spec.register_target_vocabulary(_words(tokenizers.target))
     _, unknown, begin, end = special.SPELLINGS
@@ -380,36 +370,47 @@ def convert(run: Path, folder: Path, precision: str, add_source_eos: bool = Fals
     spec.save(str(folder))
 
 
-def _specification(model: Model, weights: "Weights", settings: Settings) -> Any:
-    """CTranslate2's description of the model, with our weights in it."""
+def _specification(settings: Settings, weights: "Weights") -> Any:
+    """Return CTranslate2's specification of a Transformer with our weights."""
     from ctranslate2.specs import TransformerSpec, common_spec
     from ctranslate2.specs.transformer_spec import TransformerDecoderSpec, TransformerEncoderSpec
 
-    activations = {
-        "relu": common_spec.Activation.RELU,
-        "gelu": common_spec.Activation.GELU,
-        "silu": common_spec.Activation.SWISH,
-    }
-    options: dict[str, Any] = {"pre_norm": model.norm == "pre", "activation": activations[model.activation]}
+    model = settings.model
+    names = {"relu": "RELU", "gelu": "GELU", "silu": "SWISH"}
+    activation = common_spec.Activation[names[model.activation]]
+    options: dict[str, Any] = {"pre_norm": model.norm == "pre", "activation": activation}
     if model.positions == "rotary":
         options |= {"rotary_dim": 0, "rotary_interleave": True}
     if model.d_key:
         options["head_dim"] = model.d_key
     encoder = TransformerEncoderSpec(model.encoder_layers, model.heads, **options)
     decoder = TransformerDecoderSpec(model.decoder_layers, model.heads, **options)
-    fill = _Filler(model, weights)
-    for number, layer in enumerate(encoder.layer):
-        name = f"encoder.{number}"
-        fill.attention(layer.self_attention, f"{name}.self_attention", f"{name}.around_attention")
-        fill.feed_forward(layer.ffn, name)
-    for number, layer in enumerate(decoder.layer):
-        name = f"decoder.{number}"
-        fill.attention(layer.self_attention, f"{name}.self_attention", f"{name}.around_self")
-        fill.cross_attention(layer.attention, f"{name}.cross_attention", f"{name}.around_cross")
-        fill.feed_forward(layer.ffn, name)
-    for stack, name in ((encoder, "encoder"), (decoder, "decoder")):
+    query_rows = model.heads * (model.d_key or model.d_model // model.heads)
+
+    def linear(place: Any, name: str, rows: slice = slice(None)) -> None:
+        place.weight, place.bias = weights[f"{name}.weight"][rows], weights[f"{name}.bias"][rows]
+
+    def norm(place: Any, name: str) -> None:
+        place.gamma, place.beta = weights[f"{name}.weight"], weights[f"{name}.bias"]
+
+    def attention(place: Any, name: str, around: str, *rows: slice) -> None:
+        for each, some in zip(place.linear, rows, strict=False):
+            linear(each, f"{name}.w_qkv", some)
+        linear(place.linear[-1], f"{name}.w_o")
+        norm(place.layer_norm, f"{around}.norm")
+
+    for stack, side, around in ((encoder, "encoder", "around_attention"), (decoder, "decoder", "around_self")):
+        for number, layer in enumerate(stack.layer):
+            name = f"{side}.{number}"
+            attention(layer.self_attention, f"{name}.self_attention", f"{name}.{around}", slice(None))
+            if side == "decoder":
+                parts = slice(None, query_rows), slice(query_rows, None)
+                attention(layer.attention, f"{name}.cross_attention", f"{name}.around_cross", *parts)
+            linear(layer.ffn.linear_0, f"{name}.feed_forward.w_1")
+            linear(layer.ffn.linear_1, f"{name}.feed_forward.w_2")
+            norm(layer.ffn.layer_norm, f"{name}.around_feed_forward.norm")
         if model.norm == "pre":
-            fill.norm(stack.layer_norm, f"{name}_norm")
+            norm(stack.layer_norm, f"{side}_norm")
     source = weights["source_embedding.tokens.weight"]
     target = weights.get("target_embedding.tokens.weight", source)  # tied weights are saved once
     encoder.embeddings[0].weight, decoder.embeddings.weight = source, target
@@ -423,7 +424,7 @@ def _specification(model: Model, weights: "Weights", settings: Settings) -> Any:
 
 
 def _positions(model: Model, weights: "Weights", side: str, decoding: Decoding) -> "NDArray[np.float32]":
-    """A table of positions, as long as the longest sequence that decoding allows."""
+    """Return a table of positional encodings, as long as the longest sequence that decoding allows."""
     import numpy as np
 
     if model.positions == "learned":
@@ -434,33 +435,3 @@ def _positions(model: Model, weights: "Weights", side: str, decoding: Decoding) 
         angle = np.arange(len(table))[:, None] / 10_000 ** (np.arange(0, model.d_model, 2) / model.d_model)
         table[:, 0::2], table[:, 1::2] = np.sin(angle), np.cos(angle)
     return table
-
-
-class _Filler:
-    """Puts our weights into the places of a specification, by name."""
-
-    def __init__(self, model: Model, weights: "Weights") -> None:
-        self.weights = weights
-        self.query_rows = model.heads * (model.d_key or model.d_model // model.heads)
-
-    def linear(self, place: Any, name: str, rows: slice = slice(None)) -> None:
-        place.weight, place.bias = self.weights[f"{name}.weight"][rows], self.weights[f"{name}.bias"][rows]
-
-    def norm(self, place: Any, name: str) -> None:
-        place.gamma, place.beta = self.weights[f"{name}.weight"], self.weights[f"{name}.bias"]
-
-    def attention(self, place: Any, name: str, around: str) -> None:
-        self.linear(place.linear[0], f"{name}.w_qkv")
-        self.linear(place.linear[1], f"{name}.w_o")
-        self.norm(place.layer_norm, f"{around}.norm")
-
-    def cross_attention(self, place: Any, name: str, around: str) -> None:
-        self.linear(place.linear[0], f"{name}.w_qkv", slice(None, self.query_rows))
-        self.linear(place.linear[1], f"{name}.w_qkv", slice(self.query_rows, None))
-        self.linear(place.linear[2], f"{name}.w_o")
-        self.norm(place.layer_norm, f"{around}.norm")
-
-    def feed_forward(self, place: Any, layer: str) -> None:
-        self.linear(place.linear_0, f"{layer}.feed_forward.w_1")
-        self.linear(place.linear_1, f"{layer}.feed_forward.w_2")
-        self.norm(place.layer_norm, f"{layer}.around_feed_forward.norm")

@@ -1,4 +1,4 @@
-"""What every engine is asked and answers: tokens in, hypotheses out. Nothing here needs torch."""
+"""The interface of all engines: tokens in, hypotheses out. Nothing here needs torch."""
 
 from dataclasses import dataclass
 from typing import Protocol
@@ -8,12 +8,12 @@ from seq2see.config import Decoding
 
 @dataclass(frozen=True)
 class Hypothesis:
-    """One translation: its tokens without the end, and the score it was ranked by."""
+    """One translation: its tokens without the end token, and the score it was ranked by."""
 
     tokens: list[int]
     score: float
     log_probability: float | None
-    """Of all its tokens and the end together, without a length penalty; None where the engine does not tell."""
+    """The sum over all its tokens and the end token, without a length penalty; None where the engine has none."""
 
 
 @dataclass(frozen=True)
@@ -21,19 +21,19 @@ class Task:
     """One sentence to translate."""
 
     source: list[int]
-    """Its tokens, the end included."""
+    """Its tokens, the end token included."""
     limit: int
-    """The most tokens of an output, the end not counted where there is no room for it."""
+    """The most tokens of an output, the end token included if it has one."""
     prefix: list[int]
     """Tokens that the output must begin with."""
 
 
 class Engine(Protocol):
-    """Searches for translations. Tasks may come in any number and order; each answer is the same as for it alone."""
+    """Searches for translations. The result of a task does not depend on the other tasks, nor on their order."""
 
     name: str
     """Engine and precision, as signatures show it: "torch float32", "ctranslate2 int8"."""
 
     def search(self, tasks: list[Task], settings: Decoding) -> list[list[Hypothesis]]:
-        """Up to `settings.beam` hypotheses for each task, best first."""
+        """Return up to `settings.beam` hypotheses for each task, best first."""
         ...

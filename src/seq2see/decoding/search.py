@@ -1,19 +1,24 @@
-"""Search through what a decoder might say: greedy, sampling and beam (paper, section 6.1).
+"""Search for the best outputs of a decoder: greedy search, sampling and beam search (paper, section 6.1).
 
-All of them use only `start` and `step`, so they serve every model. B sentences hold W hypotheses each in R = B x W
-rows; finished sentences leave the batch. A hypothesis' length counts all tokens that were scored, the end included.
+All three are one search, which needs only `start(memory)` and `step(tokens, state)` and so serves every model. Its
+hypotheses are kept in tensors (`Hypotheses`). `beam` executes the search step by step, and finished sentences leave the
+batch; `recorded.py` executes the same steps in fixed shapes, recorded as CUDA graphs. B sentences hold W hypotheses
+each in R = B x W rows. The length of a hypothesis counts all tokens that were scored, the end token included.
 """
 
 from collections.abc import Callable, Collection, Sequence
 from typing import NamedTuple
 
+import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
 from seq2see import special
 from seq2see.config import Decoding, StopAgainst
 from seq2see.decoding.hypothesis import Hypothesis
-from seq2see.model.interface import Memory, Seq2Seq, State
+from seq2see.model.interface import Memory, Seq2Seq
+from seq2see.model.state import State
 
 BLOCK = 64
 """Scores whose maximum is taken together in `top`."""
@@ -21,26 +26,29 @@ NEVER = (special.PAD, special.BEGIN)
 """Tokens that no output contains."""
 
 
-class Step(NamedTuple):
-    """One step of a search, for those who watch: the C candidates of each of B sentences, best first."""
+class SearchStep(NamedTuple):
+    """One step of a search: the C best continuations of each of B sentences, best first."""
 
-    sentences: list[int]
-    """Which of the batch are still searched: B of them."""
     parents_BC: Tensor
-    """Which of the sentence's W rows of this step a candidate goes on from."""
+    """Which of the sentence's W rows of this step a candidate continues."""
     tokens_BC: Tensor
     totals_BC: Tensor
-    """Sums of log-probabilities up to and with the token; -inf where there is no such candidate."""
+    """Sums of log-probabilities up to and including the token; -inf where there is no such candidate."""
     done_BC: Tensor
     """Which are complete translations."""
     picked_BW: Tensor
     """The candidates that become the W rows of the next step."""
+    sentences: Sequence[int] = ()
+    """Indices of the B sentences that are still searched, for `watch`."""
 
 
 LengthPenalty = Callable[[int], float]
 Choose = Callable[[Tensor], Tensor]
-Watch = Callable[[Step], Collection[int] | None]
-"""Is shown each step, and may name sentences that nobody waits for any more: they are given up."""
+"""Picks a token for each row from log-probabilities RV."""
+Best = Callable[[Tensor, int], tuple[Tensor, Tensor]]
+"""Returns the log-probabilities and ids of the most probable tokens of each row, from its scores."""
+Watch = Callable[[SearchStep], Collection[int] | None]
+"""Receives each step, and may return sentences whose search is to be given up."""
 
 
 def power_penalty(alpha: float) -> LengthPenalty:
@@ -54,13 +62,13 @@ def paper_penalty(alpha: float) -> LengthPenalty:
 
 
 def penalty_of(settings: Decoding) -> LengthPenalty:
-    """The one that the settings name."""
+    """Return the length penalty that the settings name."""
     formula = paper_penalty if settings.length_formula == "paper" else power_penalty
     return formula(settings.length_penalty)
 
 
 def sampling(temperature: float = 1.0, top_k: int = 0, top_p: float = 1.0, seed: int | None = None) -> Choose:
-    """Draw the next token from the `top_k` likeliest, of these from the fewest that hold `top_p` of the probability."""
+    """Sample the next token from the `top_k` most probable, of these from the fewest that have `top_p` of the mass."""
     generators: dict[torch.device, torch.Generator] = {}
 
     def choose(log_probabilities_RV: Tensor) -> Tensor:
@@ -70,7 +78,7 @@ def sampling(temperature: float = 1.0, top_k: int = 0, top_p: float = 1.0, seed:
             scores_RV = scores_RV.masked_fill(scores_RV < least_R1, -torch.inf)
         if top_p < 1:
             sorted_RV, order_RV = scores_RV.softmax(-1).sort(descending=True)
-            outside_RV = sorted_RV.cumsum(-1) - sorted_RV >= top_p  # what came before already holds top_p
+            outside_RV = sorted_RV.cumsum(-1) - sorted_RV >= top_p  # the tokens before it already have top_p
             scores_RV = scores_RV.masked_fill(outside_RV.scatter(1, order_RV, outside_RV), -torch.inf)
         device = scores_RV.device
         if device not in generators:
@@ -85,14 +93,14 @@ def sampling(temperature: float = 1.0, top_k: int = 0, top_p: float = 1.0, seed:
 
 
 def greedy(log_probabilities_RV: Tensor) -> Tensor:
-    """The likeliest next token."""
+    """Choose the most probable next token."""
     return top(log_probabilities_RV, 1)[1][:, 0]
 
 
 def top(scores_RV: Tensor, count: int) -> tuple[Tensor, Tensor]:
-    """The `count` largest of each row, largest first, and their places: as `topk`, which is slow on a processor.
+    """Return the `count` largest values of each row, largest first, and their places: a `topk` that is fast on a CPU.
 
-    The largest numbers lie in the blocks whose maxima are largest: finding maxima is one quick pass, and few numbers
+    The largest numbers lie in the blocks whose maxima are largest: finding maxima is one fast pass, and few numbers
     are left to be sorted.
     """
     R, V = scores_RV.shape
@@ -108,52 +116,227 @@ def top(scores_RV: Tensor, count: int) -> tuple[Tensor, Tensor]:
     return values_RC, torch.cat([places_RP, rest_places_RP], 1).gather(1, picked_RC)
 
 
-@torch.inference_mode()
-def one_by_one(
-    model: Seq2Seq,
-    memory: Memory,
-    limits: Sequence[int],
-    penalty: LengthPenalty,
-    choose: Choose = greedy,
-    prefixes: Sequence[Sequence[int]] = (),
-    watch: Watch | None = None,
-) -> list[list[Hypothesis]]:
-    """Commit to one token at each step, by `choose`; the prefix of a sentence is forced."""
-    device = memory.states_ND.device
-    outputs: list[list[int]] = [[] for _ in limits]
-    totals = [0.0] * len(limits)
-    alive = list(range(len(limits)))
-    state = model.start(memory)
-    last_R = torch.full((len(alive),), special.BEGIN, device=device)
-    for step in range(max(limits, default=0)):
-        logs_RV = _next_logs(model, last_R, state, alive, step, prefixes)
-        last_R = choose(logs_RV)
-        chosen_R = logs_RV.gather(1, last_R[:, None])[:, 0]
-        staying = []
-        for row, (token, log) in enumerate(zip(last_R.tolist(), chosen_R.tolist(), strict=True)):
-            sentence = alive[row]
-            totals[sentence] += log
-            if token != special.END:
-                outputs[sentence].append(token)
-                if step + 1 < limits[sentence]:
-                    staying.append(row)
-        if watch is not None:
-            first_B1 = torch.zeros_like(last_R)[:, None]
-            totals_B1 = torch.tensor([[totals[sentence]] for sentence in alive])
-            done_B1 = torch.tensor([[row not in staying] for row in range(len(alive))])
-            gone = watch(Step(alive, first_B1, last_R[:, None], totals_B1, done_B1, first_B1)) or ()
-            staying = [row for row in staying if alive[row] not in gone]
-        if not staying:
-            break
-        if len(staying) < len(alive):
-            rows_R = torch.tensor(staying, device=device)
-            state.keep_sentences(rows_R)
-            last_R = last_R[rows_R]
-            alive = [alive[row] for row in staying]
-    return [
-        [Hypothesis(tokens, total / penalty(min(len(tokens) + 1, limit)), total)]  # at the limit there is no end
-        for tokens, total, limit in zip(outputs, totals, limits, strict=True)
-    ]
+def log_probabilities(scores_RV: Tensor) -> Tensor:
+    """RV: log-probabilities of the next token. `scores_RV` is overwritten where it has float32 already."""
+    scores_RV = scores_RV.float()
+    for token in NEVER:
+        scores_RV[:, token] = -torch.inf
+    return scores_RV.log_softmax(-1)
+
+
+def best_tokens(scores_RV: Tensor, count: int) -> tuple[Tensor, Tensor]:
+    """Return the log-probabilities and ids of the `count` most probable tokens of each row."""
+    return top(log_probabilities(scores_RV), count)
+
+
+def chosen_token(choose: Choose) -> Best:
+    """Return what a search takes instead of the most probable token: the one that `choose` picks."""
+
+    def best(scores_RV: Tensor, _: int) -> tuple[Tensor, Tensor]:
+        logs_RV = log_probabilities(scores_RV)
+        tokens_R1 = choose(logs_RV)[:, None]
+        return logs_RV.gather(1, tokens_R1), tokens_R1
+
+    return best
+
+
+class Hypotheses:
+    """W hypotheses of each of B sentences with at most T tokens, and the W best finished ones; all in tensors.
+
+    Sentences may be at different steps. What is open and what is finished is read from pointers to parents
+    (`Finished`), so nothing is moved when the beam is sorted.
+    """
+
+    _OF_SENTENCES = (
+        "step_B", "last_BW", "growing_B", "_limits_B", "_forced_BT", "_totals_BW", "_parents_BTW", "_tokens_BTW",
+        "_scores_BW", "_ends_BW4", "_complete_B",
+    )  # fmt: skip
+
+    def __init__(
+        self, B: int, W: int, T: int, penalty: LengthPenalty, stop_against: StopAgainst, device: torch.device
+    ) -> None:
+        whole = {"dtype": torch.int64, "device": device}
+        self._width, self._room, self._count = W, T, 2 * W if W > 1 else 1
+        penalties = [penalty(length) for length in range(1, T + 1)]
+        self._penalty_T = torch.tensor(penalties, dtype=torch.float64, device=device)
+        self._rank_to_beat = W - 1 if stop_against == "worst" else 0
+        # The sum of a single hypothesis is exact, as it costs nothing.
+        exact = torch.float64 if W == 1 else torch.float32
+        self._first_W = torch.full((W,), -torch.inf, dtype=exact, device=device)
+        self._first_W[0] = 0.0  # all W begin alike: only one of them counts
+        self._among_C = torch.arange(self._count, device=device)
+        self.step_B = torch.zeros(B, **whole)  # type: ignore[call-overload]
+        """Steps that each sentence has made."""
+        self.last_BW = torch.zeros(B, W, **whole)  # type: ignore[call-overload]
+        self.growing_B = torch.zeros(B, dtype=torch.bool, device=device)
+        self.is_forced = False
+        """Whether some sentence has a prefix."""
+        self._limits_B = torch.zeros(B, **whole)  # type: ignore[call-overload]
+        self._forced_BT = torch.full((B, T), -1, **whole)  # type: ignore[call-overload]
+        self._totals_BW = torch.zeros(B, W, dtype=exact, device=device)
+        # What was chosen at each step, and of the W best finished ones: total, step, parent, token.
+        self._parents_BTW = torch.zeros(B, T, W, **whole)  # type: ignore[call-overload]
+        self._tokens_BTW = torch.zeros(B, T, W, **whole)  # type: ignore[call-overload]
+        self._scores_BW = torch.full((B, W), -torch.inf, dtype=torch.float64, device=device)
+        self._ends_BW4 = torch.zeros(B, W, 4, dtype=torch.float64, device=device)
+        self._complete_B = torch.zeros(B, **whole)  # type: ignore[call-overload]
+
+    def begin(self, sentences: Tensor | slice, limits_b: Tensor) -> None:
+        """Begin the search for some sentences, each with the most tokens that its output may have."""
+        self.step_B[sentences] = 0
+        self.last_BW[sentences] = special.BEGIN
+        self.growing_B[sentences] = limits_b > 0
+        self._limits_B[sentences] = limits_b
+        self._totals_BW[sentences] = self._first_W
+        self._scores_BW[sentences] = -torch.inf
+        self._complete_B[sentences] = 0
+
+    def force(self, sentences: Sequence[int], prefixes: Sequence[Sequence[int]]) -> None:
+        """Set the tokens that the outputs of some sentences must begin with."""
+        if not self.is_forced and not any(prefixes):
+            return
+        forced_bT = torch.full((len(sentences), self._room), -1)
+        for row, prefix in enumerate(prefixes):
+            given = torch.tensor(prefix[: self._room], dtype=torch.int64)
+            forced_bT[row, : len(given)] = given
+        device = self._forced_BT.device
+        self._forced_BT[torch.tensor(sentences, device=device)] = forced_bT.to(device)
+        self.is_forced = bool((self._forced_BT >= 0).any())
+
+    def keep_sentences(self, sentences_B: Tensor) -> None:
+        """Drop all other sentences."""
+        for name in self._OF_SENTENCES:
+            setattr(self, name, getattr(self, name).index_select(0, sentences_B))
+
+    def advance(self, model: Seq2Seq, state: State, best: Best = best_tokens) -> SearchStep:
+        """Add one more token to every hypothesis of every sentence that is not done."""
+        scores_RV = model.step(self.last_BW.flatten(), state)
+        logs_RC, tokens_RC = best(scores_RV, min(self._count, scores_RV.shape[-1]))
+        if self.is_forced:
+            logs_RC, tokens_RC = self._with_forced(scores_RV, logs_RC, tokens_RC)
+        if self._width == 1:
+            return self._extend(logs_RC, tokens_RC)
+        step = self._rank(logs_RC, tokens_RC)
+        if step.done_BC.is_cuda or step.done_BC.any():  # to ask a GPU would mean to wait for it
+            self._finish(step)
+        self._continue(step, state)
+        return step
+
+    def _with_forced(self, scores_RV: Tensor, logs_RC: Tensor, tokens_RC: Tensor) -> tuple[Tensor, Tensor]:
+        """Replace the candidates of a row by the forced token where its prefix has not ended."""
+        given_R1 = self._forced_BT.gather(1, self.step_B[:, None]).repeat_interleave(self._width, 0)
+        is_given_R1, given_R1 = given_R1 >= 0, given_R1.clamp_min(0)
+        log_R1 = log_probabilities(scores_RV).gather(1, given_R1)
+        is_first_C = self._among_C[: logs_RC.shape[1]] == 0
+        logs_RC = torch.where(is_given_R1, torch.where(is_first_C, log_R1, -torch.inf), logs_RC)
+        return logs_RC, torch.where(is_given_R1 & is_first_C, given_R1, tokens_RC)
+
+    def _extend(self, logs_B1: Tensor, tokens_B1: Tensor) -> SearchStep:
+        """Extend the only hypothesis of each sentence; once it is complete, it does not change any more."""
+        growing_B1, first_B1 = self.growing_B[:, None], torch.zeros_like(tokens_B1)
+        totals_B1 = torch.where(growing_B1, self._totals_BW + logs_B1, self._totals_BW)
+        self._totals_BW.copy_(totals_B1)
+        self.last_BW.copy_(torch.where(growing_B1, tokens_B1, self.last_BW))
+        self._tokens_BTW.scatter_(1, self.step_B[:, None, None], self.last_BW[:, None])
+        done_B = (self.last_BW[:, 0] == special.END) | (self._limits_B == self.step_B + 1)
+        self.growing_B &= ~done_B
+        self.step_B += self.growing_B
+        return SearchStep(first_B1, tokens_B1, totals_B1, done_B[:, None], first_B1)
+
+    def _rank(self, logs_RC: Tensor, tokens_RC: Tensor) -> SearchStep:
+        """Rank the 2 W best continuations of each sentence, which are among the 2 W best of each hypothesis.
+
+        An end token among the first W of them finishes a hypothesis, and at the limit any token does. The W best
+        that have no end token stay open; there are always W, since each parent has one end only.
+        """
+        B, W = self.last_BW.shape
+        most = logs_RC.shape[1]
+        totals_BC, flat_BC = (self._totals_BW.view(-1, 1) + logs_RC).view(B, -1).topk(self._count)
+        parents_BC, tokens_BC = flat_BC // most, tokens_RC.view(B, -1).gather(1, flat_BC)
+        ends_BC = tokens_BC == special.END
+        at_limit_B1 = (self._limits_B == self.step_B + 1)[:, None]
+        among_BC = (self._among_C < W) & self.growing_B[:, None]
+        done_BC = (ends_BC | at_limit_B1) & (totals_BC > -torch.inf) & among_BC
+        picked_BW = totals_BC.masked_fill(ends_BC, -torch.inf).topk(W).indices
+        return SearchStep(parents_BC, tokens_BC, totals_BC, done_BC, picked_BW)
+
+    def _finish(self, step: SearchStep) -> None:
+        """Keep the W best of all finished hypotheses, those of this step included."""
+        parents_BC, tokens_BC, totals_BC, done_BC, *_ = step
+        scores_BC = totals_BC.double() / self._penalty_T[self.step_B][:, None]
+        ends = totals_BC, self.step_B[:, None].expand_as(parents_BC), parents_BC, tokens_BC
+        ends_BC4 = torch.stack([each.double() for each in ends], -1)
+        scores_BF = torch.cat([self._scores_BW, scores_BC.masked_fill(~done_BC, -torch.inf)], 1)
+        # Of two with the same score, the one that was finished first comes first.
+        scores_BF, order_BF = scores_BF.sort(dim=1, descending=True, stable=True)
+        best_BW = order_BF[:, : self._width]
+        ends_BF4 = torch.cat([self._ends_BW4, ends_BC4], 1)
+        self._ends_BW4.copy_(ends_BF4.gather(1, best_BW[:, :, None].expand(-1, -1, 4)))
+        self._scores_BW.copy_(scores_BF[:, : self._width])
+        self._complete_B += done_BC.sum(1)
+
+    def _continue(self, step: SearchStep, state: State) -> None:
+        """Make the picked candidates the open hypotheses, and find out which sentences are done.
+
+        A sentence is done at its limit, and when W hypotheses are finished and the best open one, scored at its
+        present length, does not beat the one to stop against.
+        """
+        parents_BW, tokens_BW, totals_BW = (each.gather(1, step.picked_BW) for each in step[:3])
+        here_B1W = self.step_B[:, None, None].expand(-1, 1, self._width)
+        self._parents_BTW.scatter_(1, here_B1W, parents_BW[:, None])
+        self._tokens_BTW.scatter_(1, here_B1W, tokens_BW[:, None])
+        state.select(parents_BW)
+        self._totals_BW.copy_(totals_BW.masked_fill(tokens_BW == special.END, -torch.inf))
+        self.last_BW.copy_(tokens_BW)
+        best_open_B = self._totals_BW[:, 0].double() / self._penalty_T[self.step_B]
+        enough_B = (self._complete_B >= self._width) & (self._scores_BW[:, self._rank_to_beat] >= best_open_B)
+        self.growing_B &= ~(enough_B | (self._limits_B == self.step_B + 1))
+        self.step_B += self.growing_B  # what else happens to a sentence that is done has no effect
+
+    def finished(self, sentences: Sequence[int]) -> "Finished":
+        """Return the finished hypotheses of some sentences, to be read by `read`."""
+        here_b = torch.tensor(sentences, device=self.last_BW.device)
+        ends_BW4, scores_BW = self._ends_BW4, self._scores_BW
+        if self._width == 1:  # the only one ends with its last token, also where the search was given up
+            place_B1 = (self.step_B - self.growing_B.long())[:, None]
+            last = self._totals_BW, place_B1, torch.zeros_like(place_B1), self.last_BW
+            ends_BW4 = torch.stack([part.double() for part in last], -1)
+            scores_BW = self._totals_BW / self._penalty_T[place_B1]
+            scores_BW = scores_BW.masked_fill(self._limits_B[:, None] == 0, -torch.inf)
+        parts = self._parents_BTW, self._tokens_BTW, ends_BW4, scores_BW
+        return Finished(*(part.index_select(0, here_b).cpu().numpy() for part in parts))
+
+
+class Finished(NamedTuple):
+    """What was chosen at each step for b sentences, and where their W best hypotheses ended."""
+
+    parents_bTW: npt.NDArray[np.int64]
+    tokens_bTW: npt.NDArray[np.int64]
+    ends_bW4: npt.NDArray[np.float64]
+    """Total, step, parent and token of the last step."""
+    scores_bW: npt.NDArray[np.float64]
+    """-inf where there is no such hypothesis."""
+
+    def read(self) -> list[list[Hypothesis]]:
+        """Return the hypotheses of each sentence, best first; each is read from its end back to its beginning."""
+        parents_bTW, tokens_bTW, ends_bW4, scores_bW = self
+        steps_bW, rows_bW, last_bW = np.moveaxis(ends_bW4[:, :, 1:].astype(np.int64), -1, 0)
+        texts_bWT = np.zeros((*steps_bW.shape, steps_bW.max(initial=0) + 1), np.int64)
+        np.put_along_axis(texts_bWT, steps_bW[:, :, None], last_bW[:, :, None], -1)
+        for place in range(texts_bWT.shape[-1] - 2, -1, -1):
+            is_part = place < steps_bW
+            texts_bWT[:, :, place][is_part] = np.take_along_axis(tokens_bTW[:, place], rows_bW, 1)[is_part]
+            rows_bW = np.where(is_part, np.take_along_axis(parents_bTW[:, place], rows_bW, 1), rows_bW)
+        lengths_bW = np.where(last_bW == special.END, steps_bW, steps_bW + 1)
+        columns = texts_bWT.tolist(), lengths_bW.tolist(), scores_bW.tolist(), ends_bW4[:, :, 0].tolist()
+        return [
+            [
+                Hypothesis(text[:length], score, total)
+                for text, length, score, total in zip(*sentence, strict=True)
+                if score != -np.inf
+            ]
+            for sentence in zip(*columns, strict=True)
+        ]
 
 
 @torch.inference_mode()
@@ -166,14 +349,14 @@ def beam(
     prefixes: Sequence[Sequence[int]] = (),
     watch: Watch | None = None,
     stop_against: StopAgainst = "worst",
+    choose: Choose | None = None,
 ) -> list[list[Hypothesis]]:
     """Search with a beam of `width` open hypotheses; return up to `width` finished ones per sentence, best first.
 
-    Each step ranks the 2 x width best continuations of a sentence. An end token among the first `width` of them
-    finishes a hypothesis, and the `width` best of the others stay open. A sentence is done when `width` hypotheses are
+    A width of 1 is greedy search, and sampling where `choose` is given. A sentence is done when `width` hypotheses are
     finished and the best open one, scored at its present length, does not beat the worst of the `width` best finished
-    ones: Hugging Face's rule (`early_stopping=False`), by which the n-best lists are the same. At the length limit the
-    first `width` continuations count as finished without an end token, and the sentence is done, too.
+    ones: Hugging Face's rule (`early_stopping=False`), which gives the same n-best lists. At the length limit the first
+    `width` continuations count as finished without an end token, and the sentence is done, too.
 
     The present length is a heuristic: with a length penalty above 0, an open hypothesis may score higher once it is
     longer. To stop as soon as `width` hypotheses are finished, as some engines do, cuts outputs short where the
@@ -183,94 +366,33 @@ def beam(
     Args:
         stop_against: "best" compares the best open hypothesis with the best finished one, as seq2see 0.1.0 did. It
             stops earlier with the same best hypothesis in most sentences, and with poorer ones below it.
+        choose: picks each token instead of the most probable one; only with a width of 1.
     """
-    device = memory.states_ND.device
-    finished: list[list[Hypothesis]] = [[] for _ in limits]
-    alive = list(range(len(limits)))
+    assert choose is None or width == 1
+    alive, device = list(range(len(limits))), memory.states_ND.device
+    done: list[int] = []
+    finished: list[Finished] = []
+    hypotheses = Hypotheses(len(alive), width, max([1, *limits]), penalty, stop_against, device)
+    hypotheses.begin(slice(None), torch.tensor(limits, dtype=torch.int64, device=device))
+    hypotheses.force(alive, prefixes)
+    best = best_tokens if choose is None else chosen_token(choose)
     state = model.start(memory)
-    B, W = len(alive), width
-    last_R = torch.full((B * W,), special.BEGIN, device=device)
-    totals_BW = torch.full((B, W), -torch.inf, device=device)
-    totals_BW[:, 0] = 0.0  # all W begin alike: only one of them counts
-    texts_BWT = torch.empty(B, W, 0, dtype=torch.int64, device=device)
-
-    for step in range(max(limits, default=0)):
-        B, length = len(alive), step + 1
-        rows = [sentence for sentence in alive for _ in range(W)]
-        logs_RV = _next_logs(model, last_R, state, rows, step, prefixes)
-        # The best 2W of a sentence are among the best 2W of each of its hypotheses.
-        most = min(2 * W, logs_RV.shape[-1])
-        best_RC, best_tokens_RC = top(logs_RV, most)
-        totals_BC, flat_BC = (totals_BW.view(-1, 1) + best_RC).view(B, -1).topk(2 * W)
-        parents_BC, tokens_BC = flat_BC // most, best_tokens_RC.view(B, -1).gather(1, flat_BC)
-        ends_BC = tokens_BC == special.END
-
-        # Which of the candidates end here: an end in the first W, or anything in the first W at the limit.
-        at_limit_B = torch.tensor([limits[sentence] == length for sentence in alive], device=device)
-        done_BC = (ends_BC | at_limit_B[:, None]) & (totals_BC > -torch.inf)
-        done_BC[:, W:] = False
-        for row, candidate in done_BC.nonzero().tolist():
-            text = texts_BWT[row, parents_BC[row, candidate]].tolist()
-            if not ends_BC[row, candidate]:
-                text.append(int(tokens_BC[row, candidate]))
-            total = float(totals_BC[row, candidate])
-            finished[alive[row]].append(Hypothesis(text, total / penalty(length), total))
-
-        # The W best that do not end go on; there are always W, since each parent has one end only.
-        totals_BW, picked_BW = totals_BC.masked_fill(ends_BC, -torch.inf).topk(W)
-        parents_BW, tokens_BW = parents_BC.gather(1, picked_BW), tokens_BC.gather(1, picked_BW)
-        texts_BWT = texts_BWT.gather(1, parents_BW[:, :, None].expand(-1, -1, step))
-        texts_BWT = torch.cat([texts_BWT, tokens_BW[:, :, None]], 2)
-        gone: Collection[int] = ()
-        if watch is not None:
-            gone = watch(Step(alive, parents_BC, tokens_BC, totals_BC, done_BC, picked_BW)) or ()
-
-        best_open = totals_BW[:, 0].tolist()  # divided below in double precision, as the scores of finished ones are
-        staying = [
-            row
-            for row, (sentence, total) in enumerate(zip(alive, best_open, strict=True))
-            if limits[sentence] > length
-            and sentence not in gone
-            and not _is_done(finished[sentence], W, total / penalty(length), stop_against)
-        ]
-        if not staying:
-            break
-        if len(staying) < B:
+    while alive:
+        step = hypotheses.advance(model, state, best)
+        gone = (watch(step._replace(sentences=alive)) if watch is not None else None) or ()
+        growing = hypotheses.growing_B.tolist()
+        staying = [row for row, sentence in enumerate(alive) if growing[row] and sentence not in gone]
+        if len(staying) == len(alive):
+            continue
+        leaving = sorted({*range(len(alive))} - {*staying})
+        finished.append(hypotheses.finished(leaving))
+        done += [alive[row] for row in leaving]
+        alive = [alive[row] for row in staying]
+        if alive:
             kept_B = torch.tensor(staying, device=device)
             state.keep_sentences(kept_B)
-            totals_BW, tokens_BW, texts_BWT = totals_BW[kept_B], tokens_BW[kept_B], texts_BWT[kept_B]
-            parents_BW = parents_BW[kept_B]
-            alive = [alive[row] for row in staying]
-        state.select(parents_BW)
-        last_R = tokens_BW.flatten()
-    return [sorted(each, key=lambda hypothesis: -hypothesis.score)[:W] for each in finished]
-
-
-def _is_done(finished: list[Hypothesis], width: int, best_open: float, stop_against: StopAgainst) -> bool:
-    """Return whether `width` hypotheses are finished and the best open score does not beat the one to stop against."""
-    if len(finished) < width:
-        return False
-    ranked = sorted((hypothesis.score for hypothesis in finished), reverse=True)
-    return ranked[rank_to_beat(width, stop_against)] >= best_open
-
-
-def rank_to_beat(width: int, stop_against: StopAgainst) -> int:
-    """Return the place, in a list of finished hypotheses sorted by score, of the one that an open one has to beat."""
-    return width - 1 if stop_against == "worst" else 0
-
-
-def _next_logs(
-    model: Seq2Seq, last_R: Tensor, state: State, rows: list[int], step: int, prefixes: Sequence[Sequence[int]]
-) -> Tensor:
-    """RV: log-probabilities of the next token, with only the forced one left where a prefix still runs."""
-    scores_RV = model.step(last_R, state).float()
-    scores_RV[:, NEVER] = -torch.inf
-    logs_RV = scores_RV.log_softmax(-1)
-    if any(step < len(prefix) for prefix in prefixes):
-        for row, sentence in enumerate(rows):
-            if step < len(prefixes[sentence]):
-                forced = prefixes[sentence][step]
-                only = logs_RV[row, forced].clone()
-                logs_RV[row] = -torch.inf
-                logs_RV[row, forced] = only
-    return logs_RV
+            hypotheses.keep_sentences(kept_B)
+    if not done:
+        return []
+    found = dict(zip(done, Finished(*map(np.concatenate, zip(*finished, strict=True))).read(), strict=True))
+    return [found[sentence] for sentence in range(len(limits))]

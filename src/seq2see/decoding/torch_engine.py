@@ -1,22 +1,31 @@
-"""Our own engine: the model as it was trained, searched with `search.py`."""
+"""Our own engine: the model as it was trained, with its weights laid out for decoding, searched by `search.py`.
 
+On a CPU each step of a search multiplies few rows, so weights are transposed, or quantized to int8.
+"""
+
+import copy
+import math
 import warnings
 
 import torch
+from torch import Tensor, nn
 
 from seq2see.config import Decoding
 from seq2see.decoding import search
 from seq2see.decoding.hypothesis import Hypothesis, Task
-from seq2see.decoding.search import Choose, Step, Watch
-from seq2see.decoding.slots import SlotSearch
+from seq2see.decoding.recorded import RecordedSearch
+from seq2see.decoding.search import Choose, SearchStep, Watch
 from seq2see.decoding.translator import batches
-from seq2see.decoding.weights import for_decoding, is_heard
+from seq2see.errors import SettingError, nearest
 from seq2see.model.interface import Seq2Seq
-from seq2see.model.transformer import Transformer
+
+PRECISIONS = ("float32", "int8", "bfloat16")
+SMALLEST = 1e-12
+"""Used instead of a scale of zero, for rows that are all zeros."""
 
 
 class TorchEngine:
-    """Beam search, or token by token where `choose` is given (`search.sampling(...)`); `watch` is shown each step."""
+    """Beam search, or sampling where `choose` is given (`search.sampling(...)`); `watch` receives each step."""
 
     def __init__(
         self,
@@ -29,18 +38,18 @@ class TorchEngine:
         self.choose = choose
         self.watch = watch
         self.name = f"torch {precision}"
-        self._slots = SlotSearch(self.model) if isinstance(self.model, Transformer) else None
+        self._recorded = RecordedSearch(self.model) if next(self.model.parameters()).is_cuda else None
 
     def search(self, tasks: list[Task], settings: Decoding) -> list[list[Hypothesis]]:
-        # A recorded step tells nobody what passes in it, and draws no words.
-        told = self.choose or self.watch or is_heard(self.model)
-        if self._slots and not told and self._slots.can(settings.beam):
+        # Recorded steps call neither `choose`, nor `watch`, nor hooks.
+        recorded = None if self.choose or self.watch else self._recorded
+        if recorded and recorded.can(settings.beam) and not has_hooks(self.model):
             try:
-                return self._slots.search(tasks, settings)
+                return recorded.search(tasks, settings)
             except torch.OutOfMemoryError:
-                self._slots.forget()
+                recorded.forget()
                 warnings.warn(
-                    "no room on the card for recorded steps: searching without, which is slower", stacklevel=2
+                    "not enough GPU memory for recorded steps: searching without them, which is slower", stacklevel=2
                 )
             torch.cuda.empty_cache()
         found: list[list[Hypothesis]] = [[] for _ in tasks]
@@ -52,11 +61,11 @@ class TorchEngine:
         return found
 
     def _watch_of(self, batch: list[int]) -> Watch | None:
-        """`watch` with sentences counted as in all tasks, not as in a batch of them."""
+        """Return `watch` with the indices of sentences among all tasks, not among those of a batch."""
         if (watch := self.watch) is None:
             return None
 
-        def counted(step: Step) -> set[int] | None:
+        def counted(step: SearchStep) -> set[int] | None:
             gone = watch(step._replace(sentences=[batch[place] for place in step.sentences]))
             return {place for place, index in enumerate(batch) if index in gone} if gone else None
 
@@ -69,8 +78,79 @@ class TorchEngine:
         offsets = torch.tensor([0, *(len(task.source) for task in tasks)]).cumsum(0)
         memory = self.model.encode(source_N, offsets)
         limits, prefixes = [task.limit for task in tasks], [task.prefix for task in tasks]
-        penalty = search.penalty_of(settings)
-        if self.choose is not None or settings.beam == 1:
-            choose = self.choose or search.greedy
-            return search.one_by_one(self.model, memory, limits, penalty, choose, prefixes, watch)
-        return search.beam(self.model, memory, limits, settings.beam, penalty, prefixes, watch, settings.stop_against)
+        penalty, width = search.penalty_of(settings), 1 if self.choose is not None else settings.beam
+        stop = settings.stop_against
+        return search.beam(self.model, memory, limits, width, penalty, prefixes, watch, stop, self.choose)
+
+
+def for_decoding(model: Seq2Seq, precision: str = "float32") -> Seq2Seq:
+    """Return a frozen copy of a model that decodes faster; on a GPU the model itself, which is fast as it is.
+
+    Later changes of the model, and hooks, do not reach the copy. float32: the same numbers, each matrix stored by
+    columns. For a few dozen rows the CPU's library multiplies that more than twice as fast (docs/log.md). int8: each
+    linear layer becomes an `Int8Linear`. A model that has hooks is returned itself in float32, so that they are called.
+    """
+    if precision not in PRECISIONS:
+        raise SettingError(f"--precision {precision}: unknown. {nearest(precision, PRECISIONS)}")
+    if next(model.parameters()).device.type != "cpu":
+        if precision == "int8":
+            raise SettingError("--precision int8: the torch engine has it on a CPU only. Leave it out")
+        return _copy_without_hooks(model).to(torch.bfloat16) if precision == "bfloat16" else model
+    if precision == "bfloat16":
+        raise SettingError("--precision bfloat16: the torch engine has it on a GPU only. Leave it out, or use int8")
+    if precision == "float32" and has_hooks(model):
+        return model
+    laid_out = _copy_without_hooks(model)
+    for parent in list(laid_out.modules()):
+        for name, child in parent.named_children():
+            if isinstance(child, nn.Linear) and precision == "int8":
+                setattr(parent, name, Int8Linear(child))
+            elif isinstance(child, nn.Linear):  # a tied embedding keeps its own parameter, by rows
+                child.weight = nn.Parameter(child.weight.detach().t().contiguous().t(), requires_grad=False)
+    return laid_out
+
+
+def _copy_without_hooks(model: Seq2Seq) -> Seq2Seq:
+    copied = copy.deepcopy(model)
+    for module in copied.modules():
+        module._forward_hooks.clear()
+        module._forward_pre_hooks.clear()
+    return copied
+
+
+def has_hooks(model: nn.Module) -> bool:
+    """Return whether activations of a model are recorded or changed by hooks."""
+    return any(module._forward_hooks or module._forward_pre_hooks for module in model.modules())
+
+
+class Int8Linear(nn.Module):
+    """A linear layer in 8-bit integers: a scale for each output of the weights, and for each row of the input.
+
+    Sums of integers are exact, and no row's scale depends on another's: a sentence gets the same translation in any
+    batch. PyTorch's public int8 layers use one scale for a whole batch, and are to be removed; so this calls
+    `torch._int_mm`, which its quantization library is built on.
+    """
+
+    def __init__(self, linear: nn.Linear) -> None:
+        super().__init__()
+        weight_FD = linear.weight.detach()
+        largest_F = weight_FD.abs().amax(1).clamp_min(SMALLEST)
+        self.whole_DF: Tensor
+        self.scale_F: Tensor
+        self.register_buffer("whole_DF", (weight_FD / largest_F[:, None]).mul_(127).round_().to(torch.int8).t())
+        self.register_buffer("scale_F", largest_F / 127**2)
+        self.bias = linear.bias
+
+    def forward(self, x: Tensor, rows: slice | None = None) -> Tensor:
+        """Compute all outputs, or some of them, as `Projection` does."""
+        x_RD = x if x.dim() == 2 else x.flatten(0, -2)
+        whole_DF, scale_F, bias_F = self.whole_DF, self.scale_F, self.bias
+        if rows is not None:
+            whole_DF, scale_F = whole_DF[:, rows], scale_F[rows]
+            bias_F = bias_F[rows]  # type: ignore[assignment]
+        # Few operations: each takes longer to call than its numbers take to compute.
+        largest_R1 = torch.linalg.vector_norm(x_RD, math.inf, 1, True).clamp_min_(SMALLEST)
+        whole_RD = x_RD.div(largest_R1).mul_(127).round_().to(torch.int8)
+        y_RF = torch._int_mm(whole_RD, whole_DF).float().mul_(largest_R1)
+        y_RF = y_RF.mul_(scale_F) if bias_F is None else torch.addcmul(bias_F, y_RF, scale_F)
+        return y_RF if x.dim() == 2 else y_RF.view(*x.shape[:-1], -1)

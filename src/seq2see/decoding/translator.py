@@ -1,4 +1,4 @@
-"""Strings in, strings out: tokenise, hand over to an engine, and put everything back in order. No torch here."""
+"""Translate strings: tokenize them, search with an engine, and restore their order. Nothing here needs torch."""
 
 import math
 import sys
@@ -14,30 +14,30 @@ from seq2see.tokens.store import Tokenizers
 
 @dataclass(frozen=True)
 class Translation:
-    """One text with its score: log-probability over length penalty. `tokens` are its ids, without the end."""
+    """One text with its score: log-probability over length penalty. `tokens` are its ids, without the end token."""
 
     text: str
     score: float
     tokens: tuple[int, ...] = ()
     probability: float | None = 1.0
-    """Of exactly these tokens, as the model has it; None where the engine does not tell (ctranslate2 with a prefix)."""
+    """The probability of exactly these tokens; None where the engine has none (ctranslate2 with a prefix)."""
 
 
 @dataclass(frozen=True)
 class Result:
-    """What became of one source line: its n-best translations, best first."""
+    """The n-best translations of one source line, best first."""
 
     translations: tuple[Translation, ...]
     source: tuple[int, ...] = ()
-    """The tokens that were read, the end included."""
+    """The tokens that were read, the end token included."""
     cut: bool = False
     """Whether the line had more tokens than were read."""
 
     @property
     def text(self) -> str:
-        """The best translation. A search finds none only where the scores of all words are no numbers."""
+        """The best translation. A search finds none only where the scores of all tokens are NaN."""
         if not self.translations:
-            raise RunError("no translation was found: the model computes numbers that are not finite. Train anew")
+            raise RunError("no translation was found: the model computes numbers that are not finite. Train it again")
         return self.translations[0].text
 
 
@@ -47,15 +47,19 @@ def translate(
     settings: Settings,
     lines: Sequence[str],
     *,
+    beam: int | None = None,
     n_best: int = 1,
     prefixes: Sequence[str | Sequence[int]] | None = None,
 ) -> list[Result]:
-    """Translate lines; one alone, in any batch and in any order gives the same tokens. Empty lines stay empty.
+    """Translate lines; a line gives the same tokens alone, in any batch and in any order. Empty lines stay empty.
 
     Args:
+        beam: the width of the beam, if not that of the settings.
         prefixes: what each output begins with: a text, or tokens.
     """
-    decoding = settings.decoding
+    decoding = settings.decoding if beam is None else replace(settings.decoding, beam=beam)
+    if type(decoding.beam) is not int or not 1 <= decoding.beam <= settings.decoding.beam:
+        check_decoding(decoding)  # narrower beams than that of the settings are always fine
     if n_best > decoding.beam:
         decoding = replace(decoding, beam=n_best)
         check_decoding(decoding)
@@ -88,14 +92,14 @@ def translate(
 
 
 def _within_memory(decoding: Decoding, model: Model, vocabulary: int, tasks: Sequence[Task]) -> Decoding:
-    """Make batches as small as memory asks for, which changes no translation; refuse a beam that does not fit alone.
+    """Reduce the batch size to the free memory, which changes no translation; refuse a beam that does not fit alone.
 
-    A hypothesis has keys and values of each decoder layer for all its tokens, and scores of all words, some of them
-    twice. Estimated for the longest text, and without what an engine needs besides.
+    A hypothesis has keys and values of each decoder layer for all its tokens, and scores of the vocabulary, some of
+    them twice. This is an estimate for the longest text, without what an engine needs besides.
     """
     length = max((task.limit for task in tasks), default=0)
     each = 4 * (2 * model.decoder_layers * model.d_model * length + 4 * vocabulary)
-    if each * max(decoding.beam, decoding.batch_tokens) < 2**30:  # the usual case: nobody need be asked
+    if each * max(decoding.beam, decoding.batch_tokens) < 2**30:  # the usual case: no need to measure
         return decoding
     free = machine.free_memory()
     if each * decoding.beam > free:
@@ -107,20 +111,20 @@ def _within_memory(decoding: Decoding, model: Model, vocabulary: int, tasks: Seq
 
 
 def longest(settings: Settings) -> int:
-    """Tokens that a model has places for."""
+    """Return the most tokens that a model has positions for."""
     return settings.model.max_positions if settings.model.positions == "learned" else sys.maxsize
 
 
 def limit(source_length: int, max_ratio: float, max_extra: int) -> int:
-    """The most output tokens for a source, by eights of its length: sentences of one batch then share their limit."""
+    """Return the most output tokens for a source, by eights of its length, so that sentences of a batch share it."""
     return int(max_ratio * 8 * math.ceil(source_length / 8)) + max_extra
 
 
 def batches(lengths: Sequence[int], budget: int, fewest: int = 1) -> list[list[int]]:
-    """Indices in batches of at most `budget` tokens, sentences of like length together, the longest first.
+    """Return indices in batches of at most `budget` tokens, sentences of similar length together, longest first.
 
     Args:
-        fewest: sentences in a batch, however long they are.
+        fewest: the least sentences of a batch, however long they are.
     """
     found: list[list[int]] = []
     tokens = budget

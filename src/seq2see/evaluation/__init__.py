@@ -1,3 +1,2 @@
-"""The evaluation room: how good the translations of a run are (`metrics`, each score with a signature saying exactly
-what was computed), whether those of another are any better (`compare`), and the one page that tells the story of a
-training (`report`)."""
+"""How good the translations of a run are (`metrics`, with signatures that say what was computed), whether those of
+another run are better (`compare`), and whether a training taught the model anything (`assessment`, `report`)."""

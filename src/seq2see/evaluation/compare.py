@@ -1,27 +1,14 @@
 """Whether one system is better than another, and what a comparison of a few runs can and cannot tell.
 
-A score varies for two reasons: the sentences of the test set are a sample of the text that the systems are meant for,
-and the seed of a run is a sample of the seeds that it could have been trained with. Which question can be answered
-depends on the number of runs:
+A score varies because the sentences of the test set are a sample, and because the seed of a run is one:
 
 - **One run on a side**: `paired_bootstrap` resamples the sentences (Koehn, 2004). It tells whether *these models*
-  differ on text of this kind. It knows nothing of seeds, so it gives no verdict on the systems that the models were
-  trained by.
+  differ on text of this kind, and gives no verdict on the systems that the models were trained by.
 - **Several runs on each side**: `compare_systems` treats runs and sentences as random, and its verdict is about the
-  *systems*: architecture, data and settings, apart from the seed.
+  *systems*: architecture, data and settings, apart from the seed. The verdict needs two tests at 5 %: an exact
+  permutation test of the scores of the runs, and Welch's t-test with the variance over sentences added.
 
-`compare_systems` uses two tests, and the verdict needs both of them at 5 %:
-
-1. An exact permutation test on the scores of the runs: if both sides are the same system, every assignment of the
-   runs to the two sides is equally likely. It needs no assumption about the distribution of scores. With k runs
-   on each side its smallest p is 2 / C(2k, k): 0.1 for 3, 0.029 for 4. Where it cannot reach 5 %, there is no verdict.
-2. Welch's t-test on the scores of the runs, with the variance that a system has over sentences added. It allows the
-   systems to have different variances, and takes account of the sentences being a sample.
-
-Runs are never paired by seed: the same seed gives two systems different weights and batches, so their scores are not
-correlated, and a paired test with half of the degrees of freedom would only find less. Where scores of the same
-seed do correlate, the unpaired test is conservative. `python -m bench.comparisons` simulates the error rates; they
-are listed in docs/comparing.md.
+docs/comparing.md has the reasons, and the error rates that `python -m bench.comparisons` simulates.
 """
 
 import itertools
@@ -34,7 +21,8 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from seq2see.evaluation.metrics import Scores, higher_is_better
+from seq2see.config import LOWER_IS_BETTER
+from seq2see.evaluation.metrics import Scores
 
 Verdict = Literal["better", "worse", "no clear difference", "too few pairs", "too few runs"]
 Floats = NDArray[np.float64]
@@ -108,12 +96,12 @@ def explain(ours: int, theirs: int) -> str:
 
 
 def enough_runs(ours: int, theirs: int) -> bool:
-    """Whether the permutation test of so many runs can reach 5 %, and the variance of either side can be estimated."""
+    """Return whether so many runs allow a verdict: the permutation test can reach 5 %, and each side has a variance."""
     return min(ours, theirs) > 1 and smallest_p(ours, theirs) <= LEVEL
 
 
 def smallest_p(ours: int, theirs: int) -> float:
-    """The smallest two-sided p-value of a permutation test of so many runs.
+    """Return the smallest two-sided p-value of a permutation test of so many runs.
 
     With equal numbers of runs, the assignment with the sides exchanged is always as extreme as the actual one.
     """
@@ -133,12 +121,10 @@ def paired_bootstrap(ours: Sequence[Scores], theirs: Sequence[Scores]) -> list[D
         fewer = min(np.sum(differences_R <= 0), np.sum(differences_R >= 0))
         p = min(1.0, 2 * (int(fewer) + 1) / (RESAMPLES + 1))
         models = _verdict(low, high, score.name, len(score.counts))
-        verdict: Verdict = "too few pairs" if models == "too few pairs" else "too few runs"
-        detectable = None
-        if models != "too few pairs":
-            detectable = sum(NormalDist().inv_cdf(share) for share in (1 - LEVEL / 2, POWER)) * float(
-                differences_R.std()
-            )
+        verdict: Verdict = "too few runs"
+        detectable: float | None = float(differences_R.std()) * sum(map(NormalDist().inv_cdf, (1 - LEVEL / 2, POWER)))
+        if models == "too few pairs":
+            verdict, detectable = models, None
         found.append(Difference(score.name, one, other, one - other, low, high, p, verdict, models, detectable))
     return found
 
@@ -157,7 +143,7 @@ def compare_systems(ours: Sequence[Scores], theirs: Sequence[Scores]) -> list[Di
         error, freedom = _standard_error(ours_K, theirs_K, *resampled, len(score.counts))
         student = _Student(freedom)
         difference = float(ours_K.mean() - theirs_K.mean())
-        p, below, above = _permute(ours_K, theirs_K)
+        p, below, above = permutation_test(ours_K, theirs_K)
         p = max(p, student.p(difference / error) if error else float(difference == 0))
         if not enough:
             below = above = 0.0
@@ -165,22 +151,24 @@ def compare_systems(ours: Sequence[Scores], theirs: Sequence[Scores]) -> list[Di
         low, high = difference - max(below, margin), difference + max(above, margin)
         verdict = _verdict(low, high, score.name, len(score.counts))
         detectable: float | None = (high - low) / 2 + student.quantile(POWER) * error
-        if not enough or verdict == "too few pairs":
-            verdict, detectable = "too few pairs" if verdict == "too few pairs" else "too few runs", None
+        if verdict != "too few pairs" and not enough:
+            verdict = "too few runs"
+        if verdict in ("too few pairs", "too few runs"):
+            detectable = None
         means = float(ours_K.mean()), float(theirs_K.mean())
         found.append(Difference(score.name, *means, difference, low, high, p, verdict, None, detectable))
     return found
 
 
 def _resample(ours: Sequence[Scores], theirs: Sequence[Scores]) -> tuple[Floats, Floats]:
-    """Every score (M) of every run (K) of either side on every resample of the sentences (R)."""
+    """Return every score (M) of every run (K) of either side on every resample of the sentences (R)."""
     everything = [[*scores] for scores in (*ours, *theirs)]
     counts_NC = np.hstack([np.array(score.counts, np.float64) for scores in everything for score in scores])
     items = len(counts_NC)
-    dice = np.random.default_rng(SEED)
+    generator = np.random.default_rng(SEED)
     sums_RC = np.empty((RESAMPLES, counts_NC.shape[1]))
     for sums_C in sums_RC:
-        times_N = np.bincount(dice.integers(items, size=items), minlength=items)
+        times_N = np.bincount(generator.integers(items, size=items), minlength=items)
         sums_C[:] = times_N @ counts_NC
     values_RKM = np.empty((RESAMPLES, len(everything), len(everything[0])))
     first = 0
@@ -195,7 +183,7 @@ def _resample(ours: Sequence[Scores], theirs: Sequence[Scores]) -> tuple[Floats,
 def _standard_error(
     ours_K: Floats, theirs_K: Floats, ours_RK: Floats, theirs_RK: Floats, sentences: int
 ) -> tuple[float, float]:
-    """Standard error of the difference of the means over new runs and new sentences, and its degrees of freedom.
+    """Return the standard error of the difference of the means over new runs and sentences, and its degrees of freedom.
 
     The variance between the runs of a side already contains how differently they do on the single sentences. What
     is to be added is the variance over sentences that all runs of a system share: of the variance of the resampled
@@ -216,8 +204,8 @@ def _standard_error(
     return math.sqrt(variance), variance**2 / sum(part**2 / freedom for part, freedom in parts)
 
 
-def _permute(ours_K: Floats, theirs_K: Floats) -> tuple[float, float, float]:
-    """Permutation test of the scores of runs: p, and how far its 95 % interval extends below and above the difference.
+def permutation_test(ours_K: Floats, theirs_K: Floats) -> tuple[float, float, float]:
+    """Return p of a permutation test of runs, and how far its 95 % interval extends below and above the difference.
 
     The interval has all shifts d that the test does not reject once d is subtracted from our scores. The
     difference of an assignment of runs to sides is then `difference - d * share`, where `share` is how much of our side
@@ -244,13 +232,13 @@ def _permute(ours_K: Floats, theirs_K: Floats) -> tuple[float, float, float]:
 
 
 def _assignments(ours: int, theirs: int) -> NDArray[np.bool_]:
-    """Which runs belong to our side: the actual assignment, then all others, or many random ones."""
+    """Return which runs belong to our side: the actual assignment, then all others, or many random ones."""
     runs = ours + theirs
     if math.comb(runs, ours) <= MOST_ASSIGNMENTS:
         chosen_AO = np.array([*itertools.combinations(range(runs), ours)])
     else:
-        dice = np.random.default_rng(SEED)
-        chosen_AO = dice.permuted(np.tile(np.arange(runs), (MOST_ASSIGNMENTS, 1)), axis=1)[:, :ours]
+        generator = np.random.default_rng(SEED)
+        chosen_AO = generator.permuted(np.tile(np.arange(runs), (MOST_ASSIGNMENTS, 1)), axis=1)[:, :ours]
         chosen_AO[0] = np.arange(ours)
     is_ours_AK = np.zeros((len(chosen_AO), runs), np.bool_)
     np.put_along_axis(is_ours_AK, chosen_AO, True, 1)
@@ -270,11 +258,11 @@ class _Student:
         """The probability of a larger t, at each angle."""
 
     def p(self, t: float) -> float:
-        """Two-sided p-value of a value of t."""
+        """Return the two-sided p-value of a value of t."""
         return 2 * float(np.interp(math.atan(abs(t) / math.sqrt(self.freedom)), self.angles, self.upper))
 
     def quantile(self, probability: float) -> float:
-        """The value that t stays below with this probability, from one half upwards."""
+        """Return the value that t stays below with this probability, from one half upwards."""
         angle = float(np.interp(1 - probability, self.upper[::-1], self.angles[::-1]))
         return math.sqrt(self.freedom) * math.tan(angle)
 
@@ -284,4 +272,4 @@ def _verdict(low: float, high: float, name: str, pairs: int) -> Verdict:
         return "too few pairs"
     if low <= 0 <= high:
         return "no clear difference"
-    return "better" if (low > 0) == higher_is_better(name) else "worse"
+    return "better" if (low > 0) == (name not in LOWER_IS_BETTER) else "worse"

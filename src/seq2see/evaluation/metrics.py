@@ -4,7 +4,7 @@
     bleu        higher  sacreBLEU's BLEU of the whole corpus
     chrf        higher  sacreBLEU's chrF2: character n-grams, kinder to rich morphology
     ter         lower   sacreBLEU's TER: edits and shifts of words
-    exact       higher  % of items whose best hypothesis equals a reference; 100 - exact is called word error
+    exact       higher  % of items whose best hypothesis equals a reference; 100 - exact is also called word error rate
     top_5       higher  % of items with a reference among the first five hypotheses, where the n-best lists hold five
     error_rate  lower   edits per 100 symbols of the reference: phones, words, or characters, by `unit`
 
@@ -13,34 +13,35 @@ apply, and is left out with the reason. References are compared as they are: `ex
 references the tokenizer of a run cannot write (`Evaluation.unreachable`), as a tool that knows nothing of it would.
 
 An item may have several references: the sacreBLEU scores treat them as sacreBLEU does, the others take the one that
-fits best. Every score is a function of counts summed over the items, which `compare` draws anew. sacreBLEU is imported
-where it is used: it costs a quarter of a second.
+fits best. Every score is a function of counts summed over the items, which `compare` resamples. sacreBLEU is imported
+where it is used: that takes a quarter of a second.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import zip_longest
 from typing import Any, Literal, get_args
 
-from seq2see import __version__, config
+from seq2see import __version__
 from seq2see.errors import DataError, SettingError, nearest
 
 Unit = Literal["symbols", "characters"]
 TOKENIZERS = ("auto", "none", "13a", "char", "ko-mecab")
-"""How BLEU cuts words; "auto": as 13a does, or by characters where the references have no blanks between words."""
+"""How BLEU splits words; "auto": as 13a does, or by characters where the references have no blanks between words."""
 NAMES = ("bleu", "chrf", "ter", "exact", "top_k", "error_rate")
 
 
 @dataclass(frozen=True)
 class Score:
-    """One number, its name, and how it came about."""
+    """One number, its name, and how it was computed."""
 
     name: str
     value: float
     signature: str
     counts: list[list[float]] = field(repr=False)
-    """Of each item: n-grams found, edits, lengths; as many numbers for each as this score needs."""
+    """For each item the numbers that this score needs: matching n-grams, edits, lengths."""
     of_sums: Callable[[Sequence[float]], float] = field(repr=False, compare=False)
-    """From the sums of those counts to the score: a score of a corpus is not the mean over its items."""
+    """Computes the score from the sums of these counts: the score of a corpus is not the mean over its items."""
 
 
 @dataclass(frozen=True)
@@ -83,7 +84,7 @@ def score(
     Args:
         hypotheses: per item its n-best list, the best first, at least one.
         references: per item its references, at least one; items may have different numbers of them.
-        tokenize: how BLEU cuts words: one of `TOKENIZERS`. The other scores do not depend on it.
+        tokenize: how BLEU splits words: one of `TOKENIZERS`. The other scores do not depend on it.
         names: which of `NAMES` to compute; all where None.
         unit: what the error rate counts: `symbols` (separated by white space: words, phones) or `characters`.
         top_k: how many hypotheses of a list may hold the right one; the score is left out for 1, which is `exact`.
@@ -97,27 +98,23 @@ def score(
         if reason := why_not_bleu(references, tokenize):
             inapplicable["bleu"] = reason
             wanted = tuple(name for name in wanted if name != "bleu")
-    found = []
-    for name in NAMES:
-        if name not in wanted:
-            continue
-        match name:
-            case "bleu" | "chrf" | "ter":
-                found.append(_by_sacrebleu(name, best, references, tokenize))
-            case "exact":
-                found.append(_by_ratio("exact", "refs:any", _matches(hypotheses, references, 1)))
-            case "top_k" if top_k > 1:
-                counts = _matches(hypotheses, references, top_k)
-                found.append(_by_ratio(f"top_{top_k}", f"k:{top_k}|refs:any", counts))
-            case "error_rate":
-                found.append(_by_ratio("error_rate", f"unit:{unit}|refs:best", _edits(best, references, unit)))
+    compute: dict[str, Callable[[], Score]] = {
+        "exact": lambda: ratio("exact", "refs:any", _matches(hypotheses, references, 1)),
+        "top_k": lambda: ratio(f"top_{top_k}", f"k:{top_k}|refs:any", _matches(hypotheses, references, top_k)),
+        "error_rate": lambda: ratio("error_rate", f"unit:{unit}|refs:best", _edits(best, references, unit)),
+    }
+    found = [
+        compute[name]() if name in compute else _by_sacrebleu(name, best, references, tokenize)
+        for name in NAMES
+        if name in wanted and (name != "top_k" or top_k > 1)
+    ]
     return Scores(tuple(found), inapplicable)
 
 
 def one(metric: str, hypotheses: Sequence[str], references: Sequence[Sequence[str]], unit: Unit = "symbols") -> float:
-    """Return one score of best hypotheses, as validation needs it; always 0 where it does not apply.
+    """Return one score of best hypotheses, as validation needs it; 0 where it does not apply.
 
-    `check_metric` refuses such a metric before a training; one that was begun without it is decided by the loss.
+    `check_metric` refuses such a metric before a training; a training that began without this check uses the loss.
     """
     scores = score([[text] for text in hypotheses], references, names=[metric], unit=unit)
     return 0.0 if metric in scores.inapplicable else scores[metric].value
@@ -144,7 +141,7 @@ def why_not_bleu(references: Sequence[Sequence[str]], tokenize: str = "auto") ->
 
 
 def _words_by(tokenize: str, references: Sequence[Sequence[str]]) -> str:
-    """Return how BLEU cuts the words of these references, where `tokenize` leaves it open."""
+    """Return how BLEU splits the words of these references, where `tokenize` is "auto"."""
     if tokenize != "auto":
         return tokenize
     from seq2see.doctor.characters import are_unspaced
@@ -153,13 +150,8 @@ def _words_by(tokenize: str, references: Sequence[Sequence[str]]) -> str:
     return "char" if are_unspaced(sample) else "13a"
 
 
-def higher_is_better(metric: str) -> bool:
-    """Whether a larger value of this metric is the better one; `loss` counts as a metric here."""
-    return metric not in config.LOWER_IS_BETTER
-
-
 def check_tokenizer(tokenize: str) -> None:
-    """Refuse what BLEU cannot cut words with; asked before an hour of translating, not after."""
+    """Refuse a tokenizer that BLEU does not have; called before an hour of translating, not after."""
     if tokenize not in TOKENIZERS:
         raise SettingError(f"tokenize = {tokenize!r}: unknown. {nearest(tokenize, TOKENIZERS)}")
     if tokenize == "auto":
@@ -168,16 +160,15 @@ def check_tokenizer(tokenize: str) -> None:
 
     try:
         BLEU(tokenize=tokenize)
-    except RuntimeError:  # sacreBLEU's answer to a missing MeCab, the only tokenizer here that is not its own
-        raise SettingError(
-            f"tokenize = {tokenize!r}: its library is not installed. Run: pip install 'sacrebleu[ko]'"
-        ) from None
+    except RuntimeError:  # MeCab is missing, the only tokenizer here that is not sacreBLEU's own
+        advice = "Run: pip install 'sacrebleu[ko]'"
+        raise SettingError(f"tokenize = {tokenize!r}: its library is not installed. {advice}") from None
 
 
 def edit_distance(left: Sequence[str], right: Sequence[str]) -> int:
-    """Fewest insertions, deletions and substitutions that turn one sequence into the other (Levenshtein).
+    """Return the fewest insertions, deletions and substitutions that turn one sequence into the other (Levenshtein).
 
-    Row by row over the table of prefixes: `above[j]` is the distance of `left[:i]` to `right[:j]`.
+    Computed row by row over the table of prefixes: `above[j]` is the distance of `left[:i]` to `right[:j]`.
     """
     if left == right:
         return 0
@@ -185,8 +176,7 @@ def edit_distance(left: Sequence[str], right: Sequence[str]) -> int:
     for i, symbol in enumerate(left, start=1):
         row = [i]
         for j, other in enumerate(right, start=1):
-            substituted = above[j - 1] + (symbol != other)
-            row.append(min(substituted, above[j] + 1, row[j - 1] + 1))
+            row.append(min(above[j - 1] + (symbol != other), above[j] + 1, row[j - 1] + 1))
         above = row
     return above[-1]
 
@@ -219,17 +209,9 @@ def _by_sacrebleu(name: str, best: Sequence[str], references: Sequence[Sequence[
     from sacrebleu.metrics.chrf import CHRF
     from sacrebleu.metrics.ter import TER
 
-    metric: Any
-    match name:
-        case "bleu":
-            metric = BLEU(tokenize=tokenize, force=True)  # else it guesses, aloud, that such text was cut into words
-        case "chrf":
-            metric = CHRF()
-        case _:
-            metric = TER()
-    # One stream per place in the reference lists; None stands where an item has fewer.
-    width = max(len(accepted) for accepted in references)
-    streams = [[accepted[i] if i < len(accepted) else None for accepted in references] for i in range(width)]
+    # Without `force` BLEU logs a guess that a text with blanks before full stops was split into words.
+    metric: Any = BLEU(tokenize=tokenize, force=True) if name == "bleu" else {"chrf": CHRF, "ter": TER}[name]()
+    streams = [*zip_longest(*references)]  # one for each place in the lists; None where an item has fewer references
     counts = metric._extract_corpus_statistics(best, streams)  # what its own significance tests work on
 
     def of_sums(sums: Sequence[float]) -> float:
@@ -238,8 +220,8 @@ def _by_sacrebleu(name: str, best: Sequence[str], references: Sequence[Sequence[
     return Score(name, of_sums(_sums(counts)), str(metric.get_signature()), counts, of_sums)
 
 
-def _by_ratio(name: str, computed: str, counts: list[list[float]]) -> Score:
-    """A score that is a sum in % of another; its signature in sacreBLEU's manner: `refs:any|version:0.1.0`."""
+def ratio(name: str, computed: str, counts: list[list[float]]) -> Score:
+    """Return a score that is one sum in % of another; the signature follows sacreBLEU: `refs:any|version:0.1.0`."""
     return Score(name, _percent(_sums(counts)), f"{computed}|version:{__version__}", counts, _percent)
 
 
@@ -253,13 +235,13 @@ def _percent(sums: Sequence[float]) -> float:
 
 
 def _matches(hypotheses: Sequence[Sequence[str]], references: Sequence[Sequence[str]], k: int) -> list[list[float]]:
-    """For each item whether one of the first k hypotheses equals one of the references, of 1."""
+    """Return for each item whether one of the first k hypotheses equals one of the references, and 1."""
     pairs = zip(hypotheses, references, strict=True)
     return [[not set(accepted).isdisjoint(n_best[:k]), 1] for n_best, accepted in pairs]
 
 
 def _edits(best: Sequence[str], references: Sequence[Sequence[str]], unit: Unit) -> list[list[float]]:
-    """For each item its edits and the length of the reference; of several references the one of lowest rate."""
+    """Return for each item its edits and the length of the reference; of several, the one with the lowest rate."""
     cut = str.split if unit == "symbols" else list
     counts: list[list[float]] = []
     for hypothesis, accepted in zip(best, references, strict=True):

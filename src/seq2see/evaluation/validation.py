@@ -1,4 +1,4 @@
-"""Validation: how good a model is that is still being trained, measured by one process or by many, a share each."""
+"""Validation of a model that is still being trained, by one process or by many that share the work."""
 
 from dataclasses import replace
 from functools import partial
@@ -18,14 +18,14 @@ from seq2see.tokens.store import Int64s, Store
 from seq2see.training import loop
 
 Measured = tuple[float, int, list[str]]
-"""Of a share of the pairs: summed loss, target tokens, and translations where the metric needs them."""
+"""Measured on a share of the pairs: summed loss, number of target tokens, and translations if the metric needs them."""
 
 
 def validate(used: Bundle, store: Store, pairs: list[Pair], unit: metrics.Unit) -> dict[str, float]:
-    """Mean loss of a token without smoothing, and the metric that the settings name, by greedy search.
+    """Return the mean loss of a token without label smoothing, and the metric of the settings by greedy search.
 
     Args:
-        store: the pairs as tokens, but for those that are too long.
+        store: the pairs as tokens, without those that are too long.
         unit: what an error rate counts.
     """
     return scores(used, pairs, unit, [measure(used, store, pairs)])
@@ -33,7 +33,7 @@ def validate(used: Bundle, store: Store, pairs: list[Pair], unit: metrics.Unit) 
 
 @torch.inference_mode()
 def measure(used: Bundle, store: Store, pairs: list[Pair], rank: int = 0, world: int = 1) -> Measured:
-    """What one of `world` processes does of it; the shares are the same however little memory it finds."""
+    """Measure the share of one of `world` processes; it does not depend on how much memory is free."""
     at_once = machine.micro_tokens(next(used.model.parameters()).device)
     batches = [indices for indices, _ in Batches(store, at_once, len(store), seed=0).one_epoch()]
     summed_loss = partial(_summed_loss, used.model, store, batches[rank::world])
@@ -53,7 +53,7 @@ def measure(used: Bundle, store: Store, pairs: list[Pair], rank: int = 0, world:
 
 
 def scores(used: Bundle, pairs: list[Pair], unit: metrics.Unit, parts: list[Measured]) -> dict[str, float]:
-    """Of what all processes measured, in the order of their ranks."""
+    """Return the scores of what all processes measured, in the order of their ranks."""
     found = {"loss": sum(total for total, _, _ in parts) / sum(count for _, count, _ in parts)}
     metric, world = used.settings.training.metric, len(parts)
     if metric != "loss":
@@ -63,12 +63,12 @@ def scores(used: Bundle, pairs: list[Pair], unit: metrics.Unit, parts: list[Meas
 
 
 def _dealt(pairs: list[Pair], world: int) -> list[list[int]]:
-    """Whose answers are whose."""
+    """Return the indices of the pairs that each process translates."""
     return ranks.dealt([len(pair.source) for pair in pairs], world)
 
 
 def _summed_loss(model: Seq2Seq, store: Store, batches: list[Int64s], tokens: int) -> tuple[float, int]:
-    """And of how many target tokens; at most `tokens` at once."""
+    """Return the summed loss and the number of target tokens, computed for at most `tokens` at once."""
     device = next(model.parameters()).device
     total, count = 0.0, 0
     for indices in batches:

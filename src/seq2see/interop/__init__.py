@@ -1,1 +1,1 @@
-"""The interop room: a model in formats that other programs run, each checked against our own engine."""
+"""A model in formats that other programs run, each checked against our own engine."""

@@ -1,4 +1,4 @@
-"""`export`: write a run in another program's format, then see whether that program says the same."""
+"""`export`: write a run in the format of another program, then check that this program gives the same output."""
 
 import contextlib
 import os
@@ -23,7 +23,7 @@ MOST_SENTENCES = 1000
 
 @dataclass(frozen=True)
 class Parity:
-    """How an exported model compares with ours on the run's validation sentences."""
+    """How an exported model compares with ours on the validation sentences of the run."""
 
     sentences: int
     same: int
@@ -37,7 +37,7 @@ class Parity:
 
 
 def export(run: Path, folder: Path, to: str, precision: str, force: bool = False) -> Parity:
-    """Write the model of `run` into a new `folder`, beside the tokenizers, and compare the two."""
+    """Write the model of `run` and its tokenizers into a new `folder`, and compare the two models."""
     if to not in FORMATS:
         raise SettingError(f"--to {to}: unknown format. {nearest(to, FORMATS)}")
     if folder.exists() and not force:
@@ -63,11 +63,10 @@ def export(run: Path, folder: Path, to: str, precision: str, force: bool = False
 
 
 def _ctranslate2(run: Path, folder: Path, precision: str) -> Parity:
-    """A CTranslate2 model; subword tokenizers as SentencePiece files, whose pieces are the model's vocabulary."""
-    if precision not in (*ct2_engine.PRECISIONS, "float16"):
-        raise SettingError(
-            f"--precision {precision}: unknown. {nearest(precision, (*ct2_engine.PRECISIONS, 'float16'))}"
-        )
+    """Write a CTranslate2 model, and subword tokenizers as SentencePiece files whose tokens are its vocabulary."""
+    precisions = (*ct2_engine.PRECISIONS, "float16")
+    if precision not in precisions:
+        raise SettingError(f"--precision {precision}: unknown. {nearest(precision, precisions)}")
     ct2_engine.convert(run, folder, precision, add_source_eos=True)
     tokenizers = Tokenizers.load(run)
     tokenizers.save(folder)
@@ -80,12 +79,10 @@ def _ctranslate2(run: Path, folder: Path, precision: str) -> Parity:
     computed = "float32" if precision == "float16" else precision  # no CPU computes in float16
     theirs = translate(Ct2Engine(folder, tokenizers, computed), tokenizers, bundle.settings, sources)
     ours = translate(TorchEngine(bundle.model), tokenizers, bundle.settings, sources)
-    same = sum(
-        one.translations[0].tokens == other.translations[0].tokens for one, other in zip(ours, theirs, strict=True)
-    )
+    best = zip(*([result.translations[0].tokens for result in side] for side in (ours, theirs)), strict=True)
     return Parity(
-        len(pairs),
-        same,
+        sentences=len(pairs),
+        same=sum(one == other for one, other in best),
         ours=[result.text for result in ours],
         theirs=[result.text for result in theirs],
         references=[pair.target for pair in pairs],

@@ -1,8 +1,8 @@
-"""Attention over packed sentences on a card, in Triton: no padding, no mask, nothing copied.
+"""Attention over packed sentences on a GPU, in Triton: no padding, no mask, no copies.
 
-Kernels made for long sequences waste most of their tiles on sentences of twenty tokens. Here a program takes one block
-of one sentence's queries and one head, and walks over that sentence's keys; blocks are as short as the sentences are.
-Shapes depend on the number of rows alone, so that a step can be recorded once and replayed (`training/graphs.py`).
+Kernels made for long sequences waste most of their tiles on sentences of twenty tokens. Here a program processes one
+block of the queries of one sentence and one head, and loops over the keys of that sentence; blocks are as short as the
+sentences are. Shapes depend only on the number of rows, so that a step can be recorded (`training/graphs.py`).
 """
 
 import math
@@ -17,35 +17,35 @@ import triton.language as tl
 from torch import Tensor
 
 LONGEST_BLOCK = 64
-"""Queries, and keys, in one tile."""
+"""Most queries, and keys, in one tile."""
 TILE_BYTES = LONGEST_BLOCK * 256
-"""Of wide heads in float32 a tile takes fewer rows: five of them must lie on the chip at once."""
+"""A tile of wide heads in float32 has fewer rows: five tiles must fit on the chip."""
 
 
 @lru_cache
 def can_attend(width: int, dtype: torch.dtype, device: torch.device) -> bool:
-    """Whether it can do attention with heads of this width: an older card has too little memory on the chip."""
+    """Return whether a GPU can run the kernels with heads of this width: older ones have too little shared memory."""
     if not 8 <= width <= 128 or dtype not in (torch.float32, torch.float16, torch.bfloat16):
         return False
 
-    def deed() -> Tensor:
+    def trial() -> Tensor:
         rows = torch.zeros(LONGEST_BLOCK, 3 * width, dtype=dtype, device=device, requires_grad=True)
         offsets = torch.tensor([0, LONGEST_BLOCK], dtype=torch.int32, device=device)
         return packed_attention(rows, None, offsets, offsets, 1, LONGEST_BLOCK, LONGEST_BLOCK)
 
-    return is_done(deed, device)
+    return works_on(trial, device)
 
 
-def is_done(deed: Callable[[], Tensor], device: torch.device) -> bool:
-    """Forward and backward, leaving no trace in what will be drawn by chance."""
+def works_on(trial: Callable[[], Tensor], device: torch.device) -> bool:
+    """Return whether forward and backward pass of a trial work; the random state is left as it was."""
     try:
-        dice = torch.cuda.get_rng_state(device)
+        random_state = torch.cuda.get_rng_state(device)
         with torch.enable_grad(), torch.inference_mode(False), torch.autocast("cuda", enabled=False):
-            deed().sum().backward()  # type: ignore[no-untyped-call]
+            trial().sum().backward()  # type: ignore[no-untyped-call]
         torch.cuda.synchronize(device)
-        torch.cuda.set_rng_state(dice, device)
+        torch.cuda.set_rng_state(random_state, device)
     except Exception as problem:  # compilers and drivers fail in many ways
-        warnings.warn(f"Triton cannot serve this card, so PyTorch's kernels are taken: {problem}", stacklevel=3)
+        warnings.warn(f"Triton does not work on this GPU, so PyTorch's kernels are used: {problem}", stacklevel=3)
         return False
     return True
 
@@ -60,12 +60,12 @@ def packed_attention(
     longest_key: int,
     causal: bool = False,
 ) -> Tensor:
-    """Each sentence's queries look at its keys: ND, the heads side by side.
+    """Attend from the queries of each sentence to its keys: ND, the heads side by side.
 
     Args:
         rows_N3D: queries, keys and values side by side; queries alone where there is a memory.
         memory_M2D: keys and values side by side.
-        query_offsets, key_offsets: where each sentence begins and the last one ends, on the card.
+        query_offsets, key_offsets: where each sentence begins and the last one ends, on the GPU.
     """
     return _PackedAttention.apply(  # type: ignore[no-untyped-call, no-any-return]
         rows_N3D, memory_M2D, query_offsets, key_offsets, heads, longest_query, longest_key, causal
@@ -77,7 +77,7 @@ def _block(longest: int, row_bytes: int) -> int:
 
 
 def _cut(rows: Tensor, memory: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
-    """Queries, keys and values as views."""
+    """Return queries, keys and values as views."""
     if memory is None:
         query, key, value = rows.chunk(3, -1)
         return query, key, value
@@ -142,7 +142,7 @@ class _PackedAttention(torch.autograd.Function):
 
 @triton.jit
 def _tile(pointer, first, places, length, stride, head, WIDTH: tl.constexpr, COLUMNS: tl.constexpr):  # type: ignore[no-untyped-def]
-    """Rows `first + places` of one head; zeros from `length` on, and from `WIDTH` on."""
+    """Load rows `first + places` of one head; zeros from `length` on, and from `WIDTH` on."""
     columns = tl.arange(0, COLUMNS)
     inside = (places < length)[:, None] & (columns < WIDTH)[None, :]
     return tl.load(pointer + (first + places)[:, None] * stride + head * WIDTH + columns, mask=inside, other=0.0)
@@ -158,7 +158,7 @@ def _store(pointer, tile, first, places, length, stride, head, WIDTH: tl.constex
 
 @triton.jit
 def _weights(scores, logs, rows, columns, length, CAUSAL: tl.constexpr):  # type: ignore[no-untyped-def]
-    """The softmax's weights again, from its scores (base 2) and the logarithms of its sums."""
+    """Compute the weights of the softmax again, from its scores (base 2) and the logarithms of its sums."""
     keep = (columns < length)[None, :]
     if CAUSAL:
         keep = keep & (columns[None, :] <= rows[:, None])
@@ -264,7 +264,7 @@ def _backward_keys(  # type: ignore[no-untyped-def]
         gradient_tile = _tile(gradient, first_row, rows, length, D, head, WIDTH, COLUMNS)
         output_tile = _tile(output, first_row, rows, length, D, head, WIDTH, COLUMNS)
         shared = tl.sum(gradient_tile.to(tl.float32) * output_tile.to(tl.float32), 1)
-        # From the last row on all scores are 0 and so must the weights be.
+        # Beyond the last row all scores are 0, and the weights must be, too.
         row_logs = tl.load(logs + head * N + first_row + rows, mask=rows < length, other=float("inf"))
         scores = tl.dot(query_tile, tl.trans(key_tile), input_precision=PRECISION) * scale
         weights = _weights(scores, row_logs, rows, columns, key_length, CAUSAL)

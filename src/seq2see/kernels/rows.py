@@ -1,8 +1,8 @@
-"""Whole rows at once on a card, in Triton; its memory bounds them, so each number is read and written once or twice.
+"""Operations on whole rows on a GPU, in Triton. Memory bandwidth limits them, so each number is read once or twice.
 
 `norm_of_sum`: dropout, residual sum and layer norm in one pass.
 
-`to_gradients_`: from scores over the vocabulary to the gradient of the loss, where they lie, in two passes.
+`to_gradients_`: from scores over the vocabulary to the gradient of the loss, in place, in two passes.
 """
 
 from functools import lru_cache
@@ -13,32 +13,32 @@ import triton
 import triton.language as tl
 from torch import Tensor, nn
 
-from seq2see.kernels.packed_attention import is_done
+from seq2see.kernels.packed_attention import works_on
 
 ROW_TILE = 4096
-"""Numbers of the rows that a program of `norm_of_sum` holds at once."""
+"""Numbers that a program of `norm_of_sum` holds at once."""
 MOST_PROGRAMS = 1024
-"""Of its backward pass: each adds up the gradient of the norm's weights over its own rows."""
+"""Most programs of its backward pass: each sums the gradient of the norm's weights over its own rows."""
 
 
 @lru_cache
 def works(device: torch.device) -> bool:
-    """Whether a card can run kernels of ours at all, by trying one. A machine without a C compiler cannot."""
+    """Return whether a GPU can run our kernels at all, by trying one. A machine without a C compiler cannot."""
 
-    def deed() -> Tensor:
+    def trial() -> Tensor:
         rows = torch.zeros(16, 16, device=device, requires_grad=True)
         return norm_of_sum(rows, rows, nn.LayerNorm(16, device=device), 0.1, torch.float32)
 
-    return is_done(deed, device)
+    return works_on(trial, device)
 
 
 def norm_of_sum(
     x_ND: Tensor, added_ND: Tensor | None, norm: nn.LayerNorm | None, dropout: float, dtype: torch.dtype
 ) -> Tensor:
-    """LayerNorm(x + dropout(added)), without the sum or without the norm where there is none.
+    """Return LayerNorm(x + dropout(added)), without the sum or without the norm where there is none.
 
     Args:
-        dtype: of what is normalised; a sum alone stays as exact as `x`.
+        dtype: the type of the normalised output; a sum without norm has that of `x`.
     """
     weight, bias, epsilon = (None, None, 0.0) if norm is None else (norm.weight, norm.bias, norm.eps)
     return _NormOfSum.apply(x_ND, added_ND, weight, bias, epsilon, dropout, dtype)  # type: ignore[no-untyped-call, no-any-return]
@@ -47,9 +47,9 @@ def norm_of_sum(
 def to_gradients_(
     scores: list[Tensor], labels_C1: Tensor, right: float, agreement: float, learning: bool
 ) -> tuple[list[Tensor], list[Tensor], Tensor]:
-    """Replace one or two passes' scores by gradients of their loss (`training/loss.py`, where it is written out).
+    """Replace the scores of one or two passes by the gradients of their loss, as written out in `training/loss.py`.
 
-    The labels' scores and log-probabilities, a column for each pass, and by how much two passes disagree.
+    Return the labels' scores and log-probabilities, a column for each pass, and the divergence of two passes.
     """
     count, V = scores[0].shape
     found_5C1 = torch.zeros(5, count, 1, device=scores[0].device)
@@ -77,7 +77,7 @@ class _NormOfSum(torch.autograd.Function):
         sum_ND = x_ND if added_ND is None else torch.empty_like(x_ND)
         output_ND = sum_ND if weight_D is None else torch.empty_like(x_ND, dtype=dtype)
         mean_N, scale_N = (torch.empty(N, device=x_ND.device) for _ in range(2))
-        # Drawn on the card: a recorded pass draws anew each time it is replayed.
+        # Drawn on the GPU: a recorded pass draws another one each time it is replayed.
         seed = torch.randint(2**31 - 1, (1,), device=x_ND.device) if added_ND is not None and dropout else None
         columns = max(16, triton.next_power_of_2(D))
         rows = max(1, ROW_TILE // columns)
@@ -116,7 +116,7 @@ class _NormOfSum(torch.autograd.Function):
 
 @triton.jit
 def _kept(seed, first_row, dropout, ROWS: tl.constexpr, COLUMNS: tl.constexpr):  # type: ignore[no-untyped-def]
-    """What dropout multiplies a tile with; four numbers of each draw are used."""
+    """Return what dropout multiplies a tile by; each draw gives four numbers."""
     quarter: tl.constexpr = COLUMNS // 4
     places = (first_row + tl.arange(0, ROWS))[:, None] * quarter + tl.arange(0, quarter)[None, :]
     a, b, c, d = tl.rand4x(tl.load(seed), places, n_rounds=7)
@@ -196,7 +196,7 @@ def _to_gradients(  # type: ignore[no-untyped-def]
     first += row * stride
     second += row * stride
     columns = tl.arange(0, BLOCK)
-    # Each lane keeps the best and the sums of its own columns; lanes are put together once.
+    # Each lane keeps the maximum and the sums of its own columns; lanes are combined once.
     p_best = tl.full([BLOCK], -1e30, tl.float32)
     q_best = tl.full([BLOCK], -1e30, tl.float32)
     p_sum, q_sum = tl.zeros([BLOCK], tl.float32), tl.zeros([BLOCK], tl.float32)
@@ -234,7 +234,7 @@ def _to_gradients(  # type: ignore[no-untyped-def]
         q_from_p = (p_log - q_log) - tl.sum(q_apart * q_lanes, 0) / q_total
         tl.store(found + 4 * C + row, agreement * (p_from_q + q_from_p))
     if LEARNING:
-        tl.debug_barrier()  # all have read the label's score before it is overwritten
+        tl.debug_barrier()  # all threads have read the score of the label before it is overwritten
         for start in range(0, V, BLOCK):
             here = start + columns
             inside = here < V

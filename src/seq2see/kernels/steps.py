@@ -1,8 +1,8 @@
-"""A step of decoding on a card, in Triton: of so few rows, starting a kernel takes longer than what it computes.
+"""One step of decoding on a GPU, in Triton: with so few rows, starting a kernel takes longer than its computation.
 
-`attend`: the W hypotheses of each sentence look at what is kept of it; what they bring themselves is kept first.
+`attend`: attention of the W hypotheses of each sentence to its keys and values, to which theirs are appended first.
 
-`best_words`: the likeliest words of each row, in one reading of its scores.
+`best_words`: the most probable tokens of each row, in one pass over its scores.
 """
 
 import math
@@ -13,9 +13,9 @@ import triton.language as tl
 from torch import Tensor
 
 PIECE = 1024
-"""Scores that a program of `best_words` looks through."""
+"""Scores that a program of `best_words` reads."""
 KEYS = 32
-"""Places that a program of `attend` looks at at once."""
+"""Places that a program of `attend` reads at once."""
 
 
 def attend(
@@ -25,11 +25,11 @@ def attend(
     keep_BWP: Tensor | None,
     new: tuple[Tensor, Tensor, Tensor] | None = None,
 ) -> Tensor:
-    """Attention of R = B x W rows, heads side by side.
+    """Compute attention of R = B x W rows, heads side by side.
 
     Args:
-        keep_BWP: true: may be seen; P counts from the first place, and W may be 1 for all of them. None: all may be.
-        new: key_RD and value_RD, put at places W * step_B + w first; later places are not looked at.
+        keep_BWP: true: may be attended to; P counts from the first place, and W may be 1 for all. None: all may be.
+        new: key_RD and value_RD, stored at places W * step_B + w first; later places are not read.
     """
     B, H, P, K = past_key_BHPK.shape
     W = len(query_RD) // B
@@ -47,10 +47,10 @@ def attend(
 
 
 def best_words(scores_RV: Tensor, count: int, never: tuple[int, ...]) -> tuple[Tensor, Tensor]:
-    """Log-probabilities and numbers of the `count` likeliest words of each row, the likeliest first.
+    """Return log-probabilities and ids of the `count` most probable tokens of each row, the most probable first.
 
     Args:
-        never: words below 31 that have no probability.
+        never: token ids below 31 that have no probability.
     """
     R, V = scores_RV.shape
     pieces = triton.cdiv(V, PIECE)
@@ -87,7 +87,7 @@ def _attend(  # type: ignore[no-untyped-def]
         tl.store(past_key + here, tl.load(key + rows * key_stride + columns, mask=inside), mask=inside)
         tl.store(past_value + here, tl.load(value + rows * value_stride + columns, mask=inside), mask=inside)
         seen = (step + 1) * W
-        tl.debug_barrier()  # what one thread wrote another will read
+        tl.debug_barrier()  # one thread reads what another wrote
     best = tl.full([ROWS], -1e30, tl.float32)
     total = tl.zeros([ROWS], tl.float32)
     summed = tl.zeros([ROWS, WIDTH], tl.float32)
@@ -116,7 +116,7 @@ def _attend(  # type: ignore[no-untyped-def]
 
 @triton.jit
 def _piece(scores, start, V, NEVER: tl.constexpr, PIECE: tl.constexpr):  # type: ignore[no-untyped-def]
-    """Scores of some words, and their numbers; minus infinity for those that may not be."""
+    """Return the scores and ids of some tokens; minus infinity for those that are not allowed."""
     words = start + tl.arange(0, PIECE)
     found = tl.load(scores + words, mask=words < V, other=-float("inf")).to(tl.float32)
     banned = ((NEVER >> tl.minimum(words, 31)) & 1) != 0
@@ -127,7 +127,7 @@ def _piece(scores, start, V, NEVER: tl.constexpr, PIECE: tl.constexpr):  # type:
 def _look_through(scores, largest, sums, stride, V, NEVER: tl.constexpr, PIECE: tl.constexpr):  # type: ignore[no-untyped-def]
     piece, row = tl.program_id(0), tl.program_id(1).to(tl.int64)
     found, _ = _piece(scores + row * stride, piece * PIECE, V, NEVER, PIECE)
-    most = tl.maximum(tl.max(found, 0), -1e30)  # in a piece with nothing in it
+    most = tl.maximum(tl.max(found, 0), -1e30)  # in a piece without tokens
     here = row * tl.num_programs(0) + piece
     tl.store(largest + here, most)
     tl.store(sums + here, tl.sum(tl.exp(found - most), 0))
@@ -144,7 +144,7 @@ def _pick(  # type: ignore[no-untyped-def]
     total = tl.load(sums + row * pieces + g, mask=g < pieces, other=0.0)
     highest = tl.max(most, 0)
     log_total = highest + tl.log(tl.sum(total * tl.exp(most - highest), 0))
-    # The next best word is in the piece whose best, of those not yet taken, is largest. Of equals the first counts.
+    # The next best token is in the piece whose best one, of those not yet taken, is largest; of equals, the first.
     taken_score = tl.full([PIECES], float("inf"), tl.float32)
     taken_word = tl.full([PIECES], -1, tl.int32)
     for place in range(COUNT):

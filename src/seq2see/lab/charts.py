@@ -10,8 +10,7 @@ from matplotlib.layout_engine import ConstrainedLayoutEngine
 
 from seq2see.lab.claim import Chart, Conditions, Measurements
 from seq2see.lens import drawing
-from seq2see.lens.drawing import INK, QUIET
-from seq2see.lens.textbook import SERIES
+from seq2see.lens.drawing import INK, QUIET, SERIES
 
 
 def draw(charts: Sequence[Chart], rows: Measurements) -> Figure:

@@ -90,11 +90,7 @@ def accuracy(model: Seq2Seq, samples: Sequence[Sample], beam: int = 1) -> tuple[
     memory = model.encode(batch.source_N, batch.source_offsets)
     limits = [len(target) + 5 for _, target in samples]
     penalty = search.power_penalty(1.0)
-    found = (
-        search.one_by_one(model, memory, limits, penalty)
-        if beam == 1
-        else search.beam(model, memory, limits, beam, penalty)
-    )
+    found = search.beam(model, memory, limits, beam, penalty)
     whole = tokens = right = 0
     for hypotheses, (_, target) in zip(found, samples, strict=True):
         output = hypotheses[0].tokens

@@ -1,2 +1,1 @@
-"""The lens room: what goes on inside one's own model. It captures the inner tensors by name, answers questions about
-them, and draws the answers."""
+"""What goes on inside a model: record its activations by name, answer questions about them, draw the answers."""

@@ -1,52 +1,115 @@
-"""Which input a piece of output comes from, by the cross attention of heads that were chosen on validation pairs.
+"""Which input tokens each output token comes from: exactly, by leaving tokens out, and fast, by attention.
 
     method = choose(bundle, pairs)                          # once; a run keeps it in its manifest
     align(bundle, method, [sentence], [source_ids], [target_ids])[0].pharaoh        # "0-2 1-1 2-0"
 
-Not every head looks where its word comes from. What a word owes to each input token is known for sure by leaving the
-token out, which takes one reading for each token; so that is done for some validation pairs, and the heads that agree
-with it best are used from then on, in one reading. Half of these pairs choose the heads, and the other half measures
-how well the chosen heads agree: the best of many heads always looks better on the pairs that chose it.
+Not every head attends to where its word comes from. How much an output token depends on each input token is known for
+sure by leaving the token out, which takes one forward pass for each token. So that is done for some validation pairs,
+and the heads that agree with it best are used from then on, in one forward pass. Half of these pairs choose the heads,
+and the other half measures how well they agree: the best of many heads always looks better on the pairs that chose it.
 
-A token that follows surely from the one before it owes the input nothing when it is said: after 2, the years of this
-century go on with 0. But the decoder looks up where it stands when it reads it in the next step. So that row may count
-for it, too; and in choosing, the tokens beside it lend it a little of what they owe.
+A token that follows surely from the one before it does not depend on the input when it is predicted: after 2, the years
+of this century continue with 0. But the decoder looks up its place in the source when it reads this token in the next
+step. So that row may count for it, too; and in choosing, the tokens beside it lend it a little of their importance.
 """
 
+import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from seq2see import special
 from seq2see.bundle import Bundle
 from seq2see.config import Place, Settings
 from seq2see.decoding.translator import longest
-from seq2see.lens.importance import leave_out
-from seq2see.lens.reading import Answer, Floats, Reading, Watch, attention_of, unwatched
+from seq2see.lens.reading import AT_ONCE, Answer, Floats, Reading, Watch, attention_of, encode, target_logs, unwatched
 from seq2see.text.pair import Pair
 from seq2see.tokens import spans
 from seq2see.tokens.spans import Span
 
 MOST_PAIRS = 100
 MOST_TOKENS = 20_000
-"""Read at most in choosing: a second or two for a small model."""
+"""Most tokens that are read in choosing: a second or two for a small model."""
 CROSS: Final[tuple[Place, ...]] = ("cross",)
 WEAK = 0.5
-"""Of all output tokens: with less agreement, most lines of an alignment are guesses."""
+"""Share of the output tokens: with less agreement, most lines of an alignment are guesses."""
 LENT = 0.05
-"""Of what its neighbours owe, to each token: nothing beside what it owes itself, if it does (docs/log.md)."""
+"""Share of the importance for its neighbours that each token is lent: little beside its own, if any (docs/log.md)."""
+
+# --- importance ------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Importance(Answer):
+    """How much each output token (row) depends on each input token (column), in nats of its log-probability."""
+
+    source_tokens: list[str]
+    target_tokens: list[str]
+    gradient: Floats
+    """Gradient of the log-probability times the token's embedding (without its position)."""
+    left_out: Floats
+    """How much the log-probability falls when the token is left out of the source. Negative: it rises."""
+
+
+def importance(bundle: Bundle, reading: Reading, watch: Watch = unwatched) -> Importance:
+    """Return the importance of each input token for each output token, by its gradient and by leaving it out."""
+    by_gradient, left_out = gradient_times_input(bundle, reading, watch), leave_out(bundle, reading, watch)
+    return Importance(reading.source_tokens, reading.target_tokens, by_gradient, left_out)
+
+
+def gradient_times_input(bundle: Bundle, reading: Reading, watch: Watch = unwatched) -> Floats:
+    """Return TS: the gradient of the log-probability of each output token along each input token's own embedding.
+
+    There is one forward pass, and one backward pass for each output token.
+    """
+    held: list[Tensor] = []
+
+    def hold(_: object, __: object, x_SD: Tensor) -> Tensor:
+        held.append(x_SD.detach().requires_grad_())
+        return held[-1]
+
+    handle = bundle.model.source_embedding.without_positions.register_forward_hook(hold)
+    try:
+        logs_T = target_logs(bundle, [reading.source_ids], [reading.target_ids])
+    finally:
+        handle.remove()
+    (x_SD,), rows = held, []
+    for number, log in enumerate(logs_T, start=1):
+        (slope_SD,) = torch.autograd.grad(log, x_SD, retain_graph=number < len(logs_T))
+        rows.append((slope_SD * x_SD.detach()).sum(-1))
+        watch("gradients of output tokens", number, len(logs_T))
+    return torch.stack(rows).float().cpu().numpy()
+
+
+@torch.inference_mode()
+def leave_out(bundle: Bundle, reading: Reading, watch: Watch = unwatched) -> Floats:
+    """Return TS: how far the log-probability of output token t falls without input token s; 0 for the end token."""
+    S, T = len(reading.source_ids), len(reading.target_ids)
+    full_T = target_logs(bundle, [reading.source_ids], [reading.target_ids])
+    columns = [torch.zeros_like(full_T)]
+    size = max(1, AT_ONCE // (S + T))
+    for first in range(0, S - 1, size):
+        places = range(first, min(first + size, S - 1))
+        shorter = [[*reading.source_ids[:place], *reading.source_ids[place + 1 :]] for place in places]
+        columns[-1:-1] = full_T - target_logs(bundle, shorter, [reading.target_ids] * len(places)).view(-1, T)
+        watch("leaving out input tokens", places.stop, S - 1)
+    return torch.stack(columns, -1).float().cpu().numpy()
+
+
+# --- the heads that align --------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Method(Answer):
-    """How a run aligns. In `manifest.json`: `{"heads": [[1, 0], [1, 2]], "reading": 0.5, "agreement": 0.7,
-    "pairs": 32, "chosen_on": 32}`."""
+    """How a run aligns: kept in `manifest.json` by these names."""
 
     heads: list[list[int]]
-    """Decoder layer and head, from 0: the mean of their weights counts, in the row that says a token."""
+    """Decoder layer and head, from 0: the mean of their weights counts, in the row that predicts a token."""
     reading: float
     """How much the mean of all heads counts besides, in the row that reads it."""
     agreement: float = 0.0
@@ -69,59 +132,31 @@ class Method(Answer):
         many = f"head {self.heads[0][1] + 1} of " if one else f"{len(self.heads)} heads of "
         where = f"layer {layers[0] + 1}" if len(layers) == 1 else f"{len(layers)} layers"
         if not self.pairs:
-            return f"by {many}{where}; without short validation pairs nobody knows how well"
+            return f"by {many}{where}; how well is unknown without short validation pairs"
         share = f"{self.agreement:.0%} of the output tokens of {self.pairs} validation pairs"
         share += f" (chosen on {self.chosen_on} others)" if self.chosen_on else " (those that chose them: too high)"
         weak = ". Weak: most lines may be wrong" if self.is_weak else ""
         return f"by {many}{where}, which agree{'s' if one else ''} with leaving tokens out for {share}{weak}"
 
 
-class Link(NamedTuple):
-    """Characters of the input that characters of the output come from. JSON: `{"source": [3, 7], "target": [0, 2]}`."""
-
-    source: Span
-    target: Span
-
-
-@dataclass(frozen=True)
-class Alignment(Answer):
-    """Where each output token comes from. JSON: `{"pharaoh": "0-2 1-1", "links": [{"source": [3, 7], "target": [0, 2]},
-    ...]}`, characters from the first number up to the second."""
-
-    pharaoh: str
-    """Words between blanks, counted from 0: `input-output`, in the order of the output."""
-    links: list[Link]
-    """One for each output token that can be seen, in order."""
-
-    def without_tag(self, length: int) -> "Alignment":
-        """The same for a source without the tag, and the blank after it, that were put in front of it."""
-        if not length:
-            return self
-        pairs = [pair.split("-") for pair in self.pharaoh.split()]
-        words = " ".join(f"{int(source) - 1}-{target}" for source, target in pairs)
-        return Alignment(words, [Link((start - length, end - length), target) for (start, end), target in self.links])
-
-
 def standard(bundle: Bundle) -> Method:
-    """Where there are no validation pairs to choose by: all heads."""
-    return Method(_every(bundle), 0.25)
+    """Return the method for a run without validation pairs to choose by: all heads."""
+    return Method(_every(bundle.settings), 0.25)
 
 
 def from_json(kept: Any, settings: Settings) -> Method | None:
     """Read what a manifest keeps; None where it keeps nothing, or nothing that fits the model."""
     try:
         method = Method(**kept)
-        places = [(layer, head) for layer, head in method.heads]
-        shares = (method.reading, method.agreement)
-        are_numbers = all(type(number) is int for place in places for number in (*place, method.pairs))
-        are_shares = all(type(share) in (int, float) and 0 <= share <= 1 for share in shares)
-    except (TypeError, ValueError):
+        places = [place for place in _every(settings) if place in method.heads]
+        are_integers = all(type(number) is int for number in (method.pairs, *itertools.chain(*method.heads)))
+        are_shares = all(
+            type(share) in (int, float) and 0 <= share <= 1 for share in (method.reading, method.agreement)
+        )
+    except TypeError:
         return None
-    if not (places and are_numbers and are_shares and 0 <= method.pairs <= MOST_PAIRS):
-        return None
-    layers, heads = settings.model.attention.get("cross", (0, 0))
-    there = all(0 <= layer < layers and 0 <= head < heads for layer, head in places)
-    return method if there and len(places) == len(set(places)) else None
+    fits = places and len(places) == len(method.heads) and are_integers and are_shares
+    return method if fits and 0 <= method.pairs <= MOST_PAIRS else None
 
 
 def choose(bundle: Bundle, pairs: Sequence[Pair], watch: Watch = unwatched) -> Method:
@@ -131,9 +166,7 @@ def choose(bundle: Bundle, pairs: Sequence[Pair], watch: Watch = unwatched) -> M
     nothing is measured.
     """
     readings = list(_few(bundle, pairs))
-    if not readings:
-        return standard(bundle)
-    candidates = list(_candidates(bundle))
+    candidates = list(candidate_methods(bundle))
     hits_2C, tokens_2, pairs_2 = np.zeros((2, len(candidates))), [0, 0], [0, 0]
     sources, targets = [each.source_ids for each in readings], [each.target_ids for each in readings]
     for number, (index, weights) in enumerate(attention_of(bundle, sources, targets, CROSS), start=1):
@@ -143,11 +176,11 @@ def choose(bundle: Bundle, pairs: Sequence[Pair], watch: Watch = unwatched) -> M
         if not visible_S.any():
             continue
         part = sum(pairs_2) % 2  # 0: chooses, 1: measures
-        owed_T = _pick(_lent(np.abs(leave_out(bundle, reading))), visible_S)[:-1]  # the end comes from nowhere
-        tokens_2[part] += len(owed_T)
+        wanted_T = _pick(_lent(np.abs(leave_out(bundle, reading))), visible_S)[:-1]  # the end comes from nowhere
+        tokens_2[part] += len(wanted_T)
         pairs_2[part] += 1
         for place, candidate in enumerate(candidates):
-            hits_2C[part, place] += (_pick(_mean(weights_LHTS, candidate), visible_S)[:-1] == owed_T).sum()
+            hits_2C[part, place] += (_pick(_mean(weights_LHTS, candidate), visible_S)[:-1] == wanted_T).sum()
     if not tokens_2[0]:
         return standard(bundle)
     place = int(hits_2C[0].argmax())
@@ -157,30 +190,55 @@ def choose(bundle: Bundle, pairs: Sequence[Pair], watch: Watch = unwatched) -> M
 
 
 def _few(bundle: Bundle, pairs: Sequence[Pair]) -> Iterator[Reading]:
-    """The first pairs as readings, as many as can be read so many times."""
-    tokens, most = 0, longest(bundle.settings)
-    for pair in pairs[:MOST_PAIRS]:
-        source = [*bundle.tokenizers.source.encode([pair.source])[0][: most - 1], special.END]
-        target = [*bundle.tokenizers.target.encode([pair.target])[0][: most - 1], special.END]
+    """Yield the first pairs that together need at most `MOST_TOKENS` tokens when each token is left out once."""
+    pairs, tokens = pairs[:MOST_PAIRS], 0
+    for pair, source, target in zip(pairs, *encode(bundle, pairs), strict=True):
         needed = len(source) * (len(source) + len(target))
-        if tokens + needed > MOST_TOKENS:
-            continue
-        tokens += needed
-        yield Reading(pair.source, pair.target, source, target)
+        if tokens + needed <= MOST_TOKENS:
+            tokens += needed
+            yield Reading(pair.source, pair.target, source, target)
 
 
-def _candidates(bundle: Bundle) -> Iterator[Method]:
-    """All heads, each layer, each head; with and without the row that reads. Of equals the first is taken."""
-    every = _every(bundle)
+def candidate_methods(bundle: Bundle) -> Iterator[Method]:
+    """Yield all heads, each layer, each head; with and without the row that reads. Of equals the first is taken."""
+    every = _every(bundle.settings)
     layers = [[each for each in every if each[0] == layer] for layer in sorted({layer for layer, _ in every})]
     for reading in (0.25, 0.5, 0.0):
         for heads in (every, *reversed(layers), *([each] for each in every)):
             yield Method(heads, reading)
 
 
-def _every(bundle: Bundle) -> list[list[int]]:
-    layers, heads = bundle.settings.model.attention.get("cross", (0, 0))  # an RNN may have none
+def _every(settings: Settings) -> list[list[int]]:
+    layers, heads = settings.model.attention.get("cross", (0, 0))  # an RNN may have none
     return [[layer, head] for layer in range(layers) for head in range(heads)]
+
+
+# --- alignment -------------------------------------------------------------------------------------------------------
+
+
+class Link(NamedTuple):
+    """Characters of the input that characters of the output come from."""
+
+    source: Span
+    target: Span
+
+
+@dataclass(frozen=True)
+class Alignment(Answer):
+    """Where each output token comes from."""
+
+    pharaoh: str
+    """Words between blanks, counted from 0: `input-output`, in the order of the output."""
+    links: list[Link]
+    """One for each output token that can be seen, in order."""
+
+    def without_tag(self, length: int) -> "Alignment":
+        """Return the alignment for a source without the tag, and the blank after it, that were put in front of it."""
+        if not length:
+            return self
+        pairs = [pair.split("-") for pair in self.pharaoh.split()]
+        words = " ".join(f"{int(source) - 1}-{target}" for source, target in pairs)
+        return Alignment(words, [Link((start - length, end - length), target) for (start, end), target in self.links])
 
 
 def align(
@@ -190,18 +248,16 @@ def align(
     source_ids: Sequence[Sequence[int]],
     target_ids: Sequence[Sequence[int]],
 ) -> list[Alignment]:
-    """Align translations with what they were made from.
+    """Align translations with their sources.
 
     Args:
-        source_ids: what was read of each source, the end included (`Result.source`); nothing for an empty line.
-        target_ids: what was said, without the end (`Translation.tokens`). Learned positions have no room for the end of
-            an output that fills them: its last token is left out.
+        source_ids: the tokens of each source with the end token (`Result.source`); none for an empty line.
+        target_ids: the output tokens without the end (`Translation.tokens`). Learned positions have no room for the end
+            of an output that fills them: its last token is left out.
     """
     most = longest(bundle.settings) - 1
     target_ids = [ids[:most] for ids in target_ids]
-    asked = [
-        index for index, (source, target) in enumerate(zip(source_ids, target_ids, strict=True)) if source and target
-    ]
+    asked = [index for index, sides in enumerate(zip(source_ids, target_ids, strict=True)) if all(sides)]
     ended = [[*target_ids[index], special.END] for index in asked]
     found = [Alignment("", [])] * len(sources)
     for place, weights in attention_of(bundle, [source_ids[index] for index in asked], ended, CROSS):
@@ -213,7 +269,7 @@ def align(
 def of_weights(
     bundle: Bundle, method: Method, source: str, target_ids: Sequence[int], weights_LHTS: Floats
 ) -> Alignment:
-    """The same for one translation whose cross attention, all of it, is at hand."""
+    """Align one translation whose cross-attention weights, of all layers and heads, are known."""
     read = spans.read(bundle.tokenizers.source, source)[: weights_LHTS.shape[-1] - 1]
     visible_S = _visible(bundle, source, read)
     if not visible_S.any():
@@ -236,7 +292,7 @@ def of_weights(
 
 
 def _visible(bundle: Bundle, source: str, read: list[Span]) -> NDArray[np.bool_]:
-    """Which source tokens can be aligned with: not the end, nor blanks, nor a tag. S - 1."""
+    """Return S - 1: which source tokens can be aligned with: not the end, nor blanks, nor a tag."""
     tags = bundle.tokenizers.source.tags
     return np.array([not spans.is_blank(source, span) and source[slice(*span)] not in tags for span in read], np.bool_)
 
@@ -255,7 +311,7 @@ def _lent(owed_TS: Floats) -> Floats:
 
 
 def _pick(weights_TS: Floats, visible_S: NDArray[np.bool_]) -> NDArray[np.int64]:
-    """T: the input token with the largest weight. A source that was cut has fewer tokens than its text."""
+    """Return T: the input token with the largest weight. A source that was cut has fewer tokens than its text."""
     S = weights_TS.shape[-1] - 1
     picked_T: NDArray[np.int64] = np.where(visible_S[:S], weights_TS[:, :S], -1.0).argmax(-1)
     return picked_T

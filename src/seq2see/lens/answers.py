@@ -1,4 +1,4 @@
-"""The inside of one translation: attention, confidence, what each layer would say, alignment, and the beam.
+"""The inside of one translation: attention, confidence, what each layer predicts, alignment, and the beam.
 
 seen = look(bundle, read(bundle, "12 mars 1987"))
 seen.cross[-1]                                      # heads, output tokens, input tokens
@@ -6,33 +6,35 @@ seen.json()                                         # ready for json.dumps
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from seq2see import special
 from seq2see.bundle import Bundle
-from seq2see.config import Place
+from seq2see.config import Decoding, Place
 from seq2see.decoding import search
 from seq2see.lens import alignment
 from seq2see.lens.alignment import Alignment, Method
 from seq2see.lens.capture import Seen, capture
 from seq2see.lens.reading import Answer, Floats, Reading, decoded, log_probabilities, place_of
-from seq2see.lens.tree import Tree, plant
 from seq2see.tokens import spans
 from seq2see.tokens.spans import Span
+from seq2see.tokens.tokenizers import Tokenizer
 
-Weights = Floats
+State = Literal["root", "kept", "finished", "pruned"]
 
 CANDIDATES = 5
-"""Next tokens that are shown for each place."""
+"""Number of next tokens that are shown for each position."""
 
 
 class Candidate(NamedTuple):
-    """One possible next token. JSON: `{"token": "▁mars", "probability": 0.93, "id": 412}`."""
+    """One possible next token."""
 
     token: str
     probability: float
@@ -41,82 +43,98 @@ class Candidate(NamedTuple):
 
 @dataclass(frozen=True)
 class Confidence(Answer):
-    """How sure the decoder was of each token that it said.
-
-    JSON: `{"probability": [T], "candidates": [T][K] of {"token", "probability", "id"}}`, candidates likeliest first.
-    """
+    """How probable each output token was."""
 
     probability: Floats
-    """T: of the token that was said; their product is the probability of the translation."""
+    """T: the probability of the output token; their product is that of the translation."""
     candidates: list[list[Candidate]]
+    """T times the most probable tokens, best first."""
 
 
 @dataclass(frozen=True)
 class Layers(Answer):
-    """What each decoder layer would say if it were the last (logit lens); of an RNN, what its decoder does say.
-
-    JSON: `{"probability": [layers][T], "rank": [layers][T],
-    "candidates": [layers][T][K] of {"token", "probability", "id"}}`.
-    """
+    """What each decoder layer would predict if it were the last (logit lens); of an RNN, what its decoder predicts."""
 
     probability: Floats
-    """LT: of the token that was said in the end."""
+    """LT: the probability of the token that is the output."""
     rank: NDArray[np.int64]
-    """LT: the place of that token among all, 1 where the layer would say it."""
+    """LT: the rank of that token among all, 1 where the layer would predict it."""
     candidates: list[list[list[Candidate]]]
+
+
+class Node(NamedTuple):
+    """A token after those of its parents."""
+
+    parent: int
+    """The index of its parent among the nodes; -1 for the root."""
+    step: int
+    """The step of the search, from 0, which is also the item of a decoder's list in `capture`; -1 for the root."""
+    row: int
+    """The row of this hypothesis in the next step; -1 where it does not continue."""
+    token: str
+    log_probability: float
+    """The log-probability of all tokens up to this one."""
+    score: float
+    """What hypotheses are ranked by: `log_probability` over the length penalty."""
+    state: State
+    """kept: the search continued from it; finished: a translation; pruned: not among the best."""
+
+
+@dataclass(frozen=True)
+class Tree(Answer):
+    """Every beginning that a search kept, finished or pruned; parents come before their children."""
+
+    nodes: list[Node]
+    best: int
+    """The node at which the translation ends; 0, the root, where nothing was searched."""
+
+    def path(self, end: int) -> list[Node]:
+        """Return the nodes from the first token to the node at `end`."""
+        found = []
+        while end > 0:
+            found.append(self.nodes[end])
+            end = self.nodes[end].parent
+        return found[::-1]
 
 
 @dataclass(frozen=True, repr=False)
 class Look(Answer):
-    """The inside of one translation. Row i of a weight array is where token i looks.
-
-    JSON, with S source tokens, T target tokens, H heads:
-
-        {"source": text, "translation": text,
-         "source_tokens": [S], "target_tokens": [T], "input_tokens": [T],
-         "source_spans": [S] of [start, end], "target_spans": [T] of [start, end],
-         "encoder": [layers][H][S][S], "decoder": [layers][H][T][T], "cross": [layers][H][T][S],
-         "confidence": Confidence, "layers": Layers, "alignment": Alignment,
-         "vectors": {name: [S or T][D]}, "beam": Tree,
-         "method": {"heads": [[layer, head], ...], "reading": 0.5, "agreement": 0.7, "pairs": 32, "chosen_on": 32},
-         "own_translation": text, "notes": [text, ...]}
-    """
+    """The inside of one translation. Row i of a weight array holds the weights of token i."""
 
     source: str
     translation: str
     source_tokens: list[str]
     target_tokens: list[str]
-    """What the decoder said, the end included."""
+    """The output of the decoder, with the end token."""
     input_tokens: list[str]
-    """What the decoder had read when it said so: `target_tokens` moved by one, with the begin in front."""
+    """The input of the decoder: `target_tokens` moved by one, with the begin token in front."""
     source_spans: list[Span]
     """Which characters of `source` a token stands for; none for the end."""
     target_spans: list[Span]
     """The same in `translation`."""
-    encoder: list[Weights]
-    """For each layer HSS: source tokens looking at source tokens."""
-    decoder: list[Weights]
-    """For each layer HTT: decoder inputs looking at themselves and what came before."""
-    cross: list[Weights]
-    """For each layer HTS: decoder inputs looking at source tokens."""
+    encoder: list[Floats]
+    """For each layer HSS: source tokens attending to source tokens."""
+    decoder: list[Floats]
+    """For each layer HTT: decoder inputs attending to themselves and those before."""
+    cross: list[Floats]
+    """For each layer HTS: decoder inputs attending to source tokens."""
     confidence: Confidence
     layers: Layers
     alignment: Alignment
     vectors: dict[str, Floats]
-    """The stream by the names of `capture`: embeddings without and with positions, and after each layer
-    (`encoder.0`, `decoder.0`, ...)."""
+    """The residual stream: embeddings without and with positions, and after each layer (`encoder.0`, ...)."""
     beam: Tree
     """How the search found `own_translation`."""
     method: Method
     """Which heads the alignment follows, and how far they can be trusted."""
     own_translation: str
-    """What the model says by itself: `translation`, unless that was given."""
+    """The model's own output: `translation`, unless that was given."""
     notes: list[str]
     """What the user should know: what was cut, or has no token."""
 
     @property
     def linked(self) -> list[tuple[int, int]]:
-        """The alignment by tokens: places in `source_tokens` and in `target_tokens`."""
+        """The alignment by tokens: indices into `source_tokens` and `target_tokens`."""
         return [
             (source, target)
             for link in self.alignment.links
@@ -132,7 +150,7 @@ class Look(Answer):
 
 
 def look(bundle: Bundle, reading: Reading, method: Method | None = None) -> Look:
-    """Read a sentence and its translation once more, with everything visible.
+    """Run the model once more over a sentence and its translation, and record everything.
 
     Args:
         method: how to align, as the run has chosen it.
@@ -165,7 +183,7 @@ def look(bundle: Bundle, reading: Reading, method: Method | None = None) -> Look
 
 
 def _alignment(bundle: Bundle, reading: Reading, seen: Seen, method: Method) -> Alignment:
-    """Nothing where the model has no attention."""
+    """Align; empty where the model has no attention."""
     cross = _weights(seen, "cross")
     if not cross:
         return Alignment("", [])
@@ -174,7 +192,7 @@ def _alignment(bundle: Bundle, reading: Reading, seen: Seen, method: Method) -> 
 
 @torch.inference_mode()
 def _layers(bundle: Bundle, reading: Reading, seen: Seen) -> Layers:
-    """The logit lens over what was captured: each layer's stream through the last norm and the output layer."""
+    """Apply the last norm and the output layer to the output of each layer (logit lens)."""
     model = bundle.model
     device = next(model.parameters()).device
     found = [
@@ -202,12 +220,12 @@ def _candidates(logs_TV: Tensor, bundle: Bundle) -> list[list[Candidate]]:
     ]
 
 
-def _weights(seen: Seen, place: Place) -> list[Weights]:
+def _weights(seen: Seen, place: Place) -> list[Floats]:
     return [seen[name][0][0].float().numpy() for name in seen if place_of(name) == place]
 
 
 def _stream_names(bundle: Bundle, stack: str) -> list[str]:
-    """What leaves each layer of a stack, by the names of `capture`."""
+    """Return the names that `capture` gives to the output of each layer of a stack."""
     model = bundle.settings.model
     if model.architecture != "transformer":
         return [f"{stack}.0.states"]
@@ -225,3 +243,28 @@ def _vectors(bundle: Bundle, seen: Seen) -> dict[str, Floats]:
         for name in _stream_names(bundle, stack):
             found[".".join(name.split(".")[:2])] = seen[name][0].float().numpy()
     return found
+
+
+def plant(steps: Sequence[search.SearchStep], tokenizer: Tokenizer, decoding: Decoding) -> Tree:
+    """Return the tree of the first sentence of a watched search."""
+    penalty = search.penalty_of(decoding)
+    nodes = [Node(-1, -1, 0, special.SPELLINGS[special.BEGIN], 0.0, 0.0, "root")]
+    rows = [0]
+    for number, step in enumerate(steps):
+        picked, done = step.picked_BW[0].tolist(), step.done_BC[0].tolist()
+        following = [0] * len(picked)
+        parents, tokens, totals = (each[0].tolist() for each in (step.parents_BC, step.tokens_BC, step.totals_BC))
+        for place, (parent, token, total) in enumerate(zip(parents, tokens, totals, strict=True)):
+            if total == -float("inf"):
+                continue
+            ends = done[place]
+            continues = place in picked and not ends and token != special.END and number < len(steps) - 1
+            row = picked.index(place) if continues else -1
+            state: State = "finished" if ends else "kept" if row >= 0 else "pruned"
+            if row >= 0:
+                following[row] = len(nodes)
+            label = tokenizer.pieces([token])[0]
+            nodes.append(Node(rows[parent], number, row, label, total, total / penalty(number + 1), state))
+        rows = following
+    finished = [place for place, node in enumerate(nodes) if node.state == "finished"]
+    return Tree(nodes, max(finished, key=lambda place: nodes[place].score, default=0))

@@ -1,39 +1,18 @@
-"""Listen to a model while it works.
+"""Record the activations of a model while it runs.
 
     with capture(run) as seen:                          # or a model, a bundle, an engine of ours
         run.translate(["12 mars 1987"])
-    seen["encoder.0.self_attention.weights"][-1]        # BHLM, the last time it passed by
+    seen["encoder.0.self_attention.weights"][-1]        # BHLM, the last time it was computed
 
-Whoever translates with a model that is heard takes this very model, in float32, and no copy that is laid out for speed
-(`decoding.weights`), so that a search is heard, too.
+While a model is recorded, translating uses this very model, in float32, and no copy that is laid out for speed
+(`decoding.torch_engine`), so that a search is recorded, too.
 
-Each name holds a list: what passed there, in order. A search passes the decoder once for each step, so that item t of
-a decoder's list is step t; its rows are R = B x W hypotheses side by side. The names, all after the paper:
+Each name holds a list of tensors in the order of computation. A search runs the decoder once for each step, so that
+item t of a decoder's list is step t; its rows are R = B x W hypotheses side by side. The names follow the paper;
+docs/inside.md lists them all with their shapes.
 
-    source_embedding, target_embedding
-        .without_positions .with_positions              ND (RD in a search)
-    encoder.0.self_attention, decoder.0.self_attention, decoder.0.cross_attention
-        .query .key .value                              BHLK and BHMK, rotated where positions rotate
-        .scores .weights                                BHLM; scores before the mask, weights after it
-        .heads                                          ND, the heads side by side, before the output projection
-        .output                                         ND, the sub-layer before residual and norm
-    encoder.0.feed_forward.hidden .output               NF after the activation, ND
-    encoder.0.around_attention .around_feed_forward, decoder.0.around_self .around_cross .around_feed_forward
-        .sum                                            ND, with the residual added
-        .normed                                         ND, out of the norm: of the sum, or of what goes in (pre-norm)
-    encoder_norm, decoder_norm                          ND, what a stack hands on
-    logits                                              NV, wherever the model computes them (a search does)
-
-A recurrent model has, besides its embeddings and logits:
-
-    decoder.0.cross_attention                           its one head: .query .key .value .scores .weights as above
-    encoder.0.states, decoder.0.states                  ND, what it knows after each token; what it is about to say
-
-In a search a sentence's W hypotheses are the L queries of BHLM, and M = steps x W places of all that was kept: those of
-other hypotheses have weight 0 (see `model.state`).
-
-Nothing of this costs anything while nobody listens: the listeners are hooks, and attention has one point (`inside`)
-which, while heard, makes it take its written-out form, the only one that has weights to show.
+Recording costs nothing while it is not used: it is done by hooks, and attention has one point (`inside`) which, while
+recorded, makes it take its written-out form, the only one that has weights to show.
 """
 
 import math
@@ -53,88 +32,17 @@ from seq2see.model.transformer import Transformer
 
 
 class Seen(dict[str, list[Tensor]]):
-    """What passed, by name; who asks for a name under which nothing passed is told of the nearest."""
+    """Recorded tensors by name; a name under which nothing was recorded raises an error with the nearest one."""
 
     def __missing__(self, name: str) -> list[Tensor]:
         raise KeyError(f"nothing passed under '{name}'. {nearest(name, self) if self else 'Nothing passed at all'}")
 
 
 class HasModel(Protocol):
-    """A run, a bundle, an engine of ours."""
+    """A run, a bundle, or an engine of ours."""
 
     @property
     def model(self) -> nn.Module: ...
-
-
-@contextmanager
-def capture(model: nn.Module | HasModel, only: Callable[[str], bool] = lambda name: True) -> Iterator[Seen]:
-    """Collect what passes, in order, detached and on the CPU.
-
-    Args:
-        model: or what has one: a run, a bundle, an engine.
-        only: which names to keep, where all would be too much: `lambda name: name.endswith(".weights")`.
-    """
-    seen = Seen()
-    handles: list[Any] = []
-
-    def keep(name: str, tensor: Tensor) -> None:
-        seen.setdefault(name, []).append(tensor.detach().cpu())
-
-    def keep_copy(name: str, tensor: Tensor) -> None:
-        seen.setdefault(name, []).append(tensor.detach().clone().cpu())
-
-    def going_in(module: nn.Module, name: str) -> None:
-        if only(name):
-            handles.append(module.register_forward_pre_hook(lambda _, given: keep(name, given[0])))
-
-    def coming_out(module: nn.Module, name: str, keep: Callable[[str, Tensor], None] = keep) -> None:
-        if only(name):
-            handles.append(module.register_forward_hook(lambda _, __, tensor: keep(name, tensor)))
-
-    def inside(attention: MultiHeadAttention | AlignmentAttention, prefix: str) -> None:
-        wanted = {each: name for each in _INSIDE if only(name := f"{prefix}{each}")}
-
-        def listen(_: object, __: object, passing: AttentionTensors) -> None:
-            for each, name in wanted.items():
-                keep(name, _INSIDE[each](passing))
-
-        if wanted:
-            handles.append(attention.inside.register_forward_hook(listen))
-
-    try:
-        heard = model if isinstance(model, nn.Module) else model.model
-        for name, module in heard.named_modules():
-            prefix = f"{name}." if name else ""
-            match module:
-                case Embedding():
-                    coming_out(module.without_positions, f"{prefix}without_positions")
-                    going_in(module.dropout, f"{prefix}with_positions")
-                case MultiHeadAttention():
-                    inside(module, prefix)
-                    going_in(module.w_o, f"{prefix}heads")
-                    coming_out(module.w_o, f"{prefix}output")
-                case AlignmentAttention():
-                    inside(module, prefix)
-                case RecurrentEncoder() | RecurrentDecoder():
-                    coming_out(module.states, f"{prefix}states")
-                case FeedForward():
-                    going_in(module.w_2, f"{prefix}hidden")
-                    coming_out(module.w_2, f"{prefix}output")
-                case Residual(pre=True):
-                    coming_out(module.norm, f"{prefix}normed")
-                    coming_out(module, f"{prefix}sum")
-                case Residual():
-                    going_in(module.norm, f"{prefix}sum")
-                    coming_out(module.norm, f"{prefix}normed")
-                case Transformer():
-                    coming_out(module.encoder_norm, f"{prefix}encoder_norm")
-                    coming_out(module.decoder_norm, f"{prefix}decoder_norm")
-            if isinstance(module, Seq2Seq):
-                coming_out(module.output, f"{prefix}logits", keep_copy)  # a search goes on to write into them
-        yield seen
-    finally:
-        for handle in handles:
-            handle.remove()
 
 
 def _scores(passing: AttentionTensors) -> Tensor:
@@ -144,10 +52,68 @@ def _scores(passing: AttentionTensors) -> Tensor:
     return query @ key.transpose(-2, -1) / math.sqrt(query.shape[-1])
 
 
-_INSIDE: dict[str, Callable[[AttentionTensors], Tensor]] = {
+_READ: dict[str, Callable[[Any], Tensor]] = {
     "query": lambda passing: passing.query_BHLK,
     "key": lambda passing: passing.key_BHMK,
     "value": lambda passing: passing.value_BHMK,
     "scores": _scores,
     "weights": lambda passing: passing.weights_BHLM,
+    "logits": Tensor.clone,  # a search goes on to write into them
 }
+"""How to get what is recorded under a name, where it is not the tensor itself."""
+_INSIDE = ("query", "key", "value", "scores", "weights")
+_POINTS: list[tuple[type[nn.Module], str, str, str]] = [
+    (Embedding, "without_positions", "output", "without_positions"),
+    (Embedding, "dropout", "input", "with_positions"),
+    *((MultiHeadAttention, "inside", "output", name) for name in _INSIDE),
+    *((AlignmentAttention, "inside", "output", name) for name in _INSIDE),
+    (MultiHeadAttention, "w_o", "input", "heads"),
+    (MultiHeadAttention, "w_o", "output", "output"),
+    (FeedForward, "w_2", "input", "hidden"),
+    (FeedForward, "w_2", "output", "output"),
+    (Residual, "norm", "output", "normed"),
+    (Residual, "norm", "input", "sum"),  # of post-norm; with pre-norm it is the output of the whole
+    (RecurrentEncoder, "states", "output", "states"),
+    (RecurrentDecoder, "states", "output", "states"),
+    (Transformer, "encoder_norm", "output", "encoder_norm"),
+    (Transformer, "decoder_norm", "output", "decoder_norm"),
+    (Seq2Seq, "output", "output", "logits"),
+]
+"""What is recorded: the input or the output of a part of a module, and under which name."""
+
+
+@contextmanager
+def capture(model: nn.Module | HasModel, only: Callable[[str], bool] = lambda name: True) -> Iterator[Seen]:
+    """Record tensors in the order of computation, detached and on the CPU.
+
+    Args:
+        model: a model, or what has one: a run, a bundle, an engine.
+        only: which names to record, where all would be too much: `lambda name: name.endswith(".weights")`.
+    """
+    seen = Seen()
+    handles: list[Any] = []
+
+    def record(part: nn.Module, side: str, name: str) -> None:
+        def keep(value: Any) -> None:
+            read = _READ.get(name.rpartition(".")[2])
+            seen.setdefault(name, []).append((read(value) if read else value).detach().cpu())
+
+        if side == "input":
+            handles.append(part.register_forward_pre_hook(lambda _, given: keep(given[0])))
+        else:
+            handles.append(part.register_forward_hook(lambda _, __, value: keep(value)))
+
+    try:
+        recorded = model if isinstance(model, nn.Module) else model.model
+        for prefix, module in recorded.named_modules():
+            for kind, part, side, each in _POINTS:
+                name = f"{prefix}.{each}" if prefix else each
+                if isinstance(module, kind) and only(name):
+                    if each == "sum" and module.pre:
+                        record(module, "output", name)
+                    else:
+                        record(module.get_submodule(part), side, name)
+        yield seen
+    finally:
+        for handle in handles:
+            handle.remove()

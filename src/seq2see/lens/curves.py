@@ -1,4 +1,4 @@
-"""Curves: how a run learned, and how long the texts of a corpus are."""
+"""Charts of how a run learned, and of how long the texts of a corpus are."""
 
 import math
 import re
@@ -9,11 +9,10 @@ from typing import Any
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
-from seq2see.lens import drawing, letters
+from seq2see.lens import drawing, labels
 from seq2see.lens.drawing import BLUE, INK, ORANGE
 
 _AXIS_NAMES = {
@@ -25,42 +24,39 @@ _AXIS_NAMES = {
     "rate": "learning rate",
 }
 Line = tuple[str, list[float], list[float]]
+"""A name, steps, and the value at each."""
 
 
 def curves(metrics: Sequence[Mapping[str, Any]], path: Path | None = None, title: str = "") -> str:
-    """Training curves from the rows of `metrics.jsonl`, as inline SVG; with a path, as a picture file too.
+    """Return training curves from the rows of `metrics.jsonl` as inline SVG; with a path, save them as a picture, too.
 
     The SVG is one `<svg>` per panel, so that a page can put them side by side or below each other, without a
     background and in the text colour of the page (`currentColor`). Panels: training and validation loss, each further
-    metric that validation measured, the learning rate. Nothing to draw gives an empty string and no file. The title is
-    for the file.
+    metric of the validation, the learning rate. Where there is nothing to draw, the text is empty and there is no
+    file. The title is for the file.
     """
     panels = _panels(metrics)
     if path is not None:
         drawing.check_suffix(path)
         if panels:
-            figure = Figure(
-                figsize=(3.7 * len(panels), 2.7), facecolor="white", layout=ConstrainedLayoutEngine(w_pad=0.12)
-            )
+            figure = drawing.row_of_panels(len(panels))
             for place, (name, lines) in enumerate(panels.items(), start=1):
                 _curve(figure.add_subplot(1, len(panels), place), name, lines)
             if title:
-                families = letters.font_families(title)
                 style: dict[str, Any] = {"fontsize": 13, "fontweight": "bold", "color": INK, "parse_math": False}
-                figure.suptitle(letters.drawn([title], path)[0], x=0.01, ha="left", fontfamily=families, **style)
+                style["fontfamily"] = labels.font_families(title)
+                figure.suptitle(labels.drawn([title], path)[0], x=0.01, ha="left", **style)
             drawing.save(figure, path, title or "seq2see")
     return "\n".join(_inline(name, lines) for name, lines in panels.items())
 
 
 def _panels(metrics: Sequence[Mapping[str, Any]]) -> dict[str, list[Line]]:
-    """The lines of each panel: `{"loss": [("training", steps, values), ("validation", ...)], ...}`."""
+    """Return the lines of each panel: `{"loss": [("training", steps, values), ("validation", ...)], ...}`."""
     trained = [row for row in metrics if "loss" in row]
-    validated = [row for row in metrics if "validation" in row]
-    further = dict.fromkeys(name for row in validated for name in row["validation"] if name != "loss")
+    validated = [{"step": row["step"], **row["validation"]} for row in metrics if "validation" in row]
     panels: dict[str, list[Line]] = {"loss": [_line("training", trained, "loss")]}
-    for name in ("loss", *further):
-        rows = [{"step": row["step"], **row["validation"]} for row in validated]
-        panels.setdefault(name, []).append(_line("validation", rows, name))
+    for name in dict.fromkeys(["loss", *(name for row in validated for name in row if name != "step")]):
+        panels.setdefault(name, []).append(_line("validation", validated, name))
     panels["rate"] = [_line("rate", trained, "rate")]
     drawn = {name: [line for line in lines if line[1]] for name, lines in panels.items()}
     return {name: lines for name, lines in drawn.items() if lines}
@@ -73,37 +69,27 @@ def _line(name: str, rows: Iterable[Mapping[str, Any]], key: str) -> Line:
 
 def _curve(axes: Axes, name: str, lines: list[Line]) -> None:
     for label, steps, values in lines:
-        measured = label == "validation"
-        axes.plot(
-            steps,
-            values,
-            label=label,
-            color=ORANGE if measured else BLUE,
-            linewidth=1.8 if measured else 1.2,
-            marker="o" if measured else None,
-            markersize=3,
-        )
-    label, steps, values = lines[-1]
-    if label == "validation" and math.isfinite(values[-1]):
-        axes.annotate(
-            f"{values[-1]:.4g}",
-            (steps[-1], values[-1]),
-            xytext=(5, 0),
-            textcoords="offset points",
-            va="center",
-            fontsize=9,
-            color=ORANGE,
-            annotation_clip=False,
-        )
+        style: dict[str, Any] = {"color": BLUE, "linewidth": 1.2}
+        if label == "validation":
+            style = {"color": ORANGE, "linewidth": 1.8, "marker": "o", "markersize": 3}
+            if math.isfinite(values[-1]):
+                beside: dict[str, Any] = {"xytext": (5, 0), "textcoords": "offset points", "va": "center"}
+                beside |= {"fontsize": 9, "color": ORANGE, "annotation_clip": False}
+                axes.annotate(f"{values[-1]:.4g}", (steps[-1], values[-1]), **beside)
+        axes.plot(steps, values, label=label, **style)
     if len(lines) > 1:
-        axes.legend(frameon=False, fontsize=8.5, labelcolor=INK, handlelength=1.4)
+        drawing.legend(axes)
     axes.xaxis.set_major_locator(MaxNLocator(4, integer=True))
     axes.yaxis.set_major_locator(MaxNLocator(5))
     axes.margins(x=0.02, y=0.08)
     axes.set_xlim(left=0)
+    _number(axes)
+    drawing.dress(axes, _AXIS_NAMES.get(name, name), "step")
+
+
+def _number(axes: Axes) -> None:
     axes.xaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
     axes.yaxis.set_major_formatter(lambda value, _: f"{value:.3g}")
-    drawing.dress(axes, _AXIS_NAMES.get(name, name), "step")
 
 
 def _inline(name: str, lines: list[Line]) -> str:
@@ -115,13 +101,10 @@ def _inline(name: str, lines: list[Line]) -> str:
     return re.sub(r' (width|height)="[^"]*"', "", opening) + ">" + rest.replace(INK, "currentColor")
 
 
-# --- lengths ---------------------------------------------------------------------------------------------------------
-
-
 def lengths(source: NDArray[Any], target: NDArray[Any], path: Path) -> None:
-    """How long the texts of a corpus are, and how the sides compare: a histogram of each on a scale of powers."""
+    """Draw how long the texts of a corpus are, on a logarithmic scale, and the ratio of the two sides."""
     drawing.check_suffix(path)
-    figure = Figure(figsize=(7.8, 2.9), facecolor="white", layout=ConstrainedLayoutEngine(w_pad=0.12))
+    figure = drawing.row_of_panels(2, 2.9)
     one, other = figure.subplots(1, 2)
     longest = max(10, int(source.max(initial=1)), int(target.max(initial=1)))
     # Lengths are whole numbers: a bin must not be narrower than one, or small ones leave gaps.
@@ -131,14 +114,13 @@ def lengths(source: NDArray[Any], target: NDArray[Any], path: Path) -> None:
         shares = np.histogram(values, bins)[0] / np.diff(bins) / max(1, len(values))
         one.stairs(100 * shares, bins, color=colour, linewidth=1.5, label=label)
     one.set_xscale("log")
-    one.legend(frameon=False, fontsize=8.5, labelcolor=INK, handlelength=1.4)
+    drawing.legend(one)
     drawing.dress(one, "pairs by length, % per character", "characters")
     ratio = np.log2((target + 1.0) / (source + 1.0))
     other.hist(ratio, bins=60, weights=np.full(len(ratio), 100 / max(1, len(ratio))), color=BLUE)
-    other.xaxis.set_major_locator(MaxNLocator(7, integer=True))
-    other.xaxis.set_major_formatter(lambda value, _: f"{2.0**value:g}" if value >= 0 else f"1/{2.0**-value:g}")
     drawing.dress(other, "pairs by ratio of lengths, %", "target / source")
-    for axes in (one, other):
-        axes.yaxis.set_major_formatter(lambda value, _: f"{value:.3g}")
-    one.xaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
+    _number(one)
+    _number(other)
+    other.xaxis.set_major_locator(MaxNLocator(7, integer=True))
+    other.xaxis.set_major_formatter(lambda value, _: f"{2.0**value:.3g}" if value >= 0 else f"1/{2.0**-value:.3g}")
     drawing.save(figure, path)

@@ -1,7 +1,7 @@
-"""What all pictures share: colours, axes in house style, and saving as PNG, SVG, PDF or a page of HTML.
+"""What all pictures share: colours, axes, heat maps, titles, and saving as PNG, SVG, PDF or an HTML page.
 
-Figures are built from `matplotlib.figure.Figure`, never through pyplot, so nothing global is left behind. matplotlib
-costs half a second: import the modules that draw where a picture is wanted.
+Figures are built from `matplotlib.figure.Figure`, never through pyplot, so nothing global is left behind. Importing
+matplotlib takes half a second: import the modules that draw where a picture is wanted.
 """
 
 import html
@@ -19,12 +19,17 @@ from typing import Any
 import matplotlib
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.colors import LinearSegmentedColormap
+from matplotlib.colors import Colormap, LinearSegmentedColormap, PowerNorm
 from matplotlib.figure import Figure
+from matplotlib.image import AxesImage
+from matplotlib.layout_engine import ConstrainedLayoutEngine
+from matplotlib.patches import FancyBboxPatch
 from matplotlib.text import Text
+from numpy.typing import NDArray
 
 from seq2see import storage
 from seq2see.errors import SettingError
+from seq2see.lens import labels
 
 INK = "#1d2733"
 QUIET = "#6b7785"
@@ -32,14 +37,16 @@ HAIRLINE = "#e3e8ee"
 FRAME = "#c5ced8"
 BLUE = "#2f7ebc"
 ORANGE = "#d9792b"
+SERIES = ("#08366b", BLUE, ORANGE, "#8a3d06", "#5d6b2f", "#7a4a86", "#3d8c80", "#7fb6da")
+"""Colours of several curves in one panel."""
 PAPER_TO_INK = LinearSegmentedColormap.from_list(
     "paper_to_ink", ["#ffffff", "#d6e6f4", "#8fc1de", "#3f8fc5", "#15599d", "#08264f"]
 )
-"""From 0 to 1."""
+"""Colours from 0 to 1."""
 BELOW_TO_ABOVE = LinearSegmentedColormap.from_list(
     "below_to_above", ["#8a3d06", "#d9792b", "#f6cfa8", "#ffffff", "#a9d0e8", "#2f7ebc", "#08366b"]
 )
-"""From -1 over 0, which is paper, to 1."""
+"""Colours from -1 over 0, which is white, to 1."""
 LEAST_WIDE = 5.5
 """Inches that a title may take, however narrow a picture is."""
 SUFFIXES = (".png", ".svg", ".pdf", ".html")
@@ -52,14 +59,82 @@ def check_suffix(path: Path) -> None:
         raise SettingError(f"{path}: unknown picture format '{path.suffix}'. Choose from: {', '.join(SUFFIXES)}.")
 
 
+class Picture:
+    """One picture file, with a title and labels whose characters may come from any script.
+
+        picture = Picture(path, title, rows, columns)
+        rows, columns = picture.texts
+        axes = picture.panel(0, 0, width, height)
+        return picture.finish(axes, "what the picture shows")
+
+    Args:
+        texts: lists of labels, which `picture.texts` has as they are to be drawn.
+    """
+
+    def __init__(self, path: Path, title: str, *texts: Sequence[str]) -> None:
+        check_suffix(path)
+        self.path, self.title = path, title
+        self.figure = Figure(facecolor="white")
+        self.texts = [labels.drawn(each, path) for each in texts]
+        self._letters = title + "".join(map("".join, texts))
+        self.style: dict[str, Any] = {"fontfamily": labels.font_families(self._letters), "parse_math": False}
+        """How matplotlib draws a label: by these fonts, and with `$` for a dollar."""
+
+    def resize(self, width: float, height: float) -> None:
+        """Set the size in inches. Labels and titles may stand outside: saving makes room for them."""
+        self.figure.set_size_inches(width, height)
+
+    def panel(self, x: float, y: float, width: float, height: float) -> Axes:
+        """Add axes at a place that is given in inches from the lower left corner."""
+        across, up = self.figure.get_size_inches()
+        return self.figure.add_axes((x / across, y / up, width / across, height / up))
+
+    def sheet(self, width: float, height: float) -> Axes:
+        """Resize the picture, and return axes without ticks or frame whose unit is the inch."""
+        self.resize(width, height)
+        axes = self.panel(0, 0, width, height)
+        axes.set(xlim=(0, width), ylim=(0, height))
+        axes.set_axis_off()
+        return axes
+
+    def finish(self, axes: Axes, subtitle: str, math: bool = False, gap: float = 0.16) -> str | None:
+        """Put title and subtitle above all that `axes` and its labels take, and save the picture.
+
+        Both are as wide as the picture, in as many lines as that takes; with `math` the subtitle is TeX.
+
+        Returns:
+            A line for the user where some characters have no font, else None.
+        """
+        width, height = self.figure.get_size_inches()
+        with matplotlib_settings():
+            renderer = FigureCanvasAgg(self.figure).get_renderer()  # type: ignore[no-untyped-call]
+            box, around = axes.get_tightbbox(renderer), self.figure.get_tightbbox(renderer)
+            assert box is not None
+        room = max(around.x1 - box.x0 / self.figure.dpi, LEAST_WIDE)
+        small: dict[str, Any] = {"fontsize": 9, "color": QUIET, **self.style, "parse_math": math}
+        large: dict[str, Any] = {"fontsize": 13, "color": INK, "fontweight": "bold", **self.style}
+        subtitle += labels.about_blanks(self._letters)
+        below = [subtitle] if math else wrapped(subtitle, lambda line: wide(line, **small) <= room)
+        (title,) = labels.drawn([labels.visible(self.title)], self.path)
+        above = wrapped(title, lambda line: wide(line, **large) <= room)
+        x, y = box.x0 / self.figure.dpi / width, box.y1 / self.figure.dpi + gap
+        for lines, step, style in ((below, 0.23 if math else 0.17, small), (above, 0.24, large)):
+            for line in reversed(lines):
+                self.figure.text(x, y / height, line, **style)
+                y += step
+            y += 0.07
+        save(self.figure, self.path, self.title)
+        return labels.note(self._letters)
+
+
 @contextmanager
-def drawing() -> Iterator[None]:
-    """matplotlib's settings while text is measured or drawn, restored afterwards."""
+def matplotlib_settings() -> Iterator[None]:
+    """Set what matplotlib needs while text is measured or drawn, and restore it afterwards."""
     fonts = logging.getLogger("matplotlib.font_manager")
     level = fonts.level
     fonts.setLevel(logging.ERROR)  # that a rare script has no bold face is nobody's concern
     with matplotlib.rc_context(_RC), warnings.catch_warnings():
-        # The user hears of letters without a font once, in words, from `letters.note`.
+        # `labels.note` tells the user once, in words, which characters have no font.
         warnings.filterwarnings("ignore", message=r"Glyph \d+ .* missing from", category=UserWarning)
         try:
             yield
@@ -67,8 +142,13 @@ def drawing() -> Iterator[None]:
             fonts.setLevel(level)
 
 
+def row_of_panels(count: int, height: float = 2.7) -> Figure:
+    """Return a figure for charts side by side, whose axes `add_subplot` adds."""
+    return Figure(figsize=(3.7 * count, height), facecolor="white", layout=ConstrainedLayoutEngine(w_pad=0.12))
+
+
 def dress(axes: Axes, title: str, along: str) -> None:
-    """The look of all panels with axes: a title, a name for x, quiet lines and no frame."""
+    """Give a chart the look of all charts: a title, a name for x, quiet lines and no frame."""
     axes.set_title(title, loc="left", fontsize=10, color=INK, pad=8)
     axes.set_xlabel(along, fontsize=8.5, color=INK)
     axes.tick_params(which="both", length=0, labelsize=8.5, labelcolor=INK)
@@ -78,12 +158,69 @@ def dress(axes: Axes, title: str, along: str) -> None:
     axes.set_facecolor("none")
 
 
+def legend(axes: Axes, **style: Any) -> None:
+    axes.legend(**{"frameon": False, "fontsize": 8.5, "labelcolor": INK, "handlelength": 1.4, **style})
+
+
+def heat_map(
+    axes: Axes,
+    values_LM: NDArray[Any],
+    colours: Colormap = PAPER_TO_INK,
+    low: float = 0.0,
+    high: float = 1.0,
+    power: float = 1.0,
+) -> AxesImage:
+    """Draw a matrix in colours, without ticks; with a power of 0.5 they follow the square root."""
+    # "none" lets SVG and PDF hold each number as one pixel, to be scaled sharp, instead of a smooth copy.
+    norm = PowerNorm(power, low, high)
+    image = axes.imshow(values_LM, cmap=colours, norm=norm, aspect="auto", interpolation="none")
+    axes.set(xticks=[], yticks=[])
+    axes.tick_params(length=0, labelsize=8.5, labelcolor=INK)
+    axes.spines[:].set(color=FRAME, linewidth=0.6)
+    return image
+
+
+def colour_bar(image: AxesImage, bar: Axes, ticks: Sequence[float]) -> None:
+    """Draw the scale of a heat map."""
+    bar.figure.colorbar(image, cax=bar, ticks=ticks)
+    bar.tick_params(labelsize=8, labelcolor=QUIET, length=0)
+    bar.spines[:].set(color=FRAME, linewidth=0.6, visible=True)
+
+
+def label_cells(
+    axes: Axes, rows: Sequence[str], columns: Sequence[str], cell: float, style: dict[str, Any], line: str = HAIRLINE
+) -> tuple[float, float]:
+    """Write tokens beside the rows and above the columns of a heat map, and draw lines between its cells.
+
+    Column labels are slanted where they are too wide for their cells. Returns the inches that labels take beside the
+    rows, and above the columns.
+    """
+    style = {"fontsize": min(max(cell * 72 * 0.48, 7), 11), "color": INK, **style}
+    widest = max(wide(text, fontsize=style["fontsize"], fontfamily=style["fontfamily"]) for text in columns)
+    slanted = widest > 0.9 * cell
+    turn: dict[str, Any] = {"rotation": 45, "ha": "left", "va": "center", "rotation_mode": "anchor"} if slanted else {}
+    axes.set_yticks(range(len(rows)), rows, **style)
+    axes.set_xticks(range(len(columns)), columns, **style, **turn)
+    axes.tick_params(length=0, pad=4, top=False, bottom=False, labeltop=True, labelbottom=False)
+    for draw, count in ((axes.axhline, len(rows)), (axes.axvline, len(columns))):
+        for place in range(1, count):
+            draw(place - 0.5, color=line, linewidth=0.4 if line == HAIRLINE else style["fontsize"] / 8)
+    return widest, widest * 0.71 if slanted else style["fontsize"] / 72
+
+
+def box(axes: Axes, place: tuple[float, float, float, float], radius: float, **style: Any) -> None:
+    """Draw a box with round corners: left, bottom, width, height."""
+    x, y, width, height = place
+    shape = f"round,pad=0,rounding_size={radius}"
+    axes.add_patch(FancyBboxPatch((x, y), width, height, boxstyle=shape, clip_on=False, **style))
+
+
 def wide(text: str, **style: Any) -> float:
-    """Inches that a text takes, as drawn in a style: `fontsize=9, fontfamily=[...]`."""
+    """Return the inches that a text takes, as drawn in a style: `fontsize=9, fontfamily=[...]`."""
     canvas = _canvas()
     measured = Text(0, 0, text, **(style | {"parse_math": False}))
     measured.set_figure(canvas.figure)
-    with drawing():
+    with matplotlib_settings():
         box = measured.get_window_extent(canvas.get_renderer())  # type: ignore[no-untyped-call]
     return float(box.width) / canvas.figure.dpi
 
@@ -93,52 +230,18 @@ def _canvas() -> FigureCanvasAgg:
     return FigureCanvasAgg(Figure())
 
 
-def head(
-    figure: Figure,
-    axes: Axes,
-    title: str,
-    subtitle: str,
-    families: Sequence[str] = ("DejaVu Sans",),
-    math: bool = False,
-    gap: float = 0.16,
-) -> None:
-    """Title and subtitle above and left of all that `axes` and its labels take; with `math` the latter is TeX.
-
-    Text grows beyond the figure, and saving with bbox "tight" makes room; only a title needs a measured place. It is as
-    wide as the picture, in as many lines as that takes.
-    """
-    width, height = figure.get_size_inches()
-    with drawing():
-        renderer = FigureCanvasAgg(figure).get_renderer()  # type: ignore[no-untyped-call]
-        box, around = axes.get_tightbbox(renderer), figure.get_tightbbox(renderer)
-        assert box is not None
-    room = max(around.x1 - box.x0 / figure.dpi, LEAST_WIDE)
-    small: dict[str, Any] = {"fontsize": 9, "fontfamily": list(families)}
-    large: dict[str, Any] = {"fontsize": 13, "fontfamily": list(families), "fontweight": "bold", "parse_math": False}
-    below = [subtitle] if math else _wrapped(subtitle, lambda line: wide(line, **small) <= room)
-    above = _wrapped(title, lambda line: wide(line, **large) <= room)
-    x, y = box.x0 / figure.dpi / width, (box.y1 / figure.dpi + gap) / height
-    for line in reversed(below):
-        figure.text(x, y, line, color=QUIET, parse_math=math, **small)
-        y += (0.23 if math else 0.17) / height
-    y += 0.07 / height
-    for line in reversed(above):
-        figure.text(x, y, line, color=INK, **large)
-        y += 0.24 / height
-
-
 _ISOLATES = "\u2066\u2067\u2068"
 _END_OF_ISOLATE = "\u2069"
 
 
 def _begin(line: str, fits: Callable[[str], bool]) -> str:
-    """As much of a line as fits, a character at least."""
+    """Return as much of a line as fits, a character at least."""
     most = bisect_left(range(1, len(line)), True, key=lambda count: not fits(line[:count]))
     return line[: max(1, most)]
 
 
-def _wrapped(text: str, fits: Callable[[str], bool]) -> list[str]:
-    """Lines that fit, broken at blanks, or anywhere in what has none. What is kept apart by direction stays so."""
+def wrapped(text: str, fits: Callable[[str], bool]) -> list[str]:
+    """Return lines that fit, broken at blanks, or anywhere in a word that is too long; isolates are kept intact."""
     lines, line = [], ""
     for piece in re.findall(r"\s*\S+", text):
         if line and not fits(line + piece):
@@ -163,19 +266,19 @@ def _wrapped(text: str, fits: Callable[[str], bool]) -> list[str]:
 
 
 def save(figure: Figure, path: Path, title: str = "seq2see") -> None:
-    """Write the picture; the suffix says as what. In HTML it is an SVG whose text can be searched and read aloud."""
+    """Write the picture in the format of the suffix. In HTML it is an SVG whose text can be searched and read aloud."""
     if path.suffix.lower() == ".html":
         page = f"<style>{_PAGE}</style><figure>{inline(figure, title)}</figure>"
         text = f'<!doctype html><meta charset="utf-8"><title>{html.escape(title)}</title>{page}\n'
         with storage.output(path) as file:
             file.write_text(text, encoding="utf-8")
         return
-    with drawing(), storage.output(path) as file:
+    with matplotlib_settings(), storage.output(path) as file:
         dpi = min(160.0, 8000 / max(figure.get_size_inches()))  # a thousand tokens still make a file that opens
         figure.savefig(file, format=path.suffix[1:].lower(), dpi=dpi, bbox_inches="tight", pad_inches=0.25)
 
 
-# Pictures are drawn in ink on white paper: where the screen is dark, they stay a sheet of paper.
+# Pictures are dark on white: on a dark page they stay white.
 _PAGE = (
     "body{margin:0;background:light-dark(#fff,#14191f);color-scheme:light dark}"
     "figure{margin:2rem auto;max-width:75rem;width:fit-content;background:#fff;border-radius:6px;overflow:hidden}"
@@ -184,10 +287,10 @@ _PAGE = (
 
 
 def inline(figure: Figure, label: str, tight: bool = True) -> str:
-    """The picture as an `<svg>` for a page, which is not to be styled from inside a picture."""
+    """Return the picture as an `<svg>` element for a page, without styles that would apply to the page, too."""
     written = io.StringIO()
     options: dict[str, Any] = {"bbox_inches": "tight", "pad_inches": 0.25} if tight else {}
-    with drawing():
+    with matplotlib_settings():
         figure.savefig(written, format="svg", metadata=dict.fromkeys(("Date", "Creator", "Format", "Type")), **options)
     svg = written.getvalue()
     svg = svg[svg.index("<svg") :]

@@ -1,8 +1,9 @@
-"""What the heads of a model are for: what is lost without them, and where they look, over a set of pairs."""
+"""What attention heads do, over a set of pairs: what is lost without them, and where they look."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -10,25 +11,24 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from seq2see import special
 from seq2see.bundle import Bundle
 from seq2see.config import Place
 from seq2see.decoding.torch_engine import TorchEngine
-from seq2see.decoding.translator import batches, longest, translate
+from seq2see.decoding.translator import batches, translate
 from seq2see.errors import DataError, SettingError, nearest
-from seq2see.lens.reading import AT_ONCE, ATTENTIONS, Answer, Watch, attention_of, target_logs, unwatched
+from seq2see.lens.reading import AT_ONCE, ATTENTIONS, Answer, Watch, attention_of, encode, target_logs, unwatched
 from seq2see.model.attention import MultiHeadAttention
 from seq2see.model.interface import Seq2Seq
 from seq2see.model.recurrent import AlignmentAttention
 from seq2see.text.pair import Pair
 
 Numbers = NDArray[np.float64]
-Score = Callable[[Sequence[str], Sequence[Sequence[str]]], float]
-"""Hypotheses and the references of each -> a number, such as BLEU."""
+Scorer = Callable[[Sequence[str], Sequence[Sequence[str]]], float]
+"""Computes a number such as BLEU from hypotheses and the references of each."""
 
 
 class Head(NamedTuple):
-    """One head. JSON: `{"place": "cross", "layer": 0, "head": 2}`, counted from 0."""
+    """One head; layer and head are counted from 0."""
 
     place: Place
     layer: int
@@ -37,12 +37,13 @@ class Head(NamedTuple):
 
 @contextmanager
 def switched_off(model: Seq2Seq, heads: Sequence[Head]) -> Iterator[None]:
-    """While this lasts, these heads say nothing: zeros go to the output projection in their place."""
+    """Switch heads off in this context: zeros go to the output projection in their place."""
     handles: list[Any] = []
     try:
         for head in heads:
             attention = _attention(model, head)
-            handles.append(attention.w_o.register_forward_pre_hook(_silence(head.head, attention.d_value)))
+            own = slice(head.head * attention.d_value, (head.head + 1) * attention.d_value)
+            handles.append(attention.w_o.register_forward_pre_hook(partial(_silence, own)))
         yield
     finally:
         for handle in handles:
@@ -50,7 +51,7 @@ def switched_off(model: Seq2Seq, heads: Sequence[Head]) -> Iterator[None]:
 
 
 def _attention(model: Seq2Seq, head: Head) -> MultiHeadAttention | AlignmentAttention:
-    """Where a head is; an error where there is none."""
+    """Return the attention that a head belongs to, or raise an error where there is no such head."""
     if head.place not in ATTENTIONS:
         raise SettingError(f"no attention '{head.place}'. {nearest(str(head.place), ATTENTIONS)}")
     stack, name = ATTENTIONS[head.place]
@@ -65,19 +66,14 @@ def _attention(model: Seq2Seq, head: Head) -> MultiHeadAttention | AlignmentAtte
     return attention
 
 
-def _silence(number: int, width: int) -> Callable[[object, tuple[Tensor, ...]], tuple[Tensor]]:
-    own = slice(number * width, (number + 1) * width)
-
-    def silence(_: object, given: tuple[Tensor, ...]) -> tuple[Tensor]:
-        joined = given[0].clone()
-        joined[..., own] = 0.0
-        return (joined,)
-
-    return silence
+def _silence(own: slice, _: object, given: tuple[Tensor, ...]) -> tuple[Tensor]:
+    joined = given[0].clone()
+    joined[..., own] = 0.0
+    return (joined,)
 
 
 def every_head(bundle: Bundle) -> list[Head]:
-    """All heads: those of the encoder, of the decoder's self-attention, of the cross attention."""
+    """Return all heads: those of the encoder, of the decoder's self-attention, of the cross-attention."""
     return [
         Head(place, layer, head)
         for place, (layers, heads) in bundle.settings.model.attention.items()
@@ -87,24 +83,20 @@ def every_head(bundle: Bundle) -> list[Head]:
 
 
 class Without(NamedTuple):
-    """A model without some heads. JSON: `{"heads": [Head, ...], "loss": 0.31, "score": 27.1, "changed": 0.25,
-    "translations": [text, ...]}`."""
+    """A model without some heads."""
 
     heads: list[Head]
     loss: float
-    """Mean of a target token, in nats, without smoothing."""
+    """Mean loss of a target token in nats, without label smoothing."""
     score: float | None
     changed: float
-    """The share of pairs whose translation is another one than with all heads."""
+    """The share of pairs whose translation differs from that with all heads."""
     translations: list[str]
 
 
 @dataclass(frozen=True)
 class Worth(Answer):
-    """What heads are worth: the whole model, then without each group of heads.
-
-    JSON: `{"pairs": 100, "whole": Without, "without": [Without, ...]}`.
-    """
+    """What heads are worth: the whole model, then without each group of heads."""
 
     pairs: int
     whole: Without
@@ -115,21 +107,21 @@ def worth(
     bundle: Bundle,
     pairs: Sequence[Pair],
     groups: Sequence[Sequence[Head]] | None = None,
-    score: Score | None = None,
+    score: Scorer | None = None,
     watch: Watch = unwatched,
 ) -> Worth:
-    """Switch heads off, each group together, and see what becomes of loss and greedy translations.
+    """Switch heads off, each group together, and measure loss and greedy translations.
 
     Args:
         groups: heads to switch off together; if not given, each head of the model by itself.
-        score: what to compare translations with targets by.
+        score: how to score the translations.
     """
     if not pairs:
         raise DataError("no pair to measure heads on")
     engine = TorchEngine(bundle.model)
     settings = replace(bundle.settings, decoding=replace(bundle.settings.decoding, beam=1))
     used = replace(bundle, model=engine.model)
-    sources, targets = _tokens(bundle, pairs)
+    sources, targets = encode(bundle, pairs)
     references = [[pair.target, *pair.references] for pair in pairs]
 
     def measure(heads: list[Head]) -> Without:
@@ -141,7 +133,7 @@ def worth(
         return Without(heads, loss, value, 0.0, said)
 
     groups = [[head] for head in every_head(bundle)] if groups is None else groups
-    for group in groups:  # who names a head that is not there is told so before anything is translated
+    for group in groups:  # a head that does not exist is an error before anything is translated
         for head in group:
             _attention(engine.model, head)
     whole = measure([])
@@ -164,57 +156,49 @@ def _mean_loss(bundle: Bundle, sources: list[list[int]], targets: list[list[int]
     return -total / sum(map(len, targets))
 
 
-def _tokens(bundle: Bundle, pairs: Sequence[Pair]) -> tuple[list[list[int]], list[list[int]]]:
-    """Both sides in ids, with their ends, as long as the model has places for."""
-    most = longest(bundle.settings) - 1
-    sources = bundle.tokenizers.source.encode([pair.source.strip() for pair in pairs])
-    targets = bundle.tokenizers.target.encode([pair.target.strip() for pair in pairs])
-    return [[*ids[:most], special.END] for ids in sources], [[*ids[:most], special.END] for ids in targets]
-
-
 class Habits(NamedTuple):
-    """Where one head looks, on average over all tokens of a corpus. JSON: the fields by name."""
+    """Where one head looks, on average over all tokens of some pairs."""
 
     place: Place
     layer: int
     head: int
     entropy: float
-    """Of a row of weights, in nats: 0 looks at one token, more at many."""
+    """Entropy of a row of weights in nats: 0 attends to one token, more to many."""
     spread: float
-    """The same as a share of what even weights would have: 0 to 1."""
+    """The entropy as a share of that of uniform weights: 0 to 1."""
     peak: float
     """The largest weight of a row."""
     distance: float
-    """From a token to where it looks, in tokens; in cross attention, from the diagonal."""
+    """Tokens between a token and where it looks; in cross-attention, from the diagonal."""
     offset: float
-    """The same with a sign: below 0 it looks back, above 0 ahead."""
+    """The same with a sign: below 0 for tokens before, above 0 for tokens after."""
     previous: float
-    """The weight of the token just before, of the token itself, and of the one just after; in cross attention of
+    """The weight of the token just before, of the token itself, and of the one just after; in cross-attention of
     those at and beside the diagonal."""
     same: float
     following: float
     end: float
-    """The weight of the source's end, or of the begin in the decoder: where heads look that have nothing to do."""
+    """The weight of the end of the source, or of the begin in the decoder: where idle heads look."""
 
 
 @dataclass(frozen=True)
 class Statistics(Answer):
-    """The habits of every head over some pairs. JSON: `{"pairs": 1000, "heads": [Habits, ...]}`."""
+    """The habits of every head over some pairs."""
 
     pairs: int
     heads: list[Habits]
 
 
 def statistics(bundle: Bundle, pairs: Sequence[Pair], watch: Watch = unwatched) -> Statistics:
-    """Read the pairs once, and take the mean of what each head does at each token."""
+    """Return the mean over all tokens of where each head looks, in one forward pass over the pairs."""
     if not pairs:
         raise DataError("no pair to look at heads with")
     totals: dict[Place, Numbers] = {}
     counts = dict.fromkeys(ATTENTIONS, 0)
-    for number, (_, weights) in enumerate(attention_of(bundle, *_tokens(bundle, pairs)), start=1):
+    for number, (_, weights) in enumerate(attention_of(bundle, *encode(bundle, pairs)), start=1):
         watch("reading pairs", number, len(pairs))
         for place, weights_LHQM in weights.items():
-            found = _habits(weights_LHQM.astype(np.float64), place)
+            found = habits_of(weights_LHQM.astype(np.float64), place)
             totals[place] = totals.get(place, 0) + found.sum(-1)
             counts[place] += weights_LHQM.shape[2]
     means = {place: total / counts[place] for place, total in totals.items()}
@@ -224,8 +208,8 @@ def statistics(bundle: Bundle, pairs: Sequence[Pair], watch: Watch = unwatched) 
     )
 
 
-def _habits(weights_LHQM: Numbers, place: Place) -> Numbers:
-    """What `Habits` has, for each layer, head and row: FLHQ."""
+def habits_of(weights_LHQM: Numbers, place: Place) -> Numbers:
+    """Return FLHQ: the fields of `Habits` for each layer, head and row."""
     Q, M = weights_LHQM.shape[2:]
     rows_Q, columns_M = np.arange(Q), np.arange(M)
     visible_Q = rows_Q + 1 if place == "decoder" else np.full(Q, M)

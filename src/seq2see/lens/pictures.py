@@ -1,7 +1,7 @@
-"""Pictures of one translation: attention, all heads, what each layer would say, the beam, alignment; and of what
-heads are for, over many.
+"""Pictures of one translation (attention, all heads, what each layer predicts, the beam, the alignment), and of what
+heads do over many.
 
-Each returns a line for the user where some letters have no font, else None.
+Each function returns a line for the user where some characters have no font, else None.
 """
 
 import math
@@ -11,20 +11,19 @@ from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.colors import PowerNorm
-from matplotlib.figure import Figure
-from matplotlib.image import AxesImage
-from matplotlib.patches import FancyBboxPatch, PathPatch, Rectangle
+from matplotlib.patches import PathPatch, Rectangle
 from matplotlib.path import Path as Curve
 from numpy.typing import NDArray
 
 from seq2see.config import Place
-from seq2see.lens import drawing, labels, letters
-from seq2see.lens.answers import Layers, Look
-from seq2see.lens.drawing import BELOW_TO_ABOVE, BLUE, FRAME, HAIRLINE, INK, PAPER_TO_INK, QUIET
+from seq2see.lens import drawing, labels
+from seq2see.lens.answers import Layers, Look, Tree
+from seq2see.lens.drawing import BELOW_TO_ABOVE, BLUE, FRAME, INK, PAPER_TO_INK, QUIET, Picture
 from seq2see.lens.heads import Habits, Statistics, Worth
 from seq2see.lens.reading import ATTENTIONS
-from seq2see.lens.tree import Tree
+
+Box = tuple[float, float, float, float]
+"""Left, bottom, width and height in inches."""
 
 # --- attention -------------------------------------------------------------------------------------------------------
 
@@ -52,75 +51,37 @@ def attention(
         title: one line above the picture.
         path: where to save; the suffix says the format, one of `drawing.SUFFIXES`.
         where: which attention it is, in which layer.
-
-    Returns:
-        A line for the user where some letters have no font, else None.
     """
     H, L, M = weights_HLM.shape
     assert (len(rows), len(columns)) == (L, M), f"weights of {L} x {M} for {len(rows)} x {len(columns)} tokens"
-    drawing.check_suffix(path)
-    text = "".join((title, *rows, *columns))
-    families = letters.font_families(text)
-    (title,), rows, columns = (letters.drawn(each, path) for each in ([title], labels.of(rows), labels.of(columns)))
-
+    picture = Picture(path, title, labels.of(rows), labels.of(columns))
+    rows, columns = picture.texts
     cell = min(max(10 / max(L, M), 0.2), 0.5)
     width, height = M * cell, L * cell
-    figure = Figure(figsize=(width, height), facecolor="white")
-
-    large = figure.add_axes((0, 0, 1, 1))
-    image = _heat_map(large, weights_HLM.mean(axis=0))
-    _label(large, rows, columns, cell, families)
+    picture.resize(width, height)
+    large = picture.panel(0, 0, width, height)
+    image = drawing.heat_map(large, weights_HLM.mean(axis=0), power=_power(M))
+    drawing.label_cells(large, rows, columns, cell, picture.style)
     right = width
-    if H > 1:
-        for head, (x, y, w, h) in enumerate(_places(H, L, M, width, height)):
-            small = figure.add_axes((x / width, y / height, w / width, h / height))
-            _heat_map(small, weights_HLM[head])
-            small.set_title(f"head {head + 1}", loc="left", fontsize=8, color=QUIET, pad=3)
-            right = max(right, x + max(w, 0.5))  # a narrow panel's title is wider than the panel
-
-    bar_height = min(height, 2.2)
-    bar = figure.add_axes(((right + 0.3) / width, 1 - bar_height / height, 0.12 / width, bar_height / height))
-    figure.colorbar(image, cax=bar, ticks=[0, 0.01, 0.1, 0.5, 1] if M > _MANY else [0, 0.5, 1])
-    bar.tick_params(labelsize=8, labelcolor=QUIET, length=0)
-    bar.spines[:].set_color(HAIRLINE)
-
+    for head, (x, y, w, h) in enumerate(places_of_heads(H, L, M, width, height) if H > 1 else []):
+        small = picture.panel(x, y, w, h)
+        drawing.heat_map(small, weights_HLM[head], power=_power(M))
+        small.set_title(f"head {head + 1}", loc="left", fontsize=8, color=QUIET, pad=3)
+        right = max(right, x + max(w, 0.5))  # a narrow panel's title is wider than the panel
+    scale = min(height, 2.2)
+    bar = picture.panel(right + 0.3, height - scale, 0.12, scale)
+    drawing.colour_bar(image, bar, [0, 0.01, 0.1, 0.5, 1] if M > _MANY else [0, 0.5, 1])
     drawn = f"mean of {H} heads" if H > 1 else "1 head"
-    subtitle = f"{where}, {drawn}  ·  a row: where one {row_name} token looks among the {column_name} tokens"
-    drawing.head(figure, large, labels.visible(title), subtitle + labels.about_blanks(text), families)
-    drawing.save(figure, path, title)
-    return letters.note(text)
+    meaning = f"a row: where one {row_name} token looks among the {column_name} tokens"
+    return picture.finish(large, f"{where}, {drawn}  ·  {meaning}")
 
 
-def _heat_map(axes: Axes, weights_LM: NDArray[np.floating[Any]]) -> AxesImage:
-    norm = PowerNorm(0.5 if weights_LM.shape[1] > _MANY else 1.0, 0, 1)
-    image = axes.imshow(weights_LM, cmap=PAPER_TO_INK, norm=norm, aspect="auto", interpolation="nearest")
-    axes.set(xticks=[], yticks=[])
-    axes.spines[:].set_color(FRAME)
-    axes.spines[:].set_linewidth(0.6)
-    return image
+def _power(columns: int) -> float:
+    return 0.5 if columns > _MANY else 1.0
 
 
-def _label(axes: Axes, rows: Sequence[str], columns: Sequence[str], cell: float, families: list[str]) -> None:
-    """Tokens beside the rows and above the columns, and hairlines between them to lead the eye."""
-    style: dict[str, Any] = {
-        "fontsize": min(max(cell * 72 * 0.48, 7), 11),
-        "color": INK,
-        "fontfamily": families,
-        "parse_math": False,
-    }
-    slanted = max(drawing.wide(text, fontsize=style["fontsize"], fontfamily=families) for text in columns) > 0.9 * cell
-    turn: dict[str, Any] = {"rotation": 45, "ha": "left", "va": "center", "rotation_mode": "anchor"} if slanted else {}
-    axes.set_yticks(range(len(rows)), rows, **style)
-    axes.set_xticks(range(len(columns)), columns, **style, **turn)
-    axes.tick_params(length=0, pad=4, top=False, bottom=False, labeltop=True, labelbottom=False)
-    for i in range(1, len(rows)):
-        axes.axhline(i - 0.5, color=HAIRLINE, linewidth=0.4)
-    for i in range(1, len(columns)):
-        axes.axvline(i - 0.5, color=HAIRLINE, linewidth=0.4)
-
-
-def _places(H: int, L: int, M: int, width: float, height: float) -> list[tuple[float, float, float, float]]:
-    """Where the small panels go, in inches: right of the large one, or below it where that is wide.
+def places_of_heads(H: int, L: int, M: int, width: float, height: float) -> list[Box]:
+    """Return where the small panels go: right of the large one, or below it where that is wide.
 
     Of all grids without an empty line that fill the large panel's side, the one with the largest panels that takes
     up to two thirds of its other side, and 4.5 inches in any case.
@@ -135,18 +96,10 @@ def _places(H: int, L: int, M: int, width: float, height: float) -> list[tuple[f
         fits = size > 0 and lines * (size * panel_across + _BETWEEN) <= room
         if lines == 1 or (fits and math.ceil(H / per_line) == lines):
             break
-    places = []
-    for head in range(H):
-        if beside:
-            w, h = size * panel_across, size
-            row, column = divmod(head, lines)
-            x, y = width + _GAP + column * (w + _BETWEEN), height - row * (h + _BETWEEN) - h
-        else:
-            w, h = size, size * panel_across
-            row, column = divmod(head, per_line)
-            x, y = column * (w + _BETWEEN), -_GAP - row * (h + _BETWEEN) - h
-        places.append((x, y, w, h))
-    return places
+    w, h = (size * panel_across, size) if beside else (size, size * panel_across)
+    left, top = (width + _GAP, height) if beside else (0.0, -_GAP)
+    cells = [divmod(head, lines if beside else per_line) for head in range(H)]
+    return [(left + column * (w + _BETWEEN), top - row * (h + _BETWEEN) - h, w, h) for row, column in cells]
 
 
 # --- all heads -------------------------------------------------------------------------------------------------------
@@ -162,127 +115,100 @@ def heads(
     path: Path,
     where: str = "every layer and head",
 ) -> str | None:
-    """Every head of every layer side by side: what there is to choose from, and which heads have found a task."""
-    drawing.check_suffix(path)
-    text = "".join((title, *rows, *columns))
-    families = letters.font_families(text)
-    (title,), rows, columns = (letters.drawn(each, path) for each in ([title], labels.of(rows), labels.of(columns)))
+    """Draw every head of every layer side by side."""
+    picture = Picture(path, title, labels.of(rows), labels.of(columns))
+    rows, columns = picture.texts
     L, M, H = len(rows), len(columns), layers[0].shape[0]
-    side = min(max(12 / H, 1.2), 2.6)
+    side, gap = min(max(12 / H, 1.2), 2.6), 0.16
     width, height = (side, side * L / M) if M >= L else (side * M / L, side)
-    gap = 0.16
-    total = H * (width + gap) - gap, len(layers) * (height + gap) - gap
-    figure = Figure(figsize=total, facecolor="white")
+    picture.resize(H * (width + gap) - gap, len(layers) * (height + gap) - gap)
     for number, weights_HLM in enumerate(layers):
         for head in range(H):
-            x, y = head * (width + gap), total[1] - number * (height + gap) - height
-            axes = figure.add_axes((x / total[0], y / total[1], width / total[0], height / total[1]))
-            _heat_map(axes, weights_HLM[head])
+            y = (len(layers) - 1 - number) * (height + gap)
+            axes = picture.panel(head * (width + gap), y, width, height)
+            drawing.heat_map(axes, weights_HLM[head], power=_power(M))
             if not number:
                 axes.set_title(f"head {head + 1}", fontsize=8.5, color=QUIET, pad=5)
             if not head:
                 axes.set_ylabel(f"layer {number + 1}", fontsize=8.5, color=QUIET, labelpad=6)
-                axes.set_yticks(*_some(rows, height / L), **_small(height / L, families))
+                axes.set_yticks(*_some(rows, height / L), **_small(height / L, picture))
             if number == len(layers) - 1:
-                axes.set_xticks(*_some(columns, width / M), rotation=90, **_small(width / M, families))
-            axes.tick_params(length=0, pad=2)
+                axes.set_xticks(*_some(columns, width / M), rotation=90, **_small(width / M, picture))
+            axes.tick_params(pad=2)
     scale = "colours by the square root, " if M > _MANY else ""
     subtitle = f"{where}  ·  a row: where one token looks; {scale}white is 0, the darkest blue 1"
-    drawing.head(figure, figure.axes[0], labels.visible(title), subtitle + labels.about_blanks(text), families)
-    drawing.save(figure, path, title)
-    return letters.note(text)
+    return picture.finish(picture.figure.axes[0], subtitle)
 
 
 def _some(tokens: Sequence[str], cell: float) -> tuple[range, list[str]]:
-    """As many labels as there is room for beside small cells: all, or every other, or every third..."""
+    """Return as many labels as there is room for beside small cells: all, or every second, or every third..."""
     places = range(0, len(tokens), math.ceil(_SMALLEST / (cell * 72)))
     return places, [tokens[place] for place in places]
 
 
-def _small(cell: float, families: list[str]) -> dict[str, Any]:
-    size = min(max(cell * 72 * 0.75, _SMALLEST), 8)
-    return {"fontsize": size, "color": INK, "fontfamily": families, "parse_math": False}
+def _small(cell: float, picture: Picture) -> dict[str, Any]:
+    return {**picture.style, "fontsize": min(max(cell * 72 * 0.75, _SMALLEST), 8), "color": INK}
 
 
-# --- what each layer would say ---------------------------------------------------------------------------------------
+# --- what each layer predicts ----------------------------------------------------------------------------------------
 
 
 def layer_words(layers: Layers, said: Sequence[str], title: str, path: Path) -> str | None:
-    """A table: each layer's likeliest token at each step, the darker the surer, bold where it is what was said."""
-    drawing.check_suffix(path)
+    """Draw a table of each layer's most probable token at each step, bold where it is the output token."""
     names = labels.of(said)
     count, T = layers.probability.shape
     words = [
         [names[t] if rank[t] == 1 else labels.visible(each[0].token) for t, each in enumerate(steps)]
         for rank, steps in zip(layers.rank, layers.candidates, strict=True)
     ]
-    text = title + "".join(names) + "".join(map("".join, words))
-    families = letters.font_families(text)
-    (title,), names, *words = (letters.drawn(each, path) for each in ([title], names, *words))
-    widths = [max(labels.columns_wide(column) for column in (names[t], *(row[t] for row in words))) for t in range(T)]
+    picture = Picture(path, title, names, *words)
+    names, *words = picture.texts
+    widths = [max(map(labels.columns_wide, column)) for column in zip(*picture.texts, strict=True)]
     edges = np.concatenate([[0], np.cumsum([max(0.42, 0.2 + 0.095 * each) for each in widths])])
-    height = 0.36
-    figure = Figure(figsize=(float(edges[-1]), height * count), facecolor="white")
-    axes = figure.add_axes((0, 0, 1, 1))
+    picture.resize(float(edges[-1]), 0.36 * count)
+    axes = picture.panel(0, 0, float(edges[-1]), 0.36 * count)
     shown = np.array([[each[0].probability for each in steps] for steps in layers.candidates])
-    axes.pcolormesh(
-        edges, np.arange(count + 1), shown, cmap=PAPER_TO_INK, vmin=0, vmax=1.15, edgecolor="white", linewidth=1.5
-    )
+    lines: dict[str, Any] = {"edgecolor": "white", "linewidth": 1.5}
+    axes.pcolormesh(edges, np.arange(count + 1), shown, cmap=PAPER_TO_INK, vmin=0, vmax=1.15, **lines)
     axes.set(xlim=(0, edges[-1]), ylim=(count, 0))
-    style: dict[str, Any] = {"fontfamily": families, "parse_math": False, "fontsize": 9.5}
+    style: dict[str, Any] = {**picture.style, "fontsize": 9.5}
     middles = (edges[:-1] + edges[1:]) / 2
     for row in range(count):
         for step in range(T):
-            same = layers.rank[row][step] == 1
-            colour = "white" if shown[row][step] > 0.5 else INK
-            weight = "bold" if same else "normal"
-            axes.text(
-                middles[step],
-                row + 0.5,
-                words[row][step],
-                color=colour,
-                fontweight=weight,
-                ha="center",
-                va="center_baseline",
-                **style,
-            )
-    axes.set_xticks(middles, names, color=INK, **style)
+            style |= {"color": "white" if shown[row][step] > 0.5 else INK}
+            style |= {"fontweight": "bold" if layers.rank[row][step] == 1 else "normal"}
+            axes.text(middles[step], row + 0.5, words[row][step], ha="center", va="center_baseline", **style)
+    axes.set_xticks(middles, names, **style | {"color": INK, "fontweight": "normal"})
     axes.set_yticks(np.arange(count) + 0.5, [f"layer {row + 1}" for row in range(count)], fontsize=8.5, color=QUIET)
     axes.tick_params(length=0, pad=5, labeltop=True, labelbottom=False)
     axes.spines[:].set_visible(False)
     subtitle = "what each layer would say next, the darker the surer; bold: what was said in the end (above)"
-    drawing.head(figure, axes, labels.visible(title), subtitle + labels.about_blanks(text), families)
-    drawing.save(figure, path, title)
-    return letters.note(text)
+    return picture.finish(axes, subtitle)
 
 
 # --- the beam --------------------------------------------------------------------------------------------------------
 
+_ROW, _TALL = 0.41, 0.31  # inches from row to row, and of a box
+
 
 def beam(tree: Tree, title: str, path: Path) -> str | None:
-    """The search as columns of steps, best on top: what was kept, what was given up, and the way to the translation."""
-    drawing.check_suffix(path)
+    """Draw the search as columns of steps, best on top: what was kept, what was pruned, and the way to the output."""
     nodes = tree.nodes
-    names = [labels.visible(node.token) for node in nodes]
-    text = title + "".join(names)
-    families = letters.font_families(text)
-    (title,), names = (letters.drawn(each, path) for each in ([title], names))
+    picture = Picture(path, title, [labels.visible(node.token) for node in nodes])
+    (names,) = picture.texts
     columns: dict[int, list[int]] = {}
     for place, node in enumerate(nodes):
         columns.setdefault(node.step, []).append(place)
-    spots: dict[int, tuple[float, float, float]] = {}  # x, y, width
-    x, high, tall = 0.0, 0.41, 0.31  # inches: from row to row, and of a box
+    height = max(map(len, columns.values())) * _ROW
+    spots: dict[int, tuple[float, float, float]] = {}  # left edge, middle height, width
+    x = 0.0
     for column in columns.values():
         column.sort(key=lambda place: (nodes[place].state == "pruned", -nodes[place].score))
         width = max(0.4, 0.18 + 0.092 * max(labels.columns_wide(names[place]) for place in column))
         for row, place in enumerate(column):
-            spots[place] = x, -row * high, width
+            spots[place] = x, height - (row + 0.5) * _ROW, width
         x += width + 0.34
-    height = max(map(len, columns.values())) * high
-    figure = Figure(figsize=(x, height), facecolor="white")
-    axes = figure.add_axes((0, 0, 1, 1))
-    axes.set(xlim=(0, x), ylim=(-height + high / 2, high / 2))
-    axes.set_axis_off()
+    axes = picture.sheet(x, height)
     best = set(tree.path(tree.best))
     for place, node in enumerate(nodes):
         left, y, width = spots[place]
@@ -293,40 +219,22 @@ def beam(tree: Tree, title: str, path: Path) -> str | None:
             middle = (begin + wide + left) / 2
             points = [(begin + wide, up), (middle, up), (middle, y), (left, y)]
             _bow(axes, points, color=colour, linewidth=thick, alpha=alpha, zorder=above)
-        fill = "#dfe5ea" if node.state == "finished" else "#f6f8fa"
-        box = FancyBboxPatch(
-            (left, y - tall / 2),
-            width,
-            tall,
-            boxstyle="round,pad=0,rounding_size=0.04",
-            facecolor=fill,
-            edgecolor=BLUE if node in best else FRAME,
-            linewidth=1.5 if node in best else 0.7,
-            alpha=alpha,
-            clip_on=False,
-            zorder=3,
-        )
-        axes.add_patch(box)
+        face = "#dfe5ea" if node.state == "finished" else "#f6f8fa"
+        edge, thick = (BLUE, 1.5) if node in best else (FRAME, 0.7)
+        box = left, y - _TALL / 2, width, _TALL
+        drawing.box(axes, box, 0.04, facecolor=face, edgecolor=edge, linewidth=thick, alpha=alpha, zorder=3)
         style: dict[str, Any] = {"ha": "center", "va": "center_baseline", "alpha": alpha, "zorder": 4}
-        token: dict[str, Any] = {"fontfamily": families, "parse_math": False, "fontsize": 8.5}
-        middle = left + width / 2
-        if node.parent < 0:
-            axes.text(middle, y, names[place], color=INK, **token, **style)
-            continue
-        axes.text(middle, y + 0.055, names[place], color=INK, **token, **style)
-        axes.text(middle, y - 0.09, f"{node.score + 0.0:.2f}", fontsize=5.5, color=QUIET, **style)
+        lift = 0.055 if node.parent >= 0 else 0.0
+        axes.text(left + width / 2, y + lift, names[place], fontsize=8.5, color=INK, **picture.style, **style)
+        if node.parent >= 0:
+            axes.text(left + width / 2, y - 0.09, f"{node.score + 0.0:.2f}", fontsize=5.5, color=QUIET, **style)
     finished = sum(node.state == "finished" for node in nodes)
-    subtitle = (
-        f"blue: the best of {finished} finished ones; pale: given up; {len(nodes) - 1} tokens looked at  ·  "
-        "small: the score so far, log-probability over length penalty"
-    )
-    drawing.head(figure, axes, labels.visible(title), subtitle + labels.about_blanks(text), families)
-    drawing.save(figure, path, title)
-    return letters.note(text)
+    found = f"blue: the best of {finished} finished ones; pale: given up; {len(nodes) - 1} tokens looked at"
+    return picture.finish(axes, f"{found}  ·  small: the score so far, log-probability over length penalty")
 
 
 def _bow(axes: Axes, points: Sequence[tuple[float, float]], **style: Any) -> None:
-    """From the first of four points towards the second, and on to the last as if from the third."""
+    """Draw a curve from the first of four points towards the second, and on to the last as if from the third."""
     axes.add_patch(PathPatch(Curve(points, [Curve.MOVETO, *[Curve.CURVE4] * 3]), fill=False, clip_on=False, **style))
 
 
@@ -336,13 +244,10 @@ _LONGEST_LINE = 14.0  # inches
 
 
 def alignment(look: Look, title: str, path: Path) -> str | None:
-    """The sentence above, its translation below, and a line from each output token to what it comes from."""
-    drawing.check_suffix(path)
-    above, below = labels.of(look.source_tokens[:-1]), labels.of(look.target_tokens[:-1])  # the ends come from nowhere
-    text = title + "".join(above) + "".join(below)
-    families = letters.font_families(text)
-    (title,), above, below = (letters.drawn(each, path) for each in ([title], above, below))
-    sides = (above, look.source), (below, look.translation)
+    """Draw the sentence above, its translation below, and a line from each output token to what it comes from."""
+    ends_left_out = look.source_tokens[:-1], look.target_tokens[:-1]  # they come from nowhere
+    picture = Picture(path, title, *map(labels.of, ends_left_out))
+    sides = list(zip(picture.texts, (look.source, look.translation), strict=True))
     rows = [_line_up(names, labels.right_to_left(whole)) for names, whole in sides]
     upright = max((left + wide for row in rows for left, wide in row), default=0.0) > _LONGEST_LINE
     if upright:  # the same seen from the side: one token below the other, the sentence on the left
@@ -350,42 +255,32 @@ def alignment(look: Look, title: str, path: Path) -> str | None:
     lengths = [max((left + wide for left, wide in row), default=0.0) for row in rows]
     length = max(*lengths, drawing.LEAST_WIDE)
     depth = 3.2 if upright else min(max(0.9, length / 7), 2.2)
+    axes = picture.sheet(*((depth, length) if upright else (length, depth)))
 
     def spot(along: float, across: float) -> tuple[float, float]:
         return (across, length - along) if upright else (along, depth - across)
 
-    figure = Figure(figsize=(depth, length) if upright else (length, depth), facecolor="white")
-    axes = figure.add_axes((0, 0, 1, 1))
-    axes.set(xlim=(0, figure.get_figwidth()), ylim=(0, figure.get_figheight()))
-    axes.set_axis_off()
-    style: dict[str, Any] = {
-        "fontfamily": families,
-        "parse_math": False,
-        "color": INK,
-        "fontsize": 9 if upright else 11,
-    }
     middles = [  # of each token; both rows stand in the middle
         [left + wide / 2 + (0 if upright else (length - own) / 2) for left, wide in row]
         for row, own in zip(rows, lengths, strict=True)
     ]
-    for (names, _), places, across, before in zip(sides, middles, (-0.06, depth + 0.06), (True, False), strict=True):
-        turned: dict[str, Any] = {"ha": "right" if before else "left", "va": "center"}
-        level: dict[str, Any] = {"ha": "center", "va": "bottom" if before else "top"}
+    style: dict[str, Any] = {**picture.style, "color": INK, "fontsize": 9 if upright else 11}
+    for names, places, across, turned, level in zip(
+        picture.texts, middles, (-0.06, depth + 0.06), ("right", "left"), ("bottom", "top"), strict=True
+    ):
+        style |= {"ha": turned, "va": "center"} if upright else {"ha": "center", "va": level}
         for name, along in zip(names, places, strict=True):
             x, y = spot(along, across)
-            axes.text(x, y, name, **style, **(turned if upright else level))
+            axes.text(x, y, name, **style)
     for source, target in look.linked:
         upper, lower = middles[0][source], middles[1][target]
         ways = (lower, depth - 0.02), (lower, depth / 2), (upper, depth / 2), (upper, 0.02)
         _bow(axes, [spot(*way) for way in ways], color=BLUE, linewidth=1.3, alpha=0.75)
-    subtitle = f"from each output token to what it comes from, {look.method.in_words}"
-    drawing.head(figure, axes, labels.visible(title), subtitle + labels.about_blanks(text), families, gap=0.45)
-    drawing.save(figure, path, title)
-    return letters.note(text)
+    return picture.finish(axes, f"from each output token to what it comes from, {look.method.in_words}", gap=0.45)
 
 
 def _line_up(names: Sequence[str], backwards: bool) -> list[tuple[float, float]]:
-    """Left edge and width of each label on one line, in inches; from the right where the text goes that way."""
+    """Return left edge and width of each label on one line, in inches; `backwards` from right to left."""
     places = [(0.0, 0.12 + 0.115 * max(1, labels.columns_wide(name))) for name in names]
     x = 0.0
     for place in labels.in_order(names, backwards):
@@ -394,49 +289,50 @@ def _line_up(names: Sequence[str], backwards: bool) -> list[tuple[float, float]]
     return places
 
 
-# --- what heads are for ----------------------------------------------------------------------------------------------
+# --- what heads do ---------------------------------------------------------------------------------------------------
 
 _CELL = 0.66, 0.42  # inches
 _HABIT = 0.4  # of all weight: from here on a head is named after it
 
 
 def head_worth(worth: Worth, statistics: Statistics, metric: str, title: str, path: Path) -> str | None:
-    """Every head twice: how much the loss rises without it, and where it looks.
+    """Draw every head twice: how much the loss rises without it, and where it looks.
 
     Args:
         worth: of each head by itself.
         metric: the name of its scores.
     """
-    drawing.check_suffix(path)
-    without = {tuple(head): each for each in worth.without for head in each.heads}
-    most = max(abs(each.loss - worth.whole.loss) for each in worth.without) or 1.0
+    picture = Picture(path, title)
     H = 1 + max(each.head for each in statistics.heads)
-    places = [place for place in ATTENTIONS if any(each.place == place for each in statistics.heads)]
-    depths = [1 + max(each.layer for each in statistics.heads if each.place == place) for place in places]
-    gap = 0.3
-    wide, high = H * _CELL[0], [depth * _CELL[1] for depth in depths]
-    width, height = 2 * wide + gap, sum(high) + (len(places) - 1) * gap
-    figure = Figure(figsize=(width, height), facecolor="white")
+    depths = {
+        place: 1 + max(each.layer for each in statistics.heads if each.place == place)
+        for place in ATTENTIONS
+        if any(each.place == place for each in statistics.heads)
+    }
+    gap, wide = 0.3, H * _CELL[0]
+    height = sum(depths.values()) * _CELL[1] + (len(depths) - 1) * gap
+    picture.resize(2 * wide + gap, height)
     panels: dict[tuple[Place, int], Axes] = {}
     bottom = height + gap
-    for place, depth, tall in zip(places, depths, high, strict=True):
-        bottom -= tall + gap
+    for place, depth in depths.items():
+        bottom -= depth * _CELL[1] + gap
         for side, name in enumerate(("loss without it", "where it looks")):
-            box = side * (wide + gap) / width, bottom / height, wide / width, tall / height
-            axes = panels[place, side] = figure.add_axes(box)
+            axes = panels[place, side] = picture.panel(side * (wide + gap), bottom, wide, depth * _CELL[1])
             axes.set(xlim=(-0.5, H - 0.5), ylim=(depth - 0.5, -0.5), xticks=[], yticks=[])
             axes.tick_params(length=0, pad=4, labelsize=8, labelcolor=QUIET, labeltop=True, labelbottom=False)
             axes.spines[:].set_color(FRAME)
-            if place == places[0]:
+            if place == next(iter(depths)):
                 axes.set_xticks(range(H), [f"head {head + 1}" for head in range(H)])
                 axes.set_title(name, loc="left", fontsize=10, color=INK, pad=8)
             if side == 0:
                 axes.set_yticks(range(depth), [f"layer {layer + 1}" for layer in range(depth)])
                 axes.set_ylabel(place, fontsize=10, color=INK, labelpad=8)
+    without = {tuple(head): each for each in worth.without for head in each.heads}
+    most = max(abs(each.loss - worth.whole.loss) for each in worth.without) or 1.0
     for each in statistics.heads:
         found = without[each[:3]]
         rise = found.loss - worth.whole.loss
-        # A few heads carry most of it: the root lets the others be seen, and the number says how much it is.
+        # A few heads carry most of it: the root makes the others visible, and the number says how much it is.
         share = math.copysign(math.sqrt(abs(rise) / most), rise)
         lines = f"{round(rise, 3) + 0.0:+.3f}", f"{found.changed:.0%}"
         _cell(panels[each.place, 0], each.head, each.layer, BELOW_TO_ABOVE((share + 1) / 2), lines)
@@ -446,18 +342,13 @@ def head_worth(worth: Worth, statistics: Statistics, metric: str, title: str, pa
         "left: how much the loss rises without the head, and how many translations change\n"
         "right: what it looks at most, or how many tokens away, and its largest weight; the darker the sharper"
     )
-    figure.text(0, -0.14 / height, meaning, fontsize=8, color=QUIET, va="top", linespacing=1.5)
-    subtitle = (
-        f"{worth.pairs:,} pairs  ·  with all heads: loss {worth.whole.loss:.3f}, {metric} {worth.whole.score:.2f}"
-    )
-    (drawn,) = letters.drawn([labels.visible(title)], path)
-    drawing.head(figure, figure.axes[0], drawn, subtitle, letters.font_families(title))
-    drawing.save(figure, path, title)
-    return letters.note(title)
+    picture.figure.text(0, -0.14 / height, meaning, fontsize=8, color=QUIET, va="top", linespacing=1.5)
+    whole = f"with all heads: loss {worth.whole.loss:.3f}, {metric} {worth.whole.score:.2f}"
+    return picture.finish(picture.figure.axes[0], f"{worth.pairs:,} pairs  ·  {whole}")
 
 
-def _cell(axes: Axes, x: int, y: int, colour: tuple[float, float, float, float], lines: tuple[str, str]) -> None:
-    """One head: what matters, and below it, smaller, what comes second."""
+def _cell(axes: Axes, x: int, y: int, colour: Box, lines: tuple[str, str]) -> None:
+    """Draw one head: the main number, and below it, smaller, the second one."""
     axes.add_patch(Rectangle((x - 0.5, y - 0.5), 1, 1, facecolor=colour, edgecolor="white", linewidth=1))
     red, green, blue, _ = colour
     ink = "white" if 0.3 * red + 0.6 * green + 0.1 * blue < 0.55 else INK
@@ -466,7 +357,7 @@ def _cell(axes: Axes, x: int, y: int, colour: tuple[float, float, float, float],
 
 
 def _habit(of: Habits) -> str:
-    """Where a head looks, in a word, or how far away where no word fits."""
+    """Return in a word where a head looks, or how far away where no word fits."""
     there = "diagonal" if of.place == "cross" else "itself"
     edge = "begin" if of.place == "decoder" else "end"
     weight, name = max((of.end, edge), (of.same, there), (of.previous, "before"), (of.following, "after"))

@@ -1,8 +1,8 @@
-"""A sentence and its translation in tokens, read by the model as often as a question needs it.
+"""A sentence and its translation in tokens, and forward passes over them.
 
     reading = read(bundle, "12 mars 1987")              # translated; read(bundle, sentence, "1987-03-12") forces it
 
-And what all answers share: they are frozen dataclasses, and `json()` has their fields under their own names.
+Also what all answers share: they are frozen dataclasses, and `json()` has their fields under their own names.
 """
 
 import math
@@ -24,6 +24,7 @@ from seq2see.decoding.torch_engine import TorchEngine
 from seq2see.decoding.translator import batches, longest, translate
 from seq2see.errors import SettingError
 from seq2see.lens.capture import capture
+from seq2see.text.pair import Pair
 from seq2see.tokens import spans
 from seq2see.tokens.tokenizers import Tokenizer
 
@@ -35,39 +36,37 @@ ATTENTIONS: Final[dict[Place, tuple[str, str]]] = {
 }
 """The three places of attention: the stack, and its name in each layer there."""
 AT_ONCE = 2048
-"""Tokens in one pass where a sentence is read many times over: more is no faster on a processor, and tells less often
-how far it is."""
+"""Tokens in one forward pass where there are many: more is no faster on a CPU, and reports progress less often."""
 MOST_NAMED = 10
-"""Unknown letters that a note names."""
+"""Number of unknown characters that a note names."""
 Watch = Callable[[str, int, int], None]
-"""Is told what is being done, and how many of how many are: `watch("leaving tokens out", 12, 60)`."""
+"""Called with what is being done, and how many of how many are done: `watch("leaving tokens out", 12, 60)`."""
 
 
 def unwatched(what: str, done: int, total: int) -> None:
-    """Nobody waits."""
+    """Ignore the progress."""
 
 
 class Answer:
-    """What has a JSON form: the fields by name, arrays as nested lists of numbers with five decimals, never -0.0."""
+    """An answer with a JSON form: fields by name, also of named tuples; arrays as nested lists with five decimals."""
 
     def json(self) -> dict[str, Any]:
         return {each.name: _plain(getattr(self, each.name)) for each in fields(self)}  # type: ignore[arg-type]
 
 
 def _plain(value: Any) -> Any:
+    """Return a value as JSON has it; adding 0.0 makes 0.0 of -0.0."""
     if isinstance(value, np.ndarray):
         return (value.astype(np.float64).round(5) + 0.0).tolist() if value.dtype.kind == "f" else value.tolist()
     if isinstance(value, float):
         return value + 0.0
     if isinstance(value, Answer):
         return value.json()
-    if isinstance(value, tuple) and hasattr(value, "_asdict"):
-        return {name: _plain(each) for name, each in value._asdict().items()}
+    if hasattr(value, "_asdict"):
+        value = value._asdict()
     if isinstance(value, dict):
         return {name: _plain(each) for name, each in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(each) for each in value]
-    return value
+    return [_plain(each) for each in value] if isinstance(value, list | tuple) else value
 
 
 @dataclass(frozen=True)
@@ -77,21 +76,21 @@ class Reading:
     source: str
     translation: str
     source_ids: list[int]
-    """The end included, as it was read."""
+    """With the end token."""
     target_ids: list[int]
-    """The end included, as it was said."""
+    """With the end token."""
     source_tokens: list[str] = field(default_factory=list)
     target_tokens: list[str] = field(default_factory=list)
     own_translation: str = ""
-    """What the model says by itself: `translation`, unless that was forced."""
-    steps: list[search.Step] = field(default_factory=list)
-    """How the search found `own_translation`."""
+    """The model's own output: `translation`, unless that was forced."""
+    steps: list[search.SearchStep] = field(default_factory=list)
+    """The steps of the search that found `own_translation`."""
     notes: list[str] = field(default_factory=list)
     """What the user should know: what was cut, or has no token."""
 
     @property
     def input_tokens(self) -> list[str]:
-        """What the decoder had read when it said each target token."""
+        """What the decoder had read when it predicted each target token."""
         return [special.SPELLINGS[special.BEGIN], *self.target_tokens[:-1]]
 
 
@@ -105,18 +104,18 @@ def read(
     """Translate a sentence as `translate --engine torch` does, or take `target` for its translation.
 
     Args:
-        engine: of this model, where there is one at hand: to lay a large model out anew takes a while.
+        engine: an engine of this model, where there is one: to make one of a large model takes a while.
         prefix: tokens that the translation is to begin with.
     """
     if not sentence.strip():
         raise SettingError("the sentence is empty: there is nothing to look at")
     if target is not None and not target.strip():
         raise SettingError("the given translation (target) is empty: leave it out, or give one")
-    steps: list[search.Step] = []
+    steps: list[search.SearchStep] = []
     engine = engine or TorchEngine(bundle.model)
     before = engine.watch
 
-    def watch(step: search.Step) -> Collection[int] | None:
+    def watch(step: search.SearchStep) -> Collection[int] | None:
         steps.append(step)
         return before(step) if before is not None else None
 
@@ -125,23 +124,21 @@ def read(
         result = translate(engine, bundle.tokenizers, bundle.settings, [sentence], prefixes=[prefix])[0]
     finally:
         engine.watch = before
-    own = result.text  # an error where there is none
-    said = list(result.translations[0].tokens)
+    own = result.text  # an error where the search found nothing
+    said, most = list(result.translations[0].tokens), longest(bundle.settings) - 1
     notes = _unknown(bundle.tokenizers.source, sentence, "the sentence")
     if result.cut:
         notes.insert(0, f"the sentence is too long: only its first {len(result.source) - 1} tokens were read")
     if target is not None:
         said = bundle.tokenizers.target.encode([target.strip()])[0]
         notes += _unknown(bundle.tokenizers.target, target, "the given translation")
-        if len(said) >= longest(bundle.settings):
-            notes.append(
-                f"the given translation is too long: only its first {longest(bundle.settings) - 1} tokens count"
-            )
-    said = said[: longest(bundle.settings) - 1]
+        if len(said) > most:
+            notes.append(f"the given translation is too long: only its first {most} tokens count")
+    said = said[:most]
     end = special.SPELLINGS[special.END]
     return Reading(
         sentence,
-        bundle.tokenizers.target.decode(said),  # as the model has it: what it does not know is marked
+        bundle.tokenizers.target.decode(said),  # with a mark for what the model has no token for
         list(result.source),
         [*said, special.END],
         [*spans.labels(bundle.tokenizers.source, result.source[:-1]), end],
@@ -153,7 +150,7 @@ def read(
 
 
 def _unknown(tokenizer: Tokenizer, text: str, what: str) -> list[str]:
-    """A line about what the model has no token for in a text, where there is such."""
+    """Return a line about the characters of a text that the model has no token for, where there are such."""
     found = tokenizer.unknown(text)
     if not found:
         return []
@@ -163,15 +160,23 @@ def _unknown(tokenizer: Tokenizer, text: str, what: str) -> list[str]:
     return [f"{what} has what the model has no token for: {named}{more}. It can only guess there"]
 
 
+def encode(bundle: Bundle, pairs: Sequence[Pair]) -> tuple[list[list[int]], list[list[int]]]:
+    """Return both sides of pairs in ids with their end tokens, as long as the model has positions for."""
+    most = longest(bundle.settings) - 1
+    sources = bundle.tokenizers.source.encode([pair.source.strip() for pair in pairs])
+    targets = bundle.tokenizers.target.encode([pair.target.strip() for pair in pairs])
+    return [[*ids[:most], special.END] for ids in sources], [[*ids[:most], special.END] for ids in targets]
+
+
 def target_logs(bundle: Bundle, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]) -> Tensor:
-    """N: the log-probability of each target token, sentence after sentence, in one pass. All have their ends."""
+    """Return N: the log-probability of each target token, sentence after sentence. All have their end tokens."""
     logs_NV = log_probabilities(bundle.model.output(decoded(bundle, sources, targets)))
     said_N, _ = _packed(targets, bundle)
     return logs_NV.gather(-1, said_N[:, None])[:, 0]
 
 
 def decoded(bundle: Bundle, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]) -> Tensor:
-    """ND: what leaves the decoder where it says each target token, in one pass over both stacks."""
+    """Return ND: the output of the decoder where it predicts each target token, in one forward pass."""
     inputs = [[special.BEGIN, *target[:-1]] for target in targets]
     memory = bundle.model.encode(*_packed(sources, bundle))
     return bundle.model.decode(*_packed(inputs, bundle), memory)
@@ -184,9 +189,9 @@ def attention_of(
     targets: Sequence[Sequence[int]],
     places: Collection[Place] = tuple(ATTENTIONS),
 ) -> Iterator[tuple[int, dict[Place, Floats]]]:
-    """Read many pairs, in batches of like length: the number of each, and its weights by place, LHQM without padding.
+    """Yield the index of each pair, batch by batch, and its attention weights by place, LHQM without padding.
 
-    Q rows look at M columns: source tokens (S), or the decoder's inputs (T). All have their ends. Places
+    Q rows attend to M columns: source tokens (S), or the decoder's inputs (T). All have their end tokens. Places
     where the model has no attention are left out.
     """
     places = [place for place in places if place in bundle.settings.model.attention]
@@ -198,35 +203,29 @@ def attention_of(
         for row, index in enumerate(batch):
             S, T = len(sources[index]), len(targets[index])
             sizes: dict[Place, tuple[int, int]] = {"encoder": (S, S), "decoder": (T, T), "cross": (T, S)}
-            yield (
-                index,
-                {
-                    place: torch.stack([each[row, :, : sizes[place][0], : sizes[place][1]] for each in found])
-                    .float()
-                    .numpy()
-                    for place, found in layers.items()
-                },
-            )
+            weights: dict[Place, Floats] = {}
+            for place, found in layers.items():
+                Q, M = sizes[place]
+                weights[place] = torch.stack([each[row, :, :Q, :M] for each in found]).float().numpy()
+            yield index, weights
 
 
 def place_of(name: str) -> Place | None:
-    """`decoder.0.cross_attention.weights` -> `cross`; None for what is not weights."""
+    """Return the place of a name: `decoder.0.cross_attention.weights` -> `cross`; None if it is not of weights."""
     stack, _, rest = name.partition(".")
-    attention = rest.partition(".")[2].removesuffix(".weights")
-    if not name.endswith(".weights"):
-        return None
-    return next((place for place, where in ATTENTIONS.items() if where == (stack, attention)), None)
+    names = {(stack, f"{module}.weights"): place for place, (stack, module) in ATTENTIONS.items()}
+    return names.get((stack, rest.partition(".")[2]))
 
 
 def _packed(sequences: Sequence[Sequence[int]], bundle: Bundle) -> tuple[Tensor, Tensor]:
-    """Tokens end to end, where the model is, and where each sequence begins."""
+    """Return tokens end to end, on the device of the model, and the offset of each sequence."""
     device = next(bundle.model.parameters()).device
     tokens_N = torch.tensor([token for sequence in sequences for token in sequence], device=device)
     return tokens_N, torch.tensor([0, *map(len, sequences)]).cumsum(0)
 
 
 def log_probabilities(logits_NV: Tensor) -> Tensor:
-    """Log-probabilities as a search has them: nothing for tokens that no output contains."""
+    """Return log-probabilities as a search has them: tokens that no output contains have none."""
     scores_NV = logits_NV.float().clone()
     scores_NV[:, search.NEVER] = -math.inf
     return scores_NV.log_softmax(-1)

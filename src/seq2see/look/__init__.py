@@ -1,2 +1,2 @@
-"""The look room: the page that walks a sentence through a model. Its components ask for parts of one JSON by name,
-whether they lie in the page itself or a server has them: one front end, not two."""
+"""The page that walks through one translation. Its components ask for parts of one JSON object by name, whether these
+lie in the page itself or a server has them, so that both have the same front end."""

@@ -11,5 +11,5 @@ def read(name: str, package: str = "seq2see.look") -> str:
 
 
 def script(start: str) -> str:
-    """The components, and what starts them."""
+    """Return the script of a page: the components, and what starts them."""
     return "\n".join([*map(read, SCRIPTS), start])

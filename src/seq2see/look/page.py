@@ -1,7 +1,7 @@
 """One self-contained page about one translation: template, style, scripts and numbers in a single file.
 
-`parts` cuts what is known into pieces with names; the page asks for each by its name, so that a server can hand them
-out one by one to the same scripts.
+`parts` divides what is known into named parts; the page asks for each by name, so that a server can give them one by
+one to the same scripts.
 """
 
 import json
@@ -21,30 +21,30 @@ from seq2see.decoding.torch_engine import TorchEngine
 from seq2see.decoding.translator import longest
 from seq2see.errors import DataError, nearest
 from seq2see.lens import answers, labels
+from seq2see.lens.alignment import importance
 from seq2see.lens.answers import Look
 from seq2see.lens.capture import capture
 from seq2see.lens.heads import Head, switched_off
-from seq2see.lens.importance import Importance, importance
 from seq2see.lens.reading import ATTENTIONS, Reading, decoded, read
 from seq2see.look import files
 from seq2see.model.recurrent import AlignmentAttention
 from seq2see.run import Run
 
 LONGEST = 128
-"""Tokens on a side that a page shows. At 60 it is smooth; numbers and pixels grow with the square."""
+"""Most tokens of a side that a page shows. At 60 it is smooth; numbers and pixels grow with the square."""
 
 
 def gather(run: Run, sentence: str, to: str | None = None, target: str | None = None) -> dict[str, Any]:
-    """Look at the translation of a sentence, or at `target`, and cut all that was seen into the parts of a page."""
+    """Look into the translation of a sentence, or into `target`, and return all parts of a page."""
     inside = Inside(run, sentence, to, target)
     return {name: inside.part(name) for name in inside.names}
 
 
 class Inside:
-    """The same part by part: what takes long is computed when it is first asked for.
+    """The parts of a page, of which those that take long are computed when they are first asked for.
 
     Args:
-        engine: that of the run, where there is one at hand.
+        engine: an engine of the run, where there is one.
         without: heads that are switched off.
         prefix: tokens, by their ids, that the translation is to begin with.
     """
@@ -64,7 +64,7 @@ class Inside:
         if set(prefix) - set(range(len(run.tokenizers.target))) or {*search.NEVER, special.END} & set(prefix):
             raise DataError("prefix: has ids that are no tokens of the target side, or would end it")
         line = run.tagged([sentence], to)[0]
-        # Before it is searched, since that takes long where it is long.
+        # Checked before the search, which takes long for a long sentence.
         most = longest(run.settings)
         source_tokens = len(run.tokenizers.source.encode([line.strip()])[0]) + 1
         _check_length("the sentence", min(source_tokens, run.settings.decoding.max_source, most), "Shorten it")
@@ -94,9 +94,11 @@ class Inside:
         if name not in self._parts and name in self._late:
             with switched_off(self._run.bundle.model, self._without):
                 if name == "importance":
-                    self._parts |= _importance(importance(self._run.bundle, self._reading, self._run.watch))
+                    found = importance(self._run.bundle, self._reading, self._run.watch)
+                    self._parts[name] = {each: rounded(getattr(found, each), 3) for each in ("left_out", "gradient")}
                 else:
-                    self._parts |= _inside(queries_and_keys(self._run.bundle, self._reading))
+                    inside = queries_and_keys(self._run.bundle, self._reading)
+                    self._parts |= {f"inside/{place}": vectors for place, vectors in inside.items()}
         if name not in self._parts:
             raise DataError(f"there is no part '{name[:40]}'. {nearest(name[:40], self.names)}")
         return self._parts[name]
@@ -108,7 +110,7 @@ def _check_length(what: str, tokens: int, advice: str) -> None:
 
 
 def queries_and_keys(bundle: Bundle, reading: Reading) -> dict[str, Any]:
-    """`{"cross/0": {"query": HTK, "key": HSK}}` for each place and layer: what each weight was made from.
+    """Return `{"cross/0": {"query": HTK, "key": HSK}}` for each place and layer: what the weights are computed from.
 
     Alignment attention has `"v": K` besides: its scores are v . tanh(query + key).
     """
@@ -119,36 +121,30 @@ def queries_and_keys(bundle: Bundle, reading: Reading) -> dict[str, Any]:
         for layer in range(layers):
             name = f"{ATTENTIONS[place][0]}.{layer}.{ATTENTIONS[place][1]}"
             found[f"{place}/{layer}"] = {
-                each: _round(seen[f"{name}.{each}"][0][0].float().numpy(), 3) for each in ("query", "key")
+                each: rounded(seen[f"{name}.{each}"][0][0].float().numpy(), 3) for each in ("query", "key")
             }
             attention = bundle.model.get_submodule(name)
             if isinstance(attention, AlignmentAttention):
-                found[f"{place}/{layer}"]["v"] = _round(attention.v.detach().float().cpu().numpy(), 3)
+                found[f"{place}/{layer}"]["v"] = rounded(attention.v.detach().float().cpu().numpy(), 3)
     return found
 
 
-def _round(values: NDArray[np.floating[Any]], digits: int) -> Any:
-    """As nested lists, with no more digits than a page shows: the numbers are most of its size."""
+def rounded(values: NDArray[np.floating[Any]], digits: int) -> Any:
+    """Return nested lists with no more digits than a page shows: the numbers are most of its size."""
     return (values.astype(np.float64).round(digits) + 0.0).tolist()  # and no -0.0
 
 
-def parts(
-    run: Run,
-    look: Look,
-    owed: Importance | None = None,
-    inside: dict[str, Any] | None = None,
-    own_translation: str | None = None,
-) -> dict[str, Any]:
-    """Everything that the page shows, by the names under which its components ask for it.
+def parts(run: Run, look: Look, own_translation: str | None = None) -> dict[str, Any]:
+    """Return what the page shows by the names under which its components ask for it, except for what takes long.
 
     Args:
-        own_translation: what the model said by itself, where the translation was given.
+        own_translation: the model's own output, where the translation was given.
     """
     settings = run.settings
     found = {name: getattr(look, name).json() for name in ("confidence", "layers")}
     said = labels.of(look.target_tokens)
     ranks, rows = look.layers.rank, [*found["layers"]["candidates"], found["confidence"]["candidates"]]
-    for rank, row in zip([*ranks, ranks[-1]], rows, strict=True):  # the last layer's word is the model's
+    for rank, row in zip([*ranks, ranks[-1]], rows, strict=True):  # the last layer's token is the output
         for step, candidates in enumerate(row):
             for number, each in enumerate(candidates, start=1):
                 each["token"] = said[step] if number == rank[step] else labels.visible(each["token"])
@@ -179,41 +175,27 @@ def parts(
         "alignment": [{"source": source, "target": target} for source, target in look.linked],
         "beam": look.beam.json(),
     }
-    if owed is not None:
-        given |= _importance(owed)
-    if inside is not None:
-        given |= _inside(inside)
     for place in ATTENTIONS:
         for layer, weights_HLM in enumerate(getattr(look, place)):
-            given[f"attention/{place}/{layer}"] = _round(weights_HLM, 4)
+            given[f"attention/{place}/{layer}"] = rounded(weights_HLM, 4)
     vectors = dict(look.vectors)
     for side in ("source", "target"):
         before, after = (vectors[f"{side}_embedding.{each}_positions"] for each in ("without", "with"))
         vectors[f"{side}_embedding.positions"] = after - before
     for name, values in vectors.items():
-        given[f"vectors/{name}"] = _round(values, 3)
+        given[f"vectors/{name}"] = rounded(values, 3)
     return given
 
 
-def _importance(owed: Importance) -> dict[str, Any]:
-    return {"importance": {"left_out": _round(owed.left_out, 3), "gradient": _round(owed.gradient, 3)}}
-
-
-def _inside(of_layers: dict[str, Any]) -> dict[str, Any]:
-    return {f"inside/{place}": vectors for place, vectors in of_layers.items()}
-
-
 def _vector_groups(model: Model, names: list[str]) -> dict[str, list[dict[str, Any]]]:
-    """Which strips of vectors the page draws, under which titles."""
+    """Return which vectors the page draws, under which titles."""
     embedding = []
-    positions = model.positions
-    added = model.architecture == "transformer" and positions in ("sinusoid", "learned")
+    waves = {"sinusoid": "the waves", "learned": "the positions"}.get(model.positions)
     for side, title in (("source", "source"), ("target", "what the decoder reads")):
-        choices = [{"name": f"{side}_embedding.without_positions", "side": side, "label": "the tokens"}]
-        if added:
-            waves = "the waves" if positions == "sinusoid" else "the positions"
-            choices.append({"name": f"{side}_embedding.positions", "side": side, "label": waves})
-            choices.append({"name": f"{side}_embedding.with_positions", "side": side, "label": "their sum"})
+        kinds = {"without_positions": "the tokens"}
+        if waves and model.architecture == "transformer":
+            kinds |= {"positions": waves, "with_positions": "their sum"}
+        choices = [{"name": f"{side}_embedding.{kind}", "side": side, "label": label} for kind, label in kinds.items()]
         embedding.append({"title": title, "choices": choices})
     layers = []
     for stack, side in (("encoder", "source"), ("decoder", "target")):
@@ -224,10 +206,10 @@ def _vector_groups(model: Model, names: list[str]) -> dict[str, list[dict[str, A
 
 
 def render(given: dict[str, Any]) -> str:
-    """The page as one text. Nothing in it asks for anything outside of it."""
+    """Return the page as one text that needs nothing outside of it."""
     blocks = []
     for name, value in given.items():
-        # "<" would end the element, whatever a sentence says.
+        # A "<" in a sentence could end the element.
         text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c")
         blocks.append(f'<script type="application/json" id="part:{name}">{text}</script>')
     page = files.read("page.html").replace("<!-- sections -->", files.read("sections.html"))

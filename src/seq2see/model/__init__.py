@@ -1,5 +1,5 @@
-"""The model room: the encoder-decoder of "Attention Is All You Need", one small importable piece per part of the paper.
+"""The encoder-decoder of "Attention Is All You Need", one importable class per part of the paper, and its predecessors.
 
-Layers receive numbers, never settings; `build.py` is the one place where settings become a model. Sequences travel
-packed, end to end without padding, and only attention lays them out as a rectangle.
+Layers receive numbers, never settings; only `build.py` turns settings into a model. Sequences are packed, end to end
+without padding, and only attention lays them out as a rectangle.
 """

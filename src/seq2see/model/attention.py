@@ -1,12 +1,11 @@
 """Scaled dot-product attention, masks and multi-head attention (paper, section 3.2).
 
 Read `scaled_dot_product_attention` first: it is the whole idea in four lines. `attend` computes the same with PyTorch's
-fused kernel, and uses the written-out form while its tensors are recorded. Masks are called `keep`, and true means
-*may be seen*.
+fused kernel, and uses the written-out form while its tensors are recorded. Masks are called `keep`: true means *may be
+attended to*.
 """
 
 import math
-from typing import cast
 
 import torch
 from torch import Tensor, nn
@@ -22,7 +21,7 @@ from seq2see.model.state import FixedPast, Past
 def scaled_dot_product_attention(
     query_LK: Tensor, key_MK: Tensor, value_MK: Tensor, keep_LM: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
-    """softmax(Q K^T / sqrt(d_k)) V, and the weights (equation 1). Any leading dimensions may stand before L and M.
+    """Return softmax(Q K^T / sqrt(d_k)) V, and the weights (equation 1). L and M may have any leading dimensions.
 
     >>> key = torch.tensor([[10.0, 0, 0], [0, 10, 0], [0, 0, 10], [0, 0, 10]])
     >>> value = torch.tensor([[1.0, 0], [10, 0], [100, 5], [1000, 6]])
@@ -34,57 +33,47 @@ def scaled_dot_product_attention(
     if keep_LM is None:
         weights_LM = scores_LM.softmax(-1)
     else:
-        # The lowest finite number, not -inf: a row that may see nothing gives zeros, not NaN, in the gradient too.
+        # The lowest finite number, not -inf: a row whose keys are all hidden gives zeros, not NaN, in the gradient too.
         hidden = torch.finfo(scores_LM.dtype).min
         weights_LM = scores_LM.masked_fill(~keep_LM, hidden).softmax(-1).masked_fill(~keep_LM, 0.0)
     return weights_LM @ value_MK, weights_LM
 
 
-def _check_shapes(query_LK: Tensor, key_MK: Tensor, value_MK: Tensor, keep_LM: Tensor | None) -> None:
-    """Raise a ValueError that names both shapes where two arguments of an attention do not fit each other."""
-    if query_LK.shape[-1] != key_MK.shape[-1]:
+def _check_shapes(query: Tensor, key: Tensor, value: Tensor, keep: Tensor | None) -> None:
+    """Raise a ValueError with all shapes where the arguments of an attention do not fit each other."""
+    leading = _broadcast(query.shape[:-2], key.shape[:-2], value.shape[:-2])
+    if leading is None or query.shape[-1] != key.shape[-1] or key.shape[-2] != value.shape[-2]:
         raise ValueError(
-            f"queries are {query_LK.shape[-1]} wide and keys {key_MK.shape[-1]} (shapes {_show(query_LK)} and "
-            f"{_show(key_MK)}): they must have the same width"
+            f"query {_show(query.shape)}, key {_show(key.shape)}, value {_show(value.shape)}: query and key must have "
+            "the same width, key and value the same length, and all the same leading dimensions"
         )
-    if key_MK.shape[-2] != value_MK.shape[-2]:
-        raise ValueError(
-            f"{key_MK.shape[-2]} keys and {value_MK.shape[-2]} values (shapes {_show(key_MK)} and {_show(value_MK)}): "
-            "there must be one value for each key"
-        )
-    shapes = [each.shape[:-2] for each in (query_LK, key_MK, value_MK)]
+    _check_keep(keep, (*leading, query.shape[-2], key.shape[-2]))
+
+
+def _check_keep(keep: Tensor | None, weights: tuple[int, ...]) -> None:
+    """Raise a ValueError where a mask cannot be broadcast to the shape of the weights."""
+    if keep is not None and _broadcast(keep.shape, weights) != weights:
+        raise ValueError(f"the keep mask has shape {_show(keep.shape)}, and the weights {_show(weights)}")
+
+
+def _broadcast(*shapes: tuple[int, ...]) -> tuple[int, ...] | None:
     try:
-        leading = torch.broadcast_shapes(*shapes)  # type: ignore[no-untyped-call]
+        return tuple(torch.broadcast_shapes(*shapes))  # type: ignore[no-untyped-call]
     except RuntimeError:
-        raise ValueError(
-            f"queries, keys and values of shapes {_show(query_LK)}, {_show(key_MK)} and {_show(value_MK)}: the leading "
-            "dimensions, such as the batch, must be equal"
-        ) from None
-    if keep_LM is not None:
-        _check_keep(keep_LM, (*leading, query_LK.shape[-2], key_MK.shape[-2]))
+        return None
 
 
-def _check_keep(keep: Tensor, wanted: tuple[int, ...]) -> None:
-    """Raise a ValueError where a mask cannot be broadcast to the weights of an attention."""
-    try:
-        fits = bool(torch.broadcast_shapes(keep.shape, wanted) == wanted)  # type: ignore[no-untyped-call]
-    except RuntimeError:
-        fits = False
-    if not fits:
-        raise ValueError(f"the keep mask has shape {_show(keep)}, and the weights {' x '.join(map(str, wanted))}")
-
-
-def _show(x: Tensor) -> str:
-    return " x ".join(map(str, x.shape))
+def _show(shape: tuple[int, ...]) -> str:
+    return " x ".join(map(str, shape))
 
 
 def keep_padding(tokens_BM: Tensor, padding: int = 0) -> Tensor:
-    """B11M: every query may see every token that is not padding. `[1, 21, 777, 0, 0]` -> `[1, 1, 1, 0, 0]`."""
+    """B11M: every query may attend to every token that is not padding. `[1, 21, 777, 0, 0]` -> `[1, 1, 1, 0, 0]`."""
     return (tokens_BM != padding)[:, None, None, :]
 
 
 def keep_past(tokens_BT: Tensor, padding: int = 0) -> Tensor:
-    """B1TT: position t may see positions up to t that are not padding (the look-ahead mask, section 3.1)."""
+    """B1TT: position t may attend to positions up to t that are not padding (the look-ahead mask, section 3.2.3)."""
     T = tokens_BT.shape[-1]
     past_TT = torch.ones(T, T, dtype=torch.bool, device=tokens_BT.device).tril()
     return past_TT & keep_padding(tokens_BT, padding)
@@ -97,8 +86,8 @@ def attend(
     reach: Reach = EVERYWHERE,
     inside: RecordingPoint | None = None,
 ) -> Tensor:
-    """Compute attention over padded sequences by the fused kernel, or written out while `inside` records it."""
-    recorded = inside is not None and inside.is_recording
+    """Compute attention over padded sequences with the fused kernel, or written out while `inside` is recorded."""
+    recorded = inside is not None and bool(inside._forward_hooks)
     keep, causal = reach.mask, reach.causal
     if causal and (recorded or keep is not None):  # the kernel takes a mask or a triangle, not both
         L, M = query_BHLK.shape[-2], key_BHMK.shape[-2]
@@ -123,8 +112,8 @@ class Projection(nn.Linear):
 class MultiHeadAttention(nn.Module):
     """Several attentions side by side, each on its own projection of the vectors (section 3.2.2).
 
-    Works on any vectors, not only text: `MultiHeadAttention(16, heads=4)(queries_BLD, memory_BMD)`. Without a memory
-    the sequence looks at itself. The three projections are rows of one matrix, so that self-attention is one product.
+    It works on any vectors, not only text: `MultiHeadAttention(16, heads=4)(queries_BLD, memory_BMD)`. Without a memory
+    it is self-attention, for which the three projections, rows of one matrix, are one matrix multiplication.
     """
 
     def __init__(self, d_model: int, heads: int, d_key: int = 0, d_value: int = 0, rotary: bool = False) -> None:
@@ -142,14 +131,14 @@ class MultiHeadAttention(nn.Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Glorot for each projection by itself, as if the three matrices were apart."""
+        """Initialise each projection by itself (Glorot), as if the three were separate matrices."""
         for part in (*torch.split(self.w_qkv.weight, list(self.widths)), self.w_o.weight):
             nn.init.xavier_uniform_(part)
         nn.init.zeros_(self.w_qkv.bias)
         nn.init.zeros_(self.w_o.bias)
 
     def forward(self, query: Tensor, memory: Tensor | None = None, reach: Reach | Tensor | None = None) -> Tensor:
-        """Rectangles BLD and BMD with an optional `keep` mask, or packed ND with a packed `Reach`."""
+        """Attend in rectangles BLD and BMD with an optional `keep` mask, or in packed rows ND with a packed `Reach`."""
         if not isinstance(reach, Reach):
             reach = Reach(keep=reach)
         self._check(query, memory, reach)
@@ -166,32 +155,23 @@ class MultiHeadAttention(nn.Module):
         return self._join(heads_BHLK, reach.query)
 
     def _check(self, query: Tensor, memory: Tensor | None, reach: Reach) -> None:
-        """Raise a ValueError that names both shapes where vectors do not fit this layer, or each other."""
-        d_model = self.d_model
+        """Raise a ValueError with the shapes where vectors or a mask do not fit this layer, or each other."""
         for name, x, packing in (("query", query, reach.query), ("memory", memory, reach.key)):
-            if x is None:
-                continue
-            if x.shape[-1] != d_model:
+            if x is not None and (x.shape[-1] != self.d_model or (packing is None and x.ndim != 3)):
                 raise ValueError(
-                    f"the {name} is {x.shape[-1]} wide (shape {_show(x)}), and this attention takes vectors {d_model} "
-                    f"wide (d_model). Project the {name} to {d_model} first"
+                    f"the {name} has shape {_show(x.shape)}: expected batch x length x {self.d_model} (d_model)"
                 )
-            if packing is None and x.ndim != 3:
-                raise ValueError(f"the {name} has shape {_show(x)}: expected batch x length x {d_model}")
-        if reach.query is not None or reach.key is not None:
-            return
-        B, M = (len(query), query.shape[1]) if memory is None else (len(memory), memory.shape[1])
-        if len(query) != B and 1 not in (B, len(query)):
-            raise ValueError(
-                f"the query has {len(query)} sequences in its batch and the memory {B} (shapes {_show(query)} and "
-                f"{_show(cast(Tensor, memory))}): there must be one memory for each"
-            )
-        if reach.keep is not None:
-            _check_keep(reach.keep, (max(B, len(query)), self.heads, query.shape[1], M))
+        if reach.query is None and reach.key is None:
+            keys = query if memory is None else memory
+            if (batch := _broadcast(query.shape[:1], keys.shape[:1])) is None:
+                raise ValueError(
+                    f"query {_show(query.shape)}, memory {_show(keys.shape)}: expected one memory for each sequence"
+                )
+            _check_keep(reach.keep, (*batch, self.heads, query.shape[1], keys.shape[1]))
 
     def has_kernel(self, x: Tensor) -> bool:
-        """On a card with Triton, packed rows need no rectangle. A listener needs the weights, which it never has."""
-        if self.inside.is_recording or self.d_key != self.d_value or not loading.are_available(x):
+        """Return whether our Triton kernels can be used: on a GPU, and not while the weights are recorded."""
+        if not x.is_cuda or self.inside._forward_hooks or self.d_key != self.d_value or not loading.are_available(x):
             return False
         return bool(loading.packed_attention().can_attend(self.d_key, loading.compute_dtype(x), x.device))
 
@@ -213,26 +193,26 @@ class MultiHeadAttention(nn.Module):
         return self.w_o(heads_ND)  # type: ignore[no-any-return]
 
     def start(self, memory_ND: Tensor, packing: Packing) -> tuple[Tensor, Tensor]:
-        """Keys and values of a memory, BHSK each: computed once, looked at in every `step_across`."""
+        """Return keys and values of a memory, BHSK each: computed once for all calls of `step_across`."""
         key_BHSK, value_BHSK = self._split(self.w_qkv(memory_ND, self.memory_rows), packing, self.widths[1:])
         return key_BHSK.contiguous(), value_BHSK.contiguous()
 
     def of_memory(self, memory_ND: Tensor) -> tuple[Tensor, Tensor]:
-        """Its keys and values as they are, heads side by side."""
+        """Return keys and values of a memory as packed rows, heads side by side."""
         key_ND, value_ND = self.w_qkv(memory_ND, self.memory_rows).split(self.widths[1:], -1)
         return key_ND, value_ND
 
     def step(self, x_RD: Tensor, past: Past, keep_B1WP: Tensor | None = None, width: int = 1) -> Tensor:
-        """One more position of R = B x W growing sequences, each looking at itself and at its own history.
+        """Self-attention of one more position of R = B x W growing sequences, each to its own history and itself.
 
-        `keep` tells which of a sentence's places belong to whose history; with one hypothesis all do.
+        `keep` says which of a sentence's places belong to the history of which hypothesis; with one, all do.
         """
         if isinstance(past, FixedPast) and self.has_kernel(x_RD):
             return self.w_o(past.attended(self.w_qkv(x_RD), keep_B1WP, self.rotary))  # type: ignore[no-any-return]
         parts = self._split(self.w_qkv(x_RD)[:, None], None, self.widths)
         if self.rotary:
             parts[:2] = [past.turned(part) for part in parts[:2]]
-        # Rotated first: all W stand at one place.
+        # Rotated first: all W are at the same position.
         query_BHWK, key_BHWK, value_BHWK = (
             part[:, :, 0].unflatten(0, (-1, width)).transpose(1, 2)  # type: ignore[no-untyped-call]
             for part in parts
@@ -242,7 +222,7 @@ class MultiHeadAttention(nn.Module):
         return joined.flatten(0, 1)
 
     def step_across(self, x_RD: Tensor, key_BHSK: Tensor, value_BHSK: Tensor, keep_B11S: Tensor | None) -> Tensor:
-        """R = B x W rows look at B memories: a sentence's W hypotheses are W queries on keys that exist once."""
+        """Attend from R = B x W rows to B memories: the W hypotheses of a sentence are W queries to the same keys."""
         B = len(key_BHSK)
         projected_RD = self.w_qkv(x_RD, self.query_rows)
         if self.has_kernel(x_RD) and not torch.is_grad_enabled():
@@ -253,7 +233,7 @@ class MultiHeadAttention(nn.Module):
         return joined.flatten(0, 1)
 
     def _split(self, projected: Tensor, packing: Packing | None, widths: tuple[int, ...]) -> list[Tensor]:
-        """Cut the projections apart and lay out their heads: BHLK each."""
+        """Split the projections and their heads: BHLK each."""
         rectangle = projected if packing is None else packing.pad(projected)
         return [
             part.reshape(*part.shape[:2], self.heads, -1).transpose(1, 2)
@@ -261,6 +241,6 @@ class MultiHeadAttention(nn.Module):
         ]
 
     def _join(self, heads_BHLK: Tensor, packing: Packing | None) -> Tensor:
-        """Heads side by side again, then the output projection."""
+        """Concatenate the heads, and apply the output projection."""
         joined_BLD = heads_BHLK.transpose(1, 2).flatten(2)
         return self.w_o(joined_BLD if packing is None else packing.pack(joined_BLD))  # type: ignore[no-any-return]

@@ -1,49 +1,37 @@
-"""What a model promises: training needs `encode`, `decode` and `output`; search needs `start` and `step`."""
+"""The interface of all models: training needs `encode`, `decode` and `output`; search needs `start` and `step`."""
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Protocol
 
 from torch import Tensor, nn
 
 from seq2see.model.layers import Embedding
 from seq2see.model.packing import Packing
+from seq2see.model.state import FixedState, State
 
 
 @dataclass(frozen=True)
 class Memory:
-    """What the encoder understood: one vector for each source token, packed."""
+    """The output of an encoder: one vector for each source token, packed."""
 
     states_ND: Tensor
     packing: Packing
 
 
-class State(Protocol):
-    """What a decoder keeps between steps, for B sentences with W hypotheses each: R = B x W rows."""
-
-    def select(self, parents_BW: Tensor) -> None:
-        """Hypothesis w of sentence b goes on from hypothesis parents_BW[b, w] of the same sentence."""
-
-    def keep_sentences(self, sentences_B: Tensor) -> None:
-        """Drop all sentences but these, with all that is kept of them."""
-
-
 class Seq2Seq(nn.Module, ABC):
-    """An encoder-decoder; no caller asks which.
-
-    Called with rectangles of padded token ids it returns scores for each next token, BTV; training and decoding use the
-    packed `encode`, `decode`, `start` and `step` that this is made of.
+    """An encoder-decoder. Called with padded token ids it returns the scores of each next token, BTV; training and
+    decoding use the packed `encode`, `decode`, `start` and `step`.
     """
 
     source_embedding: Embedding
     target_embedding: Embedding
     output: nn.Linear
-    """From the decoder's vectors to scores of the vocabulary: part of the loss in training, of `step` in search."""
+    """From the decoder's vectors to scores of the vocabulary: part of the loss in training, and of `step` in search."""
     decoder_norm: nn.Module
-    """What a decoder layer's vectors must pass on their way to `output`."""
+    """The norm between the last decoder layer and `output`."""
 
     def forward(self, source_BS: Tensor, inputs_BT: Tensor, padding: int = 0) -> Tensor:
-        """BTV from padded rectangles; rows in the padding are zeros."""
+        """Return BTV from padded rectangles; rows in the padding are zeros."""
         source_N, source_offsets = _pack_tokens(source_BS, padding)
         inputs_N, offsets = _pack_tokens(inputs_BT, padding)
         hidden_ND = self.decode(inputs_N, offsets, self.encode(source_N, source_offsets))
@@ -53,53 +41,36 @@ class Seq2Seq(nn.Module, ABC):
 
     @abstractmethod
     def encode(self, source_N: Tensor, offsets: Tensor | Packing) -> Memory:
-        """Read packed sources; `offsets` (B + 1, on the CPU) say where each begins."""
+        """Encode packed sources; `offsets` (B + 1, on the CPU) say where each begins."""
 
     @abstractmethod
     def decode(self, inputs_N: Tensor, offsets: Tensor | Packing, memory: Memory) -> Tensor:
-        """Teacher forcing: ND, the vector at each position from which `output` makes the next token's scores."""
+        """Decode known targets (teacher forcing): ND, from which `output` computes the scores of each next token."""
 
     @abstractmethod
     def start(self, memory: Memory) -> State:
-        """What must be kept before the first step."""
+        """Return the state before the first step."""
 
     @abstractmethod
     def step(self, tokens_R: Tensor, state: State) -> Tensor:
-        """RV: scores of the next token after one more of each row's; `state` grows by it.
+        """Append a token to each row of `state`; return the scores RV of the next one.
 
-        R = B x W tokens, those of a sentence's W hypotheses side by side; every step has as many.
+        R = B x W tokens, those of the W hypotheses of a sentence side by side; every step has as many.
         """
 
-    def make_embeddings(
-        self,
-        source_vocabulary: int,
-        target_vocabulary: int,
-        d_model: int,
-        dropout: float,
-        tie: str,
-        positions: str = "none",
-        max_positions: int = 0,
-    ) -> None:
-        """One table for both sides where all is tied."""
-        source_tokens = nn.Embedding(source_vocabulary, d_model)
-        target_tokens = source_tokens if tie == "all" else nn.Embedding(target_vocabulary, d_model)
-        self.source_embedding = Embedding(source_tokens, positions, max_positions, dropout, tie == "all")
-        self.target_embedding = Embedding(target_tokens, positions, max_positions, dropout, tie != "none")
+    def has_step_kernels(self) -> bool:
+        """Return whether `step` has kernels of its own on this device, so that recording it is worth while."""
+        return False
 
-    def make_output(self, tie: str, bias: bool) -> None:
-        """The output layer, and all tables as they begin."""
-        source_tokens, target_tokens = self.source_embedding.tokens, self.target_embedding.tokens
-        target_vocabulary, d_model = target_tokens.weight.shape
-        self.output = nn.Linear(d_model, target_vocabulary, bias=bias)
-        if tie == "none":
-            nn.init.xavier_uniform_(self.output.weight)
-        else:
-            self.output.weight = target_tokens.weight
-        nn.init.normal_(source_tokens.weight, std=d_model**-0.5)  # times sqrt(d_model): as large as the waves
-        if target_tokens is not source_tokens:
-            nn.init.normal_(target_tokens.weight, std=d_model**-0.5)
-        if bias:
-            nn.init.zeros_(self.output.bias)
+    def fixed_state(self, step_B: Tensor, width: int, source_room: int, target_room: int) -> FixedState | None:
+        """Return a state for `step` whose shapes never change, so that it can be recorded; None where there is none.
+
+        Args:
+            step_B: steps that each of B sentences has made, counted by the search.
+            width: hypotheses of each sentence.
+            source_room, target_room: the most tokens of a source, and of a hypothesis.
+        """
+        return None
 
 
 def _pack_tokens(tokens_BL: Tensor, padding: int) -> tuple[Tensor, Tensor]:

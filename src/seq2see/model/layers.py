@@ -1,4 +1,4 @@
-"""Embeddings, and one layer of each stack: attention, feed-forward, residual sum and norm around both (3.1 to 3.5)."""
+"""Embeddings (3.4), feed-forward network (3.3), residual sum and norm, and one layer of each stack (3.1)."""
 
 import math
 from collections.abc import Callable
@@ -18,16 +18,15 @@ from seq2see.model.recording import RecordingPoint
 from seq2see.model.state import LayerState
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"relu": F.relu_, "gelu": F.gelu, "silu": F.silu}
-"""Relu works in place: what it is given is nobody else's."""
+"""ReLU works in place, as nothing else uses its input."""
 
 
 class Dropout(nn.Module):
-    """Zeroes each number with probability `rate` while training, and scales the rest up so that the mean stays.
+    """Zero each number with probability `rate` in training, and scale the rest so that the mean stays (section 5.4).
 
-    PyTorch's own draws one random number for each element in one thread on a CPU. Here numpy's SFC64, seeded by a draw
-    of PyTorch's, makes 64 bits that decide eight elements: as random, and faster (docs/log.md). One byte an element
-    means that the rate of a call is a multiple of 1/256, by chance the one below or above `rate`, so that it is right
-    on average; the scale is that of the rate used.
+    On a CPU PyTorch draws one random number for each element in one thread. Here 64 bits of numpy's SFC64, seeded by
+    PyTorch's generator, decide eight elements, which is faster (docs/log.md). With one byte for an element the rate of
+    a call is a multiple of 1/256: at random the one below or above `rate`, so that it is right on average.
     """
 
     def __init__(self, rate: float) -> None:
@@ -35,7 +34,7 @@ class Dropout(nn.Module):
         self.rate = rate
 
     def forward(self, x: Tensor, onto: Tensor | None = None) -> Tensor:
-        """The thinned-out `x`; added to `onto`, if given, in the same pass."""
+        """Return `x` after dropout, added to `onto` in the same pass if that is given."""
         if not self.training or self.rate == 0:
             return x if onto is None else onto + x
         if x.device.type != "cpu":
@@ -45,7 +44,7 @@ class Dropout(nn.Module):
 
 
 class _Dropped(torch.autograd.Function):
-    """Dropout on a CPU. It keeps a byte for each element until the gradient comes, not a float."""
+    """Dropout on a CPU. Until the backward pass it keeps a byte for each element, not a float."""
 
     @staticmethod
     def forward(ctx, x: Tensor, onto: Tensor | None, rate: float) -> Tensor:  # type: ignore[no-untyped-def]
@@ -65,10 +64,9 @@ class _Dropped(torch.autograd.Function):
 
 
 class Embedding(nn.Module):
-    """A vector for each token, scaled by sqrt(d_model), plus the wave of its place; dropout on the sum.
+    """A vector for each token, scaled by sqrt(d_model), plus its positional encoding; dropout on the sum (3.4, 3.5).
 
-    Tied to the output layer, whose gradient reaches every token, it passes on the gradient of the tokens it saw as
-    rows to be added there: all others would be zeros, as many as there are weights.
+    If it is tied to the output layer, whose gradient is dense, its own gradient is sparse: rows to be added there.
     """
 
     def __init__(self, tokens: nn.Embedding, positions: str, max_positions: int, dropout: float, tied: bool) -> None:
@@ -86,7 +84,7 @@ class Embedding(nn.Module):
         self.register_buffer("waves", torch.zeros(0, tokens.embedding_dim), persistent=False)
 
     def forward(self, tokens_N: Tensor, places_N: Tensor | None = None, longest: int = 0) -> Tensor:
-        """`longest`: one more than the largest place, known to the caller without asking the device."""
+        """Embed tokens; `longest` is one more than the largest place, known without asking the device."""
         tokens_ND = F.embedding(tokens_N, self.tokens.weight, sparse=self.tied and not tokens_N.is_cuda)
         x_ND: Tensor = self.without_positions(tokens_ND * self.scale)
         if places_N is None:
@@ -100,8 +98,44 @@ class Embedding(nn.Module):
         return self.dropout(x_ND)  # type: ignore[no-any-return]
 
 
-@lru_cache(maxsize=64)  # a recorded pass goes on reading those that it was recorded with
-@torch.inference_mode(False)  # waves first asked for while decoding must serve training, too
+def make_embeddings(
+    vocabularies: tuple[int, int],
+    d_model: int,
+    dropout: float,
+    tie: str,
+    positions: str = "none",
+    max_positions: int = 0,
+) -> tuple[Embedding, Embedding]:
+    """Make the embeddings of source and target, which share one table with `tie="all"`."""
+    source_tokens = nn.Embedding(vocabularies[0], d_model)
+    target_tokens = source_tokens if tie == "all" else nn.Embedding(vocabularies[1], d_model)
+    return (
+        Embedding(source_tokens, positions, max_positions, dropout, tie == "all"),
+        Embedding(target_tokens, positions, max_positions, dropout, tie != "none"),
+    )
+
+
+def make_output(source: Embedding, target: Embedding, tie: str, bias: bool) -> nn.Linear:
+    """Make the output layer, which shares its weights with the embeddings unless `tie="none"` (section 3.4).
+
+    All of these tables are initialised here.
+    """
+    target_vocabulary, d_model = target.tokens.weight.shape
+    output = nn.Linear(d_model, target_vocabulary, bias=bias)
+    if tie == "none":
+        nn.init.xavier_uniform_(output.weight)
+    else:
+        output.weight = target.tokens.weight
+    nn.init.normal_(source.tokens.weight, std=d_model**-0.5)  # times sqrt(d_model): as large as the positional encoding
+    if target.tokens is not source.tokens:
+        nn.init.normal_(target.tokens.weight, std=d_model**-0.5)
+    if bias:
+        nn.init.zeros_(output.bias)
+    return output
+
+
+@lru_cache(maxsize=64)  # recorded steps go on reading the tables that they were recorded with
+@torch.inference_mode(False)  # tables made while decoding are used in training, too
 def _waves(length: int, d_model: int, device: torch.device) -> Tensor:
     return sinusoid(length, d_model, device)
 
@@ -123,7 +157,7 @@ class FeedForward(nn.Module):
 
 
 class Residual(nn.Module):
-    """Around a sub-layer: LayerNorm(x + dropout(sublayer(x))); with "pre": x + dropout(sublayer(LayerNorm(x)))."""
+    """LayerNorm(x + dropout(sublayer(x))) (sections 3.1 and 5.4); with "pre", x + dropout(sublayer(LayerNorm(x)))."""
 
     def __init__(self, d_model: int, dropout: float, norm: str = "post", epsilon: float = 1e-5) -> None:
         super().__init__()
@@ -139,18 +173,15 @@ class Residual(nn.Module):
         return self.norm(self.dropout(sublayer(x), onto=x))  # type: ignore[no-any-return]
 
     def _has_kernel(self, x: Tensor) -> bool:
-        """On a card; not where somebody listens to the norm, or has replaced it."""
-        if not loading.are_available(x) or x.dim() != 2 or not isinstance(self.norm, nn.LayerNorm):
+        """Return whether our kernel can be used: on a GPU, where the norm has no hooks and was not replaced."""
+        if not x.is_cuda or x.dim() != 2 or not isinstance(self.norm, nn.LayerNorm) or not loading.are_available(x):
             return False
         return not (self.norm._forward_hooks or self.norm._forward_pre_hooks)
 
     def _in_one_pass(self, x_ND: Tensor, sublayer: Callable[[Tensor], Tensor]) -> Tensor:
-        """The same on a card, which would spend more on reading and writing the parts than on computing them."""
-        rate, dtype, norm_of_sum = (
-            self.dropout.rate if self.training else 0.0,
-            loading.compute_dtype(x_ND),
-            loading.rows().norm_of_sum,
-        )
+        """Compute the same in one pass on a GPU, which would spend most time on reading and writing the parts."""
+        rate, dtype = self.dropout.rate if self.training else 0.0, loading.compute_dtype(x_ND)
+        norm_of_sum = loading.rows().norm_of_sum
         if self.pre:
             inner_ND = sublayer(norm_of_sum(x_ND, None, self.norm, 0.0, dtype))
             return norm_of_sum(x_ND, inner_ND, None, rate, dtype)  # type: ignore[no-any-return]
@@ -188,7 +219,7 @@ class LayerShape:
 
 
 class EncoderLayer(nn.Module):
-    """Self-attention, then feed-forward. Takes a rectangle with a `keep` mask, or packed rows with a packed `Reach`."""
+    """Self-attention, then feed-forward, over a rectangle with a `keep` mask or packed rows with a packed `Reach`."""
 
     def __init__(self, shape: LayerShape) -> None:
         super().__init__()
@@ -217,7 +248,7 @@ class DecoderLayer(nn.Module):
     def forward(
         self, x: Tensor, memory: Tensor, past: Reach | Tensor | None = None, across: Reach | Tensor | None = None
     ) -> Tensor:
-        """All positions at once; `past` must hide the future, `across` the memory's padding."""
+        """Compute all positions at once; `past` must hide the future, `across` the padding of the memory."""
         x = self.around_self(x, lambda y: self.self_attention(y, reach=past))
         x = self.around_cross(x, lambda y: self.cross_attention(y, memory, across))
         return self.around_feed_forward(x, self.feed_forward)  # type: ignore[no-any-return]
@@ -228,7 +259,7 @@ class DecoderLayer(nn.Module):
     def step(
         self, x_RD: Tensor, state: LayerState, keep_B1WP: Tensor | None, keep_B11S: Tensor | None, width: int = 1
     ) -> Tensor:
-        """One position, with what earlier steps kept; the same numbers as `forward` at that position."""
+        """Compute one position with the state of earlier steps; the same numbers as `forward` at that position."""
         key, value = state.memory_key_BHSK, state.memory_value_BHSK
         x_RD = self.around_self(x_RD, lambda y: self.self_attention.step(y, state.past, keep_B1WP, width))
         x_RD = self.around_cross(x_RD, lambda y: self.cross_attention.step_across(y, key, value, keep_B11S))

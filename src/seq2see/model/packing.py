@@ -1,7 +1,6 @@
-"""Packed sequences: how rows without padding fall into sentences, and which rows may see which.
+"""Packed sequences: rows of several sequences end to end, without padding, and which rows may attend to which.
 
-Sequences travel end to end, without padding; `Packing` says where each begins, and lays rows out as a rectangle for
-those operations that need one. `Reach` says what attention may see: a mask over a rectangle, or two packings.
+`Packing` says where each sequence begins, and lays rows out as a padded rectangle for operations that need one.
 """
 
 from dataclasses import dataclass
@@ -24,11 +23,15 @@ class Packing:
     device: torch.device
 
     @staticmethod
-    def fixed(offsets: Tensor, places_N: Tensor, longest: int) -> "Packing":
-        """One of fixed shapes, for a step that is recorded once: its numbers stay on the card and may change there.
+    def of(offsets: "Tensor | Packing", rows: Tensor) -> "Packing":
+        """Return the packing of rows from their offsets, or the packing itself where that is given."""
+        return offsets if isinstance(offsets, Packing) else Packing(offsets, rows.device)
 
-        Only kernels that need no padding can use it: its offsets are on the card, and `longest` is as long as a
-        sequence may become.
+    @staticmethod
+    def fixed(offsets: Tensor, places_N: Tensor, longest: int) -> "Packing":
+        """Return a packing of fixed shapes for a recorded step: its numbers are on the GPU and may change there.
+
+        Only kernels that need no padding can use it; `longest` is the most rows that a sequence may have.
         """
         packing = Packing(offsets, places_N.device)
         vars(packing).update(offsets_on_device=offsets, places_N=places_N, longest=longest)
@@ -52,19 +55,19 @@ class Packing:
 
     @cached_property
     def even(self) -> bool:
-        """All of one length: the packed rows already are the rectangle."""
+        """Whether all sequences have one length: then the packed rows are the rectangle."""
         return self.count * self.longest == int(self.offsets[-1])
 
     @cached_property
     def places_N(self) -> Tensor:
-        """Each row's position in its own sequence."""
+        """The position of each row in its sequence."""
         offsets, lengths = self.offsets.numpy(), self.lengths.numpy()
         places_N = np.arange(offsets[-1]) - np.repeat(offsets[:-1], lengths)
         return torch.from_numpy(places_N).to(self.device, non_blocking=True)
 
     @cached_property
     def slots_N(self) -> Tensor:
-        """Each row's place in the rectangle, counted along its rows."""
+        """The place of each row in the rectangle, counted along its rows."""
         firsts_N = np.repeat(np.arange(self.count) * self.longest, self.lengths.numpy())
         return torch.from_numpy(firsts_N).to(self.device, non_blocking=True) + self.places_N
 
@@ -77,23 +80,23 @@ class Packing:
 
     @cached_property
     def rows_S(self) -> Tensor:
-        """The row for each place of the rectangle; in the padding any row will do."""
+        """The row for each place of the rectangle; in the padding it is any row."""
         places_BL = self.offsets[:-1, None] + torch.arange(self.longest)
         return places_BL.clamp_(max=int(self.offsets[-1]) - 1).flatten().to(self.device, non_blocking=True)
 
     def pad(self, x_ND: Tensor) -> Tensor:
-        """N rows -> B x L rows. The padding holds what other rows do: nobody may look at it."""
+        """Return N rows as B x L rows. The padding holds copies of other rows and must be masked."""
         rectangle = x_ND if self.even else _Pad.apply(x_ND, self.rows_S, self.slots_N)  # type: ignore[no-untyped-call]
         return rectangle.view(self.count, self.longest, x_ND.shape[-1])
 
     def pack(self, x_BLD: Tensor) -> Tensor:
-        """B x L rows -> N rows, the padding left out."""
+        """Return B x L rows as N rows, without the padding."""
         rows = x_BLD.reshape(-1, x_BLD.shape[-1])
         return rows if self.even else _Pick.apply(rows, self.slots_N)  # type: ignore[no-untyped-call]
 
 
 class _Pad(torch.autograd.Function):
-    """Rows to their slots; one pass, as zeros in the padding would take two. The gradient picks them again."""
+    """Copy rows to their slots in one pass, where zeros in the padding would take two."""
 
     @staticmethod
     def forward(ctx, x_ND: Tensor, rows_S: Tensor, slots_N: Tensor) -> Tensor:  # type: ignore[no-untyped-def]
@@ -107,7 +110,7 @@ class _Pad(torch.autograd.Function):
 
 
 class _Pick(torch.autograd.Function):
-    """index_select for rows that are picked once each: its gradient is a copy, several times faster than adding up."""
+    """index_select for rows that are picked once each: its gradient is a copy, several times faster than a sum."""
 
     @staticmethod
     def forward(ctx, rows: Tensor, slots_N: Tensor) -> Tensor:  # type: ignore[no-untyped-def]
@@ -123,12 +126,12 @@ class _Pick(torch.autograd.Function):
 
 @dataclass(frozen=True)
 class Reach:
-    """Who may look at whom: a mask over rectangles, or the packings of queries and keys."""
+    """Which queries may attend to which keys: a mask over rectangles, or the packings of queries and keys."""
 
     keep: Tensor | None = None
-    """True: may be seen. Broadcasts to BHLM."""
+    """True: may be attended to. Broadcasts to BHLM."""
     causal: bool = False
-    """Position t sees up to t. For packed sequences this needs no mask: padding comes after every real position."""
+    """Position t attends to positions up to t. Packed sequences need no mask for it, as padding comes last."""
     query: Packing | None = None
     key: Packing | None = None
 
@@ -138,7 +141,7 @@ class Reach:
 
     @cached_property
     def mask(self) -> Tensor | None:
-        """`keep`, or the padding of the keys' rectangle. A triangle needs none: what is padded comes last."""
+        """`keep`, or the padding mask of the keys; none for causal attention, where padding comes last."""
         if self.key is None or self.causal or self.key.keep_BL is None:
             return self.keep
         return self.key.keep_BL[:, None, None, :]

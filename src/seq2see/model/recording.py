@@ -1,22 +1,12 @@
 """Points inside a model at which activations can be recorded, and what an attention passes through its point."""
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from torch import Tensor, nn
 
 
 class RecordingPoint(nn.Identity):
-    """A named point through which an activation passes unchanged. `lens.capture` records it with a forward hook.
-
-    Without a hook nothing happens, not even PyTorch's own module call.
-    """
-
-    @property
-    def is_recording(self) -> bool:
-        return bool(self._forward_hooks)
-
-    def __call__(self, activation: Any) -> Any:
-        return super().__call__(activation) if self._forward_hooks else activation
+    """A named point through which an activation passes unchanged; `lens.capture` records it with a forward hook."""
 
 
 class AttentionTensors(NamedTuple):

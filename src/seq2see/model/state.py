@@ -1,21 +1,33 @@
-"""What a decoder keeps between steps, so that no position is ever computed twice, and no beam is ever moved."""
+"""What a decoder keeps between steps, so that no position is computed twice and sorting a beam moves nothing."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from typing import Protocol
 
 import torch
 from torch import Tensor
 
 from seq2see.kernels import loading
+from seq2see.model.packing import Packing
 from seq2see.model.positions import rotate, rotate_rows
+
+
+class State(Protocol):
+    """What a decoder keeps between steps, for B sentences with W hypotheses each: R = B x W rows."""
+
+    def select(self, parents_BW: Tensor) -> None:
+        """Continue hypothesis w of sentence b from hypothesis parents_BW[b, w] of the same sentence."""
+
+    def keep_sentences(self, sentences_B: Tensor) -> None:
+        """Drop all sentences except these."""
 
 
 @dataclass
 class Past:
-    """Keys and values of all that was generated so far, BHPK, in storage that doubles when it is full.
+    """Keys and values of all tokens generated so far, BHPK, in storage that doubles when it is full.
 
-    A sentence's W hypotheses share its row: hypothesis w of step t has place p = t W + w. Which places belong to a
-    hypothesis' own history is not told here (`DecoderState.lineage_BWP`); so nothing moves when the beam is sorted.
+    The W hypotheses of a sentence share its row: hypothesis w of step t has place p = t W + w. Which places belong to
+    the history of a hypothesis is kept in `DecoderState.lineage_BWP`.
     """
 
     length: int = 0
@@ -23,7 +35,7 @@ class Past:
     _value: Tensor | None = field(default=None, repr=False)
 
     def append(self, key_BHWK: Tensor, value_BHWK: Tensor) -> tuple[Tensor, Tensor]:
-        """Store one more step; returns everything up to and including it."""
+        """Store one more step; return everything up to and including it."""
         W = key_BHWK.shape[2]
         here = slice(self.length * W, (self.length + 1) * W)
         self._key = _with_room(self._key, key_BHWK, here.stop)
@@ -34,7 +46,7 @@ class Past:
         return self._key[:, :, : here.stop], self._value[:, :, : here.stop]
 
     def turned(self, x_RH1K: Tensor) -> Tensor:
-        """Queries or keys of the step to come, rotated by its place."""
+        """Return queries or keys of the next step, rotated by its position."""
         return rotate(x_RH1K, self.length)
 
     def keep_sentences(self, sentences_B: Tensor) -> None:
@@ -53,7 +65,7 @@ def _with_room(storage: Tensor | None, new_BHWK: Tensor, places: int) -> Tensor:
 
 @dataclass
 class LayerState:
-    """One decoder layer: the memory's keys and values, and its own past."""
+    """The state of one decoder layer: keys and values of the memory, and of its own past."""
 
     memory_key_BHSK: Tensor
     memory_value_BHSK: Tensor
@@ -62,13 +74,13 @@ class LayerState:
 
 @dataclass
 class DecoderState:
-    """All layers of B sentences with W hypotheses each: R = B x W rows."""
+    """The state of all layers, for B sentences with W hypotheses each: R = B x W rows."""
 
     layers: list[LayerState]
     keep_B11S: Tensor | None
-    """Which positions of the memory are not padding; None where all are real."""
+    """Which positions of the memory are not padding; None where there is no padding."""
     lineage_BWP: Tensor | None = None
-    """Which places of the past are a hypothesis' own history; None with one hypothesis: all are its own."""
+    """Which places of the past are the history of a hypothesis; None with one hypothesis, whose history has all."""
 
     @property
     def length(self) -> int:
@@ -79,11 +91,11 @@ class DecoderState:
         return len(self.layers[0].memory_key_BHSK)
 
     def places(self, tokens_R: Tensor) -> tuple[Tensor, int]:
-        """Where each row stands, and one more than the largest of these."""
+        """Return the position of each row, and one more than the largest of them."""
         return torch.full_like(tokens_R, self.length), self.length + 1
 
     def extend(self, width: int) -> Tensor | None:
-        """One more step: each of the W hypotheses sees its history and itself. B1WP, the mask of self-attention."""
+        """Begin one more step; return the mask B1WP of self-attention, to a hypothesis' history and itself."""
         if width == 1:
             return None
         device = self.layers[0].memory_key_BHSK.device
@@ -93,13 +105,11 @@ class DecoderState:
         return self.lineage_BWP[:, None]
 
     def select(self, parents_BW: Tensor) -> None:
-        """Hypothesis w of sentence b goes on from hypothesis parents_BW[b, w] of it: the beam after it was sorted."""
         if self.lineage_BWP is not None:
             P = self.lineage_BWP.shape[2]
             self.lineage_BWP = self.lineage_BWP.gather(1, parents_BW[:, :, None].expand(-1, -1, P))
 
     def keep_sentences(self, sentences_B: Tensor) -> None:
-        """Drop finished sentences."""
         for layer in self.layers:
             layer.memory_key_BHSK = layer.memory_key_BHSK.index_select(0, sentences_B)
             layer.memory_value_BHSK = layer.memory_value_BHSK.index_select(0, sentences_B)
@@ -112,27 +122,27 @@ class DecoderState:
 
 @dataclass(frozen=True)
 class Places:
-    """Where each of B sentences stands, W hypotheses side by side, of at most T steps: only the card knows."""
+    """The step of each of B sentences with W hypotheses and at most T steps, in a tensor, not in a shape."""
 
     step_B: Tensor
-    """Steps that each sentence has made. Whoever takes a step counts it."""
+    """Steps that each sentence has made, counted by the search."""
     width: int
     steps: int
 
     @property
     def here_BW(self) -> Tensor:
-        """The places of the step to come."""
+        """The places of the next step."""
         return self.step_B[:, None] * self.width + torch.arange(self.width, device=self.step_B.device)
 
     def of_rows(self) -> tuple[Tensor, int]:
-        """The step of each of R = B x W rows, and how many there may be."""
+        """Return the step of each of R = B x W rows, and the most steps there may be."""
         if self.width == 1:
             return self.step_B, self.steps
         return self.step_B.repeat_interleave(self.width, output_size=len(self.step_B) * self.width), self.steps
 
 
 class FixedPast(Past):
-    """As `Past`, in storage of a fixed size."""
+    """A `Past` in storage of a fixed size."""
 
     def __init__(self, key_BHPK: Tensor, value_BHPK: Tensor, places: Places) -> None:
         super().__init__()
@@ -149,7 +159,7 @@ class FixedPast(Past):
         return self._key_BHPK, self._value_BHPK
 
     def attended(self, rows_R3D: Tensor, keep_B1WP: Tensor | None, rotary: bool) -> Tensor:
-        """Append the keys and values of these rows, and let their queries look at all that they may: in one kernel."""
+        """Append the keys and values of these rows, and compute their attention, in one kernel."""
         _, H, _, K = self._key_BHPK.shape
         query_RD, key_RD, value_RD = rows_R3D.tensor_split(3, -1)
         if rotary:
@@ -162,71 +172,79 @@ class FixedPast(Past):
         )
 
 
+Encode = Callable[[Tensor, Packing], Iterable[tuple[Tensor, Tensor]]]
+"""Encodes packed sources into keys and values of the memory for each decoder layer, heads side by side."""
+
+
 class FixedState(DecoderState):
-    """B sentences in shapes that never change, so that a step can be recorded (`decoding/slots.py`)."""
+    """The state of B sentences in shapes that never change, so that a step can be recorded (`decoding/recorded.py`)."""
 
-    def __init__(self, B: int, W: int, T: int, device: torch.device) -> None:
-        super().__init__([], torch.zeros(B, 1, 1, 0), torch.zeros(B, W, W * T, dtype=torch.bool, device=device))
-        self.at = Places(torch.zeros(B, dtype=torch.int64, device=device), W, T)
+    lineage_BWP: Tensor
+    keep_B11S: Tensor
 
-    @staticmethod
-    def empty(layers: int, B: int, W: int, S: int, T: int, like_HK: Tensor) -> "FixedState":
-        """With room for memories of S tokens and for T steps; heads, width, kind and device are those of `like`."""
+    def __init__(self, at: Places, source_room: int, layers: int, like_HK: Tensor, encode: Encode) -> None:
+        """Allocate room; heads, width, dtype and device are those of `like_HK`."""
+        B, W, S, T = len(at.step_B), at.width, source_room, at.steps
+        device = like_HK.device
+        super().__init__(
+            [],
+            torch.zeros(B, 1, 1, S, dtype=torch.bool, device=device),
+            torch.zeros(B, W, W * T, dtype=torch.bool, device=device),
+        )
+        self.at, self._encode = at, encode
         H, K = like_HK.shape
-        state = FixedState(B, W, T, like_HK.device)
         for _ in range(layers):
-            past = FixedPast(like_HK.new_zeros(B, H, W * T, K), like_HK.new_zeros(B, H, W * T, K), state.at)
-            state.layers.append(LayerState(like_HK.new_zeros(B, H, S, K), like_HK.new_zeros(B, H, S, K), past))
-        state.keep_B11S = torch.zeros(B, 1, 1, S, dtype=torch.bool, device=like_HK.device)
-        return state
+            past = FixedPast(like_HK.new_zeros(B, H, W * T, K), like_HK.new_zeros(B, H, W * T, K), at)
+            self.layers.append(LayerState(like_HK.new_zeros(B, H, S, K), like_HK.new_zeros(B, H, S, K), past))
 
-    def fill(self, sentences_b: Tensor, started: DecoderState) -> None:
-        """Begin some sentences anew, from the states of their memories."""
+    @property
+    def bytes(self) -> int:
+        """Size of all keys and values, beside which the rest is small."""
+        memory_BHSK = self.layers[0].memory_key_BHSK
+        places = memory_BHSK.shape[2] + self.at.width * self.at.steps
+        return 2 * len(self.layers) * places * memory_BHSK[:, :, 0].numel() * memory_BHSK.element_size()
+
+    def fill(self, sentences_b: Tensor, started: State) -> None:
+        """Replace some sentences by new ones, from the states of their memories."""
+        assert isinstance(started, DecoderState)
         S = started.layers[0].memory_key_BHSK.shape[2]
-        assert self.keep_B11S is not None
-        assert self.lineage_BWP is not None
         for own, new in zip(self.layers, started.layers, strict=True):
             own.memory_key_BHSK[sentences_b, :, :S] = new.memory_key_BHSK
             own.memory_value_BHSK[sentences_b, :, :S] = new.memory_value_BHSK
         self.keep_B11S[sentences_b] = False
         self.keep_B11S[sentences_b, :, :, :S] = True if started.keep_B11S is None else started.keep_B11S
         self.lineage_BWP[sentences_b] = False
-        self.at.step_B[sentences_b] = 0
 
-    def fill_all(self, rows_B1: Tensor, layers: Iterable[tuple[Tensor, Tensor]]) -> None:
-        """The same for all sentences, in fixed shapes.
+    def fill_all(self, source_N: Tensor, places_N: Tensor, rows_B1: Tensor) -> None:
+        """Replace all sentences by new ones, in shapes that depend only on the number of rows.
 
         Args:
+            source_N: the sentences' tokens one after the other, then anything.
+            places_N: the position of each in its sentence.
             rows_B1: B + 1 numbers: where each sentence begins among the rows.
-            layers: keys and values of each layer, heads side by side.
         """
-        assert self.keep_B11S is not None
-        assert self.lineage_BWP is not None
         B, _, _, S = self.keep_B11S.shape
+        memories = self._encode(source_N, Packing.fixed(rows_B1.to(torch.int32), places_N, S))
         place_S = torch.arange(S, device=rows_B1.device)
-        rows_Q = torch.minimum(rows_B1[:-1, None] + place_S, rows_B1[-1] - 1).flatten()  # what is padded is never seen
-        for own, new in zip(self.layers, layers, strict=True):
+        rows_Q = torch.minimum(rows_B1[:-1, None] + place_S, rows_B1[-1] - 1).flatten()  # padding is never attended to
+        for own, new in zip(self.layers, memories, strict=True):
             for kept_BHSK, each_ND in zip((own.memory_key_BHSK, own.memory_value_BHSK), new, strict=True):
                 picked_QD = each_ND.index_select(0, rows_Q)
                 kept_BHSK.copy_(picked_QD.view(B, S, kept_BHSK.shape[1], -1).transpose(1, 2))
         self.keep_B11S.copy_((place_S < rows_B1.diff()[:, None])[:, None, None])
         self.lineage_BWP.zero_()
-        self.at.step_B.zero_()
 
     def places(self, tokens_R: Tensor) -> tuple[Tensor, int]:
         return self.at.of_rows()
 
     def extend(self, width: int) -> Tensor | None:
-        assert self.lineage_BWP is not None
-        if width == 1 and self.at.step_B.is_cuda:  # our kernel sees no later place, and all earlier ones are its own
+        if width == 1 and self.at.step_B.is_cuda:  # our kernel reads no later place, and all earlier ones belong to it
             return None
         own_BW1 = self.at.here_BW[:, :, None]
         self.lineage_BWP.scatter_(2, own_BW1, torch.ones_like(own_BW1, dtype=torch.bool))
         return self.lineage_BWP[:, None]
 
     def select(self, parents_BW: Tensor) -> None:
-        """The lineages of those that were chosen. Alone, each follows itself."""
-        assert self.lineage_BWP is not None
         if self.at.width > 1:
             P = self.lineage_BWP.shape[2]
             self.lineage_BWP.copy_(self.lineage_BWP.gather(1, parents_BW[:, :, None].expand(-1, -1, P)))

@@ -1,14 +1,14 @@
-"""The whole model: embeddings and positions, the two stacks, the output layer (paper, sections 3.1, 3.4, 3.5)."""
+"""The Transformer: embeddings with positions, the two stacks, the output layer (paper, sections 3.1, 3.4, 3.5)."""
 
+from collections.abc import Iterator
 from typing import Any, cast
 
-import torch
 from torch import Tensor, nn
 
-from seq2see.model.interface import Memory, Seq2Seq, State
-from seq2see.model.layers import DecoderLayer, EncoderLayer, LayerShape
+from seq2see.model.interface import Memory, Seq2Seq
+from seq2see.model.layers import DecoderLayer, EncoderLayer, LayerShape, make_embeddings, make_output
 from seq2see.model.packing import Packing, Reach
-from seq2see.model.state import DecoderState, FixedState
+from seq2see.model.state import DecoderState, FixedState, Places, State
 
 
 class Transformer(Seq2Seq):
@@ -33,18 +33,19 @@ class Transformer(Seq2Seq):
     ) -> None:
         super().__init__()
         shape = LayerShape(rotary=positions == "rotary", **widths)
-        sizes = source_vocabulary, target_vocabulary, shape.d_model
-        self.make_embeddings(*sizes, shape.dropout, tie, positions, max_positions)
+        self.source_embedding, self.target_embedding = make_embeddings(
+            (source_vocabulary, target_vocabulary), shape.d_model, shape.dropout, tie, positions, max_positions
+        )
         self.encoder = nn.ModuleList(EncoderLayer(shape) for _ in range(encoder_layers))
         self.decoder = nn.ModuleList(DecoderLayer(shape) for _ in range(decoder_layers))
         # With pre-norm the output of a stack is a plain sum, so each stack ends with a norm. Post-norm has it already.
         pre_norm = shape.norm == "pre"
         self.encoder_norm = nn.LayerNorm(shape.d_model, eps=shape.norm_epsilon) if pre_norm else nn.Identity()
         self.decoder_norm = nn.LayerNorm(shape.d_model, eps=shape.norm_epsilon) if pre_norm else nn.Identity()
-        self.make_output(tie, output_bias)
+        self.output = make_output(self.source_embedding, self.target_embedding, tie, output_bias)
 
     def encode(self, source_N: Tensor, offsets: Tensor | Packing) -> Memory:
-        packing = offsets if isinstance(offsets, Packing) else Packing(offsets, source_N.device)
+        packing = Packing.of(offsets, source_N)
         reach = Reach.packed(packing, packing)
         x_ND = self.source_embedding(source_N, packing.places_N, packing.longest)
         for layer in self.encoder:
@@ -52,7 +53,7 @@ class Transformer(Seq2Seq):
         return Memory(self.encoder_norm(x_ND), packing)
 
     def decode(self, inputs_N: Tensor, offsets: Tensor | Packing, memory: Memory) -> Tensor:
-        packing = offsets if isinstance(offsets, Packing) else Packing(offsets, inputs_N.device)
+        packing = Packing.of(offsets, inputs_N)
         past = Reach.packed(packing, packing, causal=True)
         across = Reach.packed(packing, memory.packing)
         x_ND = self.target_embedding(inputs_N, packing.places_N, packing.longest)
@@ -65,25 +66,19 @@ class Transformer(Seq2Seq):
         layers = [cast(DecoderLayer, layer).start(memory.states_ND, memory.packing) for layer in self.decoder]
         return DecoderState(layers, None if keep_BS is None else keep_BS[:, None, None, :])
 
-    def refill(self, state: FixedState, source_N: Tensor, places_N: Tensor, rows_B1: Tensor) -> None:
-        """Encode B new sentences into a state, in shapes that depend on how many rows there are, and not on which.
+    def has_step_kernels(self) -> bool:
+        return cast(DecoderLayer, self.decoder[0]).self_attention.has_kernel(next(self.parameters()))
 
-        Args:
-            source_N: the sentences' tokens one after the other, then anything.
-            rows_B1: B + 1 numbers: where each begins.
-        """
-        assert state.keep_B11S is not None
-        packing = Packing.fixed(rows_B1.to(torch.int32), places_N, state.keep_B11S.shape[3])
-        states_ND = self.encode(source_N, packing).states_ND
-        state.fill_all(
-            rows_B1, (cast(DecoderLayer, layer).cross_attention.of_memory(states_ND) for layer in self.decoder)
-        )
-
-    def fixed_state(self, B: int, W: int, S: int, T: int) -> FixedState:
-        """Room for B sentences of S tokens, W hypotheses of T tokens each."""
+    def fixed_state(self, step_B: Tensor, width: int, source_room: int, target_room: int) -> FixedState:
         attention = cast(DecoderLayer, self.decoder[0]).cross_attention
         like_HK = attention.w_qkv.weight.new_empty(attention.heads, attention.d_key)
-        return FixedState.empty(len(self.decoder), B, W, S, T, like_HK)
+        places = Places(step_B, width, target_room)
+        return FixedState(places, source_room, len(self.decoder), like_HK, self._memory_keys)
+
+    def _memory_keys(self, source_N: Tensor, packing: Packing) -> Iterator[tuple[Tensor, Tensor]]:
+        """Encode sources; yield keys and values of the memory for each decoder layer, heads side by side."""
+        states_ND = self.encode(source_N, packing).states_ND
+        return (cast(DecoderLayer, layer).cross_attention.of_memory(states_ND) for layer in self.decoder)
 
     def step(self, tokens_R: Tensor, state: State) -> Tensor:
         assert isinstance(state, DecoderState)

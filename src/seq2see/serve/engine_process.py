@@ -33,7 +33,7 @@ from seq2see.serve import work
 from seq2see.serve.log import report
 
 if TYPE_CHECKING:
-    from seq2see.decoding.search import Step, Watch
+    from seq2see.decoding.search import SearchStep, Watch
     from seq2see.decoding.torch_engine import TorchEngine
 
 Kind = Literal["translate", "chat", "stream", "look", "detect"]
@@ -213,7 +213,7 @@ class Worker:
         self._told = told = set()
         target = run.tokenizers.target
 
-        def tell(step: "Step") -> set[int]:
+        def tell(step: "SearchStep") -> set[int]:
             for row, place in enumerate(step.sentences):
                 token = int(step.tokens_BC[row, 0])
                 said[place].append(token)
@@ -292,7 +292,7 @@ class Worker:
             return
         searched = [owner for owner, line in zip(owners, lines, strict=True) if line.strip()]
 
-        def given_up(step: "Step") -> set[int]:
+        def given_up(step: "SearchStep") -> set[int]:
             return {place for place, owner in enumerate(searched) if owner in self._gone}
 
         ours: TorchEngine = engine  # type: ignore[assignment]

@@ -10,8 +10,9 @@ import numpy as np
 import torch
 
 from seq2see import bundle, storage
+from seq2see.config import LOWER_IS_BETTER
 from seq2see.errors import RunError, SeqError
-from seq2see.evaluation import diagnosis, metrics, report, validation
+from seq2see.evaluation import assessment, report, validation
 from seq2see.run import Evaluation, Run, error_unit
 from seq2see.session.request import Prepared, Said, Watch
 from seq2see.text.corpora import Corpus
@@ -30,7 +31,7 @@ def finish(folder: Path, prepared: Prepared, end: events.Finished, device: torch
     """Record how a training ended, write its report, and warn where the model is of little use."""
     settings, facts = prepared.settings, prepared.facts
     if not (folder / "model.safetensors").exists():
-        why = diagnosis.no_model(journal.read(folder), settings)
+        why = assessment.no_model(journal.read(folder), settings)
         storage.write_manifest(folder, facts | {"diagnosis": {"findings": [why]}})
         raise RunError(f"{folder}: no model came of it, {why}")
     facts = facts | {
@@ -65,7 +66,7 @@ def complete(folder: Path, prepared: Prepared, device: torch.device, watch: Watc
 
 def not_finite(folder: Path, prepared: Prepared, found: NotFinite, corpus: Callable[[], Corpus]) -> RunError:
     """Record why a loss stopped being finite; return the error to raise."""
-    why = diagnosis.not_finite(found, _find_lines(prepared, found.pairs, corpus), prepared.settings)
+    why = assessment.not_finite(found, _find_lines(prepared, found.pairs, corpus), prepared.settings)
     storage.write_manifest(folder, prepared.facts | {"diagnosis": {"findings": [why]}})
     return RunError(f"{folder}: {why}")
 
@@ -94,20 +95,20 @@ def measure_forgetting(folder: Path, prepared: Prepared, device: torch.device, w
     about["scores"] = {which: {"before": before[which], "after": after[which]} for which in sets}
     storage.write_manifest(folder, facts)
     names = {"old": about["from"], "new": facts["corpus"]}
-    higher = {metric: metrics.higher_is_better(metric) for metric in before["new"]}
+    higher = {metric: metric not in LOWER_IS_BETTER for metric in before["new"]}
     for line in fine_tuning.table(names, about["scores"], higher):
         watch(Said(line))
 
 
-def _diagnose(run: Run, prepared: Prepared, shown: list[Pair], evaluation: Evaluation) -> diagnosis.Diagnosis:
+def _diagnose(run: Run, prepared: Prepared, shown: list[Pair], evaluation: Evaluation) -> assessment.Assessment:
     """Compare a finished model with baselines that need no model."""
     tags = "|".join(re.escape(language_tag(language)) for language in run.tags)
-    return diagnosis.diagnose(
+    return assessment.assess(
         evaluation.scores,
         [result.text for result in evaluation.results],
         [re.sub(f"^(?:{tags}) ", "", pair.source) if tags else pair.source for pair in shown],
         [[pair.target, *pair.references] for pair in shown],
-        diagnosis.frequencies(prepared.train, prepared.valid, prepared.tokenizers.target),
+        assessment.frequencies(prepared.train, prepared.valid, prepared.tokenizers.target),
         journal.read(run.folder),
         run.settings,
         len(prepared.train),

@@ -154,7 +154,7 @@ def _to_gradients_(
     The scores of each pass are replaced by the gradient of the loss: softmax - (1 - e) on the label, less the
     - e / V that smoothing has everywhere, and with the gradient of what the passes disagree.
     """
-    if loading.are_available(scores[0]):
+    if scores[0].is_cuda and loading.are_available(scores[0]):
         return loading.rows().to_gradients_(scores, labels_C1, 1 - smoothing, agreement, learning)  # type: ignore[no-any-return]
     label_scores = [scores_CV.gather(1, labels_C1).float() for scores_CV in scores]
     given = scores[0].dtype

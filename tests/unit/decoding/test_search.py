@@ -156,7 +156,7 @@ def test_beam_finds_what_greedy_misses() -> None:
         return [0, 0, 0, 1.0, 0, 0, 0]
 
     model, penalty = Spelled(table), search.power_penalty(1.0)
-    assert search.one_by_one(model, memory_of(1), [5], penalty)[0][0].tokens[0] == A
+    assert search.beam(model, memory_of(1), [5], 1, penalty)[0][0].tokens[0] == A
     best = search.beam(model, memory_of(1), [5], 2, penalty)[0][0]
     assert best.tokens == [B_, C]
     assert best.score == pytest.approx(math.log(0.4) / 3, rel=1e-5)
@@ -166,7 +166,7 @@ def test_beam_finds_what_greedy_misses() -> None:
 def test_beam_of_one_is_greedy(name: str) -> None:
     model = Spelled(*(random_table(seed, vocabulary=7) for seed in range(20)))
     limits = [1 + seed % 6 for seed in range(20)]
-    greedy = search.one_by_one(model, memory_of(20), limits, PENALTIES[name])
+    greedy = search.beam(model, memory_of(20), limits, 1, PENALTIES[name], choose=search.greedy)
     beam = search.beam(model, memory_of(20), limits, 1, PENALTIES[name])
     for one, other in zip(greedy, beam, strict=True):
         assert [each.tokens for each in one] == [each.tokens for each in other]
@@ -177,7 +177,7 @@ def test_greedy_takes_the_likeliest_and_counts_the_end() -> None:
     def table(text: tuple[int, ...]) -> list[float]:
         return [0, 0, 0, 0.1, 0.7, 0.1, 0.1] if len(text) < 2 else [0, 0, 0, 0.6, 0.2, 0.1, 0.1]
 
-    (ended,), (cut,) = search.one_by_one(Spelled(table, table), memory_of(2), [9, 2], search.power_penalty(1.0))
+    (ended,), (cut,) = search.beam(Spelled(table, table), memory_of(2), [9, 2], 1, search.power_penalty(1.0))
     assert ended.tokens == cut.tokens == [A, A]
     assert ended.score == pytest.approx((2 * math.log(0.7) + math.log(0.6)) / 3, rel=1e-5)
     assert cut.score == pytest.approx(math.log(0.7), rel=1e-5)  # two tokens, no end
@@ -207,7 +207,7 @@ def test_each_sentence_keeps_its_own_limit(width: int) -> None:
     model, penalty = Spelled(*[never_ends] * len(limits)), search.power_penalty(1.0)
     for found in (
         search.beam(model, memory_of(len(limits)), limits, width, penalty),
-        search.one_by_one(model, memory_of(len(limits)), limits, penalty),
+        search.beam(model, memory_of(len(limits)), limits, 1, penalty, choose=search.greedy),
     ):
         for hypotheses, limit in zip(found, limits, strict=True):
             assert all(len(each.tokens) == limit for each in hypotheses)
@@ -217,7 +217,7 @@ def test_each_sentence_keeps_its_own_limit(width: int) -> None:
 
 def test_no_sentences() -> None:
     model, penalty = Spelled(), search.power_penalty(1.0)
-    assert search.one_by_one(model, memory_of(0), [], penalty) == []
+    assert search.beam(model, memory_of(0), [], 1, penalty) == []
     assert search.beam(model, memory_of(0), [], 3, penalty) == []
 
 
@@ -227,7 +227,7 @@ def test_padding_and_begin_are_never_said() -> None:
 
     model, penalty = Spelled(*[table] * 50), search.power_penalty(1.0)
     for choose in (search.greedy, search.sampling(seed=1), search.sampling(temperature=5.0, seed=1)):
-        for (each,) in search.one_by_one(model, memory_of(50), [4] * 50, penalty, choose):
+        for (each,) in search.beam(model, memory_of(50), [4] * 50, 1, penalty, choose=choose):
             assert not set(each.tokens) & {special.PAD, special.BEGIN, special.END}
     for hypotheses in search.beam(model, memory_of(50), [4] * 50, 6, penalty):
         assert all(not set(each.tokens) & {special.PAD, special.BEGIN, special.END} for each in hypotheses)
@@ -247,7 +247,7 @@ def test_a_forced_prefix_is_said_and_scored(width: int) -> None:
         for each in hypotheses:
             assert each.tokens[: len(prefix)] == prefix
             assert each.score == pytest.approx(truth[tuple(each.tokens)], rel=1e-5)
-    greedy = search.one_by_one(model, memory_of(4), limits, penalty, prefixes=prefixes)
+    greedy = search.beam(model, memory_of(4), limits, 1, penalty, prefixes, choose=search.greedy)
     assert [each.tokens[: len(prefix)] for prefix, (each,) in zip(prefixes, greedy, strict=True)] == prefixes
     if width == 1:
         assert [each.tokens for (each,) in greedy] == [each.tokens for (each,) in found]
@@ -264,7 +264,7 @@ def test_a_forced_prefix_over_the_whole_beam_is_exhaustive_under_it() -> None:
 def test_a_prefix_longer_than_the_limit_is_cut() -> None:
     model, penalty = Spelled(never_ends), search.power_penalty(1.0)
     assert search.beam(model, memory_of(1), [2], 3, penalty, [[C, C, C]])[0][0].tokens == [C, C]
-    assert search.one_by_one(model, memory_of(1), [2], penalty, prefixes=[[C, C, C]])[0][0].tokens == [C, C]
+    assert search.beam(model, memory_of(1), [2], 1, penalty, [[C, C, C]])[0][0].tokens == [C, C]
 
 
 def test_a_wrong_end_as_likely_as_any_wrong_letter_does_not_cut_the_right_text_short() -> None:
@@ -393,9 +393,9 @@ def test_top_k_and_top_p_cut_the_tail() -> None:
 def test_sampling_with_no_freedom_is_greedy(options: dict[str, float]) -> None:
     model = Spelled(*(random_table(seed, vocabulary=7) for seed in range(30)))
     penalty, limits = search.power_penalty(1.0), [5] * 30
-    greedy = search.one_by_one(model, memory_of(30), limits, penalty)
+    greedy = search.beam(model, memory_of(30), limits, 1, penalty)
     choose = search.sampling(**options, seed=1)  # type: ignore[arg-type]
-    assert search.one_by_one(model, memory_of(30), limits, penalty, choose) == greedy
+    assert search.beam(model, memory_of(30), limits, 1, penalty, choose=choose) == greedy
 
 
 def test_the_seed_of_sampling_decides() -> None:
@@ -403,7 +403,7 @@ def test_the_seed_of_sampling_decides() -> None:
     penalty, limits = search.power_penalty(1.0), [6] * 30
 
     def draw(seed: int | None) -> list[list[int]]:
-        found = search.one_by_one(model, memory_of(30), limits, penalty, search.sampling(seed=seed))
+        found = search.beam(model, memory_of(30), limits, 1, penalty, choose=search.sampling(seed=seed))
         return [each.tokens for (each,) in found]
 
     assert draw(5) == draw(5) != draw(6)
@@ -416,7 +416,7 @@ def test_a_sample_is_scored_by_the_model_and_not_by_the_temperature() -> None:
     table = random_table(2, vocabulary=7)
     truth = {tuple(tokens): score for score, tokens in every_text(table, 3, penalty)}
     choose = search.sampling(temperature=3.0, seed=1)
-    for (each,) in search.one_by_one(Spelled(*[table] * 20), memory_of(20), [3] * 20, penalty, choose):
+    for (each,) in search.beam(Spelled(*[table] * 20), memory_of(20), [3] * 20, 1, penalty, choose=choose):
         assert each.score == pytest.approx(truth[tuple(each.tokens)], rel=1e-5)
 
 
@@ -456,14 +456,12 @@ def test_who_watches_can_give_a_sentence_up(width: int) -> None:
     tables, limits, penalty = (random_table(3, 9), random_table(4, 9)), [6, 6], search.power_penalty(1.0)
     seen: list[list[int]] = []
 
-    def watch(step: search.Step) -> set[int]:
+    def watch(step: search.SearchStep) -> set[int]:
         seen.append(step.sentences)
         return {0} if len(seen) == 2 else set()
 
     def run(model: Spelled, sentences: int, watch: search.Watch | None) -> list[list[Hypothesis]]:
         memory, few = memory_of(sentences), limits[:sentences]
-        if width == 1:
-            return search.one_by_one(model, memory, few, penalty, watch=watch)
         return search.beam(model, memory, few, width, penalty, watch=watch)
 
     (alone,) = run(Spelled(tables[1]), 1, None)

@@ -235,4 +235,4 @@ def test_a_beam_that_is_too_wide_is_refused(bundle: Bundle) -> None:
     with pytest.raises(SettingError, match=r"decoding\.beam = 1000000: expected at most 200"):
         translate(bundle, ["abc"], n_best=1_000_000)
     with pytest.raises(SettingError, match="lower one"):
-        translate(bundle, ["abc"], Decoding(beam=5, max_extra=900), n_best=200)
+        translate(bundle, ["abc"], Decoding(max_extra=900), beam=200)

@@ -222,7 +222,7 @@ def test_the_permutation_test_by_brute_force(ours, theirs):
             extreme.append(abs(np.mean([both[number] for number in chosen]) - np.mean(others)) >= actual - 1e-9)
         return np.mean(extreme)
 
-    p, below, above = compare._permute(np.array(ours), np.array(theirs))
+    p, below, above = compare.permutation_test(np.array(ours), np.array(theirs))
     difference = np.mean(ours) - np.mean(theirs)
     assert p == pytest.approx(p_of(ours))
     if math.isinf(above):

@@ -14,9 +14,9 @@ from seq2see.decoding.torch_engine import TorchEngine
 from seq2see.decoding.translator import translate
 from seq2see.errors import DataError, SettingError
 from seq2see.lens import heads
+from seq2see.lens.alignment import gradient_times_input, importance, leave_out
 from seq2see.lens.answers import look
 from seq2see.lens.heads import Head
-from seq2see.lens.importance import gradient_times_input, importance, leave_out
 from seq2see.lens.reading import read, target_logs
 from seq2see.run import load
 from seq2see.text.pair import Pair
@@ -245,13 +245,13 @@ def test_gradient_times_input_is_the_slope_along_the_embedding(run):
     for place in (0, 3):
         slope = (at(1.01, place) - at(0.99, place)) / 0.02
         np.testing.assert_allclose(found[:, place], slope, atol=0.02, rtol=0.05)
-    assert not point.is_recording
+    assert not point._forward_hooks
 
 
 def test_long_sentences_are_read_in_parts(run, monkeypatch):
     reading = read(run.bundle, "badge")
     whole = leave_out(run.bundle, reading)
-    monkeypatch.setattr("seq2see.lens.importance.AT_ONCE", 25)
+    monkeypatch.setattr("seq2see.lens.alignment.AT_ONCE", 25)
     told = []
     parts = leave_out(run.bundle, reading, lambda *words: told.append(words))
     np.testing.assert_allclose(parts, whole, atol=1e-4)
@@ -348,15 +348,15 @@ def test_loss_is_that_of_the_model(run):
 
 def test_habits_of_known_weights():
     even = np.full((1, 1, 3, 4), 0.25)
-    entropy, spread, peak, *_, end = heads._habits(even, "cross")[:, 0, 0].mean(-1)
+    entropy, spread, peak, *_, end = heads.habits_of(even, "cross")[:, 0, 0].mean(-1)
     assert (entropy, spread, peak, end) == pytest.approx((math.log(4), 1, 0.25, 0.25))
     before = np.eye(4)[[0, 0, 1, 2]][None, None]
-    habits = dict(zip(heads.Habits._fields[3:], heads._habits(before, "decoder")[:, 0, 0].mean(-1), strict=True))
+    habits = dict(zip(heads.Habits._fields[3:], heads.habits_of(before, "decoder")[:, 0, 0].mean(-1), strict=True))
     assert habits["entropy"] == habits["spread"] == 0
     assert (habits["distance"], habits["offset"]) == (0.75, -0.75)
     assert (habits["previous"], habits["same"], habits["following"], habits["end"]) == (0.75, 0.25, 0, 0.5)
     diagonal = np.eye(5)[[0, 2, 4]][None, None]
-    assert heads._habits(diagonal, "cross")[3, 0, 0].sum() == 0, "far apart, and yet on the diagonal"
+    assert heads.habits_of(diagonal, "cross")[3, 0, 0].sum() == 0, "far apart, and yet on the diagonal"
 
 
 def test_statistics_do_not_depend_on_batches(run, monkeypatch):

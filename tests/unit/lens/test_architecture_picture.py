@@ -18,7 +18,7 @@ SMALL = {"encoder_layers": 2, "decoder_layers": 1, "d_model": 12, "heads": 3, "d
 @pytest.mark.parametrize("output_bias", [False, True])
 def test_all_parameters_are_in_the_plan(norm, positions, tie, output_bias):
     model = Model(**SMALL, norm=norm, positions=positions, tie=tie, output_bias=output_bias)
-    plan = architecture.steps(model, 30, 30)
+    plan = architecture.plan(model, 30, 30)
     assert architecture.count_parameters(plan) == count_parameters(model, 30, 30)
 
 
@@ -27,7 +27,7 @@ def test_all_parameters_are_in_the_plan(norm, positions, tie, output_bias):
 def test_all_parameters_of_an_rnn_are_in_the_plan(architecture_, tie):
     sizes = {"encoder_layers": 2, "decoder_layers": 2, "d_model": 12, "d_hidden": 10}
     model = Model(architecture=architecture_, **sizes, tie=tie, output_bias=True)
-    plan = architecture.steps(model, 30, 30)
+    plan = architecture.plan(model, 30, 30)
     assert architecture.count_parameters(plan) == count_parameters(model, 30, 30)
     assert ("cross attention" in [step.name for step in plan]) == (architecture_ == "rnn-attention")
 
@@ -35,7 +35,7 @@ def test_all_parameters_of_an_rnn_are_in_the_plan(architecture_, tie):
 def test_the_tutorial_and_the_paper():
     for name, size, expected in (("tutorial-small", 9000, 5_316_392), ("paper-base", 37_000, 63_082_496)):
         model = config.resolve(config.preset(name)).model
-        plan = architecture.steps(model, size, size)
+        plan = architecture.plan(model, size, size)
         assert architecture.count_parameters(plan) == expected
 
 
@@ -46,7 +46,7 @@ def test_shapes_are_those_of_the_model():
     with torch.inference_mode(), capture(built) as seen:
         memory = built.encode(torch.arange(5), torch.tensor([0, 5]))
         logits = built.output(built.decode(torch.arange(4), torch.tensor([0, 4]), memory))
-    plan = architecture.steps(model, 30, 30)
+    plan = architecture.plan(model, 30, 30)
 
     def filled(text):
         numbers = text.replace("S", "5").replace("T", "4").split(" × ")
@@ -70,21 +70,21 @@ def test_values_of_another_width_than_keys_are_drawn_with_their_own():
     model = Model(**{**SMALL, "heads": 2}, d_key=3, d_value=7)
     built = build(model, 30, 30).eval()
     attention = built.encoder[0].self_attention
-    inside = {(step.stack, step.name): step.inside[0] for step in architecture.steps(model, 30, 30) if step.inside}
+    inside = {(step.stack, step.name): step.inside[0] for step in architecture.plan(model, 30, 30) if step.inside}
     heads = [f"{attention.heads} × L × {width}" for width in (attention.d_key, attention.d_value)]
     keys, values = heads
     assert (keys, values) == ("2 × L × 3", "2 × L × 7")
     for side, name, L in (("encoder", "multi-head attention", "S"), ("decoder", "masked multi-head attention", "T")):
         assert inside[side, name] == f"Q, K {keys.replace('L', L)}    V {values.replace('L', L)}"
     assert inside["decoder", "cross attention"] == "Q 2 × T × 3    K 2 × S × 3    V 2 × S × 7"
-    same = {step.name: step.inside[0] for step in architecture.steps(Model(**SMALL), 30, 30) if step.inside}
+    same = {step.name: step.inside[0] for step in architecture.plan(Model(**SMALL), 30, 30) if step.inside}
     assert same["multi-head attention"].startswith("Q, K, V ")
 
 
 @pytest.mark.parametrize("name", config.PRESETS)
 def test_every_preset_can_be_drawn(name, tmp_path):
     model = config.resolve(config.preset(name)).model
-    plan = architecture.steps(model, 1000, 1000)
+    plan = architecture.plan(model, 1000, 1000)
     architecture.draw(plan, name, tmp_path / "plan.svg")
     svg = (tmp_path / "plan.svg").read_text(encoding="utf-8")
     for step in plan:
@@ -95,7 +95,7 @@ def test_every_preset_can_be_drawn(name, tmp_path):
 
 
 def test_a_single_layer_has_a_frame_too(tmp_path):
-    plan = architecture.steps(Model(**SMALL), 30, 30)
+    plan = architecture.plan(Model(**SMALL), 30, 30)
     architecture.draw(plan, "one", tmp_path / "plan.svg")
     assert ">× 1<" in (tmp_path / "plan.svg").read_text(encoding="utf-8")
 
@@ -112,7 +112,7 @@ def test_a_single_layer_has_a_frame_too(tmp_path):
 def test_what_the_encoder_found_goes_where_it_is_read(settings, reader, tmp_path, monkeypatch):
     drawn = []
     monkeypatch.setattr(architecture.drawing, "save", lambda figure, *_: drawn.append(figure))
-    plan = architecture.steps(Model(**(SMALL if "architecture" not in settings else {}), **settings), 30, 30)
+    plan = architecture.plan(Model(**(SMALL if "architecture" not in settings else {}), **settings), 30, 30)
     architecture.draw(plan, "memory", tmp_path / "plan.png")
     (axes,) = drawn[0].axes
     (memory,) = [line for line in axes.lines if line.get_color() == architecture.ORANGE]

@@ -9,12 +9,11 @@ from seq2see import special
 from seq2see.bundle import Bundle
 from seq2see.config import resolve
 from seq2see.decoding import search
-from seq2see.decoding.weights import for_decoding
+from seq2see.decoding.torch_engine import for_decoding
 from seq2see.errors import SettingError
 from seq2see.lens import reading
-from seq2see.lens.answers import look
+from seq2see.lens.answers import look, plant
 from seq2see.lens.capture import capture
-from seq2see.lens.tree import plant
 from seq2see.model.attention import MultiHeadAttention
 from seq2see.model.build import build
 from seq2see.model.positions import sinusoid
@@ -157,7 +156,7 @@ def test_nobody_listens_after_an_error(model):
     with pytest.raises(ZeroDivisionError), capture(model):
         _ = 1 / 0
     assert listeners(model) == 0
-    assert not any(module.is_recording for module in model.modules() if isinstance(module, RecordingPoint))
+    assert not any(module._forward_hooks for module in model.modules() if isinstance(module, RecordingPoint))
 
 
 def test_two_may_listen_at_once(model):
@@ -275,7 +274,7 @@ def test_a_search_is_heard_step_by_step_and_hypothesis_by_hypothesis(width, posi
     torch.manual_seed(4)
     sizes = {"encoder_layers": 1, "decoder_layers": 2, "d_model": D, "heads": HEADS, "d_ff": 12}
     model = Transformer(13, 13, positions=positions, **sizes).double().eval()
-    steps: list[search.Step] = []
+    steps: list[search.SearchStep] = []
     with torch.inference_mode():
         memory = model.encode(SOURCE[0], torch.tensor([0, 5]))
         quiet = _search(model, memory, width)
@@ -306,8 +305,6 @@ def test_a_search_is_heard_step_by_step_and_hypothesis_by_hypothesis(width, posi
 
 def _search(model, memory, width, watch=None):
     penalty = search.power_penalty(1.0)
-    if width == 1:
-        return search.one_by_one(model, memory, [6], penalty, watch=watch)[0]
     return search.beam(model, memory, [6], width, penalty, watch=watch)[0]
 
 

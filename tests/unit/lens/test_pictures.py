@@ -13,10 +13,9 @@ from matplotlib import font_manager
 from PIL import Image
 
 from seq2see.errors import SettingError
-from seq2see.lens import drawing, labels, letters, pictures
-from seq2see.lens.answers import Candidate, Layers
+from seq2see.lens import drawing, labels, pictures
+from seq2see.lens.answers import Candidate, Layers, Node, Tree
 from seq2see.lens.heads import Habits, Head, Statistics, Without, Worth
-from seq2see.lens.tree import Node, Tree
 from seq2see.run import load
 
 ROWS = ["▁Das", "▁ist", "</s>"]
@@ -108,7 +107,7 @@ def test_letters_without_a_font_are_named_and_do_not_warn(tmp_path):
 )
 def test_heads_do_not_overlap_and_keep_their_proportions(H, L, M):
     width, height = M * 0.25, L * 0.25
-    places = [(0.0, 0.0, width, height), *pictures._places(H, L, M, width, height)]
+    places = [(0.0, 0.0, width, height), *pictures.places_of_heads(H, L, M, width, height)]
     assert len(places) == H + 1
     for x, y, w, h in places:
         assert w > 0
@@ -144,14 +143,14 @@ def layers_of(words, ranks):
 @pytest.fixture(params=["all installed fonts", "the fonts of matplotlib"])
 def without_korean(request, monkeypatch):
     """Whether no font draws Korean, as on a machine that only has the fonts that come with matplotlib."""
-    searches = letters._search, letters._coverage
+    searches = labels.search_fonts, labels.coverage
     if request.param == "the fonts of matplotlib":
         own = [font for font in font_manager.fontManager.ttflist if font.fname.startswith(matplotlib.get_data_path())]
         monkeypatch.setattr(font_manager.fontManager, "ttflist", own)
-        monkeypatch.setattr(letters, "_add_new_fonts", lambda: False)
+        monkeypatch.setattr(labels, "add_new_fonts", lambda: False)
         for search in searches:
             search.cache_clear()
-    yield bool(letters.missing_glyphs("한"))
+    yield bool(labels.missing_glyphs("한"))
     for search in searches:
         search.cache_clear()
 
@@ -255,7 +254,7 @@ def test_wrapped_lines_fit_and_lose_nothing(text, width):
     def bare(line):
         return re.sub("[\u2068\u2069]", "", line)
 
-    lines = drawing._wrapped(text, lambda line: len(bare(line)) <= width)
+    lines = drawing.wrapped(text, lambda line: len(bare(line)) <= width)
     assert all(len(bare(line)) <= width for line in lines)
     assert "".join(map(bare, lines)).replace(" ", "") == bare(text).replace(" ", "")
     for line in lines:

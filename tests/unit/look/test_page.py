@@ -12,8 +12,8 @@ from seq2see import special
 from seq2see.decoding.torch_engine import TorchEngine
 from seq2see.errors import DataError
 from seq2see.lens import textbook
+from seq2see.lens.alignment import importance
 from seq2see.lens.heads import Head
-from seq2see.lens.importance import importance
 from seq2see.lens.reading import read
 from seq2see.look import page
 from seq2see.run import load
@@ -30,30 +30,25 @@ def seen(run):
 
 
 @pytest.fixture(scope="module")
-def owed(run):
-    return run.importance("cab")
-
-
-@pytest.fixture(scope="module")
 def inside(run):
     return page.queries_and_keys(run.bundle, read(run.bundle, "cab"))
 
 
-def test_parts_have_all_that_was_seen(run, seen, owed, inside):
-    given = page.parts(run, seen, owed, inside)
+def test_parts_have_all_that_was_seen(run, seen):
+    given = page.gather(run, "cab")
     assert given["summary"]["translation"] == seen.translation == run.translate(["cab"])[0]
     assert given["summary"]["source_tokens"] == seen.source_tokens
     assert not given["summary"]["forced"]
     for place in ("encoder", "decoder", "cross"):
         assert given["summary"]["layers"][place] == len(getattr(seen, place)) == 1
-        assert given[f"attention/{place}/0"] == page._round(getattr(seen, place)[0], 4)
+        assert given[f"attention/{place}/0"] == page.rounded(getattr(seen, place)[0], 4)
     groups = given["summary"]["vectors"]
     names = [each["name"] for group in (*groups["embedding"], *groups["layers"]) for each in group["choices"]]
     assert len(names) == 2 * 3 + 2
     assert all(f"vectors/{name}" in given for name in names)
     waves = textbook.waves(len(seen.source_tokens), run.settings.model.d_model)
     assert np.abs(np.array(given["vectors/source_embedding.positions"]) - waves).max() < 0.001
-    assert given["importance"]["left_out"] == page._round(owed.left_out, 3)
+    assert given["importance"]["left_out"] == page.rounded(run.importance("cab").left_out, 3)
     assert {link["target"] for link in given["alignment"]} <= set(range(len(seen.target_tokens) - 1))
     assert given["beam"]["nodes"][0]["token"] == "<s>"
 
@@ -63,8 +58,8 @@ def parts_in(text):
     return {name: json.loads(value) for name, value in found}
 
 
-def test_the_page_holds_the_parts_and_needs_no_network(run, seen, owed, inside):
-    given = page.parts(run, seen, owed, inside)
+def test_the_page_holds_the_parts_and_needs_no_network(run):
+    given = page.gather(run, "cab")
     text = page.render(given)
     assert parts_in(text) == json.loads(json.dumps(given))
     assert not re.search(r"""(?:src|href|url\()\s*=?\s*["']?(?:https?:)?//""", text)
@@ -74,16 +69,16 @@ def test_the_page_holds_the_parts_and_needs_no_network(run, seen, owed, inside):
         assert left not in text
 
 
-def test_a_sentence_cannot_break_out_of_its_place(run, seen, owed, inside):
+def test_a_sentence_cannot_break_out_of_its_place(run, seen):
     nasty = "</script><script>alert(1)</script><!-- parts -->/* script */"
-    given = page.parts(run, replace(seen, source=nasty), owed, inside)
+    given = page.parts(run, replace(seen, source=nasty))
     text = page.render(given)
     assert "alert(1)</script>" not in text
     assert parts_in(text)["summary"]["source"] == nasty
 
 
-def test_a_given_translation_is_marked(run, owed, inside):
-    given = page.parts(run, run.look("cab", target="BAC"), owed, inside, "CAB")
+def test_a_given_translation_is_marked(run):
+    given = page.parts(run, run.look("cab", target="BAC"), "CAB")
     summary = given["summary"]
     assert (summary["translation"], summary["forced"], summary["own_translation"]) == ("BAC", True, "CAB")
 
@@ -124,10 +119,10 @@ def test_queries_and_keys_give_the_weights(run, seen, inside):
         assert np.abs(shares - weights).max() < 0.01
 
 
-def test_what_was_said_has_one_label_everywhere(run, seen, owed, inside):
+def test_what_was_said_has_one_label_everywhere(run, seen):
     """In a sentence a byte is labelled by its character, alone by its number: the page must know it as the same."""
     said = ["é 1/2", *seen.target_tokens[1:]]
-    given = page.parts(run, replace(seen, target_tokens=said), owed, inside)
+    given = page.parts(run, replace(seen, target_tokens=said))
     place = seen.layers.rank[-1][0] - 1
     assert given["candidates"]["candidates"][0][place]["token"] == "é 1/2"
     assert given["layers"]["candidates"][-1][0][place]["token"] == "é 1/2"

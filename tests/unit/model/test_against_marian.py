@@ -12,7 +12,7 @@ from torch import nn
 from seq2see import special
 from seq2see.config import Decoding
 from seq2see.decoding.hypothesis import Task
-from seq2see.decoding.slots import SlotSearch
+from seq2see.decoding.recorded import RecordedSearch
 from seq2see.decoding.torch_engine import TorchEngine
 from seq2see.model.positions import sinusoid
 from seq2see.model.transformer import Transformer
@@ -191,7 +191,7 @@ def their_lists(theirs, sentences, width, alpha, limit):
     return found
 
 
-@pytest.mark.parametrize("search", [TorchEngine, SlotSearch])
+@pytest.mark.parametrize("search", [TorchEngine, RecordedSearch])
 @pytest.mark.parametrize(
     ("width", "alpha", "limit", "telling"),
     [(2, 1.0, 11, 4), (3, 0.0, 11, 0), (5, 1.0, 11, 35), (5, 0.6, 4, 20), (4, 2.0, 6, 40)],

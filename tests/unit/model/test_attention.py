@@ -199,8 +199,8 @@ def test_any_vectors_will_do():
 @pytest.mark.parametrize(
     ("memory", "keep", "words"),
     [
-        ((2, 5, 12), None, ["memory is 12 wide", "16 wide"]),
-        ((3, 5, 16), None, ["2 sequences", "memory 3", "2 x 4 x 16", "3 x 5 x 16"]),
+        ((2, 5, 12), None, ["memory has shape 2 x 5 x 12", "x 16 "]),
+        ((3, 5, 16), None, ["query 2 x 4 x 16", "memory 3 x 5 x 16"]),
         ((5, 16), None, ["5 x 16", "expected batch x length x 16"]),
         ((2, 5, 16), (2, 1, 4, 6), ["2 x 1 x 4 x 6", "2 x 4 x 4 x 5"]),
         (None, (3, 1, 4, 4), ["3 x 1 x 4 x 4", "2 x 4 x 4 x 4"]),
@@ -215,15 +215,15 @@ def test_a_memory_or_mask_that_does_not_fit_is_named_with_both_shapes(memory, ke
 
 
 def test_a_query_that_does_not_fit_is_named_with_both_widths():
-    with pytest.raises(ValueError, match=r"query is 12 wide .* 16 wide"):
+    with pytest.raises(ValueError, match=r"query has shape 2 x 4 x 12: .* x 16 "):
         MultiHeadAttention(16, heads=4)(torch.ones(2, 4, 12))
 
 
 @pytest.mark.parametrize(
     ("query", "key", "value", "keep", "words"),
     [
-        ((4, 8), (5, 6), (5, 3), None, ["queries are 8 wide", "keys 6"]),
-        ((4, 8), (5, 8), (6, 3), None, ["5 keys", "6 values"]),
+        ((4, 8), (5, 6), (5, 3), None, ["query 4 x 8", "key 5 x 6", "the same width"]),
+        ((4, 8), (5, 8), (6, 3), None, ["key 5 x 8", "value 6 x 3", "the same length"]),
         ((2, 4, 8), (3, 5, 8), (3, 5, 8), None, ["2 x 4 x 8", "3 x 5 x 8"]),
         ((4, 8), (5, 8), (5, 3), (4, 4), ["4 x 4", "4 x 5"]),
     ],

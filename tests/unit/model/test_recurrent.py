@@ -15,7 +15,7 @@ from seq2see.decoding.torch_engine import TorchEngine
 from seq2see.lens.capture import capture
 from seq2see.model.build import build, count_parameters
 from seq2see.model.packing import Packing
-from seq2see.model.recurrent import AlignmentAttention, ByTime, Recurrent, pick
+from seq2see.model.recurrent import AlignmentAttention, Recurrent, by_sentence, by_time
 
 V = 13
 SOURCE = torch.tensor([[8, 9, 3, 0, 0], [4, 5, 6, 7, 3]])
@@ -216,15 +216,10 @@ def test_without_attention_nothing_is_heard_of_it():
 def test_rows_by_time_longest_first():
     packing = Packing(torch.tensor([0, 2, 3, 6]), torch.device("cpu"))
     x_ND = torch.arange(6)[:, None]
-    by_time = ByTime(packing)
-    assert by_time.sizes.tolist() == [3, 2, 1]
-    assert by_time.lay_out(x_ND)[:, 0].tolist() == [3, 0, 2, 4, 1, 5]
-    assert torch.equal(by_time.pack(by_time.lay_out(x_ND)), x_ND)
-    assert ByTime(packing, backwards=True).lay_out(x_ND)[:, 0].tolist() == [5, 1, 2, 4, 0, 3]
-    hidden = (torch.tensor([[[1.0], [2.0], [3.0]]]),)
-    longest_first = pick(hidden, by_time.order_B)
-    assert longest_first[0].flatten().tolist() == [3, 1, 2]
-    assert torch.equal(pick(longest_first, by_time.back_B)[0], hidden[0])
+    rows = by_time(x_ND, packing)
+    assert rows.batch_sizes.tolist() == [3, 2, 1]
+    assert rows.data[:, 0].tolist() == [3, 0, 2, 4, 1, 5]
+    assert torch.equal(by_sentence(rows, packing), x_ND)
 
 
 def test_options_change_the_answer():

@@ -1,4 +1,4 @@
-"""Search in fixed shapes finds what `search.py` finds, whatever company a sentence keeps."""
+"""A search in fixed shapes finds what one executed step by step finds, whatever else is in its batch."""
 
 import gc
 import weakref
@@ -8,10 +8,11 @@ import torch
 
 from searching import some_tasks, talkative
 from seq2see.config import Decoding
-from seq2see.decoding import slots
+from seq2see.decoding import recorded
 from seq2see.decoding.hypothesis import Task
-from seq2see.decoding.slots import SlotSearch
+from seq2see.decoding.recorded import RecordedSearch
 from seq2see.decoding.torch_engine import TorchEngine
+from seq2see.model.recurrent import Recurrent
 from seq2see.model.transformer import Transformer
 
 KINDS = [("sinusoid", "post"), ("rotary", "pre"), ("learned", "post")]
@@ -21,10 +22,10 @@ KINDS = [("sinusoid", "post"), ("rotary", "pre"), ("learned", "post")]
 @pytest.mark.parametrize(("beam", "length_penalty"), [(1, 1.0), (2, 0.0), (4, 1.0)])
 @pytest.mark.parametrize("most_rows", [8, 2048])
 def test_slots_find_what_the_search_finds(monkeypatch, positions, norm, beam, length_penalty, most_rows) -> None:
-    monkeypatch.setattr(slots, "MOST_ROWS", most_rows)  # few: slots are filled anew while others are still at work
+    monkeypatch.setattr(recorded, "MOST_ROWS", most_rows)  # few: slots are filled anew while others are still at work
     made, settings, tasks = talkative(positions, norm), Decoding(beam=beam, length_penalty=length_penalty), some_tasks()
     expected = TorchEngine(made).search(tasks, settings)
-    search = SlotSearch(made)
+    search = RecordedSearch(made)
     for _ in range(2):  # the second time in storage that was used before
         found = search.search(tasks, settings)
         assert [[each.tokens for each in one] for one in found] == [[each.tokens for each in one] for one in expected]
@@ -40,7 +41,7 @@ def test_slots_find_what_the_search_finds(monkeypatch, positions, norm, beam, le
 def test_one_search_serves_both_rules_to_stop_by(beam, length_formula) -> None:
     """What is kept for one rule is not used for the other, and each finds what `search.py` finds by it."""
     made, tasks = talkative(*KINDS[0], end=10.0), some_tasks(20)
-    search, lists = SlotSearch(made), {}
+    search, lists = RecordedSearch(made), {}
     for stop_against in ("worst", "best"):
         settings = Decoding(beam=beam, length_formula=length_formula, stop_against=stop_against)
         expected = TorchEngine(made).search(tasks, settings)
@@ -56,7 +57,7 @@ def test_a_beam_wider_than_the_vocabulary_and_more_given_than_there_is_room_for(
     todo = [Task([4, 5, 3], 7, []), Task([5, 3], 3, [4] * 40), Task([4, 3], 1, [])]
     settings = Decoding(beam=5)
     expected = TorchEngine(made).search(todo, settings)
-    found = SlotSearch(made).search(todo, settings)
+    found = RecordedSearch(made).search(todo, settings)
     assert [[each.tokens for each in one] for one in found] == [[each.tokens for each in one] for one in expected]
     assert found[0][0].score == pytest.approx(expected[0][0].score, abs=1e-5)
 
@@ -64,14 +65,14 @@ def test_a_beam_wider_than_the_vocabulary_and_more_given_than_there_is_room_for(
 @pytest.mark.parametrize("beam", [1, 2])
 def test_a_task_that_may_not_say_anything_is_done_at_once(beam) -> None:
     made = talkative(*KINDS[0])
-    assert SlotSearch(made).search([Task([5, 3], 0, []), Task([5, 3], 0, [])], Decoding(beam=beam)) == [[], []]
+    assert RecordedSearch(made).search([Task([5, 3], 0, []), Task([5, 3], 0, [])], Decoding(beam=beam)) == [[], []]
 
 
 def test_little_room_only_means_fewer_at_once(monkeypatch) -> None:
     made, settings, tasks = talkative(*KINDS[1]), Decoding(beam=2), some_tasks()
     expected = TorchEngine(made).search(tasks, settings)
-    monkeypatch.setattr(slots, "MOST_PLACES", 128)
-    search = SlotSearch(made)
+    monkeypatch.setattr(recorded, "MOST_PLACES", 128)
+    search = RecordedSearch(made)
     found = search.search(tasks, settings)
     assert [[each.tokens for each in one] for one in found] == [[each.tokens for each in one] for one in expected]
     assert max(B * max(S, 2 * T) for B, W, S, T, *_ in search._kept) <= 128
@@ -79,16 +80,16 @@ def test_little_room_only_means_fewer_at_once(monkeypatch) -> None:
 
 def test_storage_is_given_back_without_a_collector(monkeypatch) -> None:
     made = talkative(*KINDS[0])
-    search = SlotSearch(made)
+    search = RecordedSearch(made)
     search.search(some_tasks(), Decoding(beam=2))
-    kept = [weakref.ref(each._state.layers[0].memory_key_BHSK) for each in search._kept.values()]
+    kept = [weakref.ref(each.state.layers[0].memory_key_BHSK) for each in search._kept.values()]
     gc.disable()
     try:
         search.forget()
         assert [ref() for ref in kept] == [None] * len(kept)
     finally:
         gc.enable()
-    monkeypatch.setattr(slots, "MOST_KEPT", 2)
+    monkeypatch.setattr(recorded, "MOST_KEPT", 2)
     for beam in (1, 2, 3):
         search.search(some_tasks(), Decoding(beam=beam))
     assert len(search._kept) == 2
@@ -102,13 +103,20 @@ def test_without_room_for_it_the_search_goes_on_plainly(monkeypatch) -> None:
     def no_room(*_: object) -> None:
         raise torch.OutOfMemoryError
 
-    monkeypatch.setattr(SlotSearch, "can", lambda search, beam: True)
-    monkeypatch.setattr(SlotSearch, "search", no_room)
-    with pytest.warns(UserWarning, match="no room on the card"):
+    engine._recorded = RecordedSearch(made)
+    monkeypatch.setattr(RecordedSearch, "can", lambda search, beam: True)
+    monkeypatch.setattr(RecordedSearch, "search", no_room)
+    with pytest.warns(UserWarning, match="not enough GPU memory"):
         found = engine.search(tasks, settings)
     assert [[each.tokens for each in one] for one in found] == [[each.tokens for each in one] for one in expected]
 
 
-def test_where_it_is_not_meant_for() -> None:
-    """Not on a processor, not for very wide beams, not while training, not where bits must be the same."""
-    assert not SlotSearch(talkative(*KINDS[0])).can(1)
+def test_steps_are_not_recorded_on_a_cpu() -> None:
+    assert not RecordedSearch(talkative(*KINDS[0])).can(1)
+
+
+@pytest.mark.parametrize("attention", [True, False])
+def test_a_model_without_a_state_of_fixed_shapes_says_so(attention) -> None:
+    model = Recurrent(9, 9, attention=attention, d_model=8)
+    assert not RecordedSearch(model).can(1)
+    assert model.fixed_state(torch.zeros(2, dtype=torch.int64), 2, 16, 16) is None

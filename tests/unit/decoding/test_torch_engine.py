@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from seq2see.decoding.weights import Int8Linear, for_decoding
+from seq2see.decoding.torch_engine import Int8Linear, for_decoding
 from seq2see.errors import SettingError
 from seq2see.model.attention import Projection
 from seq2see.model.transformer import Transformer
@@ -92,7 +92,7 @@ def test_whoever_listens_to_the_model_hears_it_and_no_copy():
     handle.remove()
     scores(laid_out)
     assert heard == []
-    assert not laid_out.decoder[0].cross_attention.inside.is_recording
+    assert not laid_out.decoder[0].cross_attention.inside._forward_hooks
 
 
 def test_whole_numbers_are_multiplied_exactly():

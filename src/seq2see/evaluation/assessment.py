@@ -1,9 +1,9 @@
-"""Whether a training taught a model anything: its validation beside what needs no model, and what likely went wrong.
+"""Whether a training taught a model anything: its scores beside those of baselines, and what likely went wrong.
 
-A model must be clearly better, by exact match or by chrF, than each of three who know nothing: one that copies the
-source, one that always gives the commonest target, and its own answers handed to other sources. The last finds the
-model that writes good sentences whatever it is asked. One that is always right is no rival but the task itself, as
-copying is where sources are to be copied.
+A model must be clearly better, by exact match or by chrF, than each of three baselines that know nothing: copying the
+source, always giving the most common target, and its own outputs assigned to other sources. The last one finds a model
+that writes good sentences whatever the source. A baseline that is always right is the task itself, as copying is where
+sources are to be copied.
 """
 
 import math
@@ -24,39 +24,39 @@ from seq2see.training.bad_numbers import NotFinite
 
 NAMES = ("exact", "chrf")
 SAMPLE = 100_000
-"""Training pairs, evenly spread, that frequencies are counted in."""
+"""Number of training pairs, evenly spread, in which frequencies are counted."""
 SOLVED = 99.0
-"""Exact match in % that leaves no room to be clearly better."""
+"""Exact match in % above which no model can be clearly better."""
 FEW_PAIRS = 5000
 ENOUGH_STEPS = 1000
-"""After which something should have been learnt of a corpus that was not seen twice."""
+"""Number of steps after which a model should have learnt something, even where no pair was seen twice."""
 
 
 @dataclass(frozen=True)
 class Frequencies:
-    """What can be known of targets without a look at sources."""
+    """What is known of the targets without the sources."""
 
     commonest: str
-    """The target that most pairs have."""
+    """The most common target."""
     unigram_loss: float
-    """Of a validation token, by a guesser that knows how often each token is, and nothing else."""
+    """Mean loss of a validation token where tokens are predicted by their frequency alone."""
 
 
 @dataclass(frozen=True)
-class Diagnosis:
-    """A finished model beside those that know nothing, on the validation pairs."""
+class Assessment:
+    """A finished model beside the baselines, on the validation pairs."""
 
     loss: float | None
-    """Of a validation token; None where it was not a finite number."""
+    """Mean loss of a validation token; None where it was not finite."""
     unigram_loss: float
     scores: dict[str, dict[str, float]]
-    """exact and chrf of the model, and of each baseline."""
+    """Exact match and chrF of the model and of each baseline."""
     findings: list[str]
     """What is wrong, line by line; empty for a model that learnt its task."""
 
 
 def frequencies(train: Store, valid: Store, tokenizer: Tokenizer) -> Frequencies:
-    """Count targets and their tokens."""
+    """Count the targets of the training set and their tokens."""
     chosen = np.arange(0, len(train), math.ceil(len(train) / SAMPLE))
     _, _, tokens, offsets = train.gather(chosen)
     targets = Counter(map(np.ndarray.tobytes, np.split(tokens, offsets[1:-1])))
@@ -67,7 +67,7 @@ def frequencies(train: Store, valid: Store, tokenizer: Tokenizer) -> Frequencies
     return Frequencies(tokenizer.decode(commonest.tolist()), float(loss))
 
 
-def diagnose(
+def assess(
     scores: Scores,
     hypotheses: Sequence[str],
     sources: Sequence[str],
@@ -76,13 +76,13 @@ def diagnose(
     rows: Sequence[Mapping[str, Any]],
     settings: Settings,
     pairs: int,
-) -> Diagnosis:
-    """Judge a finished training.
+) -> Assessment:
+    """Assess a finished training.
 
     Args:
-        scores: of the hypotheses, `NAMES` among them.
-        rows: of `metrics.jsonl`.
-        pairs: how many it was trained on.
+        scores: those of the hypotheses, `NAMES` among them.
+        rows: the rows of `metrics.jsonl`.
+        pairs: number of training pairs.
     """
     ours = Scores(tuple(scores[name] for name in NAMES))
     baselines = {
@@ -112,7 +112,7 @@ def diagnose(
             findings = [f"not clearly better than {best[name]}: {measured} {among}", *causes]
     findings += _overfitting(rows, settings)
     every = {"model": ours, **theirs}
-    return Diagnosis(
+    return Assessment(
         loss if math.isfinite(loss) else None,
         known.unigram_loss,
         {who: {score.name: score.value for score in each} for who, each in every.items()},
@@ -121,15 +121,15 @@ def diagnose(
 
 
 def no_model(rows: Sequence[Mapping[str, Any]], settings: Settings) -> str:
-    """Why a training left no model at all."""
+    """Explain why a training left no model at all."""
     return "; ".join(_not_finite(rows, settings)) or "no validation gave a number to choose a model by"
 
 
 def not_finite(found: NotFinite, lines: Sequence[str], settings: Settings) -> str:
-    """Why a training was given up."""
+    """Explain why a training was stopped."""
     where = f"step {found.step:,}, a batch of {found.batch:,} pairs"
     which = f", {'; '.join(lines)} alone suffice{'s' if len(lines) == 1 else ''} for it" if lines else ""
-    again = f", even at 1/{2**found.slowed} of the rate" if found.slowed else ""
+    again = f", even at 1/{2**found.slowed} of the learning rate" if found.slowed else ""
     return (
         f"the loss was not finite in {found.updates} updates in a row{again} ({where}{which}; "
         f"it begins in {found.place}): {_lower_rate(settings)}"
@@ -146,10 +146,9 @@ def _is_clearly_better(ours: Scores, theirs: Scores, name: str) -> bool:
 
 
 def _validations(rows: Sequence[Mapping[str, Any]]) -> list[tuple[int, float]]:
-    """Step and loss of each validation of the model itself, averages left out."""
-    return [
-        (row["step"], row["validation"]["loss"]) for row in rows if row.get("what") == "model" and "validation" in row
-    ]
+    """Return step and loss of each validation of the model itself, without those of averaged checkpoints."""
+    validated = [row for row in rows if row.get("what") == "model" and "validation" in row]
+    return [(row["step"], row["validation"]["loss"]) for row in validated]
 
 
 def _trainings(rows: Sequence[Mapping[str, Any]]) -> list[tuple[int, float]]:
@@ -158,7 +157,7 @@ def _trainings(rows: Sequence[Mapping[str, Any]]) -> list[tuple[int, float]]:
 
 def _lower_rate(settings: Settings) -> str:
     rate = settings.training.peak_rate(settings.model.d_model)
-    return f"try a lower rate: --set training.learning_rate={rate / 4:.1g}"
+    return f"try a lower learning rate: --set training.learning_rate={rate / 4:.1g}"
 
 
 def _not_finite(rows: Sequence[Mapping[str, Any]], settings: Settings) -> list[str]:
@@ -167,7 +166,7 @@ def _not_finite(rows: Sequence[Mapping[str, Any]], settings: Settings) -> list[s
 
 
 def _too_early(rows: Sequence[Mapping[str, Any]], settings: Settings) -> str | None:
-    """In words, where training ended before anything could be learnt."""
+    """Explain that training ended before anything could be learnt; None where it did not."""
     validations, warmup = _validations(rows), settings.training.warmup_steps
     if not validations:
         return None  # metrics.jsonl is gone
@@ -182,7 +181,7 @@ def _too_early(rows: Sequence[Mapping[str, Any]], settings: Settings) -> str | N
 
 
 def _cause(loss: float, known: Frequencies, settings: Settings, pairs: int) -> str:
-    """The likely reason why nothing was learnt although there was time; `loss` is the lowest, in training or after."""
+    """Return the likely reason why nothing was learnt although there was time; `loss` is the lowest of all."""
     if not loss < 0.98 * known.unigram_loss:
         guess = f"the loss never fell below {known.unigram_loss:.2f}, that of guessing by frequency"
         return f"{guess}: {_lower_rate(settings)}"
@@ -191,7 +190,7 @@ def _cause(loss: float, known: Frequencies, settings: Settings, pairs: int) -> s
 
 
 def _overfitting(rows: Sequence[Mapping[str, Any]], settings: Settings) -> list[str]:
-    """Strong overfitting: the best model came at once, then validation got worse while training went on."""
+    """Find strong overfitting: the best model came early, then validation loss rose while training loss fell."""
     validations, trainings = _validations(rows), _trainings(rows)
     kept = [row["step"] for row in rows if "validation" in row and row["best"]]
     training = settings.training

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from seq2see import config
-from seq2see.evaluation import diagnosis, metrics
-from seq2see.evaluation.diagnosis import Diagnosis, Frequencies
+from seq2see.evaluation import assessment, metrics
+from seq2see.evaluation.assessment import Assessment, Frequencies
 from seq2see.tokens import store, tokenizers
 
 DICE = random.Random(4)
@@ -40,12 +40,12 @@ def judged(
     pairs: int = 50_000,
     metric: str = "exact",
     **training: Any,
-) -> Diagnosis:
+) -> Assessment:
     settings = config.resolve({"training": {"metric": metric, "warmup_steps": 100, "learning_rate": 4e-3, **training}})
     references = [[target] for target in targets]
     scores = metrics.score([[text] for text in hypotheses], references)
     known = Frequencies(commonest, unigram_loss)
-    return diagnosis.diagnose(scores, hypotheses, sources, references, known, rows, settings, pairs)
+    return assessment.assess(scores, hypotheses, sources, references, known, rows, settings, pairs)
 
 
 def upper(words: list[str]) -> list[str]:
@@ -131,9 +131,12 @@ def test_a_loss_that_was_not_finite() -> None:
     rows = [trained(50, 2.0), validated(100, 2.0), trained(150, math.nan), validated(200, math.nan, best=False)]
     line, cause = judged(["q"] * 60, upper(WORDS), rows=rows).findings
     assert line.startswith("not clearly better")
-    assert cause == "the loss was not finite from step 150 on: try a lower rate: --set training.learning_rate=0.001"
+    assert (
+        cause
+        == "the loss was not finite from step 150 on: try a lower learning rate: --set training.learning_rate=0.001"
+    )
     assert judged(upper(WORDS), upper(WORDS), rows=rows).findings == [cause]
-    assert cause in diagnosis.no_model(rows, config.resolve({"training": {"learning_rate": 4e-3}}))
+    assert cause in assessment.no_model(rows, config.resolve({"training": {"learning_rate": 4e-3}}))
 
 
 OVERFITTED = [
@@ -182,7 +185,7 @@ def test_frequencies_of_targets(tmp_path: Path) -> None:
     def made(name: str, targets: list[list[int]]) -> store.Store:
         return store.write(tmp_path / name, [(a, target) for target in targets], len(letters))
 
-    known = diagnosis.frequencies(made("train", [b, b, a + b]), made("valid", [b]), letters)
+    known = assessment.frequencies(made("train", [b, b, a + b]), made("valid", [b]), letters)
     assert known.commonest == "b"
     counts = np.array([1, 3, 3]) + 1.0  # a, b, the end; beside them the rest of the vocabulary, once each
     total = counts.sum() + len(letters) - 3
