@@ -502,6 +502,7 @@ def test_a_full_queue_takes_from_the_client_with_most_for_one_with_few(monkeypat
 
 def test_an_engine_that_hangs_while_loading_is_not_waited_for_without_end(monkeypatch):
     monkeypatch.setattr(lanes, "PING", 0.01)  # an idle engine that is dead is noticed soon
+
     async def scene(lane: Lane, engines: list[Played]) -> None:
         engines[0].messages.put_nowait("die")
         monkeypatch.setattr(EngineProcess, "start", hanging)
@@ -534,6 +535,7 @@ def test_an_engine_that_hangs_while_loading_is_not_waited_for_without_end(monkey
 
 def test_a_failure_to_load_again_is_said_and_tried_again(monkeypatch):
     monkeypatch.setattr(lanes, "PING", 0.01)  # an idle engine that is dead is noticed soon
+
     async def scene(lane: Lane, engines: list[Played]) -> None:
         async def damaged(name: str, setup: Setup) -> Played:
             process = Played()
