@@ -167,7 +167,7 @@ def _root(service: Service) -> APIRouter:
 def _v1(service: Service) -> APIRouter:
     routes = APIRouter(prefix="/v1", tags=["v1"], dependencies=bodies.KEYS)
 
-    def streamed(body: bodies.TranslateRequest | bodies.ChatRequest, asked: Asked, scope: Message) -> Response:
+    def streamed(body: bodies.SearchRequest, asked: Asked, scope: Message) -> Response:
         events = service.stream(asked, scope[CLIENT], body.model, body.beam)
         return StreamingResponse(
             sent_events(events, scope[DUE], service.limits.deadline), media_type="text/event-stream"

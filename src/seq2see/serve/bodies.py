@@ -19,47 +19,44 @@ class RequestBody(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
 
 
-Name = Annotated[str | None, Field(description="One of /v1/models; the first if not given.")]
-Language = Annotated[str | None, Field(description="To translate to, where the model has several.")]
+class ModelRequest(RequestBody):
+    """A request to one of the models."""
+
+    model: str | None = Field(None, description="One of /v1/models; the first if not given.")
+    to: str | None = Field(None, description="To translate to, where the model has several.")
 
 
-class SamplingOptions(RequestBody):
-    """How to draw words, where `sample` is true."""
+class SearchRequest(ModelRequest):
+    """How to search for an answer, or to draw one where `sample` is true."""
 
+    beam: int | None = Field(None, ge=1, description="Hypotheses kept at each step; 1: greedy.")
     sample: bool = Field(False, description="Draw each token by its probability instead of searching.")
     temperature: float = Field(1.0, ge=0.01, le=100, description="Below 1 safer, above 1 wilder.")
     top_k: int = Field(0, ge=0, le=1_000_000, description="Draw from the k likeliest tokens; 0: from all.")
     top_p: float = Field(1.0, ge=0.01, le=1, description="Draw from the likeliest that hold this much.")
     seed: int | None = Field(None, ge=0, lt=2**63, description="Draw the same each time.")
-
-
-SAMPLING = {"temperature", "top_k", "top_p", "seed"}
-"""Fields of `SamplingOptions` besides `sample`."""
-
-
-class TranslateRequest(SamplingOptions):
-    """Texts to translate, and how."""
-
-    text: str | list[str] = Field(description="One text, or several. Each is a line to the model.")
-    model: Name = None
-    to: Language = None
-    beam: int | None = Field(None, ge=1, description="Hypotheses kept at each step; 1: greedy.")
-    n_best: int = Field(1, ge=1, description="Translations of each text, best first.")
-    prefix: str | None = Field(None, description="Every translation begins with this text.")
-    alignments: bool = Field(False, description="Say which words and characters each translation comes from.")
     stream: bool = Field(
         False, description="Server-sent events: each token of one text as it is chosen, greedily or drawn."
     )
 
 
-class ChatRequest(SamplingOptions):
+SAMPLING = {"temperature", "top_k", "top_p", "seed"}
+"""Fields of `SearchRequest` that say how to sample."""
+
+
+class TranslateRequest(SearchRequest):
+    """Texts to translate, and how."""
+
+    text: str | list[str] = Field(description="One text, or several. Each is a line to the model.")
+    n_best: int = Field(1, ge=1, description="Translations of each text, best first.")
+    prefix: str | None = Field(None, description="Every translation begins with this text.")
+    alignments: bool = Field(False, description="Say which words and characters each translation comes from.")
+
+
+class ChatRequest(SearchRequest):
     """A line of a conversation."""
 
     text: str
-    model: Name = None
-    to: Language = None
-    beam: int | None = Field(None, ge=1, description="Hypotheses kept at each step; 1: greedy.")
-    stream: bool = Field(False, description="Server-sent events: each token as it is chosen, greedily or drawn.")
 
 
 class HeadReference(RequestBody):
@@ -70,12 +67,10 @@ class HeadReference(RequestBody):
     head: int = Field(ge=0, le=1000)
 
 
-class LookRequest(RequestBody):
+class LookRequest(ModelRequest):
     """A sentence to look into."""
 
     text: str
-    model: Name = None
-    to: Language = None
     target: str | None = Field(None, description="Explain this translation instead of the model's own.")
     parts: list[str] = Field(
         default=["summary"], max_length=500, description="Which parts; each answer names all that there are."
