@@ -66,8 +66,12 @@ def test_from_a_line_to_its_translation(trained: Path) -> None:
 
 
 def test_a_served_request(trained: Path) -> None:
-    """Trace the server's process from the request to the answer, then the engine's from the job to its result."""
+    """Trace the server's process from the request to the answer, then the engine's from the job to its result.
+
+    The engine is the default one on a CPU.
+    """
     pytest.importorskip("fastapi", reason="needs the extra seq2see[serve]")
+    pytest.importorskip("ctranslate2", reason="needs the extra seq2see[fast]")
     from starlette.testclient import TestClient
 
     from seq2see.run import Run
@@ -76,7 +80,7 @@ def test_a_served_request(trained: Path) -> None:
     from seq2see.serve.service import Service
 
     body = {"text": "abc"}
-    service = Service({"run": Run(trained)}, "torch")
+    service = Service({"run": Run(trained)}, "auto")
     # The app runs in a thread of the client, which is traced because it is started meanwhile.
     with traced() as trace, TestClient(app.build(service)) as client:
         give_up = time.monotonic() + 120
@@ -90,11 +94,12 @@ def test_a_served_request(trained: Path) -> None:
             time.sleep(0.2)
         assert client.post("/v1/translate", json=body).status_code == 200
         in_server = list(trace.files)
-    answers: list[object] = []
-    worker = Worker(Setup({"run": trained}, "torch", None, 100, False), answers.append, set())
+    answers: list[tuple[object, ...]] = []
+    worker = Worker(Setup({"run": trained}, "auto", None, 100, False), answers.append, set())
+    worker.do(Key("translate", "run", 1), [(1, Asked(["a"]))])  # the first one loads the model
     with traced() as in_engine:
         worker.do(Key("translate", "run", 1), [(1, Asked(["abc"]))])
-    assert answers
+    assert [kind for kind, *_ in answers].count("done") == 2
     check("serve", [*in_server, *(file for file in in_engine.files if file not in in_server)])
 
 
