@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 from filelock import FileLock
@@ -39,7 +40,7 @@ TINY = {
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers() -> int:
     """Return the number of processes for `-n auto`: one for each core, and no more than fit into 8 GiB."""
-    from seq2see.processes import cores
+    from seq2see.machine import cores
 
     return min(cores(), 8)
 
@@ -126,6 +127,15 @@ def trained(once: Callable[..., Path]) -> Path:
         api.train(pairs, folder / "run", settings=settings)
 
     return once("trained", make) / "run"
+
+
+@pytest.fixture(scope="session")
+def server(trained: Path) -> Iterator[Any]:
+    """`seq2see serve` for this run with no option, for all tests that neither change nor end it."""
+    from serving import Server
+
+    with Server(trained) as started:
+        yield started
 
 
 @dataclass(frozen=True)

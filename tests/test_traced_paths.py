@@ -72,7 +72,7 @@ def test_a_served_request(trained: Path) -> None:
 
     from seq2see.run import Run
     from seq2see.serve import app
-    from seq2see.serve.engine_process import Key, Setup, Worker
+    from seq2see.serve.engine_process import Asked, Key, Setup, Worker
     from seq2see.serve.service import Service
 
     body = {"text": "abc"}
@@ -92,9 +92,8 @@ def test_a_served_request(trained: Path) -> None:
         in_server = list(trace.files)
     answers: list[object] = []
     worker = Worker(Setup({"run": trained}, "torch", None, 100, False), answers.append, set())
-    what = {"lines": ["abc"], "to": None, "n_best": 1, "prefix": None, "alignments": False, "sampling": None}
     with traced() as in_engine:
-        worker.do(Key("translate", "run", 1), [(1, what | {"familiar": False})])
+        worker.do(Key("translate", "run", 1), [(1, Asked(["abc"]))])
     assert answers
     check("serve", [*in_server, *(file for file in in_engine.files if file not in in_server)])
 

@@ -2,7 +2,7 @@
 
     RUN/manifest.json             format, version, facts about the training (`storage`)
         settings.toml             every setting, resolved (`config`)
-        source.tokenizer.json     and target.tokenizer.json, unless one serves both sides (`tokens.encoding`)
+        source.tokenizer.json     and target.tokenizer.json, unless one serves both sides (`tokens.store`)
         model.safetensors         the best weights
 
 Torch is imported only where it is needed: CTranslate2 gets its weights here, too.

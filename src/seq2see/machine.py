@@ -187,9 +187,9 @@ def parallel_map(
     if len(first) <= few or count < 2 or not sys.executable:
         yield from map(make(*given), chain(first, rest))
         return
-    crew: list[Worker] = []
+    crew: list[WorkerProcess] = []
     try:
-        crew += (Worker(make, given) for _ in range(count))
+        crew += (WorkerProcess(make, given) for _ in range(count))
         number = 0
         for block in chain(first, rest):
             # The next block is at hand before a worker is asked for its result, so that it need not wait.
@@ -205,7 +205,7 @@ def parallel_map(
             worker.end()
 
 
-class Worker:
+class WorkerProcess:
     """A process that applies `make(*given)` to one task at a time; it ignores Ctrl-C, which its parent handles."""
 
     def __init__(self, make: Callable[..., Any], given: tuple[Any, ...]) -> None:

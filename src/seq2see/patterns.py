@@ -18,7 +18,7 @@ from types import FrameType
 from typing import Final, NamedTuple
 
 from seq2see.errors import RunError, SettingError, nearest
-from seq2see.machine import Worker
+from seq2see.machine import WorkerProcess
 
 
 class Named(NamedTuple):
@@ -147,7 +147,7 @@ def _spans_in_time(task: Task) -> Spans:
 
 
 _lock = threading.Lock()
-_workers: dict[int, Worker] = {}
+_workers: dict[int, WorkerProcess] = {}
 """By the process that started it: one that was forked must not use the pipes of its parent."""
 
 
@@ -156,7 +156,7 @@ def _spans_by_worker(task: Task) -> Spans:
     with _lock:
         worker = _workers.get(os.getpid())
         if worker is None:
-            worker = _workers[os.getpid()] = Worker(functools.partial, (_spans_in_time,))
+            worker = _workers[os.getpid()] = WorkerProcess(functools.partial, (_spans_in_time,))
             atexit.register(worker.end)
         try:
             worker.send(task)

@@ -9,12 +9,21 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 PATIENCE = 120
 """Seconds: other work on the machine may stop a server for long."""
+
+
+def wait_until(holds: Callable[[], object], about: Callable[[], str] = lambda: "") -> None:
+    """Wait until a condition holds that another process makes true; the message says what was seen instead."""
+    ends = time.monotonic() + PATIENCE
+    while not holds():
+        assert time.monotonic() < ends, about()
+        time.sleep(0.02)
 
 
 class Answer(NamedTuple):
@@ -47,11 +56,14 @@ class Server:
         self.url = ""
 
     def __enter__(self) -> "Server":
-        end = time.monotonic() + PATIENCE
-        while not (found := re.search(r"http://\S+?(?=/ )", self.log())):
+        def is_serving() -> bool:
             assert self.process.poll() is None, self.log()
-            assert time.monotonic() < end, self.log()
-            time.sleep(0.05)
+            return "serving" in self.log()
+
+        wait_until(is_serving, self.log)
+        self.wait_for_log("/ (Ctrl-C ends)")
+        found = re.search(r"http://\S+?(?=/ )", self.log())
+        assert found, self.log()
         self.url = found[0]
         self.wait_until_ready()
         return self
@@ -65,11 +77,16 @@ class Server:
         self._log.seek(0)
         return self._log.read()
 
+    def wait_for_log(self, text: str) -> None:
+        """Wait until a text is in the log: a line is written after the answer that it is about."""
+        wait_until(lambda: text in self.log(), self.log)
+
     def wait_until_ready(self) -> None:
-        end = time.monotonic() + PATIENCE
-        while self.get("/ready").status != 200:
-            assert time.monotonic() < end, self.log()
-            time.sleep(0.05)
+        wait_until(lambda: self.get("/ready").status == 200, self.log)
+
+    def wait_for_measure(self, name: str, least: float) -> None:
+        """Wait until one of /metrics has a value."""
+        wait_until(lambda: self.measure(name) >= least, lambda: f"{name} is {self.measure(name)}, expected {least}")
 
     def end(self) -> int:
         """SIGTERM, and the exit code."""
@@ -112,6 +129,6 @@ class Server:
         return self.call("POST", path, body, {"Content-Type": "application/json"})
 
     def measure(self, name: str) -> float:
-        """The sum over all labels of one of /metrics."""
+        """The value of one of /metrics, or the sum over all its labels."""
         lines = self.get("/metrics").body.decode().splitlines()
-        return sum(float(line.rsplit(" ", 1)[1]) for line in lines if re.match(rf"{name}[ {{]", line))
+        return sum(float(line.rsplit(" ", 1)[1]) for line in lines if re.match(rf"{re.escape(name)}[ {{]", line))

@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 
 import pytest
-from serving import PATIENCE, Server
+from serving import Server, wait_until
 
 pytest.importorskip("fastapi", reason="the extra 'serve' is not installed")
 sys.path.insert(0, str(Path(__file__).parents[2]))  # where `bench` lies
@@ -30,10 +30,10 @@ engine_process.main()
 """
 SERVING = """
 import sys
-from seq2see.serve import batching, server
+from seq2see.serve import engine_process, server
 from seq2see.serve.limits import Limits
 
-batching._PROGRAM = {program!r}
+engine_process.PROGRAM = {program!r}
 server.serve(sys.argv[1:2], port=0, limits=Limits(deadline={deadline}, load_seconds={load}), log=False)
 """
 
@@ -64,13 +64,10 @@ def test_an_engine_that_hangs_while_loading_is_given_up(trained: Path):
     server = server_with(trained, hanging, load=0.5)
     server.wait_until_ready = lambda: None  # type: ignore[method-assign]
     with server:
-        ends = time.monotonic() + PATIENCE
-        while "--load-timeout" not in (said := server.get("/ready").json()["error"]):
-            assert time.monotonic() < ends, said
-            time.sleep(0.1)
+        wait_until(lambda: "--load-timeout" in server.get("/ready").json()["error"], server.log)
         assert server.get("/health").status == 200
-        assert "not loaded within 0.5 seconds" in server.log()
-        assert server.measure("seq2see_engine_restarts_total") >= 1
+        server.wait_for_log("not loaded within 0.5 seconds")
+        server.wait_for_measure("seq2see_engine_restarts_total", 1)
 
 
 def test_a_run_that_is_damaged_later_is_reported(trained: Path, tmp_path: Path):
@@ -80,13 +77,9 @@ def test_a_run_that_is_damaged_later_is_reported(trained: Path, tmp_path: Path):
     with Server(run, "--engine", "torch", "--quiet") as server:
         (run / "model.safetensors").write_bytes(b"damaged")
         os.kill(server.engines()["translate"], signal.SIGKILL)
-        ends = time.monotonic() + PATIENCE
-        said = ""
-        # `/ready` and the log report the damage one after the other, in either order.
-        while "model.safetensors" not in said or "model.safetensors" not in server.log():
-            assert time.monotonic() < ends, said + server.log()
-            time.sleep(0.1)
-            said = server.get("/ready").json().get("error", "")
+        wait_until(lambda: "model.safetensors" in (server.get("/ready").json().get("error") or ""), server.log)
+        said = server.get("/ready").json()["error"]
+        server.wait_for_log("model.safetensors")
         assert str(tmp_path) not in said
 
 

@@ -8,11 +8,10 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
-from serving import PATIENCE, Server
+from serving import PATIENCE, Server, wait_until
 
 pytest.importorskip("fastapi", reason="the extra 'serve' is not installed")
 
@@ -30,11 +29,7 @@ class Unheard(Server):
         self.url = f"http://127.0.0.1:{port}"
 
     def __enter__(self) -> "Unheard":
-        ends = time.monotonic() + PATIENCE
-        while not self._answers():
-            assert self.process.poll() is None, "the server has ended"
-            assert time.monotonic() < ends
-            time.sleep(0.05)
+        wait_until(self._answers)
         self.wait_until_ready()
         return self
 
@@ -46,6 +41,7 @@ class Unheard(Server):
         return ""
 
     def _answers(self) -> bool:
+        assert self.process.poll() is None, "the server has ended"
         try:
             return self.get("/health").status == 200
         except OSError:
@@ -68,19 +64,9 @@ def answers_and_survives(server: Server) -> None:
     connection.close()
     for engine in server.engines().values():
         os.kill(engine, signal.SIGKILL)
-    ends = time.monotonic() + PATIENCE
-    while server.measure("seq2see_engine_restarts_total") < 2:
-        assert time.monotonic() < ends
-        time.sleep(0.05)
+    server.wait_for_measure("seq2see_engine_restarts_total", 2)
     server.wait_until_ready()
     assert server.post("/v1/translate", text="cab").status == 200
-
-
-def wait_until_dropped(server: Server) -> None:
-    ends = time.monotonic() + PATIENCE
-    while not server.measure("seq2see_log_lines_dropped_total"):
-        assert time.monotonic() < ends
-        time.sleep(0.05)
 
 
 def test_a_reader_of_the_log_that_goes_away(trained: Path):
@@ -91,7 +77,7 @@ def test_a_reader_of_the_log_that_goes_away(trained: Path):
         assert "serving run at" in log.readline()
         log.close()
         answers_and_survives(server)
-        wait_until_dropped(server)
+        server.wait_for_measure("seq2see_log_lines_dropped_total", 1)
         assert server.end() == 143
 
 
@@ -110,14 +96,16 @@ def test_a_reader_of_the_log_that_does_not_read(trained: Path):
             assert server.end() == 143
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full")
 def test_a_full_disk(trained: Path):
     with Path("/dev/full").open("wb") as disk, Unheard(trained, disk.fileno()) as server:
         answers_and_survives(server)
-        wait_until_dropped(server)
+        server.wait_for_measure("seq2see_log_lines_dropped_total", 1)
         assert server.end() == 143
 
 
+@pytest.mark.slow
 def test_no_standard_error_at_all(trained: Path):
     with Unheard(trained, None) as server:
         answers_and_survives(server)

@@ -5,7 +5,6 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -17,12 +16,6 @@ ROOT = Path(__file__).parents[2]
 EXAMPLES = re.findall(r"```(sh|python|js)\n(.*?)```", (ROOT / "docs" / "serve.md").read_text(encoding="utf-8"), re.S)
 COMMANDS = {"sh": ["bash", "-e"], "python": [sys.executable], "js": ["node"]}
 SUFFIXES = {"sh": ".sh", "python": ".py", "js": ".mjs"}
-
-
-@pytest.fixture(scope="module")
-def server(trained: Path) -> Iterator[Server]:
-    with Server(trained, "--quiet") as started:
-        yield started
 
 
 def test_there_are_examples():

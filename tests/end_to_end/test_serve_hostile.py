@@ -5,8 +5,6 @@ import json
 import random
 import subprocess
 import sys
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -54,12 +52,6 @@ FIELDS = [
     *("text", "q", "model", "to", "beam", "n_best", "prefix", "alignments", "sample", "temperature", "top_k", "top_p"),
     *("seed", "stream", "parts", "without", "target", "source", "format", "alternatives", "api_key"),
 ]
-
-
-@pytest.fixture(scope="module")
-def server(trained: Path) -> Iterator[Server]:
-    with Server(trained, "--quiet") as started:
-        yield started
 
 
 def value(dice: random.Random, depth: int = 0) -> Any:

@@ -159,7 +159,7 @@ def test_nothing_is_lost_when_they_are_stopped_and_go_on(crew, monkeypatch):
 
 
 def test_torch_stays_out(crew):
-    look = "[__import__('seq2see.session.suggest'), __import__('seq2see.tokens.encoding')"
+    look = "[__import__('seq2see.session.suggest'), __import__('seq2see.tokens.store')"
     look += ", 'torch' in __import__('sys').modules][2]"
     assert list(machine.parallel_map(functools.partial, (eval,), [look] * 20)) == [False] * 20
 

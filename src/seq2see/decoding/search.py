@@ -52,12 +52,12 @@ Watch = Callable[[SearchStep], Collection[int] | None]
 
 
 def power_penalty(alpha: float) -> LengthPenalty:
-    """length^alpha: 1 ranks by the mean log-probability of a token, 0 by the sum."""
+    """Return length^alpha: 1 ranks by the mean log-probability of a token, 0 by the sum."""
     return lambda length: length**alpha
 
 
 def paper_penalty(alpha: float) -> LengthPenalty:
-    """((5 + length) / 6)^alpha, as in Wu et al. (2016), which the paper follows."""
+    """Return ((5 + length) / 6)^alpha, as in Wu et al. (2016), which the paper follows."""
     return lambda length: ((5 + length) / 6) ** alpha
 
 
@@ -144,7 +144,7 @@ class Hypotheses:
     """W hypotheses of each of B sentences with at most T tokens, and the W best finished ones; all in tensors.
 
     Sentences may be at different steps. What is open and what is finished is read from pointers to parents
-    (`Finished`), so nothing is moved when the beam is sorted.
+    (`FinishedSentences`), so nothing is moved when the beam is sorted.
     """
 
     _OF_SENTENCES = (
@@ -293,7 +293,7 @@ class Hypotheses:
         self.growing_B &= ~(enough_B | (self._limits_B == self.step_B + 1))
         self.step_B += self.growing_B  # what else happens to a sentence that is done has no effect
 
-    def finished(self, sentences: Sequence[int]) -> "Finished":
+    def finished(self, sentences: Sequence[int]) -> "FinishedSentences":
         """Return the finished hypotheses of some sentences, to be read by `read`."""
         here_b = torch.tensor(sentences, device=self.last_BW.device)
         ends_BW4, scores_BW = self._ends_BW4, self._scores_BW
@@ -304,10 +304,10 @@ class Hypotheses:
             scores_BW = self._totals_BW / self._penalty_T[place_B1]
             scores_BW = scores_BW.masked_fill(self._limits_B[:, None] == 0, -torch.inf)
         parts = self._parents_BTW, self._tokens_BTW, ends_BW4, scores_BW
-        return Finished(*(part.index_select(0, here_b).cpu().numpy() for part in parts))
+        return FinishedSentences(*(part.index_select(0, here_b).cpu().numpy() for part in parts))
 
 
-class Finished(NamedTuple):
+class FinishedSentences(NamedTuple):
     """What was chosen at each step for b sentences, and where their W best hypotheses ended."""
 
     parents_bTW: npt.NDArray[np.int64]
@@ -371,7 +371,7 @@ def beam(
     assert choose is None or width == 1
     alive, device = list(range(len(limits))), memory.states_ND.device
     done: list[int] = []
-    finished: list[Finished] = []
+    finished: list[FinishedSentences] = []
     hypotheses = Hypotheses(len(alive), width, max([1, *limits]), penalty, stop_against, device)
     hypotheses.begin(slice(None), torch.tensor(limits, dtype=torch.int64, device=device))
     hypotheses.force(alive, prefixes)
@@ -394,5 +394,5 @@ def beam(
             hypotheses.keep_sentences(kept_B)
     if not done:
         return []
-    found = dict(zip(done, Finished(*map(np.concatenate, zip(*finished, strict=True))).read(), strict=True))
+    found = dict(zip(done, FinishedSentences(*map(np.concatenate, zip(*finished, strict=True))).read(), strict=True))
     return [found[sentence] for sentence in range(len(limits))]

@@ -141,7 +141,7 @@ def _waves(length: int, d_model: int, device: torch.device) -> Tensor:
 
 
 class FeedForward(nn.Module):
-    """max(0, x W_1 + b_1) W_2 + b_2, at each position alone (equation 2)."""
+    """Position-wise feed-forward network: max(0, x W_1 + b_1) W_2 + b_2 (equation 2)."""
 
     def __init__(self, d_model: int, d_ff: int, activation: str = "relu") -> None:
         super().__init__()

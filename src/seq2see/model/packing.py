@@ -110,7 +110,7 @@ class _Pad(torch.autograd.Function):
 
 
 class _Pick(torch.autograd.Function):
-    """index_select for rows that are picked once each: its gradient is a copy, several times faster than a sum."""
+    """Select rows, each at most once, like index_select: its gradient is a copy, several times faster than a sum."""
 
     @staticmethod
     def forward(ctx, rows: Tensor, slots_N: Tensor) -> Tensor:  # type: ignore[no-untyped-def]

@@ -1,42 +1,76 @@
-"""The routes: what each takes, what it answers, and how a mistake is said. `/openapi.json` describes them all."""
+"""HTTP: the routes, and the guard around them. `/openapi.json` describes the routes.
+
+The guard decides whether a request reaches its route: by its origin, its size, its key and its rate. Routes are called
+with a whole body, and cancelled when the deadline has passed or the client hung up.
+"""
 
 import asyncio
 import contextlib
 import json
-from collections.abc import AsyncIterator, Callable
+import re
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, MutableMapping, Sequence
+from functools import lru_cache
+from http import HTTPStatus
+from ipaddress import ip_address
 from typing import Any
 
-from fastapi import APIRouter, Depends, FastAPI, Request, Response
+from fastapi import APIRouter, FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, StreamingResponse
+from prometheus_client import generate_latest
 from starlette.exceptions import HTTPException
 
 from seq2see import __version__
+from seq2see.errors import SettingError
 from seq2see.look import files
 from seq2see.serve import bodies, libretranslate
-from seq2see.serve.guard import INTERNAL, LATE, Guard, Late, in_json
-from seq2see.serve.limits import PEER, Origins, RefusedError
-from seq2see.serve.log import report
-from seq2see.serve.service import Event, Service, in_words
+from seq2see.serve.engine_process import Asked
+from seq2see.serve.lanes import Lane
+from seq2see.serve.limits import RefusedError
+from seq2see.serve.log import log, report
+from seq2see.serve.service import Event, Peer, Service, in_words
 
-PROBLEMS: dict[int | str, dict[str, Any]] = {
-    "4XX": {"model": bodies.Problem, "description": "The request is at fault, or comes at a bad time (429)."},
-    "5XX": {"model": bodies.Problem, "description": "Not ready (503), or not within the deadline (504)."},
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+App = Callable[[MutableMapping[str, Any], Receive, Send], Awaitable[None]]
+
+HEADERS = {
+    "x-content-type-options": "nosniff",
+    "referrer-policy": "no-referrer",
+    "x-frame-options": "DENY",
+    "cross-origin-resource-policy": "same-origin",
+    "cross-origin-opener-policy": "same-origin",
+    "content-security-policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
+    "font-src 'self'; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+    "cache-control": "no-store",
 }
-EVENT = {
-    "type": "object",
-    "required": ["event", "data"],
-    "properties": {"event": {"enum": ["token", "end", "error"]}, "data": {"type": "string", "description": "JSON."}},
-}
-STREAMED: dict[int | str, dict[str, Any]] = {
-    200: {"content": {"text/event-stream": {"schema": EVENT}}, "description": "Where `stream` is true, events."}
-}
+"""Headers of every answer: a browser takes nothing for what it is not, loads nothing from elsewhere, keeps nothing."""
+_HEADERS = [(name.encode(), value.encode()) for name, value in HEADERS.items()]
+SHARED_HEADERS = [
+    (b"access-control-allow-methods", b"GET, POST"),
+    (b"access-control-allow-headers", b"authorization, content-type, x-api-key"),
+    (b"access-control-expose-headers", b"retry-after"),
+    (b"vary", b"origin"),
+]
+"""Headers that let a page of an allowed site read the answer, besides the one with its name."""
+DUE = "seq2see.due"
+"""In the scope of a request: when its deadline passes, by the clock of the event loop."""
+SURPLUS = "seq2see.surplus"
+"""In the scope of a request: it came on a connection that there is no room for."""
+CLIENT = "seq2see.client"
+"""In the scope of a request: the client that it comes from, as `Service.admit` returns it."""
+INTERNAL = 500, "an internal error; the log says where"
+UNCOUNTED = ("/health", "/ready")
+KEY_IN_BODY = ("/translate", "/detect")
+"""Routes that admit their clients by themselves."""
 QUICK: dict[str, tuple[bytes, ...]] = {
     "/translate": (),
     "/v1/translate": (b'"stream"', b'"sample"', b'"alignments"', b'"prefix"'),
     "/v1/chat": (b'"stream"', b'"sample"'),
 }
-"""Routes to the engine that only translates; and what a body may have in it that asks for the other."""
+"""Routes to the engine that only translates, and fields of a body that ask for another engine."""
 KINDS = {
     ".html": "text/html; charset=utf-8",
     ".css": "text/css; charset=utf-8",
@@ -48,24 +82,25 @@ def build(
     service: Service,
     log: bool = False,
     failed: Callable[[str], None] = lambda line: None,
-    origins: Origins | None = None,
-) -> Guard:
-    """The whole app around a service.
+    origins: "Origins | None" = None,
+) -> "Guard":
+    """Return the whole app around a service.
 
     Args:
-        failed: told why no engine can be started.
-        origins: who may ask by a browser; everybody who is not a page of another site, where it is left out.
+        failed: is called with the reason where no engine can be started.
+        origins: which pages in a browser may send requests; those of other sites may not, where it is left out.
     """
+
+    async def keep(lane: Lane) -> None:
+        line = f"the engine ({lane.name}) cannot be kept; the log says why"
+        try:
+            line = await lane.run()
+        except Exception as problem:
+            report(problem, f"the queue of the engine ({lane.name})")
+        failed(line)
 
     @contextlib.asynccontextmanager
     async def engines(_: FastAPI) -> AsyncIterator[None]:
-        async def keep(lane: Any) -> None:
-            try:
-                await lane.run()
-            except Exception as problem:
-                report(problem, f"the line before the engine ({lane.name})")
-            failed(lane.failure or f"the engine ({lane.name}) cannot be kept; the log says why")
-
         tasks = [asyncio.create_task(keep(lane)) for lane in service.lanes]
         yield
         for task in tasks:
@@ -78,72 +113,38 @@ def build(
         description="Translate, chat, and look inside a Transformer.",
         docs_url=None,  # these pages load scripts from elsewhere
         redoc_url=None,
-        openapi_url=None,  # has a route of ours, which counts requests
         lifespan=engines,
-        responses=PROBLEMS,
+        responses=bodies.PROBLEMS,
     )
     app.include_router(_root(service))
     app.include_router(_v1(service))
     app.include_router(libretranslate.routes(service))
-    app.add_exception_handler(RefusedError, _refused)
-    app.add_exception_handler(Exception, _broken)
-
-    @app.get("/openapi.json", include_in_schema=False)
-    async def description(request: Request) -> JSONResponse:
-        service.count(request.client)
-        return JSONResponse(app.openapi())
-
-    async def invalid(request: Request, problem: Exception) -> Response:
-        """Bodies are read before keys are looked at; who has none, or asks too often, is told that and no more."""
-        try:
-            if not getattr(request.state, "admitted", False):  # what is no JSON comes here before `let_in` was asked
-                service.admit(request.headers, request.client)
-        except RefusedError as refused:
-            return await _refused(request, refused)
-        return await _invalid(request, problem)
-
-    app.add_exception_handler(RequestValidationError, invalid)
-
-    async def http(request: Request, problem: Exception) -> Response:
-        assert isinstance(problem, HTTPException)
-        if problem.status_code == 400:  # a body that is no JSON at all
-            return await invalid(request, problem)
-        try:
-            service.count(request.client)  # no such path or method: no route has counted it
-        except RefusedError as refused:
-            return await _refused(request, refused)
-        return JSONResponse({"error": str(problem.detail)}, problem.status_code, problem.headers)
-
-    app.add_exception_handler(HTTPException, http)
-
-    def check(path: str, body: bytes) -> None:
-        """Refuse before a body is made sense of: under overload that is most of the work."""
-        if service.quick.ready and path in QUICK and not any(word in body for word in QUICK[path]):
-            service.quick.check(service.address(PEER.get()))
-
-    return Guard(app, service.limits, service.measures, check, log, origins or Origins())
+    for problem in (RefusedError, RequestValidationError, HTTPException, Exception):
+        app.add_exception_handler(problem, _problem)
+    return Guard(app, service, log, origins or Origins())
 
 
 def _root(service: Service) -> APIRouter:
     routes = APIRouter()
 
     @routes.get("/health", tags=["operation"])
-    async def health() -> bodies.Alive:
+    async def health() -> bodies.StatusResponse:
         """Whether the service is alive."""
-        return bodies.Alive(status="ok")
+        return bodies.StatusResponse(status="ok")
 
     @routes.get("/ready", tags=["operation"])
-    async def ready() -> bodies.Alive:
+    async def ready() -> bodies.StatusResponse:
         """Whether it would answer now: models loaded, queue not full. 503 with the reason where it would not."""
         if why := service.obstacle:
             raise RefusedError(503, why, 2)
-        return bodies.Alive(status="ready")
+        return bodies.StatusResponse(status="ready")
 
     @routes.get("/metrics", tags=["operation"], response_class=Response, dependencies=bodies.KEYS)
-    async def metrics(request: Request) -> Response:
+    async def metrics() -> Response:
         """Counters and gauges for Prometheus."""
-        service.admit(request.headers, request.client)
-        return Response(service.measures.text(), media_type="text/plain; version=0.0.4; charset=utf-8")
+        return Response(
+            generate_latest(service.metrics.registry), media_type="text/plain; version=0.0.4; charset=utf-8"
+        )
 
     # Put together once: nothing that a request names is looked up on the disk.
     own = {name: files.read(f"page/{name}", "seq2see.serve") for name in ("index.html", "live.css", "live.js")}
@@ -155,8 +156,7 @@ def _root(service: Service) -> APIRouter:
 
     @routes.get("/", include_in_schema=False)
     @routes.get("/page/{name}", include_in_schema=False)
-    async def page(request: Request, name: str = "index.html") -> Response:
-        service.count(request.client)
+    async def page(name: str = "index.html") -> Response:
         if name not in pages:
             raise RefusedError(404, "there is no such page")
         return Response(pages[name], media_type=KINDS[name[name.rindex(".") :]])
@@ -165,19 +165,21 @@ def _root(service: Service) -> APIRouter:
 
 
 def _v1(service: Service) -> APIRouter:
-    async def let_in(request: Request) -> None:  # in the task of the request, whose context remembers the client
-        service.admit(request.headers, request.client)
-        request.state.admitted = True
+    routes = APIRouter(prefix="/v1", tags=["v1"], dependencies=bodies.KEYS)
 
-    routes = APIRouter(prefix="/v1", tags=["v1"], dependencies=[Depends(let_in), *bodies.KEYS])
+    def streamed(body: bodies.SearchRequest, asked: Asked, scope: Message) -> Response:
+        events = service.stream(asked, scope[CLIENT], body.model, body.beam)
+        return StreamingResponse(
+            sent_events(events, scope[DUE], service.limits.deadline), media_type="text/event-stream"
+        )
 
     @routes.get("/models")
-    async def models() -> bodies.Models:
+    async def models() -> bodies.ModelsResponse:
         """The runs that are served."""
         facts = service.quick.facts
-        return bodies.Models(
+        return bodies.ModelsResponse(
             models=[
-                bodies.Model(
+                bodies.ServedModel(
                     name=name,
                     source=run.languages.source,
                     targets=run.tags or [code for code in (run.languages.target,) if code],
@@ -189,77 +191,299 @@ def _v1(service: Service) -> APIRouter:
             ]
         )
 
-    @routes.post("/translate", response_model=bodies.Translated, responses=STREAMED)
-    async def translate(body: bodies.Translate, request: Request) -> Any:
+    @routes.post("/translate", response_model=bodies.TranslateResponse, responses=bodies.STREAMED)
+    async def translate(body: bodies.TranslateRequest, request: Request) -> Any:
         """Translate one text or several; or stream one, token by token."""
         texts = [body.text] if isinstance(body.text, str) else body.text
+        sampling = body.model_dump(include=bodies.SAMPLING) if body.sample else None
+        asked = Asked(texts, body.to, body.n_best, body.prefix or "", sampling, body.alignments)
         if body.stream:
-            if len(texts) != 1 or body.n_best > 1 or (body.beam or 1) > 1 or body.alignments:
-                raise RefusedError(400, "stream: one text, greedily or with sample. Leave beam, n_best, alignments out")
-            events = service.stream(texts[0], body.model, body.to, body.prefix, body.sampling(), False)
-            return StreamingResponse(_sent(events, request.scope[LATE]), media_type="text/event-stream")
-        name, engine, results = await service.translate(
-            texts, body.model, body.to, body.beam, body.n_best, body.prefix, body.alignments, body.sampling()
-        )
+            return streamed(body, asked, request.scope)
+        name, engine, results = await service.translate(asked, request.scope[CLIENT], body.model, body.beam)
         return JSONResponse({"model": name, "engine": engine, "results": results})
 
-    @routes.post("/chat", response_model=bodies.Said, responses=STREAMED)
-    async def chat(body: bodies.Chat, request: Request) -> Any:
+    @routes.post("/chat", response_model=bodies.ChatResponse, responses=bodies.STREAMED)
+    async def chat(body: bodies.ChatRequest, request: Request) -> Any:
         """Answer a line as `seq2see chat` does; or stream the answer."""
-        if body.sample and body.beam is not None:
-            raise RefusedError(400, "sample: draws token by token. Leave beam out")
+        sampling = body.model_dump(include=bodies.SAMPLING) if body.sample else None
+        asked = Asked([body.text], body.to, sampling=sampling, chat=body.stream)
         if body.stream:
-            if (body.beam or 1) > 1:
-                raise RefusedError(400, "stream: greedily or with sample. Leave beam out")
-            events = service.stream(body.text, body.model, body.to, None, body.sampling(), True)
-            return StreamingResponse(_sent(events, request.scope[LATE]), media_type="text/event-stream")
-        name, said = await service.chat(body.text, body.model, body.to, body.beam, body.sampling())
-        return JSONResponse({"model": name, **said})
+            return streamed(body, asked, request.scope)
+        return JSONResponse(await service.chat(asked, request.scope[CLIENT], body.model, body.beam))
 
-    @routes.post("/look", response_model=bodies.Looked)
-    async def look(body: bodies.Look) -> Any:
+    @routes.post("/look", response_model=bodies.LookResponse)
+    async def look(body: bodies.LookRequest, request: Request) -> Any:
         """Parts of the inside of one translation, by the names that `seq2see look --json` has."""
         without = [(each.place, each.layer, each.head) for each in body.without]
-        found = await service.look(body.text, body.model, body.to, body.target, body.parts, without, body.prefix)
+        asked = Asked(
+            [body.text], body.to, target=body.target, parts=body.parts, without=without, first_tokens=body.prefix
+        )
+        found = await service.look(asked, request.scope[CLIENT], body.model)
         return Response(found, media_type="application/json")
 
     return routes
 
 
-async def _sent(events: AsyncIterator[Event], late: Late) -> AsyncIterator[bytes]:
-    """As server-sent events: `token` for each, then `end`, or `error` where it went wrong or took too long."""
+async def sent_events(events: AsyncIterator[Event], due: float, seconds: float) -> AsyncIterator[bytes]:
+    """Yield server-sent events: `token` for each, then `end`, or `error` where it went wrong or took too long."""
+
+    def event(kind: str, what: Any) -> bytes:
+        return f"event: {kind}\ndata: {json.dumps(what, ensure_ascii=False)}\n\n".encode("utf-8", "replace")
+
     try:
         while True:
-            async with asyncio.timeout_at(late.when):
-                event = await anext(events, None)
-            if event is None:
+            async with asyncio.timeout_at(due):
+                found = await anext(events, None)
+            if found is None:
                 return
-            yield _event(*event)
+            yield event(*found)
     except TimeoutError:
-        yield _event("error", {"error": late.refusal.line, "status": late.refusal.status})
+        yield event("error", {"error": f"no answer within {seconds:g} seconds", "status": 504})
     except RefusedError as refused:
-        yield _event("error", {"error": refused.line, "status": refused.status})
+        yield event("error", {"error": refused.line, "status": refused.status})
 
 
-def _event(kind: str, what: Any) -> bytes:
-    return f"event: {kind}\ndata: {json.dumps(what, ensure_ascii=False)}\n\n".encode("utf-8", "replace")
+async def _problem(request: Request, problem: Exception) -> Response:
+    """Answer a problem in JSON. Where a route fails, its error is raised again after that, and the guard logs it."""
+    if isinstance(problem, HTTPException) and problem.status_code != 400:  # no such path or method
+        return JSONResponse({"error": str(problem.detail)}, problem.status_code, problem.headers)
+    if isinstance(problem, RefusedError):
+        refused = problem
+    elif not isinstance(problem, RequestValidationError | HTTPException):
+        refused = RefusedError(*INTERNAL)
+    elif "json" not in request.headers.get("content-type", ""):
+        refused = RefusedError(415, "Content-Type: expected application/json")
+    elif isinstance(problem, RequestValidationError):
+        refused = RefusedError(400, in_words(problem.errors()))
+    else:
+        refused = RefusedError(400, "the body is not JSON in UTF-8")
+    headers, body = in_json(refused)
+    return Response(body, refused.status, headers)
 
 
-async def _refused(_: Request, problem: Exception) -> Response:
-    assert isinstance(problem, RefusedError)
-    headers, body = in_json(problem)
-    return Response(body, problem.status, headers)
+class Guard:
+    """An ASGI app around another, which decides what reaches it."""
+
+    def __init__(self, app: App, service: Service, log: bool, origins: "Origins") -> None:
+        self._app = app
+        self._service = service
+        self._limits = service.limits
+        self._log = log
+        self._origins = origins
+
+    async def __call__(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        begun = time.monotonic()
+        status = 0
+        shared: list[tuple[bytes, bytes]] = []
+
+        async def sending(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                own = {name for name, _ in message.get("headers", [])}
+                safe = (each for each in _HEADERS if each[0] not in own)
+                message["headers"] = [*message.get("headers", []), *safe, *shared]
+            await send(message)
+
+        try:
+            headers, path = dict(scope["headers"]), scope["path"]
+            shared += self._origins.check(scope["method"], headers)
+            if scope.get(SURPLUS) and path != "/health":
+                raise RefusedError(503, "too many connections", 2, hang_up=True)
+            body = await self._whole_body(headers, receive)
+            if shared and scope["method"] == "OPTIONS" and b"access-control-request-method" in headers:
+                await sending({"type": "http.response.start", "status": 204, "headers": []})
+                await sending({"type": "http.response.body", "body": b""})
+            elif body is not None:
+                if path.startswith("/v1/") or path == "/metrics":
+                    scope[CLIENT] = self._service.admit(scope.get("client"), headers)
+                elif path not in UNCOUNTED and path not in KEY_IN_BODY:
+                    self._service.count(scope.get("client"))
+                if scope["method"] == "HEAD":  # as GET; the server leaves the body out
+                    scope = {**scope, "method": "GET"}
+                await self._answer(scope, body, receive, sending, lambda: bool(status), begun)
+        except RefusedError as refused:
+            await refuse(sending, refused)
+        except Exception as problem:
+            report(problem, "the service")
+            if not status:
+                await refuse(sending, RefusedError(*INTERNAL))
+        except asyncio.CancelledError:  # the time to end the service in is over
+            if not status:
+                await refuse(sending, RefusedError(503, "the service is being stopped", 5, hang_up=True))
+            raise
+        route = getattr(scope.get("route"), "path", None) or "other"
+        self._note(scope["method"], route, status, time.monotonic() - begun)
+
+    def at_once(self, method: str, path: str, headers: dict[bytes, bytes], body: bytes, peer: Peer) -> bytes | None:
+        """Return the refusal of a request that has come whole, as it is sent; None where it is to be answered.
+
+        Under several times the load that the service can handle, this is what most requests meet: a task, and the way
+        through ASGI, would take several times as long, and the engine works on the same cores.
+        """
+        quick = self._service.quick
+        if not quick.ready or path not in QUICK or any(word in body for word in QUICK[path]):
+            return None
+        try:
+            if self._origins.check(method, headers):  # a page of another site, which has to be told that it may read
+                return None
+            quick.check(self._service.address(peer))
+        except RefusedError as refused:
+            self._note(method, "other", refused.status, 0.0)
+            return on_the_wire(refused.status, refused.line, refused.retry_after)
+        return None
+
+    def _note(self, method: str, route: str, status: int, seconds: float) -> None:
+        method = method if method in ("GET", "POST", "OPTIONS") else "other"
+        self._service.metrics.requests.labels(method, route, status).inc()
+        self._service.metrics.seconds.labels(route).observe(seconds)
+        if self._log:
+            line = f"{method} {route} {status or 'hung up'} {1000 * seconds:.0f} ms"
+            log(f"{time.strftime('%Y-%m-%d %H:%M:%S')} {line}")
+
+    async def _whole_body(self, headers: Mapping[bytes, bytes], receive: Receive) -> bytes | None:
+        """Return the body, or None where the client hung up."""
+        most = self._limits.body_bytes
+        length = headers.get(b"content-length", b"0")
+        is_too_large = not length.isdigit() or len(length) > 18 or int(length) > most
+        body = bytearray()
+        try:
+            async with asyncio.timeout(self._limits.body_seconds):
+                while not is_too_large:
+                    message = await receive()
+                    if message["type"] == "http.disconnect":
+                        return None
+                    body += message.get("body", b"")
+                    is_too_large = len(body) > most
+                    if not is_too_large and not message.get("more_body", False):
+                        return bytes(body)
+        except TimeoutError:
+            raise RefusedError(408, f"the body did not arrive within {self._limits.body_seconds:g} seconds") from None
+        raise RefusedError(413, f"the body is larger than {most:,} bytes")
+
+    async def _answer(
+        self,
+        scope: MutableMapping[str, Any],
+        body: bytes,
+        receive: Receive,
+        send: Send,
+        has_begun: Callable[[], bool],
+        begun: float,
+    ) -> None:
+        """Call the app until it has answered, the client hangs up, or the deadline has passed."""
+        given = False
+
+        async def again() -> Message:
+            nonlocal given
+            if given:
+                await asyncio.Event().wait()  # whether the client is still there is our business
+            given = True
+            return {"type": "http.request", "body": body, "more_body": False}
+
+        async def hung_up() -> None:
+            while (await receive())["type"] != "http.disconnect":
+                pass
+
+        left = self._limits.deadline - (time.monotonic() - begun)
+        scope[DUE] = asyncio.get_running_loop().time() + left
+        answering, watching = asyncio.ensure_future(self._app(scope, again, send)), asyncio.ensure_future(hung_up())
+        both = {answering, watching}
+        try:
+            done, _ = await asyncio.wait(both, timeout=left, return_when=asyncio.FIRST_COMPLETED)
+            if not done and has_begun():  # a stream has a second to say that it is too late
+                await asyncio.wait(both, timeout=1, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in both:
+                task.cancel()
+        await asyncio.wait(both)
+        if not answering.cancelled():
+            answering.result()
+        elif not done and not has_begun():
+            raise RefusedError(504, f"no answer within {self._limits.deadline:g} seconds", 1)
 
 
-async def _broken(request: Request, problem: Exception) -> Response:
-    """Answer in JSON, too, where a route fails; the error is raised again after that, and the guard logs it."""
-    return await _refused(request, INTERNAL)
+class Origins:
+    """Which pages in a browser may send requests: our own, and those of the sites that the operator allows.
+
+    Args:
+        allowed: origins as a browser sends them, `https://example.org`; `*` for all.
+        hosts: names in the Host header that are accepted; None: any. A browser takes a site whose name leads to this
+            machine (DNS rebinding) for the service itself, and then only the name tells them apart.
+        addresses: whether any IP address is accepted as well: no site can have one as its name.
+    """
+
+    def __init__(
+        self, allowed: Sequence[str] = (), hosts: Collection[str] | None = None, addresses: bool = False
+    ) -> None:
+        self._allowed = {each.lower().rstrip("/") for each in allowed}
+        for each in self._allowed - {"*"}:
+            if not re.fullmatch(r"[a-z][a-z0-9+.-]*://[^/?#@\s]+", each):
+                raise SettingError(f"--allow-origin {each}: expected https://example.org, or * for all")
+        named = {_without_port(each.partition("://")[2]) for each in self._allowed}  # a proxy may hand on its own name
+        self._hosts = None if hosts is None or "*" in self._allowed else {*hosts, *named}
+        self._addresses = addresses
+
+    def check(self, method: str, headers: Mapping[bytes, bytes]) -> list[tuple[bytes, bytes]]:
+        """Return the headers that let a page of another site read the answer; none where it may not, or need not."""
+        host = headers.get(b"host", b"").decode("latin-1").lower()
+        if host and not self._is_ours(_without_port(host)):
+            raise RefusedError(
+                403, "Host: the service does not go by this name; start it with --allow-host NAME to allow it"
+            )
+        origin = headers.get(b"origin", b"").decode("latin-1").lower()
+        if not origin or (host and origin.partition("://")[2] == host):
+            return []
+        if "*" not in self._allowed and origin not in self._allowed:
+            if method in ("POST", "OPTIONS"):
+                raise RefusedError(403, "Origin: pages of this site may not ask here; --allow-origin lets them")
+            return []
+        return [(b"access-control-allow-origin", origin.encode("latin-1")), *SHARED_HEADERS]
+
+    def _is_ours(self, name: str) -> bool:
+        return self._hosts is None or name in self._hosts or (self._addresses and _is_address(name))
 
 
-async def _invalid(request: Request, problem: Exception) -> Response:
-    if "json" not in request.headers.get("content-type", ""):
-        return JSONResponse({"error": "Content-Type: expected application/json"}, 415)
-    line = (
-        in_words(problem.errors()) if isinstance(problem, RequestValidationError) else "the body is not JSON in UTF-8"
-    )
-    return JSONResponse({"error": line}, 400)
+def _without_port(host: str) -> str:
+    return re.sub(r":[0-9]*$", "", host).rstrip(".")
+
+
+def _is_address(name: str) -> bool:
+    """Whether a name is an IPv4 address, or an IPv6 address in brackets."""
+    is_bracketed = name.startswith("[") and name.endswith("]")
+    try:
+        return (ip_address(name[1:-1] if is_bracketed else name).version == 6) == is_bracketed
+    except ValueError:
+        return False
+
+
+async def refuse(send: Send, refused: RefusedError) -> None:
+    """Send a refusal through ASGI."""
+    headers, body = in_json(refused)
+    encoded = [(name.encode(), value.encode()) for name, value in headers.items()]
+    await send({"type": "http.response.start", "status": refused.status, "headers": encoded})
+    await send({"type": "http.response.body", "body": body})
+
+
+@lru_cache(128)
+def on_the_wire(status: int, line: str, retry_after: int | None = None, hang_up: bool = False) -> bytes:
+    """Return a refusal as a client gets it, for where there is no ASGI."""
+    headers, body = in_json(RefusedError(status, line, retry_after, hang_up))
+    lines = [f"HTTP/1.1 {status} {HTTPStatus(status).phrase}"]
+    lines += [f"{name}: {value}" for name, value in (headers | HEADERS).items()]
+    return "\r\n".join([*lines, "\r\n"]).encode() + body
+
+
+def in_json(refused: RefusedError) -> tuple[dict[str, str], bytes]:
+    """Return the headers and the body of a refusal."""
+    body = json.dumps({"error": refused.line}, ensure_ascii=False).encode("utf-8", "replace")
+    headers = {"content-type": "application/json", "content-length": str(len(body))}
+    if refused.retry_after is not None:
+        headers["retry-after"] = str(refused.retry_after)
+    if refused.hang_up:
+        headers["connection"] = "close"
+    if refused.status == 401:
+        headers["www-authenticate"] = "Bearer"
+    return headers, body

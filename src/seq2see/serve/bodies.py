@@ -1,4 +1,4 @@
-"""What requests under /v1 look like, and what is answered: the OpenAPI description is made from these."""
+"""Requests and responses under `/v1`: the OpenAPI description is made from these."""
 
 from typing import Annotated, Any, Literal
 
@@ -13,57 +13,53 @@ KEYS = [
 """Where a key may be sent. They only describe it: whether it is right, or needed at all, the service decides."""
 
 
-class Body(BaseModel):
+class RequestBody(BaseModel):
     """Nothing is guessed: an unknown field or a number in quotes is a mistake."""
 
     model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
 
 
-Name = Annotated[str | None, Field(description="One of /v1/models; the first if not given.")]
-Language = Annotated[str | None, Field(description="To translate to, where the model has several.")]
+class ModelRequest(RequestBody):
+    """A request to one of the models."""
+
+    model: str | None = Field(None, description="One of /v1/models; the first if not given.")
+    to: str | None = Field(None, description="To translate to, where the model has several.")
 
 
-class Drawing(Body):
-    """How to draw words, where `sample` is true."""
+class SearchRequest(ModelRequest):
+    """How to search for an answer, or to draw one where `sample` is true."""
 
+    beam: int | None = Field(None, ge=1, description="Hypotheses kept at each step; 1: greedy.")
     sample: bool = Field(False, description="Draw each token by its probability instead of searching.")
     temperature: float = Field(1.0, ge=0.01, le=100, description="Below 1 safer, above 1 wilder.")
     top_k: int = Field(0, ge=0, le=1_000_000, description="Draw from the k likeliest tokens; 0: from all.")
     top_p: float = Field(1.0, ge=0.01, le=1, description="Draw from the likeliest that hold this much.")
     seed: int | None = Field(None, ge=0, lt=2**63, description="Draw the same each time.")
-
-    def sampling(self) -> dict[str, Any] | None:
-        if not self.sample:
-            return None
-        return {"temperature": self.temperature, "top_k": self.top_k, "top_p": self.top_p, "seed": self.seed}
-
-
-class Translate(Drawing):
-    """Texts to translate, and how."""
-
-    text: str | list[str] = Field(description="One text, or several. Each is a line to the model.")
-    model: Name = None
-    to: Language = None
-    beam: int | None = Field(None, ge=1, description="Hypotheses kept at each step; 1: greedy.")
-    n_best: int = Field(1, ge=1, description="Translations of each text, best first.")
-    prefix: str | None = Field(None, description="Every translation begins with this text.")
-    alignments: bool = Field(False, description="Say which words and characters each translation comes from.")
     stream: bool = Field(
         False, description="Server-sent events: each token of one text as it is chosen, greedily or drawn."
     )
 
 
-class Chat(Drawing):
+SAMPLING = {"temperature", "top_k", "top_p", "seed"}
+"""Fields of `SearchRequest` that say how to sample."""
+
+
+class TranslateRequest(SearchRequest):
+    """Texts to translate, and how."""
+
+    text: str | list[str] = Field(description="One text, or several. Each is a line to the model.")
+    n_best: int = Field(1, ge=1, description="Translations of each text, best first.")
+    prefix: str | None = Field(None, description="Every translation begins with this text.")
+    alignments: bool = Field(False, description="Say which words and characters each translation comes from.")
+
+
+class ChatRequest(SearchRequest):
     """A line of a conversation."""
 
     text: str
-    model: Name = None
-    to: Language = None
-    beam: int | None = Field(None, ge=1, description="Hypotheses kept at each step; 1: greedy.")
-    stream: bool = Field(False, description="Server-sent events: each token as it is chosen, greedily or drawn.")
 
 
-class Head(Body):
+class HeadReference(RequestBody):
     """An attention head, counted from 0."""
 
     place: Literal["encoder", "decoder", "cross"]
@@ -71,17 +67,15 @@ class Head(Body):
     head: int = Field(ge=0, le=1000)
 
 
-class Look(Body):
+class LookRequest(ModelRequest):
     """A sentence to look into."""
 
     text: str
-    model: Name = None
-    to: Language = None
     target: str | None = Field(None, description="Explain this translation instead of the model's own.")
     parts: list[str] = Field(
         default=["summary"], max_length=500, description="Which parts; each answer names all that there are."
     )
-    without: list[Head] = Field(default=[], max_length=1000, description="Heads that are switched off.")
+    without: list[HeadReference] = Field(default=[], max_length=1000, description="Heads that are switched off.")
     prefix: list[Annotated[int, Field(ge=0, lt=2**31)]] = Field(
         default=[],
         max_length=128,
@@ -89,46 +83,46 @@ class Look(Body):
     )
 
 
-class Link(BaseModel):
+class AlignedSpans(BaseModel):
     """Characters of the text, and those of the translation that come from them."""
 
     source: tuple[int, int]
     target: tuple[int, int]
 
 
-class Alignment(BaseModel):
+class TranslationAlignment(BaseModel):
     """Which words, and which characters, a translation comes from."""
 
     pharaoh: str
-    links: list[Link]
+    links: list[AlignedSpans]
 
 
-class Translation(BaseModel):
+class TranslationCandidate(BaseModel):
     """One translation of a text."""
 
     text: str
     score: float = Field(description="Log-probability over length penalty.")
     probability: float | None
-    alignment: Alignment | None = None
+    alignment: TranslationAlignment | None = None
 
 
-class Result(BaseModel):
+class TranslationResult(BaseModel):
     """What became of one text."""
 
-    translations: list[Translation]
+    translations: list[TranslationCandidate]
     source_tokens: int
     cut: bool = Field(description="Whether the text was longer than is read.")
 
 
-class Translated(BaseModel):
+class TranslateResponse(BaseModel):
     """What became of all texts, in order."""
 
     model: str
     engine: str
-    results: list[Result]
+    results: list[TranslationResult]
 
 
-class Said(BaseModel):
+class ChatResponse(BaseModel):
     """An answer, and what is to be said about it; either may be empty."""
 
     model: str
@@ -136,14 +130,14 @@ class Said(BaseModel):
     note: str
 
 
-class Looked(BaseModel):
+class LookResponse(BaseModel):
     """Parts of the inside of a translation, by name, and the names of all."""
 
     names: list[str]
     parts: dict[str, Any]
 
 
-class Model(BaseModel):
+class ServedModel(BaseModel):
     """A run that is served."""
 
     name: str
@@ -154,19 +148,33 @@ class Model(BaseModel):
     parameters: int
 
 
-class Models(BaseModel):
+class ModelsResponse(BaseModel):
     """All that are served; the first is taken where none is named."""
 
-    models: list[Model]
+    models: list[ServedModel]
 
 
-class Alive(BaseModel):
+class StatusResponse(BaseModel):
     """The service runs."""
 
     status: str
 
 
-class Problem(BaseModel):
+class ErrorResponse(BaseModel):
     """Why a request was not answered, in one line."""
 
     error: str
+
+
+PROBLEMS: dict[int | str, dict[str, Any]] = {
+    "4XX": {"model": ErrorResponse, "description": "The request is at fault, or comes at a bad time (429)."},
+    "5XX": {"model": ErrorResponse, "description": "Not ready (503), or not within the deadline (504)."},
+}
+EVENT = {
+    "type": "object",
+    "required": ["event", "data"],
+    "properties": {"event": {"enum": ["token", "end", "error"]}, "data": {"type": "string", "description": "JSON."}},
+}
+STREAMED: dict[int | str, dict[str, Any]] = {
+    200: {"content": {"text/event-stream": {"schema": EVENT}}, "description": "Where `stream` is true, events."}
+}

@@ -21,7 +21,7 @@ TRIM_SECONDS = 0.1
 
 
 class Connection(Protocol):
-    """What has to be known of a connection to share fairly."""
+    """What `Connections` has to know of a connection."""
 
     network: str
     """The client that it belongs to."""
@@ -30,7 +30,7 @@ class Connection(Protocol):
     loop: asyncio.AbstractEventLoop
 
     def read_request(self) -> bool:
-        """Read up to one request from what has arrived, and tell whether it went to the app."""
+        """Parse up to one request of what has arrived, and return whether it went to the app."""
         ...
 
     @property
@@ -89,7 +89,7 @@ class Connections:
         self._is_trim_due = False
 
     def enter(self, newcomer: Connection) -> None:
-        """Take a connection in."""
+        """Register a new connection, and mark it as surplus where there is no room for it."""
         client = self._clients.setdefault(newcomer.network, _Client())
         if client.busy >= self._most_each:
             newcomer.surplus = True
@@ -120,7 +120,7 @@ class Connections:
         self._drop_idle(self._count - self._most)
 
     def _drop_idle(self, number: int) -> int:
-        """Close so many idle connections, always one of the client that holds most; the number that could be closed."""
+        """Close idle connections, always one of the client that holds most, and return how many could be closed."""
         # Somebody's only connection is not closed for the sake of a client that keeps hundreds at work.
         least = len(self._greediest().all) / 2
         idle = [(-len(each.all), place) for place, each in enumerate(self._clients.values()) if each.least_needed]

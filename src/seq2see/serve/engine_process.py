@@ -1,35 +1,38 @@
-"""The engine in a process of its own: jobs in through one pipe, answers out through another.
+"""The engine in a process of its own: jobs go in through one pipe, answers come out through another.
 
-It may take its time, crash or be killed: whoever serves HTTP only waits for a pipe. It knows of no network. Messages
-are pickled, each after its length; a thread reads them, so that a job can be given up while it is worked on.
+The process may be slow, crash or be killed: the server only waits for a pipe, and the engine knows of no network.
+Messages are pickled. A thread of the engine reads them, so that a job can be given up while it is worked on.
 
-    in      Setup, then ("do", key, [(number, what), ...]) and ("gone", number)
-    out     ("ready", {model: Facts}) or ("failed", line), then for each job
+    in      Setup, then ("do", Key, [(number, Asked), ...]) and ("gone", number)
+    out     each after its length: ("ready", {model: Facts}) or ("failed", line), then for each job
             ("token", number, event)..., ("done", number, answer) or ("refused", number, status, line); ("end",)
 """
 
+import asyncio
 import contextlib
 import copy
 import json
+import math
 import os
+import pickle
 import queue
 import signal
+import sys
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from seq2see import conversation
-from seq2see.config import Decoding, Settings
+from seq2see.config import Decoding
+from seq2see.decoding import translator
 from seq2see.decoding.hypothesis import Engine, Hypothesis, Task
-from seq2see.decoding.translator import Result
 from seq2see.errors import SeqError
-from seq2see.machine import framed, read
+from seq2see.machine import framed
 from seq2see.run import Run
-from seq2see.serve import work
 from seq2see.serve.log import report
 
 if TYPE_CHECKING:
@@ -37,18 +40,28 @@ if TYPE_CHECKING:
     from seq2see.decoding.torch_engine import TorchEngine
 
 Kind = Literal["translate", "chat", "stream", "look", "detect"]
+PROGRAM = "import sys; sys.path[:] = {path!r}; from seq2see.serve.engine_process import main; main()"
+WARM_UP = 4
+"""Ordinary texts that are translated while a model is loaded, to learn the speed of the engine."""
+FIXED_COST = 3
+"""Cost of a decoding step whatever the beam width, in hypotheses: the weights are read once for all of them."""
+RUN_ON = 0.25
+"""Share of the way from the expected length of an output to its limit that is added to its cost. An output that runs on
+to its limit then costs at most four times as much as was estimated."""
+COST_SCALE = 8
+"""Divisor that makes the cost of an ordinary sentence about the number of its source tokens."""
 
 
 @dataclass(frozen=True)
 class Setup:
-    """What a process is told first."""
+    """The first message to an engine process."""
 
     runs: dict[str, Path]
     engine: str
     precision: str | None
     output_tokens: int
     inside: bool
-    """Whether it is the one that looks inside, draws words and streams them, all of which needs torch."""
+    """Whether it is the one that looks inside, samples and streams, all of which needs torch."""
     niceness: int = 0
     """How much other processes are preferred over it when the processor is busy; see `os.nice`."""
 
@@ -61,9 +74,9 @@ class Facts(NamedTuple):
     output_ratio: float = 1.0
     """Target tokens for each source token in the validation pairs."""
     ordinary: int = 0
-    """The estimated work for a text of ordinary length with the beam of the run; see `work.cost`."""
+    """The estimated cost of a text of ordinary length with the beam of the run; see `cost`."""
     rate: float = 0.0
-    """Work a second, measured while it was loaded; 0 where it was not measured."""
+    """Cost per second, measured while it was loaded; 0 where it was not measured."""
 
 
 class Key(NamedTuple):
@@ -73,13 +86,112 @@ class Key(NamedTuple):
     model: str
     beam: int | None = None
     forced: bool = False
-    """Whether they bring prefixes."""
+    """Whether they have prefixes."""
     alone: int = 0
-    """Another number for each job that is to be worked on alone."""
+    """A different number for each job that has to be worked on alone."""
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What a request asks of a model, with the names that the HTTP API has."""
+
+    lines: Sequence[str]
+    to: str | None = None
+    n_best: int = 1
+    prefix: str = ""
+    sampling: dict[str, Any] | None = None
+    alignments: bool = False
+    familiar: bool = False
+    """Whether the share of each line that the model knows is asked for."""
+    chat: bool = False
+    """Whether a stream is one of a conversation."""
+    target: str | None = None
+    parts: Sequence[str] = ()
+    without: Sequence[tuple[Any, int, int]] = ()
+    first_tokens: Sequence[int] = ()
+    """Ids that the translation that is looked into begins with."""
+
+
+def source_tokens(run: Run, texts: Sequence[str]) -> list[int]:
+    """Return the number of source tokens of each text, with the end token and a language tag.
+
+    The tokenizer takes about a millisecond for 10,000 characters. A pattern may take longer, and the event loop would
+    wait for it, so each character counts as a token there.
+    """
+    tokenizer = run.tokenizers.source
+    more = 2 if run.tags else 1
+    if tokenizer.kind == "pattern":
+        return [len(text) + more for text in texts]
+    return [len(ids) + more for ids in tokenizer.encode([text.strip() for text in texts])]
+
+
+def cost(
+    source_tokens: int, beam: int, output_ratio: float, decoding: Decoding, output_tokens: int, least_output: int = 0
+) -> int:
+    """Estimate the work for one text as a number that is proportional to the expected time; at least 1.
+
+    Decoding is most of it: one step for each output token, whose time grows with the beam width.
+
+    Args:
+        source_tokens: tokens of the text with the end token.
+        output_ratio: expected output tokens for each source token.
+        output_tokens: maximum length of an output, whatever `decoding` allows.
+        least_output: tokens that the output is known to have, such as those of a prefix.
+    """
+    source = min(source_tokens, decoding.max_source)
+    most = min(output_tokens, max(least_output, translator.limit(source, decoding.max_ratio, decoding.max_extra)))
+    expected = min(float(most), max(least_output, output_ratio * source))
+    steps = expected + RUN_ON * (most - expected)
+    return math.ceil((source + (beam + FIXED_COST) * steps) / COST_SCALE)
+
+
+class EngineProcess:
+    """An engine process and its pipes, as the server sees them."""
+
+    def __init__(self, process: asyncio.subprocess.Process) -> None:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        self._process = process
+        self._in, self._out = process.stdin, process.stdout
+        self.death = asyncio.ensure_future(process.wait())
+
+    @staticmethod
+    async def start(name: str, setup: Setup) -> "EngineProcess":
+        """Start a process; the name tells it apart in a list of processes."""
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-c", PROGRAM.format(path=sys.path), name),
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            # With a heap for each thread, as glibc has it, the memory of an engine goes up and down by a third.
+            env={"MALLOC_ARENA_MAX": "1"} | os.environ,
+            start_new_session=True,
+        )
+        started = EngineProcess(process)
+        started.send(setup)
+        return started
+
+    def send(self, message: object) -> None:
+        with contextlib.suppress(OSError, RuntimeError):  # that it is dead is found out in reading
+            self._in.write(pickle.dumps(message, pickle.HIGHEST_PROTOCOL))
+
+    async def receive(self) -> Any:
+        """Return the next message, or raise EOFError where the process is dead."""
+        try:
+            size = int.from_bytes(await self._out.readexactly(8), "little")
+            return pickle.loads(await self._out.readexactly(size))
+        except asyncio.IncompleteReadError:
+            raise EOFError from None
+
+    async def end(self) -> int:
+        """Kill the process if it still runs, and return its exit code."""
+        with contextlib.suppress(ProcessLookupError):
+            self._process.kill()
+        self._in.close()
+        return await self.death
 
 
 class GivenUpError(Exception):
-    """Whoever asked does not wait any more."""
+    """Nobody waits for the answer any more."""
 
 
 class Bounded:
@@ -94,240 +206,222 @@ class Bounded:
         return self._engine.search([replace(task, limit=min(task.limit, self._most)) for task in tasks], settings)
 
 
-Send = Callable[[tuple[Any, ...]], None]
-Jobs = list[tuple[int, dict[str, Any]]]
+Jobs = list[tuple[int, Asked]]
 
 
 class Worker:
     """Does jobs, several at once where they have the same key."""
 
     LOOK_TOKENS = 256
-    """Of both sides of all translations whose insides are remembered, since a page asks for them part by part; the last
-    one is, whatever its size. Of a base model, that many tokens are more than a hundred megabytes of numbers."""
+    """Tokens of all translations, both sides, whose insides are kept, since a page asks for them part by part; the last
+    one is kept whatever its size. For a base model, so many tokens are more than a hundred megabytes of activations."""
 
-    def __init__(self, setup: Setup, send: Send, gone: Collection[int]) -> None:
+    def __init__(self, setup: Setup, send: Callable[[tuple[Any, ...]], None], gone: Collection[int]) -> None:
         self._setup = setup
         self._send = send
         self._gone = gone
         self._runs = {name: Run(folder) for name, folder in setup.runs.items()}
         self._looks: OrderedDict[tuple[Any, ...], Any] = OrderedDict()
         self._told: set[int] = set()
-        """Those of the last streams that have heard a token: to begin anew would tell it twice."""
+        """Those of the last streams that were sent a token: to begin again would send it twice."""
         facts = {}
         for name, run in self._runs.items():
             first = run.tagged(["a"], run.tags[0] if run.tags else None)
-            taken = self._drawing(run, None, None) if setup.inside else self._engine_for(run, {}, False, [0], first)
+            taken = self._torch_engine(run) if setup.inside else self._engine_for(run, Asked(first), [0], first)
             if setup.inside and run.settings.model.attention:
                 _ = run.alignment_method  # chosen once for a run, which may take half a minute
             with taken as engine:
-                run.search(first, engine=engine)  # takes longest
+                run.search(first, engine=engine)  # the first search takes longest
                 facts[name] = _facts(run, engine, 1 if setup.inside else None, setup.output_tokens)
         send(("ready", facts))
 
     def do(self, key: Key, jobs: Jobs) -> None:
-        """Answer all jobs; where together they fail, each alone, so that one of them does no harm to the others."""
+        """Answer all jobs; where they fail together, each is tried alone, so that one does no harm to the others."""
         jobs = [job for job in jobs if job[0] not in self._gone]
         try:
             if jobs:
-                self._answer(key, jobs)
+                run = self._runs[key.model]
+                match key.kind:
+                    case "translate":
+                        self._translate(run, key, jobs)
+                    case "chat":
+                        self._chat(run, key, jobs)
+                    case "stream":
+                        self._stream(run, jobs)
+                    case "look":
+                        self._look(run, jobs[0][0], jobs[0][1])
+                    case "detect":
+                        for number, asked in jobs:
+                            self._send(("done", number, [self._familiar(text) for text in asked.lines]))
         except Exception as problem:
             told = self._told
-            for number, what in jobs:
+            for number, asked in jobs:
                 if len(jobs) > 1 and number not in told:
-                    self.do(key, [(number, what)])
+                    self.do(key, [(number, asked)])
                 elif isinstance(problem, SeqError):
                     self._send(("refused", number, 400, " ".join(str(problem).split())))
                 elif not isinstance(problem, GivenUpError):
                     report(problem, "the engine")
                     self._send(("refused", number, 500, "the engine failed on this text"))
 
-    def _answer(self, key: Key, jobs: Jobs) -> None:
-        run = self._runs[key.model]
-        match key.kind:
-            case "translate":
-                self._translate(run, key, jobs)
-            case "chat":
-                self._chat(run, key, jobs)
-            case "stream":
-                self._stream(run, jobs)
-            case "look":
-                for number, what in jobs:
-                    with self._given_up(run, number):
-                        self._send(("done", number, self._look(key.model, run, what)))
-            case "detect":
-                for number, what in jobs:
-                    self._send(("done", number, [self._familiar(text) for text in what["texts"]]))
-
     def _translate(self, run: Run, key: Key, jobs: Jobs) -> None:
-        lines = [line for _, what in jobs for line in run.tagged(what["lines"], what["to"])]
-        prefixes = [what["prefix"] or "" for _, what in jobs for _ in what["lines"]] if key.forced else None
-        n_best = max(what["n_best"] for _, what in jobs)
-        owners = [number for number, what in jobs for _ in what["lines"]]
-        with self._engine_for(run, jobs[0][1], key.forced, owners, lines) as engine:
+        lines = [line for _, asked in jobs for line in run.tagged(asked.lines, asked.to)]
+        prefixes = [asked.prefix for _, asked in jobs for _ in asked.lines] if key.forced else None
+        n_best = max(asked.n_best for _, asked in jobs)
+        owners = [number for number, asked in jobs for _ in asked.lines]
+        with self._engine_for(run, jobs[0][1], owners, lines) as engine:
             rest = iter(run.search(lines, key.beam, n_best, prefixes, engine))
-        for number, what in jobs:
-            results = [next(rest) for _ in what["lines"]]
+        for number, asked in jobs:
+            results = [next(rest) for _ in asked.lines]
             if number in self._gone:
                 continue
-            results = [replace(each, translations=each.translations[: what["n_best"]]) for each in results]
+            results = [replace(each, translations=each.translations[: asked.n_best]) for each in results]
             answer = [_plain(each) for each in results]
-            if what.get("alignments"):
-                for each, links in zip(answer, run.align(what["lines"], results, what["to"]), strict=True):
+            if asked.alignments:
+                for each, links in zip(answer, run.align(asked.lines, results, asked.to), strict=True):
                     for translation, link in zip(each["translations"], links, strict=True):
                         translation["alignment"] = link.json()
-            if what.get("familiar"):
-                for each, line in zip(answer, what["lines"], strict=True):
+            if asked.familiar:
+                for each, line in zip(answer, asked.lines, strict=True):
                     each["familiar"] = run.tokenizers.source.familiar(line)
             self._send(("done", number, (engine.name, answer)))
 
     def _chat(self, run: Run, key: Key, jobs: Jobs) -> None:
-        words, listener = conversation.words_for(run), _listener(run)
-        heard = {number: conversation.hear(run, what["text"], words) for number, what in jobs}
-        asked = [(number, what) for number, what in jobs if not heard[number][1]]
+        words = conversation.words_for(run)
+        heard = {number: conversation.hear(run, asked.lines[0], words) for number, asked in jobs}
+        searched = [(number, asked) for number, asked in jobs if not heard[number][1]]
         answers = {number: ("", note) for number, (_, note) in heard.items() if note}
-        if asked:
-            lines = [run.tagged([heard[number][0]], what["to"])[0] for number, what in asked]
-            with self._engine_for(run, asked[0][1], False, [number for number, _ in asked], lines) as engine:
-                for (number, _), result in zip(asked, listener.search(lines, key.beam, engine=engine), strict=True):
-                    if result.translations:
-                        answers[number] = conversation.answer(result, words)
+        if searched:
+            lines = [run.tagged([heard[number][0]], asked.to)[0] for number, asked in searched]
+            with self._engine_for(run, searched[0][1], [number for number, _ in searched], lines) as engine:
+                results = _in_conversation(run).search(lines, key.beam, engine=engine)
+            for (number, _), result in zip(searched, results, strict=True):
+                if result.translations:
+                    answers[number] = conversation.answer(result, words)
         for number, (said, note) in answers.items():
             self._send(("done", number, {"answer": said, "note": note}))
 
     def _stream(self, run: Run, jobs: Jobs) -> None:
-        """Token by token; of several jobs, all take the likeliest token, and one alone may draw."""
-        asked: Jobs = []
+        """Send token by token. Several jobs all take the likeliest token; a job that samples is alone."""
+        searched: Jobs = []
         lines: list[str] = []
         words = conversation.words_for(run)
-        for number, what in jobs:
-            line, note = conversation.hear(run, what["text"], words) if what["chat"] else (what["text"], "")
+        for number, asked in jobs:
+            line, note = conversation.hear(run, asked.lines[0], words) if asked.chat else (asked.lines[0], "")
             if note or not line.strip():
                 nothing = {"text": "", "score": 0.0, "probability": 1.0, "cut": False, "note": note}
                 self._send(("done", number, nothing))
-                continue
-            asked.append((number, what))
-            lines.append(run.tagged([line], what["to"])[0])
-        if not asked:
+            else:
+                searched.append((number, asked))
+                lines.append(run.tagged([line], asked.to)[0])
+        if not searched:
             return
-        said: list[list[int]] = [[] for _ in asked]
+        tokens: list[list[int]] = [[] for _ in searched]
         self._told = told = set()
         target = run.tokenizers.target
 
         def tell(step: "SearchStep") -> set[int]:
             for row, place in enumerate(step.sentences):
                 token = int(step.tokens_BC[row, 0])
-                said[place].append(token)
-                event = {"token": target.pieces([token])[0], "text": target.decode(said[place])}
-                told.add(asked[place][0])
-                self._send(("token", asked[place][0], event))
-            return {place for place, (number, _) in enumerate(asked) if number in self._gone}
+                tokens[place].append(token)
+                event = {"token": target.pieces([token])[0], "text": target.decode(tokens[place])}
+                told.add(searched[place][0])
+                self._send(("token", searched[place][0], event))
+            return {place for place, (number, _) in enumerate(searched) if number in self._gone}
 
-        forced = any(what["prefix"] for _, what in asked)
-        prefixes = [what["prefix"] or "" for _, what in asked] if forced else None
-        settings = _listener(run) if asked[0][1]["chat"] else run
-        with self._drawing(run, asked[0][1]["sampling"], tell) as engine:
-            results = settings.search(lines, 1, prefixes=prefixes, engine=engine)
-        for (number, what), result in zip(asked, results, strict=True):
-            note = conversation.answer(result, words)[1] if what["chat"] else ""
+        first = searched[0][1]
+        prefixes = [asked.prefix for _, asked in searched]
+        with self._torch_engine(run, first.sampling, tell) as engine:
+            results = (_in_conversation(run) if first.chat else run).search(
+                lines, 1, prefixes=prefixes if any(prefixes) else None, engine=engine
+            )
+        for (number, asked), result in zip(searched, results, strict=True):
+            note = conversation.answer(result, words)[1] if asked.chat else ""
             self._send(("done", number, _plain(result)["translations"][0] | {"cut": result.cut, "note": note}))
 
-    def _look(self, name: str, run: Run, what: dict[str, Any]) -> bytes:
-        """The parts that were asked for, and the names of all, in JSON."""
+    def _look(self, run: Run, number: int, asked: Asked) -> None:
+        """Send the parts that were asked for, and the names of all, as JSON.
+
+        A look that nobody waits for any more ends at the next step of its search, or of its importance.
+        """
         from seq2see.lens.heads import Head
         from seq2see.look import page
 
-        asked = (name, what["text"], what["to"], what["target"], *map(tuple, what["without"]), *what["prefix"])
-        seen = self._looks.pop(asked, None)
-        if seen is None:
-            heads = [Head(*each) for each in what["without"]]
-            engine = self._looking_engine(run)
-            seen = page.Inside(run, what["text"], what["to"], what["target"], engine, heads, what["prefix"])
-        self._looks[asked] = seen
-        while len(self._looks) > 1 and sum(each.tokens for each in self._looks.values()) > self.LOOK_TOKENS:
-            self._looks.popitem(last=False)
-        found = {name: seen.part(name) for name in what["parts"]}
-        return json.dumps({"names": seen.names, "parts": found}, ensure_ascii=False, allow_nan=False).encode()
+        def check(*_: Any) -> None:
+            if number in self._gone:
+                raise GivenUpError
+
+        engine: TorchEngine = run.engine("torch", "float32")  # type: ignore[assignment]
+        before = run.watch
+        engine.watch = run.watch = check
+        key = (run.folder, *asked.lines, asked.to, asked.target, *asked.without, *asked.first_tokens)
+        try:
+            seen = self._looks.pop(key, None)
+            if seen is None:
+                heads = [Head(*each) for each in asked.without]
+                seen = page.Inside(run, asked.lines[0], asked.to, asked.target, engine, heads, asked.first_tokens)
+            self._looks[key] = seen
+            while len(self._looks) > 1 and sum(each.tokens for each in self._looks.values()) > self.LOOK_TOKENS:
+                self._looks.popitem(last=False)
+            found = {name: seen.part(name) for name in asked.parts}
+        finally:
+            engine.watch, run.watch = None, before
+        answer = json.dumps({"names": seen.names, "parts": found}, ensure_ascii=False, allow_nan=False)
+        self._send(("done", number, answer.encode()))
 
     def _familiar(self, text: str) -> dict[str, float]:
-        """The share that each run knows. Of those that know as much, the first needs fewest tokens to say it."""
+        """Return the share of a text that each run knows; of those that know as much, the one that needs the fewest
+        tokens comes first."""
         sources = {name: run.tokenizers.source for name, run in self._runs.items()}
         shares = {name: source.familiar(text) for name, source in sources.items()}
         tokens = {name: len(source.encode([text.strip()])[0]) for name, source in sources.items()}
         return {name: shares[name] for name in sorted(shares, key=lambda name: (-shares[name], tokens[name]))}
 
     @contextlib.contextmanager
-    def _given_up(self, run: Run, number: int) -> Iterator[None]:
-        """Ends a look that nobody waits for any more: at the next step of its search, or of its importance."""
-
-        def check(*_: Any) -> None:
-            if number in self._gone:
-                raise GivenUpError
-
-        check()
-        engine, before = self._looking_engine(run), run.watch
-        engine.watch = run.watch = check
-        try:
-            yield
-        finally:
-            engine.watch, run.watch = None, before
-
-    @staticmethod
-    def _looking_engine(run: Run) -> "TorchEngine":
-        return run.engine("torch", "float32")  # type: ignore[return-value]
-
-    @contextlib.contextmanager
-    def _engine_for(
-        self, run: Run, what: dict[str, Any], forced: bool, owners: list[int], lines: list[str]
-    ) -> Iterator[Bounded]:
-        """What the command line would take; ours gives up sentences that nobody waits for any more."""
+    def _engine_for(self, run: Run, asked: Asked, owners: list[int], lines: list[str]) -> Iterator[Bounded]:
+        """Yield the engine that the command line would take; torch drops sentences that nobody waits for any more."""
         setup = self._setup
-        if what.get("sampling"):
-            with self._drawing(run, what["sampling"], None) as drawing:
-                yield drawing
+        if asked.sampling:
+            with self._torch_engine(run, asked.sampling) as sampling:
+                yield sampling
             return
-        # The engines count forced words differently in a score: ours like any others.
-        engine = run.engine("torch" if forced and setup.engine == "auto" else setup.engine, setup.precision)
+        # The engines count forced tokens differently in a score; only torch counts them like any others.
+        engine = run.engine("torch" if asked.prefix and setup.engine == "auto" else setup.engine, setup.precision)
         if not engine.name.startswith("torch"):
             yield Bounded(engine, setup.output_tokens)
             return
         searched = [owner for owner, line in zip(owners, lines, strict=True) if line.strip()]
-
-        def given_up(step: "SearchStep") -> set[int]:
-            return {place for place, owner in enumerate(searched) if owner in self._gone}
-
         ours: TorchEngine = engine  # type: ignore[assignment]
-        ours.watch = given_up
+        ours.watch = lambda step: {place for place, owner in enumerate(searched) if owner in self._gone}
         try:
             yield Bounded(ours, setup.output_tokens)
         finally:
             ours.watch = None
 
     @contextlib.contextmanager
-    def _drawing(self, run: Run, sampling: dict[str, Any] | None, watch: "Watch | None") -> Iterator[Bounded]:
-        """Our own engine, which draws its words or takes the likeliest, and is watched."""
+    def _torch_engine(
+        self, run: Run, sampling: dict[str, Any] | None = None, watch: "Watch | None" = None
+    ) -> Iterator[Bounded]:
+        """Yield our own engine, which samples or takes the likeliest token, and is watched."""
         from seq2see.decoding import search
 
-        engine = self._torch_engine(run)
+        precision = self._setup.precision if self._setup.engine == "torch" else None
+        engine: TorchEngine = run.engine("torch", precision)  # type: ignore[assignment]
         engine.choose, engine.watch = search.sampling(**sampling) if sampling else None, watch
         try:
             yield Bounded(engine, self._setup.output_tokens)
         finally:
             engine.choose = engine.watch = None
 
-    def _torch_engine(self, run: Run) -> "TorchEngine":
-        precision = self._setup.precision if self._setup.engine == "torch" else None
-        return run.engine("torch", precision)  # type: ignore[return-value]
+
+def _in_conversation(run: Run) -> Run:
+    """Return a run as conversations use it: the same engines, but lines are cut to the length that training had."""
+    copied = copy.copy(run)
+    copied.settings = conversation.settings_for(run.settings)
+    return copied
 
 
-def _listener(run: Run) -> Run:
-    """A run as conversations use it: the same engines, but of a line no more is read than training had."""
-    listener = copy.copy(run)
-    settings: Settings = conversation.settings_for(run.settings)
-    listener.settings = settings
-    return listener
-
-
-def _plain(result: Result) -> dict[str, Any]:
+def _plain(result: translator.Result) -> dict[str, Any]:
     return {
         "translations": [
             {"text": each.text, "score": each.score, "probability": each.probability} for each in result.translations
@@ -337,36 +431,28 @@ def _plain(result: Result) -> dict[str, Any]:
     }
 
 
-WARM_UP = 4
-"""Ordinary texts that are translated while a model is loaded, to learn the speed of the engine."""
-
-
 def _facts(run: Run, engine: Bounded, beam: int | None, output_tokens: int) -> Facts:
-    """What is known of a model by its validation pairs, and by the time that a few of them take."""
+    """Describe a model by its validation pairs, and by the time that a few of them take."""
     pairs = run.validation_pairs[:200]
     texts = [pair.source for pair in pairs] or ["a b c d e f g h"]
-    sources = work.source_tokens(run, texts)
+    sources = source_tokens(run, texts)
     targets = [len(ids) + 1 for ids in run.tokenizers.target.encode([pair.target for pair in pairs])]
     ratio = sum(targets) / sum(sources) if pairs else 1.0
     tokens, characters = sum(map(len, run.tokenizers.source.encode(texts))), sum(map(len, texts))
     width = beam or run.settings.decoding.beam
-
-    def cost(tokens: int) -> int:
-        return work.cost(tokens, width, ratio, run.settings.decoding, output_tokens)
-
+    costs = [cost(each, width, ratio, run.settings.decoding, output_tokens) for each in sources]
     order = sorted(range(len(texts)), key=lambda place: sources[place])
     middle = order[max(0, len(order) // 2 - WARM_UP // 2) :][:WARM_UP]
     lines = run.tagged([texts[place] for place in middle], run.tags[0] if run.tags else None)
     begun = time.monotonic()
     run.search(lines, width, engine=engine)
-    seconds = max(time.monotonic() - begun, 1e-3)
-    rate = sum(cost(sources[place]) for place in middle) / seconds
-    ordinary = cost(sources[order[len(order) // 2]])
+    rate = sum(costs[place] for place in middle) / max(time.monotonic() - begun, 1e-3)
+    ordinary = costs[order[len(order) // 2]]
     return Facts(engine.name, tokens / characters if characters else 1.0, ratio, ordinary, rate)
 
 
 def main() -> None:
-    """What such a process does until its pipe is closed. Ctrl-C and SIGTERM are for its parent to act on."""
+    """Work until the pipe is closed. Ctrl-C and SIGTERM are for the server to act on."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     inbox: queue.SimpleQueue[Any] = queue.SimpleQueue()
@@ -375,10 +461,10 @@ def main() -> None:
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # what others print must not come between the answers
 
-    def listen() -> None:
-        with contextlib.suppress(EOFError, OSError):
+    def read_messages() -> None:
+        with contextlib.suppress(EOFError, OSError, pickle.UnpicklingError):  # the last one: the server has ended
             while True:
-                message = read(messages)
+                message = pickle.load(messages)
                 if isinstance(message, tuple) and message[0] == "gone":
                     gone.add(message[1])
                 else:
@@ -392,7 +478,7 @@ def main() -> None:
         except OSError:
             os._exit(0)
 
-    threading.Thread(target=listen, daemon=True).start()
+    threading.Thread(target=read_messages, daemon=True).start()
     try:
         setup = inbox.get()
         with contextlib.suppress(OSError):

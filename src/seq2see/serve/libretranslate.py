@@ -6,6 +6,7 @@ code of languages that are not known.
 
 import html
 import json
+import math
 import re
 from collections.abc import Iterator, Sequence
 from typing import Any, Literal, TypeVar
@@ -17,6 +18,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from seq2see.decoding import translator
 from seq2see.run import Run
 from seq2see.serve import bodies
+from seq2see.serve.engine_process import Asked
 from seq2see.serve.limits import RefusedError
 from seq2see.serve.service import Service, in_words
 from seq2see.text.languages import matches
@@ -24,23 +26,23 @@ from seq2see.text.languages import matches
 Fields = TypeVar("Fields", bound=BaseModel)
 UNKNOWN = "und"
 MOST_FIELDS = 1000
-"""Of a form."""
+"""Maximum number of fields of a form."""
 Pieces = list[tuple[str, bool]]
-"""Of a text, in order, and whether each is to be translated."""
+"""The pieces of a text, in order, and whether each is to be translated."""
 Way = tuple[str, str | None]
 """A run by its name, and the tag of a language where it needs one."""
 _UNSAID = re.compile(
     r"(<!--.*?(?:-->|\Z)|<script\b.*?(?:</script\s*>|\Z)|<style\b.*?(?:</style\s*>|\Z)|<[^<>]*>)",
     re.DOTALL | re.IGNORECASE,
 )
-"""What nobody reads of a page: comments, scripts and styles whole, and all tags."""
+"""Parts of a page that are not translated: comments, scripts and styles whole, and all tags."""
 _SENTENCE_END = re.compile(
     r"""((?<=[.!?…؟۔।])\s+|(?<=[.!?…؟۔।]["')\]»”’])\s+|(?<=[。！？｡])\s*(?![。！？｡」』）”’]))"""
 )
 _NEEDS_NO_BLANK = ("。", "！", "？", "｡", "」", "』", "）")
 
 
-class Asked(BaseModel):
+class LibreTranslateRequest(BaseModel):
     """A text or several, and from which language to which."""
 
     model_config = ConfigDict(allow_inf_nan=False)
@@ -56,21 +58,21 @@ class Asked(BaseModel):
     api_key: str | None = Field(None, max_length=1000)
 
 
-class Detectable(BaseModel):
+class DetectRequest(BaseModel):
     """A text."""
 
     q: str
     api_key: str | None = Field(None, max_length=1000)
 
 
-class Detected(BaseModel):
+class DetectedLanguage(BaseModel):
     """A language, and how sure it is: 0 to 100."""
 
     confidence: float
     language: str
 
 
-class Language(BaseModel):
+class SupportedLanguage(BaseModel):
     """One that can be translated from, and to which others."""
 
     code: str
@@ -78,16 +80,16 @@ class Language(BaseModel):
     targets: list[str]
 
 
-class Answer(BaseModel):
+class LibreTranslateResponse(BaseModel):
     """A translation, or a list of them where `q` was a list; the others too, then."""
 
     translatedText: str | list[str]
-    detectedLanguage: Detected | list[Detected] | None = None
+    detectedLanguage: DetectedLanguage | list[DetectedLanguage] | None = None
     alternatives: list[str] | list[list[str]] | None = None
 
 
 def routes(service: Service) -> APIRouter:
-    """Those that LibreTranslate has, as far as a run can answer them."""
+    """Return the routes of LibreTranslate that runs can answer."""
     found = APIRouter(tags=["LibreTranslate"])
     directions: dict[str, dict[str, None]] = {}
     for run in service.runs.values():
@@ -95,48 +97,53 @@ def routes(service: Service) -> APIRouter:
     # Targets have names, too, in the lists that people choose from.
     known = {code: list(targets) for code, targets in directions.items()}
     known |= {code: [code] for targets in directions.values() for code in targets if code not in known}
-    listed = [Language(code=code, name=_name(code), targets=targets) for code, targets in known.items()]
+    listed = [
+        SupportedLanguage(code=code, name=language_name(code), targets=targets) for code, targets in known.items()
+    ]
 
     @found.get("/languages")
-    async def languages(request: Request) -> list[Language]:
+    async def languages() -> list[SupportedLanguage]:
         """What is translated to what."""
-        service.count(request.client)
         return listed
 
-    @found.post("/detect", dependencies=bodies.KEYS, openapi_extra=_described(Detectable))
-    async def detect(request: Request) -> list[Detected]:
+    @found.post("/detect", dependencies=bodies.KEYS, openapi_extra=_described(DetectRequest))
+    async def detect(request: Request) -> list[DetectedLanguage]:
         """Which of the languages a text may be in, likeliest first, by the letters and words that runs know."""
-        asked = await _admitted(service, request, Detectable)
+        asked, client = await _admitted(service, request, DetectRequest)
         shares: dict[str, float] = {}
-        (known,) = await service.familiar([asked.q])
+        (known,) = await service.familiar([asked.q], client)
         for name, share in known.items():
             code = _source(service.runs[name])
             shares[code] = max(share, shares.get(code, 0.0))
         order = sorted(shares, key=lambda code: -shares[code])
-        return [Detected(confidence=_percent(shares[code]), language=code) for code in order]
+        return [DetectedLanguage(confidence=_percent(shares[code]), language=code) for code in order]
 
     @found.post(
-        "/translate", dependencies=bodies.KEYS, openapi_extra=_described(Asked), response_model_exclude_none=True
+        "/translate",
+        dependencies=bodies.KEYS,
+        openapi_extra=_described(LibreTranslateRequest),
+        response_model_exclude_none=True,
     )
-    async def translate(request: Request) -> Answer:
+    async def translate(request: Request) -> LibreTranslateResponse:
         """Translate a text, or a list of them."""
-        asked = await _admitted(service, request, Asked)
+        asked, client = await _admitted(service, request, LibreTranslateRequest)
         texts = [asked.q] if isinstance(asked.q, str) else asked.q
         service.check_texts(texts)
-        pieces = [_cut(text, asked.format) for text in texts]
-        ways = await _ways(service, asked, pieces)
-        pieces = [_in_sentences(text, _room(service, name)) for text, (name, _) in zip(pieces, ways, strict=True)]
+        pieces = [cut(text, asked.format) for text in texts]
+        ways = await _ways(service, asked, pieces, client)
+        pieces = [in_sentences(text, _room(service, name)) for text, (name, _) in zip(pieces, ways, strict=True)]
         n_best = asked.alternatives + 1
-        results = await _translated(service, pieces, ways, n_best)
-        joined, detected = [], []
+        results = await _translated(service, pieces, ways, n_best, client)
+        best: list[list[str]] = []
+        detected = []
         for text, found, (name, _) in zip(pieces, results, ways, strict=True):
-            joined.append(_joined(text, found, n_best, asked.format))
+            best.append(joined(text, found, n_best, asked.format))
             known = [each["familiar"] for each in found if each is not None]
             share = sum(known) / len(known) if known else 0.0
-            detected.append(Detected(confidence=_percent(share), language=_source(service.runs[name])))
-        first, others = [each[0] for each in joined], [each[1:] for each in joined]
+            detected.append(DetectedLanguage(confidence=_percent(share), language=_source(service.runs[name])))
+        first, others = [each[0] for each in best], [each[1:] for each in best]
         alone = isinstance(asked.q, str)
-        answer = Answer(translatedText=first[0] if alone else first)
+        answer = LibreTranslateResponse(translatedText=first[0] if alone else first)
         if asked.source == "auto":
             answer.detectedLanguage = detected[0] if alone else detected
         if asked.alternatives:
@@ -147,26 +154,29 @@ def routes(service: Service) -> APIRouter:
 
 
 def _described(body: type[BaseModel]) -> dict[str, Any]:
-    """The body in the OpenAPI description, which cannot see what we read by ourselves."""
+    """Describe a body for OpenAPI, which cannot see what we read by ourselves."""
     schema = body.model_json_schema()
     kinds = ("application/json", "application/x-www-form-urlencoded", "multipart/form-data")
     content = {kind: {"schema": schema} for kind in kinds}
     return {"requestBody": {"required": True, "content": content}}
 
 
-async def _admitted(service: Service, request: Request, kind: type[Fields]) -> Fields:
-    """What is asked, by somebody who may ask; others are not told what is wrong with it."""
+async def _admitted(service: Service, request: Request, kind: type[Fields]) -> tuple[Fields, str]:
+    """Return what is asked and the client that asks; one that is not let in is not told what is wrong with it."""
     key = None
     try:
         fields = await _fields(request)
         key = fields.get("api_key") if isinstance(fields, dict) else None
-        return _parsed(kind, fields)
-    finally:
-        service.admit(request.headers, request.client, key if isinstance(key, str) else None)
+        asked = kind.model_validate(fields, strict=True)
+    except ValidationError as problem:
+        raise RefusedError(400, in_words(problem.errors(include_input=False, include_url=False))) from None
+    finally:  # a refusal by `admit` takes the place of any other
+        client = service.admit(request.client, dict(request.headers.raw), key if isinstance(key, str) else None)
+    return asked, client
 
 
 async def _fields(request: Request) -> Any:
-    """The fields of body and query string, whichever way they were sent; empty ones count as not sent, except `q`."""
+    """Return the fields of body and query string; empty ones count as not sent, except `q`."""
     fields = await _sent(request)
     if not isinstance(fields, dict):
         return fields
@@ -187,7 +197,7 @@ async def _sent(request: Request) -> Any:
             case "application/x-www-form-urlencoded":
                 return query | _lists(_urlencoded(body.decode()))
             case "multipart/form-data":
-                return query | _lists(_multipart(body, sent_as))
+                return query | _lists(parse_multipart(body, sent_as))
     except ValueError:
         raise RefusedError(400, "the body or the query is not a form in UTF-8") from None
     if kind not in ("application/json", ""):
@@ -202,7 +212,7 @@ async def _sent(request: Request) -> Any:
 
 
 def _lists(form: dict[str, list[str]]) -> dict[str, Any]:
-    """The last value of each field, but all of `q`."""
+    """Return the last value of each field, but all values of `q`."""
     return {name: values if name == "q" and len(values) > 1 else values[-1] for name, values in form.items()}
 
 
@@ -210,8 +220,8 @@ def _urlencoded(text: str) -> dict[str, list[str]]:
     return parse_qs(text, keep_blank_values=True, errors="strict", max_num_fields=MOST_FIELDS)
 
 
-def _multipart(body: bytes, sent_as: str) -> dict[str, list[str]]:
-    """As a browser sends a form. Not by the email package: that reads line by line, and everybody waits for it."""
+def parse_multipart(body: bytes, sent_as: str) -> dict[str, list[str]]:
+    """Parse a form as a browser sends it; the email package reads line by line, for which the event loop would wait."""
     boundary = re.search(r'boundary="?([^";,]{1,70})', sent_as)
     if boundary is None:
         raise ValueError("a multipart body without a boundary")
@@ -224,13 +234,6 @@ def _multipart(body: bytes, sent_as: str) -> dict[str, list[str]]:
     return form
 
 
-def _parsed(kind: type[Fields], fields: Any) -> Fields:
-    try:
-        return kind.model_validate(fields, strict=True)
-    except ValidationError as problem:
-        raise RefusedError(400, in_words(problem.errors(include_input=False, include_url=False))) from None
-
-
 def _source(run: Run) -> str:
     return run.languages.source or UNKNOWN
 
@@ -239,8 +242,8 @@ def _targets(run: Run) -> list[str]:
     return run.tags or [run.languages.target or UNKNOWN]
 
 
-def _fitting(runs: dict[str, Run], source: str, target: str) -> list[Way]:
-    """The runs that do this best: those whose languages these are before those that do not know theirs."""
+def fitting_runs(runs: dict[str, Run], source: str, target: str) -> list[Way]:
+    """Return the runs that fit best: those with these languages before those whose languages are not known."""
     found: dict[Way, int] = {}
     for name, run in runs.items():
         from_it = 1 if source == "auto" else _fit(source, _source(run))
@@ -254,28 +257,28 @@ def _fitting(runs: dict[str, Run], source: str, target: str) -> list[Way]:
 
 
 def _fit(wanted: str, found: str) -> int:
-    """2: the language itself; 1: one of them is not known; 0: another one."""
+    """Return 2 for the same language, 1 where one of them is not known, and 0 for different languages."""
     if UNKNOWN in (wanted, found):
         return 1
     return 2 if matches(wanted, found) or matches(found, wanted) else 0
 
 
-async def _ways(service: Service, asked: Asked, texts: Sequence[Pieces]) -> list[Way]:
-    """The run for each text; where several would do, the one that knows it best."""
+async def _ways(service: Service, asked: LibreTranslateRequest, texts: Sequence[Pieces], client: str) -> list[Way]:
+    """Return the run for each text; where several would do, the one that knows it best."""
     runs = service.runs if asked.model is None else dict([service.run(asked.model)])
-    fitting = _fitting(runs, asked.source, asked.target)
+    fitting = fitting_runs(runs, asked.source, asked.target)
     if len(fitting) == 1:
         return [fitting[0]] * len(texts)
     spoken = [" ".join(piece for piece, is_text in text if is_text) for text in texts]
     tags = dict(fitting)
-    best = [next(name for name in known if name in tags) for known in await service.familiar(spoken)]
+    best = [next(name for name in known if name in tags) for known in await service.familiar(spoken, client)]
     return [(name, tags[name]) for name in best]
 
 
 async def _translated(
-    service: Service, texts: Sequence[Pieces], ways: Sequence[Way], n_best: int
+    service: Service, texts: Sequence[Pieces], ways: Sequence[Way], n_best: int, client: str
 ) -> list[list[dict[str, Any] | None]]:
-    """What became of each piece; None where there was nothing to translate."""
+    """Return the result of each piece; None where there was nothing to translate."""
     results: list[list[dict[str, Any] | None]] = [[None] * len(text) for text in texts]
     at_once = service.limits.texts
     for name, to in dict.fromkeys(ways):
@@ -288,7 +291,7 @@ async def _translated(
         ]
         for some in (places[begin : begin + at_once] for begin in range(0, len(places), at_once)):
             lines = [texts[number][place][0] for number, place in some]
-            _, _, found = await service.translate(lines, name, to, n_best=n_best, familiar=True)
+            _, _, found = await service.translate(Asked(lines, to, n_best, familiar=True), client, name)
             for (number, place), line, result in zip(some, lines, found, strict=True):
                 if result["cut"]:
                     raise RefusedError(
@@ -300,7 +303,7 @@ async def _translated(
     return results
 
 
-def _name(code: str) -> str:
+def language_name(code: str) -> str:
     from babel import Locale, UnknownLocaleError
 
     if code == UNKNOWN:
@@ -315,8 +318,8 @@ def _percent(share: float) -> float:
     return round(100 * share, 1)
 
 
-def _cut(text: str, format: str) -> Pieces:
-    """A text in pieces: lines, and what stands between them and is left as it is."""
+def cut(text: str, format: str) -> Pieces:
+    """Cut a text into lines, and what stands between them and is left as it is."""
     found: Pieces = []
     for number, part in enumerate(_UNSAID.split(text) if format == "html" else [text]):
         if number % 2:
@@ -329,12 +332,12 @@ def _cut(text: str, format: str) -> Pieces:
 
 
 def _unescaped(text: str) -> str:
-    """Text without the escapes of HTML; a character's number of any length is read, which Python's `int` refuses."""
+    """Replace the escapes of HTML; character numbers may have any length, which Python's `int` would refuse."""
     return html.unescape(re.sub(r"&#0*([0-9]{1,8})[0-9]*", r"&#\1", text))
 
 
 def _lines(text: str) -> Iterator[str]:
-    """Lines, and the blanks around them. One expression for it all would take time with the square of the blanks."""
+    """Yield lines, and the blanks around them, in linear time; a single expression would take quadratic time."""
     at = 0
     for blank in re.finditer(r"\s+", text):
         if "\n" in blank[0] or blank.start() == 0 or blank.end() == len(text):
@@ -349,13 +352,13 @@ def _most_tokens(run: Run) -> int:
 
 
 def _room(service: Service, name: str) -> float:
-    """Characters of a line that are surely read: its tokens are only estimated here, hence the half."""
-    service.quick.check()
-    return _most_tokens(service.runs[name]) / service.quick.facts[name].tokens_for_character / 2
+    """Return how many characters of a line are surely read: its tokens are only estimated here, hence the half."""
+    facts = service.quick.facts.get(name)  # none while the engine is not loaded: the request will be refused
+    return _most_tokens(service.runs[name]) / facts.tokens_for_character / 2 if facts else math.inf
 
 
-def _in_sentences(pieces: Pieces, room: float) -> Pieces:
-    """Lines that may be longer than a model reads, cut where sentences end."""
+def in_sentences(pieces: Pieces, room: float) -> Pieces:
+    """Cut lines that may be longer than a model reads where sentences end."""
     found: Pieces = []
     for piece, is_text in pieces:
         if not is_text or len(piece) <= room:
@@ -366,8 +369,8 @@ def _in_sentences(pieces: Pieces, room: float) -> Pieces:
     return found
 
 
-def _joined(pieces: Pieces, results: Sequence[dict[str, Any] | None], n_best: int, format: str) -> list[str]:
-    """The n best of the whole, each from the n best of its pieces."""
+def joined(pieces: Pieces, results: Sequence[dict[str, Any] | None], n_best: int, format: str) -> list[str]:
+    """Return the n best translations of a whole text, each put together from those of its pieces."""
     texts = []
     for place in range(n_best):
         said: list[str] = []

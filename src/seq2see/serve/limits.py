@@ -1,11 +1,10 @@
-"""What is let in: sizes, keys, origins and rates; and what a refusal is."""
+"""Limits of sizes and times, API keys, rates of requests, and what a refusal is."""
 
 import hmac
 import re
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Mapping, Sequence
-from contextvars import ContextVar
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from hashlib import sha256
@@ -19,8 +18,8 @@ from seq2see.errors import SettingError
 class Limits:
     """How much a request, the queue and a batch may hold.
 
-    Work is counted in tokens, as `work.cost` estimates it: an ordinary sentence costs about as many as it has source
-    tokens, and more where the beam is wide.
+    Work is counted in tokens, as `engine_process.cost` estimates it: an ordinary sentence costs about as many as it has
+    source tokens, and more where the beam is wide.
     """
 
     deadline: float = 30.0
@@ -52,10 +51,6 @@ class Limits:
         return max(self.deadline, self.body_seconds) + 1
 
 
-PEER: ContextVar[tuple[str, int] | None] = ContextVar("peer", default=None)
-"""Address and port that the request at hand came from, for whoever must decide on it before it is read."""
-
-
 class RefusedError(Exception):
     """An answer that is not 200: a status, one line, perhaps when to come again, and whether on a new connection."""
 
@@ -85,13 +80,8 @@ class Keys:
             raise SettingError(f"{path}: no key in it. Write one a line, or leave --api-keys out")
         return Keys(keys)
 
-    def __bool__(self) -> bool:
-        return bool(self._digests)
-
     def check(self, given: str | None) -> None:
-        """Let everybody in where there are no keys."""
-        if not self._digests:
-            return
+        """Refuse a request without a key, or with one that is not known."""
         if not given:
             raise RefusedError(401, "an API key is needed: send it as 'Authorization: Bearer KEY'")
         right = False
@@ -134,7 +124,7 @@ def network(address: str) -> str:
 
 
 def host_names(allowed: Sequence[str]) -> set[str]:
-    """Names as the Host header has them, without a port."""
+    """Return the names of --allow-host as the Host header has them, without a port."""
     names = {each.lower().rstrip(".") for each in allowed}
     for each in names - {"*"}:
         if not re.fullmatch(r"[a-z0-9_]([a-z0-9_.-]*[a-z0-9_])?|\[[0-9a-f:.]+\]", each):
@@ -144,71 +134,11 @@ def host_names(allowed: Sequence[str]) -> set[str]:
     return names
 
 
-class Origins:
-    """Which pages in a browser may ask: our own, and those of the sites that the operator allows.
-
-    Args:
-        allowed: as a browser sends them, `https://example.org`; `*` for all.
-        hosts: names by which the service may be called; None: any. A site whose name leads to this machine (DNS
-            rebinding) is taken by a browser for the service itself, and then only the name tells them apart.
-        addresses: whether it may be called by any IP address as well: no site can have one as its name.
-    """
-
-    def __init__(
-        self, allowed: Sequence[str] = (), hosts: Collection[str] | None = None, addresses: bool = False
-    ) -> None:
-        self._allowed = {each.lower().rstrip("/") for each in allowed}
-        for each in self._allowed - {"*"}:
-            if not re.fullmatch(r"[a-z][a-z0-9+.-]*://[^/?#@\s]+", each):
-                raise SettingError(f"--allow-origin {each}: expected https://example.org, or * for all")
-        named = {_without_port(each.partition("://")[2]) for each in self._allowed}  # a proxy may hand on its own name
-        self._hosts = None if hosts is None or "*" in self._allowed else {*hosts, *named}
-        self._addresses = addresses
-
-    def check(self, method: str, headers: Mapping[bytes, bytes]) -> list[tuple[bytes, bytes]]:
-        """What lets a page of another site read the answer; nothing where it may not, or need not be let."""
-        host = headers.get(b"host", b"").decode("latin-1").lower()
-        if host and not self._is_ours(_without_port(host)):
-            raise RefusedError(
-                403, "Host: the service does not go by this name; start it with --allow-host NAME to allow it"
-            )
-        origin = headers.get(b"origin", b"").decode("latin-1").lower()
-        if not origin or (host and origin.partition("://")[2] == host):
-            return []
-        if "*" not in self._allowed and origin not in self._allowed:
-            if method in ("POST", "OPTIONS"):
-                raise RefusedError(403, "Origin: pages of this site may not ask here; --allow-origin lets them")
-            return []
-        return [
-            (b"access-control-allow-origin", origin.encode("latin-1")),
-            (b"access-control-allow-methods", b"GET, POST"),
-            (b"access-control-allow-headers", b"authorization, content-type, x-api-key"),
-            (b"access-control-expose-headers", b"retry-after"),
-            (b"vary", b"origin"),
-        ]
-
-    def _is_ours(self, name: str) -> bool:
-        return self._hosts is None or name in self._hosts or (self._addresses and _is_address(name))
-
-
-def _without_port(host: str) -> str:
-    return re.sub(r":[0-9]*$", "", host).rstrip(".")
-
-
-def _is_address(name: str) -> bool:
-    """Whether a name is an IPv4 address, or an IPv6 address in brackets."""
-    is_bracketed = name.startswith("[") and name.endswith("]")
-    try:
-        return (ip_address(name[1:-1] if is_bracketed else name).version == 6) == is_bracketed
-    except ValueError:
-        return False
-
-
 class Rates:
-    """So many requests a minute for each client, who may save up a minute's worth; 0: as many as they like."""
+    """A number of requests a minute for each client, who may save up a minute's worth."""
 
     MOST_CLIENTS = 10_000
-    """Remembered; those not heard of for longest are forgotten first."""
+    """Clients that are remembered; those not heard of for longest are forgotten first."""
 
     def __init__(self, each_minute: int, clock: Callable[[], float] = time.monotonic) -> None:
         self._each_minute = each_minute
@@ -216,8 +146,6 @@ class Rates:
         self._left: OrderedDict[str, tuple[float, float]] = OrderedDict()
 
     def check(self, client: str) -> None:
-        if not self._each_minute:
-            return
         now = self._clock()
         left, before = self._left.pop(client, (float(self._each_minute), now))
         left = min(self._each_minute, left + (now - before) * self._each_minute / 60)

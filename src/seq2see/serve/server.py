@@ -16,29 +16,29 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResp
 from seq2see.errors import SettingError
 from seq2see.run import Run
 from seq2see.serve import app
+from seq2see.serve.app import SURPLUS, Guard, Origins, on_the_wire
 from seq2see.serve.connections import Connections
-from seq2see.serve.guard import SURPLUS, Guard, on_the_wire
-from seq2see.serve.limits import PEER, Keys, Limits, Origins, Rates, host_names, network, unmapped
+from seq2see.serve.limits import Keys, Limits, Rates, host_names, network, unmapped
 from seq2see.serve.log import Log
 from seq2see.serve.log import log as log_line
-from seq2see.serve.service import Service
+from seq2see.serve.service import Peer, Service
 
 MOST_CONNECTIONS = 2000
-"""Whose requests are answered; as many again are told to come later, and the rest are not let in."""
+"""Connections whose requests are answered; as many again are told to come later, and the rest are closed."""
 OTHER_FILES = 100
-"""Descriptors for anything but connections."""
+"""File descriptors for everything except connections."""
 MOST_HEAD_BYTES = 64 * 1024
-"""Of the first line and the headers of a request."""
+"""Maximum size of the first line and the headers of a request."""
 MOST_UNREAD_BYTES = 64 * 1024
 """Size of what has arrived on a connection and has not been parsed, above which no more is read."""
 MOST_PIECES = 64
 """Number of empty lines that are looked for in one turn; a body may be full of them."""
 IDLE_SECONDS = 10
-"""For which a client may leave a connection unused, or half used."""
+"""Seconds for which a client may leave a connection unused, or a request incomplete."""
 _EMPTY_LINE = re.compile(rb"\n\r?\n")
 
-Refusal = Callable[[str, str, dict[bytes, bytes], bytes], bytes | None]
-"""From method, path, headers and body to the whole answer, or None."""
+Refusal = Callable[[str, str, dict[bytes, bytes], bytes, Peer], bytes | None]
+"""From method, path, headers, body and client to the whole answer, or None."""
 
 
 def serve(
@@ -55,7 +55,7 @@ def serve(
     allow_origins: Sequence[str] = (),
     allow_hosts: Sequence[str] = (),
 ) -> None:
-    """Answer HTTP until somebody ends it: SIGTERM and Ctrl-C let the requests that have come be answered first."""
+    """Answer HTTP until SIGTERM or Ctrl-C, after which the requests that have come are still answered."""
     limits = limits or Limits()
     runs: dict[str, Run] = {}
     for folder in folders:
@@ -64,8 +64,8 @@ def serve(
             raise SettingError(f"{folder}: a second run with the name '{name}'. Rename one of the folders")
         runs[name] = Run(folder)
         _ = runs[name].settings  # damaged ones are found before anything is started
-    keys = Keys.read(Path(keys_file)) if keys_file else Keys([])
-    service = Service(runs, engine, precision, limits, keys, Rates(each_minute), log_texts)
+    keys = Keys.read(Path(keys_file)) if keys_file else None
+    service = Service(runs, engine, precision, limits, keys, Rates(each_minute) if each_minute else None, log_texts)
     failures: list[str] = []
 
     def failed(line: str) -> None:
@@ -74,7 +74,7 @@ def serve(
 
     names = host_names(allow_hosts)
     Origins(allow_origins)  # what is wrong with them is said before anything is started
-    with Log(service.measures.log_lines_dropped.inc), _listening(host, port) as listening:
+    with Log(service.metrics.log_lines_dropped.inc), _listening(host, port) as listening:
         address = listening.getsockname()[0]
         shown = f"[{address}]" if ":" in address else address
         guard = app.build(service, log, failed, _origins(address, allow_origins, names))
@@ -94,7 +94,7 @@ def _config(guard: Guard, service: Service) -> uvicorn.Config:
     limits, room = service.limits, Connections(_room_for_connections())
 
     def refusal() -> Refusal | None:
-        return guard.at_once if service.quick.full else None
+        return guard.at_once if service.quick.is_full() else None
 
     return uvicorn.Config(
         guard,
@@ -110,7 +110,7 @@ def _config(guard: Guard, service: Service) -> uvicorn.Config:
 
 
 def _origins(address: str, allowed: Sequence[str], names: Collection[str]) -> Origins:
-    """Names that a site of somebody else cannot have; a browser would take such a site for the service itself."""
+    """Accept only names that no other site can have: a browser would take such a site for the service itself."""
     if "*" in names:
         return Origins(allowed)
     if _is_loopback(address):
@@ -135,7 +135,7 @@ def _listening(host: str, port: int) -> socket.socket:
 
 
 def _room_for_connections() -> int:
-    """How many there may be, after as many descriptors as twice that needs were asked for."""
+    """Raise the limit of file descriptors to what twice the connections need, and return how many there may be."""
     wanted = 2 * MOST_CONNECTIONS + OTHER_FILES
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != resource.RLIM_INFINITY and soft < wanted:
@@ -149,7 +149,7 @@ def _is_loopback(address: str) -> bool:
 
 
 class Flow(FlowControl):
-    """Reading is resumed only after everything that was read before has been dealt with, whoever asks for it."""
+    """Flow control that resumes reading only after everything that was read before has been parsed."""
 
     is_held = False
 
@@ -241,7 +241,7 @@ class Patient(HttpToolsProtocol):
             self.transport.close()
 
     def shutdown(self) -> None:
-        """Asked to end: what is being answered is the last on this connection, and says so."""
+        """Begin to end: the response that is being sent is the last on this connection, and says so."""
         super().shutdown()
         if self._answering is not None:
             self._answering.keep_alive = False
@@ -260,7 +260,7 @@ class Patient(HttpToolsProtocol):
             self._let_in()
 
     def _is_plain_post(self) -> bool:
-        """One whose answer is of one piece, leaves the connection as it was, and will be read."""
+        """Return whether a refusal of the request could be one write that leaves the connection as it was."""
         alone = not self._is_answering() and not self.surplus
         usual = self.parser.should_keep_alive() and not self.parser.should_upgrade() and not self.expect_100_continue
         is_post = self.parser.get_method() == b"POST" and self.parser.get_http_version() == "1.1"
@@ -275,8 +275,7 @@ class Patient(HttpToolsProtocol):
     def on_message_complete(self) -> None:
         if self._held:
             refusal, body = self._held
-            PEER.set(self.client)
-            if answer := refusal("POST", self.url.decode("latin-1"), dict(self.headers), bytes(body)):
+            if answer := refusal("POST", self.url.decode("latin-1"), dict(self.headers), bytes(body), self.client):
                 self._held = None
                 self._refused += 1
                 date = b"".join(b"%b: %b\r\n" % each for each in self.server_state.default_headers)
@@ -289,7 +288,7 @@ class Patient(HttpToolsProtocol):
         super().on_message_complete()
 
     def _let_in(self) -> None:
-        """To the app, with what was held back of it."""
+        """Hand a request to the app, with the part of its body that was held back."""
         held, self._held = self._held, None
         self._unset_keepalive_if_required()  # a refusal just before it, in the same piece of data, has set it
         super().on_headers_complete()
@@ -300,7 +299,7 @@ class Patient(HttpToolsProtocol):
             super().on_body(bytes(held[1]))
 
     def on_response_complete(self) -> None:
-        """Go on with the next request, if one has come."""
+        """Continue with the next request, if one has come."""
         if self.pipeline:
             self._answering = self.pipeline[-1][0]
         super().on_response_complete()
@@ -316,7 +315,7 @@ class Patient(HttpToolsProtocol):
         return self._answering is not None and not self._answering.response_complete
 
     def _look_again(self, before: tuple[object, bool, int, bool], since: float) -> None:
-        """Close where nothing has come of it since the last look; cut off who does not read what was sent even then."""
+        """Close a connection on which nothing has happened since the last look; abort it where that does not help."""
         cycle = self._answering
         answered = cycle is not None and cycle.response_complete
         now = (cycle, answered, self._refused, self.transport.is_closing())
@@ -342,12 +341,12 @@ class Patient(HttpToolsProtocol):
 
     @property
     def can_read(self) -> bool:
-        """Whether something has arrived that is not behind a request that is still to be answered."""
+        """Whether something has arrived that does not have to wait for the response to an earlier request."""
         is_behind = self._is_answering() and (bool(self.pipeline) or not self.cycle.more_body)
         return self._position < len(self._unread) and not is_behind and not self.transport.is_closing()
 
     def read_request(self) -> bool:
-        """Parse up to one request of what has arrived, and tell whether it went to the app."""
+        """Parse up to one request of what has arrived, and return whether it went to the app."""
         begun, refused = self._begun, self._refused
         for _ in range(MOST_PIECES):
             if not self.can_read or (self._begun, self._refused) != (begun, refused):
@@ -372,7 +371,7 @@ class Patient(HttpToolsProtocol):
                 self._hang_up(431, "the headers are too large")
 
     def _let_in_partial(self) -> None:
-        """Give a request to the app that has not come whole: how long the rest may take is for the app to say."""
+        """Hand an incomplete request to the app, which decides how long the rest may take."""
         if self._held and not self._deaf:
             try:
                 self._let_in()
@@ -380,11 +379,11 @@ class Patient(HttpToolsProtocol):
                 self.send_400_response("")
 
     def send_400_response(self, message: str) -> None:
-        """As JSON, like all other refusals. Who is still sending then hears of it, and not of a broken connection."""
+        """Refuse in JSON, as everywhere else; a client that is still sending gets it instead of a reset connection."""
         self._hang_up(400, "not an HTTP request")
 
     def _hang_up(self, status: int, line: str) -> None:
-        """Refuse what has come last, after the answers to what came before it, and read no more."""
+        """Refuse the last request after the responses to those before it, and read no more."""
         self._deaf, self._held = True, None
         self._unread, self._position = b"", 0
         words = on_the_wire(status, line, hang_up=True)

@@ -14,7 +14,7 @@ from seq2see.tokens.store import Store, Tokenizers
 from seq2see.training import events
 
 
-class Reading(TypedDict, total=False):
+class ReadingKeywords(TypedDict, total=False):
     """How files of pairs are read, where their names and first lines do not say it."""
 
     format: str | None
@@ -76,7 +76,7 @@ class Request:
     valid: str | Path | float | None
     overlays: list[Overlay]
     """The user's settings, later ones over earlier ones."""
-    reading: Reading
+    reading: ReadingKeywords
     tag: bool
     resume: bool
     force: bool

@@ -31,7 +31,7 @@ from seq2see.model.build import build, count_parameters
 from seq2see.model.interface import Seq2Seq
 from seq2see.run import Run, error_unit
 from seq2see.session import fine_tuning, finish, prepare, resume, suggest
-from seq2see.session.request import Base, Began, Interrupted, Prepared, Reading, Request, Said, Watch
+from seq2see.session.request import Base, Began, Interrupted, Prepared, ReadingKeywords, Request, Said, Watch
 from seq2see.text import corpora
 from seq2see.text.corpora import Corpus
 from seq2see.text.pair import Pair, Sides
@@ -59,7 +59,7 @@ def train(
     force: bool = False,
     from_run: str | Path | None = None,
     watch: Watch = lambda event: None,
-    **reading: Unpack[Reading],
+    **reading: Unpack[ReadingKeywords],
 ) -> Run:
     """Train a model on pairs; the corpus suggests all settings that are not given.
 

@@ -17,7 +17,7 @@ from seq2see.text import languages
 from seq2see.text.pair import Sides
 from seq2see.text.rows import LONGEST_LINE, Faults, Told, bounded_lines, lines, opened, too_long
 
-Entry = tuple[int, list[str]]
+EntryRow = tuple[int, list[str]]
 """The line that an entry begins on, or its number; source and target."""
 
 
@@ -94,13 +94,13 @@ _ESCAPES: Final = re.compile(r"(?:\\(?:[0-7]{1,3}|x[0-9A-Fa-f]{1,2}))+|\\(.)")
 _NAMED: Final = {"n": "\n", "t": "\t", "r": "\r", "a": "\a", "b": "\b", "f": "\f", "v": "\v", "\\": "\\", '"': '"'}
 
 
-def po_rows(path: Path, faults: Faults, told: Told, wanted: Sides) -> Iterator[Entry]:
+def po_rows(path: Path, faults: Faults, told: Told, wanted: Sides) -> Iterator[EntryRow]:
     """Yield msgid and msgstr, plural forms too; without the header and entries that are fuzzy or obsolete."""
     charset = _po_charset(path)
     entry = _Entry()
     fuzzy = 0
 
-    def finished() -> Iterator[Entry]:
+    def finished() -> Iterator[EntryRow]:
         nonlocal fuzzy
         if entry.broken or not entry.texts:
             return
@@ -204,7 +204,7 @@ LARGEST_MO: Final = 1 << 26
 """A .mo file is read whole, as its strings lie anywhere in it: 64 MiB are ten times any real one."""
 
 
-def mo_rows(path: Path, faults: Faults, told: Told, wanted: Sides) -> Iterator[Entry]:
+def mo_rows(path: Path, faults: Faults, told: Told, wanted: Sides) -> Iterator[EntryRow]:
     """Yield the same from a compiled catalogue; rows are numbered by entry, as there are no lines."""
     with opened(path) as stream:
         data = stream.read(LARGEST_MO + 1)
@@ -267,7 +267,7 @@ class _Unit:
     texts: dict[str, str] = field(default_factory=dict)
 
 
-def tmx_rows(path: Path, faults: Faults, told: Told, wanted: Sides) -> Iterator[Entry]:
+def tmx_rows(path: Path, faults: Faults, told: Told, wanted: Sides) -> Iterator[EntryRow]:
     """Yield the two languages of a translation memory; with more than two, those that are wanted.
 
     Where the source is not said, it is the language that the file calls its source, else the first one.
@@ -320,8 +320,8 @@ MOST_NAMES: Final = 10_000
 """Different names of elements and attributes, and different languages. TMX has about fifty."""
 DEEPEST: Final = 100
 """Elements within each other. TMX needs five, and codes within codes a few more."""
-CODES: Final = {"bpt", "ept", "it", "ut"}
-"""Inline elements that hold another program's codes for bold and the like, which are no text."""
+CODES: Final = {"bpt", "ept", "it", "ut", "ph"}
+"""Inline elements that hold another program's codes for bold and the like, which are no text, or a placeholder."""
 
 
 def _units(path: Path, faults: Faults) -> Iterator[_Unit]:
@@ -366,9 +366,8 @@ class _TmxReader:
         self._unit: _Unit | None = None
         self._language: str | None = None
         self._segment: list[str] | None = None
-        self._code: list[str] | None = None
-        """The content of an inline element of codes, from its start to its end."""
-        self._codes = 0
+        self._codes: list[int] = []
+        """For each open inline element of codes, the length of the segment at its start."""
         self._had_codes = False
         self._size = 0
         """Characters of the texts of the present unit."""
@@ -405,9 +404,8 @@ class _TmxReader:
             raise DataError(f"{self.path}, line {line}: <{name}>, expected <tmx>")
         self._open.append(name)
         if self._segment is not None:
-            if name in CODES or name == "ph":
-                self._codes += 1
-                self._code = [] if self._code is None else self._code
+            if name in CODES:
+                self._codes.append(len(self._segment))
         elif name == "header":
             self._source = languages.tag(attributes.get("srclang", ""))
         elif name == "tu":
@@ -432,15 +430,15 @@ class _TmxReader:
         self.unseen = 0
         if self._segment is not None:
             self._grow(len(text))
-            (self._segment if self._code is None else self._code).append(text)
+            self._segment.append(text)
 
     def _end(self, name: str) -> None:
         self.unseen = 0
         name = self._open.pop()
-        if self._segment is not None and (name in CODES or name == "ph"):
-            self._codes -= 1
+        if self._segment is not None and name in CODES:
+            start = self._codes.pop()
             if not self._codes:
-                self._close_code(name)
+                self._close_code(name, start)
         elif name == "seg" and self._segment is not None:
             text = _one_line("".join(self._segment)).strip()
             if self._had_codes:
@@ -453,11 +451,12 @@ class _TmxReader:
             self._done.append(self._unit)
             self._unit = None
 
-    def _close_code(self, name: str) -> None:
-        """Add a placeholder to the text (`%s`), unless it stands for markup such as a line break."""
+    def _close_code(self, name: str, start: int) -> None:
+        """Remove codes from the text, except a placeholder (`%s`) that is not markup such as a line break."""
         assert self._segment is not None
-        content = "".join(self._code or [])
-        self._code, self._had_codes = None, True
+        content = "".join(self._segment[start:])
+        self._segment[start:] = []
+        self._had_codes = True
         if name == "ph":
             self._segment.append(" " if content.lstrip().startswith(("<", "{\\")) else content)
 

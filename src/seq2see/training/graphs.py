@@ -85,14 +85,14 @@ class RecordedPasses:
                 return self._plain(piece, tokens)
             self._recorded[shape] = self._record(shape, piece)
         numbers, graph = self._recorded[shape]
-        numbers.copy_(torch.from_numpy(_laid_out(piece, shape)).pin_memory(), non_blocking=True)
+        numbers.copy_(torch.from_numpy(laid_out(piece, shape)).pin_memory(), non_blocking=True)
         self._tokens.fill_(tokens)
         graph.replay()
         return self._sums
 
     def _record(self, shape: Shape, example: Batch) -> tuple[Tensor, torch.cuda.CUDAGraph]:
         dice = torch.cuda.get_rng_state()  # recording must not change what dropout draws next
-        numbers = torch.from_numpy(_laid_out(example, shape)).to(self._tokens.device)
+        numbers = torch.from_numpy(laid_out(example, shape)).to(self._tokens.device)
         aside = torch.cuda.Stream()  # type: ignore[no-untyped-call]
         aside.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(aside):  # kernels are compiled and libraries start on their first use, unrecorded
@@ -107,8 +107,8 @@ class RecordedPasses:
         return numbers, graph
 
     def _loss(self, numbers: Tensor, shape: Shape) -> tuple[Tensor, ...]:
-        sizes = _sizes(shape)
-        source_N, source_places_N, source_offsets, inputs_N, places_N, offsets, labels_N = torch.split(numbers, sizes)
+        parts = torch.split(numbers, sizes(shape))
+        source_N, source_places_N, source_offsets, inputs_N, places_N, offsets, labels_N = parts
         if self._settings.agreement:  # both halves with rows to spare of their own
             source_N, source_places_N, inputs_N, places_N, labels_N = (
                 rows.repeat(2) for rows in (source_N, source_places_N, inputs_N, places_N, labels_N)
@@ -121,13 +121,13 @@ class RecordedPasses:
             return teacher_forced(self._model, source_N, sources, inputs_N, targets, labels_N, smoothing, agreement)
 
 
-def _sizes(shape: Shape) -> list[int]:
+def sizes(shape: Shape) -> list[int]:
     source, _, target, _, sentences = astuple(shape)
     return [source, source, sentences + 1, target, target, sentences + 1, target]
 
 
-def _laid_out(batch: Batch, shape: Shape) -> NDArray[np.int64]:
-    """Return all numbers of a batch end to end, for one copy to the GPU: see `_sizes`."""
+def laid_out(batch: Batch, shape: Shape) -> NDArray[np.int64]:
+    """Return all numbers of a batch end to end, for one copy to the GPU: see `sizes`."""
     source, source_places, source_offsets = _side(
         batch.source_N, batch.source_offsets, shape.source_rows, shape.longest_source, shape.sentences
     )

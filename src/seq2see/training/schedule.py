@@ -4,7 +4,7 @@ import math
 
 
 def noam(step: int, d_model: int, warmup_steps: int) -> float:
-    """d_model^-0.5 * min(step^-0.5, step * warmup_steps^-1.5): up in a line, down with the square root (equation 3).
+    """Return d_model^-0.5 * min(step^-0.5, step * warmup_steps^-1.5), the learning rate of equation 3.
 
     >>> f"{noam(4000, 512, 4000):.5e}"
     '6.98771e-04'

@@ -9,9 +9,11 @@ from typing import Any
 
 import pytest
 
+from seq2see.config import Decoding
 from seq2see.decoding.torch_engine import TorchEngine
 from seq2see.run import Run
-from seq2see.serve.engine_process import Key, Setup, Worker
+from seq2see.serve.engine_process import Asked, Key, Setup, Worker, cost, source_tokens
+from seq2see.tokens import tokenizers
 
 
 class Heard(list[tuple[Any, ...]]):
@@ -43,12 +45,8 @@ def worker(trained: Path, heard: Heard, engine: str = "torch", output_tokens: in
     return made
 
 
-def asked(*lines: str, n_best: int = 1, **more: Any) -> dict[str, Any]:
-    return {"lines": list(lines), "to": None, "n_best": n_best, "prefix": None} | more
-
-
-def streamed(text: str) -> dict[str, Any]:
-    return {"text": text, "to": None, "prefix": None, "sampling": None, "chat": False}
+def asked(*lines: str, n_best: int = 1) -> Asked:
+    return Asked(lines, n_best=n_best)
 
 
 def test_jobs_together_are_answered_as_alone(trained, heard):
@@ -57,7 +55,7 @@ def test_jobs_together_are_answered_as_alone(trained, heard):
     run = Run(trained)
     for (number, what), (kind, answered, (name, results)) in zip(jobs, heard, strict=True):
         assert (kind, answered, name) == ("done", number, "torch float32")
-        alone = run.search(what["lines"], 5, what["n_best"], engine=run.engine("torch"))
+        alone = run.search(what.lines, 5, what.n_best, engine=run.engine("torch"))
         assert [[each["text"] for each in result["translations"]] for result in results] == [
             [each.text for each in result.translations] for result in alone
         ]
@@ -89,7 +87,7 @@ def test_a_pattern_that_takes_too_long_is_a_refused_request(trained, heard, tmp_
 def test_who_hangs_up_is_dropped_at_the_next_step(trained, heard):
     heard.hang_up = {1: 2}
     long = "abcdefgh" * 4
-    worker(trained, heard).do(Key("stream", "run", 1), [(1, streamed(long)), (2, streamed(long))])
+    worker(trained, heard).do(Key("stream", "run", 1), [(1, asked(long)), (2, asked(long))])
     assert len([message for message in heard.of(1) if message[0] == "token"]) == 2
     assert len([message for message in heard.of(2) if message[0] == "token"]) > 2
 
@@ -106,8 +104,8 @@ def test_outputs_end_at_the_limit(trained, heard):
     assert len(result["translations"][0]["text"]) <= 3
 
 
-def looked(text: str, *parts: str) -> dict[str, Any]:
-    return {"text": text, "to": None, "target": None, "parts": list(parts), "without": [], "prefix": []}
+def looked(text: str, *parts: str) -> Asked:
+    return Asked([text], parts=parts)
 
 
 def test_a_look_that_nobody_waits_for_ends_at_the_next_step(trained, heard, monkeypatch):
@@ -155,7 +153,7 @@ def test_nobody_hears_a_token_twice(trained, heard, monkeypatch):
         send(message)
 
     made._send = fragile
-    made.do(Key("stream", "run", 1), [(1, streamed("fade")), (2, streamed("bad"))])
+    made.do(Key("stream", "run", 1), [(1, asked("fade")), (2, asked("bad"))])
     for number in (1, 2):
         *tokens, last = heard.of(number)
         texts = [what[0]["text"] for _, _, *what in tokens]
@@ -190,9 +188,46 @@ def test_of_runs_that_know_all_letters_the_likelier_needs_fewer_tokens(trained, 
 
     made = worker(trained, heard)
     made._runs = {"run": source("the", "cat"), "fr": source("le", "chat")}
-    made.do(Key("detect", "run"), [(1, {"texts": ["the cat", "le chat", "고양이"]})])
+    made.do(Key("detect", "run"), [(1, asked("the cat", "le chat", "고양이"))])
     assert [list(found.items()) for found in heard[0][2]] == [
         [("run", 1.0), ("fr", 1.0)],
         [("fr", 1.0), ("run", 1.0)],
         [("run", 0.0), ("fr", 0.0)],
     ]
+
+
+DECODING = Decoding()
+
+
+def estimated(tokens: int, beam: int = 5, **more: int) -> int:
+    return cost(tokens, beam, 1.0, DECODING, 2048, **more)
+
+
+def test_it_grows_with_length_and_beam():
+    assert estimated(100) > 4 * estimated(10)
+    assert estimated(100, beam=10) > 1.5 * estimated(100)
+    assert estimated(1) >= 1
+
+
+def test_what_is_not_read_costs_nothing():
+    assert estimated(100_000) == estimated(DECODING.max_source)
+
+
+@pytest.mark.parametrize("tokens", [1, 2, 10, 100, 1000])
+@pytest.mark.parametrize("beam", [1, 10])
+def test_an_output_that_runs_on_costs_at_most_four_times_the_estimate(tokens: int, beam: int):
+    worst = cost(tokens, beam, 100.0, DECODING, 2048)
+    assert worst <= 4 * estimated(tokens, beam) + 4
+
+
+def test_a_known_output_counts_in_full():
+    assert estimated(2, least_output=1000) > 5 * estimated(2)
+
+
+@pytest.mark.parametrize("kind", ["bpe", "characters", "jamo", "symbols", "pattern"])
+def test_tokens_are_never_fewer_than_the_model_reads(kind):
+    trained = tokenizers.train(kind, ["a bad cab"], 300, pattern="words" if kind == "pattern" else "")
+    run = SimpleNamespace(tokenizers=SimpleNamespace(source=trained), tags=[])
+    texts = ["", " bad cab ", "日本" * 50, "a" * 99]
+    read = [len(ids) + 1 for ids in trained.encode([text.strip() for text in texts])]
+    assert all(found >= tokens for found, tokens in zip(source_tokens(run, texts), read, strict=True))

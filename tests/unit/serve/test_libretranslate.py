@@ -18,8 +18,8 @@ from starlette.testclient import TestClient
 
 from seq2see.config import Settings
 from seq2see.serve import libretranslate
-from seq2see.serve.engine_process import Facts
-from seq2see.serve.libretranslate import _cut, _fitting, _in_sentences, _joined, _multipart, _name
+from seq2see.serve.engine_process import Asked, Facts
+from seq2see.serve.libretranslate import cut, fitting_runs, in_sentences, joined, language_name, parse_multipart
 from seq2see.serve.limits import Limits, RefusedError
 from seq2see.serve.service import Service
 from seq2see.text.pair import Sides
@@ -31,14 +31,16 @@ class Shouting(Service):
     def __init__(self, letters=None, **languages):
         self.runs = {name: run(*sides) for name, sides in languages.items()}
         self.limits = Limits(texts=3, characters=200)
-        self.quick = SimpleNamespace(facts={name: Facts("shout", 1.0) for name in self.runs}, check=lambda: None)
+        self.quick = SimpleNamespace(facts={name: Facts("shout", 1.0) for name in self.runs})
         self.letters = letters or {}
         self.asked = []
 
-    def admit(self, headers, client, own_key=None):
+    def admit(self, peer, headers, own_key=None):
         self.key = own_key
+        return "somebody"
 
-    async def translate(self, texts, model, to, n_best, familiar):
+    async def translate(self, asked: Asked, client, model=None, beam=None):
+        texts = asked.lines
         self.check_texts(texts)
         self.asked.append((model, texts))
         most = self.runs[model].settings.decoding.max_source
@@ -48,7 +50,7 @@ class Shouting(Service):
             [{"translations": [{"text": text.upper()}], "familiar": 1.0, "cut": len(text) >= most} for text in texts],
         )
 
-    async def familiar(self, texts):
+    async def familiar(self, texts, client):
         def share(name, text):
             return sum(letter in self.letters[name] for letter in text) / max(1, len(text))
 
@@ -77,12 +79,12 @@ def client(service):
 
 def shouted(pieces, format):
     results = [{"translations": [{"text": piece.upper()}]} if is_text else None for piece, is_text in pieces]
-    return _joined(pieces, results, 1, format)[0]
+    return joined(pieces, results, 1, format)[0]
 
 
 @given(st.text())
 def test_nothing_is_lost(text):
-    pieces = _cut(text, "text")
+    pieces = cut(text, "text")
     assert "".join(piece for piece, _ in pieces) == text
     assert all(piece.strip() and "\n" not in piece for piece, is_text in pieces if is_text)
     assert not any(piece.strip() for piece, is_text in pieces if not is_text)
@@ -91,9 +93,9 @@ def test_nothing_is_lost(text):
 @given(st.lists(st.sampled_from(["<b>", "</b>", "<br/>", "a", " b ", "\n", "&amp;", "&lt;", "<", ">", "안녕"])))
 def test_tags_stay_as_they_are(parts):
     text = "".join(parts)
-    pieces = _cut(text, "html")
+    pieces = cut(text, "html")
     assert "<b>" not in [piece for piece, is_text in pieces if is_text]
-    back = _joined(
+    back = joined(
         pieces, [{"translations": [{"text": piece}]} if is_text else None for piece, is_text in pieces], 1, "html"
     )[0]
     assert html.unescape(back) == html.unescape(text)
@@ -101,29 +103,29 @@ def test_tags_stay_as_they_are(parts):
 
 def test_many_blanks_hold_nobody_up():
     text = f"a{' ' * 200_000}b"  # for minutes, were it by the square
-    assert _cut(text, "text") == [(text, True)]
+    assert cut(text, "text") == [(text, True)]
 
 
 def test_a_blank_that_is_written_out_stays():
-    assert _cut("<p>&nbsp;</p>", "html") == [("<p>", False), ("&nbsp;", False), ("</p>", False)]
+    assert cut("<p>&nbsp;</p>", "html") == [("<p>", False), ("&nbsp;", False), ("</p>", False)]
 
 
 def test_html_by_hand():
-    pieces = _cut("<p>one &amp; <b>two</b>\n three</p>", "html")
+    pieces = cut("<p>one &amp; <b>two</b>\n three</p>", "html")
     assert [piece for piece, is_text in pieces if is_text] == ["one &", "two", "three"]
     assert shouted(pieces, "html") == "<p>ONE &amp; <b>TWO</b>\n THREE</p>"
 
 
 def test_where_there_are_fewer_translations_the_last_serves():
     results = [{"translations": [{"text": "A"}, {"text": "B"}]}]
-    assert _joined([("a", True)], results, 3, "text") == ["A", "B", "B"]
+    assert joined([("a", True)], results, 3, "text") == ["A", "B", "B"]
 
 
 @given(st.dictionaries(st.text("abc", min_size=1), st.text().filter(lambda text: "--x" not in text), max_size=5))
 def test_a_form_as_browsers_send_it(fields):
     parts = [f'--x\r\nContent-Disposition: form-data; name="{name}"\r\n\r\n{value}' for name, value in fields.items()]
     body = "".join(f"{part}\r\n" for part in parts) + "--x--\r\n"
-    found = _multipart(body.encode(), "multipart/form-data; boundary=x")
+    found = parse_multipart(body.encode(), "multipart/form-data; boundary=x")
     assert found == {name: [value] for name, value in fields.items()}
 
 
@@ -131,7 +133,7 @@ def test_a_form_as_browsers_send_it(fields):
 def test_whatever_is_sent_as_a_form_it_is_read_or_refused(body):
     for boundary in (body[:9].decode("latin-1"), "x"):
         with contextlib.suppress(ValueError):
-            _multipart(body, f"multipart/form-data; boundary={boundary}")
+            parse_multipart(body, f"multipart/form-data; boundary={boundary}")
 
 
 def test_languages_choose_the_run():
@@ -147,22 +149,22 @@ def test_languages_choose_the_run():
         ("de", "en"): ("back", None),
         ("auto", "und"): ("one", None),
     }.items():
-        assert _fitting(service.runs, *asked)[0] == expected
+        assert fitting_runs(service.runs, *asked)[0] == expected
     for asked in (("ko", "de"), ("en", "xx"), ("\u202e", "\0")):
         with pytest.raises(RefusedError) as refused:
-            _fitting(service.runs, *asked)
+            fitting_runs(service.runs, *asked)
         assert refused.value.status == 400
         assert refused.value.line.isprintable()
     service.runs["anything"] = run(None, None)
-    assert _fitting(service.runs, "ko", "xx") == [("anything", None)]
+    assert fitting_runs(service.runs, "ko", "xx") == [("anything", None)]
 
 
 def test_a_run_that_knows_its_languages_comes_before_one_that_does_not():
     runs = {"anything": run(None, None), "half": run(None, "de"), "own": run("en", "de")}
     service = SimpleNamespace(runs=runs)
-    assert _fitting(service.runs, "en", "de") == [("own", None)]
-    assert _fitting(service.runs, "fr", "de") == [("half", None)]
-    assert _fitting(service.runs, "fr", "ko") == [("anything", None)]
+    assert fitting_runs(service.runs, "en", "de") == [("own", None)]
+    assert fitting_runs(service.runs, "fr", "de") == [("half", None)]
+    assert fitting_runs(service.runs, "fr", "ko") == [("anything", None)]
 
 
 def test_the_language_is_found_out_where_several_runs_would_do():
@@ -208,19 +210,19 @@ def test_what_would_be_lost_is_refused():
 
 @given(st.text(), st.integers(0, 20))
 def test_sentences_hold_all_of_the_text(text, room):
-    pieces = _in_sentences(_cut(text, "text"), room)
+    pieces = in_sentences(cut(text, "text"), room)
     assert "".join(piece for piece, _ in pieces) == text
 
 
 def test_sentences_without_blanks_between_them_get_some_where_they_are_needed():
-    pieces = _in_sentences([("一。二。", True)], 1)
+    pieces = in_sentences([("一。二。", True)], 1)
     results = [{"translations": [{"text": text}, {"text": f"{text[0]}。"}]} for text in ("One.", "Two.")]
-    assert _joined(pieces, results, 2, "text") == ["One. Two.", "O。T。"]
+    assert joined(pieces, results, 2, "text") == ["One. Two.", "O。T。"]
 
 
 def test_what_nobody_reads_of_a_page_is_left_alone():
     page = "<style>p {}</style><!-- a <b>note</b> --><SCRIPT>if (a < b) c()</SCRIPT ><p>one</p><script>two"
-    pieces = _cut(page, "html")
+    pieces = cut(page, "html")
     assert [piece for piece, is_text in pieces if is_text] == ["one"]
     assert "".join(piece for piece, _ in pieces) == page
 
@@ -249,7 +251,12 @@ def test_empty_fields_count_as_not_sent_and_the_query_is_read(way):
 
 
 def test_names_of_languages():
-    assert [_name(code) for code in ("de", "ko-KR", "und", "xx")] == ["German", "Korean (South Korea)", "Unknown", "xx"]
+    assert [language_name(code) for code in ("de", "ko-KR", "und", "xx")] == [
+        "German",
+        "Korean (South Korea)",
+        "Unknown",
+        "xx",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -264,4 +271,4 @@ def test_names_of_languages():
     ],
 )
 def test_numbers_of_characters_may_have_any_length(text, expected):
-    assert _cut(text, "html") == [(expected, True)]
+    assert cut(text, "html") == [(expected, True)]

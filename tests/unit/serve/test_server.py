@@ -159,7 +159,7 @@ class Refusing:
     def __call__(self) -> Any:
         return self.answer if self.full else None
 
-    def answer(self, method: str, path: str, headers: dict[bytes, bytes], body: bytes) -> bytes | None:
+    def answer(self, method: str, path: str, headers: dict[bytes, bytes], body: bytes, peer: Any) -> bytes | None:
         assert headers[b"host"] == b"x"
         self.asked.append((method, path, body))
         return b"HTTP/1.1 429 Too Many Requests\r\ncontent-length: 0\r\n\r\n" if b"no" in body else None

@@ -11,17 +11,16 @@ pytest.importorskip("fastapi", reason="the extra 'serve' is not installed")
 
 from seq2see.run import Run
 from seq2see.serve import app
-from seq2see.serve.engine_process import Facts
-from seq2see.serve.fair_queue import Job
-from seq2see.serve.guard import Late
-from seq2see.serve.limits import Keys, Rates, RefusedError
-from seq2see.serve.service import Service
+from seq2see.serve.engine_process import Asked, Facts
+from seq2see.serve.lanes import Job
+from seq2see.serve.limits import Keys, Limits, Rates, RefusedError
+from seq2see.serve.service import Service, look_times
 
 
 def refused(service: Service, address: str, key: str) -> int:
     """The status, 0 where it is let in."""
     try:
-        service.admit({"x-api-key": key}, (address, 1234))
+        service.admit((address, 1234), {b"x-api-key": key.encode()})
     except RefusedError as refusal:
         return refusal.status
     return 0
@@ -52,25 +51,6 @@ def test_rates_are_those_of_a_network(one, other, same):
     assert refused(service, other, "") == (429 if same else 0)
 
 
-def test_each_look_is_done_alone(trained: Path, monkeypatch):
-    service = Service({"run": Run(trained)})
-    service.inside.facts = {"run": Facts("played", 1.0)}
-    asked: list[Job] = []
-
-    async def do(job: Job) -> list[bytes]:
-        asked.append(job)
-        return [b"{}"]
-
-    monkeypatch.setattr(service.inside, "do", do)
-
-    async def look_twice() -> None:
-        for _ in range(2):
-            await service.look("cab", None, None, None, [], [])
-
-    asyncio.run(look_twice())
-    assert asked[0].key != asked[1].key
-
-
 def test_a_stream_ends_in_an_error_past_the_deadline():
     left = []
 
@@ -82,20 +62,19 @@ def test_a_stream_ends_in_an_error_past_the_deadline():
             left.append(True)
 
     async def all_of_it() -> list[bytes]:
-        late = Late(asyncio.get_running_loop().time() + 0.05, RefusedError(504, "too late"))
-        return [event async for event in app._sent(slow(), late)]
+        return [event async for event in app.sent_events(slow(), asyncio.get_running_loop().time() + 0.05, 2)]
 
     first, last = asyncio.run(all_of_it())
     assert first.startswith(b"event: token\n")
     assert last.startswith(b"event: error\n")
-    assert json.loads(last.split(b"data: ")[1]) == {"error": "too late", "status": 504}
+    assert json.loads(last.split(b"data: ")[1]) == {"error": "no answer within 2 seconds", "status": 504}
     assert left
 
 
 def test_an_engine_that_cannot_be_kept_is_said_to_have_failed(capsys):
     service, said = Service({}), []
 
-    async def broken() -> None:
+    async def broken() -> str:
         raise OSError
 
     for lane in service.lanes:
@@ -117,7 +96,7 @@ def test_an_engine_that_cannot_be_kept_is_said_to_have_failed(capsys):
     assert [line.partition(" cannot")[0] for line in said] == [
         f"the engine ({name})" for name in ("translate", "inside", "long")
     ]
-    assert "OSError in the line before the engine (inside)" in capsys.readouterr().err
+    assert "OSError in the queue of the engine (inside)" in capsys.readouterr().err
 
 
 def test_a_route_that_fails_answers_in_json_and_says_nothing_of_it(capsys, monkeypatch):
@@ -146,27 +125,99 @@ def test_every_request_counts_except_those_of_a_watchman(path):
     assert client.get("/ready").status_code == 503  # no engine is loaded
 
 
-def loaded(trained: Path, rate: float) -> Service:
+def test_a_request_counts_once_whatever_is_wrong_with_it(trained):
+    from starlette.testclient import TestClient
+
+    client = TestClient(app.build(Service({"run": Run(trained)}, rates=Rates(3, lambda: 0.0))))
+    bodies = [b'{"text": 1}', b"{bad", b'{"text": "cab"}', b'{"text": "cab"}']
+    kind = {"Content-Type": "application/json"}
+    statuses = [client.post("/v1/translate", content=body, headers=kind).status_code for body in bodies]
+    assert statuses == [400, 400, 503, 429]  # no engine is loaded
+
+
+def loaded(trained: Path, rate: float, **limits: int) -> Service:
     """A service whose engines are said to be loaded and to do so much work a second."""
-    service = Service({"run": Run(trained)})
+    service = Service({"run": Run(trained)}, limits=Limits(**limits))
     for lane in (service.quick, service.inside):
         lane.facts = {"run": Facts("played", 1.0, 1.0, 10, rate)}
         lane.assume(rate)
     return service
 
 
-def asked_of(service: Service, monkeypatch: pytest.MonkeyPatch, *texts: str, **more: Any) -> tuple[str, Job]:
-    """Which lane is given a request to translate, and what it is given."""
-    found: list[tuple[str, Job]] = []
-    for lane in service.lanes:
+def decided(service: Service, kind: Any, asked: Asked, **more: Any) -> tuple[str, Job]:
+    """The lane that a request is given to, where it is the only one that waits, and its job."""
 
-        async def do(job: Job, name: str = lane.name) -> list[Any]:
-            found.append((name, job))
-            return [("played", [{"translations": []} for _ in job.what["lines"]])]
+    async def decide() -> tuple[str, Job]:
+        lane, job = service.decide(kind, asked, "somebody", **more)
+        assert list(lane.queue) == [job]
+        lane.queue.remove(job)
+        return lane.name, job
 
-        monkeypatch.setattr(lane, "do", do)
-    asyncio.run(service.translate(texts, **more))
-    return found[0]
+    return asyncio.run(decide())
+
+
+def test_each_look_is_done_alone(trained):
+    service = loaded(trained, 1e6)
+    keys = {decided(service, "look", Asked(["cab"]))[1].key for _ in range(2)}
+    assert len(keys) == 2
+
+
+DRAWN = {"seed": 1}
+
+
+@pytest.mark.parametrize(
+    ("kind", "asked", "lane", "slices"),
+    [
+        ("translate", Asked(["cab", "bad"]), "translate", 2),
+        ("translate", Asked(["cab", "bad"], sampling=DRAWN), "inside", 1),
+        ("translate", Asked(["cab", "bad"], alignments=True), "inside", 2),
+        ("translate", Asked(["cab"], prefix="BA"), "inside", 1),
+        ("chat", Asked(["cab"]), "translate", 1),
+        ("chat", Asked(["cab"], sampling=DRAWN), "inside", 1),
+        ("stream", Asked(["cab"]), "inside", 1),
+        ("look", Asked(["cab"], parts=["summary"]), "inside", 1),
+        ("detect", Asked(["cab", "bad"]), "translate", 1),
+    ],
+)
+def test_each_kind_of_request_has_its_engine(trained, kind, asked, lane, slices):
+    found, job = decided(loaded(trained, 1e6), kind, asked)
+    assert (found, len(job.costs), job.client) == (lane, slices, "somebody")
+
+
+@pytest.mark.parametrize(
+    ("kind", "asked", "more", "status", "word"),
+    [
+        ("translate", Asked([]), {}, 400, "nothing to translate"),
+        ("translate", Asked(["a"] * 5), {}, 413, "5 texts"),
+        ("translate", Asked(["a" * 200]), {}, 413, "characters"),
+        ("translate", Asked(["a"], prefix="a" * 200), {}, 413, "characters"),
+        ("look", Asked(["a"], target="a" * 200), {}, 413, "characters"),
+        ("translate", Asked(["\ud800"]), {}, 400, "surrogate"),
+        ("translate", Asked(["a"], "de"), {}, 400, "one language"),
+        ("translate", Asked(["a"]), {"beam": 100}, 400, "too wide"),
+        ("translate", Asked(["a"], n_best=100), {}, 400, "too wide"),
+        ("translate", Asked(["a"]), {"model": "rum"}, 404, "Did you mean 'run'?"),
+        ("translate", Asked(["a"], sampling=DRAWN, n_best=2), {}, 400, "n_best"),
+        ("chat", Asked(["a"], sampling=DRAWN), {"beam": 2}, 400, "beam"),
+        ("stream", Asked(["a", "b"]), {}, 400, "one text"),
+        ("stream", Asked(["a"], alignments=True), {}, 400, "alignments"),
+        ("stream", Asked(["a"]), {"beam": 2}, 400, "beam"),
+        ("look", Asked([" "]), {}, 400, "empty"),
+        ("look", Asked(["a"], target=" "), {}, 400, "empty"),
+    ],
+)
+def test_what_cannot_be_answered_is_refused_before_it_waits(trained, kind, asked, more, status, word):
+    service = loaded(trained, 1e6, texts=4, characters=100)
+    with pytest.raises(RefusedError, match=word.replace("?", r"\?")) as refused:
+        decided(service, kind, asked, **more)
+    assert refused.value.status == status
+    assert not any(len(lane.queue) for lane in service.lanes)
+
+
+def test_nothing_is_taken_before_the_engine_is_loaded(trained):
+    with pytest.raises(RefusedError, match="not loaded") as refused:
+        decided(Service({"run": Run(trained)}), "translate", Asked(["cab"]))
+    assert refused.value.status == 503
 
 
 @pytest.mark.parametrize(
@@ -181,28 +232,28 @@ def asked_of(service: Service, monkeypatch: pytest.MonkeyPatch, *texts: str, **m
     ],
     ids=["ordinary", "ordinary, slow engine", "long", "long, fast engine", "long, not measured", "many tiny ones"],
 )
-def test_long_requests_have_an_engine_of_their_own(trained, monkeypatch, texts, beam, rate, expected):
-    lane, job = asked_of(loaded(trained, rate), monkeypatch, *texts, beam=beam)
+def test_long_requests_have_an_engine_of_their_own(trained, texts, beam, rate, expected):
+    lane, job = decided(loaded(trained, rate, deadline=1000), "translate", Asked(texts), beam=beam)
     assert lane == expected
     assert len(job.costs) == len(texts)
     assert f"beam {beam}" in job.about
 
 
-def test_texts_that_are_drawn_are_not_split(trained, monkeypatch):
-    lane, job = asked_of(loaded(trained, 1e6), monkeypatch, "cab", "bad", sampling={"seed": 1})
-    assert (lane, len(job.costs)) == ("inside", 1)
-
-
-def test_unseen_characters_are_counted_as_the_tokens_that_they_are(trained, monkeypatch):
+def test_unseen_characters_are_counted_as_the_tokens_that_they_are(trained):
     service = loaded(trained, 1e6)
-    plain = asked_of(service, monkeypatch, "abc" * 30)[1].work
-    assert asked_of(service, monkeypatch, "日本語" * 30)[1].work >= plain
+    plain = decided(service, "translate", Asked(["abc" * 30]))[1].work
+    assert decided(service, "translate", Asked(["日本語" * 30]))[1].work >= plain
 
 
-def test_jobs_are_those_of_the_client_that_was_admitted(trained, monkeypatch):
-    service = loaded(trained, 1e6)
-    service.admit({}, ("10.0.0.7", 1234))
-    assert asked_of(service, monkeypatch, "cab")[1].client == "address 10.0.0.7"
+def test_clients_are_told_apart_by_their_keys_or_addresses():
+    assert Service({}).admit(("10.0.0.7", 1234), {b"x-api-key": b"any"}) == "address 10.0.0.7"
+    with_keys = Service({}, keys=Keys(["sesame"]))
+    for headers, own in (
+        ({b"authorization": b"Bearer sesame"}, None),
+        ({b"x-api-key": b"sesame"}, None),
+        ({b"x-api-key": b"wrong"}, "sesame"),
+    ):
+        assert with_keys.admit(("10.0.0.7", 1234), headers, own) == "key sesame"
 
 
 def test_why_an_engine_is_not_loaded_is_said_without_paths(trained):
@@ -215,3 +266,9 @@ def test_why_an_engine_is_not_loaded_is_said_without_paths(trained):
     service.quick.facts, service.quick.problem = service.inside.facts, None
     service.long.problem = "no memory"  # others are answered all the same
     assert service.obstacle is None
+
+
+def test_a_look_costs_more_than_a_translation_and_its_importance_grows_with_the_source():
+    assert look_times(10, ["summary"]) > 1
+    assert look_times(100, ["importance"]) > 5 * look_times(10, ["importance"]) / 2
+    assert look_times(10_000, ["importance"]) < look_times(128, ["importance"])

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from seq2see import special
 from seq2see.tokens.batches import Batch
-from seq2see.training.graphs import Shape, _laid_out, _sizes
+from seq2see.training.graphs import Shape, laid_out, sizes
 
 lengths = st.lists(st.tuples(st.integers(1, 90), st.integers(1, 90)), min_size=1, max_size=60)
 
@@ -23,8 +23,8 @@ def packed(sides: list[int], first: int) -> tuple[torch.Tensor, torch.Tensor]:
 def test_a_batch_keeps_its_numbers_and_the_rest_is_padding(pairs):
     batch = Batch(*packed([s for s, _ in pairs], 5), *packed([t for _, t in pairs], 200))
     shape = Shape.of(batch)
-    cuts = np.cumsum(_sizes(shape))[:-1]
-    source, source_places, source_offsets, inputs, places, offsets, labels = np.split(_laid_out(batch, shape), cuts)
+    cuts = np.cumsum(sizes(shape))[:-1]
+    source, source_places, source_offsets, inputs, places, offsets, labels = np.split(laid_out(batch, shape), cuts)
     for tokens, expected in (
         (source, batch.source_N),
         (inputs, batch.inputs_N),

@@ -6,11 +6,13 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("prometheus_client", reason="the extra 'serve' is not installed")
+pytest.importorskip("fastapi", reason="the extra 'serve' is not installed")
 
-from seq2see.serve.guard import HEADERS, LATE, SURPLUS, Guard
-from seq2see.serve.limits import Limits, Origins, RefusedError
-from seq2see.serve.measures import Measures
+from seq2see.errors import SettingError
+from seq2see.serve.app import DUE, HEADERS, SURPLUS, Guard, Origins
+from seq2see.serve.engine_process import Facts
+from seq2see.serve.limits import Keys, Limits, Rates, RefusedError, host_names
+from seq2see.serve.service import Service
 
 
 class Caller:
@@ -33,12 +35,13 @@ class Caller:
     async def send(self, message: dict[str, Any]) -> None:
         self.sent.append(message)
 
-    def call(
-        self, app: Any, check: Any = lambda path, body: None, method: str = "POST", origins: Any = (), **limits: Any
-    ) -> None:
-        guard = Guard(app, Limits(**limits), Measures(), check, True, Origins(origins))
+    def call(self, app: Any, method: str = "POST", origins: Any = (), path: str = "/secret", **limits: Any) -> None:
+        self.guarded(app, Service({}, limits=Limits(**limits)), method, origins, path)
+
+    def guarded(self, app: Any, service: Service, method: str = "POST", origins: Any = (), path: str = "/x") -> None:
+        guard = Guard(app, service, True, Origins(origins))
         headers = [(name.encode(), value.encode()) for name, value in self.headers.items()]
-        scope = {"type": "http", "method": method, "path": "/secret", "headers": headers}
+        scope = {"type": "http", "method": method, "path": path, "headers": headers}
         asyncio.run(asyncio.wait_for(guard(scope, self.receive, self.send), 20))
 
     @property
@@ -124,7 +127,7 @@ def test_who_is_still_waiting_when_the_service_ends_is_told_in_json():
     caller = Caller(sent(b""))
 
     async def end() -> None:
-        guard = Guard(caller.for_ever, Limits(), Measures(), lambda path, body: None, False, Origins())
+        guard = Guard(caller.for_ever, Service({}), False, Origins())
         scope = {"type": "http", "method": "POST", "path": "/", "headers": []}
         answering = asyncio.ensure_future(guard(scope, caller.receive, caller.send))
         await asyncio.sleep(0.01)
@@ -139,35 +142,53 @@ def test_who_is_still_waiting_when_the_service_ends_is_told_in_json():
 
 @pytest.mark.parametrize(("path", "status"), [("/health", 200), ("/v1/translate", 503), ("/ready", 503)])
 def test_on_a_surplus_connection_only_health_is_answered(path, status):
-    async def fine(scope: Any, receive: Any, send: Any) -> None:
-        await send({"type": "http.response.start", "status": 200, "headers": []})
-        await send({"type": "http.response.body", "body": b"{}"})
-
     caller = Caller(sent(b""))
-    guard = Guard(fine, Limits(), Measures(), lambda path, body: None, False, Origins())
+    guard = Guard(answer, Service({}), False, Origins())
     scope = {"type": "http", "method": "GET", "path": path, "headers": [], SURPLUS: True}
     asyncio.run(guard(scope, caller.receive, caller.send))
     assert caller.answer[0] == status
     assert ((b"connection", b"close") in caller.sent[0]["headers"]) == (status == 503)
 
 
-def test_refused_before_the_app_hears_of_it():
-    def full(path: str, body: bytes) -> None:
-        assert (path, body) == ("/secret", b"ab")
-        raise RefusedError(429, "full", 7)
+@pytest.mark.parametrize(
+    ("path", "key", "status"),
+    [
+        ("/v1/translate", "", 401),
+        ("/v1/translate", "wrong", 403),
+        ("/v1/translate", "right", 200),
+        ("/v1/nowhere", "", 401),
+        ("/metrics", "", 401),
+        ("/", "", 200),
+        ("/translate", "", 200),  # its route looks for the key in the body
+        ("/health", "", 200),
+    ],
+)
+def test_who_has_no_key_does_not_reach_the_route(path, key, status):
+    caller = Caller(sent(b"{"), headers={"x-api-key": key})
+    caller.guarded(answer, Service({}, keys=Keys(["right"])), path=path)
+    assert caller.answer[0] == status
 
-    caller = Caller(sent(b"a", True), sent(b"b"))
-    caller.call(caller.for_ever, full)
-    assert caller.answer == (429, {"error": "full"})
-    assert (b"retry-after", b"7") in caller.sent[0]["headers"]
-    assert not caller.cancelled
+
+@pytest.mark.parametrize(
+    ("path", "statuses"), [("/v1/translate", [200, 429]), ("/", [200, 429]), ("/health", [200, 200])]
+)
+def test_requests_are_counted_before_they_reach_the_route(path, statuses):
+    service = Service({}, rates=Rates(1, lambda: 0.0))
+    for status in statuses:
+        caller = Caller(sent(b""))
+        caller.guarded(answer, service, path=path)
+        assert caller.answer[0] == status
+
+
+async def answer(scope: Any, receive: Any, send: Any) -> None:
+    await send({"type": "http.response.start", "status": 200, "headers": []})
+    await send({"type": "http.response.body", "body": b'"answer"'})
 
 
 def test_past_the_deadline_a_stream_has_time_to_say_so():
     async def late(scope: Any, receive: Any, send: Any) -> None:
         await send({"type": "http.response.start", "status": 200, "headers": []})
-        assert scope[LATE].refusal.status == 504
-        async with asyncio.timeout_at(scope[LATE].when + 0.01):
+        async with asyncio.timeout_at(scope[DUE] + 0.01):
             await asyncio.gather(asyncio.Event().wait(), return_exceptions=True)
 
     async def in_time(scope: Any, receive: Any, send: Any) -> None:
@@ -181,10 +202,6 @@ def test_past_the_deadline_a_stream_has_time_to_say_so():
 
 
 def test_pages_of_other_sites_are_answered_only_where_they_are_allowed():
-    async def answer(scope: Any, receive: Any, send: Any) -> None:
-        await send({"type": "http.response.start", "status": 200, "headers": []})
-        await send({"type": "http.response.body", "body": b'"answer"'})
-
     given = {"host": "localhost:8000", "origin": "https://example.org"}
     caller = Caller(sent(b""), headers=given)
     caller.call(caller.for_ever)
@@ -200,41 +217,112 @@ def test_pages_of_other_sites_are_answered_only_where_they_are_allowed():
     assert {b"access-control-allow-origin", b"access-control-allow-headers"} <= names
 
 
-def guarded(problem: RefusedError | None, origins: Any = ()) -> tuple[Guard, Measures]:
-    async def nothing(scope: Any, receive: Any, send: Any) -> None: ...
+def overloaded(is_full: bool = True) -> Service:
+    """A service whose engine is loaded, and has no room for another request."""
+    service = Service({}, limits=Limits(queue_tokens=0 if is_full else 1))
+    service.quick.facts = {"run": Facts("played", 1.0, 1.0, 10)}
+    return service
 
-    def check(path: str, body: bytes) -> None:
-        if problem is not None:
-            raise problem
 
-    measures = Measures()
-    return Guard(nothing, Limits(), measures, check, False, Origins(origins)), measures
+def counted(service: Service) -> float:
+    return sum(each.value for family in service.metrics.requests.collect() for each in family.samples)
 
 
 def test_a_refusal_at_once_is_the_one_that_the_app_would_give():
-    guard, measures = guarded(RefusedError(429, "too many requests are waiting", 3))
-    answer = guard.at_once("POST", "/v1/translate", {b"host": b"localhost"}, b"{}")
-    assert answer is not None
-    head, _, body = answer.decode().partition("\r\n\r\n")
+    service = overloaded()
+    guard = Guard(answer, service, False, Origins())
+    found = guard.at_once("POST", "/v1/translate", {b"host": b"localhost"}, b"{}", ("10.0.0.1", 1))
+    assert found is not None
+    head, _, body = found.decode().partition("\r\n\r\n")
     first, *lines = head.split("\r\n")
     assert first == "HTTP/1.1 429 Too Many Requests"
     headers = dict(line.split(": ", 1) for line in lines)
-    expected = {"content-type": "application/json", "content-length": str(len(body)), "retry-after": "3"}
+    expected = {"content-type": "application/json", "content-length": str(len(body)), "retry-after": "1"}
     assert headers == HEADERS | expected
     assert json.loads(body) == {"error": "too many requests are waiting"}
-    assert b'seq2see_requests_total{endpoint="other",method="POST",status="429"} 1.0' in measures.text()
+    assert service.metrics.requests.labels("POST", "other", 429)._value.get() == 1.0
 
 
 @pytest.mark.parametrize(
-    ("problem", "headers"),
+    ("service", "path", "headers", "body"),
     [
-        (None, {}),
-        (RefusedError(503, "too many connections", 2, hang_up=True), {}),
-        (RefusedError(429, "later"), {b"origin": b"https://a.example"}),
+        (overloaded(False), "/v1/translate", {}, b"{}"),
+        (overloaded(), "/v1/look", {}, b"{}"),
+        (overloaded(), "/v1/translate", {}, b'{"stream": true}'),
+        (overloaded(), "/v1/translate", {b"origin": b"https://a.example"}, b"{}"),
+        (Service({}), "/v1/translate", {}, b"{}"),
     ],
-    ids=["nothing to refuse", "with a hang-up", "to a page that must be told it may read"],
+    ids=["nothing to refuse", "another engine", "a stream", "to a page that must be told it may read", "not loaded"],
 )
-def test_other_refusals_are_left_to_the_app_and_not_counted(problem, headers):
-    guard, measures = guarded(problem, ["https://a.example"])
-    assert guard.at_once("POST", "/", headers, b"") is None
-    assert b"seq2see_requests_total{" not in measures.text()
+def test_other_requests_are_left_to_the_app_and_not_counted(service, path, headers, body):
+    guard = Guard(answer, service, False, Origins(["https://a.example"]))
+    assert guard.at_once("POST", path, headers, body, ("10.0.0.1", 1)) is None
+    assert counted(service) == 0
+
+
+LOCAL = {"localhost", "127.0.0.1", "[::1]"}
+
+
+@pytest.mark.parametrize(
+    ("host", "origin", "allowed", "fine"),
+    [
+        ("localhost:8000", "", [], True),
+        ("LOCALHOST", "http://localhost", [], True),
+        ("[::1]:8000", "http://[::1]:8000", [], True),
+        ("127.0.0.1:8000", "http://localhost:8000", [], False),
+        ("127.0.0.1:8000", "http://127.0.0.1:9000", [], False),
+        ("evil.example:8000", "http://evil.example:8000", [], False),
+        ("localhost.evil.example", "", [], False),
+        ("evil.example:8000:8000", "", [], False),
+        ("localhost", "null", [], False),
+        ("localhost", "null", ["*"], True),
+        ("localhost", "https://Example.org", ["https://example.org/"], True),
+        ("localhost", "https://example.org:444", ["https://example.org"], False),
+        ("example.org", "https://example.org", ["https://example.org"], True),
+        ("anything", "https://example.org", ["*"], True),
+        ("", "", [], True),
+        ("\xff", "\xff", [], False),
+    ],
+)
+def test_browsers_are_let_in_by_host_and_origin(host, origin, allowed, fine):
+    headers = {b"host": host.encode("latin-1"), b"origin": origin.encode("latin-1")}
+    origins = Origins(allowed, LOCAL)
+    if fine:
+        origins.check("POST", headers)
+        return
+    with pytest.raises(RefusedError) as refused:
+        origins.check("POST", headers)
+    assert refused.value.status == 403
+
+
+@pytest.mark.parametrize(
+    ("host", "fine"),
+    [
+        ("192.0.2.1:8000", True),
+        ("[2001:db8::1]:8000", True),
+        ("[2001:db8::1]", True),
+        ("localhost", True),
+        ("Here.:8000", True),
+        ("translate.example.org", True),
+        ("evil.example", False),
+        ("192.0.2.1.evil.example", False),
+        ("[evil.example]", False),
+        ("2001:db8::1", False),
+        ("1", False),
+        ("translate.example.org.evil.example", False),
+    ],
+)
+def test_by_addresses_and_known_names_only(host, fine):
+    origins = Origins((), {"localhost", "here", *host_names(["Translate.Example.org."])}, addresses=True)
+    if fine:
+        origins.check("GET", {b"host": host.encode()})
+        return
+    with pytest.raises(RefusedError, match="--allow-host") as refused:
+        origins.check("GET", {b"host": host.encode()})
+    assert refused.value.status == 403
+
+
+def test_what_is_no_origin_is_refused():
+    for wrong in ("example.org", "https://", "https://example.org/path", ""):
+        with pytest.raises(SettingError, match="--allow-origin"):
+            Origins([wrong])

@@ -1,0 +1,500 @@
+"""Lanes: engine processes, each with a fair queue of jobs that go to it in batches.
+
+An engine that is free takes what has come; what comes while it works waits, and goes together next: the more there is
+to do, the larger the batches, up to a size that follows from the time that earlier batches took.
+
+The order is fair queueing, on two levels. Every client has a clock that counts the work done for it; the client whose
+clock is furthest behind is served next. Within a client every job has such a clock, too. A large job is therefore
+served in slices with other jobs in between, and many jobs of one client do not delay those of another.
+"""
+
+import asyncio
+import itertools
+import math
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
+
+from seq2see.serve.engine_process import Asked, EngineProcess, Facts, Key, Setup
+from seq2see.serve.limits import Limits, RefusedError
+from seq2see.serve.log import report
+
+BATCH_SECONDS = 0.5
+"""Seconds that a batch of small requests should take at most."""
+FEW = 256
+"""Work that goes together even where the engine is slow, since smaller batches take more time for each sentence."""
+TELLING = 64
+"""Work of a batch that tells the speed of an engine; smaller ones take long for what they are."""
+PING = 5.0
+"""Seconds after which an engine that has nothing to do is asked whether it is still there."""
+LONGEST_PAUSE = 30.0
+"""Seconds before an engine that keeps failing is started again; 1, 2, 4, ... at first."""
+STUCK = 10.0
+"""Seconds that any batch may take, and times its expected duration, before the engine is taken for stuck."""
+RECOVERY = 60.0
+"""Seconds without work after which an engine is believed to be twice as fast again, up to the most it has shown."""
+SMALL = 4
+"""Times an ordinary request: what costs less is never refused for its size alone, whatever the speed seems to be."""
+_numbers = itertools.count(1)
+
+
+@dataclass(eq=False)
+class Job:
+    """One request on its way to an engine, and where its answer goes."""
+
+    key: Key
+    asked: Asked
+    """The request; its lines may be split over several batches."""
+    costs: Sequence[int]
+    """The estimated work for each line, or for the whole where it cannot be split; see `engine_process.cost`."""
+    client: str = ""
+    about: str = ""
+    """How much is asked for, in words, for a refusal."""
+    due: float = math.inf
+    """When its deadline passes, by `time.monotonic`."""
+    answer: asyncio.Future[list[Any]] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
+    """The answers to all slices, in the order of the lines."""
+    told: asyncio.Queue[dict[str, Any] | None] = field(default_factory=asyncio.Queue)
+    """Tokens of a stream as they come, and None after the last."""
+    begun: int = 0
+    """How many of `costs` were handed to the engine."""
+    parts: dict[int, Any] = field(default_factory=dict)
+    """Answers to slices, by the place of their first line."""
+    clock: float = 0.0
+    told_any: bool = False
+    """Whether a token of a stream was delivered: to begin again would deliver it twice."""
+    alone: bool = False
+    """Whether it shares no batch any more, since the engine stopped in one that it was part of."""
+
+    @property
+    def work(self) -> int:
+        """The estimated work that has not begun."""
+        return sum(self.costs[self.begun :])
+
+
+class Slice(NamedTuple):
+    """Consecutive lines of a job that are worked on in one batch."""
+
+    job: Job
+    number: int
+    begin: int
+    end: int
+
+    @property
+    def asked(self) -> Asked:
+        """The request for these lines only."""
+        asked = self.job.asked
+        return asked if len(self.job.costs) == 1 else replace(asked, lines=asked.lines[self.begin : self.end])
+
+
+class FairQueue:
+    """Jobs that wait, wholly or in part."""
+
+    def __init__(self) -> None:
+        self._jobs: dict[Job, None] = {}
+        self._clocks: dict[str, float] = {}
+        """Work done for each client that waits or waited lately."""
+        self._inner: dict[str, float] = {}
+        """Work done for each job of a client, if it had been shared out evenly among them: where new ones begin."""
+        self._now = 0.0
+        """Work done for each client, if it had been shared out evenly among those that wait: where new ones begin."""
+        self.work = 0
+        """The estimated work of all that waits."""
+        self.counts: Counter[str] = Counter()
+        """How many jobs of each client wait."""
+        self._ahead: dict[tuple[int, str | None], int] = {}
+        """What `ahead_of` found since the queue changed last: under overload it is asked for every request."""
+
+    def __len__(self) -> int:
+        return len(self._jobs)
+
+    def __iter__(self) -> Iterator[Job]:
+        return iter(list(self._jobs))
+
+    def add(self, job: Job) -> None:
+        """Put a job at the place that its client's clock gives it."""
+        if not self._jobs:  # the engine was idle: what anybody has had before does not count any more
+            self._clocks, self._inner, self._now = {}, {}, 0.0
+        if len(self._clocks) > 2 * len(self._jobs) + 100:
+            self._clocks = {each: at for each, at in self._clocks.items() if at > self._now or each in self.counts}
+            self._inner = {each: self._inner.get(each, 0.0) for each in self._clocks}
+        self._clocks[job.client] = max(self._clocks.get(job.client, 0.0), self._now)
+        job.clock = max(job.clock, self._inner.get(job.client, 0.0))
+        self._jobs[job] = None
+        self.counts[job.client] += 1
+        self._ahead.clear()
+        self.work += job.work
+
+    def remove(self, job: Job) -> None:
+        """Take out a job, if it is still there."""
+        if job in self._jobs:
+            self.work -= job.work
+            self._forget(job)
+
+    def _forget(self, job: Job) -> None:
+        del self._jobs[job]
+        self.counts[job.client] -= 1
+        if not self.counts[job.client]:
+            del self.counts[job.client]
+        self._ahead.clear()
+
+    def put_back(self, taken: Slice) -> None:
+        """Let a slice wait again that the engine has not answered."""
+        self.remove(taken.job)
+        taken.job.begun = taken.begin
+        self.add(taken.job)
+
+    @property
+    def dominated(self) -> bool:
+        """Whether one client has most of what waits, and others wait or waited since the queue was last empty."""
+        return len(self._clocks) > 1 and 2 * max(self.counts.values(), default=0) > len(self._jobs)
+
+    def newest_of_largest(self) -> Job:
+        """Return the last job of the client that has the most jobs here."""
+        largest = max(self.counts, key=lambda client: self.counts[client])
+        return next(job for job in reversed(self._jobs) if job.client == largest)
+
+    def ahead_of(self, cost: int, client: str | None) -> int:
+        """Estimate how much of the waiting work is done before a new job of this cost would be finished.
+
+        Args:
+            client: who would send it; None: the one who sent everything that waits.
+        """
+        if (found := self._ahead.get((cost, client))) is None:
+            by_client: Counter[str | None] = Counter()
+            for job in self._jobs:
+                by_client[job.client if client is not None else None] += min(job.work, cost)
+            own = by_client.pop(client, 0)
+            found = own + sum(min(work, own + cost) for work in by_client.values())
+            if len(self._ahead) < 1000:
+                self._ahead[cost, client] = found
+        return found
+
+    def take(self, budget: float) -> list[Slice]:
+        """Take the next batch: the job whose turn it is, and others with an equal key, line by line up to a budget."""
+
+        def turn(job: Job) -> tuple[float, int, float, bool]:
+            return self._clocks[job.client], self.counts[job.client], job.clock, job.begun > 0
+
+        if not self._jobs:
+            return []
+        first = min(self._jobs, key=turn)
+        company = [job for job in self._jobs if job.key == first.key and not job.alone]
+        candidates = [first] if first.alone else company
+        begins: dict[Job, int] = {}
+        while candidates:
+            job = min(candidates, key=turn)
+            cost = job.costs[job.begun]
+            if begins and cost > budget:
+                candidates.remove(job)
+                continue
+            begins.setdefault(job, job.begun)
+            budget -= cost
+            self.work -= cost
+            job.begun += 1
+            self._now += cost / len(self.counts)
+            self._clocks[job.client] += cost
+            self._inner[job.client] = self._inner.get(job.client, 0.0) + cost / self.counts[job.client]
+            job.clock += cost
+            if job.begun == len(job.costs):
+                candidates.remove(job)
+                self._forget(job)
+        self._ahead.clear()
+        return [Slice(job, next(_numbers), begin, job.begun) for job, begin in begins.items()]
+
+
+class EngineError(Exception):
+    """An engine cannot be loaded, has ended or is stuck; the message says why in one line."""
+
+
+class Lane:
+    """A queue of jobs before one engine process, which is replaced when it dies.
+
+    Args:
+        heard: is called with what happens ("ready", "restart", "batch", "hang_up"), and the name of the lane.
+        on_demand: whether the process is only started when the first job comes, and its batches may take long.
+    """
+
+    def __init__(
+        self, name: str, setup: Setup, limits: Limits, heard: Callable[..., None], on_demand: bool = False
+    ) -> None:
+        self.name = name
+        self.facts: dict[str, Facts] = {}
+        """What is known of each model; empty while the engine is not ready."""
+        self.problem: str | None = None
+        """Why the engine is not loaded at the moment, in one line; None while it is, or is being loaded at first."""
+        self.queue = FairQueue()
+        self.on_demand = on_demand
+        self._setup = setup
+        self._limits = limits
+        self._heard = heard
+        self._goal = limits.deadline / 10 if on_demand else BATCH_SECONDS
+        self._running: dict[int, Slice] = {}
+        self._process: EngineProcess | None = None
+        self._wake = asyncio.Event()
+        self._rate = 0.0
+        """Work a second that the engine has shown it can do; 0 while that is not known."""
+        self._best = 0.0
+        self._learned = 0.0
+        """When the rate was learned, or brought up to date."""
+        self._budget = float(min(FEW, limits.batch_tokens))
+        """Work of a batch: twice as much after one that was quick, less after one that took long."""
+        self._begun: float | None = None
+
+    @property
+    def silent(self) -> float:
+        """Seconds for which the engine has been at work on one batch."""
+        return 0.0 if self._begun is None else time.monotonic() - self._begun
+
+    @property
+    def ready(self) -> bool:
+        return bool(self.facts)
+
+    @property
+    def rate(self) -> float:
+        """Work a second; 0 while that is not known. What was seen long ago, and was slow, counts for less and less."""
+        idle = 0.0 if self._begun is not None else max(0.0, time.monotonic() - self._learned)
+        return min(self._best, self._rate * 2 ** min(60.0, idle / RECOVERY))
+
+    def assume(self, rate: float) -> None:
+        """Begin with this rate where none was seen yet."""
+        if not self._rate:
+            self._rate = self._best = rate
+            self._learned = time.monotonic()
+
+    def is_full(self, client: str | None = None) -> bool:
+        """Return whether an ordinary request of a client would be one too many, or would wait for half of its deadline.
+        Without a client: whether it would if everything that waits came from one."""
+        queue = self.queue
+        # A client that has few jobs in a full queue displaces one of the many of another.
+        may_displace = client is not None and 2 * queue.counts[client] + 2 < max(queue.counts.values(), default=0)
+        if len(queue) >= self._limits.queue_requests and not may_displace:
+            return True
+        return queue.work >= self._limits.queue_tokens or self._waits_too_long(self._ordinary, client)
+
+    def _waits_too_long(self, cost: int, client: str | None) -> bool:
+        rate = self.rate
+        return bool(rate and self.queue.ahead_of(cost, client) / rate > self._limits.deadline / 2)
+
+    @property
+    def _ordinary(self) -> int:
+        return max((each.ordinary for each in self.facts.values()), default=0) or FEW
+
+    def check(self, client: str = "") -> None:
+        """Refuse where not even an ordinary request of this client can be taken."""
+        if not self.ready and (not self.on_demand or self.problem):
+            raise RefusedError(503, "the model is not loaded yet", 2)
+        if self.is_full(client):
+            raise self._too_many()
+
+    def _too_many(self) -> RefusedError:
+        wait = math.ceil(self.queue.work / self.rate) if self.rate else 1
+        return RefusedError(429, "too many requests are waiting", min(60, max(1, wait)))
+
+    def put(self, job: Job) -> None:
+        """Let a job wait that `check` has let in, or refuse it at once where it could not be done in time."""
+        if self._is_too_much(job, self._limits.deadline / 2):
+            raise self._too_much(job)
+        if job.work > SMALL * self._ordinary and self._waits_too_long(job.work, job.client):
+            raise self._too_many()
+        if len(self.queue) >= self._limits.queue_requests:
+            self._refuse(self.queue.newest_of_largest(), self._too_many())
+        self.queue.add(job)
+        self._wake.set()
+
+    def _is_too_much(self, job: Job, seconds: float) -> bool:
+        """Return whether what is left of a job cannot be expected to be done within so many seconds."""
+        rate = self.rate
+        return bool(rate and job.work > SMALL * self._ordinary and job.work / rate > seconds)
+
+    def _too_much(self, job: Job) -> RefusedError:
+        return RefusedError(
+            413,
+            f"too much work for one request: {job.about or 'this'} would take about "
+            f"{sum(job.costs) / self.rate:,.0f} seconds here, and the deadline is {self._limits.deadline:g} seconds. "
+            "Send fewer or shorter texts, or use a narrower beam",
+        )
+
+    async def finish(self, job: Job) -> list[Any]:
+        """Wait for the answers to all slices of a job; whoever stops waiting takes it out of the queue."""
+        try:
+            return await job.answer
+        finally:
+            self.leave(job)
+
+    async def stream(self, job: Job) -> AsyncIterator[tuple[str, Any]]:
+        """Yield ("token", event) as they come, then ("end", answer)."""
+        try:
+            while (event := await job.told.get()) is not None:
+                yield "token", event
+            (answer,) = await job.answer
+            yield "end", answer
+        finally:
+            self.leave(job)
+
+    def leave(self, job: Job) -> None:
+        """Forget a job, done or not: what has not begun is not started, and what has is given up where possible."""
+        self.queue.remove(job)
+        for number in [number for number, each in self._running.items() if each.job is job]:
+            del self._running[number]
+            if self._process is not None:
+                self._process.send(("gone", number))
+        if job.answer.done() and not job.answer.cancelled():
+            job.answer.exception()  # marks it as retrieved
+        else:
+            job.answer.cancel()
+            self._heard("hang_up", self.name)
+
+    async def run(self) -> str:
+        """Keep an engine working, whatever happens to it. Where it cannot be loaded at the start, return why not."""
+        pause, first = 0.0, not self.on_demand
+        while True:
+            process = None
+            try:
+                while self.on_demand and not self.queue:
+                    self._wake.clear()
+                    await self._wake.wait()
+                process = self._process = await EngineProcess.start(self.name, self._setup)
+                async with asyncio.timeout(self._limits.load_seconds):
+                    kind, found = await process.receive()
+                if kind == "failed":
+                    if first:
+                        return str(found)
+                    raise EngineError(found)  # after the start, somebody may be writing the run anew
+                self.facts, self.problem, pause, first = found, None, 0.0, False
+                self.assume(min((each.rate for each in self.facts.values()), default=0.0))
+                self._heard("ready", self.name)
+                process.death.add_done_callback(lambda _: self._wake.set())
+                while True:
+                    await self._do_batch(process, await self._next_batch(process))
+            except EngineError as problem:
+                self.problem = str(problem)
+            except TimeoutError:
+                seconds = self._limits.load_seconds
+                self.problem = f"the models were not loaded within {seconds:g} seconds (--load-timeout)"
+            except EOFError:
+                self.problem = None
+            except Exception as problem:  # no memory for a process, no descriptor for its pipes, or a mistake of ours
+                self.problem = f"{type(problem).__name__} while it was being started or used"
+                report(problem, f"the queue of the engine ({self.name})")
+            finally:
+                self.facts, self._begun, self._process = {}, None, None
+                self._recover()
+                code = await process.end() if process is not None else 0
+            how = f"was ended by signal {-code}" if code < 0 else f"ended by itself (code {code})"
+            self.problem = self.problem or f"its process {how}"
+            if pause and self.on_demand:
+                for job in self.queue:
+                    self._refuse(job, RefusedError(503, "the engine for long requests cannot be started now", 30))
+            self._heard("restart", self.name)
+            await asyncio.sleep(pause)
+            pause = min(LONGEST_PAUSE, 2 * pause or 1.0)
+            if self.on_demand:
+                self.problem = None  # the next job may try again
+
+    async def _next_batch(self, process: EngineProcess) -> list[Slice]:
+        """Return the next batch; an empty one, to see whether the engine is there, where none comes for long."""
+        while not self.queue:
+            self._wake.clear()
+            if process.death.done():
+                raise EOFError
+            try:
+                async with asyncio.timeout(PING):
+                    await self._wake.wait()
+            except TimeoutError:
+                return []
+        budget = self._budget
+        if self.queue.dominated:  # others than the client with most are not to wait for large batches of it
+            budget = min(budget, max(TELLING, self._rate * self._goal))
+        return self.queue.take(budget)
+
+    async def _do_batch(self, process: EngineProcess, batch: list[Slice]) -> None:
+        self._rate = self.rate  # with what was recovered meanwhile
+        self._begun = self._learned = begun = time.monotonic()
+        key = batch[0].job.key if batch else Key("translate", "")
+        self._running |= {each.number: each for each in batch}
+        cost = sum(sum(each.job.costs[each.begin : each.end]) for each in batch)
+        process.send(("do", key, [(each.number, each.asked) for each in batch]))
+        # All of them are past their deadline at the end of the first: an engine that still works on them is stuck.
+        longest = self._limits.deadline + 5
+        if cost and self._rate:
+            longest = min(longest, max(STUCK, STUCK * cost / self._rate))
+        try:
+            async with asyncio.timeout(longest):
+                while (message := await process.receive())[0] != "end":
+                    self._deliver(*message)
+        except TimeoutError:
+            self._learn(cost, time.monotonic() - begun, killed=True)
+            raise EngineError(f"it did not finish a batch within {longest:.0f} seconds") from None
+        seconds, self._begun = time.monotonic() - begun, None
+        if not batch:
+            return
+        self._learn(cost, seconds)
+        self._heard("batch", self.name, len(batch), cost, seconds)
+        for job in self.queue:  # what was learned may show that one cannot be finished in time
+            if job.begun and self._is_too_much(job, job.due - time.monotonic()):
+                self._refuse(job, self._too_much(job))
+
+    def _learn(self, cost: int, seconds: float, killed: bool = False) -> None:
+        """Learn the speed of the engine, and how much to hand to it at once, from a batch that took so long."""
+        if not cost:
+            return
+        self._learned = time.monotonic()
+        most = self._limits.batch_tokens
+        if killed:  # it would have taken longer still
+            self._rate = min(self._rate or math.inf, cost / seconds / 2)
+            self._best = self._best or self._rate
+        elif cost >= min(TELLING, most):
+            rate = cost / max(seconds, 1e-3)
+            self._rate += (0.3 if self._rate else 1.0) * (rate - self._rate)
+            self._best = max(self._best, self._rate)
+        # Where much waits anyway, larger batches make all of it faster and delay a newcomer by little in comparison.
+        waits = self.queue.work / self._rate if self._rate else 0.0
+        goal = max(self._goal, min(self._limits.deadline / 10, waits / 2))
+        if seconds > goal:
+            self._budget = max(1 if killed else min(FEW, most), min(self._budget, cost * goal / seconds))
+        elif self.queue and seconds < goal / 2:
+            self._budget = min(most, 2 * self._budget)
+
+    def _deliver(self, kind: str, number: int, *what: Any) -> None:
+        """Hand one message of the engine to the job that it is for."""
+        if (done := self._running.get(number)) is None:
+            return
+        job = done.job
+        if kind == "token":
+            job.told_any = True
+            job.told.put_nowait(what[0])
+            return
+        del self._running[number]
+        if kind != "done":
+            self._refuse(job, RefusedError(*what))
+            return
+        job.parts[done.begin] = what[0]
+        if job.answer.done():  # cancelled: whoever waited stopped waiting, and has not come to `leave` yet
+            return
+        if job.begun == len(job.costs) and not any(each.job is job for each in self._running.values()):
+            job.answer.set_result([job.parts[begin] for begin in sorted(job.parts)])
+            job.told.put_nowait(None)
+
+    def _refuse(self, job: Job, refusal: RefusedError) -> None:
+        """Answer a job with a refusal, and forget what of it still waits."""
+        self.queue.remove(job)
+        if not job.answer.done():
+            job.answer.set_exception(refusal)
+            job.told.put_nowait(None)
+
+    def _recover(self) -> None:
+        """After the end of an engine: let its jobs wait again, except one that may have caused it.
+
+        Jobs that were in a batch together are tried once more, each alone; one that was alone is refused.
+        """
+        slices = list(self._running.values())
+        self._running.clear()
+        for each in slices:
+            if len(slices) == 1 or each.job.alone or each.job.told_any:
+                self._refuse(each.job, RefusedError(503, "the engine stopped and is being started again", 1))
+            elif not each.job.answer.done():
+                each.job.alone = True
+                self.queue.put_back(each)
