@@ -59,17 +59,17 @@ BLOCKS = [f"{number} " * (1 + number % 7 * 3000) for number in range(50)]
 
 
 @pytest.fixture
-def crew(monkeypatch: pytest.MonkeyPatch) -> list[machine.Worker]:
+def crew(monkeypatch: pytest.MonkeyPatch) -> list[machine.WorkerProcess]:
     """Three cores; and the workers that were started."""
     started = []
 
-    class Listed(machine.Worker):
+    class Listed(machine.WorkerProcess):
         def __init__(self, *words):
             super().__init__(*words)
             started.append(self)
 
     monkeypatch.setattr(machine, "cores", lambda: 3)
-    monkeypatch.setattr(machine, "Worker", Listed)
+    monkeypatch.setattr(machine, "WorkerProcess", Listed)
     return started
 
 
@@ -175,8 +175,8 @@ def blocks():
         print(*(worker._process.pid for worker in workers), flush=True)
         time.sleep(60)
 workers = []
-before = machine.Worker.__init__
-machine.Worker.__init__ = lambda self, *words: (before(self, *words), workers.append(self))[0]
+before = machine.WorkerProcess.__init__
+machine.WorkerProcess.__init__ = lambda self, *words: (before(self, *words), workers.append(self))[0]
 print(len(list(machine.parallel_map(operator.methodcaller, ("upper",), blocks()))), flush=True)
 """
 
