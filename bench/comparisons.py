@@ -23,8 +23,9 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from seq2see.config import LOWER_IS_BETTER
 from seq2see.evaluation import compare
-from seq2see.evaluation.metrics import LOWER_IS_BETTER, Score, Scores, ratio
+from seq2see.evaluation.metrics import Score, Scores, ratio
 
 Floats = NDArray[np.float64]
 Verdicts = Callable[[list[Scores], list[Scores]], list[compare.Difference]]

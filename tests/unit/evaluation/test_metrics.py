@@ -164,7 +164,7 @@ def test_full_stops_after_a_blank_are_no_reason_to_talk(caplog):
 
 
 def test_which_way_is_up():
-    better = {name: name not in metrics.LOWER_IS_BETTER for name in get_args(config.Metric)}
+    better = {name: name not in config.LOWER_IS_BETTER for name in get_args(config.Metric)}
     assert better == {"loss": False, "bleu": True, "chrf": True, "ter": False, "exact": True, "error_rate": False}
 
 
