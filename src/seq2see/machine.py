@@ -384,10 +384,14 @@ class Group:
         """Return on every rank what `work` returns on the first one (JSON); the others wait as long as it takes."""
         return work()
 
+    def barrier(self) -> None:
+        """Wait until all ranks are here, however long one takes; an error of another rank is raised here."""
+        self.first_does(lambda: None)
+
     def after_first(self, work: Callable[[], Result]) -> Result:
         """Do `work` on every rank, on the first one first: the others find what it has left on the disk."""
         found = [work()] if self.is_first else []
-        self.first_does(lambda: None)
+        self.barrier()
         return found[0] if found else work()
 
     def from_all(self, value: Any) -> list[Any]:

@@ -23,6 +23,7 @@ from seq2see.text.pair import Pair, Sides
 from seq2see.text.tags import language_tag
 from seq2see.tokens import store
 from seq2see.tokens.store import Tokenizers
+from seq2see.tokens.tokenizers import KINDS
 
 if TYPE_CHECKING:
     from seq2see.decoding.search import Choose
@@ -411,4 +412,4 @@ def load(folder: str | Path) -> Run:
 
 def error_unit(settings: Settings) -> metrics.Unit:
     """Return what the error rate counts: characters if the target tokenizer cuts them, else words between spaces."""
-    return "characters" if settings.data.target_tokenizer in ("characters", "jamo", "pattern") else "symbols"
+    return "characters" if KINDS[settings.data.target_tokenizer].counts_characters else "symbols"

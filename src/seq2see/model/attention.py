@@ -73,7 +73,10 @@ def keep_padding(tokens_BM: Tensor, padding: int = 0) -> Tensor:
 
 
 def keep_past(tokens_BT: Tensor, padding: int = 0) -> Tensor:
-    """B1TT: position t may attend to positions up to t that are not padding (the look-ahead mask, section 3.2.3)."""
+    """B1TT: position t may attend to positions up to t that are not padding (the look-ahead mask, section 3.2.3).
+
+    The decoder asks for the same by `Reach(causal=True)`, which the fused kernels understand without a mask.
+    """
     T = tokens_BT.shape[-1]
     past_TT = torch.ones(T, T, dtype=torch.bool, device=tokens_BT.device).tril()
     return past_TT & keep_padding(tokens_BT, padding)
@@ -110,7 +113,7 @@ class Projection(nn.Linear):
 
 
 class MultiHeadAttention(nn.Module):
-    """Several attentions side by side, each on its own projection of the vectors (section 3.2.2).
+    """MultiHead(Q, K, V) = Concat(head_1, ..., head_h) W^O with head_i = Attention(Q W_i^Q, K W_i^K, V W_i^V) (3.2.2).
 
     It works on any vectors, not only text: `MultiHeadAttention(16, heads=4)(queries_BLD, memory_BMD)`. Without a memory
     it is self-attention, for which the three projections, rows of one matrix, are one matrix multiplication.

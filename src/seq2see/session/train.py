@@ -11,6 +11,7 @@ The pairs are read twice, whatever their number: once by the survey, and once to
 import contextlib
 import os
 import platform
+from collections import deque
 from collections.abc import Callable, Generator, Iterable, Sequence
 from dataclasses import asdict, replace
 from functools import partial
@@ -163,9 +164,10 @@ def make_folder(
         if base is not None:
             prepared = fine_tuning.keep(base, folder, prepared, request)
         storage.write_manifest(folder, prepared.facts)
+    # The folder was moved to its place, so the stores are opened again there.
     sizes = len(prepared.tokenizers.source), len(prepared.tokenizers.target)
     train, valid = (Store(request.folder / "corpus" / name, sizes) for name in ("train", "valid"))
-    examine = partial(prepare.examine, corpus, survey, valid_pairs, given)
+    examine = partial(prepare.examine, corpus, survey, valid_pairs, given)  # called later, so that training starts soon
     return replace(prepared, train=train, valid=valid), examine
 
 
@@ -212,7 +214,7 @@ def learn(
     if end.reason == INTERRUPTED:
         raise Interrupted(int(group.largest(stop.signal)))
     run = finish.finish(folder, prepared, end, device, watch)
-    group.first_does(lambda: None)
+    group.barrier()
     return run
 
 
@@ -231,12 +233,13 @@ def follow(group: Group) -> Run:
         raise OnlyHereError(f"{problem} ({where})") from None
     stop = Stop(0.0 if group.alone else ECHO)
     try:
-        *_, end = run_loop(folder, prepared, model, micro_tokens, stop, group)
+        [end] = deque(run_loop(folder, prepared, model, micro_tokens, stop, group), maxlen=1)
     except NotFinite:
-        group.first_does(lambda: None)  # the first process reports it, and ends all
+        group.barrier()  # where the error of the first process, which reports it, is raised
+        raise
     if isinstance(end, Finished) and end.reason == INTERRUPTED:
         raise Interrupted(int(group.largest(stop.signal)))
-    group.first_does(lambda: None)
+    group.barrier()
     return Run(folder)
 
 

@@ -6,7 +6,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Sequence
 from itertools import pairwise
 
-from seq2see.tokens.tokenizers import Subwords, Tokenizer, normalize
+from seq2see.tokens.tokenizers import Tokenizer, normalize
 
 Span = tuple[int, int]
 """Characters from the first up to the second, which is not included; two equal ones hold nothing."""
@@ -70,7 +70,7 @@ def _lengths(length: Callable[[int, int], int], count: int) -> list[int]:
 def _cut(tokenizer: Tokenizer, text: str) -> list[Span]:
     if tokenizer.whole_words:
         return words(text)
-    if tokenizer.by_character:
+    if tokenizer.cuts_characters_alone:
         counts = map(len, tokenizer.encode(list(text)))
         return [(place, place + 1) for place, count in enumerate(counts) for _ in range(count)]
     return written(tokenizer, tokenizer.encode([text])[0])
@@ -94,8 +94,6 @@ def _without_blanks(text: str, start: int, end: int) -> Span:
 def labels(tokenizer: Tokenizer, ids: Sequence[int]) -> list[str]:
     """Return `pieces`, but bytes that spell a letter together are labelled with it: `漢 1/3`, `漢 2/3`, `漢 3/3`."""
     found = tokenizer.pieces(ids)
-    if not isinstance(tokenizer, Subwords):
-        return found
     spellings, text, spans = tokenizer.spellings(), tokenizer.decode(ids), written(tokenizer, ids)
     bytes_of: dict[Span, list[int]] = {}
     for place, (token, span) in enumerate(zip(ids, spans, strict=True)):

@@ -8,7 +8,8 @@ Characters, Korean letters and patterns give back what they have seen. Symbols g
 spaces made one. Normalisation comes first, here and not inside SentencePiece, so that every kind means the same by it.
 
 A new kind is a subclass of `Tokenizer` (or of `Listed`, where the vocabulary is a list) with an entry in `KINDS` at the
-end of this file, and its name in `config.TokenizerKind`.
+end of this file, and its name in `config.TokenizerKind`. Where the spellings of its tokens are not text, it overrides
+`_in_scripts`, by which `familiar` decides what a conversation can answer.
 """
 
 import base64
@@ -81,8 +82,10 @@ class Tokenizer(ABC):
 
     whole_words = False
     """Whether each token is a word between blanks."""
-    by_character = False
+    cuts_characters_alone = False
     """Whether each character is cut by itself, so that its tokens do not depend on its neighbours."""
+    counts_characters = False
+    """Whether error rates of outputs count characters; else they count words between spaces."""
 
     def __init__(self, setup: TokenizerSetup) -> None:
         self.kind, self.normalization, self.tags = setup
@@ -341,7 +344,7 @@ class Listed(Tokenizer):
 class Characters(Listed):
     """Each character is a token."""
 
-    by_character = True
+    cuts_characters_alone = counts_characters = True
 
     def cut(self, text: str) -> Sequence[str]:
         return text
@@ -360,7 +363,7 @@ class Symbols(Listed):
 class Pattern(Listed):
     """What a regular expression finds is a token."""
 
-    spells = True
+    spells = counts_characters = True
 
     def __init__(self, setup: TokenizerSetup, symbols: Sequence[str], pattern: str = "") -> None:
         super().__init__(setup, symbols, pattern)
@@ -381,7 +384,7 @@ class Pattern(Listed):
 class KoreanLetters(Listed):
     """Each character is a token, and each letter of a Korean syllable."""
 
-    by_character = True
+    cuts_characters_alone = counts_characters = True
 
     def cut(self, text: str) -> Sequence[str]:
         return korean_letters.decompose(text)

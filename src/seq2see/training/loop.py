@@ -99,7 +99,7 @@ class _Loop:
         self.run, self.group, self.should_stop = run, group, should_stop
         self.device = next(model.parameters()).device
         self.optimizer = Adam(model.parameters(), settings)
-        self.learn = fastest_passes(model, settings)
+        self.forward_backward = fastest_passes(model, settings)
         self.progress = Progress()
         self.saved_step = 0
         self.reason: str | None = None
@@ -174,7 +174,9 @@ class _Loop:
             with self.meter, _whole_or_not_at_all(self.optimizer):
                 self.group.throw_dice(settings.seed, step)
                 batch = [make_batch(self.store, piece) for piece in pieces]
-                sums = accumulate_gradients(self.model, batch, tokens, self.learn, self.should_stop, self.group)
+                sums = accumulate_gradients(
+                    self.model, batch, tokens, self.forward_backward, self.should_stop, self.group
+                )
                 rate = self._learning_rate(step, d_model)
                 losses, norm = apply_gradients(self.model, self.optimizer, sums, settings, rate, self.group)
         except Stopped:
@@ -228,9 +230,9 @@ class _Loop:
         share = tokens // self.group.world * times(self.settings)
         smaller = max(1, min(self.progress.micro_tokens, share) // 2)
         self.progress = replace(self.progress, micro_tokens=smaller)
-        del self.learn  # recorded passes have memory of their own
+        del self.forward_backward  # recorded passes have memory of their own
         torch.cuda.empty_cache()
-        self.learn = fastest_passes(self.model, self.settings)
+        self.forward_backward = fastest_passes(self.model, self.settings)
         self.batches = iter(self.plan(self.progress.position))
         return Shrunk(self.progress.step + 1, smaller)
 
@@ -323,21 +325,21 @@ def plain_passes(model: Seq2Seq, settings: Training) -> Passes:
     """Return a function that runs one forward and backward pass on any device."""
     device = next(model.parameters()).device
 
-    def learn(piece: Batch, tokens: int) -> Tensor:
+    def forward_backward(piece: Batch, tokens: int) -> Tensor:
         piece = (piece.twice() if settings.agreement else piece).to(device)
         with torch.autocast(device.type, torch.bfloat16, enabled=in_bfloat16(settings, device)):
             loss = loss_of(model, piece, settings.label_smoothing, settings.agreement)
         (loss.total / tokens).backward()  # type: ignore[no-untyped-call]
         return torch.stack([part.detach().double() for part in loss])
 
-    return learn
+    return forward_backward
 
 
 def accumulate_gradients(
     model: Seq2Seq,
     pieces: list[Batch],
     tokens: int,
-    learn: Passes,
+    forward_backward: Passes,
     should_stop: Callable[[], bool] = lambda: False,
     group: Group = ALONE,
 ) -> Tensor:
@@ -354,7 +356,7 @@ def accumulate_gradients(
         for number, piece in enumerate(pieces):
             if number and should_stop():
                 raise Stopped
-            sums += learn(piece, tokens)
+            sums += forward_backward(piece, tokens)
     return sums
 
 
@@ -379,11 +381,11 @@ def apply_gradients(
 
 
 def update(
-    model: Seq2Seq, optimizer: Adam, pieces: list[Batch], settings: Training, rate: float, learn: Passes | None = None
+    model: Seq2Seq, optimizer: Adam, pieces: list[Batch], settings: Training, rate: float, passes: Passes | None = None
 ) -> tuple[Tensor, Tensor]:
     """Make one update on an effective batch in pieces, in one process; see `apply_gradients` for what it returns."""
     tokens = sum(piece.target_tokens for piece in pieces)
-    sums = accumulate_gradients(model, pieces, tokens, learn or plain_passes(model, settings))
+    sums = accumulate_gradients(model, pieces, tokens, passes or plain_passes(model, settings))
     return apply_gradients(model, optimizer, sums, settings, rate)
 
 

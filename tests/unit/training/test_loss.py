@@ -35,6 +35,7 @@ def test_value_and_gradients_are_those_of_pytorch(smoothing, bias):
     hidden, output, labels = case(bias)
     leaves = [hidden, *output.parameters()]
     expected = by_pytorch(hidden, output, labels, smoothing)
+    torch.testing.assert_close(loss.written_out(output(hidden), labels, smoothing), expected, rtol=1e-5, atol=0)
     found = smoothed_cross_entropy(hidden, output, labels, smoothing)
     torch.testing.assert_close(found.total, expected, rtol=1e-5, atol=0)
     torch.testing.assert_close(found.plain, by_pytorch(hidden, output, labels, 0.0).detach(), rtol=1e-5, atol=0)
