@@ -5,8 +5,6 @@ is odd depends on what is usual. Equal texts are found by 64-bit hashes: the cha
 pairs are taken for the same is 3 in a million (n² / 2⁶⁵).
 """
 
-import sys
-from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from hashlib import blake2b
@@ -91,41 +89,34 @@ def _shortened(text: str, most: int = 80) -> str:
 class Examination:
     """Measures of pairs: `add` each pair, then `diagnose`.
 
-    Where blocks are measured by other processes, `wants` says of each block in turn whether to measure it, and `take`
-    receives the measures in the same order.
-
     Args:
-        most: Examine at most about this many pairs, in blocks of neighbours that are evenly spread.
+        share: One block of pairs in so many is added, where not all are; `skip_to` says which.
     """
 
-    def __init__(self, most: int = sys.maxsize) -> None:
+    def __init__(self, share: int = 1) -> None:
+        self._share = share
         self._texts: list[str] = []
         """Sources and targets in turn, until a block is full."""
         self._characters = 0
-        """In these texts."""
+        """The number of characters in these texts."""
         self._faults: list[int] = []
         self._blocks: list[NDArray[Any]] = []
         self._starts: list[int] = []
-        """How many pairs stand before each block."""
-        self._most = max(LEARN * BLOCK, most)
-        self._asked = self._taken = self._kept = 0
-        self._pairs_asked = 0
-        self._waiting: deque[int] = deque()
-        """Starts of the blocks that were asked for and not taken yet."""
-        self.share = 1
-        """One block in so many is kept."""
+        """The number of pairs before each block."""
+        self._next = 0
+        """The number of pairs before the next block."""
         self._first = ("", "")
         self._values: tuple[set[str], set[str]] = set(), set()
         self._counts_up = [True, True]
         self._shared: list[float] = []
-        """Of some pairs: how many words of the source stand in the target, too."""
-        self.odds: side_words.Odds | None = None
+        """The share of the words of some sources that stand in the target, too."""
+        self._odds: side_words.Odds | None = None
         """What tells the sides apart, known once `LEARN` blocks have been added."""
         self._heard: list[list[str]] = []
         """The texts of the first blocks, until they have told which words belong to which side."""
 
     def add(self, source: str, target: str, faults: int = 0) -> None:
-        """Take a pair; `faults` are those of `raw.Row`."""
+        """Add a pair; `faults` are those of `rows.Row`."""
         self._texts += (source, target)
         self._characters += len(source) + len(target)
         self._faults.append(faults)
@@ -135,49 +126,23 @@ class Examination:
     def skip_to(self, start: int) -> None:
         """Let the next pair be the one after `start` pairs, of which some were not added."""
         self._measure()
-        self._pairs_asked = start
-
-    def wants(self, texts: list[str]) -> bool:
-        """Return whether the next block, sources and targets in turn, is to be measured."""
-        self._measure()  # what was added before comes before
-        number, start = self._asked, self._pairs_asked
-        self._asked += 1
-        self._pairs_asked += len(texts) // 2
-        self._waiting.append(start)
-        if number == 0:
-            self._first = texts[0], texts[1]
-        if number % self.share:
-            return False
-        self._look_at_columns(texts, start)
-        return True
-
-    def take(self, rows: NDArray[Any] | None) -> None:
-        """Take the measures of the next block; None where it was not wanted."""
-        number, start = self._taken, self._waiting.popleft()
-        self._taken += 1
-        if rows is None or number % self.share:
-            return
-        self._blocks.append(rows)
-        self._starts.append(start)
-        self._kept += len(rows)
-        if self._kept > self._most:
-            self._blocks, self._starts = self._blocks[::2], self._starts[::2]
-            self._kept = sum(map(len, self._blocks))
-            self.share *= 2
+        self._next = start
 
     def _measure(self) -> None:
         texts, faults = self._texts, self._faults
         self._texts, self._faults, self._characters = [], [], 0
         if not faults:
             return
-        if not self.wants(texts):
-            self.take(None)
-            return
+        if not self._blocks:
+            self._first = texts[0], texts[1]
+        self._look_at_columns(texts, self._next)
         rows, texts = measure(texts, faults)
-        if self.odds is not None:
-            mark_exchanged(rows, texts, self.odds)
-        self.take(rows)
-        if self.odds is None:
+        self._blocks.append(rows)
+        self._starts.append(self._next)
+        self._next += len(rows)
+        if self._odds is not None:
+            mark_exchanged(rows, texts, self._odds)
+        else:
             self._heard.append(texts)
             if len(self._heard) == LEARN:
                 self._tell_sides()
@@ -185,9 +150,9 @@ class Examination:
     def _tell_sides(self) -> None:
         """Learn from the first blocks which words belong to which side, and mark exchanged pairs in them."""
         pairs = [pair for texts in self._heard for pair in zip(texts[::2], texts[1::2], strict=True)]
-        self.odds = side_words.learn(pairs)
+        self._odds = side_words.learn(pairs)
         for rows, texts in zip(self._blocks, self._heard, strict=True):
-            mark_exchanged(rows, texts, self.odds)
+            mark_exchanged(rows, texts, self._odds)
         self._heard = []
 
     def _look_at_columns(self, texts: list[str], before: int) -> None:
@@ -234,7 +199,7 @@ class Examination:
             about: for a kind of finding what is known of it, and what to do, in better words than the general ones.
         """
         self._measure()
-        if self.odds is None:
+        if self._odds is None:
             self._tell_sides()
         flags = self.column("flags")
         book = Book(len(flags), about or {})
@@ -319,9 +284,9 @@ class Examination:
             ours = self.column(f"{prefix}source")[found]
             hit = int(_among(theirs[usable], ours).sum())
             pairs = int(_among(self.column(f"{prefix}pair")[found], other.column(f"{prefix}pair")[usable]).sum())
-            least = "at least " if self.share > 1 else ""
+            least = "at least " if self._share > 1 else ""
             what = f"{KINDS[name].what}: {least}{hit:,} of its {total:,} pairs are here, {pairs:,} rows with the target"
-            book.add(name, found, what=what, gravity=self.share * hit / max(1, total))
+            book.add(name, found, what=what, gravity=self._share * hit / max(1, total))
             before |= found
 
     def _same_texts(self, good: Mask, flags: NDArray[np.uint16], scripts: tuple[int, int], book: "Book") -> None:

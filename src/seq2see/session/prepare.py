@@ -312,7 +312,7 @@ def examine(corpus: Corpus, survey: Survey, valid_pairs: list[Pair], given: Iter
     """Return lines about what seems wrong with the corpus. Nothing is left out for it: the user decides."""
     from seq2see.doctor.examination import Examination, short
 
-    seen, held = Examination(), Examination()
+    seen, held = Examination(survey.every), Examination()
     for start, stretch in survey.stretches:
         seen.skip_to(start)
         for pair in stretch:
