@@ -208,26 +208,7 @@ def test_the_init_of_a_package_is_a_paragraph():
         assert not rest, f"{path} has more than its docstring"
 
 
-KNOWN: dict[str, set[str]] = {
-    "lines of files": set(),
-    "lines": set(),
-    "parameters": set(),
-    "files": set(),
-    "class names": set(),
-    "private names": set(),
-    "without tests": set(),
-    "docstrings": set(),
-}
-"""Violations that are still to be corrected, by rule. An entry that is no longer needed fails the test, too."""
-
 Function = ast.FunctionDef | ast.AsyncFunctionDef
-
-
-def only_known(rule: str, found: dict[str, object]) -> None:
-    """Fail on a violation that is not in `KNOWN`, and on an entry of `KNOWN` that is none."""
-    known = KNOWN[rule]
-    assert {name: what for name, what in found.items() if name not in known} == {}
-    assert known - found.keys() == set(), f"no longer violations: remove them from KNOWN[{rule!r}]"
 
 
 def definitions(package: Path) -> Iterator[tuple[str, Function | ast.ClassDef]]:
@@ -264,12 +245,12 @@ def is_a_sentence(docstring: str) -> bool:
 
 def test_no_file_has_more_than_500_lines():
     lengths = {name: len(path.read_text(encoding="utf-8").splitlines()) for name, path in modules(PACKAGE).items()}
-    only_known("lines of files", {name: length for name, length in lengths.items() if length > MOST_LINES})
+    assert {name: length for name, length in lengths.items() if length > MOST_LINES} == {}
 
 
 def test_no_function_has_more_than_80_lines():
     lengths = {name: (node.end_lineno or 0) - node.lineno + 1 for name, node in functions(PACKAGE)}
-    only_known("lines", {name: length for name, length in lengths.items() if length > MOST_LINES_OF_A_FUNCTION})
+    assert {name: length for name, length in lengths.items() if length > MOST_LINES_OF_A_FUNCTION} == {}
 
 
 def test_no_function_has_more_than_12_parameters():
@@ -279,7 +260,7 @@ def test_no_function_has_more_than_12_parameters():
         for name, node in functions(PACKAGE)
         if name.split(".")[0] != "kernels" and not (name.startswith("cli.") and name.count(".") == 2)
     }
-    only_known("parameters", {name: count for name, count in counts.items() if count > MOST_PARAMETERS})
+    assert {name: count for name, count in counts.items() if count > MOST_PARAMETERS} == {}
 
 
 def test_no_package_has_more_than_12_files():
@@ -290,7 +271,7 @@ def test_no_package_has_more_than_12_files():
         for folder in folders
         if folder.relative_to(PACKAGE).as_posix() not in ("lab/claims", "cli")
     }
-    only_known("files", {name: count for name, count in counts.items() if count > MOST_FILES})
+    assert {name: count for name, count in counts.items() if count > MOST_FILES} == {}
 
 
 def test_no_two_public_classes_have_one_name():
@@ -299,7 +280,7 @@ def test_no_two_public_classes_have_one_name():
         for node in tree(path).body:
             if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
                 homes.setdefault(node.name, []).append(name)
-    only_known("class names", {name: places for name, places in homes.items() if len(places) > 1})
+    assert {name: places for name, places in homes.items() if len(places) > 1} == {}
 
 
 def test_tests_import_public_names():
@@ -311,7 +292,7 @@ def test_tests_import_public_names():
                 private = [name for name in names if name.startswith("_") and not name.startswith("__")]
                 if private:
                     found[str(path.relative_to(TESTS))] = private
-    only_known("private names", found)
+    assert found == {}
 
 
 def test_every_long_module_is_imported_by_a_test():
@@ -324,23 +305,20 @@ def test_every_long_module_is_imported_by_a_test():
             elif isinstance(node, ast.ImportFrom):
                 imported |= {str(node.module), *(f"{node.module}.{each.name}" for each in node.names)}
     lengths = {name: len(path.read_text(encoding="utf-8").splitlines()) for name, path in modules(PACKAGE).items()}
-    only_known(
-        "without tests",
-        {
-            name: length
-            for name, length in lengths.items()
-            if length > LINES_THAT_NEED_TESTS
-            and f"seq2see.{name}" not in imported
-            and not name.startswith("kernels.")
-            and name
-        },
-    )
+    assert {
+        name: length
+        for name, length in lengths.items()
+        if length > LINES_THAT_NEED_TESTS
+        and f"seq2see.{name}" not in imported
+        and not name.startswith("kernels.")
+        and name
+    } == {}
 
 
 def test_docstrings_are_sentences():
     documented = [*((name, tree(path)) for name, path in modules(PACKAGE).items()), *definitions(PACKAGE)]
     texts = {name: ast.get_docstring(node) for name, node in documented}
-    only_known("docstrings", {name: text for name, text in texts.items() if text and not is_a_sentence(text)})
+    assert {name: text for name, text in texts.items() if text and not is_a_sentence(text)} == {}
 
 
 PLANTED_CODE = {
@@ -361,15 +339,6 @@ def test_a_violation_of_a_rule_is_found(rule, tmp_path):
             "docstrings": not is_a_sentence(ast.get_docstring(node) or "A."),
         }
         assert broken[rule] == (number == 0)
-
-
-def test_known_violations_are_told_from_new_ones(monkeypatch):
-    monkeypatch.setitem(KNOWN, "lines", {"old"})
-    only_known("lines", {"old": 81})
-    with pytest.raises(AssertionError, match="new"):
-        only_known("lines", {"old": 81, "new": 90})
-    with pytest.raises(AssertionError, match="remove them"):
-        only_known("lines", {})
 
 
 @pytest.mark.parametrize("module", ["seq2see", "seq2see.cli.program"])
