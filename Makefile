@@ -42,7 +42,7 @@ check: setup
 
 # The docs site, in build/docs: open build/docs/index.html. A warning (such as a broken link) is an error.
 docs: $(DOCS_READY)
-	$(BIN)/python -m sphinx -W --keep-going -n -q -d build/doctrees docs build/docs
+	$(BIN)/python -m sphinx -W --keep-going -n -E -a -q -d build/doctrees docs build/docs
 	@echo "open build/docs/index.html"
 
 $(DOCS_READY): $(READY) docs/requirements.lock
