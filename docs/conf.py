@@ -35,6 +35,9 @@ myst_links_external_new_tab = False
 autodoc_typehints = "signature"
 autodoc_typehints_format = "short"
 autodoc_member_order = "bysource"
+autodoc_preserve_defaults = True
+maximum_signature_line_length = 90
+toc_object_entries_show_parents = "hide"
 python_use_unqualified_type_names = True
 nitpick_ignore_regex = [("py:.*", ".*")]
 

@@ -1,4 +1,4 @@
-"""Write the pages that come from elsewhere: commands, settings, Python API and HTTP API from the code, and project files.
+"""Write the pages that are made from the code (commands, settings, Python API, HTTP API) and from project files.
 
     python docs/reference/generate.py [FOLDER]
 
@@ -161,7 +161,8 @@ def settings() -> str:
         before = section
         lines += [f"````{{confval}} {key}"]
         lines += [":type: " + " \\| ".join(f"`{word}`" for word in kind.split(" | "))]
-        lines += [f":default: `{default}`" if default else ':default: `""`', "", _sentence(about)]
+        shown = default.lower() if kind == "bool" else default or '""'
+        lines += [f":default: `{shown}`", "", _sentence(about)]
         low, high = ranges[key]["minimum"], ranges[key]["maximum"]
         if low is not None or high is not None:
             lines += ["", _range(low, high) + "."]
@@ -202,11 +203,12 @@ def python() -> str:
 
 
 PYTHON = """\
-`import seq2see` is fast: each public name below loads its module when it is first used. The names of the first two sections
-can also be imported from `seq2see.api`."""
+`import seq2see` is fast: each public name below loads its module when it is first used. The names of the first two
+sections can also be imported from `seq2see.api`."""
 EVENTS = "`seq2see.train(..., watch=function)` calls the function with each of these while it trains."
 PARTS = "The parts of the Transformer can be used on their own."
-CLASSES = ("Run", "MultiHeadAttention", "EncoderLayer", "DecoderLayer", "LayerShape", "Transformer")
+MODULES = ("MultiHeadAttention", "EncoderLayer", "DecoderLayer", "Transformer")
+"""PyTorch modules, of which only `forward` is shown."""
 
 
 def _all_of(module: str) -> list[str]:
@@ -220,11 +222,14 @@ def _autodoc(name: str) -> list[str]:
     module = f"seq2see.{home}" if home else "seq2see"
     if name == "api.Event":
         return [".. autodata:: seq2see.api.Event", "   :no-value:", ""]
-    is_class = home or short in CLASSES
-    if not is_class:
+    if not home and not short[0].isupper():
         return [f".. autofunction:: {module}.{short}", ""]
-    members = ["   :members:"] if short not in ("Interrupted",) else []
-    return [f".. autoclass:: {module}.{short}", *members, ""]
+    members = "forward" if short in MODULES else "" if short != "Interrupted" else None
+    return [
+        f".. autoclass:: {module}.{short}",
+        *([f"   :members: {members}".rstrip()] if members is not None else []),
+        "",
+    ]
 
 
 # HTTP
@@ -251,11 +256,11 @@ def http() -> str:
 
 HTTP = """\
 `seq2see serve RUN` answers these routes; the running service offers the same description as `/openapi.json`.
-[](../serve.md) has examples, limits and operation. A service with `--api-keys` expects a key as `Authorization: Bearer KEY` or
-`X-API-Key: KEY` on the routes that are marked with *key*.
+[](../serve.md) has examples, limits and operation. A service with `--api-keys` expects a key as
+`Authorization: Bearer KEY` or `X-API-Key: KEY` on the routes that are marked with *key*.
 
-Every error is JSON, [`{"error": "..."}`](#errorresponse): 4xx where the request is wrong or there are too many (429), 503
-where the service is not ready, 504 where the deadline passed."""
+Every error is JSON, [`{"error": "..."}`](#errorresponse): 4xx where the request is wrong or there are too many (429),
+503 where the service is not ready, 504 where the deadline passed."""
 GROUPS = {"operation": "Operation", "v1": "Translation, chat, inspection (v1)", "LibreTranslate": "LibreTranslate"}
 
 
