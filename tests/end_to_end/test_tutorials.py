@@ -20,7 +20,7 @@ def blocks(name: str) -> list[tuple[str, str]]:
 
 
 @pytest.mark.parametrize("name", sorted(path.stem for path in TUTORIALS.glob("*.md")))
-def test_a_tutorial(name: str, cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd) -> None:
+def test_a_tutorial(name: str, cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "talk.tsv").write_text(TALK, encoding="utf-8")
     found = blocks(name)
