@@ -1,6 +1,7 @@
 """Sphinx settings of the docs site: `make docs` builds it into build/docs."""
 
 import sys
+import types
 from pathlib import Path
 
 from sphinx.application import Sphinx
@@ -36,6 +37,7 @@ autodoc_typehints = "signature"
 autodoc_typehints_format = "short"
 autodoc_member_order = "bysource"
 autodoc_preserve_defaults = True
+autodoc_inherit_docstrings = False
 maximum_signature_line_length = 90
 toc_object_entries_show_parents = "hide"
 python_use_unqualified_type_names = True
@@ -55,9 +57,21 @@ html_theme_options = {
 html_context = {"default_mode": "auto"}
 
 
+_converted: dict[str, list[str]] = {}
+
+
 def _docstring_as_rst(app: Sphinx, what: str, name: str, obj: object, options: object, lines: list[str]) -> None:
-    """Turn the single backticks of Markdown into the double ones of reStructuredText."""
-    lines[:] = [generate.double_backticks(line) for line in lines]
+    """Turn the plain text and Markdown of docstrings into reStructuredText."""
+    if isinstance(obj, types.UnionType):  # it has the docstring of its class
+        lines[:] = ["Any of the events of a training, also the progress of a download."]
+    lines[:] = [generate.restructured(line) for line in lines]
+    _converted[name] = list(lines)
+
+
+def _without_napoleon(app: Sphinx, what: str, name: str, obj: object, options: object, lines: list[str]) -> None:
+    """Undo what napoleon does to attributes: it takes the words before a colon in the first line for a type."""
+    if what in ("attribute", "data", "property"):
+        lines[:] = _converted[name]
 
 
 def _relinked(app: Sphinx, name: str, content: list[str]) -> None:
@@ -70,3 +84,4 @@ def setup(app: Sphinx) -> None:
     """Register the conversions of docstrings and links."""
     app.connect("source-read", _relinked)
     app.connect("autodoc-process-docstring", _docstring_as_rst, priority=400)
+    app.connect("autodoc-process-docstring", _without_napoleon, priority=600)

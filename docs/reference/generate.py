@@ -189,7 +189,7 @@ PRESETS = "A preset is a named set of settings: `seq2see train PAIRS --preset NA
 
 def python() -> str:
     """Return the page of the Python API: what `seq2see` and `seq2see.api` offer, documented by autodoc."""
-    events = [name for name in _all_of("api") if name not in seq2see.__all__]
+    events = sorted({*_all_of("api")} - {*seq2see.__all__}, key=lambda name: (name != "Event", name))
     lines = [NOTE, "", "# Python API", "", PYTHON, ""]
     for title, about, names in (
         ("Training and runs", "", ["train", "load", "Run"]),
@@ -349,10 +349,19 @@ def _markdown(text: str) -> str:
     return "".join(part if part.startswith("`") else re.sub(r"([*_<\[$])", r"\\\1", part) for part in parts)
 
 
-def double_backticks(line: str) -> str:
-    """Return a line with `code` as reStructuredText writes it."""
-    line = re.sub(r"(?<!`)`([^`]+)`(?!`|_)", r"``\1``", line)
-    return re.sub(r"(?<!`)(\b\w+)\*(?!\*)", r"\1\\*", line) if "``" not in line else line
+def restructured(line: str) -> str:
+    """Return a line of a docstring as reStructuredText: `code` in double backticks, other marks escaped."""
+    if line.lstrip().startswith(">>>"):
+        return line
+    parts = re.split(r"(``.+?``|`[^`]+`)", line)
+    return "".join(
+        part
+        if part.startswith("``")
+        else f"`{part}`"
+        if part.startswith("`")
+        else re.sub(r"(?<=\S)([*|])|([*|])(?=\S)|(?<=\w)(_)(?!\w)", lambda mark: "\\" + mark[0], part)
+        for part in parts
+    )
 
 
 if __name__ == "__main__":
