@@ -4,6 +4,7 @@ import sys
 import types
 from pathlib import Path
 
+from pygments.lexers.special import TextLexer
 from sphinx.application import Sphinx
 
 HERE = Path(__file__).parent
@@ -81,7 +82,9 @@ def _relinked(app: Sphinx, name: str, content: list[str]) -> None:
 
 
 def setup(app: Sphinx) -> None:
-    """Register the conversions of docstrings and links."""
+    """Register languages of code blocks, and the conversions of docstrings and links."""
+    for name in ("csv", "tsv"):
+        app.add_lexer(name, TextLexer)
     app.connect("source-read", _relinked)
     app.connect("autodoc-process-docstring", _docstring_as_rst, priority=400)
     app.connect("autodoc-process-docstring", _without_napoleon, priority=600)
