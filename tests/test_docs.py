@@ -4,6 +4,7 @@ import functools
 import importlib.util
 import os
 import re
+import shutil
 import subprocess
 from pathlib import Path
 from types import ModuleType
@@ -161,10 +162,10 @@ def test_every_page_is_in_the_site() -> None:
 
 
 def test_generated_pages_are_ignored_by_git() -> None:
+    if not shutil.which("git") or not (ROOT / ".git").exists():
+        pytest.skip("not a copy that git keeps")
     names = [str(path.relative_to(ROOT)) for path in generated()]
     ended = subprocess.run(["git", "check-ignore", *names], cwd=ROOT, capture_output=True, text=True)
-    if ended.returncode == 128:
-        pytest.skip("not a git repository")
     assert ended.stdout.split() == names
 
 
