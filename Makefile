@@ -84,4 +84,5 @@ lock: setup
 		| sed 's/+cpu$$//' > requirements.lock
 
 clean:
-	rm -rf $(VENV) $(PEERS) .bench build dist runs
+	rm -rf $(VENV) $(PEERS) .bench build dist runs docs/project
+	cd docs/reference && rm -f commands.md settings.md python.md http.md
