@@ -5,8 +5,9 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 PEERS := .venv-bench
 PEERS_READY := $(PEERS)/.ready
+DOCS_READY := $(VENV)/.docs-ready
 
-.PHONY: demo test test-all coverage check bench bench-quick setup lock clean
+.PHONY: demo test test-all coverage check docs bench bench-quick setup lock clean
 
 # Train on the built-in corpus, score on dates never seen, translate in several scripts, look inside.
 demo: setup
@@ -39,6 +40,15 @@ check: setup
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 
+# The docs site, in build/docs: open build/docs/index.html. A warning (such as a broken link) is an error.
+docs: $(DOCS_READY)
+	$(BIN)/python -m sphinx -W --keep-going -n -E -a -q -d build/doctrees docs build/docs
+	@echo "open build/docs/index.html"
+
+$(DOCS_READY): $(READY) docs/requirements.lock
+	$(BIN)/python -m pip install --quiet --constraint requirements.lock -r docs/requirements.lock
+	touch $(DOCS_READY)
+
 # Side by side with peers, which live in an environment of their own. `bench` writes docs/benchmarks.md (about 45
 # minutes), and docs/benchmarks-card.md where there is a CUDA card; `bench-quick` prints only (under ten).
 bench: setup $(PEERS_READY)
@@ -68,9 +78,11 @@ $(READY): requirements.lock pyproject.toml
 	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --editable .
 	touch $(READY)
 
-# Pin what is installed now, after trying newer versions by hand.
+# Pin what is installed now, after trying newer versions by hand. What only the docs site needs has a lock of its own.
 lock: setup
-	$(BIN)/python -m pip freeze --all --exclude-editable | grep -v '^pip==' | sed 's/+cpu$$//' > requirements.lock
+	$(BIN)/python -m pip freeze --all --exclude-editable | grep -v '^pip==' | grep -vxFf docs/requirements.lock \
+		| sed 's/+cpu$$//' > requirements.lock
 
 clean:
-	rm -rf $(VENV) $(PEERS) .bench build dist runs
+	rm -rf $(VENV) $(PEERS) .bench build dist runs docs/project
+	cd docs/reference && rm -f commands.md settings.md python.md http.md

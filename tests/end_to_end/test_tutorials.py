@@ -1,0 +1,57 @@
+"""The commands and programs of docs/tutorials work, with trainings cut to two steps."""
+
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from quick import QUICK
+
+TUTORIALS = Path(__file__).parents[2] / "docs" / "tutorials"
+TALK = "".join(f"안녕 {number}\t반가워요 {number}\n" for number in range(60))
+
+
+def blocks(name: str) -> list[tuple[str, str]]:
+    """Return (language, text) of the blocks of a tutorial that are to be run, in their order."""
+    text = (TUTORIALS / f"{name}.md").read_text(encoding="utf-8")
+    return re.findall(r"^```(sh|python)\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+
+
+@pytest.mark.parametrize("name", sorted(path.stem for path in TUTORIALS.glob("*.md")))
+def test_a_tutorial(name: str, cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "talk.tsv").write_text(TALK, encoding="utf-8")
+    found = blocks(name)
+    assert found
+    for language, text in found:
+        if language == "python":
+            run_python(text, tmp_path)
+            continue
+        for line in text.splitlines():
+            run_command(line, cli)
+
+
+def run_python(text: str, folder: Path) -> None:
+    """Run a program; the one that writes the data of a tutorial writes less of it."""
+    text = text.replace("20_000", "2_000")
+    saved = folder / "make_numbers.py" if "csv.writer" in text else folder / "program.py"
+    saved.write_text(text, encoding="utf-8")
+    subprocess.run([sys.executable, saved], cwd=folder, check=True, timeout=120)
+
+
+def run_command(line: str, cli) -> None:
+    before, _, command = line.rpartition("seq2see ")
+    if not before and line.startswith("python "):
+        return  # run_python has saved and run it
+    words = shlex.split(command)
+    if words[:3] == ["data", "get", "chatbot-ko"]:
+        return  # needs a network; tests/unit/text/test_downloads.py has the command
+    if words[:2] == ["train", "chatbot-ko"]:
+        words = ["train", "talk.tsv", "--out", "runs/chatbot-ko", *words[2:]]
+    if words[0] == "train":
+        words += QUICK
+    said = shlex.split(before.partition("|")[0])[1:] if before else ["hello"]
+    ended = cli(*words, stdin=" ".join(said).encode() + b"\n")
+    assert ended.code == 0, f"{line}\n{ended.err}"
