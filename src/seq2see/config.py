@@ -483,9 +483,9 @@ def describe() -> Iterable[tuple[str, str, str, str]]:
 
 
 def model_in_words(model: Model) -> str:
-    """Return the size of a model in words: `3 + 3 layers of 256, 4 heads`; `1 + 1 LSTM of 168, attention`."""
+    """Return the size of a model in words: `3 + 3 layers, width 256, 4 heads`; `1 + 1 LSTM, width 168, attention`."""
     layers = f"{model.encoder_layers} + {model.decoder_layers}"
     if model.architecture == "transformer":
-        return f"{layers} layers of {model.d_model}, {model.heads} heads"
+        return f"{layers} layers, width {model.d_model}, {model.heads} heads"
     seen = ", attention" if model.attention else ""
-    return f"{layers} {model.cell.upper()} of {model.d_hidden or model.d_model}{seen}"
+    return f"{layers} {model.cell.upper()}, width {model.d_hidden or model.d_model}{seen}"

@@ -601,7 +601,7 @@ def test_half_of_what_torchrun_says(cli, monkeypatch: pytest.MonkeyPatch, variab
 
 def test_a_run_goes_on_with_its_own_corpus_only(cli, own_run: Path) -> None:
     Path("other.tsv").write_text(GOOD)
-    refusal(cli("train", "other.tsv", "--out", own_run, "--resume"), "cannot go on with 'other'")
+    refusal(cli("train", "other.tsv", "--out", own_run, "--resume"), "cannot be resumed with 'other'")
     refusal(cli("train", "other.tsv", "--out", own_run, "--resume", "--force"), "choose one")
 
 

@@ -99,7 +99,7 @@ def test_train_says_what_it_does(cli) -> None:
     for line in (
         "reading pairs",
         "for validation, 2 dropped (empty)",
-        "1 + 1 layers of 8, 2 heads",
+        "1 + 1 layers, width 8, 2 heads",
         "at most 3,",
         "done: all 3 steps done",
         f"model  {Path('runs', 'pairs')}",

@@ -251,7 +251,7 @@ def test_a_run_that_moves_to_another_kind_of_device(finished: Path, cli) -> None
     path.write_text(json.dumps(state | {"micro_tokens": 65_536, "device": "cuda"}))
     ended = cli("train", finished.parent / "pairs.tsv", "--out", finished, *LONGER)
     assert ended.code == 0, ended.err
-    assert "4,096 tokens in a forward pass from here on, 65,536 before" in ended.err
+    assert "4,096 tokens per forward pass from now on, 65,536 before" in ended.err
 
 
 def test_a_corpus_that_changed_inside_the_run(finished: Path, cli) -> None:

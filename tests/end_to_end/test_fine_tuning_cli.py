@@ -229,7 +229,7 @@ def test_interrupted_and_resumed_it_ends_like_one_that_was_not(cli, own: Path, t
     shutil.rmtree(own)  # it is no longer needed
     ended = cli(*command[1:])
     assert ended.code == 0, ended.err
-    assert "resuming  after step" in ended.err
+    assert "resuming after step" in ended.err
     assert metrics(Path("new")) == metrics(tuned)
     for name in ("model.safetensors", "settings.toml", "start.safetensors"):
         assert Path("new", name).read_bytes() == (tuned / name).read_bytes(), name
@@ -271,5 +271,5 @@ def test_a_run_goes_on_only_from_where_it_began(cli, tuned: Path, trained: Path,
     shutil.copytree(tuned, "tuned")
     other = Path(shutil.copytree(trained, "other"))
     words = ["train", "aaa.tsv", "--out", "tuned", "--resume"]
-    refused(cli(*words, "--from", other), "was begun from 'upper', and cannot go on from")
-    refused(cli("train", "upper.tsv", "--out", other, "--resume", "--from", own), "was begun without --from")
+    refused(cli(*words, "--from", other), "was started from 'upper', and cannot be resumed from")
+    refused(cli("train", "upper.tsv", "--out", other, "--resume", "--from", own), "was started without --from")

@@ -21,8 +21,8 @@ def _in_an_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
 def test_molecules_are_trained_on_without_a_setting(cli) -> None:
     ended = cli("train", "molecules.tsv", "--out", "run", *QUICK)
     assert ended.code == 0, ended.err
-    assert ended.err.count(" pattern smiles  ") == 2
-    assert "these are molecules in SMILES" in ended.err
+    assert ended.err.count(" (pattern smiles) ") == 2
+    assert "molecules in SMILES" in ended.err
     saved = json.loads(Path("run/source.tokenizer.json").read_text())
     assert saved["kind"] == "pattern"
     assert {"Br", "[C@@H]", ">>"} <= set(saved["symbols"])
@@ -37,8 +37,8 @@ def test_patterns_of_ones_own_and_korean_letters(cli) -> None:
     sets = [word for assignment in words for word in ("--set", assignment)]
     ended = cli("train", "korean.tsv", "--out", "run", *QUICK, *sets)
     assert ended.code == 0, ended.err
-    assert " pattern  " in ended.err
-    assert " jamo  " in ended.err
+    assert " tokens (regular expression) " in ended.err
+    assert " Korean letters (jamo) " in ended.err
     assert json.loads(Path("run/source.tokenizer.json").read_text(encoding="utf-8"))["pattern"] == "[가-깋]+|하."
     assert "\u1112" in json.loads(Path("run/target.tokenizer.json").read_text(encoding="utf-8"))["symbols"]
     assert cli("translate", "run", stdin="한국바다\n".encode()).code == 0

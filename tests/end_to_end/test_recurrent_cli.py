@@ -119,7 +119,7 @@ def test_look_shows_what_there_is(cli, runs: dict[str, Path], kind: str, tmp_pat
     assert parts["summary"]["translation"] == "n321"
     assert len(parts["alignment"]) == 4 * heads
     assert np.array(parts["importance"]["left_out"]).shape == (5, 4)
-    assert parts["summary"]["model_in_words"].startswith("1 + 1 LSTM of 48")
+    assert parts["summary"]["model_in_words"].startswith("1 + 1 LSTM, width 48")
     if heads:
         weights, inside = np.array(parts["attention/cross/0"]), parts["inside/cross/0"]
         assert weights.shape == (1, 5, 4)

@@ -100,7 +100,7 @@ def test_interrupted_by_ctrl_c_and_resumed(tmp_path: Path, whole: Path, cli, mon
 
     ended = cli(*command.split()[1:])  # as the message says
     assert ended.code == 0, ended.err
-    assert f"resuming  after step {step}" in ended.err
+    assert f"resuming after step {step}" in ended.err
     assert_same_end(tmp_path / "run", whole)
 
 
@@ -117,7 +117,7 @@ def test_more_steps_go_on_with_a_finished_run(finished: Path, cli) -> None:
         "train", finished.parent / "pairs.tsv", "--out", finished, "--resume", "--set", "training.max_steps=133"
     )
     assert ended.code == 0
-    assert "resuming  after step 130" in ended.err
+    assert "resuming after step 130" in ended.err
     assert [row["step"] for row in metrics(finished) if "loss" in row] == list(range(1, 134))
     assert "max_steps = 133" in (finished / "settings.toml").read_text()
 
@@ -208,7 +208,7 @@ def test_a_checkpoint_that_is_not_whole_is_passed_over(finished: Path, whole: Pa
     ended = cli("train", finished.parent / "pairs.tsv", "--out", finished, "--resume", *SET)
     assert ended.code == 0, ended.err
     assert f"{path.parent} is not whole (" in ended.err
-    assert "resuming  after step 120" in ended.err
+    assert "resuming after step 120" in ended.err
     assert_same_end(finished, whole)
 
 

@@ -14,7 +14,7 @@ async function heading(root, summary) {
 
 const facts = ({ model, model_in_words, parameters }) => model.architecture !== "transformer"
   ? tell("{name}, {parameters} parameters", { name: model_in_words, parameters: parameters.toLocaleString("en") })
-  : tell("{encoder} + {decoder} layers of {width}, {heads} heads, {parameters} parameters",
+  : tell("{encoder} + {decoder} layers, width {width}, {heads} heads, {parameters} parameters",
     { encoder: model.encoder_layers, decoder: model.decoder_layers, width: model.d_model, heads: model.heads, parameters: parameters.toLocaleString("en") });
 
 async function contents(root) {

@@ -18,7 +18,7 @@ const KOREAN = {
     "seq2see가 학습된 모델 하나로 만든 페이지입니다. 모든 내용이 이 파일에 들어 있어 네트워크가 필요 없습니다.",
 
   // Heading
-  "{encoder} + {decoder} layers of {width}, {heads} heads, {parameters} parameters":
+  "{encoder} + {decoder} layers, width {width}, {heads} heads, {parameters} parameters":
     "인코더 {encoder}층 + 디코더 {decoder}층, 차원 {width}, 헤드 {heads}개, 파라미터 {parameters}개",
   "This translation was given. The model itself says: ": "지정된 번역입니다. 모델 자신의 번역: ",
 

@@ -180,9 +180,9 @@ def reasons(base: Base, pairs: int) -> dict[str, str]:
     """Why the settings are as they are, by the rows of the table that `train` prints."""
     kept = dict.fromkeys(("source", "target", "model", "dropout"), f"as in {base.name}")
     return kept | {
-        "batch": f"for {STEPS_AN_EPOCH} steps in an epoch, from {FEWEST_TOKENS:,} to {base.original['batch_tokens']:,}",
-        "stopping": "ten looks on the way",
-        "rate": f"1/{SLOWER} of what {base.name} began with, so that less is forgotten",
+        "batch": f"{STEPS_AN_EPOCH} steps per epoch, of {FEWEST_TOKENS:,} to {base.original['batch_tokens']:,} tokens",
+        "stopping": "validated ten times during the training",
+        "learning rate": f"1/{SLOWER} of that of {base.name}, to forget less",
         "steps": f"{EPOCHS} epochs of {pairs:,} pairs, at least {FEWEST_STEPS}",
     }
 

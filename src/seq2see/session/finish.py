@@ -48,15 +48,15 @@ def finish(folder: Path, prepared: Prepared, end: events.Finished, device: torch
     if settings.model.attention:
         _ = run.alignment_method  # chosen now, and kept in the manifest
     for line in findings:
-        watch(Said(f"warning   {line}"))
+        watch(Said(f"warning: {line}"))
     if not findings and end.step < (warmup := settings.training.warmup_steps):
-        watch(Said(f"warning   ended inside warm-up, {end.step:,} of {warmup:,} steps: more would do better"))
+        watch(Said(f"warning: training ended during warm-up, after {end.step:,} of {warmup:,} steps: train longer"))
     return run
 
 
 def complete(folder: Path, prepared: Prepared, device: torch.device, watch: Watch) -> Run:
     """Do what is still missing of the end of a finished run."""
-    watch(Said(f"{folder} is finished: nothing to resume. To go on, raise the limit that it reached with --set"))
+    watch(Said(f"{folder} is finished: nothing to resume. To train longer, raise the limit that it reached with --set"))
     measure_forgetting(folder, prepared, device, watch)
     run = Run(folder)
     if not (folder / "report.html").exists():

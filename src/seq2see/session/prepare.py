@@ -115,7 +115,7 @@ def settle(survey: Survey, corpus: Corpus, overlays: Sequence[Overlay], hold_out
     if kept.left_out:
         suggestion = suggest.suggest(kept, model)
     known = [name for name, keys in suggest.ROWS.items() if config.keys(corpus.settings).intersection(keys)]
-    reasons = suggestion.reasons | dict.fromkeys(known, f"known to suit {corpus.name}")
+    reasons = suggestion.reasons | dict.fromkeys(known, "tuned for this corpus")
     derived: dict[str, Any] = {}
     if hold_out is not None:
         derived["validation_pairs"] = as_count(hold_out, kept.pairs)
@@ -157,7 +157,7 @@ def write_corpus(
     _check_metric(settings, valid_pairs or survey.sample)
     is_held_out = _choose(corpus, chosen, bool(valid_pairs), request, base)
     if base is None:
-        request.watch(Said(f"learning tokens from {len(survey.sample):,} pairs"))
+        request.watch(Said(f"training tokenizers on {len(survey.sample):,} pairs"))
         learned = [pair for pair in survey.sample if not is_held_out(pair)] or survey.sample
         tokenizers = Tokenizers.learn(learned, settings.data)
     else:
@@ -249,7 +249,7 @@ def _warn_about_length(too_long: store.TooLong, total: int, limit: int, left: st
     if MANY * (lost := too_long.total()) > total:
         most, enough = ", most of the corpus," if 2 * lost > total else "", store.enough(too_long, total)
         say(
-            f"warning   {lost:,} of {total:,} pairs{most} are left out, which leaves {left}: longer than "
+            f"warning: {lost:,} of {total:,} pairs{most} are left out, which leaves {left}: longer than "
             f"data.max_length = {limit} tokens. --set data.max_length={enough} keeps nearly all"
         )
 
@@ -260,7 +260,7 @@ def _warn_about_characters(
     lost = store.unreachable(valid_pairs, cut) if settings.training.metric == "exact" else 0
     if MANY * lost > len(valid_pairs):
         say(
-            f"warning   {lost:,} of {len(valid_pairs):,} validation targets cannot be written by the target tokenizer "
+            f"warning: {lost:,} of {len(valid_pairs):,} validation targets cannot be written by the target tokenizer "
             "(letter case, spaces or characters): exact counts them as wrong. Change them, or take --metric loss"
         )
 

@@ -15,6 +15,8 @@ from seq2see.training import checkpoint, loop
 
 COUNTED = ("pairs", "validation_pairs", "dropped_empty", "dropped_too_long", "source_tokens", "target_tokens")
 """Numbers in the manifest that the rest of a training reports."""
+FORMER_NAMES = {"rate": "learning rate"}
+"""Rows of the table of choices that older versions of the program named differently in the manifest."""
 
 
 def can_resume(request: Request) -> bool:
@@ -25,11 +27,11 @@ def can_resume(request: Request) -> bool:
     if {path.name for path in folder.iterdir()} <= storage.LEFT_OVER:
         return False
     if not request.resume and not request.force:
-        raise RunError(f"{folder}: exists already. Go on with --resume, or throw it away with --force")
+        raise RunError(f"{folder}: exists already. Resume it with --resume, or delete it with --force")
     state = storage.read_manifest(folder).get("state")  # refuses folders that are not ours, also under --force
     resumes = request.resume and state != "preparing"
     if resumes and not (folder / "settings.toml").exists():
-        raise RunError(f"{folder / 'settings.toml'}: is missing. Put it back, or throw the run away with --force")
+        raise RunError(f"{folder / 'settings.toml'}: is missing. Put it back, or delete the run with --force")
     return resumes
 
 
@@ -38,7 +40,7 @@ def reopened(request: Request) -> Prepared:
     folder = request.folder
     trained_on, named = storage.read_manifest(folder).get("corpus"), corpora.name_of(request.pairs)
     if trained_on != named:
-        raise RunError(f"{folder}: a run on '{trained_on}' cannot go on with '{named}'. Choose another --out")
+        raise RunError(f"{folder}: a run on '{trained_on}' cannot be resumed with '{named}'. Choose another --out")
     _check_start(request)
     return reopen(folder, request.overlays)
 
@@ -67,7 +69,7 @@ def reopen(folder: Path, overlays: list[Overlay]) -> Prepared:
     try:
         train, valid = (Store(folder / "corpus" / each, vocabularies) for each in ("train", "valid"))
     except DataError as problem:
-        raise RunError(f"{problem}, with --force: the run cannot go on without") from None
+        raise RunError(f"{problem}, with --force: the run cannot be resumed without it") from None
     for fact in COUNTED:
         if type(facts.get(fact)) is not int:
             raise RunError(f"{folder / 'manifest.json'}: no number for '{fact}'; it was damaged. Copy the run again")
@@ -78,7 +80,7 @@ def reopen(folder: Path, overlays: list[Overlay]) -> Prepared:
         )
     valid_pairs = list(Pairs(folder / "validation.jsonl", references=True))
     rows = facts.get("choices", [])  # made when the run began
-    reasons = {row["name"]: row["why"] for row in rows}
+    reasons = {FORMER_NAMES.get(row["name"], row["name"]): row["why"] for row in rows}
     yours = config.keys(*overlays).union(*(row["yours"] for row in rows))
     prepared = Prepared(settings, tokenizers, train, valid, valid_pairs, facts, reasons, yours)
     if not (folder / "old_validation.jsonl").exists():
@@ -98,7 +100,7 @@ def _check_start(request: Request) -> None:
     if request.from_run is not None and began != Path(os.path.realpath(request.from_run)).name:
         how = f"from '{began}'" if began else "without --from"
         raise RunError(
-            f"{request.folder}: was begun {how}, and cannot go on from {request.from_run}. Choose another --out"
+            f"{request.folder}: was started {how}, and cannot be resumed from {request.from_run}. Choose another --out"
         )
 
 

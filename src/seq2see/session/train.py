@@ -185,7 +185,7 @@ def learn(
     model = new_model(folder, prepared, device)
     before, is_pause = Progress(), False
     if (folder / "checkpoints").is_dir():
-        newest = checkpoint.go_on_from(folder / "checkpoints", lambda line: watch(Said(f"warning   {line}")))
+        newest = checkpoint.go_on_from(folder / "checkpoints", lambda line: watch(Said(f"warning: {line}")))
         if newest is not None:
             before, is_pause = checkpoint.read_progress(newest), checkpoint.is_pause(newest)
     micro_tokens = _tokens_at_once(prepared, before, device, watch)
@@ -199,7 +199,7 @@ def learn(
                 if journal is None:  # after the first update
                     journal = Journal(folder, before.step, is_pause)
                     for line in examine():
-                        watch(Said(f"doctor    {line}"))
+                        watch(Said(f"doctor: {line}"))
                 journal.write(event)
                 watch(event)
                 end = event
@@ -288,7 +288,7 @@ def _tokens_at_once(prepared: Prepared, before: Progress, device: torch.device, 
     known = before.micro_tokens if before.device in ("", device.type) else 0  # equal bits are for equal devices
     found = prepared.settings.training.micro_batch_tokens or known or machine.micro_tokens(device)
     if before.micro_tokens not in (0, found):
-        watch(Said(f"{found:,} tokens in a forward pass from here on, {before.micro_tokens:,} before"))
+        watch(Said(f"{found:,} tokens per forward pass from now on, {before.micro_tokens:,} before"))
     return found
 
 
@@ -312,8 +312,8 @@ def _describe(
         "versions": {"seq2see": seq2see.__version__, "torch": torch.__version__, "python": platform.python_version()},
     }
     precision = "bfloat16" if loop.in_bfloat16(settings.training, device) else "float32"
-    reasons = prepared.reasons | {"machine": "found here; does not change the model"}
-    here = f"{name}, {precision}, {micro_tokens:,} tokens in a forward pass"
+    reasons = prepared.reasons | {"machine": "detected here; does not change the model"}
+    here = f"{name}, {precision}, {micro_tokens:,} tokens per forward pass"
     choices = suggest.choices(settings, reasons, prepared.yours, facts, sizes, here)
     facts["choices"] = [asdict(choice) for choice in choices]
     storage.write_manifest(folder, facts)

@@ -301,7 +301,7 @@ def for_validation(
     remedy = f"--set data.max_length={enough(too_long, len(pairs))} keeps nearly all"
     if refuse and 2 * len(kept) < len(pairs):
         raise DataError(f"{lost}, and too few are left to choose a model by. {remedy}; or give shorter ones by --valid")
-    say(f"warning   {lost} and are left out. {remedy}")
+    say(f"warning: {lost} and are left out. {remedy}")
     return kept or pairs
 
 
