@@ -9,7 +9,7 @@ from torch.nn import functional as F
 class Padded:
     """A peer gives `model` and `logits`; tuned, it has PyTorch's fused AdamW (and, from the parent, the allocator).
 
-    On a card (`bench/card.py`) products are in bfloat16.
+    On a GPU (`bench/gpu.py`) it computes in bfloat16.
     """
 
     model: nn.Module

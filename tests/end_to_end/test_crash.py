@@ -244,7 +244,7 @@ def test_a_damaged_last_checkpoint_costs_only_itself(finished: Path, cli) -> Non
 
 
 def test_a_run_that_moves_to_another_kind_of_device(finished: Path, cli) -> None:
-    """What suits a card is not what suits a processor; which it was is noted beside it."""
+    """The micro-batch size of a GPU does not suit a CPU, so the checkpoint records which device it was found for."""
     path = finished / "checkpoints" / "step-00000130" / "state.json"
     state = json.loads(path.read_text())
     assert (state.pop("crc32"), state["micro_tokens"], state["device"])[1:] == (4096, "cpu")
