@@ -380,7 +380,7 @@ def test_one_line_out_for_every_line_in(cli, run: Path) -> None:
     assert (found[0], found[1], found[2], found[9], found[10]) == ("AB", "", "", "H", "")
     assert lines_of(ended.err) == [
         "line 4: longer than decoding.max_source = 1024 tokens, the rest was cut",
-        "line 5: nothing in it is known to the model, the answer is a guess",
+        "line 5: the model knows no part of it, so the translation is a guess",
     ]
 
 

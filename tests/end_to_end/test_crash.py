@@ -63,7 +63,7 @@ def test_a_second_training_in_the_folder_is_refused(finished: Path, cli, how: st
         more = ["--set", "training.max_steps=140"]
         ended = cli("train", finished.parent / "pairs.tsv", "--out", finished, *SET, *more, how)
     assert ended.code == 2
-    assert "another training is at work there (process " in ended.err
+    assert "another training is running there (process " in ended.err
     assert contents(finished) | {storage.LOCK: b""} == before | {storage.LOCK: b""}
 
 
@@ -72,7 +72,7 @@ def test_a_second_training_that_makes_the_same_folder_is_refused(tmp_path: Path,
     with storage.held(tmp_path / "run"):
         ended = cli("train", pairs, "--out", tmp_path / "run", *QUICK)
         assert ended.code == 2
-        assert "another training is at work there" in ended.err
+        assert "another training is running there" in ended.err
     shutil.rmtree(tmp_path / ".run.part")
     assert cli("train", pairs, "--out", tmp_path / "run", *QUICK).code == 0
 
@@ -183,7 +183,7 @@ def test_a_file_that_wants_to_run_is_refused(finished: Path, cli, name: str) -> 
     assert (
         ended.code == 2 if name.startswith("model") else "is not whole" in ended.err
     )  # the checkpoint before it serves
-    assert "a pickle, as torch.save writes: reading it could run a program. Refused" in ended.err
+    assert "a pickle, as torch.save writes: reading it could execute code. Refused" in ended.err
     assert not (finished / "ran").exists()
 
 
@@ -195,7 +195,7 @@ def test_a_run_that_leads_out_of_its_folder_is_refused(finished: Path, cli, tmp_
     for words in (["train", finished.parent / "pairs.tsv", "--out", finished, "--resume"], ["translate", finished]):
         ended = cli(*words, stdin=b"1\n")
         assert ended.code == 2
-        assert "a link that leads out of" in ended.err
+        assert "a link to a place outside of" in ended.err
     assert contents(tmp_path / "elsewhere") == before
 
 
@@ -205,7 +205,7 @@ def test_settings_that_ask_for_more_than_the_file_has(finished: Path, cli, width
     path.write_text(path.read_text().replace("d_ff = 32", f"d_ff = {width}"))
     ended = cli("translate", finished, "--engine", "torch", stdin=b"1\n")
     assert ended.code == 2
-    told = {4096: "the settings ask for [4096", 1_000_000: "Copy the run again", 10**12: "expected at most 1,048,576"}
+    told = {4096: "the settings require [4096", 1_000_000: "Copy the run again", 10**12: "expected at most 1,048,576"}
     assert told[width] in ended.err
 
 

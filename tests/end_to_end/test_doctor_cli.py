@@ -225,7 +225,7 @@ def test_training_warns_and_drops_nothing(cli) -> None:
     Path("valid.tsv").write_text("\n".join(lines[:10]) + "\n", encoding="utf-8")
     ended = cli("train", "twice.tsv", "--valid", "valid.tsv", "--out", "run", *QUICK)
     assert ended.code == 0
-    told = [line for line in ended.err.splitlines() if line.startswith("doctor ")]
+    told = [line for line in ended.err.splitlines() if line.startswith("doctor: ")]
     assert told == [
         "doctor: 20 pairs (15 %): source is in the other set: 10 of its 10 pairs are here, 20 rows with the target",
         "doctor: 30 pairs (23 %): the same pair again",

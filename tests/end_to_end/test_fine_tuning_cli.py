@@ -162,7 +162,7 @@ def test_an_interrupted_run_will_do_and_no_validation_pairs_are_said(cli, own: P
     (own / "validation.jsonl").unlink()
     ended = cli("train", new_pairs(), "--from", own, "--out", "new", "--set", "training.max_steps=2")
     assert ended.code == 0, ended.err
-    assert "validation.jsonl: no pairs there, so what is forgotten cannot be measured\n" in ended.err
+    assert "validation.jsonl: no pairs, so forgetting cannot be measured\n" in ended.err
     assert "old:" not in ended.err
     assert list(load("new").manifest["fine_tuning"]["scores"]) == ["new"]
 
@@ -174,7 +174,7 @@ def test_what_the_old_model_is_not_ready_for_is_said(cli, own: Path) -> None:
     words = ["train", "mixed.tsv", "--from", own, "--out", "new", "--set", "training.max_steps=2"]
     ended = cli(*words, "--valid", own / "validation.jsonl")
     assert ended.code == 0, ended.err
-    assert "source tokens looked at are unknown to" in ended.err
+    assert "source sampled tokens are unknown to" in ended.err
     assert "target tokens looked at" not in ended.err
     assert "5 of the " in ended.err
     assert "old validation sources are among the new training pairs" in ended.err

@@ -93,7 +93,7 @@ def test_interrupted_by_ctrl_c_and_resumed(tmp_path: Path, whole: Path, cli, mon
     assert "Traceback" not in err
     *_, told, command = err.rstrip("\n").split("\n")
     assert told.startswith("interrupted after step ")
-    assert told.endswith("; all is saved. Go on with:")
+    assert told.endswith("; everything is saved. Resume with:")
     step = int(told.removeprefix("interrupted after step ").partition(";")[0])
     assert 20 <= step < 130
     assert command.strip() == f"seq2see train pairs.tsv --out run {' '.join(SET)} --resume"

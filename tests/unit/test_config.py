@@ -176,7 +176,7 @@ def test_check_keys_leaves_contradictions_to_resolve() -> None:
         ),
         (
             {"data": {"target_pattern": "words"}},
-            "data.target_pattern = 'words' is of no use to data.target_tokenizer = 'unigram': "
+            "data.target_pattern = 'words' has no effect with data.target_tokenizer = 'unigram': "
             "set data.target_tokenizer=pattern, too",
         ),
         (

@@ -119,7 +119,7 @@ def test_while_activations_are_captured_the_model_itself_translates(trained: Pat
         assert own.engine("torch") is not kept
         own.translate(["abc"])
         assert seen
-        with pytest.raises(SettingError, match="has a copy of its own"):
+        with pytest.raises(SettingError, match="uses its own copy"):
             own.search(["abc"], engine=named("ctranslate2 int8"))
 
 

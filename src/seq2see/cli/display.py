@@ -1,4 +1,4 @@
-"""What a training shows while it runs: a live bar on a terminal, plain lines elsewhere; always on stderr."""
+"""Progress of a training on stderr: a live progress bar on a terminal, plain lines elsewhere."""
 
 import textwrap
 import time
@@ -33,7 +33,8 @@ class Display:
         self._last_line = 0.0
         self._numbers = ""
         self._start = 0, 0.0
-        """Step and seconds from which the speed is measured: where this process began or last returned to."""
+        """Step and seconds from which the speed is measured: at the start of this process, or after it last returned to
+        a step."""
         self._seconds = 0.0
         self.step = 0
         """The last step that was reported."""

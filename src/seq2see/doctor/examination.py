@@ -1,4 +1,4 @@
-"""What is wrong with a corpus, and what to drop.
+"""Find what is wrong with a corpus, and which pairs to drop.
 
 One pass measures every pair and keeps 46 bytes of it; `Examination.diagnose` then judges all pairs at once, since what
 is odd depends on what is usual. Equal texts are found by 64-bit hashes: the chance that any two of 10 million different
@@ -23,20 +23,20 @@ from seq2see.text.pair import NOTHING, Sides
 from seq2see.text.rows import FOREIGN, NARROW, RECORD, UNPAIRED, WIDE
 
 BLOCK: Final = 2048
-"""Pairs in a block, which stand together,"""
+"""Maximum number of consecutive pairs in a block."""
 CHARACTERS: Final = 1 << 20
-"""or fewer, where their texts have so many characters."""
+"""Maximum number of characters in a block."""
 LEARN: Final = 5
-"""Blocks whose words tell source from target."""
+"""Number of blocks from which the words of source and target are learned."""
 _CROWD: Final = 33
 _STRETCH: Final = 100
-"""Accidents are sparse: where more than so many pairs of a stretch, or"""
+"""Length of the stretches in which exchanged pairs are counted: more than `_CROWD` of them in one are no accident."""
 _MANY: Final = 1 / 5
-"""so many of all, are the other way round, somebody has put them so, for a model of both directions."""
+"""Share of exchanged pairs in a corpus above which they are intended, for a model of both directions."""
 _LONGEST_VALUE: Final = 1000
-"""Characters by which the values of a column are told apart."""
+"""Number of leading characters by which values of a column are compared."""
 _FEW: Final = 20
-"""Below this many pairs nothing is usual, so nothing is odd; a column of so few different numbers holds labels."""
+"""Number of pairs below which no value is unusual; a column with fewer different numbers holds labels."""
 
 _EMPTY, _MOJIBAKE, _BREAKS, _CONTROLS, _LOST, _COPY, _SAME_WORD, _PURE_SOURCE, _PURE_TARGET, _EXCHANGED = (
     1 << bit for bit in range(5, 15)
@@ -102,27 +102,27 @@ class Examination:
         self._texts: list[str] = []
         """Sources and targets in turn, until a block is full."""
         self._characters = 0
-        """In these texts."""
+        """Number of characters in `_texts`."""
         self._faults: list[int] = []
         self._blocks: list[NDArray[Any]] = []
         self._starts: list[int] = []
-        """How many pairs stand before each block."""
+        """Number of pairs before each block."""
         self._most = max(LEARN * BLOCK, most)
         self._asked = self._taken = self._kept = 0
         self._pairs_asked = 0
         self._waiting: deque[int] = deque()
-        """Starts of the blocks that were asked for and not taken yet."""
+        """Starts of the blocks that were requested and have not been received yet."""
         self.share = 1
-        """One block in so many is kept."""
+        """One block in this many is kept."""
         self._first = ("", "")
         self._values: tuple[set[str], set[str]] = set(), set()
         self._counts_up = [True, True]
         self._shared: list[float] = []
-        """Of some pairs: how many words of the source stand in the target, too."""
+        """For some pairs, the number of source words that also occur in the target."""
         self.odds: side_words.Odds | None = None
-        """What tells the sides apart, known once `LEARN` blocks have been added."""
+        """Words that distinguish the sides; None until `LEARN` blocks have been added."""
         self._heard: list[list[str]] = []
-        """The texts of the first blocks, until they have told which words belong to which side."""
+        """Texts of the first blocks, kept until the words of each side are learned."""
 
     def add(self, source: str, target: str, faults: int = 0) -> None:
         """Take a pair; `faults` are those of `raw.Row`."""
@@ -133,7 +133,7 @@ class Examination:
             self._measure()
 
     def skip_to(self, start: int) -> None:
-        """Let the next pair be the one after `start` pairs, of which some were not added."""
+        """Skip to the pair after `start` pairs, of which some were not added."""
         self._measure()
         self._pairs_asked = start
 
@@ -191,7 +191,7 @@ class Examination:
         self._heard = []
 
     def _look_at_columns(self, texts: list[str], before: int) -> None:
-        """Update what is known of columns that hold labels or line numbers instead of text."""
+        """Update which columns hold labels or line numbers instead of text."""
         for side in (0, 1):
             column = texts[side::2]
             if len(self._values[side]) <= _FEW:
@@ -439,7 +439,7 @@ def _measure(texts: list[str], faults: Sequence[int]) -> tuple[NDArray[Any], lis
 
 
 def mark_exchanged(rows: NDArray[Any], texts: list[str], odds: side_words.Odds) -> None:
-    """Mark the pairs of a block whose words tell that each side stands in the place of the other."""
+    """Mark the pairs of a block whose words show that source and target are exchanged."""
     if odds:
         for row, (source, target) in enumerate(zip(texts[::2], texts[1::2], strict=True)):
             if side_words.are_exchanged(odds, source, target):

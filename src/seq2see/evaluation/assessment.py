@@ -1,7 +1,7 @@
-"""Whether a training taught a model anything: its scores beside those of baselines, and what likely went wrong.
+"""Compare a trained model with baselines, and find the likely cause where it did not learn its task.
 
 A model must be clearly better, by exact match or by chrF, than each of three baselines that know nothing: copying the
-source, always giving the most common target, and its own outputs assigned to other sources. The last one finds a model
+source, always giving the commonest target, and its own outputs assigned to other sources. The last one finds a model
 that writes good sentences whatever the source. A baseline that is always right is the task itself, as copying is where
 sources are to be copied.
 """
@@ -34,7 +34,7 @@ ENOUGH_STEPS = 1000
 
 @dataclass(frozen=True)
 class Frequencies:
-    """What is known of the targets without the sources."""
+    """Statistics of the targets alone, without the sources."""
 
     commonest: str
     """The most common target."""
@@ -44,7 +44,7 @@ class Frequencies:
 
 @dataclass(frozen=True)
 class Assessment:
-    """A finished model beside the baselines, on the validation pairs."""
+    """Scores of a finished model and of the baselines on the validation pairs."""
 
     loss: float | None
     """Mean loss of a validation token; None where it was not finite."""
@@ -52,7 +52,7 @@ class Assessment:
     scores: dict[str, dict[str, float]]
     """Exact match and chrF of the model and of each baseline."""
     findings: list[str]
-    """What is wrong, line by line; empty for a model that learnt its task."""
+    """Problems of the training, one line each; empty for a model that learned its task."""
 
 
 def frequencies(train: Store, valid: Store, tokenizer: Tokenizer) -> Frequencies:

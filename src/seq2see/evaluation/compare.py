@@ -1,4 +1,4 @@
-"""Whether one system is better than another, and what a comparison of a few runs can and cannot tell.
+"""Decide whether one system is better than another, and state what a comparison of a few runs can tell.
 
 A score varies because the sentences of the test set are a sample, and because the seed of a run is one:
 
@@ -28,7 +28,7 @@ Verdict = Literal["better", "worse", "no clear difference", "too few pairs", "to
 Floats = NDArray[np.float64]
 RESAMPLES = 1000
 SEED = 12345
-"""The seed of sacreBLEU: its paired bootstrap draws the same sentences."""
+"""Seed of the resampling, the same as sacreBLEU's, so that its paired bootstrap draws the same sentences."""
 FEWEST = 20
 """Number of pairs below which there is no verdict: a handful of pairs that happen to agree looks certain."""
 LEVEL = 0.05
@@ -48,7 +48,7 @@ class Difference:
     ours: float
     theirs: float
     difference: float
-    """Ours minus theirs."""
+    """Our score minus theirs."""
     low: float
     """Lower end of the 95 % confidence interval of the difference."""
     high: float
@@ -255,7 +255,7 @@ class _Student:
         slices = np.cos(middle) ** (self.freedom - 1)
         tail = np.append(np.cumsum(slices[::-1])[::-1], 0.0)
         self.upper = tail / tail[0] / 2
-        """The probability of a larger t, at each angle."""
+        """Probability of a larger t, at each angle."""
 
     def p(self, t: float) -> float:
         """Return the two-sided p-value of a value of t."""

@@ -1,4 +1,4 @@
-"""The end of a training: what the model is worth, what it forgot, what went wrong, and `report.html`."""
+"""The end of a training: scores, what a fine-tuned model forgot, likely problems, and `report.html`."""
 
 import contextlib
 import re
@@ -33,7 +33,7 @@ def finish(folder: Path, prepared: Prepared, end: events.Finished, device: torch
     if not (folder / "model.safetensors").exists():
         why = assessment.no_model(journal.read(folder), settings)
         storage.write_manifest(folder, facts | {"diagnosis": {"findings": [why]}})
-        raise RunError(f"{folder}: no model came of it, {why}")
+        raise RunError(f"{folder}: training produced no model: {why}")
     facts = facts | {
         "state": "finished",
         "steps": end.step,

@@ -1,4 +1,4 @@
-"""From pairs to a run folder that is ready to train: validation pairs, tokenizers, and the corpus as tokens on disk."""
+"""Prepare a run folder for training: validation pairs, tokenizers, and the tokenized corpus on disk."""
 
 import json
 import re
@@ -27,9 +27,9 @@ from seq2see.tokens import store
 from seq2see.tokens.store import Store, Tokenizers
 
 MANY = 50
-"""Where more than one pair in so many is too long, settings are chosen for the others alone, and a warning is due."""
+"""If more than one pair in this many is too long, settings are chosen for the others alone, with a warning."""
 ENOUGH_TO_MEASURE = 20_000
-"""Pairs from which a tokenizer is learned that only measures lengths."""
+"""Number of pairs for training a tokenizer that only measures lengths."""
 
 
 def open_corpus(request: Request) -> Corpus:
@@ -96,7 +96,7 @@ class Chosen:
 
     settings: Settings
     reasons: dict[str, str]
-    """Why they are as they are, by the rows of `suggest.ROWS`."""
+    """Reasons for the settings, by the rows of `suggest.ROWS`."""
     survey: Survey
     """The survey of the pairs that are short enough for them."""
 
@@ -188,7 +188,7 @@ def write_corpus(
         few = (
             "so few cannot be held out" if to_hold_out(request.valid) else "too few different sources to hold some out"
         )
-        say(f"{few}: validation is on training pairs. Give others with --valid")
+        say(f"{few}: validation uses training pairs. Give other pairs with --valid")
     _warn_about_characters(valid_pairs, settings, cut, say)
     valid, _ = write_tokens(folder, "valid", valid_pairs, tokenizers, limit, "the validation set")
     write_pairs(folder / "validation.jsonl", valid_pairs)
@@ -344,7 +344,7 @@ def _choose(corpus: Corpus, chosen: Chosen, given: bool, request: Request, base:
 
 
 FEW = 20
-"""Below this many pairs none is held out: validation then measures what was learned by heart."""
+"""Number of pairs below which none is held out; validation then uses training pairs."""
 
 HASHES: Final[Mapping[str, Callable[[bytes], float]]] = {
     "blake2b": lambda text: int.from_bytes(blake2b(text, digest_size=8).digest(), "big") / 2**64,
@@ -369,7 +369,7 @@ def by_source(pair: Pair) -> str:
 
 
 def by_either(parts: Sequence[Sides]) -> Key:
-    """The text that decides where files of these languages are put together and tagged.
+    """Return a function from a pair to the text by which it is held out, for tagged files of these languages.
 
     `m.en,m.de` beside `m.de,m.en` holds every pair twice, once turned round: what is validated on in one direction must
     not be learned in the other. So a text decides that is the same in both, where any language is on both sides.

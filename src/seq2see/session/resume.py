@@ -1,4 +1,4 @@
-"""A run that is resumed: whether there is one, whether it fits what was asked for, and what it left."""
+"""Resume a run: check that there is one and that it matches the request, and read back its state."""
 
 import os
 from dataclasses import asdict, replace
@@ -23,7 +23,7 @@ def can_resume(request: Request) -> bool:
     """Return whether an earlier run in the folder is to be resumed; an error where something is in the way."""
     folder = request.folder
     if not folder.is_dir():
-        raise RunError(f"{folder}: a file is in the way of the run folder")
+        raise RunError(f"{folder}: is a file, expected a run folder")
     if {path.name for path in folder.iterdir()} <= storage.LEFT_OVER:
         return False
     if not request.resume and not request.force:
@@ -36,7 +36,7 @@ def can_resume(request: Request) -> bool:
 
 
 def reopened(request: Request) -> Prepared:
-    """Read back what a run left, if it fits what was asked for. The corpus may be gone by now."""
+    """Read back what a run left, if it matches the request. The corpus may have been deleted by now."""
     folder = request.folder
     trained_on, named = storage.read_manifest(folder).get("corpus"), corpora.name_of(request.pairs)
     if trained_on != named:
@@ -46,7 +46,7 @@ def reopened(request: Request) -> Prepared:
 
 
 def begin_again(folder: Path, prepared: Prepared) -> None:
-    """Write settings that have changed, and forget what was known of an end that is none any more."""
+    """Write settings that have changed, and remove results of an earlier end from the facts."""
     if prepared.settings != config.read_settings(folder):
         config.write_toml(prepared.settings, folder / "settings.toml")
     prepared.facts.get("fine_tuning", {}).pop("scores", None)
@@ -55,14 +55,14 @@ def begin_again(folder: Path, prepared: Prepared) -> None:
 
 
 def reopen(folder: Path, overlays: list[Overlay]) -> Prepared:
-    """Read what training starts from back, with settings changed where the user says so."""
+    """Read back what training starts from, with the settings that the user has changed."""
     facts = storage.read_manifest(folder)  # first: it refuses what must not even be opened
     before = config.read_settings(folder)
     settings = config.resolve(asdict(before), *overlays)
     if _fixed(settings) != _fixed(before):
         raise RunError(
-            f"{folder}: settings of data and model, the seed and training.batch_tokens are fixed once a run has begun. "
-            "Train anew with --force"
+            f"{folder}: settings of data and model, the seed and training.batch_tokens are fixed once a run has "
+            "started. Train anew with --force"
         )
     tokenizers = Tokenizers.load(folder)
     vocabularies = len(tokenizers.source), len(tokenizers.target)
@@ -75,7 +75,7 @@ def reopen(folder: Path, overlays: list[Overlay]) -> Prepared:
             raise RunError(f"{folder / 'manifest.json'}: no number for '{fact}'; it was damaged. Copy the run again")
     if len(train) != facts["pairs"]:
         raise RunError(
-            f"{folder / 'corpus' / 'train'}: {len(train):,} pairs, the run began with {facts['pairs']:,}: it was "
+            f"{folder / 'corpus' / 'train'}: {len(train):,} pairs, the run started with {facts['pairs']:,}: it was "
             "changed. Copy the run again, or train anew with --force"
         )
     valid_pairs = list(Pairs(folder / "validation.jsonl", references=True))

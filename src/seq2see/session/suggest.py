@@ -122,7 +122,7 @@ def _length(pair: Pair) -> int:
 
 
 def survey(pairs: Iterable[Pair], with_languages: bool = False) -> Survey:
-    """Look at every pair once, on all cores; memory does not grow with their number.
+    """Read every pair once, on all cores; memory does not grow with their number.
 
     Args:
         with_languages: Whether every pair must have a target language, which is noted.
@@ -258,7 +258,7 @@ RNN_LAYERS, RNN_RATE = 1, 2
 
 
 def _recurrent(transformer: Model, chosen: Mapping[str, Any]) -> dict[str, Any]:
-    """Return an RNN as the user wants it, with as many weights as the Transformer for this corpus."""
+    """Return the RNN that the user asks for, with as many parameters as the Transformer for this corpus."""
     from seq2see.model.build import count_parameters
 
     layers = chosen.get("encoder_layers", chosen.get("decoder_layers", RNN_LAYERS))
@@ -326,7 +326,7 @@ _TRAINING: dict[str, dict[str, Any]] = {
 
 
 SENTENCE, WORD = 10, 2
-"""For scripts without spaces: the fewest letters of a sentence, and the mean number of letters of a word."""
+"""Minimum number of letters of a sentence, and mean number of letters of a word, in scripts without spaces."""
 
 
 def _with_words(side: Side, pairs: int, sample: Sequence[str]) -> Side:

@@ -43,7 +43,7 @@ from seq2see.training.events import INTERRUPTED, Event, Finished
 from seq2see.training.journal import Journal
 
 ECHO = 2.0
-"""Seconds within which a repeated signal still counts as the first one: several processes may pass it on."""
+"""Seconds within which a repeated signal counts as the first one: several processes may forward it."""
 
 
 def train(
@@ -87,7 +87,7 @@ def train(
         Interrupted: After Ctrl-C, SIGTERM or SIGHUP, once everything is saved.
     """
     if resume and force:
-        raise SettingError("--resume goes on with a run, --force throws it away: choose one")
+        raise SettingError("--resume continues a run, --force deletes it: choose one")
     overlays: list[Overlay] = [] if preset is None else [config.preset(preset)]
     overlays += [] if config_file is None else [config.read_toml(Path(config_file))]
     overlays += [settings or {}]
@@ -302,7 +302,7 @@ def _describe(
     group: Group,
     watch: Watch,
 ) -> Prepared:
-    """Record in the manifest what is about to be trained, and report it."""
+    """Record in the manifest what is about to be trained, and report it as an event."""
     settings, sizes = prepared.settings, (len(prepared.tokenizers.source), len(prepared.tokenizers.target))
     name = machine.name(device) if group.alone else f"{group.world} x {machine.name(device)}"
     facts: dict[str, Any] = prepared.facts | {

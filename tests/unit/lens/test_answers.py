@@ -115,7 +115,7 @@ def test_an_empty_translation_cannot_be_looked_at(run, target):
 
 @pytest.mark.parametrize("given", [{"sentence": None}, {"sentence": ["cab"]}, {"sentence": "cab", "target": ["CAB"]}])
 def test_only_text_can_be_looked_at(run, given):
-    with pytest.raises(TypeError, match="one sentence is looked at, a str, not"):
+    with pytest.raises(TypeError, match="look expects one sentence, a str, not"):
         run.look(**given)
 
 

@@ -483,7 +483,7 @@ def test_memory_that_does_not_suffice_for_one_pair(
         raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB")
 
     monkeypatch.setattr(loop, "plain_passes", lambda model, settings: nothing_fits)
-    with pytest.raises(RunError, match="memory is used up by a single pair"):
+    with pytest.raises(RunError, match="out of memory with a single pair"):
         run(make(), pairs, tmp_path)
 
 
