@@ -92,17 +92,13 @@ class Data:
     source_vocabulary: int = _vocabulary(8000, "maximum size of the source vocabulary, or of the shared one")
     target_vocabulary: int = _vocabulary(8000, "maximum size of the target vocabulary")
     shared: bool = about(True, "one tokenizer for both sides, trained on both")
-    normalization: Literal["identity", "nfkc", "nfkc_lower"] = about(
-        "identity", "Unicode normalization of text before it is split"
-    )
-    max_length: int = _length(256, "maximum number of tokens of a side; longer training pairs are left out and counted")
+    normalization: Literal["identity", "nfkc", "nfkc_lower"] = about("identity", "Unicode normalization of text")
+    max_length: int = _length(256, "maximum tokens of a side; longer training pairs are left out and counted")
     validation_pairs: int = _pairs(1000, "pairs held out where no validation set is given (at most a tenth)")
     tags: str = about(
-        "", "target languages, separated by spaces, that a source may ask for, as in '<2de> a house'; see --tag"
+        "", "target languages, separated by spaces, that a source may ask for: '<2de> a house'; see --tag"
     )
-    window_pairs: int = _pairs(
-        20_000, "number of pairs that are sorted by length together to form batches of similar length"
-    )
+    window_pairs: int = _pairs(20_000, "number of pairs sorted by length together, for batches of similar length")
 
 
 @dataclass(frozen=True)
@@ -114,22 +110,22 @@ class Model:
     )
     encoder_layers: int = _layers(3, "number of encoder layers")
     decoder_layers: int = _layers(3, "number of decoder layers")
-    d_model: int = _width(256, "width of the embeddings and of each layer's output", 1)
+    d_model: int = _width(256, "width of embeddings and layer outputs", 1)
     cell: Literal["lstm", "gru"] = about("lstm", "kind of recurrent layer of an RNN")
     d_hidden: int = _width(0, "width of an RNN's hidden state; 0: d_model", 0)
-    source_reversed: bool = about(False, "whether an RNN without attention reads the source backwards")
+    source_reversed: bool = about(False, "an RNN without attention reads the source backwards")
     heads: int = about(4, "number of attention heads", 1, 4096, "no published model has nearly so many")
     d_key: int = _width(0, "width of a head's queries and keys; 0: d_model / heads", 0)
     d_value: int = _width(0, "width of a head's values; 0: d_key", 0)
     d_ff: int = _width(1024, "inner width of the feed-forward network", 1, 1_048_576)
-    activation: Literal["relu", "gelu", "silu"] = about("relu", "activation function of the feed-forward network")
+    activation: Literal["relu", "gelu", "silu"] = about("relu", "activation of the feed-forward network")
     norm: Literal["post", "pre"] = about(
         "post", "layer norm after the residual sum (the paper) or before the sub-layer"
     )
     norm_epsilon: float = about(1e-5, "added to the variance in layer norm", 1e-30, 1, "it would outweigh the variance")
     positions: Literal["sinusoid", "learned", "rotary", "none"] = about("sinusoid", "kind of positional encoding")
-    max_positions: int = _length(1024, "maximum length of a sequence with learned positions", 1_048_576)
-    dropout: float = about(0.1, "dropout probability, for each sub-layer's output and the embeddings", 0, 0.95)
+    max_positions: int = _length(1024, "maximum length with learned positions", 1_048_576)
+    dropout: float = about(0.1, "dropout of each sub-layer's output and of the embeddings", 0, 0.95)
     tie: Literal["all", "decoder", "none"] = about(
         "all", "which embeddings share weights: all three, decoder's two, none"
     )
@@ -154,53 +150,39 @@ class Training:
         0, "tokens in one forward pass; 0: chosen for the machine. Does not change the update", 0
     )
     max_steps: int = _updates(20_000, "maximum number of updates", 1)
-    max_minutes: float = about(
-        0.0, "maximum training time in minutes; 0: no limit", 0, 1e9, "nobody waits for two thousand years"
-    )
+    max_minutes: float = about(0.0, "maximum minutes; 0: no limit", 0, 1e9, "nobody waits for two thousand years")
     schedule: Literal["noam", "cosine"] = about(
         "noam", "learning rate after warm-up: inverse square root (the paper), or cosine to 0"
     )
     learning_rate: float = _float32(
         0.0, "learning rate at the end of warm-up; 0: the paper's, (d_model * warmup_steps)^-0.5", 0
     )
-    warmup_steps: int = _updates(4000, "number of updates during which the learning rate rises", 1)
-    label_smoothing: float = about(
-        0.1, "share of the target probability that is spread over the whole vocabulary", 0, 0.99
-    )
+    warmup_steps: int = _updates(4000, "updates during which the learning rate rises", 1)
+    label_smoothing: float = about(0.1, "share of the probability spread over the whole vocabulary", 0, 0.99)
     agreement: float = _float32(
         0.0, "weight of R-Drop, a consistency loss between two forward passes with different dropout; 0: off", 0
     )
-    adam_beta1: float = about(0.9, "decay rate of Adam's mean of the gradients (beta 1)", 0, 0.9999)
-    adam_beta2: float = about(0.98, "decay rate of Adam's mean of the squared gradients (beta 2)", 0, 0.999999)
-    adam_epsilon: float = about(
-        1e-9, "epsilon of Adam, added to the denominator", 1e-30, 1, "it would outweigh the gradients"
-    )
+    adam_beta1: float = about(0.9, "decay of Adam's mean of gradients", 0, 0.9999)
+    adam_beta2: float = about(0.98, "decay of Adam's mean of squared gradients", 0, 0.999999)
+    adam_epsilon: float = about(1e-9, "Adam's epsilon", 1e-30, 1, "it would outweigh the gradients")
     weight_decay: float = about(
         0.0, "weight decay of AdamW, for matrices only; multiplied by the learning rate", 0, 1000
     )
-    clip_norm: float = _float32(1.0, "maximum norm of the gradient, which is scaled down above it; 0: no limit", 0)
+    clip_norm: float = _float32(1.0, "gradient norm above which it is scaled down; 0: no limit", 0)
     precision: Literal["auto", "float32", "bfloat16"] = about(
         "auto", "auto: bfloat16 on a GPU that has the hardware for it, else float32"
     )
-    validate_every: int = _updates(500, "number of updates between validations, each followed by a checkpoint", 1)
+    validate_every: int = _updates(500, "updates between validations, each followed by a checkpoint", 1)
     metric: Metric = about("loss", "validation metric that selects the best checkpoint")
-    patience: int = _updates(
-        8, "number of validations without improvement before early stopping; 0: no early stopping", 0
-    )
+    patience: int = _updates(8, "validations without improvement before early stopping; 0: never stop early", 0)
     average: int = about(
-        5,
-        "number of last checkpoints averaged at the end, if their average validates better",
-        1,
-        10_000,
-        "each is kept on the disk",
+        5, "last checkpoints averaged at the end, if that validates better", 1, 10_000, "each is kept on the disk"
     )
-    keep: int = _updates(
-        2, "number of checkpoints to resume from; of older ones only weights are kept, for averaging", 1
-    )
+    keep: int = _updates(2, "checkpoints kept to resume from; older ones keep weights for averaging", 1)
     deterministic: bool = about(
         False, "on a GPU: bit-identical results each time and after a resume, but slower; a CPU is always deterministic"
     )
-    log_every: int = _updates(50, "number of updates between lines in metrics.jsonl", 1)
+    log_every: int = _updates(50, "updates between lines in metrics.jsonl", 1)
 
     def peak_rate(self, d_model: int) -> float:
         """Return the learning rate at the end of warm-up, for a model of this width."""
@@ -212,33 +194,21 @@ class Decoding:
     """Settings of the search for a translation; beam search is the default."""
 
     beam: int = about(
-        5,
-        "beam width: hypotheses kept at each step; 1: greedy search",
-        1,
-        200,
-        "each takes memory and time, and so many help nobody",
+        5, "beam width (hypotheses kept at each step); 1: greedy", 1, 200, "each takes memory, and more help nobody"
     )
     length_penalty: float = about(
-        1.0,
-        "alpha, where a hypothesis scores the sum of its log-probabilities / length^alpha",
-        0,
-        10,
-        "length^alpha must fit in float32",
+        1.0, "alpha: a score is the sum of log-probabilities / length^alpha", 0, 10, "length^alpha must fit in float32"
     )
-    length_formula: Literal["power", "paper"] = about(
-        "power", "length penalty: length^alpha, or the paper's ((5 + length) / 6)^alpha"
-    )
+    length_formula: Literal["power", "paper"] = about("power", "length^alpha, or the paper's ((5 + length) / 6)^alpha")
     stop_against: StopAgainst = about(
         "worst",
         "beam search stops when `beam` hypotheses are finished and no open one scores higher than the worst of them; "
         "best: than the best of them, as in seq2see 0.1.0, which is faster and gives poorer n-best lists",
     )
     max_ratio: float = _growth(2.0, "an output has at most max_ratio * source tokens + max_extra tokens", 0, 100)
-    max_extra: int = _growth(50, "tokens that an output may have besides max_ratio * source tokens", 1, 1000)
-    max_source: int = _length(1024, "maximum number of source tokens of a line; the rest is cut off, with a warning")
-    batch_tokens: int = about(
-        8192, "size of a batch in decoding: source tokens times beam", 1, 10_000_000, "more are no faster"
-    )
+    max_extra: int = _growth(50, "tokens added to the limit of max_ratio", 1, 1000)
+    max_source: int = _length(1024, "source tokens read from one line; the rest is cut off, with a warning")
+    batch_tokens: int = about(8192, "batch size: source tokens times beam", 1, 10_000_000, "more are no faster")
 
 
 @dataclass(frozen=True)
@@ -430,9 +400,7 @@ def _check_together(settings: Settings) -> None:
     data, model = settings.data, settings.model
     _check_model(model)
     if model.positions == "learned" and model.max_positions <= data.max_length:
-        raise SettingError(
-            "model.max_positions must be larger than data.max_length (one position is for the end token)"
-        )
+        raise SettingError("model.max_positions must be larger than data.max_length (one is for the end token)")
     for side, kind, pattern in _sides(data):
         if kind == "pattern" and not pattern:
             choice = f"a regular expression, or one of {', '.join(patterns.NAMED)}"

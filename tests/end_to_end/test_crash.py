@@ -50,7 +50,7 @@ def test_a_scheduler_asks_for_the_end(tmp_path: Path, whole: Path, cli, number: 
     training.send_signal(number)
     _, err = training.communicate(timeout=300)
     assert training.returncode == code, err
-    assert "all is saved" in err
+    assert "everything is saved" in err
     ended = cli(*words, "--resume")
     assert ended.code == 0, ended.err
     assert_same_end(tmp_path / "run", whole)
@@ -91,7 +91,7 @@ def test_who_is_refused_clears_nothing_away(tmp_path: Path, monkeypatch) -> None
             return real(folder, patience)
 
         monkeypatch.setattr(storage, "sole_writer", just_before)
-        with pytest.raises(RunError, match="another training is at work"), storage.held(tmp_path / "run"):
+        with pytest.raises(RunError, match="another training is running"), storage.held(tmp_path / "run"):
             pass
         assert (tmp_path / ".run.part" / "work").exists()
 

@@ -57,7 +57,7 @@ def test_another_kind_or_a_preset_lies_over_the_suggestion(cli) -> None:
     ("sets", "said"),
     [
         (["data.source_pattern=[a-"], "data.source_pattern = '[a-': not a regular expression: unterminated"),
-        (["data.source_pattern=x*"], "data.source_pattern = 'x*': matches even where there is no text"),
+        (["data.source_pattern=x*"], "data.source_pattern = 'x*': matches the empty text"),
         (["data.target_pattern=smile"], "Did you mean 'smiles'?"),
         (["data.source_tokenizer=patern"], "Did you mean 'pattern'?"),
     ],

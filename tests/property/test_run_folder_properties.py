@@ -399,7 +399,7 @@ REFUSED: dict[str, tuple[Callable[[Path], None], str]] = {
     "half a surrogate": (in_json("source.tokenizer.json", symbols=["\ud800"]), "half of a surrogate pair"),
     "numbers for tokens": (in_json("source.tokenizer.json", symbols=[1, 2]), "symbols: expected texts"),
     "a pattern too long": (evil_pattern("x|" * 5000 + "y"), "too long for a pattern"),
-    "a pattern that matches nothing": (evil_pattern("a*"), "matches even where there is no text"),
+    "a pattern that matches nothing": (evil_pattern("a*"), "matches the empty text"),
     "a number of pairs": (in_json("manifest.json", pairs=-(10**300)), "'pairs' is '-1000"),
     "float64": (tensor(EMBEDDING, lambda kind, shape, content: ("F64", shape, content * 2)), "is F64, expected F32"),
     "int8": (tensor(NORM, lambda kind, shape, content: ("I8", shape, content[:8])), "is I8, expected F32"),
@@ -407,7 +407,7 @@ REFUSED: dict[str, tuple[Callable[[Path], None], str]] = {
     "turned": (tensor(EMBEDDING, lambda kind, shape, content: (kind, shape[::-1], content)), "the settings require ["),
     "flat": (
         tensor(EMBEDDING, lambda kind, shape, content: (kind, [len(content) // 4], content)),
-        "settings ask for [",
+        "settings require [",
     ),
     "short": (tensor(NORM, lambda kind, shape, content: (kind, [4], content[:16])), "is [4], the settings require [8]"),
     "long": (tensor(NORM, lambda kind, shape, content: (kind, [800], content * 100)), "is [800], the settings require"),

@@ -349,7 +349,7 @@ class Bomb:
 def test_a_pickle_is_refused_and_does_not_run(tmp_path: Path, protocol: int) -> None:
     path = tmp_path / "model.safetensors"
     path.write_bytes(pickle.dumps({"weights": Bomb(tmp_path / "ran")}, protocol))
-    with pytest.raises(RunError, match=r"a pickle, as torch\.save writes: reading it could run a program\. Refused"):
+    with pytest.raises(RunError, match=r"a pickle, as torch\.save writes: reading it could execute code\. Refused"):
         bundle.read_tensors(path)
     torch.save({"weights": torch.zeros(2), "bomb": Bomb(tmp_path / "ran")}, path)
     with pytest.raises(RunError, match="Refused"):

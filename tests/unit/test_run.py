@@ -179,7 +179,7 @@ def test_an_evaluation_says_how_it_was_made(run: Run) -> None:
 
 @pytest.mark.parametrize(
     ("pairs", "words"),
-    [([], "no usable pair"), ([("a",)], "pair 1: .* is none"), ([("a", "b"), "ab"], "pair 2: 'ab' is none")],
+    [([], "no usable pair"), ([("a",)], "pair 1: .* is not a pair"), ([("a", "b"), "ab"], "pair 2: 'ab' is not a pair")],
 )
 def test_what_cannot_be_evaluated(run: Run, pairs: list[object], words: str) -> None:
     with pytest.raises(DataError, match=words):
@@ -200,7 +200,7 @@ def test_looking_inside(run: Run) -> None:
     said = run.translate(["abc"])[0]
     assert run.look("abc").translation == run.look("abc", target=said).translation == said
     assert run.read("abc").source_ids
-    with pytest.raises(TypeError, match="one sentence is looked at"):
+    with pytest.raises(TypeError, match="look expects one sentence"):
         run.look(["abc"])
 
 

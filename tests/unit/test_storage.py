@@ -88,7 +88,7 @@ def test_a_writer_may_be_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
     monkeypatch.setattr(storage.time, "sleep", wait)
     first.enter_context(storage.sole_writer(tmp_path))
-    with pytest.raises(RunError, match="another training is at work"), storage.sole_writer(tmp_path, patience=2):
+    with pytest.raises(RunError, match="another training is running"), storage.sole_writer(tmp_path, patience=2):
         pass
     assert waits == 2
     with storage.sole_writer(tmp_path, patience=2):

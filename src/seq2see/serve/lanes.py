@@ -148,8 +148,7 @@ class FairQueue:
 
     @property
     def dominated(self) -> bool:
-        """Return whether one client has most of the waiting work while others wait, or waited since the queue was
-        empty."""
+        """Return whether one client has most of the waiting work while others wait or waited recently."""
         return len(self._clocks) > 1 and 2 * max(self.counts.values(), default=0) > len(self._jobs)
 
     def newest_of_largest(self) -> Job:
@@ -225,8 +224,7 @@ class Lane:
         self.facts: dict[str, Facts] = {}
         """Facts about each model; empty while the engine is not ready."""
         self.problem: str | None = None
-        """Reason why the engine is not loaded, in one line; None while it is loaded, or is loading for the first time.
-        """
+        """Reason why the engine is not loaded, in one line; None while it is loaded, or loads for the first time."""
         self.queue = FairQueue()
         self.on_demand = on_demand
         self._setup = setup

@@ -378,7 +378,7 @@ def test_pairs_are_given_as_to_evaluate(run, tmp_path):
 
 @pytest.mark.parametrize("wrong", ["bad", ("bad",), ("bad", 3), 7, {"source": "bad", "target": "BAD"}])
 def test_what_is_no_pair_is_told_by_its_place(run, wrong):
-    with pytest.raises(DataError, match=r"^pair 2: .* is none\. Give \(source, target\), or a file by its name"):
+    with pytest.raises(DataError, match=r"^pair 2: .* is not a pair\. Give \(source, target\), or the name of a file"):
         run.head_statistics([("bad", "BAD"), wrong])
 
 

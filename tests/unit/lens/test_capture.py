@@ -383,7 +383,7 @@ def test_a_run_is_heard_while_it_translates(trained):
 
 
 def test_a_name_that_nobody_bears(whole):
-    with capture(whole) as seen, pytest.raises(KeyError, match="Nothing passed at all"):
+    with capture(whole) as seen, pytest.raises(KeyError, match="Nothing was recorded at all"):
         seen["logits"]
     with torch.no_grad(), capture(whole) as seen:
         whole(SOURCE, INPUTS)

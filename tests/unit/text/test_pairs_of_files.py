@@ -390,7 +390,7 @@ class TestBeforeReading:
         )
 
     def test_no_suffix(self) -> None:
-        with pytest.raises(DataError, match=r"^pairs\.gz: a name without a suffix does not say the format"):
+        with pytest.raises(DataError, match=r"^pairs\.gz: a name without a suffix does not determine the format"):
             Pairs(write("pairs.gz", "a b\n"))
 
     @pytest.mark.parametrize("name", ["words.train", "words.train.gz", "words"])
