@@ -179,7 +179,11 @@ def test_an_evaluation_says_how_it_was_made(run: Run) -> None:
 
 @pytest.mark.parametrize(
     ("pairs", "words"),
-    [([], "no usable pair"), ([("a",)], "pair 1: .* is not a pair"), ([("a", "b"), "ab"], "pair 2: 'ab' is not a pair")],
+    [
+        ([], "no usable pair"),
+        ([("a",)], "pair 1: .* is not a pair"),
+        ([("a", "b"), "ab"], "pair 2: 'ab' is not a pair"),
+    ],
 )
 def test_what_cannot_be_evaluated(run: Run, pairs: list[object], words: str) -> None:
     with pytest.raises(DataError, match=words):
