@@ -224,7 +224,7 @@ def test_sixty_tokens_in_the_dark_and_on_a_narrow_screen(browser, cli, trained, 
 
 
 def test_how_blanks_are_written_is_said_once(page):
-    assert said(page, "main").count("▁ in them is a blank") == said(page, "#tokens p").count("▁") == 1
+    assert said(page, "main").count("▁ stands for a space") == said(page, "#tokens p").count("▁") == 1
 
 
 def test_no_formula_needs_a_scrollbar(page):

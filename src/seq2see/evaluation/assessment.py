@@ -122,7 +122,7 @@ def assess(
 
 def no_model(rows: Sequence[Mapping[str, Any]], settings: Settings) -> str:
     """Explain why a training left no model at all."""
-    return "; ".join(_not_finite(rows, settings)) or "no validation gave a number to choose a model by"
+    return "; ".join(_not_finite(rows, settings)) or "no validation gave a finite score to select a model by"
 
 
 def not_finite(found: NotFinite, lines: Sequence[str], settings: Settings) -> str:
@@ -186,7 +186,7 @@ def _cause(loss: float, known: Frequencies, settings: Settings, pairs: int) -> s
         guess = f"the loss never fell below {known.unigram_loss:.2f}, that of guessing by frequency"
         return f"{guess}: {_lower_rate(settings)}"
     few = f", or {pairs:,} pairs are too few" if pairs < FEW_PAIRS else ""
-    return f"the sides may be unrelated or out of step (look with seq2see doctor){few}"
+    return f"the sides may be unrelated or out of step (check with seq2see doctor){few}"
 
 
 def _overfitting(rows: Sequence[Mapping[str, Any]], settings: Settings) -> list[str]:
@@ -205,5 +205,5 @@ def _overfitting(rows: Sequence[Mapping[str, Any]], settings: Settings) -> list[
     return [
         f"overfitted: validation loss rose from {lowest:.2f} (step {lowest_at:,}) to {last:.2f}, training loss fell to "
         f"{trainings[-1][1]:.2f}",
-        f"the model of step {kept[-1]:,} is kept; help comes from more pairs, {more}or a smaller --preset",
+        f"the model of step {kept[-1]:,} is kept; to reduce overfitting, use more pairs, {more}or a smaller --preset",
     ]

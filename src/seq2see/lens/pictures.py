@@ -229,7 +229,7 @@ def beam(tree: Tree, title: str, path: Path) -> str | None:
         if node.parent >= 0:
             axes.text(left + width / 2, y - 0.09, f"{node.score + 0.0:.2f}", fontsize=5.5, color=QUIET, **style)
     finished = sum(node.state == "finished" for node in nodes)
-    found = f"blue: the best of {finished} finished ones; pale: given up; {len(nodes) - 1} tokens looked at"
+    found = f"blue: the best of {finished} finished ones; pale: pruned; {len(nodes) - 1} tokens considered"
     return picture.finish(axes, f"{found}  ·  small: the score so far, log-probability over length penalty")
 
 

@@ -324,10 +324,12 @@ def examine(corpus: Corpus, survey: Survey, valid_pairs: list[Pair], given: Iter
         return []
     looked_at = sum(len(stretch) for _, stretch in survey.stretches)
     if looked_at < survey.pairs:
-        lines.insert(0, f"looked at {looked_at:,} of {survey.pairs:,} pairs; repetitions of the others are not seen")
+        lines.insert(
+            0, f"examined {looked_at:,} of {survey.pairs:,} pairs; duplicates among the others are not counted"
+        )
     against = given.files if isinstance(given, Parts) else []
     words = [*corpus.words, *(["--against", against[0]] if against else [])]
-    return [*lines, f"look closer with: seq2see doctor {shlex.join(words)}"]
+    return [*lines, f"for details, run: seq2see doctor {shlex.join(words)}"]
 
 
 # Which pairs are held out for validation. A hash of one text of each pair decides, so that the choice is the same in

@@ -129,7 +129,7 @@ class Pairs:
             if len(texts) <= (last := max(places[:2])):
                 fault |= NARROW
                 faults.add(self.paths[0], number, f"{columns.count(texts)}, expected {len(names)}", self._way_out())
-                faults.tell("columns", f"fewer than {last + 1} columns", "Mend these lines.")
+                faults.tell("columns", f"fewer than {last + 1} columns", "Correct these lines.")
             source, target, *further = (texts[place] if place < len(texts) else "" for place in places)
             yield Row(number, source, target, fault, tuple(further))
 

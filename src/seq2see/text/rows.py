@@ -361,7 +361,7 @@ def csv_rows(path: Path, faults: Faults) -> Iterator[Cells]:
             (number, first, fault), *rest = source.taken
             reason = str(problem).partition(" - ")[0]  # what follows the dash is advice to programmers
             faults.add(path, number, f"not CSV ({reason})", "Is a quote left open, or not doubled?")
-            faults.tell("record", "not CSV: a quote left open, or not doubled", "Mend the quotes of these lines.")
+            faults.tell("record", "not CSV: a quote left open, or not doubled", "Correct the quotes of these lines.")
             yield number, first, fault
             if not faults.lenient:  # each line of a long quotation would be the next fault
                 return
