@@ -205,5 +205,5 @@ def _overfitting(rows: Sequence[Mapping[str, Any]], settings: Settings) -> list[
     return [
         f"overfitted: validation loss rose from {lowest:.2f} (step {lowest_at:,}) to {last:.2f}, training loss fell to "
         f"{trainings[-1][1]:.2f}",
-        f"the model of step {kept[-1]:,} is kept; to reduce overfitting, use more pairs, {more}or a smaller --preset",
+        f"the model of step {kept[-1]:,} is kept; against overfitting: more pairs, {more}a smaller --preset",
     ]

@@ -153,7 +153,7 @@ def test_strong_overfitting_is_told() -> None:
     told = judged(upper(WORDS), upper(WORDS), rows=OVERFITTED, max_steps=2000, validate_every=100).findings
     assert told == [
         "overfitted: validation loss rose from 3.10 (step 100) to 5.00, training loss fell to 0.20",
-        "the model of step 100 is kept; to reduce overfitting, use more pairs, --set model.dropout=0.3, or a smaller --preset",
+        "the model of step 100 is kept; against overfitting: more pairs, --set model.dropout=0.3, a smaller --preset",
     ]
 
 
