@@ -190,7 +190,7 @@ def _decoder_weights(size: work.Size) -> int:
 
 
 def _flops(size: work.Size, batch: work.Batch) -> float:
-    """Of a step: 6 for each weight that a token passes, 12 d n for attention in each layer, half of it where causal."""
+    """Return the FLOPs of a step: 6 per token and weight, 12 d n for attention in each layer, half where causal."""
     D, layers = size.d_model, size.layers
     encoder = layers * (4 * D * D + 2 * D * size.d_ff)
     decoder = _decoder_weights(size)

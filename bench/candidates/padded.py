@@ -1,4 +1,4 @@
-"""What peers have in common: padded batches, AdamW, cross entropy over all scores at once."""
+"""The parts that peers have in common: padded batches, AdamW, cross entropy over all logits at once."""
 
 import torch
 import work
