@@ -292,7 +292,7 @@ def test_a_file_in_the_way(cli) -> None:
     Path("good.tsv").write_text(GOOD)
     Path("run").write_text("mine")
     for option in ([], ["--force"], ["--resume"]):
-        refusal(cli("train", "good.tsv", "--out", "run", *option), "run: a file is in the way")
+        refusal(cli("train", "good.tsv", "--out", "run", *option), "run: is a file")
     refusal(cli("train", "good.tsv", "--out", "run/inside", *QUICK), "run", after_progress=True)
     assert Path("run").read_text() == "mine"
 

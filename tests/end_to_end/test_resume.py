@@ -194,7 +194,7 @@ def test_the_model_of_a_run_is_fixed(finished: Path, cli) -> None:
     assert (
         ended.err
         == f"seq2see: {finished}: settings of data and model, the seed and training.batch_tokens are fixed once a run "
-        "has begun. Train anew with --force\n"
+        "has started. Train anew with --force\n"
     )
     assert contents(finished) == before
 
