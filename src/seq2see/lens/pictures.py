@@ -136,7 +136,7 @@ def heads(
                 axes.set_xticks(*_some(columns, width / M), rotation=90, **_small(width / M, picture))
             axes.tick_params(pad=2)
     scale = "colours by the square root, " if M > _MANY else ""
-    subtitle = f"{where}  ·  a row: where one token looks; {scale}white is 0, the darkest blue 1"
+    subtitle = f"{where}  ·  a row: attention weights of one token; {scale}white is 0, the darkest blue 1"
     return picture.finish(picture.figure.axes[0], subtitle)
 
 
@@ -182,7 +182,7 @@ def layer_words(layers: Layers, said: Sequence[str], title: str, path: Path) -> 
     axes.set_yticks(np.arange(count) + 0.5, [f"layer {row + 1}" for row in range(count)], fontsize=8.5, color=QUIET)
     axes.tick_params(length=0, pad=5, labeltop=True, labelbottom=False)
     axes.spines[:].set_visible(False)
-    subtitle = "what each layer would say next, the darker the surer; bold: what was said in the end (above)"
+    subtitle = "predictions of each layer, darker where more probable; bold: the final output (above)"
     return picture.finish(axes, subtitle)
 
 
