@@ -284,7 +284,7 @@ class Run:
         return heads.worth(self.bundle, self._pairs(pairs, to), groups, score, self.watch)
 
     def head_statistics(self, pairs: "GivenPairs", to: str | None = None) -> "Statistics":
-        """Measure how sharply and how far each head looks on average. Pairs are as for `evaluate`."""
+        """Measure how sharply and how far each head attends on average. Pairs are as for `evaluate`."""
         from seq2see.lens import heads
 
         self.need_attention("heads")

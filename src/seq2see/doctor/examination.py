@@ -393,7 +393,7 @@ def measure(texts: list[str], faults: Sequence[int]) -> tuple[NDArray[Any], list
 
 
 def _pieces(texts: list[str]) -> Iterator[tuple[int, int]]:
-    """Yield the ranges of pairs that are measured at once: the measures of a character take far more memory than it."""
+    """Yield ranges of pairs that are measured at once, since the measures of a text take far more memory than it."""
     start = size = 0
     for number, (source, target) in enumerate(zip(texts[::2], texts[1::2], strict=True), 1):
         size += len(source) + len(target)
@@ -463,7 +463,7 @@ def usual_pair(sources: NDArray[np.uint8], targets: NDArray[np.uint8]) -> tuple[
 
 
 def are_sparse(rows: Mask) -> bool:
-    """Return whether so few rows are marked, and nowhere so many together, that it may have been an accident."""
+    """Return whether the marked rows are so few, and so scattered, that they may be an accident."""
     places = np.flatnonzero(rows)
     if len(places) > _MANY * len(rows):
         return False

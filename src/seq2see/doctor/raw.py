@@ -87,7 +87,7 @@ class RawPairs:
         return labels.pop() if len(labels) == 1 else NOTHING
 
     def about(self) -> dict[str, tuple[str, str]]:
-        """Return what the last iteration tells of some kinds of findings: what is wrong, and what to do."""
+        """Return what is wrong, and what to do, for some kinds of findings of the last iteration."""
         told = dict(self._faults.about)
         if self.problems:
             told["file"] = "; ".join(self.problems), ""

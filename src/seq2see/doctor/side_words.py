@@ -1,4 +1,4 @@
-"""Sides that share a script are told apart by their words, as the corpus itself uses them.
+"""Distinguish sides that share a script by their words, as the corpus itself uses them.
 
 A word that stands nearly always on one side tells the side; a pair whose words all tell the other side is exchanged.
 """

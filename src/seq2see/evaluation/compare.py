@@ -37,7 +37,7 @@ POWER = 0.8
 ENOUGH_RUNS = 4
 """Runs on each side that the advice asks for: the smallest equal number whose permutation test reaches `LEVEL`."""
 MOST_ASSIGNMENTS = 20_000
-"""Number of assignments of runs to sides that are enumerated; where there are more, so many are drawn."""
+"""Maximum number of assignments of runs to sides that are enumerated; if there are more, this many are sampled."""
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ def compare(ours: Sequence[Scores], theirs: Sequence[Scores]) -> list[Difference
 
 
 def explain(ours: int, theirs: int) -> str:
-    """Say what a comparison of so many runs on either side means, and how often it errs."""
+    """Explain what a comparison of these numbers of runs means, and how often it errs."""
     advice = f"Train at least {ENOUGH_RUNS} runs of each system, with different values of training.seed."
     if min(ours, theirs) == 1:
         return (
@@ -96,12 +96,12 @@ def explain(ours: int, theirs: int) -> str:
 
 
 def enough_runs(ours: int, theirs: int) -> bool:
-    """Return whether so many runs allow a verdict: the permutation test can reach 5 %, and each side has a variance."""
+    """Return whether these numbers of runs allow a verdict: p can reach 5 %, and each side has a variance."""
     return min(ours, theirs) > 1 and smallest_p(ours, theirs) <= LEVEL
 
 
 def smallest_p(ours: int, theirs: int) -> float:
-    """Return the smallest two-sided p-value of a permutation test of so many runs.
+    """Return the smallest two-sided p-value of a permutation test of these numbers of runs.
 
     With equal numbers of runs, the assignment with the sides exchanged is always as extreme as the actual one.
     """

@@ -190,7 +190,7 @@ class Statistics(Answer):
 
 
 def statistics(bundle: Bundle, pairs: Sequence[Pair], watch: Watch = unwatched) -> Statistics:
-    """Return the mean over all tokens of where each head looks, in one forward pass over the pairs."""
+    """Return where each head attends, as means over all tokens, in one forward pass over the pairs."""
     if not pairs:
         raise DataError("no pair to measure heads on")
     totals: dict[Place, Numbers] = {}

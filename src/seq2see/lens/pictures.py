@@ -296,7 +296,7 @@ _HABIT = 0.4  # of all weight: from here on a head is named after it
 
 
 def head_worth(worth: Worth, statistics: Statistics, metric: str, title: str, path: Path) -> str | None:
-    """Draw every head twice: how much the loss rises without it, and where it looks.
+    """Draw every head twice: how much the loss rises without it, and where it attends.
 
     Args:
         worth: of each head by itself.
@@ -357,7 +357,7 @@ def _cell(axes: Axes, x: int, y: int, colour: Box, lines: tuple[str, str]) -> No
 
 
 def _habit(of: Habits) -> str:
-    """Return in a word where a head looks, or how far away where no word fits."""
+    """Return a word for where a head attends, or the distance where no word fits."""
     there = "diagonal" if of.place == "cross" else "itself"
     edge = "begin" if of.place == "decoder" else "end"
     weight, name = max((of.end, edge), (of.same, there), (of.previous, "before"), (of.following, "after"))

@@ -213,7 +213,7 @@ def _v1(service: Service) -> APIRouter:
 
     @routes.post("/look", response_model=bodies.LookResponse)
     async def look(body: bodies.LookRequest, request: Request) -> Any:
-        """Parts of the inside of one translation, by the names that `seq2see look --json` has."""
+        """Return parts of the inside of one translation, by the names that `seq2see look --json` has."""
         without = [(each.place, each.layer, each.head) for each in body.without]
         asked = Asked(
             [body.text], body.to, target=body.target, parts=body.parts, without=without, first_tokens=body.prefix

@@ -68,7 +68,7 @@ class HeadReference(RequestBody):
 
 
 class LookRequest(ModelRequest):
-    """A sentence to look into."""
+    """Request for the inside of one translation."""
 
     text: str
     target: str | None = Field(None, description="Explain this translation instead of the model's own.")

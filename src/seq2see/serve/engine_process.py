@@ -157,7 +157,7 @@ class EngineProcess:
 
     @staticmethod
     async def start(name: str, setup: Setup) -> "EngineProcess":
-        """Start a process; the name tells it apart in a list of processes."""
+        """Start a process; its name is shown in lists of processes."""
         process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-c", PROGRAM.format(path=sys.path), name),
             stdin=asyncio.subprocess.PIPE,

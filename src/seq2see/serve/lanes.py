@@ -57,7 +57,7 @@ class Job:
     answer: asyncio.Future[list[Any]] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
     """The answers to all slices, in the order of the lines."""
     told: asyncio.Queue[dict[str, Any] | None] = field(default_factory=asyncio.Queue)
-    """Tokens of a stream as they come, and None after the last."""
+    """Queue of the tokens of a stream, with None after the last."""
     begun: int = 0
     """Number of items of `costs` that were handed to the engine."""
     parts: dict[int, Any] = field(default_factory=dict)
@@ -305,7 +305,7 @@ class Lane:
         self._wake.set()
 
     def _is_too_much(self, job: Job, seconds: float) -> bool:
-        """Return whether what is left of a job cannot be expected to be done within so many seconds."""
+        """Return whether the rest of a job is expected to take longer than these seconds."""
         rate = self.rate
         return bool(rate and job.work > SMALL * self._ordinary and job.work / rate > seconds)
 

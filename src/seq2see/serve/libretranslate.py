@@ -279,7 +279,7 @@ async def _ways(service: Service, asked: LibreTranslateRequest, texts: Sequence[
 async def _translated(
     service: Service, texts: Sequence[Pieces], ways: Sequence[Way], n_best: int, client: str
 ) -> list[list[dict[str, Any] | None]]:
-    """Return the result of each piece; None where there was nothing to translate."""
+    """Return the result of each part of a text; None where there was nothing to translate."""
     results: list[list[dict[str, Any] | None]] = [[None] * len(text) for text in texts]
     at_once = service.limits.texts
     for name, to in dict.fromkeys(ways):
@@ -371,7 +371,7 @@ def in_sentences(pieces: Pieces, room: float) -> Pieces:
 
 
 def joined(pieces: Pieces, results: Sequence[dict[str, Any] | None], n_best: int, format: str) -> list[str]:
-    """Return the n best translations of a whole text, each put together from those of its pieces."""
+    """Return the n best translations of a whole text, each joined from those of its parts."""
     texts = []
     for place in range(n_best):
         said: list[str] = []

@@ -47,7 +47,7 @@ class Limits:
 
     @property
     def longest(self) -> float:
-        """Seconds after which no request is worked on any more, with one to tell a stream so."""
+        """Return the seconds after which no request is processed, with one more to report this in a stream."""
         return max(self.deadline, self.body_seconds) + 1
 
 

@@ -148,7 +148,7 @@ class Service:
 
     @staticmethod
     def address(peer: Peer) -> str:
-        """Return the network that a request comes from, by which clients are told apart where there are no keys."""
+        """Return the network that a request comes from, which identifies a client where there are no keys."""
         return f"address {network(peer[0])}" if peer else ""
 
     def run(self, name: str | None) -> tuple[str, Run]:
@@ -285,7 +285,7 @@ class Service:
 
 
 def look_times(tokens: int, parts: Sequence[str]) -> float:
-    """Return the cost of looking into a translation of a source of so many tokens, as a multiple of finding it."""
+    """Return the cost of recording a translation of a source with this many tokens, as a multiple of finding it."""
     shown = min(tokens, LOOK_TOKENS)  # more are refused by the engine, before anything is searched for
     return (LOOKED + (shown / LEFT_OUT if "importance" in parts else 0)) * shown / tokens
 

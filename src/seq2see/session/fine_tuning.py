@@ -109,7 +109,7 @@ def _tokens_of(base: Base, survey: Survey, languages: set[str], corpus: Corpus, 
 
 
 def keep(base: Base, folder: Path, prepared: Prepared, request: Request) -> Prepared:
-    """Keep what tells at the end how much was forgotten: the first weights, and the old validation set."""
+    """Keep what is needed to measure forgetting at the end: the first weights, and the old validation set."""
 
     def say(line: str) -> None:
         request.watch(Said(line))

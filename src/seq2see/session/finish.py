@@ -185,7 +185,7 @@ def in_words(seconds: float) -> str:
 
 
 def _find_lines(prepared: Prepared, pairs: list[int], corpus: Callable[[], Corpus]) -> list[str]:
-    """Return where some training pairs stand in the corpus, if that can still be read, and their texts.
+    """Return the lines of some training pairs in the corpus, if it can still be read, and their texts.
 
     They are recognised by their tokens: tags and normalisation have changed their texts.
     """

@@ -337,7 +337,7 @@ def examine(corpus: Corpus, survey: Survey, valid_pairs: list[Pair], given: Iter
 
 
 def _choose(corpus: Corpus, chosen: Chosen, given: bool, request: Request, base: Base | None) -> "Decides":
-    """Return a function that tells whether a pair is held out for validation."""
+    """Return a function that decides whether a pair is held out for validation."""
     data, survey = chosen.settings.data, chosen.survey
     key = by_either([part.languages for part in corpus.train.parts]) if data.tags else by_source
     wanted = 0 if given else data.validation_pairs
@@ -352,7 +352,7 @@ HASHES: Final[Mapping[str, Callable[[bytes], float]]] = {
     "blake2b": lambda text: int.from_bytes(blake2b(text, digest_size=8).digest(), "big") / 2**64,
     "crc32": lambda text: crc32(text) / 2**32,
 }
-"""Functions from a text to a number from 0 to 1 that looks random.
+"""Hash functions from a text to a pseudo-random number from 0 to 1.
 
 CRC32 is linear, so that similar texts get similar numbers: of 000 to 999 it chooses 124 instead of 100, none of which
 ends in 3 or 7. It serves runs that are fine-tuned from one that seq2see 0.1.0 trained: only the same choice keeps pairs
@@ -388,7 +388,7 @@ def by_either(parts: Sequence[Sides]) -> Key:
 def choose(
     sample: Sequence[Pair], pairs: int, wanted: int, asked: bool, key: Key = by_source, by: str = HASH
 ) -> Decides:
-    """Return a function that tells whether a pair is kept for validation.
+    """Return a function that decides whether a pair is kept for validation.
 
     Args:
         sample: Some of the pairs, or all.

@@ -78,7 +78,7 @@ class Survey:
     stretches: list[tuple[int, list[Pair]]] = field(default_factory=list)
     """Some blocks of consecutive pairs, each with the number of pairs before it."""
     every: int = 1
-    """One block in so many is kept in `stretches`."""
+    """One block in this many is kept in `stretches`."""
 
     def keep(self, number: int, block: list[Pair]) -> None:
         """Keep a block of consecutive pairs, or not, so that those that are kept are evenly spread."""

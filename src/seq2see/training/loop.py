@@ -123,7 +123,7 @@ class _Loop:
         self.validation_is_due = kept is not None and checkpoint.is_pause(kept) and self._is_due()
 
     def _read_from(self, progress: Progress) -> None:
-        """Make batches and measurements go on where `progress` is."""
+        """Continue batches and measurements from `progress`."""
         self.progress = progress
         self.batches = iter(self.plan(progress.position))
         self.meter = _Meter(progress, self.device)
