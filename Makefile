@@ -50,12 +50,12 @@ $(DOCS_READY): $(READY) docs/requirements.lock
 	touch $(DOCS_READY)
 
 # Side by side with peers, which live in an environment of their own. `bench` writes docs/benchmarks.md (about 45
-# minutes), and docs/benchmarks-card.md where there is a CUDA card; `bench-quick` prints only (under ten).
+# minutes), and docs/benchmarks-gpu.md where there is a CUDA GPU; `bench-quick` prints only (under ten).
 bench: setup $(PEERS_READY)
 	$(BIN)/python -m bench
 	if $(PEERS)/bin/python -c "import torch; raise SystemExit(not torch.cuda.is_available())"; then \
-		$(PEERS)/bin/python -m pip install --quiet . && $(PEERS)/bin/python -m bench.card && \
-		$(PEERS)/bin/python -m bench.card_page .bench/card.json; fi
+		$(PEERS)/bin/python -m pip install --quiet . && $(PEERS)/bin/python -m bench.gpu && \
+		$(PEERS)/bin/python -m bench.gpu_page .bench/gpu.json; fi
 
 bench-quick: setup $(PEERS_READY)
 	$(BIN)/python -m bench --quick

@@ -28,7 +28,7 @@ KEEP_MEMORY = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": "2147483647"}
 
 @dataclass(frozen=True)
 class Entrant:
-    """A candidate as it takes part: under a name, plain or tuned, on batches of like length or by chance."""
+    """Entry of the comparison: a candidate with its name, plain or tuned, and how its batches are made."""
 
     name: str
     module: str
@@ -40,7 +40,7 @@ class Entrant:
 OURS = Entrant("seq2see", "ours", ours=True)
 HUGGING_FACE = Entrant("Hugging Face Marian", "huggingface")
 HUGGING_FACE_TRAINER = Entrant("Hugging Face Marian, as its Trainer", "huggingface", tuned=True, shuffled=True)
-"""With fused AdamW and batches by chance, which are the defaults of Seq2SeqTrainer."""
+"""Hugging Face with fused AdamW and random batches, which are the defaults of Seq2SeqTrainer."""
 HUGGING_FACE_TUNED = Entrant("Hugging Face Marian, tuned", "huggingface", tuned=True)
 TRAINING = {
     True: [OURS, HUGGING_FACE_TRAINER, HUGGING_FACE, HUGGING_FACE_TUNED],

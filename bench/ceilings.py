@@ -1,4 +1,4 @@
-"""What the machine can do at most: the rate of matrix products, and of reading memory. Medians of nine."""
+"""Measured limits of the machine: throughput of matrix multiplication and of reading memory, medians of nine."""
 
 import time
 from collections.abc import Callable
@@ -8,7 +8,7 @@ import torch
 
 
 def products() -> float:
-    """GFLOP/s of float32 products of 2048 x 2048."""
+    """Return the GFLOP/s of a float32 matrix multiplication of 2048 x 2048."""
     a, b = torch.randn(2048, 2048), torch.randn(2048, 2048)
     return 2 * 2048**3 / _seconds(lambda: a @ b) / 1e9
 

@@ -45,7 +45,7 @@ class World:
     shared: float = 0.0
     """Standard deviation of the effect of a system on a sentence, the same for all of its runs."""
     gain: float = 0.0
-    """By how much our system is better, in logits: 0 for equal systems."""
+    """Advantage of our system in logits; 0 for equal systems."""
 
 
 def draw(world: World, dice: np.random.Generator) -> tuple[list[Scores], list[Scores]]:

@@ -1,6 +1,6 @@
-"""How time and memory grow: `python -m bench.growth measure`, then `python -m bench.growth page FILE...`.
+"""Measure how time and memory grow: `python -m bench.growth measure`, then `python -m bench.growth page FILE...`.
 
-`measure` takes training steps (the functions that `seq2see train` uses) on this machine's card, or on its processor
+`measure` takes training steps (the functions that `seq2see train` uses) on this machine's GPU, or on its CPU
 with `--cpu`, while one thing grows and all else stays:
 
 length       one pair of sentences, both so long
@@ -56,7 +56,7 @@ SMALLEST = (
 )  # fmt: skip
 STEPS = {"cpu": 3, "cuda": 9}
 SECONDS = 20.0
-"""After which no further steps of a size are taken."""
+"""Seconds after which no further steps of a size are measured."""
 
 
 def main() -> None:
@@ -111,7 +111,7 @@ def _measured(axis: str, value: int, device: str) -> dict[str, float]:
 
 
 def measure_one(axis: str, value: int, device: str) -> dict[str, float]:
-    """Seconds of a step, and bytes beyond weights and Adam's moments."""
+    """Return the seconds of a step, and the bytes beyond weights and Adam's moments."""
     sizes = USUAL | {axis: value} | ({"batch": 1} if axis == "length" else {})
     seconds, more = _step(sizes, device)
     return {"value": value, "seconds": seconds, "bytes": more}
@@ -130,7 +130,7 @@ def _step(sizes: dict[str, int], device: str) -> tuple[float, float]:
     batch = Batch(torch.randint(4, V, (B * L,)), offsets, torch.randint(4, V, (B * L,)), offsets)
     times: list[float] = []
     begun = time.perf_counter()
-    # A card's step is recorded when its shape comes a second time.
+    # A GPU's step is recorded when its shape comes a second time.
     while len(times) < STEPS[device] + 3 and (len(times) < 4 or time.perf_counter() - begun < SECONDS):
         began = time.perf_counter()
         loop.update(model, optimizer, [batch], settings, 1e-5, learn)
@@ -145,7 +145,7 @@ def _step(sizes: dict[str, int], device: str) -> tuple[float, float]:
 
 
 def _memory(device: str) -> int:
-    """Bytes in use; the peak is counted from here on."""
+    """Return the bytes in use, and reset the peak counter."""
     if device == "cuda":
         torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats()
@@ -164,7 +164,7 @@ def _status(name: str) -> int:
 
 
 def _corpus(pairs: int) -> dict[str, float]:
-    """Of `seq2see train`: seconds, and the most that its processes held for themselves at once."""
+    """Return the seconds of `seq2see train`, and the peak memory of its processes."""
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "pairs.tsv"
         subprocess.run([sys.executable, "-m", "bench.corpus", str(pairs), str(file)], check=True)
@@ -246,7 +246,7 @@ def _draw(measured: list[dict[str, Any]], axes: list[str], path: Path) -> None:
             for each, colour in zip(measured, ("#0072b2", "#d55e00"), strict=False):
                 if rows := each["axes"].get(axis):
                     values, found = [r["value"] for r in rows], [r[what] / scale for r in rows]
-                    name = f"{'card' if each['device'] == 'cuda' else 'processor'}: {exponent(rows, what):.2f}"
+                    name = f"{'GPU' if each['device'] == 'cuda' else 'CPU'}: {exponent(rows, what):.2f}"
                     place.plot(values, found, "o-", color=colour, label=name, markersize=4)
             place.set(
                 xscale="log", yscale="log", title=axis if row == 0 else None, ylabel=unit if column == 0 else None

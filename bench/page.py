@@ -34,7 +34,7 @@ def write(results: dict[str, Any], docs: Path, peers: Path) -> None:
         "",
         f"{datetime.date.today()}, {processor()}, {os.cpu_count()} cores, Python {platform.python_version()},",
         f"{_versions(peers)}.",
-        f"Measured ceilings: {ceilings['gflops']:.0f} GFLOP/s (float32 matrix products, PyTorch),",
+        f"Measured ceilings: {ceilings['gflops']:.0f} GFLOP/s (float32 matrix multiplication, PyTorch),",
         f"{ceilings['gigabytes_per_second']:.0f} GB/s (reading memory).",
         "",
         "![Training and decoding beside peers](benchmarks.png)",
@@ -59,11 +59,11 @@ def _training(size: str, found: dict[str, Any]) -> list[str]:
         "",
         f"{shape.layers} + {shape.layers} layers, d_model {shape.d_model}, {shape.heads} heads, d_ff {shape.d_ff}, "
         f"{shape.vocabulary:,} tokens; float32, the same batches of {work.BATCH_TOKENS:,} tokens (source and target) "
-        "of like length, dropout 0.1, label smoothing 0.1, forward + backward + AdamW (ours: Adam and the gradient's "
+        "of similar length, dropout 0.1, label smoothing 0.1, forward + backward + AdamW (ours: Adam, gradient "
         'norm). "As its Trainer": fused AdamW and the same pairs in batches by chance, as Seq2SeqTrainer does unless '
         'told otherwise. "Tuned": fused AdamW, and the C library told to keep freed memory. nn.Transformer and JoeyNMT '
         "drop attention weights and inner activations, too (nn.Transformer not when tuned). The share is of the rate "
-        f"of matrix products, {found['gflops']:.0f} GFLOP/s as measured between the turns: 6 x weights x target "
+        f"of matrix multiplication, {found['gflops']:.0f} GFLOP/s as measured between the turns: 6 x weights x target "
         "tokens, nothing counted for attention or padding.",
         "",
         "| | target tokens/s | we are | share of ceiling | peak memory |",

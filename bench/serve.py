@@ -1,4 +1,4 @@
-"""How much a server bears: `python -m bench.serve batching [RUN]` and `python -m bench.serve overload [RUN]`.
+"""Measure the load that a server handles: `python -m bench.serve batching [RUN]`, or `overload [RUN]`.
 
 Server and load have a core each (`taskset`), and speak over the loopback. Sentences are the sources that the run was
 validated on, over and over.
@@ -168,7 +168,7 @@ def memory_of(pid: int) -> dict[str, float]:
 
 
 def work_of(pid: int) -> dict[str, float]:
-    """Seconds of a core that each process has had."""
+    """Return the CPU seconds that each process has used."""
     ticks = os.sysconf("SC_CLK_TCK")
     stats = {name: Path(f"/proc/{each}/stat").read_text().split(") ")[1] for name, each in processes_of(pid).items()}
     return {name: sum(map(int, stat.split()[11:13])) / ticks for name, stat in stats.items()}
@@ -278,7 +278,7 @@ def main() -> None:
 
 
 def base_run() -> Path:
-    """The paper's base size with weights that copy the source, and 2,000 sentences of like length to captions."""
+    """Make a run of the paper's base size whose weights copy the source, with 2,000 sentences as long as captions."""
     import numpy as np
 
     from bench import prepare, work

@@ -18,7 +18,7 @@ BATCHES = [("examples", 16), ("examples", 32), ("tokens", 256), ("tokens", 512),
 def compare(
     run: Path, size: work.Size, peers: Path, rounds: int, count: int, say: Callable[[str], None]
 ) -> dict[str, Any]:
-    """Seconds of whole commands, reading, sorting, batching and start-up included; every output must be right."""
+    """Return the seconds of whole commands, start-up included; every output must be right."""
     ids = [source[:-1] for source in work.mixed_sources(size, count)]
     lines = "".join(" ".join(f"w{id}" for id in source) + "\n" for source in ids)
     converted = run.parent / f"{run.name}-ct2"

@@ -36,7 +36,7 @@ Batch = list[tuple[list[int], list[int]]]
 def batches(
     size: Size, count: int, seed: int = 1, batch_tokens: int = BATCH_TOKENS, pairs: int = 20_000
 ) -> list[Batch]:
-    """Batches of pairs of like length, as every toolkit makes them; lengths like those of sentences, 25 on average."""
+    """Return batches of pairs of similar length, as every toolkit makes them; sentences have 25 tokens on average."""
     dice = np.random.default_rng(seed)
     source_lengths = np.clip(np.exp(dice.normal(3.05, 0.6, pairs)), 3, 120).astype(int)
     target_lengths = np.clip(source_lengths * dice.normal(1, 0.12, pairs), 3, 120).astype(int)
@@ -58,7 +58,7 @@ def batches(
 
 
 def shuffled(batches: list[Batch], seed: int = 3) -> list[Batch]:
-    """The same pairs in as many batches, each of pairs that come together by chance."""
+    """Return the same pairs in as many batches, in random order."""
     pairs = [pair for batch in batches for pair in batch]
     order = np.random.default_rng(seed).permutation(len(pairs))
     return [[pairs[place] for place in part] for part in np.array_split(order, len(batches))]

@@ -18,7 +18,7 @@ IN_FLIGHT = 6
 
 
 def distinct_characters(count: int) -> str:
-    """So many different characters, most of which no tokenizer has seen."""
+    """Return a text of this many different characters, most of which no tokenizer has seen."""
     printable = (chr(code) for code in range(0x4E00, 0x20000) if chr(code).isprintable())
     return "".join(itertools.islice(printable, count))
 

@@ -47,7 +47,7 @@ class Record:
     seconds: list[float] = field(default_factory=list)
     """Latencies of the requests that were answered with 200."""
     unfinished: list[float] = field(default_factory=list)
-    """How long those had waited that were under way when the time was over."""
+    """Waiting times of the requests that were still running when the time was over."""
 
     @property
     def count(self) -> int:
@@ -86,7 +86,7 @@ class Target:
     """Ordinary texts for the run that it serves."""
     host: str = "127.0.0.1"
     record: Record = field(default_factory=Record)
-    """What the attacker got; an attack that uses `post` fills it in."""
+    """Responses to the attacker; an attack that uses `post` fills them in."""
 
     async def post(self, path: str, fields: dict[str, Any], record: Record | None = None) -> int:
         """Send one request on a connection of its own, and return the status."""
@@ -158,7 +158,7 @@ async def beside_process(target: Target, module: str, option: str) -> None:
 
 
 async def beside(target: Target, company: Awaitable[None], seconds: float) -> Record:
-    """What a polite client gets in so many seconds beside other work, which is cancelled afterwards."""
+    """Measure the responses to a polite client for some seconds beside other work, which is cancelled afterwards."""
     record = Record()
     tasks = [asyncio.ensure_future(company), asyncio.ensure_future(client(target, record))]
     try:

@@ -51,7 +51,7 @@ class Candidate(Padded):
 
 
 def _vocabulary(size: int) -> Vocabulary:
-    """As many words as the others have."""
+    """Return a vocabulary as large as those of the others."""
     from types import SimpleNamespace
 
     special = SimpleNamespace(

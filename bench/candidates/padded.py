@@ -1,4 +1,4 @@
-"""What peers have in common: padded batches, AdamW, cross entropy over all scores at once."""
+"""The parts that peers have in common: padded batches, AdamW, cross entropy over all logits at once."""
 
 import torch
 import work
@@ -9,7 +9,7 @@ from torch.nn import functional as F
 class Padded:
     """A peer gives `model` and `logits`; tuned, it has PyTorch's fused AdamW (and, from the parent, the allocator).
 
-    On a card (`bench/card.py`) products are in bfloat16.
+    On a GPU (`bench/gpu.py`) it computes in bfloat16.
     """
 
     model: nn.Module

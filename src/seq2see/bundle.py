@@ -58,7 +58,7 @@ def load(folder: Path, device: "torch.device | str" = "cpu") -> Bundle:
     shapes = read_shapes(path)
     asked, there = count_parameters(settings.model, *sizes), sum(map(math.prod, shapes.values()))
     if asked > 2 * there + ROOM:
-        raise RunError(f"{path}: {there:,} weights, the settings ask for {asked:,}. Copy the run again")
+        raise RunError(f"{path}: {there:,} weights, the settings require {asked:,}. Copy the run again")
     if settings.model.architecture == "transformer":  # before time and memory are taken to build one
         check_fit(transformer_shapes(settings.model, *sizes), shapes)
     _check_memory(path, asked + there)
@@ -72,7 +72,8 @@ def weights_file(folder: Path) -> Path:
     weights = folder / "model.safetensors"
     if not weights.exists():
         raise RunError(
-            f"{folder}: no model yet, training has not validated once. Resume it with: seq2see train ... --resume"
+            f"{folder}: no model yet, training stopped before its first validation. Resume it with: "
+            "seq2see train ... --resume"
         )
     return weights
 
@@ -180,7 +181,7 @@ def check_fit(own: Shapes, shapes: Shapes) -> None:
         raise RunError(f"the weights do not fit the settings: missing {missing[:3]}, unexpected {foreign}")
     for name, shape in shapes.items():
         if own[name] != shape:
-            raise RunError(f"weight {name} is {list(shape)}, the settings ask for {list(own[name])}")
+            raise RunError(f"weight {name} is {list(shape)}, the settings require {list(own[name])}")
 
 
 # Files of tensors: safetensors, with a checksum
@@ -248,7 +249,7 @@ def _refuse_pickle(path: Path) -> None:
         begin = file.read(9)
     of_pickle = begin[:1] == b"\x80" and begin[1:2] in (b"\x02", b"\x03", b"\x04", b"\x05")
     if (of_pickle or begin[:4] == b"PK\x03\x04") and begin[8:] != b"{":  # where a header of safetensors begins
-        raise RunError(f"{path}: a pickle, as torch.save writes: reading it could run a program. Refused")
+        raise RunError(f"{path}: a pickle, as torch.save writes: reading it could execute code. Refused")
 
 
 def _checksum(tensors: Mapping[str, Any]) -> str:

@@ -29,9 +29,9 @@ StopAgainst = Literal["worst", "best"]
 # Upper bounds, each with its reason. Settings come with run folders from anywhere, and a number that no use needs must
 # not decide how much memory or time is taken. The bounds are far above what anybody trains, so that none is in the way.
 MOST_CHARACTERS = patterns.LONGEST
-"""Of a setting that is text. Tags of a hundred languages take a fifth of it."""
+"""Maximum number of characters of a setting that is text. Tags of a hundred languages take a fifth of it."""
 COUNTLESS = 10**12
-"""Updates, pairs: no training gets there, and checkpoints have names for so many steps."""
+"""Upper bound of numbers of updates and pairs: no training reaches it, and names of checkpoints have room for it."""
 
 
 def about(
@@ -79,61 +79,61 @@ def _growth(default: float, description: str, minimum: int, maximum: int) -> Any
 
 @dataclass(frozen=True)
 class Data:
-    """From text to tokens."""
+    """Settings that turn text into tokens, and choose the validation pairs."""
 
-    source_tokenizer: TokenizerKind = about("unigram", "how source text is cut into tokens")
-    target_tokenizer: TokenizerKind = about("unigram", "how target text is cut into tokens")
+    source_tokenizer: TokenizerKind = about("unigram", "how source text is split into tokens")
+    target_tokenizer: TokenizerKind = about("unigram", "how target text is split into tokens")
     source_pattern: str = about(
         "",
-        "what a token is, for source_tokenizer=pattern: a regular expression, or "
+        "with source_tokenizer=pattern, what a token is: a regular expression, or "
         + ", ".join(f"{name} ({each.about})" for name, each in patterns.NAMED.items()),
     )
-    target_pattern: str = about("", "the same for target_tokenizer=pattern")
-    source_vocabulary: int = _vocabulary(8000, "most tokens in the source vocabulary, or in the shared one")
-    target_vocabulary: int = _vocabulary(8000, "most tokens in the target vocabulary")
+    target_pattern: str = about("", "with target_tokenizer=pattern, what a token is, as in source_pattern")
+    source_vocabulary: int = _vocabulary(8000, "maximum size of the source vocabulary, or of the shared one")
+    target_vocabulary: int = _vocabulary(8000, "maximum size of the target vocabulary")
     shared: bool = about(True, "one tokenizer for both sides, trained on both")
-    normalization: Literal["identity", "nfkc", "nfkc_lower"] = about(
-        "identity", "what is done to text before it is cut"
-    )
-    max_length: int = _length(256, "training pairs with more tokens than this on a side are left out, and counted")
+    normalization: Literal["identity", "nfkc", "nfkc_lower"] = about("identity", "Unicode normalization of text")
+    max_length: int = _length(256, "maximum tokens of a side; longer training pairs are left out and counted")
     validation_pairs: int = _pairs(1000, "pairs held out where no validation set is given (at most a tenth)")
-    tags: str = about("", "languages, with blanks between, that a source may ask for, as in '<2de> a house'; see --tag")
-    window_pairs: int = _pairs(20_000, "pairs sorted by length together; batches are cut inside a window")
+    tags: str = about(
+        "", "target languages, separated by spaces, that a source may ask for: '<2de> a house'; see --tag"
+    )
+    window_pairs: int = _pairs(20_000, "number of pairs sorted by length together, for batches of similar length")
 
 
 @dataclass(frozen=True)
 class Model:
-    """The encoder-decoder of the paper, section 3, or one of those that it replaced."""
+    """Settings of the model: the encoder-decoder of the paper (section 3), or one of the RNNs that it replaced."""
 
     architecture: Architecture = about(
-        "transformer", "the paper's, or an RNN without attention (2014), or one with alignment attention (2015)"
+        "transformer", "the Transformer of the paper, an RNN without attention (2014), or an RNN with attention (2015)"
     )
-    encoder_layers: int = _layers(3, "layers of the encoder")
-    decoder_layers: int = _layers(3, "layers of the decoder")
-    d_model: int = _width(256, "width of the stream between layers", 1)
-    cell: Literal["lstm", "gru"] = about("lstm", "what an RNN is made of")
-    d_hidden: int = _width(0, "width of an RNN's state; 0: d_model", 0)
-    source_reversed: bool = about(False, "an RNN without attention reads the source from its end")
-    heads: int = about(4, "attention heads", 1, 4096, "no published model has nearly so many")
+    encoder_layers: int = _layers(3, "number of encoder layers")
+    decoder_layers: int = _layers(3, "number of decoder layers")
+    d_model: int = _width(256, "width of embeddings and layer outputs", 1)
+    cell: Literal["lstm", "gru"] = about("lstm", "kind of recurrent layer of an RNN")
+    d_hidden: int = _width(0, "width of an RNN's hidden state; 0: d_model", 0)
+    source_reversed: bool = about(False, "an RNN without attention reads the source backwards")
+    heads: int = about(4, "number of attention heads", 1, 4096, "no published model has nearly so many")
     d_key: int = _width(0, "width of a head's queries and keys; 0: d_model / heads", 0)
-    d_value: int = _width(0, "width of a head's values; 0: as d_key", 0)
+    d_value: int = _width(0, "width of a head's values; 0: d_key", 0)
     d_ff: int = _width(1024, "inner width of the feed-forward network", 1, 1_048_576)
-    activation: Literal["relu", "gelu", "silu"] = about("relu", "between the two feed-forward matrices")
+    activation: Literal["relu", "gelu", "silu"] = about("relu", "activation of the feed-forward network")
     norm: Literal["post", "pre"] = about(
         "post", "layer norm after the residual sum (the paper) or before the sub-layer"
     )
     norm_epsilon: float = about(1e-5, "added to the variance in layer norm", 1e-30, 1, "it would outweigh the variance")
-    positions: Literal["sinusoid", "learned", "rotary", "none"] = about("sinusoid", "how a token knows its place")
-    max_positions: int = _length(1024, "longest sequence with learned positions", 1_048_576)
-    dropout: float = about(0.1, "on each sub-layer's output and on the embeddings", 0, 0.95)
+    positions: Literal["sinusoid", "learned", "rotary", "none"] = about("sinusoid", "kind of positional encoding")
+    max_positions: int = _length(1024, "maximum length with learned positions", 1_048_576)
+    dropout: float = about(0.1, "dropout of each sub-layer's output and of the embeddings", 0, 0.95)
     tie: Literal["all", "decoder", "none"] = about(
         "all", "which embeddings share weights: all three, decoder's two, none"
     )
-    output_bias: bool = about(False, "a bias per word in the output layer")
+    output_bias: bool = about(False, "whether the output layer has a bias")
 
     @property
     def attention(self) -> dict[Place, tuple[int, int]]:
-        """Layers and heads in each place where there is attention: those of the encoder, the decoder, and across."""
+        """Numbers of layers and heads of each attention: of the encoder, the decoder, and the cross-attention."""
         if self.architecture == "transformer":
             encoder, decoder = (self.encoder_layers, self.heads), (self.decoder_layers, self.heads)
             return {"encoder": encoder, "decoder": decoder, "cross": decoder}
@@ -142,45 +142,45 @@ class Model:
 
 @dataclass(frozen=True)
 class Training:
-    """Loss, optimizer, schedule, and when to look up and when to stop."""
+    """Settings of loss, optimizer, learning rate schedule, validation and stopping."""
 
-    seed: int = about(1, "of initial weights, shuffling and dropout", 0, 2**63 - 1)
+    seed: int = about(1, "random seed of initial weights, shuffling and dropout", 0, 2**63 - 1)
     batch_tokens: int = _batch(8192, "source and target tokens in one update (the effective batch)", 1)
     micro_batch_tokens: int = _batch(
-        0, "tokens in one forward pass; 0: what the machine holds. Does not change the update", 0
+        0, "tokens in one forward pass; 0: chosen for the machine. Does not change the update", 0
     )
-    max_steps: int = _updates(20_000, "updates at most", 1)
-    max_minutes: float = about(0.0, "minutes at most; 0: no limit", 0, 1e9, "nobody waits for two thousand years")
+    max_steps: int = _updates(20_000, "maximum number of updates", 1)
+    max_minutes: float = about(0.0, "maximum minutes; 0: no limit", 0, 1e9, "nobody waits for two thousand years")
     schedule: Literal["noam", "cosine"] = about(
         "noam", "learning rate after warm-up: inverse square root (the paper), or cosine to 0"
     )
     learning_rate: float = _float32(
         0.0, "learning rate at the end of warm-up; 0: the paper's, (d_model * warmup_steps)^-0.5", 0
     )
-    warmup_steps: int = _updates(4000, "updates over which the learning rate rises", 1)
+    warmup_steps: int = _updates(4000, "updates during which the learning rate rises", 1)
     label_smoothing: float = about(0.1, "share of the probability spread over the whole vocabulary", 0, 0.99)
     agreement: float = _float32(
         0.0, "weight of R-Drop, a consistency loss between two forward passes with different dropout; 0: off", 0
     )
-    adam_beta1: float = about(0.9, "decay of Adam's mean", 0, 0.9999)
-    adam_beta2: float = about(0.98, "decay of Adam's variance", 0, 0.999999)
+    adam_beta1: float = about(0.9, "decay of Adam's mean of gradients", 0, 0.9999)
+    adam_beta2: float = about(0.98, "decay of Adam's mean of squared gradients", 0, 0.999999)
     adam_epsilon: float = about(1e-9, "Adam's epsilon", 1e-30, 1, "it would outweigh the gradients")
     weight_decay: float = about(
-        0.0, "AdamW: share of each matrix that an update takes off, times the learning rate", 0, 1000
+        0.0, "weight decay of AdamW, for matrices only; multiplied by the learning rate", 0, 1000
     )
-    clip_norm: float = _float32(1.0, "gradient norm above which it is scaled down; 0: never", 0)
+    clip_norm: float = _float32(1.0, "gradient norm above which it is scaled down; 0: no limit", 0)
     precision: Literal["auto", "float32", "bfloat16"] = about(
         "auto", "auto: bfloat16 on a GPU that has the hardware for it, else float32"
     )
     validate_every: int = _updates(500, "updates between validations, each followed by a checkpoint", 1)
-    metric: Metric = about("loss", "what validation measures and the best checkpoint is chosen by")
-    patience: int = _updates(8, "validations without a better score before stopping; 0: never", 0)
+    metric: Metric = about("loss", "validation metric that selects the best checkpoint")
+    patience: int = _updates(8, "validations without improvement before early stopping; 0: never stop early", 0)
     average: int = about(
-        5, "last checkpoints averaged at the end if that validates better", 1, 10_000, "each is kept on the disk"
+        5, "last checkpoints averaged at the end, if that validates better", 1, 10_000, "each is kept on the disk"
     )
-    keep: int = _updates(2, "newest checkpoints kept whole, to resume from; older ones keep weights while averaged", 1)
+    keep: int = _updates(2, "checkpoints kept to resume from; older ones keep weights for averaging", 1)
     deterministic: bool = about(
-        False, "on a GPU, the same bits each time and after a resume, but slower; a CPU is always deterministic"
+        False, "on a GPU: bit-identical results each time and after a resume, but slower; a CPU is always deterministic"
     )
     log_every: int = _updates(50, "updates between lines in metrics.jsonl", 1)
 
@@ -191,24 +191,24 @@ class Training:
 
 @dataclass(frozen=True)
 class Decoding:
-    """From source to target, by beam search unless told otherwise."""
+    """Settings of the search for a translation; beam search is the default."""
 
     beam: int = about(
-        5, "hypotheses kept at each step; 1: greedy", 1, 200, "each takes memory and time, and so many help nobody"
+        5, "beam width (hypotheses kept at each step); 1: greedy", 1, 200, "each takes memory, and more help nobody"
     )
     length_penalty: float = about(
         1.0, "alpha: a score is the sum of log-probabilities / length^alpha", 0, 10, "length^alpha must fit in float32"
     )
-    length_formula: Literal["power", "paper"] = about("power", "length^alpha, or the paper's ((5 + n) / 6)^alpha")
+    length_formula: Literal["power", "paper"] = about("power", "length^alpha, or the paper's ((5 + length) / 6)^alpha")
     stop_against: StopAgainst = about(
         "worst",
         "beam search stops when `beam` hypotheses are finished and no open one scores higher than the worst of them; "
         "best: than the best of them, as in seq2see 0.1.0, which is faster and gives poorer n-best lists",
     )
     max_ratio: float = _growth(2.0, "an output has at most max_ratio * source tokens + max_extra tokens", 0, 100)
-    max_extra: int = _growth(50, "see max_ratio", 1, 1000)
-    max_source: int = _length(1024, "source tokens read from one line; the rest is cut, with a warning")
-    batch_tokens: int = about(8192, "source tokens times beam translated together", 1, 10_000_000, "more are no faster")
+    max_extra: int = _growth(50, "tokens added to the limit of max_ratio", 1, 1000)
+    max_source: int = _length(1024, "source tokens read from one line; the rest is cut off, with a warning")
+    batch_tokens: int = about(8192, "batch size: source tokens times beam", 1, 10_000_000, "more are no faster")
 
 
 @dataclass(frozen=True)
@@ -254,8 +254,8 @@ def preset(name: str) -> dict[str, dict[str, Any]]:
 
 
 MOST_BYTES, MOST_IN_LINE = 64 * 1024, 10_000
-"""Of a settings file, and characters of one of its lines: all settings take 3 kilobytes, and a pattern may be 4,000
-characters with a backslash before each. `tomllib` takes minutes for a key of 50,000 parts."""
+"""Maximum size of a settings file in bytes, and of one of its lines in characters: all settings take 3 kilobytes, and a
+pattern may have 4,000 characters with a backslash before each. `tomllib` takes minutes for a key of 50,000 parts."""
 
 
 def read_toml(path: Path) -> Overlay:
@@ -281,8 +281,8 @@ def write_toml(settings: Settings, path: Path) -> None:
 
 
 EARLIER_RULES: Overlay = {"decoding": {"stop_against": "best"}}
-"""What a run folder means by leaving a setting out: the rule of the releases that did not have that setting yet. A new
-run folder says every setting, so these values apply to old run folders alone."""
+"""Values of settings that an old run folder does not mention: the behaviour of the releases that did not have the
+setting yet. A new run folder contains every setting, so these values apply to old run folders alone."""
 
 
 def read_settings(folder: Path) -> Settings:
@@ -400,14 +400,14 @@ def _check_together(settings: Settings) -> None:
     data, model = settings.data, settings.model
     _check_model(model)
     if model.positions == "learned" and model.max_positions <= data.max_length:
-        raise SettingError("model.max_positions must be larger than data.max_length (one place is for the end)")
+        raise SettingError("model.max_positions must be larger than data.max_length (one is for the end token)")
     for side, kind, pattern in _sides(data):
         if kind == "pattern" and not pattern:
             choice = f"a regular expression, or one of {', '.join(patterns.NAMED)}"
             raise SettingError(f"data.{side}_tokenizer = 'pattern' needs data.{side}_pattern: {choice}")
         if pattern and kind != "pattern":
             raise SettingError(
-                f"data.{side}_pattern = {pattern!r} is of no use to data.{side}_tokenizer = {kind!r}: "
+                f"data.{side}_pattern = {pattern!r} has no effect with data.{side}_tokenizer = {kind!r}: "
                 f"set data.{side}_tokenizer=pattern, too"
             )
     if data.shared and data.source_tokenizer != data.target_tokenizer:
@@ -423,20 +423,20 @@ def _check_model(model: Model) -> None:
     for key in foreign(model.architecture):
         if getattr(model, key) != getattr(Model, key):
             raise SettingError(
-                f"model.{key} = {getattr(model, key)!r} is of no use to model.architecture = '{model.architecture}': "
-                "leave it out"
+                f"model.{key} = {getattr(model, key)!r} has no effect with model.architecture = "
+                f"'{model.architecture}': leave it out"
             )
     if model.architecture != "transformer":
         if model.encoder_layers != model.decoder_layers:
             raise SettingError(
                 f"model.encoder_layers = {model.encoder_layers}, model.decoder_layers = {model.decoder_layers}: an RNN "
-                "needs as many in its decoder, which begins where its encoder ends"
+                "needs the same number in both, since its decoder starts from the state of its encoder"
             )
         width = model.d_hidden or model.d_model
         if model.architecture == "rnn-attention" and width % 2:
             name = "d_hidden" if model.d_hidden else "d_model"
             raise SettingError(
-                f"model.{name} = {width}: half of an RNN's state is for each direction, so it must be even"
+                f"model.{name} = {width}: each direction of an RNN has half of the state, so it must be even"
             )
     elif not model.d_key and model.d_model % model.heads:
         raise SettingError(
@@ -450,8 +450,8 @@ def _check_model(model: Model) -> None:
 
 
 MOST_OUTPUT, MOST_GROWN = 1_000_000, 50_000
-"""Tokens of the longest output, which there is a table of positions for; and of all hypotheses of a short text, since a
-model that never ends an output grows each up to its limit."""
+"""Maximum number of tokens of an output, which limits the table of positions; and of all hypotheses of a short text,
+since a model that never ends an output extends each hypothesis to its limit."""
 
 
 def check_decoding(decoding: Decoding) -> None:
@@ -483,9 +483,9 @@ def describe() -> Iterable[tuple[str, str, str, str]]:
 
 
 def model_in_words(model: Model) -> str:
-    """Return the size of a model in words: `3 + 3 layers of 256, 4 heads`; `1 + 1 LSTM of 168, attention`."""
+    """Return the size of a model in words: `3 + 3 layers, width 256, 4 heads`; `1 + 1 LSTM, width 168, attention`."""
     layers = f"{model.encoder_layers} + {model.decoder_layers}"
     if model.architecture == "transformer":
-        return f"{layers} layers of {model.d_model}, {model.heads} heads"
+        return f"{layers} layers, width {model.d_model}, {model.heads} heads"
     seen = ", attention" if model.attention else ""
-    return f"{layers} {model.cell.upper()} of {model.d_hidden or model.d_model}{seen}"
+    return f"{layers} {model.cell.upper()}, width {model.d_hidden or model.d_model}{seen}"

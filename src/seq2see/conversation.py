@@ -20,7 +20,7 @@ class Words(NamedTuple):
     long: str
     silent: str
     line: str
-    """Precedes a note about one of several lines."""
+    """Text before a note about one of several lines."""
 
 
 ENGLISH = Words(

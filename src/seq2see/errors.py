@@ -39,7 +39,7 @@ class PassingError(RunError):
     """An error that may be gone when the command is repeated with --resume."""
 
     exit_code = 75
-    """EX_TEMPFAIL of sysexits.h: schedulers repeat such commands."""
+    """Exit code EX_TEMPFAIL of sysexits.h, after which schedulers repeat a command."""
 
 
 class LostError(PassingError):

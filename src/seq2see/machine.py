@@ -87,7 +87,7 @@ def deterministic(wanted: bool) -> Iterator[None]:
 
 
 M_TRIM_THRESHOLD, M_MMAP_MAX = -1, -4
-"""From glibc's malloc.h."""
+"""Parameter numbers of `mallopt` in glibc's malloc.h."""
 CONTAINERS = [
     (Path("/sys/fs/cgroup"), "memory.max", "memory.current"),
     (Path("/sys/fs/cgroup/memory"), "memory.limit_in_bytes", "memory.usage_in_bytes"),
@@ -161,9 +161,9 @@ def in_smaller_batches(work: Callable[[int], Result], tokens: int) -> Result:
 # for whatever reason, they end.
 
 FEW: Final = 10
-"""Blocks that are not worth starting processes for, which takes about half a second."""
+"""Number of blocks up to which no processes are started, since that takes about half a second."""
 MOST: Final = 16
-"""Processes: whoever reads the blocks cannot feed more."""
+"""Maximum number of processes; the process that reads the blocks cannot supply more."""
 
 
 def cores() -> int:
@@ -299,7 +299,7 @@ class Stopped(Exception):  # noqa: N818
 
 
 class Stop:
-    """Whether a stop was asked for, and by which signal; a second signal raises KeyboardInterrupt.
+    """State of a request to stop, and the signal that made it; a second signal raises KeyboardInterrupt.
 
     Args:
         echo: seconds within which a signal that comes again counts as the first: a scheduler may send it to all
@@ -372,12 +372,12 @@ class Group:
 
     @property
     def is_first(self) -> bool:
-        """Whether this is the rank that writes files and prints."""
+        """Return whether this is the rank that writes files and prints."""
         return self.rank == 0
 
     @property
     def alone(self) -> bool:
-        """Whether there are no other processes."""
+        """Return whether there are no other processes."""
         return self.world == 1
 
     def first_does(self, work: Callable[[], Any]) -> Any:
@@ -403,7 +403,7 @@ class Group:
         return number
 
     def all_or_none(self, stop: Stop | None = None) -> AbstractContextManager[None]:
-        """Surround work without collectives that changes nothing yet: if one rank gives it up, all do.
+        """Context for work without collectives that changes nothing yet: if one rank gives it up, all do.
 
         A stop that was asked for on one rank, or memory that ran out on one, is raised on all.
 
@@ -414,7 +414,8 @@ class Group:
         return contextlib.nullcontext() if stop is None else stop.at_once()
 
     def no_way_back(self) -> AbstractContextManager[None]:
-        """Surround work that all ranks do or the training ends: nobody may leave the others waiting in it."""
+        """Context for work that all ranks must finish, or the training ends: no rank may leave the others waiting in
+        it."""
         return contextlib.nullcontext()
 
     def sum_gradients(self, weights: Iterable[Any]) -> None:
@@ -427,7 +428,8 @@ class Group:
         """Replace tensors by those of the first rank."""
 
     def throw_dice(self, seed: int, step: int) -> None:
-        """Give each rank its own random numbers for a step: they are not kept, so a resume may have other ranks."""
+        """Seed the random numbers of each rank for a step: they are not stored, so a run may be resumed with another
+        number of ranks."""
 
 
 ALONE: Final = Group()

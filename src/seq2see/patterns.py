@@ -48,7 +48,7 @@ TRUSTED: Final = {named.expression for named in NAMED.values()}
 """Expressions that take a time in proportion to the length of the text, so that no limit is needed."""
 
 LONGEST: Final = 4000
-"""Characters of an expression: the longest that `re` compiles in a second or two, whatever is in it."""
+"""Maximum number of characters of an expression: `re` compiles any expression of this length in a second or two."""
 PATIENCE: Final = 0.2
 """Seconds of computing that one text may take, and `PATIENCE_FOR_EACH` more for each of its characters."""
 PATIENCE_FOR_EACH: Final = 1e-5
@@ -77,7 +77,7 @@ def compiled(pattern: str, where: str) -> "Matcher":
     except (OverflowError, RecursionError):
         raise SettingError(f"{said}: too large for a regular expression") from None
     if made.spans(""):
-        raise SettingError(f"{said}: matches even where there is no text. A token needs a character: write + for *")
+        raise SettingError(f"{said}: matches the empty text. A token needs at least one character: use + instead of *")
     return made
 
 
@@ -133,8 +133,8 @@ def _spans_in_time(task: Task) -> Spans:
         if time.thread_time() - begin > seconds:  # the timer also counts what other threads compute
             raise SettingError(
                 f"pattern {expression[:200]!r}: takes longer than {seconds:.1f} seconds on a text of "
-                f"{len(text):,} characters that begins {text[:30]!r}. Does it repeat what repeats already, like (a+)+? "
-                "Write a simpler one"
+                f"{len(text):,} characters that begins {text[:30]!r}. Does it have nested repetitions, like (a+)+? "
+                "Use a simpler one"
             )
 
     before = signal.signal(signal.SIGVTALRM, check)
@@ -148,7 +148,7 @@ def _spans_in_time(task: Task) -> Spans:
 
 _lock = threading.Lock()
 _workers: dict[int, WorkerProcess] = {}
-"""By the process that started it: one that was forked must not use the pipes of its parent."""
+"""Worker processes by the id of the process that started them: a fork must not use the pipes of its parent."""
 
 
 def _spans_by_worker(task: Task) -> Spans:
@@ -186,7 +186,7 @@ _MAY_FOLLOW: Final = {
 
 
 def is_smiles(text: str) -> bool:
-    """Whether a text is written by the rules of SMILES: atoms where they belong, branches and rings closed.
+    """Return whether a text is valid SMILES: atoms where they belong, branches and rings closed.
 
     A reaction is two or three sets of molecules with > between them, of which some may be empty.
     """

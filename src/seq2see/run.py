@@ -220,13 +220,13 @@ class Run:
             to: the language, one of `tags`.
         """
         if isinstance(lines, str):
-            raise TypeError("translate wants a list of lines, not one text: put it in [ ]")
+            raise TypeError("translate expects a list of lines, not one text: put it in [ ]")
         lines = self.tagged(lines, to)
         engine = engine or self.engine()
         if self._is_recorded() and self._is_unseen(engine):
             raise SettingError(
-                f"activations of the model are recorded, and this engine ({engine.name}) has a copy of its own. Leave "
-                'engine= out, or make it inside capture(run): run.engine("torch"); or use capture(engine)'
+                f"activations of the model are recorded, but this engine ({engine.name}) uses its own copy of it. "
+                'Leave engine= out, or make it inside capture(run): run.engine("torch"); or use capture(engine)'
             )
         return translator.translate(
             engine, self.tokenizers, self.settings, lines, beam=beam, n_best=n_best, prefixes=prefixes
@@ -245,7 +245,7 @@ class Run:
 
         for text in (sentence, "" if target is None else target):
             if not isinstance(text, str):
-                raise TypeError(f"one sentence is looked at, a str, not {type(text).__name__}")
+                raise TypeError(f"look expects one sentence, a str, not {type(text).__name__}")
         return reading.read(self.bundle, self.tagged([sentence], to)[0], target)
 
     def importance(self, sentence: str, to: str | None = None, target: str | None = None) -> "Importance":
@@ -285,7 +285,7 @@ class Run:
         return heads.worth(self.bundle, self._pairs(pairs, to), groups, score, self.watch)
 
     def head_statistics(self, pairs: "GivenPairs", to: str | None = None) -> "Statistics":
-        """Measure how sharply and how far each head looks on average. Pairs are as for `evaluate`."""
+        """Measure how sharply and how far each head attends on average. Pairs are as for `evaluate`."""
         from seq2see.lens import heads
 
         self.need_attention("heads")
@@ -402,7 +402,7 @@ def _pair(given: Pair | Sequence[str], number: int) -> Pair:
         case tuple() | list() if len(given) > 1 and all(isinstance(text, str) for text in given):
             source, target, *references = given
             return Pair(source, target, f"pair {number}", tuple(references))
-    raise DataError(f"pair {number}: {str(given)[:60]!r} is none. Give (source, target), or a file by its name")
+    raise DataError(f"pair {number}: {str(given)[:60]!r} is not a pair. Give (source, target), or the name of a file")
 
 
 def load(folder: str | Path) -> Run:

@@ -23,9 +23,9 @@ from seq2see.errors import PassingError, RunError, shown
 
 LOCK = ".lock"
 MOST_TEXT = 256 * 2**20
-"""Bytes of the largest text file that is read in one go; the vocabularies of a run are a few millions."""
+"""Maximum size in bytes of a text file that is read whole; the vocabularies of a run take a few megabytes."""
 PERMANENT = (errno.EFBIG, errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOTDIR, errno.EEXIST, errno.EISDIR)
-"""Errors of a disk that the same command would meet again."""
+"""Disk errors that the same command would meet again."""
 
 
 # Writing
@@ -257,7 +257,7 @@ def sole_writer(folder: Path, patience: int = 0) -> Iterator[None]:
                 handle.seek(0)
                 who = handle.read(200).decode(errors="replace").strip() or "unknown"
                 raise RunError(
-                    f"{folder}: another training is at work there (process {who}). Wait for it, or choose another --out"
+                    f"{folder}: another training is running there (process {who}). Wait for it, or choose another --out"
                 ) from None
             except OSError as problem:  # a file system that knows no locks
                 raise RunError(
@@ -281,11 +281,11 @@ def read_json(path: Path) -> Any:
     try:
         return json.loads(path.read_text(encoding="utf-8"))
     except RecursionError:
-        raise ValueError("nested too deep") from None
+        raise ValueError("nested too deeply") from None
 
 
 def refuse_tricks(folder: Path) -> None:
-    """Refuse a run folder with a link that leads out of it, or with a pipe in it, of which reading never ends."""
+    """Refuse a run folder with a link to a place outside of it, or with a pipe in it, of which reading never ends."""
     home = os.path.realpath(folder)
     for place, folders, files in os.walk(home):
         for path in (Path(place, name) for name in (*folders, *files)):
@@ -294,7 +294,7 @@ def refuse_tricks(folder: Path) -> None:
             except FileNotFoundError:  # a training is at work there
                 continue
             if stat.S_ISLNK(kind) and os.path.commonpath([home, os.path.realpath(path)]) != home:
-                raise RunError(f"{path}: a link that leads out of {folder}. Copy the folder with: cp -rL")
+                raise RunError(f"{path}: a link to a place outside of {folder}. Copy the folder with: cp -rL")
             if not (stat.S_ISLNK(kind) or stat.S_ISDIR(kind) or stat.S_ISREG(kind)):
                 raise RunError(f"{path}: neither a file nor a folder. Remove it")
 
@@ -320,7 +320,7 @@ FACTS: dict[str, Callable[[Any], bool]] = {
     ),
     "fine_tuning": lambda fact: isinstance(fact, dict),
 }
-"""The facts that the program relies on, and what they must look like."""
+"""Facts that the program relies on, each with a check of its form."""
 
 
 def read_manifest(folder: Path) -> dict[str, Any]:
@@ -336,7 +336,7 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     except (ValueError, IsADirectoryError, FileNotFoundError):
         raise RunError(f"{path}: not JSON; the run folder is damaged") from None
     if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
-        raise RunError(f"{folder}: a folder of another format (manifest.json does not say '{FORMAT}')")
+        raise RunError(f"{folder}: a folder of another format (manifest.json does not have the format '{FORMAT}')")
     version = manifest.get("version")
     if not isinstance(version, int) or version > VERSION:
         raise RunError(f"{folder}: run format {shown(version)}, this seq2see reads up to {VERSION}. Upgrade seq2see")
@@ -355,7 +355,7 @@ def write_manifest(folder: Path, facts: Mapping[str, Any]) -> None:
 
 PART = ".part"
 LEFT_OVER = {PART, LOCK}
-"""What may stand in a folder where no run has been made yet."""
+"""Names of files that may exist in a folder before a run is made there."""
 
 
 @contextlib.contextmanager
@@ -412,7 +412,7 @@ def _place(folder: Path) -> Path:
     try:
         return folder.resolve()
     except (OSError, RuntimeError):  # Python 3.11 and 3.12 raise RuntimeError
-        raise RunError(f"{folder}: symbolic links that lead in a circle. Choose another --out") from None
+        raise RunError(f"{folder}: symbolic links that form a loop. Choose another --out") from None
 
 
 def _empty(folder: Path, *keep: str) -> None:
@@ -428,7 +428,7 @@ def _move_in(whole: Path, place: Path) -> None:
         try:
             whole.rename(place)
         except OSError:
-            raise RunError(f"{place}: was made by somebody else meanwhile. Choose another --out") from None
+            raise RunError(f"{place}: was created by another process meanwhile. Choose another --out") from None
         sync(place.parent)
         return
     write_manifest(place, {"state": "preparing"})  # whoever finds it half way knows that there is nothing to lose

@@ -292,7 +292,7 @@ def test_a_file_in_the_way(cli) -> None:
     Path("good.tsv").write_text(GOOD)
     Path("run").write_text("mine")
     for option in ([], ["--force"], ["--resume"]):
-        refusal(cli("train", "good.tsv", "--out", "run", *option), "run: a file is in the way")
+        refusal(cli("train", "good.tsv", "--out", "run", *option), "run: is a file")
     refusal(cli("train", "good.tsv", "--out", "run/inside", *QUICK), "run", after_progress=True)
     assert Path("run").read_text() == "mine"
 
@@ -380,7 +380,7 @@ def test_one_line_out_for_every_line_in(cli, run: Path) -> None:
     assert (found[0], found[1], found[2], found[9], found[10]) == ("AB", "", "", "H", "")
     assert lines_of(ended.err) == [
         "line 4: longer than decoding.max_source = 1024 tokens, the rest was cut",
-        "line 5: nothing in it is known to the model, the answer is a guess",
+        "line 5: the model knows no part of it, so the translation is a guess",
     ]
 
 
@@ -446,8 +446,8 @@ def test_bytes_that_are_not_utf_8_in_a_chat(cli, run: Path) -> None:
         (["translate", "RUN", "--wrong"], "--wrong"),
         (["translate", "RUN", "--engine", "ctranslate"], "Did you mean 'ctranslate2'?"),
         (["translate", "RUN", "--sample", "--n-best", "3"], "--n-best"),
-        (["translate", "RUN", "--sample", "--engine", "ctranslate2"], "--sample draws with our own engine"),
-        (["chat", "RUN", "--sample", "--engine", "ctranslate2"], "--sample draws with our own engine"),
+        (["translate", "RUN", "--sample", "--engine", "ctranslate2"], "--sample needs the torch engine"),
+        (["chat", "RUN", "--sample", "--engine", "ctranslate2"], "--sample needs the torch engine"),
         (["chat", "RUN", "--sample", "--precision", "int4"], "--precision int4: unknown. Did you mean 'int8'?"),
         (["translate"], "RUN"),
         (["transalte", "RUN"], "transalte"),
@@ -470,8 +470,8 @@ def test_bytes_that_are_not_utf_8_in_a_chat(cli, run: Path) -> None:
         (["look", "RUN", "ab", "--layer", "9"], "--layer 9: a page shows all"),
         (["look", "RUN", "ab", "--layer", "9", "-o", "x.png"], "--layer 9: the last one is 1"),
         (["look", "RUN", "ab", "--layer", "-1", "-o", "x.png"], "--layer -1: layers are counted from 1"),
-        (["look", "RUN", "ab", "--layer", "1", "--picture", "heads"], "--layer 1: there is no such choice in"),
-        (["look", "RUN", "ab", "--place", "cross", "--picture", "beam"], "--place cross: there is no such choice in"),
+        (["look", "RUN", "ab", "--layer", "1", "--picture", "heads"], "--layer 1: does not apply to"),
+        (["look", "RUN", "ab", "--place", "cross", "--picture", "beam"], "--place cross: does not apply to"),
         (["look", "RUN", "ab", "--target", "B", "--picture", "beam"], "the model searched without --target"),
         (["look", "RUN", "ab", "-o", "x.gif"], "x.gif"),
         (["look", "RUN", "ab", "-o", "none/x.png"], "none"),
@@ -601,7 +601,7 @@ def test_half_of_what_torchrun_says(cli, monkeypatch: pytest.MonkeyPatch, variab
 
 def test_a_run_goes_on_with_its_own_corpus_only(cli, own_run: Path) -> None:
     Path("other.tsv").write_text(GOOD)
-    refusal(cli("train", "other.tsv", "--out", own_run, "--resume"), "cannot go on with 'other'")
+    refusal(cli("train", "other.tsv", "--out", own_run, "--resume"), "cannot be resumed with 'other'")
     refusal(cli("train", "other.tsv", "--out", own_run, "--resume", "--force"), "choose one")
 
 

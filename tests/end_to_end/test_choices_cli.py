@@ -23,14 +23,14 @@ def row(text: str, name: str) -> str:
 def test_the_choices_and_their_reasons_are_shown_and_in_the_json(cli) -> None:
     ended = cli("train", "pairs.tsv", *QUICK, "--json")
     assert ended.code == 0, ended.err
-    assert row(ended.err, "source").endswith(" no blanks inside, 10 letters")
-    assert row(ended.err, "batch").endswith(" yours")
-    assert row(ended.err, "steps").endswith(" yours: max_steps")
-    assert max(map(len, ended.err.splitlines())) <= 110
+    assert row(ended.err, "source").endswith(" no spaces in the text, 10 characters")
+    assert row(ended.err, "batch").endswith(" set by you")
+    assert row(ended.err, "steps").endswith(" set by you: max_steps")
+    assert max(map(len, ended.err.splitlines())) <= 116
     facts = json.loads(ended.out)
     assert facts["run"] == str(Path("runs", "pairs"))
     choices = {choice["name"]: choice for choice in facts["choices"]}
-    assert choices["dropout"]["why"] == "short, strict sequences need little"
+    assert choices["dropout"]["why"] == "short sequences need little dropout"
     assert choices["model"]["settings"]["model.d_model"] == 8
     assert "model.d_model" in choices["model"]["yours"]
     assert "float32" in choices["machine"]["value"]
@@ -41,26 +41,38 @@ def test_presets_and_files_are_the_users_too(cli) -> None:
     Path("my.toml").write_text("[model]\ndropout = 0.25\n")
     ended = cli("train", "pairs.tsv", *QUICK, "--preset", "tutorial-small", "--config", "my.toml")
     assert ended.code == 0, ended.err
-    assert row(ended.err, "dropout").split() == ["dropout", "0.25", "yours:", "dropout"]
-    assert row(ended.err, "rate").endswith(" yours")
+    assert row(ended.err, "dropout").split() == ["dropout", "0.25", "set", "by", "you:", "dropout"]
+    assert row(ended.err, "learning rate").endswith(" set by you")
 
 
 def test_a_resumed_run_still_knows_why(cli) -> None:
     assert cli("train", "pairs.tsv", *QUICK).code == 0
     ended = cli("train", "pairs.tsv", "--resume", "--set", "training.max_steps=3", "--set", "training.patience=2")
     assert ended.code == 0, ended.err
-    assert row(ended.err, "source").endswith(" no blanks inside, 10 letters")
-    assert row(ended.err, "batch").endswith(" yours")
-    assert row(ended.err, "stopping").endswith(" yours: patience")
+    assert row(ended.err, "source").endswith(" no spaces in the text, 10 characters")
+    assert row(ended.err, "batch").endswith(" set by you")
+    assert row(ended.err, "stopping").endswith(" set by you: patience")
+
+
+def test_a_run_of_an_earlier_version_keeps_its_reasons(cli) -> None:
+    """The row of the learning rate was called `rate` in its manifest."""
+    quick = [word for word in QUICK if not word.startswith("training.warmup_steps")]
+    quick = [word for place, word in enumerate(quick) if word != "--set" or quick[place + 1] != "--set"]
+    assert cli("train", "pairs.tsv", *quick).code == 0
+    manifest = Path("runs/pairs/manifest.json")
+    manifest.write_text(manifest.read_text().replace('"learning rate"', '"rate"', 1))
+    ended = cli("train", "pairs.tsv", "--resume", "--set", "training.max_steps=3")
+    assert ended.code == 0, ended.err
+    assert row(ended.err, "learning rate").endswith(" a high learning rate works for this size")
 
 
 def test_a_run_of_two_steps_learnt_nothing_and_says_so_in_one_line(cli) -> None:
     ended = cli("train", "pairs.tsv", *QUICK, "--json")
     assert ended.code == 0, ended.err
     (warning,) = [line for line in ended.err.splitlines() if line.startswith("warning")]
-    assert warning.startswith("warning   not clearly better than ")
+    assert warning.startswith("warning: not clearly better than ")
     assert warning.endswith(": 2 steps are too few")
-    assert json.loads(ended.out)["diagnosis"]["findings"] == [warning.removeprefix("warning   ")]
+    assert json.loads(ended.out)["diagnosis"]["findings"] == [warning.removeprefix("warning: ")]
     assert "What went wrong" in Path("runs/pairs/report.html").read_text(encoding="utf-8")
 
 

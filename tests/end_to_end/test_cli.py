@@ -99,7 +99,7 @@ def test_train_says_what_it_does(cli) -> None:
     for line in (
         "reading pairs",
         "for validation, 2 dropped (empty)",
-        "1 + 1 layers of 8, 2 heads",
+        "1 + 1 layers, width 8, 2 heads",
         "at most 3,",
         "done: all 3 steps done",
         f"model  {Path('runs', 'pairs')}",
@@ -393,7 +393,7 @@ def test_train_chooses_by_a_metric_with_several_references(cli) -> None:
     options = [part for word in words for part in ("--set", word)]
     ended = cli("train", "pairs.tsv", "--valid", "valid.tsv", "--metric", "ter", "--out", "run", *options)
     assert ended.code == 0, ended.err
-    assert "best by ter" in ended.err
+    assert "if TER does not improve" in ended.err
     rows = [json.loads(line) for line in Path("run/metrics.jsonl").read_text().splitlines()]
     assert set(rows[-1]["validation"]) == {"loss", "ter"}
     kept = [json.loads(line) for line in Path("run/validation.jsonl").read_text().splitlines()]

@@ -50,7 +50,7 @@ def test_a_scheduler_asks_for_the_end(tmp_path: Path, whole: Path, cli, number: 
     training.send_signal(number)
     _, err = training.communicate(timeout=300)
     assert training.returncode == code, err
-    assert "all is saved" in err
+    assert "everything is saved" in err
     ended = cli(*words, "--resume")
     assert ended.code == 0, ended.err
     assert_same_end(tmp_path / "run", whole)
@@ -63,7 +63,7 @@ def test_a_second_training_in_the_folder_is_refused(finished: Path, cli, how: st
         more = ["--set", "training.max_steps=140"]
         ended = cli("train", finished.parent / "pairs.tsv", "--out", finished, *SET, *more, how)
     assert ended.code == 2
-    assert "another training is at work there (process " in ended.err
+    assert "another training is running there (process " in ended.err
     assert contents(finished) | {storage.LOCK: b""} == before | {storage.LOCK: b""}
 
 
@@ -72,7 +72,7 @@ def test_a_second_training_that_makes_the_same_folder_is_refused(tmp_path: Path,
     with storage.held(tmp_path / "run"):
         ended = cli("train", pairs, "--out", tmp_path / "run", *QUICK)
         assert ended.code == 2
-        assert "another training is at work there" in ended.err
+        assert "another training is running there" in ended.err
     shutil.rmtree(tmp_path / ".run.part")
     assert cli("train", pairs, "--out", tmp_path / "run", *QUICK).code == 0
 
@@ -91,7 +91,7 @@ def test_who_is_refused_clears_nothing_away(tmp_path: Path, monkeypatch) -> None
             return real(folder, patience)
 
         monkeypatch.setattr(storage, "sole_writer", just_before)
-        with pytest.raises(RunError, match="another training is at work"), storage.held(tmp_path / "run"):
+        with pytest.raises(RunError, match="another training is running"), storage.held(tmp_path / "run"):
             pass
         assert (tmp_path / ".run.part" / "work").exists()
 
@@ -183,7 +183,7 @@ def test_a_file_that_wants_to_run_is_refused(finished: Path, cli, name: str) -> 
     assert (
         ended.code == 2 if name.startswith("model") else "is not whole" in ended.err
     )  # the checkpoint before it serves
-    assert "a pickle, as torch.save writes: reading it could run a program. Refused" in ended.err
+    assert "a pickle, as torch.save writes: reading it could execute code. Refused" in ended.err
     assert not (finished / "ran").exists()
 
 
@@ -195,7 +195,7 @@ def test_a_run_that_leads_out_of_its_folder_is_refused(finished: Path, cli, tmp_
     for words in (["train", finished.parent / "pairs.tsv", "--out", finished, "--resume"], ["translate", finished]):
         ended = cli(*words, stdin=b"1\n")
         assert ended.code == 2
-        assert "a link that leads out of" in ended.err
+        assert "a link to a place outside of" in ended.err
     assert contents(tmp_path / "elsewhere") == before
 
 
@@ -205,7 +205,7 @@ def test_settings_that_ask_for_more_than_the_file_has(finished: Path, cli, width
     path.write_text(path.read_text().replace("d_ff = 32", f"d_ff = {width}"))
     ended = cli("translate", finished, "--engine", "torch", stdin=b"1\n")
     assert ended.code == 2
-    told = {4096: "the settings ask for [4096", 1_000_000: "Copy the run again", 10**12: "expected at most 1,048,576"}
+    told = {4096: "the settings require [4096", 1_000_000: "Copy the run again", 10**12: "expected at most 1,048,576"}
     assert told[width] in ended.err
 
 
@@ -244,14 +244,14 @@ def test_a_damaged_last_checkpoint_costs_only_itself(finished: Path, cli) -> Non
 
 
 def test_a_run_that_moves_to_another_kind_of_device(finished: Path, cli) -> None:
-    """What suits a card is not what suits a processor; which it was is noted beside it."""
+    """The micro-batch size of a GPU does not suit a CPU, so the checkpoint records which device it was found for."""
     path = finished / "checkpoints" / "step-00000130" / "state.json"
     state = json.loads(path.read_text())
     assert (state.pop("crc32"), state["micro_tokens"], state["device"])[1:] == (4096, "cpu")
     path.write_text(json.dumps(state | {"micro_tokens": 65_536, "device": "cuda"}))
     ended = cli("train", finished.parent / "pairs.tsv", "--out", finished, *LONGER)
     assert ended.code == 0, ended.err
-    assert "4,096 tokens in a forward pass from here on, 65,536 before" in ended.err
+    assert "4,096 tokens per forward pass from now on, 65,536 before" in ended.err
 
 
 def test_a_corpus_that_changed_inside_the_run(finished: Path, cli) -> None:

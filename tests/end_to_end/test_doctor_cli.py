@@ -225,16 +225,16 @@ def test_training_warns_and_drops_nothing(cli) -> None:
     Path("valid.tsv").write_text("\n".join(lines[:10]) + "\n", encoding="utf-8")
     ended = cli("train", "twice.tsv", "--valid", "valid.tsv", "--out", "run", *QUICK)
     assert ended.code == 0
-    told = [line for line in ended.err.splitlines() if line.startswith("doctor ")]
+    told = [line for line in ended.err.splitlines() if line.startswith("doctor: ")]
     assert told == [
-        "doctor    20 pairs (15 %): source is in the other set: 10 of its 10 pairs are here, 20 rows with the target",
-        "doctor    30 pairs (23 %): the same pair again",
-        "doctor    look closer with: seq2see doctor twice.tsv --against valid.tsv",
+        "doctor: 20 pairs (15 %): source is in the other set: 10 of its 10 pairs are here, 20 rows with the target",
+        "doctor: 30 pairs (23 %): duplicate of an earlier pair",
+        "doctor: for details, run: seq2see doctor twice.tsv --against valid.tsv",
     ]
     Path("twice.dat").write_bytes(Path("twice.tsv").read_bytes())
     options = ["--format", "tsv", "--source-column", "2", "--target-column", "1"]
     ended = cli("train", "twice.dat", "valid.tsv", *options, "--out", "other", *QUICK)
-    assert f"doctor    look closer with: seq2see doctor twice.dat valid.tsv {' '.join(options)}\n" in ended.err
+    assert f"doctor: for details, run: seq2see doctor twice.dat valid.tsv {' '.join(options)}\n" in ended.err
     assert json.loads(Path("run/manifest.json").read_text())["pairs"] == 130
 
 

@@ -121,8 +121,8 @@ def test_a_run_that_has_not_begun_has_no_curves(cli, trained, tmp_path, monkeypa
         (["waves", "-o", "waves.bmp"], "unknown picture format '.bmp'"),
         (["waves", "-o", "nowhere/waves.png"], "there is no folder nowhere"),
         (["waves", "--length", "0"], "--length"),
-        (["masks", *["a"] * 101], "more than 100"),
-        (["warm-up", *[word for width in range(1, 6) for word in ("--d-model", width)]], "more than 8"),
+        (["masks", *["a"] * 101], "at most 100"),
+        (["warm-up", *[word for width in range(1, 6) for word in ("--d-model", width)]], "at most 8"),
     ],
 )
 def test_mistakes_get_one_line(words, line, cli, tmp_path, monkeypatch):

@@ -162,7 +162,7 @@ def test_an_interrupted_run_will_do_and_no_validation_pairs_are_said(cli, own: P
     (own / "validation.jsonl").unlink()
     ended = cli("train", new_pairs(), "--from", own, "--out", "new", "--set", "training.max_steps=2")
     assert ended.code == 0, ended.err
-    assert "validation.jsonl: no pairs there, so what is forgotten cannot be measured\n" in ended.err
+    assert "validation.jsonl: no pairs, so forgetting cannot be measured\n" in ended.err
     assert "old:" not in ended.err
     assert list(load("new").manifest["fine_tuning"]["scores"]) == ["new"]
 
@@ -174,8 +174,8 @@ def test_what_the_old_model_is_not_ready_for_is_said(cli, own: Path) -> None:
     words = ["train", "mixed.tsv", "--from", own, "--out", "new", "--set", "training.max_steps=2"]
     ended = cli(*words, "--valid", own / "validation.jsonl")
     assert ended.code == 0, ended.err
-    assert "source tokens looked at are unknown to" in ended.err
-    assert "target tokens looked at" not in ended.err
+    assert "source sampled tokens are unknown to" in ended.err
+    assert "target sampled tokens" not in ended.err
     assert "5 of the " in ended.err
     assert "old validation sources are among the new training pairs" in ended.err
 
@@ -229,7 +229,7 @@ def test_interrupted_and_resumed_it_ends_like_one_that_was_not(cli, own: Path, t
     shutil.rmtree(own)  # it is no longer needed
     ended = cli(*command[1:])
     assert ended.code == 0, ended.err
-    assert "resuming  after step" in ended.err
+    assert "resuming after step" in ended.err
     assert metrics(Path("new")) == metrics(tuned)
     for name in ("model.safetensors", "settings.toml", "start.safetensors"):
         assert Path("new", name).read_bytes() == (tuned / name).read_bytes(), name
@@ -271,5 +271,5 @@ def test_a_run_goes_on_only_from_where_it_began(cli, tuned: Path, trained: Path,
     shutil.copytree(tuned, "tuned")
     other = Path(shutil.copytree(trained, "other"))
     words = ["train", "aaa.tsv", "--out", "tuned", "--resume"]
-    refused(cli(*words, "--from", other), "was begun from 'upper', and cannot go on from")
-    refused(cli("train", "upper.tsv", "--out", other, "--resume", "--from", own), "was begun without --from")
+    refused(cli(*words, "--from", other), "was started from 'upper', and cannot be resumed from")
+    refused(cli("train", "upper.tsv", "--out", other, "--resume", "--from", own), "was started without --from")

@@ -47,7 +47,7 @@ def tmx(name: str, *languages: str) -> str:
 def test_catalogues_and_languages(cli) -> None:
     ended = cli("train", po("ko.po"), *QUICK, "--source-language", "en")
     assert ended.code == 0, ended.err
-    assert "languages en -> ko\n" in ended.err
+    assert " en -> ko\n" in ended.err
     assert manifest("runs/ko")["languages"] == {"source": "en", "target": "ko"}
     ended = cli("evaluate", "runs/ko", tmx("test.tmx", "en", "ko"))
     assert ended.code == 0, ended.err
@@ -100,7 +100,7 @@ def test_fields_of_jsonl(cli) -> None:
     assert ended.err.rstrip().endswith(" ".join(words))
     ended = cli("train", "hub.jsonl", *words, *QUICK)
     assert ended.code == 0, ended.err
-    assert "languages en -> de\n" in ended.err
+    assert " en -> de\n" in ended.err
 
 
 def test_several_files_and_going_on_with_them(cli) -> None:
@@ -120,7 +120,7 @@ def test_several_files_and_going_on_with_them(cli) -> None:
     assert manifest("runs/one-ko-two")["steps"] == 3
     ended = cli("train", "two.en,two.ko", "--out", "runs/one-ko-two", "--resume")
     assert ended.code == 2
-    assert "a run on 'one-ko-two' cannot go on with 'two'" in ended.err
+    assert "a run on 'one-ko-two' cannot be resumed with 'two'" in ended.err
 
 
 def test_several_files_in_python() -> None:
@@ -286,7 +286,7 @@ def test_a_tag_needs_a_language(cli) -> None:
     assert "--tag needs a code such as de" in ended.err
     ended = cli("train", "x.tsv", "--tag", "--target-language", "de", *QUICK)
     assert ended.code == 0, ended.err
-    assert "languages ? -> de, by tag\n" in ended.err
+    assert " ? -> de, by tag\n" in ended.err
     assert len(cli("translate", "runs/x", stdin=b"a1\n").out.splitlines()) == 1  # only one language: no need to choose
 
 

@@ -215,7 +215,7 @@ def test_korean_text_and_a_korean_interface(page, tmp_path):
     page.wait("/^\\d/.test(document.getElementById('said').textContent)")
     draw(page, "encoder")
     page.wait("document.querySelector('#encoder .said').textContent.includes('헤드 평균')")
-    english = "Switch|Choose|layer|head|piece|looks at|The |weights"
+    english = "Switch|Choose|layer|head|token|attends to|The |weights"
     for section in ("tokens", "embeddings", "encoder", "cross", "alignment", "lens", "candidates", "beam"):
         draw(page, section)
         page.run("new Promise(done => setTimeout(done, 100))")

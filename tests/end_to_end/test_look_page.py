@@ -142,7 +142,7 @@ def test_a_click_follows_a_token_down_the_page(page):
         assert page.run(f"document.querySelectorAll('{place} .piece[aria-pressed=true]').length") >= 1
     weights = page.run("JSON.parse(document.getElementById('part:attention/cross/1').textContent)")
     best = np.mean(weights, axis=0)[1].max()
-    assert f"{named(page, 'target_tokens', 1)} looks at " in said(page, "#cross .said").replace("\u2068", "")
+    assert f"{named(page, 'target_tokens', 1)} attends to " in said(page, "#cross .said").replace("\u2068", "")
     assert f"{best:.3f}" in said(page, "#cross .said")
     token = page.run("JSON.parse(document.getElementById('part:summary').textContent).target_tokens[1]")
     assert page.run("document.querySelector('#candidates .bars .chosen').textContent") == token
@@ -224,7 +224,7 @@ def test_sixty_tokens_in_the_dark_and_on_a_narrow_screen(browser, cli, trained, 
 
 
 def test_how_blanks_are_written_is_said_once(page):
-    assert said(page, "main").count("▁ in them is a blank") == said(page, "#tokens p").count("▁") == 1
+    assert said(page, "main").count("▁ stands for a space") == said(page, "#tokens p").count("▁") == 1
 
 
 def test_no_formula_needs_a_scrollbar(page):

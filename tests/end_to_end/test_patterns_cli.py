@@ -21,8 +21,8 @@ def _in_an_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
 def test_molecules_are_trained_on_without_a_setting(cli) -> None:
     ended = cli("train", "molecules.tsv", "--out", "run", *QUICK)
     assert ended.code == 0, ended.err
-    assert ended.err.count(" pattern smiles  ") == 2
-    assert "these are molecules in SMILES" in ended.err
+    assert ended.err.count(" (pattern smiles) ") == 2
+    assert "molecules in SMILES" in ended.err
     saved = json.loads(Path("run/source.tokenizer.json").read_text())
     assert saved["kind"] == "pattern"
     assert {"Br", "[C@@H]", ">>"} <= set(saved["symbols"])
@@ -37,8 +37,8 @@ def test_patterns_of_ones_own_and_korean_letters(cli) -> None:
     sets = [word for assignment in words for word in ("--set", assignment)]
     ended = cli("train", "korean.tsv", "--out", "run", *QUICK, *sets)
     assert ended.code == 0, ended.err
-    assert " pattern  " in ended.err
-    assert " jamo  " in ended.err
+    assert " tokens (regular expression) " in ended.err
+    assert " Korean letters (jamo) " in ended.err
     assert json.loads(Path("run/source.tokenizer.json").read_text(encoding="utf-8"))["pattern"] == "[가-깋]+|하."
     assert "\u1112" in json.loads(Path("run/target.tokenizer.json").read_text(encoding="utf-8"))["symbols"]
     assert cli("translate", "run", stdin="한국바다\n".encode()).code == 0
@@ -57,7 +57,7 @@ def test_another_kind_or_a_preset_lies_over_the_suggestion(cli) -> None:
     ("sets", "said"),
     [
         (["data.source_pattern=[a-"], "data.source_pattern = '[a-': not a regular expression: unterminated"),
-        (["data.source_pattern=x*"], "data.source_pattern = 'x*': matches even where there is no text"),
+        (["data.source_pattern=x*"], "data.source_pattern = 'x*': matches the empty text"),
         (["data.target_pattern=smile"], "Did you mean 'smiles'?"),
         (["data.source_tokenizer=patern"], "Did you mean 'pattern'?"),
     ],
@@ -75,7 +75,7 @@ def test_a_faulty_pattern_is_refused_before_the_corpus_is_read(cli, sets: list[s
     ("sets", "said"),
     [
         (["data.source_tokenizer=pattern"], "needs data.source_pattern: a regular expression, or one of smiles"),
-        (["data.source_pattern=words"], "is of no use to data.source_tokenizer = 'characters'"),
+        (["data.source_pattern=words"], "has no effect with data.source_tokenizer = 'characters'"),
     ],
 )
 def test_a_pattern_and_its_kind_go_together(cli, sets: list[str], said: str) -> None:

@@ -119,7 +119,7 @@ def test_look_shows_what_there_is(cli, runs: dict[str, Path], kind: str, tmp_pat
     assert parts["summary"]["translation"] == "n321"
     assert len(parts["alignment"]) == 4 * heads
     assert np.array(parts["importance"]["left_out"]).shape == (5, 4)
-    assert parts["summary"]["model_in_words"].startswith("1 + 1 LSTM of 48")
+    assert parts["summary"]["model_in_words"].startswith("1 + 1 LSTM, width 48")
     if heads:
         weights, inside = np.array(parts["attention/cross/0"]), parts["inside/cross/0"]
         assert weights.shape == (1, 5, 4)
@@ -177,12 +177,12 @@ def test_the_preset_by_the_command_line(cli, tmp_path: Path) -> None:
     ended = cli(*words, "--set", "model.cell=gru")
     assert ended.code == 0, ended.err
     (line,) = re.findall(r"model +(.*)", ended.err)[:1]
-    assert re.match(r"1 \+ 1 GRU of \d+, attention: [\d,]+ parameters", line), line
+    assert re.match(r"1 \+ 1 GRU, width \d+, attention: [\d,]+ parameters", line), line
     settings = load(tmp_path / "run").settings
     assert (settings.model.architecture, settings.model.cell) == ("rnn-attention", "gru")
     ended = cli(*words, "--force", "--set", "model.heads=2")
     assert ended.code == 2
-    assert "model.heads = 2 is of no use to model.architecture = 'rnn-attention'" in ended.err
+    assert "model.heads = 2 has no effect with model.architecture = 'rnn-attention'" in ended.err
 
 
 def test_fine_tuning_keeps_the_architecture(cli, runs: dict[str, Path], tmp_path: Path) -> None:

@@ -93,14 +93,14 @@ def test_interrupted_by_ctrl_c_and_resumed(tmp_path: Path, whole: Path, cli, mon
     assert "Traceback" not in err
     *_, told, command = err.rstrip("\n").split("\n")
     assert told.startswith("interrupted after step ")
-    assert told.endswith("; all is saved. Go on with:")
+    assert told.endswith("; everything is saved. Resume with:")
     step = int(told.removeprefix("interrupted after step ").partition(";")[0])
     assert 20 <= step < 130
     assert command.strip() == f"seq2see train pairs.tsv --out run {' '.join(SET)} --resume"
 
     ended = cli(*command.split()[1:])  # as the message says
     assert ended.code == 0, ended.err
-    assert f"resuming  after step {step}" in ended.err
+    assert f"resuming after step {step}" in ended.err
     assert_same_end(tmp_path / "run", whole)
 
 
@@ -117,7 +117,7 @@ def test_more_steps_go_on_with_a_finished_run(finished: Path, cli) -> None:
         "train", finished.parent / "pairs.tsv", "--out", finished, "--resume", "--set", "training.max_steps=133"
     )
     assert ended.code == 0
-    assert "resuming  after step 130" in ended.err
+    assert "resuming after step 130" in ended.err
     assert [row["step"] for row in metrics(finished) if "loss" in row] == list(range(1, 134))
     assert "max_steps = 133" in (finished / "settings.toml").read_text()
 
@@ -194,7 +194,7 @@ def test_the_model_of_a_run_is_fixed(finished: Path, cli) -> None:
     assert (
         ended.err
         == f"seq2see: {finished}: settings of data and model, the seed and training.batch_tokens are fixed once a run "
-        "has begun. Train anew with --force\n"
+        "has started. Train anew with --force\n"
     )
     assert contents(finished) == before
 
@@ -208,7 +208,7 @@ def test_a_checkpoint_that_is_not_whole_is_passed_over(finished: Path, whole: Pa
     ended = cli("train", finished.parent / "pairs.tsv", "--out", finished, "--resume", *SET)
     assert ended.code == 0, ended.err
     assert f"{path.parent} is not whole (" in ended.err
-    assert "resuming  after step 120" in ended.err
+    assert "resuming after step 120" in ended.err
     assert_same_end(finished, whole)
 
 

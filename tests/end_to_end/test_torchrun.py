@@ -242,7 +242,7 @@ def test_a_killed_process_is_started_again_and_the_run_goes_on(tmp_path: Path) -
     job.wait()
     err = (tmp_path / "stderr").read_text()
     assert code == 0, err
-    assert re.search(r"resuming  after step \d\d", err)
+    assert re.search(r"resuming after step \d\d", err)
     assert err.count("done: all 50 steps done") == 1
     steps = [row["step"] for row in metrics(tmp_path / "run") if "loss" in row]
     assert steps == list(range(1, 51))

@@ -160,7 +160,7 @@ def test_weights_of_another_shape(tmp_path: Path) -> None:
     path = tmp_path / "settings.toml"
     path.write_text(path.read_text().replace("d_ff = 12", "d_ff = 13"))
     message = refused(tmp_path)
-    assert "feed_forward.w_1.bias is [12], the settings ask for [13]" in message
+    assert "feed_forward.w_1.bias is [12], the settings require [13]" in message
 
 
 def test_weights_of_another_model(tmp_path: Path) -> None:
@@ -287,7 +287,7 @@ def test_a_model_larger_than_memory_is_refused(tmp_path: Path, monkeypatch: pyte
 def test_a_second_tokenizer_where_one_serves_both_sides_is_refused(tmp_path: Path) -> None:
     made = make(tmp_path, SHARED)
     made.tokenizers.source.save(tmp_path / "target.tokenizer.json")
-    assert "is there, though data.shared = true" in refused(tmp_path)
+    assert "exists, although data.shared = true" in refused(tmp_path)
 
 
 TENSORS = {"a": torch.arange(6.0).reshape(2, 3), "b.step": torch.tensor(3.0), "c": torch.zeros(4, dtype=torch.uint8)}
@@ -349,7 +349,7 @@ class Bomb:
 def test_a_pickle_is_refused_and_does_not_run(tmp_path: Path, protocol: int) -> None:
     path = tmp_path / "model.safetensors"
     path.write_bytes(pickle.dumps({"weights": Bomb(tmp_path / "ran")}, protocol))
-    with pytest.raises(RunError, match=r"a pickle, as torch\.save writes: reading it could run a program\. Refused"):
+    with pytest.raises(RunError, match=r"a pickle, as torch\.save writes: reading it could execute code\. Refused"):
         bundle.read_tensors(path)
     torch.save({"weights": torch.zeros(2), "bomb": Bomb(tmp_path / "ran")}, path)
     with pytest.raises(RunError, match="Refused"):

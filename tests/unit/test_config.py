@@ -92,7 +92,7 @@ def test_all_settings_that_there_are() -> None:
 
 def test_describe_says_everything_about_each() -> None:
     rows = {key: rest for key, *rest in config.describe()}
-    assert rows["model.d_model"] == ["int", "256", "width of the stream between layers"]
+    assert rows["model.d_model"] == ["int", "256", "width of embeddings and layer outputs"]
     assert rows["model.norm"][:2] == ["post | pre", "post"]
     assert rows["data.shared"][:2] == ["bool", "True"]
     assert rows["training.clip_norm"][:2] == ["float", "1.0"]
@@ -176,7 +176,7 @@ def test_check_keys_leaves_contradictions_to_resolve() -> None:
         ),
         (
             {"data": {"target_pattern": "words"}},
-            "data.target_pattern = 'words' is of no use to data.target_tokenizer = 'unigram': "
+            "data.target_pattern = 'words' has no effect with data.target_tokenizer = 'unigram': "
             "set data.target_tokenizer=pattern, too",
         ),
         (

@@ -1,4 +1,4 @@
-"""The same program on a card: skipped where there is none."""
+"""Training, resuming and translating on a GPU; skipped where there is none."""
 
 import os
 import random
@@ -67,7 +67,7 @@ def test_deterministic_settings_make_a_resume_exact_to_the_bit(tmp_path: Path, p
 @pytest.mark.parametrize("cell", ["lstm", "gru"])
 @pytest.mark.parametrize("preset", ["rnn", "rnn-attention"])
 def test_an_rnn_learns_in_bfloat16_what_it_learns_in_float32(tmp_path: Path, preset: str, cell: str) -> None:
-    """The RNN itself stays in float32; and a card says what a processor says."""
+    """The RNN itself stays in float32, and the output on a GPU is that on a CPU."""
     found: dict[str, list[float]] = {}
     model = {"d_model": 32, "d_hidden": 48, "dropout": 0.0, "cell": cell}
     for precision in ("float32", "bfloat16"):
@@ -82,14 +82,14 @@ def test_an_rnn_learns_in_bfloat16_what_it_learns_in_float32(tmp_path: Path, pre
         found[precision] = losses
     assert found["bfloat16"] == pytest.approx(found["float32"], rel=0.05)
     lines = [str(number) for number in range(100, 400)]
-    on_card = run.search(lines, beam=3, engine=run.engine("torch"))
-    on_processor = run.search(lines, beam=3, engine=TorchEngine(run.bundle.model.cpu()))
-    same = sum(one.text == other.text for one, other in zip(on_card, on_processor, strict=True))
+    on_gpu = run.search(lines, beam=3, engine=run.engine("torch"))
+    on_cpu = run.search(lines, beam=3, engine=TorchEngine(run.bundle.model.cpu()))
+    same = sum(one.text == other.text for one, other in zip(on_gpu, on_cpu, strict=True))
     assert same >= 0.97 * len(lines)
 
 
-def test_memory_of_a_card_that_is_used_up(tmp_path: Path) -> None:
-    """With a share of the card that one pass does not fit into, passes shrink and the losses stay the same."""
+def test_gpu_memory_that_runs_out(tmp_path: Path) -> None:
+    """Where a forward pass does not fit into GPU memory, micro-batches shrink and the losses stay the same."""
     found: dict[float, list[float]] = {}
     shrunk: list[events.Shrunk] = []
     model = {**SETTINGS["model"], "d_model": 512, "d_ff": 2048, "encoder_layers": 4, "dropout": 0.0}
@@ -116,13 +116,13 @@ def test_memory_of_a_card_that_is_used_up(tmp_path: Path) -> None:
     assert found[0.03] == pytest.approx(found[1.0], rel=1e-3)
 
 
-def test_a_card_says_what_a_processor_says(tmp_path: Path) -> None:
+def test_a_gpu_translates_as_a_cpu_does(tmp_path: Path) -> None:
     """Float32 on both, sums in another order: nearly all sentences are equal to the token."""
     run = seq2see.train(pairs(tmp_path), tmp_path / "run", settings=SETTINGS)
     lines = [str(number) for number in range(100, 400)]
-    on_card = run.search(lines, beam=3, engine=run.engine("torch"))
-    on_processor = run.search(lines, beam=3, engine=TorchEngine(run.bundle.model.cpu()))
-    same = sum(one.text == other.text for one, other in zip(on_card, on_processor, strict=True))
+    on_gpu = run.search(lines, beam=3, engine=run.engine("torch"))
+    on_cpu = run.search(lines, beam=3, engine=TorchEngine(run.bundle.model.cpu()))
+    same = sum(one.text == other.text for one, other in zip(on_gpu, on_cpu, strict=True))
     assert same >= 0.97 * len(lines)
 
 

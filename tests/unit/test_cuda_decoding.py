@@ -1,4 +1,4 @@
-"""Decoding on a card, by its own kernels: skipped where there is none."""
+"""Decoding on a GPU, by its own kernels: skipped where there is none."""
 
 import math
 from dataclasses import replace
@@ -114,18 +114,18 @@ def test_a_sentence_is_the_same_in_any_company_in_bfloat16() -> None:
 @pytest.mark.parametrize("everything", [False, True])
 def test_a_step_of_attention_is_the_written_out_one(B, W, H, K, T, dtype, everything) -> None:
     torch.manual_seed(1)
-    P, card = W * T, {"device": "cuda"}
-    keys, values = (torch.randn(B, H, P, K, dtype=dtype, **card) for _ in range(2))
-    query, key, value = torch.randn(B * W, 3 * H * K, dtype=dtype, **card).chunk(3, -1)
-    step = torch.randint(T, (B,), **card)
-    keep = torch.rand(B, W, P, **card) < (1.1 if everything else 0.5)
-    here = step[:, None] * W + torch.arange(W, **card)
+    P, gpu = W * T, {"device": "cuda"}
+    keys, values = (torch.randn(B, H, P, K, dtype=dtype, **gpu) for _ in range(2))
+    query, key, value = torch.randn(B * W, 3 * H * K, dtype=dtype, **gpu).chunk(3, -1)
+    step = torch.randint(T, (B,), **gpu)
+    keep = torch.rand(B, W, P, **gpu) < (1.1 if everything else 0.5)
+    here = step[:, None] * W + torch.arange(W, **gpu)
     keep.scatter_(2, here[:, :, None], True)
     expected_keys, expected_values = (
         past.scatter(2, here[:, None, :, None].expand(-1, H, -1, K), new.view(B, W, H, K).transpose(1, 2))
         for past, new in ((keys, key), (values, value))
     )
-    seen = keep & (torch.arange(P, **card) < (step[:, None, None] + 1) * W)
+    seen = keep & (torch.arange(P, **gpu) < (step[:, None, None] + 1) * W)
     queries = query.float().view(B, W, H, K).transpose(1, 2)
     scores = queries @ expected_keys.float().transpose(2, 3) / math.sqrt(K)
     weights = scores.masked_fill(~seen[:, None], -torch.inf).softmax(-1)

@@ -66,8 +66,8 @@ def test_every_named_pattern_has_a_line_and_no_groups(named: patterns.Named) -> 
         ("*", "not a regular expression: nothing to repeat at character 1"),
         ("\\", "not a regular expression: bad escape (end of pattern) at character 1"),
         ("a{99999999999999999999}", "too large for a regular expression"),
-        ("a*", "matches even where there is no text. A token needs a character: write + for *"),
-        ("|a", "matches even where there is no text. A token needs a character: write + for *"),
+        ("a*", "matches the empty text. A token needs at least one character: use + instead of *"),
+        ("|a", "matches the empty text. A token needs at least one character: use + instead of *"),
         ("smile", "no such pattern. Did you mean 'smiles'? Or write a regular expression"),
     ],
 )

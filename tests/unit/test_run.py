@@ -119,7 +119,7 @@ def test_while_activations_are_captured_the_model_itself_translates(trained: Pat
         assert own.engine("torch") is not kept
         own.translate(["abc"])
         assert seen
-        with pytest.raises(SettingError, match="has a copy of its own"):
+        with pytest.raises(SettingError, match="uses its own copy"):
             own.search(["abc"], engine=named("ctranslate2 int8"))
 
 
@@ -179,7 +179,11 @@ def test_an_evaluation_says_how_it_was_made(run: Run) -> None:
 
 @pytest.mark.parametrize(
     ("pairs", "words"),
-    [([], "no usable pair"), ([("a",)], "pair 1: .* is none"), ([("a", "b"), "ab"], "pair 2: 'ab' is none")],
+    [
+        ([], "no usable pair"),
+        ([("a",)], "pair 1: .* is not a pair"),
+        ([("a", "b"), "ab"], "pair 2: 'ab' is not a pair"),
+    ],
 )
 def test_what_cannot_be_evaluated(run: Run, pairs: list[object], words: str) -> None:
     with pytest.raises(DataError, match=words):
@@ -200,7 +204,7 @@ def test_looking_inside(run: Run) -> None:
     said = run.translate(["abc"])[0]
     assert run.look("abc").translation == run.look("abc", target=said).translation == said
     assert run.read("abc").source_ids
-    with pytest.raises(TypeError, match="one sentence is looked at"):
+    with pytest.raises(TypeError, match="look expects one sentence"):
         run.look(["abc"])
 
 

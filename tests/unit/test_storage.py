@@ -70,7 +70,7 @@ def test_what_safetensors_says_of_a_full_disk(tmp_path: Path) -> None:
 
 def test_one_writer(tmp_path: Path) -> None:
     second = storage.sole_writer(tmp_path)
-    refused = pytest.raises(RunError, match=rf"another training is at work there \(process {os.getpid()} on ")
+    refused = pytest.raises(RunError, match=rf"another training is running there \(process {os.getpid()} on ")
     with storage.sole_writer(tmp_path), refused, second:
         pass
     with storage.sole_writer(tmp_path):
@@ -88,7 +88,7 @@ def test_a_writer_may_be_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
     monkeypatch.setattr(storage.time, "sleep", wait)
     first.enter_context(storage.sole_writer(tmp_path))
-    with pytest.raises(RunError, match="another training is at work"), storage.sole_writer(tmp_path, patience=2):
+    with pytest.raises(RunError, match="another training is running"), storage.sole_writer(tmp_path, patience=2):
         pass
     assert waits == 2
     with storage.sole_writer(tmp_path, patience=2):
@@ -114,7 +114,7 @@ def test_tricks_with_paths(tmp_path: Path) -> None:
     storage.refuse_tricks(run)
     for name, target in (("link", outside), ("checkpoints/up", Path("../..")), ("gone", tmp_path / "none")):
         (run / name).symlink_to(target)
-        with pytest.raises(RunError, match=f"{name}: a link that leads out of {run}. Copy the folder with: cp -rL"):
+        with pytest.raises(RunError, match=f"{name}: a link to a place outside of {run}. Copy the folder with: cp -rL"):
             storage.refuse_tricks(run)
         (run / name).unlink()
     os.mkfifo(run / "manifest.json")

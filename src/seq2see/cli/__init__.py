@@ -1,4 +1,4 @@
-"""The command line: one verb a file, each parses, calls one function and prints.
+"""The command line: one module for each verb, which parses the options, calls one function and prints the result.
 
 Nothing here imports torch until a verb needs it, so that `--help` answers at once.
 """

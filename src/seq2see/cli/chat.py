@@ -27,7 +27,7 @@ def chat(
     precision: options.PrecisionOption = None,
     debug: options.Debug = False,
 ) -> None:
-    """Talk with a model: each line you type is answered, one line for each where they are piped. End with Ctrl-D."""
+    """Talk to a model: it answers each line that you type, or each line of piped input. End with Ctrl-D."""
     from seq2see import conversation
     from seq2see.run import load
 

@@ -53,7 +53,7 @@ class Downloads:
 
 
 def data_list(as_json: Json = False, debug: Debug = False) -> None:
-    """List the corpora that have a name."""
+    """List the corpora that can be used by name."""
     from seq2see.text.downloads import catalogue, in_bytes
 
     entries = catalogue()
@@ -66,11 +66,11 @@ def data_list(as_json: Json = False, debug: Debug = False) -> None:
 
 
 def data_get(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="One of those that `seq2see data list` shows.")],
-    more: Annotated[list[str] | None, typer.Argument(metavar="FILE", help="Further files for --from.")] = None,
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Name of a corpus; `seq2see data list` shows all.")],
+    more: Annotated[list[str] | None, typer.Argument(metavar="FILE", help="More files for --from.")] = None,
     places: Annotated[
         list[str] | None,
-        typer.Option("--from", metavar="FILE", help="Take these local files, plain or .gz, or a folder of them."),
+        typer.Option("--from", metavar="FILE", help="Use these local files, plain or .gz, or a folder of them."),
     ] = None,
     debug: Debug = False,
 ) -> None:

@@ -1,4 +1,4 @@
-"""What a training shows while it runs: a live bar on a terminal, plain lines elsewhere; always on stderr."""
+"""Progress of a training on stderr: a live progress bar on a terminal, plain lines elsewhere."""
 
 import textwrap
 import time
@@ -33,7 +33,8 @@ class Display:
         self._last_line = 0.0
         self._numbers = ""
         self._start = 0, 0.0
-        """Step and seconds from which the speed is measured: where this process began or last returned to."""
+        """Step and seconds from which the speed is measured: at the start of this process, or after it last returned to
+        a step."""
         self._seconds = 0.0
         self.step = 0
         """The last step that was reported."""
@@ -67,18 +68,18 @@ class Display:
                 if self._bar or time.monotonic() - self._last_line > 3 * QUIET_SECONDS:
                     self._tell(event)
             case Trained():
-                skipped = f"{event.skipped} skipped, not finite  " if event.skipped else ""
-                speed = f"rate {event.rate:.1e}  {event.tokens_per_second:,.0f} tokens/s  "
+                skipped = f"{event.skipped} updates skipped (not finite)  " if event.skipped else ""
+                speed = f"learning rate {event.rate:.1e}  {event.tokens_per_second:,.0f} tokens/s  "
                 self._numbers = f"loss {event.loss:.3f}  {skipped}{speed}"
                 self._tell(event)
             case Shrunk():
-                smaller = f"micro-batches of {event.micro_tokens:,} tokens from here on"
-                self.say(f"step {event.step:>7,}  memory is used up: {smaller}; updates stay the same")
+                smaller = f"micro-batches of {event.micro_tokens:,} tokens from now on"
+                self.say(f"step {event.step:>7,}  out of memory: {smaller}; the updates stay the same")
             case Returned():
                 self._start = event.step, self._seconds
                 failed = f"{event.updates} updates in a row were not finite"
                 slower = f"at 1/{2**event.slowed} of the learning rate"
-                self.say(f"step {event.failed_at:>7,}  {failed}: back to step {event.step:,}, {slower}")
+                self.say(f"step {event.failed_at:>7,}  {failed}: returning to step {event.step:,}, {slower}")
             case Validated():
                 numbers = {name: f"{value:.{3 if abs(value) < 10 else 2}f}" for name, value in event.scores.items()}
                 scores = "  ".join(f"{name} {value}" for name, value in numbers.items())
@@ -127,19 +128,21 @@ class Display:
 
 def _opening(event: Any) -> list[str]:
     dropped = "".join(f", {count:,} dropped ({why.replace('_', ' ')})" for why, count in event.dropped.items() if count)
-    lines = [f"data      {event.pairs:,} pairs, {event.validation_pairs:,} for validation{dropped}"]
+    lines = [f"{'data':<{NAME_WIDTH}} {event.pairs:,} pairs, {event.validation_pairs:,} for validation{dropped}"]
     tags = event.settings.data.tags
     if any(event.languages) or tags:
         targets = ", ".join(tags.split()) or event.languages.target or "?"
-        lines.append(f"languages {event.languages.source or '?'} -> {targets}{', by tag' if tags else ''}")
+        lines.append(
+            f"{'languages':<{NAME_WIDTH}} {event.languages.source or '?'} -> {targets}{', by tag' if tags else ''}"
+        )
     lines += table(event.choices)
     if event.step:
-        lines.append(f"resuming  after step {event.step:,}")
+        lines.append(f"resuming after step {event.step:,}")
     return lines
 
 
-VALUE_WIDTH, WHY_WIDTH = 50, 39
-"""Columns of the table of choices, which has 100 together with the names."""
+NAME_WIDTH, VALUE_WIDTH, WHY_WIDTH = 13, 54, 47
+"""Widths of the three columns of the table of choices, in characters."""
 
 
 def table(choices: "list[Choice]") -> list[str]:
@@ -147,8 +150,10 @@ def table(choices: "list[Choice]") -> list[str]:
     lines = []
     for choice in choices:
         own = ", ".join(key.partition(".")[2] for key in choice.yours)
-        why = "yours" if len(choice.yours) == len(choice.settings) else f"yours: {own}" if own else choice.why
+        why = f"set by you: {own}" if own else choice.why
+        if len(choice.yours) == len(choice.settings):
+            why = "set by you"
         cells = [choice.name], textwrap.wrap(choice.value, VALUE_WIDTH), textwrap.wrap(why, WHY_WIDTH)
         for name, value, reason in zip_longest(*cells, fillvalue=""):
-            lines.append(f"{name:<9} {value:<{VALUE_WIDTH}} {reason}".rstrip())
+            lines.append(f"{name:<{NAME_WIDTH}} {value:<{VALUE_WIDTH}} {reason}".rstrip())
     return lines

@@ -16,16 +16,16 @@ from seq2see.cli.options import Debug, Folder, Force, To, check_new
 from seq2see.errors import DataError, SettingError, nearest
 
 MOST_NEEDED = 5
-"""Number of heads that are named beside the picture of all."""
-Length = Annotated[int, typer.Option(min=1, max=5000, help="Positions in the sentence.")]
-Width = Annotated[int, typer.Option("--d-model", min=2, max=5000, help="Width of the model.")]
+"""Number of heads that are listed below the picture, the most important first."""
+Length = Annotated[int, typer.Option(min=1, max=5000, help="Number of positions.")]
+Width = Annotated[int, typer.Option("--d-model", min=2, max=5000, help="Model width.")]
 Out = Annotated[
     str | None,
     typer.Option(
-        "-o", "--out", metavar="FILE", help="A .png, .svg, .pdf or .html file; named after the picture if not given."
+        "-o", "--out", metavar="FILE", help="A .png, .svg, .pdf or .html file. Default: named after the picture."
     ),
 ]
-Numbers = Annotated[bool, typer.Option("--json", help="Print the numbers; draw only where --out is given.")]
+Numbers = Annotated[bool, typer.Option("--json", help="Print the numbers as JSON; draw only with --out.")]
 
 
 def draw_waves(
@@ -36,7 +36,7 @@ def draw_waves(
     as_json: Numbers = False,
     debug: Debug = False,
 ) -> None:
-    """The sines and cosines that tell each position from the others (paper, section 3.5)."""
+    """Draw the sinusoidal positional encoding: sines and cosines that distinguish positions (paper, section 3.5)."""
     path = _place(out, "waves", as_json, force)
     from seq2see.lens import textbook
 
@@ -52,7 +52,7 @@ def draw_dot_products(
     as_json: Numbers = False,
     debug: Debug = False,
 ) -> None:
-    """How similar the waves of two positions are: only their distance counts."""
+    """Draw the dot products of the positional encodings of every two positions, which depend only on their distance."""
     path = _place(out, "dot-products", as_json, force)
     from seq2see.lens import textbook
 
@@ -62,17 +62,17 @@ def draw_dot_products(
 
 def draw_masks(
     tokens: Annotated[
-        list[str] | None, typer.Argument(help="Numbers or words; 0 or <pad> is padding. If not given: 1 2 0 4 5.")
+        list[str] | None, typer.Argument(help="Tokens, where 0 or <pad> is padding. Default: 1 2 0 4 5.")
     ] = None,
     out: Out = None,
     force: Force = False,
     as_json: Numbers = False,
     debug: Debug = False,
 ) -> None:
-    """Which token may see which: the padding mask and the look-ahead mask."""
+    """Draw the padding mask and the look-ahead mask: which token may attend to which."""
     words = tokens or ["1", "2", "0", "4", "5"]
     if len(words) > 100:
-        raise SettingError(f"{len(words)} tokens: more than 100 make no picture that can be read")
+        raise SettingError(f"{len(words)} tokens: at most 100 fit into a readable picture")
     path = _place(out, "masks", as_json, force)
     from seq2see.lens import textbook
 
@@ -85,23 +85,23 @@ def draw_masks(
 def draw_warm_up(
     d_model: Annotated[
         list[int] | None,
-        typer.Option("--d-model", min=1, help="Width of the model; may be repeated. If not given: 128, 256, 512."),
+        typer.Option("--d-model", min=1, help="Model width; may be repeated. Default: 128, 256, 512."),
     ] = None,
     warmup_steps: Annotated[
         list[int] | None,
-        typer.Option(min=1, help="Steps of warm-up; may be repeated. If not given: 4000, 8000."),
+        typer.Option(min=1, help="Number of warm-up steps; may be repeated. Default: 4000, 8000."),
     ] = None,
-    max_steps: Annotated[int, typer.Option(min=2, max=10_000_000, help="Steps in the picture.")] = 20_000,
+    max_steps: Annotated[int, typer.Option(min=2, max=10_000_000, help="Number of steps to draw.")] = 20_000,
     out: Out = None,
     force: Force = False,
     as_json: Numbers = False,
     debug: Debug = False,
 ) -> None:
-    """The paper's learning rate (section 5.3), for each width and each length of warm-up."""
+    """Draw the learning rate of the paper (section 5.3), for each model width and number of warm-up steps."""
     widths, lengths = dict.fromkeys(d_model or [128, 256, 512]), dict.fromkeys(warmup_steps or [4000, 8000])
     choices = [(width, length) for width in widths for length in lengths]
     if len(choices) > 8:
-        raise SettingError(f"{len(choices)} curves: more than 8 cannot be told apart")
+        raise SettingError(f"{len(choices)} curves: at most 8 can be distinguished")
     path = _place(out, "warm-up", as_json, force)
     from seq2see.lens import textbook
     from seq2see.training.schedule import noam
@@ -127,7 +127,7 @@ def draw_architecture(
     as_json: Numbers = False,
     debug: Debug = False,
 ) -> None:
-    """The plan of a model: every step, the shape of its output, and its parameters."""
+    """Draw the architecture of a model: every stage, the shape of its output, and its number of parameters."""
     settings, sizes, title = _plan_of(model, assignments or [])
     path = _place(out, "architecture", as_json, force)
     from seq2see.lens import architecture
@@ -147,7 +147,7 @@ def draw_curves(
     force: Force = False,
     debug: Debug = False,
 ) -> None:
-    """How a run learned: loss, scores and learning rate, step by step (the numbers are in RUN/metrics.jsonl)."""
+    """Draw the training curves of a run: loss, scores and learning rate by step (numbers: RUN/metrics.jsonl)."""
     storage.read_manifest(Path(folder))
     path = _place(out, "curves", False, force)
     assert path is not None
@@ -178,7 +178,7 @@ def draw_heads(
     as_json: Numbers = False,
     debug: Debug = False,
 ) -> None:
-    """What each head of a run is for: what is lost without it, and where it looks."""
+    """Draw the attention heads of a run: how much the loss rises without each head, and where it attends."""
     path = _place(out, "heads", as_json, force)
     from seq2see.run import load
 

@@ -1,4 +1,4 @@
-"""`seq2see evaluate`: scores of a run on pairs, with signatures; of several runs, and against others."""
+"""`seq2see evaluate`: scores of one or several runs on pairs, with signatures, and a comparison with other runs."""
 
 import contextlib
 import json
@@ -25,9 +25,9 @@ if TYPE_CHECKING:
     from seq2see.text.corpora import Parts
     from seq2see.text.pair import Pair
 
-_RUNS = "The folder that train wrote, or several: one system, trained with different seeds."
+_RUNS = "Run folder, or several: one system, trained with different seeds."
 _AGAINST = "Compare with this run; repeat for more seeds. A verdict needs at least 4 runs on each side."
-_REFERENCES = "Further references, a line for each pair; may be repeated."
+_REFERENCES = "File of further references, one line per pair; may be repeated."
 
 
 def evaluate(
@@ -37,10 +37,11 @@ def evaluate(
     references: Annotated[list[str] | None, typer.Option(metavar="FILE", help=_REFERENCES)] = None,
     beam: options.Beam = None,
     n_best: Annotated[
-        int, typer.Option(min=1, metavar="K", help="Score as well whether the right one is among the K best.")
+        int, typer.Option(min=1, metavar="K", help="Also score whether a reference is among the K best translations.")
     ] = 1,
     tokenize: Annotated[
-        str, typer.Option(help="How BLEU cuts words: none, 13a, char or ko-mecab; auto: 13a, or char without blanks.")
+        str,
+        typer.Option(help="Tokenizer of BLEU: none, 13a, char, ko-mecab; auto: 13a, or char for text without spaces."),
     ] = "auto",
     format: options.Format = None,
     source_column: options.SourceColumn = None,
@@ -51,9 +52,9 @@ def evaluate(
     engine: options.EngineOption = "auto",
     precision: options.PrecisionOption = "float32",
     output: Annotated[
-        str | None, typer.Option("--output", "-o", metavar="FILE", help="Write the translations here, one a line.")
+        str | None, typer.Option("--output", "-o", metavar="FILE", help="File for the translations, one per line.")
     ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Let --output replace a file.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Replace the file of --output if it exists.")] = False,
     as_json: options.Json = False,
     debug: options.Debug = False,
 ) -> None:

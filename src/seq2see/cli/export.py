@@ -12,14 +12,14 @@ from seq2see.cli.options import Debug, Folder, Json
 
 def export(
     folder: Folder,
-    directory: Annotated[str, typer.Argument(metavar="DIR", help="A new folder for the exported model.")],
-    to: Annotated[str, typer.Option(metavar="FORMAT", help="ctranslate2.")] = "ctranslate2",
-    precision: Annotated[str, typer.Option(help="float32, float16 or int8.")] = "float32",
+    directory: Annotated[str, typer.Argument(metavar="DIR", help="New folder for the exported model.")],
+    to: Annotated[str, typer.Option(metavar="FORMAT", help="Format: ctranslate2.")] = "ctranslate2",
+    precision: Annotated[str, typer.Option(help="Precision of the weights: float32, float16 or int8.")] = "float32",
     force: Annotated[bool, typer.Option("--force", help="Replace an earlier export.")] = False,
     as_json: Json = False,
     debug: Debug = False,
 ) -> None:
-    """Write a model for another program, and check on the validation sentences that it says the same."""
+    """Export a model to the format of another program, and check that it gives the same translations."""
     from seq2see.evaluation import metrics
     from seq2see.interop import export as room
 
@@ -37,8 +37,8 @@ def export(
         return
     echo(f"{directory}: {to} {precision}")
     echo(
-        f"{parity.same:,} of {parity.sentences:,} validation sentences have the same tokens as with our own engine; "
+        f"{parity.same:,} of {parity.sentences:,} validation sentences have the same tokens as with the torch engine; "
         + ", ".join(f"{name} {before[name]:.2f} -> {after[name]:.2f}" for name in names)
     )
     if precision == "float32" and parity.share < 99:
-        echo(f"{directory}: differs from our own engine more often than it should; please report it", err=True)
+        echo(f"{directory}: differs from the torch engine more often than expected; please report it", err=True)

@@ -19,23 +19,25 @@ from seq2see.lab.claim import FULL_SEEDS, QUICK_SEEDS, Outcome
 def lab(
     names: Annotated[
         list[str] | None,
-        typer.Argument(metavar="CLAIM", help=f"All if not given. One or more of: {', '.join(CLAIMS)}."),
+        typer.Argument(metavar="CLAIM", help=f"Claims to measure; default: all. One or more of: {', '.join(CLAIMS)}."),
     ] = None,
-    quick: Annotated[bool, typer.Option("--quick", help="Fewer and smaller trials: under 20 minutes.")] = False,
-    out: Annotated[str, typer.Option("--out", metavar="DIR", help="The folder for numbers and reports.")] = "runs/lab",
+    quick: Annotated[bool, typer.Option("--quick", help="Run fewer and smaller trials, in under 20 minutes.")] = False,
+    out: Annotated[str, typer.Option("--out", metavar="DIR", help="Folder for results and reports.")] = "runs/lab",
     seeds: Annotated[
         int | None,
-        typer.Option(min=1, max=100, help=f"Seeds of each trial: {QUICK_SEEDS} with --quick, else {FULL_SEEDS}."),
+        typer.Option(
+            min=1, max=100, help=f"Number of seeds per trial; default: {QUICK_SEEDS} with --quick, else {FULL_SEEDS}."
+        ),
     ] = None,
     first_seed: Annotated[
-        int, typer.Option(min=0, max=1_000_000, help="The first seed: fresh seeds test a verdict again.")
+        int, typer.Option(min=0, max=1_000_000, help="First seed; other seeds test a verdict again.")
     ] = 1,
     pairs: Annotated[
-        str, typer.Option(metavar="PAIRS", help="A corpus for the comparison, as train reads it; default: dates.")
+        str, typer.Option(metavar="PAIRS", help="Corpus for the claim `comparison`, as train reads it; default: dates.")
     ] = "",
-    list_only: Annotated[bool, typer.Option("--list", help="List the claims, and measure nothing.")] = False,
+    list_only: Annotated[bool, typer.Option("--list", help="List the claims without measuring them.")] = False,
     as_json: Json = False,
-    force: Annotated[bool, typer.Option("--force", help="Measure again what was measured before.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Measure all trials again.")] = False,
     debug: Debug = False,
 ) -> None:
     """Measure the claims of the paper: numbers, charts and verdicts in DIR/report.html and DIR/report.md.

@@ -1,4 +1,4 @@
-"""`seq2see look`: what goes on inside one translation, as a page or as a picture."""
+"""`seq2see look`: the inside of one translation, as a page or as a picture."""
 
 import json
 from pathlib import Path
@@ -27,7 +27,7 @@ PICTURES: dict[str, tuple[str, ...]] = {
 
 def look(
     folder: Folder,
-    sentence: Annotated[str, typer.Argument(help="The source to translate and look into.")],
+    sentence: Annotated[str, typer.Argument(help="Source sentence to translate and explain.")],
     output: Annotated[
         str | None,
         typer.Option(
@@ -35,8 +35,8 @@ def look(
             "--output",
             "--out",
             metavar="FILE",
-            help="A page (.html) with everything, or a .png, .svg or .pdf picture. "
-            "If not given: look.html, or the name of the picture.",
+            help="Page with everything (.html), or one picture (.png, .svg, .pdf). "
+            "Default: look.html, or the name of the picture.",
         ),
     ] = None,
     target: Annotated[
@@ -44,16 +44,16 @@ def look(
     ] = None,
     picture: Annotated[
         str | None,
-        typer.Option(metavar="NAME", help=f"Which picture: {', '.join(PICTURES)}. If not given: attention."),
+        typer.Option(metavar="NAME", help=f"Which picture: {', '.join(PICTURES)}. Default: attention."),
     ] = None,
     place: Annotated[
-        str | None, typer.Option(help="Which attention in a picture: cross, encoder or decoder. If not given: cross.")
+        str | None, typer.Option(help="Attention to draw: cross, encoder or decoder. Default: cross.")
     ] = None,
-    layer: Annotated[int | None, typer.Option(help="Its layer, counted from 1; 0 or not given: the last.")] = None,
+    layer: Annotated[int | None, typer.Option(help="Layer to draw, counted from 1. Default: 0, the last.")] = None,
     to: To = None,
     force: Force = False,
     as_json: Annotated[
-        bool, typer.Option("--json", help="Print what a page shows as JSON, instead of a file.")
+        bool, typer.Option("--json", help="Print the contents of the page as JSON instead of writing a file.")
     ] = False,
     debug: Debug = False,
 ) -> None:
@@ -99,9 +99,9 @@ def _check(
         if name is not None and name not in known:
             raise SettingError(f"{option} {name}: unknown. {nearest(name, known)}")
     if layer is not None and layer < 0:
-        raise SettingError(f"--layer {layer}: layers are counted from 1. 0 is the last")
+        raise SettingError(f"--layer {layer}: layers are counted from 1; 0 is the last")
     if not sentence.strip():
-        raise SettingError("the sentence is empty: there is nothing to look at")
+        raise SettingError("the sentence is empty: there is nothing to explain")
     if target is not None and not target.strip():
         raise SettingError("--target is empty: leave it out, or give a translation")
     if picture == "beam" and target is not None:
@@ -109,9 +109,9 @@ def _check(
     drawn = picture or "attention"
     for option, value in (("--place", place), ("--layer", layer)):
         if as_page and value is not None:
-            raise SettingError(f"{option} {value}: a page shows all. For a picture name one: -o FILE.png")
+            raise SettingError(f"{option} {value}: a page shows all of them. To draw a picture, add: -o FILE.png")
         if value is not None and option not in PICTURES[drawn]:
-            raise SettingError(f"{option} {value}: there is no such choice in --picture {drawn}. Leave it out")
+            raise SettingError(f"{option} {value}: does not apply to --picture {drawn}. Leave it out")
 
 
 def _draw(
@@ -151,7 +151,7 @@ def _draw(
         case "alignment":
             drawn, note = picture, pictures.alignment(seen, title, path)
         case "layers":
-            drawn = "what each layer would say"
+            drawn = "predictions of each layer"
             note = pictures.layer_words(seen.layers, seen.target_tokens, title, path)
         case "beam":
             drawn, note = "the beam", pictures.beam(seen.beam, title, path)

@@ -1,4 +1,4 @@
-"""All that the program prints: messages and progress for people, and data for programs."""
+"""Everything that the program prints: messages and progress for people, and data for programs."""
 
 import sys
 import time
@@ -10,7 +10,7 @@ import typer
 from seq2see.errors import visible
 
 PATIENCE = 1.0
-"""Seconds after which a terminal is told what takes so long."""
+"""Seconds after which a terminal shows the progress of a slow computation."""
 _CLEAR = "\r\x1b[K"
 
 

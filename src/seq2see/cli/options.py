@@ -18,49 +18,58 @@ _PAIRS_HELP = (
     "A file (.tsv .csv .jsonl .po .mo .tmx, also .gz), two parallel files (train.en,train.ko), or a corpus name."
 )
 PairsName = Annotated[str, typer.Argument(metavar="PAIRS", help=_PAIRS_HELP)]
-ManyPairs = Annotated[list[str], typer.Argument(metavar="PAIRS", help=f"{_PAIRS_HELP} Several are put together.")]
-Format = Annotated[str | None, typer.Option(help="tsv, csv, jsonl, po, mo or tmx, if the file name does not tell.")]
+ManyPairs = Annotated[list[str], typer.Argument(metavar="PAIRS", help=f"{_PAIRS_HELP} Several are concatenated.")]
+Format = Annotated[
+    str | None, typer.Option(help="Format of the files if their names do not tell: tsv, csv, jsonl, po, mo or tmx.")
+]
 SourceColumn = Annotated[
     str | None,
-    typer.Option(metavar="COLUMN", help="The source, by name or number in CSV and TSV, by key (a.b) in JSONL."),
+    typer.Option(metavar="COLUMN", help="Source column: name or number in CSV and TSV, key (a.b) in JSONL."),
 ]
-TargetColumn = Annotated[str | None, typer.Option(metavar="COLUMN", help="The target, in the same way.")]
+TargetColumn = Annotated[str | None, typer.Option(metavar="COLUMN", help="Target column, in the same way.")]
 SourceLanguage = Annotated[
-    str | None, typer.Option(metavar="CODE", help="Language of the source, if the file does not tell or has several.")
+    str | None, typer.Option(metavar="CODE", help="Source language, if the file does not tell or has several.")
 ]
-TargetLanguage = Annotated[str | None, typer.Option(metavar="CODE", help="Language of the target.")]
-To = Annotated[str | None, typer.Option(metavar="CODE", help="Target language, for a run trained with --tag.")]
-Beam = Annotated[int | None, typer.Option(min=1, help="Beam width; 1: greedy. If not given, that of the run.")]
-NBest = Annotated[int, typer.Option(min=1, metavar="K", help="Translations for each line, best first.")]
-Sample = Annotated[bool, typer.Option("--sample", help="Draw each token by its probability instead of searching.")]
-Temperature = Annotated[float, typer.Option(min=0.01, help="With --sample: below 1 safer, above 1 more varied.")]
-TopK = Annotated[int, typer.Option(min=0, help="With --sample: draw from the k likeliest tokens; 0: from all.")]
+TargetLanguage = Annotated[
+    str | None, typer.Option(metavar="CODE", help="Target language, if the file does not tell or has several.")
+]
+To = Annotated[str | None, typer.Option(metavar="CODE", help="Language to translate to, for a run trained with --tag.")]
+Beam = Annotated[
+    int | None, typer.Option(min=1, help="Beam width; 1 is greedy search. Default: decoding.beam of the run.")
+]
+NBest = Annotated[int, typer.Option(min=1, metavar="K", help="Number of translations for each line, best first.")]
+Sample = Annotated[
+    bool, typer.Option("--sample", help="Sample each token from its probabilities instead of searching.")
+]
+Temperature = Annotated[float, typer.Option(min=0.01, help="With --sample: below 1 less varied, above 1 more varied.")]
+TopK = Annotated[int, typer.Option(min=0, help="With --sample: sample from the k most probable tokens; 0: from all.")]
 TopP = Annotated[
-    float, typer.Option(min=0.01, max=1.0, help="With --sample: draw from the likeliest with this total probability.")
+    float,
+    typer.Option(min=0.01, max=1.0, help="With --sample: sample from the top tokens with this total probability."),
 ]
-Seed = Annotated[int | None, typer.Option(help="With --sample: draw the same each time.")]
+Seed = Annotated[int | None, typer.Option(help="With --sample: random seed, for the same output each time.")]
 EngineOption = Annotated[
     str,
     typer.Option(
-        "--engine", help="auto, torch or ctranslate2. auto: ctranslate2 on a CPU where installed, else torch."
+        "--engine", help="auto, torch or ctranslate2; auto is ctranslate2 on a CPU if it is installed, else torch."
     ),
 ]
 PrecisionOption = Annotated[
     str | None,
     typer.Option(
         "--precision",
-        help="float32, int8, or bfloat16 (torch on a GPU); if not given: int8 with ctranslate2, float32 with torch.",
+        help="float32, int8, or bfloat16 (torch on a GPU). Default: int8 with ctranslate2, float32 with torch.",
     ),
 ]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON, for machines.")]
-Force = Annotated[bool, typer.Option("--force", help="Replace the file if it is there.")]
-Debug = Annotated[bool, typer.Option("--debug", help="On an error show the traceback.")]
+Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
+Force = Annotated[bool, typer.Option("--force", help="Replace the file if it exists.")]
+Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
 
 
 def check_new(path: Path, force: bool) -> None:
     """Refuse to write where there is already something, even if it is a link to nothing."""
     if path.is_dir():
-        raise SettingError(f"{path}: a folder. Name a file in it")
+        raise SettingError(f"{path}: is a folder. Give the name of a file in it")
     if os.path.lexists(path) and not force:
         raise SettingError(f"{path}: exists already. Choose another name, or replace it with --force")
     if not path.absolute().parent.is_dir():
@@ -75,7 +84,7 @@ def pick_engine(
     if not sampling:
         return run.engine(engine, precision)
     if engine not in ("auto", "torch"):
-        raise SettingError("--sample draws with our own engine: leave --engine out")
+        raise SettingError("--sample needs the torch engine: leave --engine out")
     from seq2see.decoding import search
 
     return run.sampler(search.sampling(*sampling), precision or "float32")

@@ -38,8 +38,11 @@ EXAMPLES = {
 }
 """Every verb with a command that works; `draw dot-products` is the function `draw_dot_products` of `cli.draw`."""
 GROUPS = {
-    "draw": ("Pictures that need no sentence.", "Example: seq2see draw waves -o waves.png"),
-    "data": ("Corpora by name.", "Example: seq2see data list"),
+    "draw": (
+        "Draw pictures of a model, a training or the parts of the paper.",
+        "Example: seq2see draw waves -o waves.png",
+    ),
+    "data": ("List and download corpora that have a name.", "Example: seq2see data list"),
 }
 
 

@@ -57,7 +57,7 @@ def serve(
         if math.isnan(seconds):  # min and max let it pass
             raise SettingError(f"{name} nan: not a number of seconds")
     if not all(map(find_spec, ("fastapi", "prometheus_client", "uvicorn"))):
-        raise SettingError("serve needs more than is installed: pip install 'seq2see[serve]'")
+        raise SettingError("serve needs packages that are not installed: pip install 'seq2see[serve]'")
     from seq2see.serve import server
     from seq2see.serve.limits import Limits
 

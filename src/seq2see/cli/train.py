@@ -14,19 +14,22 @@ from seq2see.cli.messages import echo, write_line
 METRICS = get_args(config.Metric)
 SETTINGS = [f"{key} = {default}  ({kind}) {about}" for key, kind, default, about in config.describe()]
 MORE_HELP = "\n".join(["Settings for --set and --config:", "", "\b", *SETTINGS, "", ""])
-"""What the help page shows before the example."""
+"""Part of the help page that comes before the example: all settings."""
 
 
 def train(
     pairs: options.ManyPairs,
-    out: Annotated[str | None, typer.Option(metavar="RUN", help="Folder to write; runs/<corpus> if not given.")] = None,
+    out: Annotated[str | None, typer.Option(metavar="RUN", help="Run folder to write. Default: runs/<corpus>.")] = None,
     valid: Annotated[
-        str | None, typer.Option(metavar="PAIRS", help="Validate on these; or hold out about so many: 500, 2%.")
+        str | None, typer.Option(metavar="PAIRS", help="Validation pairs; or how many to hold out, such as 500 or 2%.")
     ] = None,
-    preset: Annotated[str | None, typer.Option(metavar="NAME", help=f"One of {', '.join(config.PRESETS)}.")] = None,
-    config_file: Annotated[str | None, typer.Option("--config", metavar="FILE", help="Settings in TOML.")] = None,
+    preset: Annotated[
+        str | None, typer.Option(metavar="NAME", help=f"Named settings: {', '.join(config.PRESETS)}.")
+    ] = None,
+    config_file: Annotated[str | None, typer.Option("--config", metavar="FILE", help="Settings file in TOML.")] = None,
     assignments: Annotated[
-        list[str] | None, typer.Option("--set", metavar="SECTION.KEY=VALUE", help="One setting; may be repeated.")
+        list[str] | None,
+        typer.Option("--set", metavar="SECTION.KEY=VALUE", help="Change one setting; may be repeated."),
     ] = None,
     metric: Annotated[
         str | None,
@@ -38,13 +41,15 @@ def train(
     source_language: options.SourceLanguage = None,
     target_language: options.TargetLanguage = None,
     tag: Annotated[
-        bool, typer.Option("--tag", help="Put the target's language before each source: one model, many directions.")
+        bool, typer.Option("--tag", help="Train one model for several target languages, by a tag before each source.")
     ] = False,
-    resume: Annotated[bool, typer.Option("--resume", help="Resume an earlier training where it stopped.")] = False,
-    force: Annotated[bool, typer.Option("--force", help="Delete what an earlier training left.")] = False,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Resume the training in the run folder where it stopped.")
+    ] = False,
+    force: Annotated[bool, typer.Option("--force", help="Delete an earlier training in the run folder.")] = False,
     from_run: Annotated[
         str | None,
-        typer.Option("--from", metavar="RUN", help="Fine-tune this run's model; says at the end what it forgot."),
+        typer.Option("--from", metavar="RUN", help="Fine-tune the model of this run; reports what it forgot."),
     ] = None,
     as_json: options.Json = False,
     debug: options.Debug = False,
@@ -81,7 +86,7 @@ def train(
             number, count = ranks.from_torchrun()
             if number == 0:
                 program = "seq2see" if count == 1 else "torchrun ... -m seq2see"
-                display.say(f"interrupted after step {display.step:,}; all is saved. Go on with:")
+                display.say(f"interrupted after step {display.step:,}; everything is saved. Resume with:")
                 display.say(f"  {program} {shlex.join(again)} --resume")
             raise typer.Exit(128 + stopped.signal) from None
     if ranks.from_torchrun()[0]:

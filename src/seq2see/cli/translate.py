@@ -1,4 +1,4 @@
-"""`seq2see translate`: lines in, lines out, one for each."""
+"""`seq2see translate`: one line of output for each line of input."""
 
 import json
 import select
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 AT_ONCE = 2000
 """Lines that are translated together: enough for good batches, few enough that output keeps coming."""
 PAUSE = "\n"
-"""What `read_lines` yields where the input pauses; no line contains it."""
+"""The value that `read_lines` yields where the input pauses; no line contains it."""
 
 
 def translate(
@@ -30,12 +30,12 @@ def translate(
     to: options.To = None,
     beam: options.Beam = None,
     n_best: options.NBest = 1,
-    prefix: Annotated[str | None, typer.Option(help="Every translation begins with this text.")] = None,
+    prefix: Annotated[str | None, typer.Option(help="Text that every translation begins with.")] = None,
     alignments: Annotated[
         bool,
         typer.Option(
             "--alignments",
-            help="After each translation a tab and the words it comes from: input-output, from 0 (Pharaoh format); "
+            help="Add a tab and the word alignment to each translation: input-output, from 0 (Pharaoh format); "
             "with --json also by characters.",
         ),
     ] = False,
@@ -51,9 +51,9 @@ def translate(
 ) -> None:
     """Translate standard input to standard output, line by line."""
     if sample and n_best > 1:
-        raise SettingError("--sample draws one translation of a line: leave --n-best out")
+        raise SettingError("--sample gives one translation per line: leave --n-best out")
     if sample and ranks.from_torchrun()[1] > 1:
-        raise SettingError("--sample draws in one process: start it without torchrun")
+        raise SettingError("--sample runs in one process: start it without torchrun")
     from seq2see.run import Shared, load
 
     run = load(folder)
@@ -75,7 +75,7 @@ def translate(
                 with progress() as run.watch:
                     aligned = run.align(block, results, to) if alignments else [[]] * len(block)
                 if alignments and first == 1 and run.alignment_method.is_weak:
-                    echo(f"alignments are made {run.alignment_method.in_words}", err=True)
+                    echo(f"alignments are computed {run.alignment_method.in_words}", err=True)
                 for number, (line, result, links) in enumerate(zip(block, results, aligned, strict=True), first):
                     if as_json:
                         _print_json(line, result, links)
@@ -103,7 +103,7 @@ def _print_json(line: str, result: "Result", aligned: "list[Alignment]") -> None
 
 def _warn(number: int, result: "Result", limit: int) -> None:
     if len(result.source) > 1 and set(result.source[:-1]) == {special.UNKNOWN}:
-        echo(f"line {number}: nothing in it is known to the model, the answer is a guess", err=True)
+        echo(f"line {number}: the model knows no part of it, so the translation is a guess", err=True)
     if result.cut:
         echo(f"line {number}: longer than decoding.max_source = {limit} tokens, the rest was cut", err=True)
 
@@ -161,7 +161,7 @@ def _decoded(line: bytes, number: int) -> str:
 
 
 def _pauses() -> bool:
-    """Whether no more input has come for a moment; false for a file, which never pauses."""
+    """Return whether no more input has arrived for a moment; false for a file, which never pauses."""
     try:
         return not select.select([sys.stdin.buffer.fileno()], [], [], 0.02)[0]
     except (OSError, ValueError):

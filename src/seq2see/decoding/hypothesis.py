@@ -13,7 +13,7 @@ class Hypothesis:
     tokens: list[int]
     score: float
     log_probability: float | None
-    """The sum over all its tokens and the end token, without a length penalty; None where the engine has none."""
+    """Sum of the log-probabilities of all tokens, without a length penalty; None where the engine has none."""
 
 
 @dataclass(frozen=True)
@@ -21,9 +21,9 @@ class Task:
     """One sentence to translate."""
 
     source: list[int]
-    """Its tokens, the end token included."""
+    """Tokens of the sentence, with the end token."""
     limit: int
-    """The most tokens of an output, the end token included if it has one."""
+    """Maximum number of tokens of the output, including the end token if it has one."""
     prefix: list[int]
     """Tokens that the output must begin with."""
 

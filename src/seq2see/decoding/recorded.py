@@ -22,17 +22,17 @@ from seq2see.kernels import loading
 from seq2see.model.interface import Seq2Seq
 
 MOST_ROWS = 2048
-"""Hypotheses that grow at the same time."""
+"""Maximum number of hypotheses that are extended at the same time."""
 MOST_PLACES = 1 << 17
-"""Tokens of all hypotheses together that there is room for."""
+"""Maximum number of tokens of all hypotheses together."""
 SHORTEST = 16
-"""Places of the smallest storage; others are powers of two."""
+"""Positions in the smallest storage; the other sizes are powers of two."""
 UNASKED = 4
-"""Steps between two checks which sentences are done."""
+"""Steps between two checks for finished sentences."""
 MOST_KEPT, KEPT_SHARE = 16, 1 / 8
 """Sizes whose storage and recorded steps are kept for the next call, and the share of GPU memory they may take."""
 WIDEST = 32
-"""Hypotheses of a sentence; the kernels cannot hold more of them on the chip."""
+"""Maximum number of hypotheses of a sentence; the kernels cannot hold more of them in on-chip memory."""
 
 
 class Slots:
@@ -52,7 +52,7 @@ class Slots:
         self._given = torch.zeros(2 * B * S + 2 * B + 1, dtype=torch.int64, device=device)
         self._recorded: dict[object, torch.cuda.CUDAGraph | None] = {}
         self._read: list[Tensor] = []
-        """Tables that recorded steps go on reading after the model has replaced them."""
+        """Tables that recorded steps still read after the model has replaced them."""
 
     def fill(self, slots: Sequence[int], tasks: Sequence[Task]) -> None:
         """Put a sentence into each of these slots."""
@@ -149,7 +149,7 @@ class RecordedSearch:
         slots = self._slots(B, S, T, settings)
         waiting, free = deque(tasks), list(range(B))[::-1]
         running: dict[int, tuple[int, int]] = {}
-        """Which task is in which slot, and how many steps it may still take."""
+        """For each slot, the task in it and the number of steps that it may still take."""
         found: list[tuple[int, list[Hypothesis]]] = []
         while waiting or running:
             # A few at once: to encode sentences one by one would cost more than slots that are empty for a moment.
@@ -190,14 +190,14 @@ class RecordedSearch:
 
     @property
     def _room(self) -> float:
-        """Bytes that kept slots may take."""
+        """Return the number of bytes that kept slots may take."""
         if self._device.type != "cuda":
             return math.inf
         return KEPT_SHARE * torch.cuda.get_device_properties(self._device).total_memory
 
 
 def _best_tokens(scores_RV: Tensor, count: int) -> tuple[Tensor, Tensor]:
-    """As `search.best_tokens`, by our kernel where there is one."""
+    """Return what `search.best_tokens` returns, computed by our kernel where there is one."""
     if scores_RV.is_cuda and loading.are_available(scores_RV):
         return loading.steps().best_words(scores_RV, count, NEVER)  # type: ignore[no-any-return]
     return best_tokens(scores_RV, count)

@@ -30,12 +30,12 @@ class SearchStep(NamedTuple):
     """One step of a search: the C best continuations of each of B sentences, best first."""
 
     parents_BC: Tensor
-    """Which of the sentence's W rows of this step a candidate continues."""
+    """Index of the row, among the W of the sentence in this step, that each candidate continues."""
     tokens_BC: Tensor
     totals_BC: Tensor
     """Sums of log-probabilities up to and including the token; -inf where there is no such candidate."""
     done_BC: Tensor
-    """Which are complete translations."""
+    """Whether each candidate is a complete translation."""
     picked_BW: Tensor
     """The candidates that become the W rows of the next step."""
     sentences: Sequence[int] = ()
@@ -44,11 +44,11 @@ class SearchStep(NamedTuple):
 
 LengthPenalty = Callable[[int], float]
 Choose = Callable[[Tensor], Tensor]
-"""Picks a token for each row from log-probabilities RV."""
+"""Function that picks a token for each row from its log-probabilities RV."""
 Best = Callable[[Tensor, int], tuple[Tensor, Tensor]]
-"""Returns the log-probabilities and ids of the most probable tokens of each row, from its scores."""
+"""Function that returns the log-probabilities and ids of the most probable tokens of each row, from its scores."""
 Watch = Callable[[SearchStep], Collection[int] | None]
-"""Receives each step, and may return sentences whose search is to be given up."""
+"""Callback that receives each step, and may return sentences whose search is to be given up."""
 
 
 def power_penalty(alpha: float) -> LengthPenalty:
@@ -117,7 +117,7 @@ def top(scores_RV: Tensor, count: int) -> tuple[Tensor, Tensor]:
 
 
 def log_probabilities(scores_RV: Tensor) -> Tensor:
-    """RV: log-probabilities of the next token. `scores_RV` is overwritten where it has float32 already."""
+    """Return RV, the log-probabilities of the next token. `scores_RV` is overwritten where it is float32 already."""
     scores_RV = scores_RV.float()
     for token in NEVER:
         scores_RV[:, token] = -torch.inf
@@ -308,14 +308,14 @@ class Hypotheses:
 
 
 class FinishedSentences(NamedTuple):
-    """What was chosen at each step for b sentences, and where their W best hypotheses ended."""
+    """The tokens chosen at each step for b sentences, and where their W best hypotheses ended."""
 
     parents_bTW: npt.NDArray[np.int64]
     tokens_bTW: npt.NDArray[np.int64]
     ends_bW4: npt.NDArray[np.float64]
     """Total, step, parent and token of the last step."""
     scores_bW: npt.NDArray[np.float64]
-    """-inf where there is no such hypothesis."""
+    """Scores of the hypotheses; -inf where there is no such hypothesis."""
 
     def read(self) -> list[list[Hypothesis]]:
         """Return the hypotheses of each sentence, best first; each is read from its end back to its beginning."""

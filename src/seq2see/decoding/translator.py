@@ -35,7 +35,7 @@ class Result:
 
     @property
     def text(self) -> str:
-        """The best translation. A search finds none only where the scores of all tokens are NaN."""
+        """Return the best translation. A search finds none only where the scores of all tokens are NaN."""
         if not self.translations:
             raise RunError("no translation was found: the model computes numbers that are not finite. Train it again")
         return self.translations[0].text

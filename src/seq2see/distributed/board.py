@@ -1,4 +1,4 @@
-"""The notice board of all ranks: they find each other there, and wait for each other as long as all are alive.
+"""A store that all ranks share: they find each other through it, and wait for each other as long as all are alive.
 
 It is a store of torch.distributed, kept by torchrun or by the first rank. See `ranks` for when it is used.
 """
@@ -16,19 +16,19 @@ from seq2see.errors import LostError, PassingError, RunError
 from seq2see.machine import Stop
 
 TIMEOUT = timedelta(seconds=45)
-"""The longest that ranks wait for each other in one collective, and for a sign of life elsewhere.
+"""Maximum time that ranks wait for each other in one collective, and for a heartbeat elsewhere.
 
 A rank that dies on this machine is noticed at once, by torchrun and by its closed connections. One that hangs, or whose
 machine falls silent, is not: then this alone ends the others, within a minute. It can be so short since a step takes a
 second, all ranks get as much to do in it, and nobody waits here for a disk.
 """
 BEATS = 45
-"""The number of heartbeats in that time."""
+"""Number of heartbeats in that time."""
 Result = TypeVar("Result")
 
 
 class Board:
-    """The notice board of the ranks that are joined: each sees there that the others live."""
+    """A store shared by the ranks of one group, in which each rank sees that the others are alive."""
 
     def __init__(self, rank: int, world: int, store: Any) -> None:
         self.rank, self.world, self._store = rank, world, store
@@ -67,7 +67,7 @@ class Board:
         while not self._ask(lambda: self._store.check([name])):
             if self._ask(lambda: self._store.check(["failed"]) and not self._store.check([name])):
                 passing = self._ask(lambda: self._store.get("failed")) == b"passing"
-                raise (PassingError if passing else RunError)("another process has failed: see what it said")
+                raise (PassingError if passing else RunError)("another process has failed: see its error message")
             _pause(began)
             if time.monotonic() - looked < TIMEOUT.total_seconds() / BEATS:
                 continue
@@ -81,7 +81,7 @@ class Board:
                 raise lost(f"process {silent} hangs")
 
     def _ask(self, question: Callable[[], Result], patience: float | None = None) -> Result:
-        """Return what the board answers. Its machine may be lost, so the question has a time limit."""
+        """Return the answer of the store. Its machine may be lost, so the request has a time limit."""
         from concurrent.futures import Future  # late: `--help` need not wait for it
 
         answer: Future[Result] = Future()
@@ -102,7 +102,7 @@ class Board:
 
     @contextlib.contextmanager
     def leaving_together(self, stop: Stop) -> Iterator[None]:
-        """Surround work and the meeting after it: if one rank is asked to stop, at work or waiting, all are."""
+        """Context for work and the barrier after it: if one rank is asked to stop, all ranks stop."""
         self._may_stop = stop, f"stop before {self._meetings + 1}"
         try:
             yield
@@ -110,7 +110,7 @@ class Board:
             self._may_stop = None
 
     def fail(self, problem: BaseException) -> None:
-        """Report a failure to the ranks that wait; the board itself may be lost."""
+        """Report a failure to the ranks that wait; the store itself may be lost."""
         how = "passing" if isinstance(problem, PassingError) else "for good"
         with contextlib.suppress(PassingError):
             self._ask(lambda: self._store.set("failed", how), patience=2.0)
@@ -121,7 +121,7 @@ class Board:
 
 
 def _pause(began: float) -> None:
-    """Sleep between two looks at the board, for a tenth of the time waited so far."""
+    """Sleep between two reads of the store, for a tenth of the time waited so far."""
     time.sleep(min(1.0, 0.002 + 0.1 * (time.monotonic() - began)))
 
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 START_TIMEOUT = timedelta(minutes=10)
 """The time limit while processes start: the slowest disk has to read PyTorch first."""
 BUCKET_NUMBERS = 25_000_000
-"""Gradients summed at once, 100 MB: large enough that the start costs nothing, without a second copy of all."""
+"""Number of gradients summed at once, 100 MB: large enough for full speed, without a second copy of all."""
 
 
 class _MemoryHereError(OnlyHereError, PassingError):
@@ -63,7 +63,7 @@ def check_restarts(resume: bool, force: bool) -> None:
         return
     if force:
         raise SettingError(
-            "--force: torchrun may start a training again, which would then throw away what it has trained. Remove the "
+            "--force: torchrun may start a training again, which would then delete what it has trained. Remove the "
             "run folder yourself, and use --resume"
         )
     if not resume and os.environ.get("TORCHELASTIC_MAX_RESTARTS", "0") != "0":
@@ -143,7 +143,7 @@ def _stop() -> None:
 
 @contextlib.contextmanager
 def _with_all() -> Iterator[None]:
-    """Surround collectives: one that fails does so because another rank is gone."""
+    """Context for collectives: one that fails does so because another rank is gone."""
     try:
         yield
     except RuntimeError as problem:
@@ -154,7 +154,7 @@ class Ranks(Group):
     """The processes that torchrun started for one training."""
 
     patience = 120
-    """On a shared disk, a machine that was lost may hold the run folder for a while."""
+    """Seconds to wait for a run folder, which a lost machine may still hold on a shared disk."""
 
     def __init__(self, rank: int, world: int, board: Board) -> None:
         self.rank, self.world, self._board = rank, world, board
@@ -223,7 +223,7 @@ class Ranks(Group):
             if not is_out_of_memory(problem):
                 raise
             raise _MemoryHereError(
-                f"memory is used up in process {self.rank}. Lower training.micro_batch_tokens, resume with --resume"
+                f"out of memory in process {self.rank}. Lower training.micro_batch_tokens, resume with --resume"
             ) from problem
 
     def sum_gradients(self, weights: Iterable["Tensor"]) -> None:
@@ -273,12 +273,12 @@ Result = TypeVar("Result")
 
 
 def dealt(lengths: Sequence[int], hands: int) -> list[list[int]]:
-    """Return the indices of the pieces of work of each of `hands` shares; all get as much, long and short ones."""
+    """Return the indices of the items that each of `hands` processes gets: the same mix of long and short ones."""
     order = sorted(range(len(lengths)), key=lambda place: -lengths[place])
     return [order[number::hands] for number in range(hands)]
 
 
 def put_back(parts: Sequence[Sequence[Result]], places: list[list[int]]) -> list[Result]:
-    """Return the results of the pieces that were `dealt`, in the order of the pieces."""
+    """Return the results of the items that were `dealt`, in the order of the items."""
     found = {at: each for part, own in zip(parts, places, strict=True) for at, each in zip(own, part, strict=True)}
     return [found[at] for at in range(len(found))]

@@ -19,7 +19,7 @@ OTHER, BREAK, CONTROL, LOST = range(4)
 """Kinds of characters that are no letters; from 4 on every kind is a script."""
 
 _PART: Final = 1 << 16
-"""Characters looked up at a time."""
+"""Number of characters looked up at a time."""
 _HAN: Final = ((0x3400, 0x4DBF), (0x4E00, 0x9FFF), (0xF900, 0xFAFF), (0x20000, 0x323AF))
 _HANGUL: Final = ((0xAC00, 0xD7A3),)
 _NOT_NAMED: Final = {"LATIN": ("FULLWIDTH", "FEMININE", "MASCULINE"), "KANA": ("HIRAGANA", "KATAKANA", "HALFWIDTH")}
@@ -27,22 +27,22 @@ _SIGNS: Final = ("?？؟", "!！", ":：", "(（", '"“„«「', "/", "%％", 
 """Signs that translations keep, one bit each."""
 
 BREAKS: Final = "\n\r\v\f\x1c\x1d\x1e\x85\u2028\u2029"
-"""All that `str.splitlines` takes for the end of a line: other programs may, too."""
+"""Characters that `str.splitlines` treats as the end of a line, as other programs may."""
 
 
 class Tables(NamedTuple):
-    """What is known of each code point."""
+    """Properties of each code point, as arrays."""
 
     scripts: list[str]
-    """Names of the kinds."""
+    """Names of the kinds of characters: scripts, after the kinds that are not letters."""
     kind: NDArray[np.uint8]
     sign: NDArray[np.uint8]
     digit: NDArray[np.uint32]
     """A random weight for each of the ten digits, the same in all scripts; 0: not a digit."""
     kept: NDArray[np.bool_]
-    """Letters, marks and numbers: what is left of a text in its key."""
+    """Whether the character is a letter, mark or number, which the key of a text keeps."""
     byte: NDArray[np.bool_]
-    """May be a byte of another encoding, read as Latin-1 or cp1252."""
+    """Whether the character may be a byte of another encoding, read as Latin-1 or cp1252."""
 
 
 @cache
@@ -93,18 +93,18 @@ def tables() -> Tables:
 
 
 class TextMeasures(NamedTuple):
-    """One number for each text."""
+    """Measures of several texts: one number of each kind for each text."""
 
     length: NDArray[np.int64]
     script: NDArray[np.uint8]
-    """The kind that most letters are of; 0: there are no letters."""
+    """Script of most letters; 0 where there are no letters."""
     pure: NDArray[np.bool_]
-    """At least nine letters of ten are of that script."""
+    """Whether at least nine letters in ten are of that script."""
     signs: NDArray[np.uint8]
     digits: NDArray[np.uint16]
     """The digits of a text, whatever their order and script, as one number; 0: none."""
     damaged: NDArray[np.bool_]
-    """Worth a look by `mend`: holds a break, a control character, a lost one, or what may be misread bytes."""
+    """Whether `mend` should check the text: it has control characters, line breaks, or what may be misread bytes."""
 
 
 def measure(texts: list[str]) -> TextMeasures:
@@ -212,7 +212,7 @@ _RUN: Final = re.compile(f"[{re.escape(''.join(_BYTES))}]{{2,}}")
 _FOLLOWING: Final = f"[{re.escape(''.join(character for character, byte in _BYTES.items() if byte < 0xC0))}]"
 _CERTAIN: Final = re.compile(f"[ÂÃ]{_FOLLOWING}|â[€\x80]{_FOLLOWING}|â[‚\x82]¬|ï»¿|ï¿½")
 _CLOSING: Final = frozenset("”“’‘»«›‹…–—\u00a0")
-"""What may follow a word without a blank, in one language or another."""
+"""Characters that may follow a word without a space, in any language."""
 _BREAK: Final = re.compile(f"\\s*[{BREAKS}]+\\s*")
 _CONTROL: Final = re.compile("[\x00-\x08\x0e-\x1f\x7f-\x84\x86-\x9f\ufeff\ufff9-\ufffb\ufffe\uffff\ud800-\udfff]+")
 

@@ -1,4 +1,4 @@
-"""What is wrong with a corpus, and what to drop.
+"""Find what is wrong with a corpus, and which pairs to drop.
 
 One pass measures every pair and keeps 46 bytes of it; `Examination.diagnose` then judges all pairs at once, since what
 is odd depends on what is usual. Equal texts are found by 64-bit hashes: the chance that any two of 10 million different
@@ -21,20 +21,20 @@ from seq2see.text.pair import NOTHING, Sides
 from seq2see.text.rows import FOREIGN, NARROW, RECORD, UNPAIRED, WIDE
 
 BLOCK: Final = 2048
-"""Pairs in a block, which stand together,"""
+"""Maximum number of consecutive pairs in a block."""
 CHARACTERS: Final = 1 << 20
-"""or fewer, where their texts have so many characters."""
+"""Maximum number of characters in a block."""
 LEARN: Final = 5
-"""Blocks whose words tell source from target."""
+"""Number of blocks from which the words of source and target are learned."""
 _CROWD: Final = 33
 _STRETCH: Final = 100
-"""Accidents are sparse: where more than so many pairs of a stretch, or"""
+"""Length of the stretches in which exchanged pairs are counted: more than `_CROWD` of them in one are no accident."""
 _MANY: Final = 1 / 5
-"""so many of all, are the other way round, somebody has put them so, for a model of both directions."""
+"""Share of exchanged pairs in a corpus above which they are intended, for a model of both directions."""
 _LONGEST_VALUE: Final = 1000
-"""Characters by which the values of a column are told apart."""
+"""Number of leading characters by which values of a column are compared."""
 _FEW: Final = 20
-"""Below this many pairs nothing is usual, so nothing is odd; a column of so few different numbers holds labels."""
+"""Number of pairs below which no value is unusual; a column with fewer different numbers holds labels."""
 
 _EMPTY, _MOJIBAKE, _BREAKS, _CONTROLS, _LOST, _COPY, _SAME_WORD, _PURE_SOURCE, _PURE_TARGET, _EXCHANGED = (
     1 << bit for bit in range(5, 15)
@@ -113,7 +113,7 @@ class Examination:
         self._odds: side_words.Odds | None = None
         """What tells the sides apart, known once `LEARN` blocks have been added."""
         self._heard: list[list[str]] = []
-        """The texts of the first blocks, until they have told which words belong to which side."""
+        """Texts of the first blocks, kept until the words of each side are learned."""
 
     def add(self, source: str, target: str, faults: int = 0) -> None:
         """Add a pair; `faults` are those of `rows.Row`."""
@@ -124,7 +124,7 @@ class Examination:
             self._measure()
 
     def skip_to(self, start: int) -> None:
-        """Let the next pair be the one after `start` pairs, of which some were not added."""
+        """Skip to the pair after `start` pairs, of which some were not added."""
         self._measure()
         self._next = start
 
@@ -156,7 +156,7 @@ class Examination:
         self._heard = []
 
     def _look_at_columns(self, texts: list[str], before: int) -> None:
-        """Update what is known of columns that hold labels or line numbers instead of text."""
+        """Update which columns hold labels or line numbers instead of text."""
         for side in (0, 1):
             column = texts[side::2]
             if len(self._values[side]) <= _FEW:
@@ -358,7 +358,7 @@ def measure(texts: list[str], faults: Sequence[int]) -> tuple[NDArray[Any], list
 
 
 def _pieces(texts: list[str]) -> Iterator[tuple[int, int]]:
-    """Yield the ranges of pairs that are measured at once: the measures of a character take far more memory than it."""
+    """Yield ranges of pairs that are measured at once, since the measures of a text take far more memory than it."""
     start = size = 0
     for number, (source, target) in enumerate(zip(texts[::2], texts[1::2], strict=True), 1):
         size += len(source) + len(target)
@@ -404,7 +404,7 @@ def _measure(texts: list[str], faults: Sequence[int]) -> tuple[NDArray[Any], lis
 
 
 def mark_exchanged(rows: NDArray[Any], texts: list[str], odds: side_words.Odds) -> None:
-    """Mark the pairs of a block whose words tell that each side stands in the place of the other."""
+    """Mark the pairs of a block whose words show that source and target are exchanged."""
     if odds:
         for row, (source, target) in enumerate(zip(texts[::2], texts[1::2], strict=True)):
             if side_words.are_exchanged(odds, source, target):
@@ -428,7 +428,7 @@ def usual_pair(sources: NDArray[np.uint8], targets: NDArray[np.uint8]) -> tuple[
 
 
 def are_sparse(rows: Mask) -> bool:
-    """Return whether so few rows are marked, and nowhere so many together, that it may have been an accident."""
+    """Return whether the marked rows are so few, and so scattered, that they may be an accident."""
     places = np.flatnonzero(rows)
     if len(places) > _MANY * len(rows):
         return False

@@ -1,4 +1,4 @@
-"""What can be wrong with a corpus, and what was found wrong with one."""
+"""Kinds of problems that a corpus can have, and the findings about one corpus."""
 
 import tomllib
 from collections.abc import Mapping
@@ -14,7 +14,7 @@ Action = Literal["dropped", "repaired", "kept"]
 Mask = NDArray[np.bool_]
 
 SHOWN: Final = 3
-"""Examples of each finding."""
+"""Maximum number of examples of each finding."""
 
 
 class Kind(NamedTuple):
@@ -41,7 +41,7 @@ class Example(NamedTuple):
 
 @dataclass(frozen=True)
 class Finding:
-    """What was found of one kind: how often, where, and what a clean copy does about it."""
+    """One kind of problem in a corpus: how often it occurs, where, and what a clean copy does about it."""
 
     name: str
     severity: Severity
@@ -51,12 +51,12 @@ class Finding:
     what: str
     advice: str
     rows: tuple[int, ...] = ()
-    """The first of them, counted from 0."""
+    """Indices of the first rows that have the problem, counted from 0."""
     examples: tuple[Example, ...] = ()
 
     @property
     def pairs(self) -> str:
-        """The count as text, `12 pairs (0.3 %)`; empty where the finding is about the corpus as a whole."""
+        """Return the count as text, `12 pairs (0.3 %)`; empty where the finding is about the corpus as a whole."""
         if not self.rows:
             return ""
         share = f"{100 * self.share:.2g} %" if 0.0001 <= self.share < 0.1 else f"{100 * self.share:.0f} %"
@@ -66,16 +66,16 @@ class Finding:
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """All that was found, and for each row what becomes of it."""
+    """All findings about a corpus, and for each row whether it is kept."""
 
     rows: int
     findings: tuple[Finding, ...]
     scripts: tuple[str, str]
-    """Of most sources and of most targets; empty where no script is usual."""
+    """Scripts of most sources and of most targets; empty where no script is usual."""
     lengths: tuple[NDArray[np.uint16], NDArray[np.uint16]]
     """Characters of sources and targets, where a pair could be read at all."""
     reasons: NDArray[np.uint8]
-    """Why a row is dropped, a place in REASONS; 0: it is kept."""
+    """Index in REASONS of the reason why each row is dropped; 0 where it is kept."""
     swapped: Mask
     mended: Mask
 
@@ -94,7 +94,7 @@ class Diagnosis:
 
 
 class Book:
-    """Findings as they are made, and for each row the first reason to drop it."""
+    """Collector of findings, with the first reason to drop each row."""
 
     def __init__(self, rows: int, about: Mapping[str, tuple[str, str]]) -> None:
         self.reasons = np.zeros(rows, np.uint8)

@@ -1,4 +1,4 @@
-"""Whether two sides still run in step: where the source of one line fits the target of another better, all along.
+"""Find where two sides are out of step: where the source of each line fits the target of another line better.
 
 Translations have lengths that go together, and the same digits and signs. Window by window, the likeness of source i
 and target i + lag is compared with that of source i and target i. Sides without any such likeness (questions and
@@ -12,20 +12,20 @@ from numpy.typing import NDArray
 
 WINDOW: Final = 250
 FEWEST: Final = 100
-"""Rows below which chance could look like a shift."""
+"""Number of rows below which a shift could be due to chance."""
 LAGS: Final = (1, -1, 2, -2, 3, -3, 4, -4, 5, -5)
 UNSURE: Final = 99
 _GROUP: Final = 200
-"""Windows compared at a time: memory stays flat."""
+"""Number of windows compared at a time, so that memory stays constant."""
 _SURE: Final = 6.0
-"""Standard errors by which another lag must win: never by chance, in any number of windows."""
+"""Number of standard errors by which another lag must fit better: too many for chance in any number of windows."""
 _CLEAR: Final = 0.25
-"""And by how much, where 1 is the likeness of sides whose lengths go together perfectly."""
+"""Minimum difference in similarity, where 1 is the similarity of sides whose lengths correlate perfectly."""
 _POPULATION: Final = np.array([byte.bit_count() for byte in range(256)], np.int16)
 
 
 class SideNumbers(NamedTuple):
-    """What each text of a side is measured by; see `characters.TextMeasures`."""
+    """Measures of each text of a side; see `characters.TextMeasures`."""
 
     length: NDArray[Any]
     digits: NDArray[np.uint16]

@@ -12,23 +12,23 @@ from seq2see.text.pair import NOTHING, Pair, Sides
 from seq2see.text.rows import NOT_JSON, CutShortError, Faults, Row, without_gz
 
 _GUESSED_BY: Final = 1 << 16
-"""Bytes by which an encoding is guessed."""
+"""Number of bytes from which an encoding is guessed."""
 
 
 class Tolerated(Faults):
-    """What is wrong with files that are read in spite of it."""
+    """Faults of files that are read in spite of them."""
 
     lenient = True
 
     def __init__(self) -> None:
         super().__init__()
         self.problems: list[str] = []
-        """What is wrong with a file as a whole."""
+        """Messages about problems of a file as a whole."""
         self.foreign_lines: list[bytes] = []
         """The beginnings of the first lines that are not UTF-8."""
         self._room = _GUESSED_BY
         self.about: dict[str, tuple[str, str]] = {}
-        """What is wrong with the rows of one kind of finding, and what to do."""
+        """For a kind of finding, what is wrong with its rows and what to do."""
 
     def add(self, path: Path, line: int, fault: str, hint: str = "") -> None:
         """Do nothing: the row itself has the fault."""
@@ -58,7 +58,7 @@ class RawPairs:
 
     @property
     def problems(self) -> list[str]:
-        """What is wrong with a file as a whole, after an iteration."""
+        """Return messages about problems of a file as a whole, after an iteration."""
         return self._faults.problems
 
     def __iter__(self) -> Iterator[Row]:
@@ -82,12 +82,12 @@ class RawPairs:
 
     @property
     def labels(self) -> Sides:
-        """The names of the sides, where all files agree: languages, or the suffixes of parallel files."""
+        """Return the names of the sides where all files agree: languages, or the suffixes of parallel files."""
         labels = {_labels(part) for part in self._parts if isinstance(part, Pairs)}
         return labels.pop() if len(labels) == 1 else NOTHING
 
     def about(self) -> dict[str, tuple[str, str]]:
-        """Return what the last iteration tells of some kinds of findings: what is wrong, and what to do."""
+        """Return what is wrong, and what to do, for some kinds of findings of the last iteration."""
         told = dict(self._faults.about)
         if self.problems:
             told["file"] = "; ".join(self.problems), ""
@@ -110,7 +110,7 @@ _ENCODINGS: Final = (
     ("gb18030", "一", "\u9fff", 0.7),
     ("big5", "一", "\u9fff", 0.7),
 )
-"""Encodings to try on long runs of bytes over 127: between two characters must lie this share of the letters."""
+"""Encodings to try on runs of bytes over 127: name, first and last letter, and the share of letters between them."""
 
 
 def guess_encoding(lines: list[bytes]) -> str | None:

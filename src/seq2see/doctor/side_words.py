@@ -1,4 +1,4 @@
-"""Sides that share a script are told apart by their words, as the corpus itself uses them.
+"""Distinguish sides that share a script by their words, as the corpus itself uses them.
 
 A word that stands nearly always on one side tells the side; a pair whose words all tell the other side is exchanged.
 """
@@ -11,21 +11,21 @@ from seq2see.text import columns, languages
 from seq2see.text.pair import Sides
 
 Odds = dict[str, float]
-"""For each telling word: above 0 it belongs to the source, below to the target."""
+"""Log-odds of words that distinguish the sides: above 0 a word belongs to the source, below 0 to the target."""
 
 _SEEN: Final = 5
-"""A word must be seen so often before it tells anything,"""
+"""Minimum number of occurrences of a word that is used to distinguish the sides."""
 _TELLING: Final = 1.5
-"""and be so much more frequent on one side, as a natural logarithm."""
+"""Minimum difference of its log-frequencies on the two sides (natural logarithm)."""
 _MOST: Final = 20_000
 _READ: Final = 10
-"""Words of a text that are looked up: more cost time and change nothing."""
+"""Number of words of a text that are looked up; more take time and change nothing."""
 _AGREE: Final = 0.9
-"""This share of the pairs must have their words in the right place, else the sides are of one language."""
+"""Share of pairs whose words must be on the expected side; below it, both sides are taken to be of one language."""
 
 
 def learn(pairs: list[tuple[str, str]]) -> Odds:
-    """Learn which words tell the side; none where the sides cannot be told apart."""
+    """Learn which words distinguish the sides; none where they cannot be distinguished."""
     sources, targets = (Counter(word for pair in pairs for word in _words(pair[side])) for side in (0, 1))
     balance = math.log((targets.total() + 1) / (sources.total() + 1))
     odds = {
@@ -47,7 +47,7 @@ def are_exchanged(odds: Odds, source: str, target: str) -> bool:
 
 
 def tell(odds: Odds, text: str) -> float:
-    """Return the mean of what the first words tell; 0 where fewer than two of them tell anything."""
+    """Return the mean log-odds of the first words; 0 where fewer than two of them are known."""
     told = [odds[word] for word in text.lower().split(maxsplit=_READ)[:_READ] if word in odds]
     return sum(told) / len(told) if len(told) > 1 else 0.0
 

@@ -1,2 +1,2 @@
-"""How good the translations of a run are (`metrics`, with signatures that say what was computed), whether those of
-another run are better (`compare`), and whether a training taught the model anything (`assessment`, `report`)."""
+"""Scores of translations (`metrics`, with signatures that say what was computed), comparisons of runs (`compare`), and
+reports on whether a model learned its task (`assessment`, `report`)."""

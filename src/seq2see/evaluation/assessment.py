@@ -1,7 +1,7 @@
-"""Whether a training taught a model anything: its scores beside those of baselines, and what likely went wrong.
+"""Compare a trained model with baselines, and find the likely cause where it did not learn its task.
 
 A model must be clearly better, by exact match or by chrF, than each of three baselines that know nothing: copying the
-source, always giving the most common target, and its own outputs assigned to other sources. The last one finds a model
+source, always giving the commonest target, and its own outputs assigned to other sources. The last one finds a model
 that writes good sentences whatever the source. A baseline that is always right is the task itself, as copying is where
 sources are to be copied.
 """
@@ -34,7 +34,7 @@ ENOUGH_STEPS = 1000
 
 @dataclass(frozen=True)
 class Frequencies:
-    """What is known of the targets without the sources."""
+    """Statistics of the targets alone, without the sources."""
 
     commonest: str
     """The most common target."""
@@ -44,7 +44,7 @@ class Frequencies:
 
 @dataclass(frozen=True)
 class Assessment:
-    """A finished model beside the baselines, on the validation pairs."""
+    """Scores of a finished model and of the baselines on the validation pairs."""
 
     loss: float | None
     """Mean loss of a validation token; None where it was not finite."""
@@ -52,7 +52,7 @@ class Assessment:
     scores: dict[str, dict[str, float]]
     """Exact match and chrF of the model and of each baseline."""
     findings: list[str]
-    """What is wrong, line by line; empty for a model that learnt its task."""
+    """Problems of the training, one line each; empty for a model that learned its task."""
 
 
 def frequencies(train: Store, valid: Store, tokenizer: Tokenizer) -> Frequencies:
@@ -122,7 +122,7 @@ def assess(
 
 def no_model(rows: Sequence[Mapping[str, Any]], settings: Settings) -> str:
     """Explain why a training left no model at all."""
-    return "; ".join(_not_finite(rows, settings)) or "no validation gave a number to choose a model by"
+    return "; ".join(_not_finite(rows, settings)) or "no validation gave a finite score to select a model by"
 
 
 def not_finite(found: NotFinite, lines: Sequence[str], settings: Settings) -> str:
@@ -186,7 +186,7 @@ def _cause(loss: float, known: Frequencies, settings: Settings, pairs: int) -> s
         guess = f"the loss never fell below {known.unigram_loss:.2f}, that of guessing by frequency"
         return f"{guess}: {_lower_rate(settings)}"
     few = f", or {pairs:,} pairs are too few" if pairs < FEW_PAIRS else ""
-    return f"the sides may be unrelated or out of step (look with seq2see doctor){few}"
+    return f"the sides may be unrelated or out of step (check with seq2see doctor){few}"
 
 
 def _overfitting(rows: Sequence[Mapping[str, Any]], settings: Settings) -> list[str]:
@@ -205,5 +205,5 @@ def _overfitting(rows: Sequence[Mapping[str, Any]], settings: Settings) -> list[
     return [
         f"overfitted: validation loss rose from {lowest:.2f} (step {lowest_at:,}) to {last:.2f}, training loss fell to "
         f"{trainings[-1][1]:.2f}",
-        f"the model of step {kept[-1]:,} is kept; help comes from more pairs, {more}or a smaller --preset",
+        f"the model of step {kept[-1]:,} is kept; against overfitting: more pairs, {more}a smaller --preset",
     ]

@@ -1,4 +1,4 @@
-"""Whether one system is better than another, and what a comparison of a few runs can and cannot tell.
+"""Decide whether one system is better than another, and state what a comparison of a few runs can tell.
 
 A score varies because the sentences of the test set are a sample, and because the seed of a run is one:
 
@@ -28,7 +28,7 @@ Verdict = Literal["better", "worse", "no clear difference", "too few pairs", "to
 Floats = NDArray[np.float64]
 RESAMPLES = 1000
 SEED = 12345
-"""The seed of sacreBLEU: its paired bootstrap draws the same sentences."""
+"""Seed of the resampling, the same as sacreBLEU's, so that its paired bootstrap draws the same sentences."""
 FEWEST = 20
 """Number of pairs below which there is no verdict: a handful of pairs that happen to agree looks certain."""
 LEVEL = 0.05
@@ -37,7 +37,7 @@ POWER = 0.8
 ENOUGH_RUNS = 4
 """Runs on each side that the advice asks for: the smallest equal number whose permutation test reaches `LEVEL`."""
 MOST_ASSIGNMENTS = 20_000
-"""Number of assignments of runs to sides that are enumerated; where there are more, so many are drawn."""
+"""Maximum number of assignments of runs to sides that are enumerated; if there are more, this many are sampled."""
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class Difference:
     ours: float
     theirs: float
     difference: float
-    """Ours minus theirs."""
+    """Our score minus theirs."""
     low: float
     """Lower end of the 95 % confidence interval of the difference."""
     high: float
@@ -73,7 +73,7 @@ def compare(ours: Sequence[Scores], theirs: Sequence[Scores]) -> list[Difference
 
 
 def explain(ours: int, theirs: int) -> str:
-    """Say what a comparison of so many runs on either side means, and how often it errs."""
+    """Explain what a comparison of these numbers of runs means, and how often it errs."""
     advice = f"Train at least {ENOUGH_RUNS} runs of each system, with different values of training.seed."
     if min(ours, theirs) == 1:
         return (
@@ -96,12 +96,12 @@ def explain(ours: int, theirs: int) -> str:
 
 
 def enough_runs(ours: int, theirs: int) -> bool:
-    """Return whether so many runs allow a verdict: the permutation test can reach 5 %, and each side has a variance."""
+    """Return whether these numbers of runs allow a verdict: p can reach 5 %, and each side has a variance."""
     return min(ours, theirs) > 1 and smallest_p(ours, theirs) <= LEVEL
 
 
 def smallest_p(ours: int, theirs: int) -> float:
-    """Return the smallest two-sided p-value of a permutation test of so many runs.
+    """Return the smallest two-sided p-value of a permutation test of these numbers of runs.
 
     With equal numbers of runs, the assignment with the sides exchanged is always as extreme as the actual one.
     """
@@ -255,7 +255,7 @@ class _Student:
         slices = np.cos(middle) ** (self.freedom - 1)
         tail = np.append(np.cumsum(slices[::-1])[::-1], 0.0)
         self.upper = tail / tail[0] / 2
-        """The probability of a larger t, at each angle."""
+        """Probability of a larger t, at each angle."""
 
     def p(self, t: float) -> float:
         """Return the two-sided p-value of a value of t."""

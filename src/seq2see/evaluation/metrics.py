@@ -196,7 +196,7 @@ def _check(
     if unit not in get_args(Unit):
         raise SettingError(f"unit = {unit!r}: unknown. {nearest(unit, get_args(Unit))}")
     if len(hypotheses) != len(references):
-        raise DataError(f"{len(hypotheses)} translations but {len(references)} references: expected one for one")
+        raise DataError(f"{len(hypotheses)} translations but {len(references)} references: expected as many of each")
     if not hypotheses:
         raise DataError("no translations to score")
     for number, (n_best, accepted) in enumerate(zip(hypotheses, references, strict=True), start=1):

@@ -24,7 +24,7 @@ class ScoredSet(NamedTuple):
 
     name: str
     how: str
-    """How many pairs were scored and how they were translated: `200 of 1,000 pairs, greedy search`."""
+    """Number of pairs that were scored and how they were translated: `200 of 1,000 pairs, greedy search`."""
     scores: Sequence[tuple[str, float | None, str]]
     """Name, value and signature of each score; without a value, the reason why it does not apply."""
 

@@ -23,7 +23,7 @@ MOST_SENTENCES = 1000
 
 @dataclass(frozen=True)
 class Parity:
-    """How an exported model compares with ours on the validation sentences of the run."""
+    """Comparison of an exported model with ours on the validation sentences of the run."""
 
     sentences: int
     same: int

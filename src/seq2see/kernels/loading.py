@@ -1,4 +1,4 @@
-"""Whether this machine can run our Triton kernels, and the modules that hold them, imported on first use."""
+"""Import our Triton kernels on first use, and check whether this machine can run them."""
 
 import importlib.util
 from types import ModuleType

@@ -1,4 +1,4 @@
-"""What a number depends on besides the trial: the machine, the versions, and the sources that measured it."""
+"""Everything besides the trial that a number depends on: the machine, the versions, and the measuring sources."""
 
 import hashlib
 import platform

@@ -18,7 +18,7 @@ QUICK_SEEDS, FULL_SEEDS = 3, 5
 
 @dataclass(frozen=True)
 class Plan:
-    """How much is measured."""
+    """Amount of measuring: sizes and seeds, by `--quick` or not."""
 
     quick: bool = False
     pairs: str = ""
@@ -115,7 +115,7 @@ Value = Callable[[Measurements], float]
 
 @dataclass(frozen=True)
 class Expectation:
-    """What must come out if the claim is true: a number of each seed, and the bounds in which it must lie."""
+    """Expected result if the claim is true: a number of each seed, and the bounds in which it must lie."""
 
     words: str
     label: str
@@ -210,9 +210,9 @@ class Claim:
     name: str
     words: str
     source: str
-    """Where it is made."""
+    """Section of the paper that makes the claim."""
     measured: str
-    """What is measured, in words."""
+    """Description of the measurement."""
     trials: Callable[[Plan], list[dict[str, Any]]]
     """Returns the conditions to try."""
     measure: Callable[[Trial], Numbers]

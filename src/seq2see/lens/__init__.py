@@ -1,1 +1,1 @@
-"""What goes on inside a model: record its activations by name, answer questions about them, draw the answers."""
+"""The inside of a model: record its activations by name, answer questions about them, draw the answers."""

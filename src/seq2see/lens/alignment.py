@@ -1,4 +1,4 @@
-"""Which input tokens each output token comes from: exactly, by leaving tokens out, and fast, by attention.
+"""Align output tokens with the input tokens they come from: exactly, by leaving tokens out, or fast, by attention.
 
     method = choose(bundle, pairs)                          # once; a run keeps it in its manifest
     align(bundle, method, [sentence], [source_ids], [target_ids])[0].pharaoh        # "0-2 1-1 2-0"
@@ -46,14 +46,14 @@ LENT = 0.05
 
 @dataclass(frozen=True)
 class Importance(Answer):
-    """How much each output token (row) depends on each input token (column), in nats of its log-probability."""
+    """Importance of each input token (column) for each output token (row), in nats of its log-probability."""
 
     source_tokens: list[str]
     target_tokens: list[str]
     gradient: Floats
     """Gradient of the log-probability times the token's embedding (without its position)."""
     left_out: Floats
-    """How much the log-probability falls when the token is left out of the source. Negative: it rises."""
+    """Decrease of the log-probability when the token is left out of the source; negative where it rises."""
 
 
 def importance(bundle: Bundle, reading: Reading, watch: Watch = unwatched) -> Importance:
@@ -106,12 +106,12 @@ def leave_out(bundle: Bundle, reading: Reading, watch: Watch = unwatched) -> Flo
 
 @dataclass(frozen=True)
 class Method(Answer):
-    """How a run aligns: kept in `manifest.json` by these names."""
+    """Method by which a run aligns; `manifest.json` stores it under these names."""
 
     heads: list[list[int]]
-    """Decoder layer and head, from 0: the mean of their weights counts, in the row that predicts a token."""
+    """Decoder layer and head, from 0, of the heads whose mean weights are used, in the row that predicts a token."""
     reading: float
-    """How much the mean of all heads counts besides, in the row that reads it."""
+    """Weight of the mean of all heads, in the row that reads the token, which is added."""
     agreement: float = 0.0
     """The share of output tokens for which this and leaving out name the same input token."""
     pairs: int = 0
@@ -126,7 +126,7 @@ class Method(Answer):
 
     @property
     def in_words(self) -> str:
-        """Which heads, and how far they can be trusted."""
+        """Return a description of the heads that are used, and how reliable they are."""
         layers = sorted({layer for layer, _ in self.heads})
         one = len(self.heads) == 1
         many = f"head {self.heads[0][1] + 1} of " if one else f"{len(self.heads)} heads of "
@@ -217,7 +217,7 @@ def _every(settings: Settings) -> list[list[int]]:
 
 
 class Link(NamedTuple):
-    """Characters of the input that characters of the output come from."""
+    """Link between characters of the output and the characters of the input that they come from."""
 
     source: Span
     target: Span
@@ -225,12 +225,12 @@ class Link(NamedTuple):
 
 @dataclass(frozen=True)
 class Alignment(Answer):
-    """Where each output token comes from."""
+    """Alignment of a translation: the input words and characters that each output token comes from."""
 
     pharaoh: str
-    """Words between blanks, counted from 0: `input-output`, in the order of the output."""
+    """Pairs of word indices in Pharaoh format, `input-output`, counted from 0, in the order of the output."""
     links: list[Link]
-    """One for each output token that can be seen, in order."""
+    """One link for each visible output token, in order."""
 
     def without_tag(self, length: int) -> "Alignment":
         """Return the alignment for a source without the tag, and the blank after it, that were put in front of it."""

@@ -43,7 +43,7 @@ class Candidate(NamedTuple):
 
 @dataclass(frozen=True)
 class Confidence(Answer):
-    """How probable each output token was."""
+    """Probability of each output token, and of the alternatives."""
 
     probability: Floats
     """T: the probability of the output token; their product is that of the translation."""
@@ -53,7 +53,7 @@ class Confidence(Answer):
 
 @dataclass(frozen=True)
 class Layers(Answer):
-    """What each decoder layer would predict if it were the last (logit lens); of an RNN, what its decoder predicts."""
+    """Prediction of each decoder layer as if it were the last (logit lens); for an RNN, that of its decoder."""
 
     probability: Floats
     """LT: the probability of the token that is the output."""
@@ -63,7 +63,7 @@ class Layers(Answer):
 
 
 class Node(NamedTuple):
-    """A token after those of its parents."""
+    """One token of a hypothesis, which follows those of its parents."""
 
     parent: int
     """The index of its parent among the nodes; -1 for the root."""
@@ -75,9 +75,9 @@ class Node(NamedTuple):
     log_probability: float
     """The log-probability of all tokens up to this one."""
     score: float
-    """What hypotheses are ranked by: `log_probability` over the length penalty."""
+    """Score by which hypotheses are ranked: `log_probability` divided by the length penalty."""
     state: State
-    """kept: the search continued from it; finished: a translation; pruned: not among the best."""
+    """State of the hypothesis: `kept` (the search continued from it), `finished` (a translation) or `pruned`."""
 
 
 @dataclass(frozen=True)
@@ -109,9 +109,9 @@ class Look(Answer):
     input_tokens: list[str]
     """The input of the decoder: `target_tokens` moved by one, with the begin token in front."""
     source_spans: list[Span]
-    """Which characters of `source` a token stands for; none for the end."""
+    """Range of characters of `source` that each token stands for; empty for the end token."""
     target_spans: list[Span]
-    """The same in `translation`."""
+    """Range of characters of `translation` that each token stands for."""
     encoder: list[Floats]
     """For each layer HSS: source tokens attending to source tokens."""
     decoder: list[Floats]
@@ -124,17 +124,17 @@ class Look(Answer):
     vectors: dict[str, Floats]
     """The residual stream: embeddings without and with positions, and after each layer (`encoder.0`, ...)."""
     beam: Tree
-    """How the search found `own_translation`."""
+    """Tree of the search that found `own_translation`."""
     method: Method
-    """Which heads the alignment follows, and how far they can be trusted."""
+    """Heads that the alignment uses, and how reliable they are."""
     own_translation: str
     """The model's own output: `translation`, unless that was given."""
     notes: list[str]
-    """What the user should know: what was cut, or has no token."""
+    """Notes for the user, for example that a text was truncated or has characters without a token."""
 
     @property
     def linked(self) -> list[tuple[int, int]]:
-        """The alignment by tokens: indices into `source_tokens` and `target_tokens`."""
+        """Return the alignment by tokens: indices into `source_tokens` and `target_tokens`."""
         return [
             (source, target)
             for link in self.alignment.links

@@ -32,11 +32,11 @@ class Stage:
     shape: str
     """The shape of the output, for one sentence: `S × 512`."""
     inside: tuple[str, ...] = ()
-    """What can be seen inside: `weights 8 × S × S`."""
+    """Shape of what can be recorded inside: `weights 8 × S × S`."""
     parameters: int = 0
     """Number of parameters of one layer. Weights that several stages share are counted at the first."""
     layers: int = 0
-    """How many layers repeat it; 0: it stands outside of them."""
+    """Number of layers that repeat this stage; 0 where it is outside of the layers."""
 
 
 def plan(model: Model, source_vocabulary: int, target_vocabulary: int) -> list[Stage]:

@@ -35,7 +35,9 @@ class Seen(dict[str, list[Tensor]]):
     """Recorded tensors by name; a name under which nothing was recorded raises an error with the nearest one."""
 
     def __missing__(self, name: str) -> list[Tensor]:
-        raise KeyError(f"nothing passed under '{name}'. {nearest(name, self) if self else 'Nothing passed at all'}")
+        raise KeyError(
+            f"nothing was recorded under '{name}'. {nearest(name, self) if self else 'Nothing was recorded at all'}"
+        )
 
 
 class HasModel(Protocol):
@@ -60,7 +62,7 @@ _READ: dict[str, Callable[[Any], Tensor]] = {
     "weights": lambda passing: passing.weights_BHLM,
     "logits": Tensor.clone,  # a search goes on to write into them
 }
-"""How to get what is recorded under a name, where it is not the tensor itself."""
+"""Functions that extract the recorded value, for names under which it is not the tensor itself."""
 _INSIDE = ("query", "key", "value", "scores", "weights")
 _POINTS: list[tuple[type[nn.Module], str, str, str]] = [
     (Embedding, "without_positions", "output", "without_positions"),
@@ -79,7 +81,7 @@ _POINTS: list[tuple[type[nn.Module], str, str, str]] = [
     (Transformer, "decoder_norm", "output", "decoder_norm"),
     (Seq2Seq, "output", "output", "logits"),
 ]
-"""What is recorded: the input or the output of a part of a module, and under which name."""
+"""Points of each module that are recorded, inputs or outputs, with their names."""
 
 
 @contextmanager

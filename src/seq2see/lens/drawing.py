@@ -1,4 +1,4 @@
-"""What all pictures share: colours, axes, heat maps, titles, and saving as PNG, SVG, PDF or an HTML page.
+"""Functions that all pictures share: colours, axes, heat maps, titles, and saving as PNG, SVG, PDF or an HTML page.
 
 Figures are built from `matplotlib.figure.Figure`, never through pyplot, so nothing global is left behind. Importing
 matplotlib takes half a second: import the modules that draw where a picture is wanted.
@@ -48,7 +48,7 @@ BELOW_TO_ABOVE = LinearSegmentedColormap.from_list(
 )
 """Colours from -1 over 0, which is white, to 1."""
 LEAST_WIDE = 5.5
-"""Inches that a title may take, however narrow a picture is."""
+"""Minimum width of a title in inches, for narrow pictures."""
 SUFFIXES = (".png", ".svg", ".pdf", ".html")
 _RC: dict[Any, Any] = {"svg.fonttype": "none", "svg.hashsalt": "seq2see", "pdf.fonttype": 42}
 
@@ -78,7 +78,7 @@ class Picture:
         self.texts = [labels.drawn(each, path) for each in texts]
         self._letters = title + "".join(map("".join, texts))
         self.style: dict[str, Any] = {"fontfamily": labels.font_families(self._letters), "parse_math": False}
-        """How matplotlib draws a label: by these fonts, and with `$` for a dollar."""
+        """Matplotlib settings for labels: fonts, and `$` as a plain dollar sign."""
 
     def resize(self, width: float, height: float) -> None:
         """Set the size in inches. Labels and titles may stand outside: saving makes room for them."""

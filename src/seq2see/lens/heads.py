@@ -1,4 +1,4 @@
-"""What attention heads do, over a set of pairs: what is lost without them, and where they look."""
+"""Statistics of attention heads over a set of pairs: the loss without each head, and where each head attends."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -96,7 +96,7 @@ class Without(NamedTuple):
 
 @dataclass(frozen=True)
 class Worth(Answer):
-    """What heads are worth: the whole model, then without each group of heads."""
+    """Loss and scores of the whole model, then without each group of heads."""
 
     pairs: int
     whole: Without
@@ -157,7 +157,7 @@ def _mean_loss(bundle: Bundle, sources: list[list[int]], targets: list[list[int]
 
 
 class Habits(NamedTuple):
-    """Where one head looks, on average over all tokens of some pairs."""
+    """Where one head attends, on average over all tokens of some pairs."""
 
     place: Place
     layer: int
@@ -169,16 +169,16 @@ class Habits(NamedTuple):
     peak: float
     """The largest weight of a row."""
     distance: float
-    """Tokens between a token and where it looks; in cross-attention, from the diagonal."""
+    """Distance in tokens between a token and the token it attends to; in cross-attention, from the diagonal."""
     offset: float
-    """The same with a sign: below 0 for tokens before, above 0 for tokens after."""
+    """Signed distance: below 0 for earlier tokens, above 0 for later tokens."""
     previous: float
     """The weight of the token just before, of the token itself, and of the one just after; in cross-attention of
     those at and beside the diagonal."""
     same: float
     following: float
     end: float
-    """The weight of the end of the source, or of the begin in the decoder: where idle heads look."""
+    """Weight of the end token of the source, or of the begin token in the decoder, which heads attend to when idle."""
 
 
 @dataclass(frozen=True)
@@ -190,9 +190,9 @@ class Statistics(Answer):
 
 
 def statistics(bundle: Bundle, pairs: Sequence[Pair], watch: Watch = unwatched) -> Statistics:
-    """Return the mean over all tokens of where each head looks, in one forward pass over the pairs."""
+    """Return where each head attends, as means over all tokens, in one forward pass over the pairs."""
     if not pairs:
-        raise DataError("no pair to look at heads with")
+        raise DataError("no pair to measure heads on")
     totals: dict[Place, Numbers] = {}
     counts = dict.fromkeys(ATTENTIONS, 0)
     for number, (_, weights) in enumerate(attention_of(bundle, *encode(bundle, pairs)), start=1):

@@ -136,7 +136,7 @@ def heads(
                 axes.set_xticks(*_some(columns, width / M), rotation=90, **_small(width / M, picture))
             axes.tick_params(pad=2)
     scale = "colours by the square root, " if M > _MANY else ""
-    subtitle = f"{where}  ·  a row: where one token looks; {scale}white is 0, the darkest blue 1"
+    subtitle = f"{where}  ·  a row: attention weights of one token; {scale}white is 0, the darkest blue 1"
     return picture.finish(picture.figure.axes[0], subtitle)
 
 
@@ -182,7 +182,7 @@ def layer_words(layers: Layers, said: Sequence[str], title: str, path: Path) -> 
     axes.set_yticks(np.arange(count) + 0.5, [f"layer {row + 1}" for row in range(count)], fontsize=8.5, color=QUIET)
     axes.tick_params(length=0, pad=5, labeltop=True, labelbottom=False)
     axes.spines[:].set_visible(False)
-    subtitle = "what each layer would say next, the darker the surer; bold: what was said in the end (above)"
+    subtitle = "predictions of each layer, darker where more probable; bold: the final output (above)"
     return picture.finish(axes, subtitle)
 
 
@@ -229,7 +229,7 @@ def beam(tree: Tree, title: str, path: Path) -> str | None:
         if node.parent >= 0:
             axes.text(left + width / 2, y - 0.09, f"{node.score + 0.0:.2f}", fontsize=5.5, color=QUIET, **style)
     finished = sum(node.state == "finished" for node in nodes)
-    found = f"blue: the best of {finished} finished ones; pale: given up; {len(nodes) - 1} tokens looked at"
+    found = f"blue: the best of {finished} finished ones; pale: pruned; {len(nodes) - 1} tokens considered"
     return picture.finish(axes, f"{found}  ·  small: the score so far, log-probability over length penalty")
 
 
@@ -296,7 +296,7 @@ _HABIT = 0.4  # of all weight: from here on a head is named after it
 
 
 def head_worth(worth: Worth, statistics: Statistics, metric: str, title: str, path: Path) -> str | None:
-    """Draw every head twice: how much the loss rises without it, and where it looks.
+    """Draw every head twice: how much the loss rises without it, and where it attends.
 
     Args:
         worth: of each head by itself.
@@ -357,7 +357,7 @@ def _cell(axes: Axes, x: int, y: int, colour: Box, lines: tuple[str, str]) -> No
 
 
 def _habit(of: Habits) -> str:
-    """Return in a word where a head looks, or how far away where no word fits."""
+    """Return a word for where a head attends, or the distance where no word fits."""
     there = "diagonal" if of.place == "cross" else "itself"
     edge = "begin" if of.place == "decoder" else "end"
     weight, name = max((of.end, edge), (of.same, there), (of.previous, "before"), (of.following, "after"))

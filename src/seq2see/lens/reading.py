@@ -76,9 +76,9 @@ class Reading:
     source: str
     translation: str
     source_ids: list[int]
-    """With the end token."""
+    """Token ids, with the end token."""
     target_ids: list[int]
-    """With the end token."""
+    """Token ids, with the end token."""
     source_tokens: list[str] = field(default_factory=list)
     target_tokens: list[str] = field(default_factory=list)
     own_translation: str = ""
@@ -86,11 +86,11 @@ class Reading:
     steps: list[search.SearchStep] = field(default_factory=list)
     """The steps of the search that found `own_translation`."""
     notes: list[str] = field(default_factory=list)
-    """What the user should know: what was cut, or has no token."""
+    """Notes for the user, for example that a text was truncated or has characters without a token."""
 
     @property
     def input_tokens(self) -> list[str]:
-        """What the decoder had read when it predicted each target token."""
+        """Return the input token from which the decoder predicted each target token."""
         return [special.SPELLINGS[special.BEGIN], *self.target_tokens[:-1]]
 
 
@@ -108,7 +108,7 @@ def read(
         prefix: tokens that the translation is to begin with.
     """
     if not sentence.strip():
-        raise SettingError("the sentence is empty: there is nothing to look at")
+        raise SettingError("the sentence is empty: there is nothing to explain")
     if target is not None and not target.strip():
         raise SettingError("the given translation (target) is empty: leave it out, or give one")
     steps: list[search.SearchStep] = []

@@ -135,7 +135,7 @@ def draw_masks(tokens: Sequence[str], padding: Sequence[bool], path: Path) -> st
             y = 1 + (highest + lift) / side
             axes.text(0, y, text, transform=axes.transAxes, fontsize=size, color=colour)
         left = max(side + widest + 0.5, 2.9)
-    subtitle = "a row: one token that looks; blue may be seen, grey is hidden: its weight is exactly 0"
+    subtitle = "a row: one query token; blue: may be attended to, grey: masked, its weight is exactly 0"
     return picture.finish(picture.figure.axes[0], subtitle, gap=0.3)
 
 

@@ -45,7 +45,7 @@ async function attention(root, summary, part) {
     explain();
   });
   const caption = element("p", { class: "said" });
-  const looked = strip(sides[1], labels[1], summary.languages[sides[1]], { label: tell("where it looks") });
+  const looked = strip(sides[1], labels[1], summary.languages[sides[1]], { label: tell("attention weights") });
   root.classList.add("attention");
   const meaning = [many ? tell("colours by the square root") : "", place === "decoder" ? tell("grey: hidden by the mask") : ""].filter(Boolean).join("; ");
   root.append(element("div", {}, caption, looked, legend("weight", "0", "1", meaning), map.root), element("div", {}, grid, offSwitch, example));
@@ -53,7 +53,7 @@ async function attention(root, summary, part) {
   /** One weight as it was computed: query and key number by number, their product, the score, and its share.
    *  That under the pointer, else the largest of the chosen row. */
   async function explain() {
-    if (head < 0) return example.replaceChildren(element("p", {}, tell("Choose one head to see what its weights are made of."), live ? ` ${tell("There it can be switched off, too.")}` : ""));
+    if (head < 0) return example.replaceChildren(element("p", {}, tell("Choose one head to see how its weights are computed."), live ? ` ${tell("It can also be switched off there.")}` : ""));
     const now = [layer, head, pointed], { query, key, v } = await part(`inside/${place}/${layer}`);
     if (now[0] !== layer || now[1] !== head || now[2] !== pointed) return;
     const row = pointed?.[0] ?? chosen[sides[0]] ?? 0, weights = shown()[row];
@@ -61,11 +61,11 @@ async function attention(root, summary, part) {
     const q = query[head][row], k = key[head][to], products = q.map((value, index) => v ? v[index] * Math.tanh(value + k[index]) : value * k[index]);
     const sum = products.reduce((total, value) => total + value, 0), width = q.length;
     const line = (label, piece, values) => [element("span", {}, label, piece), vectorStrip(values)];
-    const score = v ? tell("sum {sum}; the softmax of the row makes ", { sum: number(sum, 2) })
-      : tell("sum {sum}, divided by √{width}: {score}; the softmax of the row makes ", { sum: number(sum, 2), width, score: number(sum / Math.sqrt(width), 2) });
+    const score = v ? tell("sum {sum}; after the softmax of the row: ", { sum: number(sum, 2) })
+      : tell("sum {sum}, divided by √{width}: {score}; after the softmax of the row: ", { sum: number(sum, 2), width, score: number(sum / Math.sqrt(width), 2) });
     example.replaceChildren(element("h3", {}, tell("One weight of head {n}", { n: head + 1 })),
       element("div", { class: "sum" }, ...line(tell("query of "), word(labels[0], row), q), ...line(tell("key of "), word(labels[1], to), k), ...line(v ? tell("v × tanh of their sum") : tell("their product"), "", products)),
-      element("p", { class: "said" }, score, element("b", {}, number(weights[to])), tell(" of it, and so much of the value is taken.")));
+      element("p", { class: "said" }, score, element("b", {}, number(weights[to])), tell(", the weight of this value.")));
   }
 
   let isSeen = Boolean(live);  // a live page draws only what is near the screen
@@ -73,7 +73,7 @@ async function attention(root, summary, part) {
     if (isSeen) map.draw();
     const row = chosen[sides[0]] ?? 0, weights = shown()[row];
     const best = weights.map((weight, index) => [weight, index]).sort((one, other) => other[0] - one[0]).slice(0, 3).filter(([weight]) => weight >= 0.01);
-    caption.replaceChildren(`${headName(layer, head)}: `, element("b", {}, word(labels[0], row)), tell(" looks at "),
+    caption.replaceChildren(`${headName(layer, head)}: `, element("b", {}, word(labels[0], row)), tell(" attends to "),
       ...best.flatMap(([weight, index], at) => [at ? ", " : "", word(labels[1], index), ` ${number(weight)}`]));
     explain();
     if (live && switched !== `${layer} ${head}`) offSwitch.replaceChildren(...(head < 0 ? [] : [live.offSwitch(place, layer, head)]));
@@ -95,9 +95,9 @@ function weightMap(sides, labels, level, matrix, summary, rampName = "weight", p
   const size = Math.max(8, Math.min(14, cell - 3));
   const widest = Math.max(...columns.map(token => wide(token, size)));
   const level_labels = widest < cell;
-  const canvas = element("canvas", { role: "img", "aria-label": tell("numbers as colours, a row for each piece"), style: `width: ${columns.length * cell}px; height: ${rows.length * cell}px` });
+  const canvas = element("canvas", { role: "img", "aria-label": tell("numbers as colours, one row per token"), style: `width: ${columns.length * cell}px; height: ${rows.length * cell}px` });
   const mark = element("div", { class: "mark" }), spot = element("div", { class: "mark hover", hidden: "" });
-  const cells = element("div", { class: "cells", tabindex: "0", role: "application", "aria-label": tell("weights; arrow keys read them, Enter chooses the row") }, canvas, mark, spot);
+  const cells = element("div", { class: "cells", tabindex: "0", role: "application", "aria-label": tell("weights; read them with the arrow keys, choose the row with Enter") }, canvas, mark, spot);
   const rowButtons = rows.map((token, index) => element("button", { type: "button", onclick: () => choose(sides[0], index) }, token));
   const columnButtons = columns.map((token, index) => element("button", { type: "button", style: level_labels ? `left: ${index * cell}px` : `left: ${(index + 0.5) * cell + size / 3}px`, onclick: () => choose(sides[1], index) }, token));
   const rowList = element("div", { class: "rows", ...lang(rows, summary.languages[sides[0]]) }, ...rowButtons);

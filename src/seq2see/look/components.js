@@ -9,12 +9,12 @@ async function heading(root, summary) {
     element("p", { class: "facts" }, `${run}: ${facts(summary)}`));
   root.prepend(languageSwitch(() => draw()));
   for (const note of summary.notes) root.append(element("p", { class: "forced" }, tellSentence(note)));
-  if (summary.forced) root.append(element("p", { class: "forced" }, tell("This translation was given. The model itself says: "), element("bdi", {}, summary.own_translation)));
+  if (summary.forced) root.append(element("p", { class: "forced" }, tell("This translation was given. The model's own output: "), element("bdi", {}, summary.own_translation)));
 }
 
 const facts = ({ model, model_in_words, parameters }) => model.architecture !== "transformer"
   ? tell("{name}, {parameters} parameters", { name: model_in_words, parameters: parameters.toLocaleString("en") })
-  : tell("{encoder} + {decoder} layers of {width}, {heads} heads, {parameters} parameters",
+  : tell("{encoder} + {decoder} layers, width {width}, {heads} heads, {parameters} parameters",
     { encoder: model.encoder_layers, decoder: model.decoder_layers, width: model.d_model, heads: model.heads, parameters: parameters.toLocaleString("en") });
 
 async function contents(root) {
@@ -43,9 +43,9 @@ async function contents(root) {
 async function tokens(root, summary) {
   const line = (title, side, list) => element("div", {}, element("h3", {}, title), strip(side, list, summary.languages[side], { below: index => index, label: title }));
   root.append(
-    line(tell("source, {n} pieces", { n: summary.source_tokens.length }), "source", summary.source_tokens),
-    line(tell("what the decoder reads"), "target", summary.input_tokens),
-    line(tell("what it says, {n} pieces", { n: summary.target_tokens.length }), "target", summary.target_tokens));
+    line(tell("source, {n} tokens", { n: summary.source_tokens.length }), "source", summary.source_tokens),
+    line(tell("input of the decoder"), "target", summary.input_tokens),
+    line(tell("output, {n} tokens", { n: summary.target_tokens.length }), "target", summary.target_tokens));
 }
 
 /** Vectors as strips of colour, a row for each piece; with several in a group, one of them at a time. */
@@ -73,7 +73,7 @@ async function waves(root, { model, source_tokens }) {
   if (model.positions !== "rotary") return;
   const width = model.d_key || model.d_model / model.heads;
   const rows = source_tokens.map((_, place) => Array.from({ length: width }, (_, column) => Math[column % 2 ? "cos" : "sin"](place / 10000 ** ((column - column % 2) / width))));
-  root.append(element("h3", {}, tell("how far each place turns queries and keys: cosines and sines of one head")));
+  root.append(element("h3", {}, tell("rotation of queries and keys by position: cosines and sines of one head")));
   const picture = element("div", {});
   root.append(picture);
   whenSeen(root, () => picture.replaceChildren(vectorMap(rows, source_tokens.map((_, place) => `${place}`), null)));
@@ -84,7 +84,7 @@ const rowHeight = rows => rows > 40 ? 9 : rows > 20 ? 12 : 16;
 function vectorMap(rows, labels, language) {
   const cell = rowHeight(rows.length);
   const strength = Math.sqrt(rows.flat().reduce((sum, value) => sum + value * value, 0) / (rows.length * rows[0].length)) * 2.5 || 1;
-  const canvas = element("canvas", { style: `height: ${rows.length * cell}px`, role: "img", "aria-label": tell("numbers as colours, a row for each piece") });
+  const canvas = element("canvas", { style: `height: ${rows.length * cell}px`, role: "img", "aria-label": tell("numbers as colours, one row per token") });
   paint(canvas, rows, "signed", value => 0.5 + value / strength / 2);
   canvas.addEventListener("pointermove", event => {
     const box = canvas.getBoundingClientRect();
@@ -139,7 +139,7 @@ async function importance(root, summary, part) {
   const update = () => {
     most = scale();
     map.draw();
-    caption.replaceChildren(legend("signed", `−${number(most, 2)}`, number(most, 2), tell("natural logarithms; blue: it is needed, brown: it stands in the way")));
+    caption.replaceChildren(legend("signed", `−${number(most, 2)}`, number(most, 2), tell("natural logarithms; blue: the input token helps, brown: it hurts")));
   };
   root.append(choice(tell("by"), "importance", [tell("leaving out"), tell("gradient × input")], index => { name = names[index]; update(); }), caption, map.root);
   whenSeen(root, update);
@@ -151,18 +151,18 @@ async function lens(root, summary, part) {
   const rows = candidates.map((steps, layer) => element("tr", {}, element("th", { scope: "row" }, tell("layer {n}", { n: layer + 1 })), ...steps.map((words, step) => {
     const said = summary.target_tokens[step];
     const text = [`${tell("layer {n}", { n: layer + 1 })}: `, words.filter((each, at) => !at || each.probability >= 0.0005).map(each => `${each.token} ${percent(each.probability)}`).join("   ")].join("");
-    const more = rank[layer][step] > 1 ? `   ·   ${tell("{piece} is number {rank}, {share}", { piece: said, rank: rank[layer][step], share: percent(probability[layer][step]) })}` : "";
+    const more = rank[layer][step] > 1 ? `   ·   ${tell("{piece} has rank {rank}, {share}", { piece: said, rank: rank[layer][step], share: percent(probability[layer][step]) })}` : "";
     return element("td", { class: words[0].token === said ? "same" : null, "data-probability": words[0].probability,
       onpointermove: event => hint(text + more, event.clientX, event.clientY), onpointerleave: () => hint(""), onclick: () => choose("target", step) }, words[0].token);
   })));
   const table = element("table", { lang: manner(summary.target_tokens.join(""), summary.languages.target).lang }, element("thead", {}, head), element("tbody", {}, ...rows));
-  root.append(legend("weight", "0 %", "100 %", tell("how sure the layer is of its word"), 0.85), scrolling(tell("what each layer would say"), table));
+  root.append(legend("weight", "0 %", "100 %", tell("probability of the layer's prediction"), 0.85), scrolling(tell("predictions of each layer"), table));
   whenSeen(root, () => { for (const cell of table.querySelectorAll("td")) cell.style.cssText = shade(+cell.dataset.probability * 0.85); });
 }
 
 async function candidates(root, summary, part) {
   const { probability, candidates: steps } = await part("candidates");
-  const said = strip("target", summary.target_tokens, summary.languages.target, { below: index => percent(probability[index]), label: tell("output pieces and how sure the model was") });
+  const said = strip("target", summary.target_tokens, summary.languages.target, { below: index => percent(probability[index]), label: tell("output tokens and their probabilities") });
   const bars = element("div", { class: "bars", lang: manner(summary.target_tokens.join(""), summary.languages.target).lang });
   root.append(said, bars);
   whenChosen(root, () => {
@@ -179,7 +179,7 @@ async function candidates(root, summary, part) {
 /** The beam as columns of steps, best on top, each piece joined to what it goes on from. */
 async function beam(root, summary, part) {
   const { nodes, best } = await part("beam");
-  if (nodes.length < 2) return root.append(element("p", {}, tell("Nothing was searched.")));
+  if (nodes.length < 2) return root.append(element("p", {}, tell("There was no search.")));
   const onBest = new Set();
   for (let at = best; at > 0; at = nodes[at].parent) onBest.add(at);
   const columns = [], labels = nodes.map((node, index) => BYTE.test(node.token) ? characterOf(nodes, index) ?? "·" : node.token);
@@ -194,7 +194,7 @@ async function beam(root, summary, part) {
     x += widths[step] + gap;
   });
   const height = Math.max(...columns.map(column => column.length)) * high + 6;
-  const svg = element("svg", { class: "beam", width: x, height, viewBox: `0 0 ${x} ${height}`, role: "img", "aria-label": tell("the beam"), lang: manner(summary.target_tokens.join(""), summary.languages.target).lang });
+  const svg = element("svg", { class: "beam", width: x, height, viewBox: `0 0 ${x} ${height}`, role: "img", "aria-label": tell("beam search"), lang: manner(summary.target_tokens.join(""), summary.languages.target).lang });
   const edges = [], boxes = [];
   const path = index => { const list = []; for (let at = index; at > 0; at = nodes[at].parent) list.push(at); return list.reverse(); };
   function light(index) {
@@ -212,7 +212,7 @@ async function beam(root, summary, part) {
     const box = element("g", { svg: true, class: `node ${kind}`, "data-index": index }, element("rect", { svg: true, x, y, width, height: 20, rx: 4 }), text);
     box.addEventListener("pointermove", event => {
       light(index);
-      const words = { finished: tell("finished"), kept: tell("kept"), pruned: tell("given up"), root: tell("begin") }[node.state];
+      const words = { finished: tell("finished"), kept: tell("kept"), pruned: tell("pruned"), root: tell("begin") }[node.state];
       const bytes = labels[index] === node.token ? "" : `   ${node.token}`;
       hint(`${path(index).map(at => labels[at]).join(" ")}${bytes}   ${tell("score")} ${number(node.score)}   ${tell("probability")} ${percent(Math.exp(node.log_probability))}   ${words}`, event.clientX, event.clientY);
     });
@@ -221,8 +221,8 @@ async function beam(root, summary, part) {
   });
   svg.append(...boxes);
   const key = (kind, words) => element("span", {}, element("i", { class: `key ${kind}` }), words);
-  root.append(element("p", { class: "legend" }, key("best", tell("the translation")), key("finished", tell("another one that is finished")), key("kept", tell("gone on from")), key("pruned", tell("given up"))),
-    scrolling(tell("the beam"), svg), element("h3", {}, tell("finished, best first")), element("ol", { class: "finished" }, ...finished()));
+  root.append(element("p", { class: "legend" }, key("best", tell("the translation")), key("finished", tell("another finished hypothesis")), key("kept", tell("continued")), key("pruned", tell("pruned"))),
+    scrolling(tell("beam search"), svg), element("h3", {}, tell("finished, best first")), element("ol", { class: "finished" }, ...finished()));
 
   /** The same in words, for those who cannot point. */
   function finished() {
@@ -263,17 +263,17 @@ function explainModel(summary) {
                   layers.cross ? transformer ? "dot" : "additive" : "blind", layers.cross ? "cross" : "", model.output_bias ? "bias" : "", live ? "live" : ""];
   for (const equation of document.querySelectorAll("[data-when]")) equation.toggleAttribute("hidden", !values.includes(equation.dataset.when));
   const words = {
-    positions: !transformer ? tell("An RNN needs no places: it reads one piece after the other.") : { sinusoid: tell("A wave for each place is added, so that order counts: slow ones on the right, fast ones on the left."),
-                 learned: tell("A learned vector for each place is added, so that order counts."),
-                 rotary: tell("This model adds nothing for the place: it turns queries and keys by an angle that grows with it, so that only distances count."),
-                 none: tell("This model is not told the places.") }[model.positions],
-    norm: model.norm === "pre" ? tell("A norm keeps what goes into each of them in bounds.") : tell("A norm keeps each sum in bounds."),
-    lens: model.norm === "pre" ? tell("the last norm and the output layer") : tell("the output layer"),
-    leaves: model.norm === "pre" ? tell(", normed once more,") : "",
+    positions: !transformer ? tell("An RNN needs no positions: it reads one token after the other.") : { sinusoid: tell("A sinusoidal positional encoding is added, so that the order matters: high frequencies on the left, low ones on the right."),
+                 learned: tell("A learned vector for each position is added, so that the order matters."),
+                 rotary: tell("This model adds nothing for the position: it rotates queries and keys by an angle that grows with it, so that only distances matter."),
+                 none: tell("This model has no positional encoding.") }[model.positions],
+    norm: model.norm === "pre" ? tell("Layer normalization is applied to the input of each sub-layer.") : tell("Layer normalization is applied to each sum."),
+    lens: model.norm === "pre" ? tell("the last layer norm and the output layer") : tell("the output layer"),
+    leaves: model.norm === "pre" ? tell(", after a last layer norm,") : "",
     activation: model.activation === "relu" ? "ReLU" : model.activation.toUpperCase(),
-    beam: (summary.forced ? tell("This is how the model searched by itself, before a translation was given. ") : "") +
-      (decoding.beam > 1 ? tell("The search keeps the {beam} best beginnings at each step, and ranks what is finished by its score (α = {alpha}).", { beam: decoding.beam, alpha: decoding.length_penalty })
-                         : tell("The search takes the likeliest piece at each step (a beam of 1).")),
+    beam: (summary.forced ? tell("This is the model's own search, without the given translation. ") : "") +
+      (decoding.beam > 1 ? tell("The search keeps the {beam} best hypotheses at each step, and ranks finished ones by their score (α = {alpha}).", { beam: decoding.beam, alpha: decoding.length_penalty })
+                         : tell("The search takes the most probable token at each step (greedy search).")),
   };
   for (const place of document.querySelectorAll("[data-say]")) place.textContent = words[place.dataset.say];
   for (const equation of document.querySelectorAll("math[display=block]"))  // a narrow screen cuts it: the keyboard can scroll it

@@ -3,7 +3,7 @@
 from importlib import resources
 
 SCRIPTS = ("korean.js", "basics.js", "attention.js", "components.js")
-"""What `look` and the live page share, in this order: all of them are one module in the end."""
+"""Scripts that `look` and the live page share, in the order in which they are joined into one module."""
 
 
 def read(name: str, package: str = "seq2see.look") -> str:

@@ -31,7 +31,7 @@ from seq2see.model.recurrent import AlignmentAttention
 from seq2see.run import Run
 
 LONGEST = 128
-"""Most tokens of a side that a page shows. At 60 it is smooth; numbers and pixels grow with the square."""
+"""Maximum number of tokens of a side on a page. It is smooth up to 60; numbers and pixels grow with the square."""
 
 
 def gather(run: Run, sentence: str, to: str | None = None, target: str | None = None) -> dict[str, Any]:
@@ -62,7 +62,7 @@ class Inside:
         self._run = run
         self._without = without
         if set(prefix) - set(range(len(run.tokenizers.target))) or {*search.NEVER, special.END} & set(prefix):
-            raise DataError("prefix: has ids that are no tokens of the target side, or would end it")
+            raise DataError("prefix: has ids that are not tokens of the target, or is the end token")
         line = run.tagged([sentence], to)[0]
         # Checked before the search, which takes long for a long sentence.
         most = longest(run.settings)
@@ -190,8 +190,8 @@ def parts(run: Run, look: Look, own_translation: str | None = None) -> dict[str,
 def _vector_groups(model: Model, names: list[str]) -> dict[str, list[dict[str, Any]]]:
     """Return which vectors the page draws, under which titles."""
     embedding = []
-    waves = {"sinusoid": "the waves", "learned": "the positions"}.get(model.positions)
-    for side, title in (("source", "source"), ("target", "what the decoder reads")):
+    waves = {"sinusoid": "the positional encoding", "learned": "the positions"}.get(model.positions)
+    for side, title in (("source", "source"), ("target", "input of the decoder")):
         kinds = {"without_positions": "the tokens"}
         if waves and model.architecture == "transformer":
             kinds |= {"positions": waves, "with_positions": "their sum"}

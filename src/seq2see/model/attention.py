@@ -68,12 +68,13 @@ def _show(shape: tuple[int, ...]) -> str:
 
 
 def keep_padding(tokens_BM: Tensor, padding: int = 0) -> Tensor:
-    """B11M: every query may attend to every token that is not padding. `[1, 21, 777, 0, 0]` -> `[1, 1, 1, 0, 0]`."""
+    """Return B11M: every query may attend to every token that is not padding. `[1, 21, 777, 0, 0]` -> `[1, 1, 1, 0,
+    0]`."""
     return (tokens_BM != padding)[:, None, None, :]
 
 
 def keep_past(tokens_BT: Tensor, padding: int = 0) -> Tensor:
-    """B1TT: position t may attend to positions up to t that are not padding (the look-ahead mask, section 3.2.3).
+    """Return B1TT: position t may attend to positions up to t that are not padding (look-ahead mask, section 3.2.3).
 
     The decoder asks for the same by `Reach(causal=True)`, which the fused kernels understand without a mask.
     """
@@ -206,7 +207,8 @@ class MultiHeadAttention(nn.Module):
         return key_ND, value_ND
 
     def step(self, x_RD: Tensor, past: Past, keep_B1WP: Tensor | None = None, width: int = 1) -> Tensor:
-        """Self-attention of one more position of R = B x W growing sequences, each to its own history and itself.
+        """Compute self-attention of one more position of R = B x W growing sequences, each over its own history and
+        itself.
 
         `keep` says which of a sentence's places belong to the history of which hypothesis; with one, all do.
         """

@@ -26,7 +26,7 @@ class Seq2Seq(nn.Module, ABC):
     source_embedding: Embedding
     target_embedding: Embedding
     output: nn.Linear
-    """From the decoder's vectors to scores of the vocabulary: part of the loss in training, and of `step` in search."""
+    """Output layer: computes scores of the vocabulary from the decoder's output, in the loss and in `step`."""
     decoder_norm: nn.Module
     """The norm between the last decoder layer and `output`."""
 

@@ -13,7 +13,7 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class Packing:
-    """How packed rows fall into sequences: sequence b owns rows offsets[b] up to offsets[b + 1].
+    """Division of packed rows into sequences: sequence b has rows offsets[b] up to offsets[b + 1].
 
     Three sentences of 2, 1 and 3 tokens have offsets [0, 2, 3, 6]; `pad` lays their six rows out as 3 x 3.
     """
@@ -55,32 +55,32 @@ class Packing:
 
     @cached_property
     def even(self) -> bool:
-        """Whether all sequences have one length: then the packed rows are the rectangle."""
+        """Return whether all sequences have the same length, so that the packed rows are the rectangle."""
         return self.count * self.longest == int(self.offsets[-1])
 
     @cached_property
     def places_N(self) -> Tensor:
-        """The position of each row in its sequence."""
+        """Return the position of each row in its sequence."""
         offsets, lengths = self.offsets.numpy(), self.lengths.numpy()
         places_N = np.arange(offsets[-1]) - np.repeat(offsets[:-1], lengths)
         return torch.from_numpy(places_N).to(self.device, non_blocking=True)
 
     @cached_property
     def slots_N(self) -> Tensor:
-        """The place of each row in the rectangle, counted along its rows."""
+        """Return the index of each row in the rectangle, counted along its rows."""
         firsts_N = np.repeat(np.arange(self.count) * self.longest, self.lengths.numpy())
         return torch.from_numpy(firsts_N).to(self.device, non_blocking=True) + self.places_N
 
     @cached_property
     def keep_BL(self) -> Tensor | None:
-        """The padding mask of the rectangle; None where there is no padding."""
+        """Return the padding mask of the rectangle; None where there is no padding."""
         if self.even:
             return None
         return (torch.arange(self.longest) < self.lengths[:, None]).to(self.device, non_blocking=True)
 
     @cached_property
     def rows_S(self) -> Tensor:
-        """The row for each place of the rectangle; in the padding it is any row."""
+        """Return the packed row for each position of the rectangle; in the padding it is any row."""
         places_BL = self.offsets[:-1, None] + torch.arange(self.longest)
         return places_BL.clamp_(max=int(self.offsets[-1]) - 1).flatten().to(self.device, non_blocking=True)
 
@@ -129,7 +129,7 @@ class Reach:
     """Which queries may attend to which keys: a mask over rectangles, or the packings of queries and keys."""
 
     keep: Tensor | None = None
-    """True: may be attended to. Broadcasts to BHLM."""
+    """Boolean mask that broadcasts to BHLM; true where a key may be attended to."""
     causal: bool = False
     """Position t attends to positions up to t. Packed sequences need no mask for it, as padding comes last."""
     query: Packing | None = None
@@ -141,7 +141,7 @@ class Reach:
 
     @cached_property
     def mask(self) -> Tensor | None:
-        """`keep`, or the padding mask of the keys; none for causal attention, where padding comes last."""
+        """Return `keep`, or the padding mask of the keys; None for causal attention, where padding comes last."""
         if self.key is None or self.causal or self.key.keep_BL is None:
             return self.keep
         return self.key.keep_BL[:, None, None, :]

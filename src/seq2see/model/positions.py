@@ -9,7 +9,7 @@ from torch import Tensor
 def sinusoid(
     length: int, d_model: int, device: torch.device | None = None, dtype: torch.dtype = torch.float32
 ) -> Tensor:
-    """LD: sin(p / 10000^(2i/d)) in the even columns, the cosine of the same angle in the odd ones (section 3.5).
+    """Return LD: sin(p / 10000^(2i/d)) in the even columns, the cosine of the same angle in the odd ones (3.5).
 
     Computed in float64: at position 1,000 a float32 angle is already off by 3e-5.
     """

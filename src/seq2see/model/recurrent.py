@@ -123,7 +123,7 @@ class AttendedMemory:
     key_BSK: Tensor
     value_BSD: Tensor
     keep_BS: Tensor | None
-    """Which places are not padding; None where there is no padding."""
+    """Padding mask: true where a position is not padding; None where there is no padding."""
 
     def of(self, sentences_B: Tensor) -> "AttendedMemory":
         """Return the memories of some sentences, in this order."""
@@ -202,7 +202,7 @@ class RecurrentEncoder(nn.Module):
 
 @dataclass
 class RecurrentState:
-    """What a decoder keeps between steps: the states of its RNN, and the memory where it has attention."""
+    """State of a decoder between steps: the states of its RNN, and the memory where it has attention."""
 
     hidden: Hidden
     """Layers x R x D. Before the first step each sentence has one hypothesis: R = B."""

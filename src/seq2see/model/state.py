@@ -1,4 +1,4 @@
-"""What a decoder keeps between steps, so that no position is computed twice and sorting a beam moves nothing."""
+"""State of a decoder between steps, so that no position is computed twice and reordering a beam copies nothing."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
@@ -13,7 +13,7 @@ from seq2see.model.positions import rotate, rotate_rows
 
 
 class State(Protocol):
-    """What a decoder keeps between steps, for B sentences with W hypotheses each: R = B x W rows."""
+    """State of a decoder between steps, for B sentences with W hypotheses each: R = B x W rows."""
 
     def select(self, parents_BW: Tensor) -> None:
         """Continue hypothesis w of sentence b from hypothesis parents_BW[b, w] of the same sentence."""
@@ -78,9 +78,9 @@ class DecoderState:
 
     layers: list[LayerState]
     keep_B11S: Tensor | None
-    """Which positions of the memory are not padding; None where there is no padding."""
+    """Padding mask of the memory, true where a position is not padding; None where there is no padding."""
     lineage_BWP: Tensor | None = None
-    """Which places of the past are the history of a hypothesis; None with one hypothesis, whose history has all."""
+    """Mask of the past positions that belong to each hypothesis; None with one hypothesis, which has all of them."""
 
     @property
     def length(self) -> int:

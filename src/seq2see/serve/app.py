@@ -46,7 +46,7 @@ HEADERS = {
     "font-src 'self'; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
     "cache-control": "no-store",
 }
-"""Headers of every answer: a browser takes nothing for what it is not, loads nothing from elsewhere, keeps nothing."""
+"""Headers of every response: a browser does not guess types, loads nothing from elsewhere, and caches nothing."""
 _HEADERS = [(name.encode(), value.encode()) for name, value in HEADERS.items()]
 SHARED_HEADERS = [
     (b"access-control-allow-methods", b"GET, POST"),
@@ -56,15 +56,15 @@ SHARED_HEADERS = [
 ]
 """Headers that let a page of an allowed site read the answer, besides the one with its name."""
 DUE = "seq2see.due"
-"""In the scope of a request: when its deadline passes, by the clock of the event loop."""
+"""Key in the scope of a request for its deadline, by the clock of the event loop."""
 SURPLUS = "seq2see.surplus"
-"""In the scope of a request: it came on a connection that there is no room for."""
+"""Key in the scope of a request that came on a surplus connection."""
 CLIENT = "seq2see.client"
-"""In the scope of a request: the client that it comes from, as `Service.admit` returns it."""
+"""Key in the scope of a request for its client, as `Service.admit` returns it."""
 INTERNAL = 500, "an internal error; the log says where"
 UNCOUNTED = ("/health", "/ready")
 KEY_IN_BODY = ("/translate", "/detect")
-"""Routes that admit their clients by themselves."""
+"""Routes that check the API key of their clients themselves."""
 QUICK: dict[str, tuple[bytes, ...]] = {
     "/translate": (),
     "/v1/translate": (b'"stream"', b'"sample"', b'"alignments"', b'"prefix"'),
@@ -129,12 +129,12 @@ def _root(service: Service) -> APIRouter:
 
     @routes.get("/health", tags=["operation"])
     async def health() -> bodies.StatusResponse:
-        """Whether the service is alive."""
+        """Report that the service is alive."""
         return bodies.StatusResponse(status="ok")
 
     @routes.get("/ready", tags=["operation"])
     async def ready() -> bodies.StatusResponse:
-        """Whether it would answer now: models loaded, queue not full. 503 with the reason where it would not."""
+        """Report whether requests would be answered now: models loaded, queue not full. If not, 503 and the reason."""
         if why := service.obstacle:
             raise RefusedError(503, why, 2)
         return bodies.StatusResponse(status="ready")
@@ -213,7 +213,7 @@ def _v1(service: Service) -> APIRouter:
 
     @routes.post("/look", response_model=bodies.LookResponse)
     async def look(body: bodies.LookRequest, request: Request) -> Any:
-        """Parts of the inside of one translation, by the names that `seq2see look --json` has."""
+        """Return parts of the inside of one translation, by the names that `seq2see look --json` has."""
         without = [(each.place, each.layer, each.head) for each in body.without]
         asked = Asked(
             [body.text], body.to, target=body.target, parts=body.parts, without=without, first_tokens=body.prefix
@@ -406,7 +406,7 @@ class Guard:
 
 
 class Origins:
-    """Which pages in a browser may send requests: our own, and those of the sites that the operator allows.
+    """Check of the pages that may send requests from a browser: our own, and those of sites that the operator allows.
 
     Args:
         allowed: origins as a browser sends them, `https://example.org`; `*` for all.
@@ -431,14 +431,16 @@ class Origins:
         host = headers.get(b"host", b"").decode("latin-1").lower()
         if host and not self._is_ours(_without_port(host)):
             raise RefusedError(
-                403, "Host: the service does not go by this name; start it with --allow-host NAME to allow it"
+                403, "Host: this host name is not allowed; start the service with --allow-host NAME to allow it"
             )
         origin = headers.get(b"origin", b"").decode("latin-1").lower()
         if not origin or (host and origin.partition("://")[2] == host):
             return []
         if "*" not in self._allowed and origin not in self._allowed:
             if method in ("POST", "OPTIONS"):
-                raise RefusedError(403, "Origin: pages of this site may not ask here; --allow-origin lets them")
+                raise RefusedError(
+                    403, "Origin: pages of this site may not send requests here; --allow-origin allows them"
+                )
             return []
         return [(b"access-control-allow-origin", origin.encode("latin-1")), *SHARED_HEADERS]
 
@@ -451,7 +453,7 @@ def _without_port(host: str) -> str:
 
 
 def _is_address(name: str) -> bool:
-    """Whether a name is an IPv4 address, or an IPv6 address in brackets."""
+    """Return whether a name is an IPv4 address, or an IPv6 address in brackets."""
     is_bracketed = name.startswith("[") and name.endswith("]")
     try:
         return (ip_address(name[1:-1] if is_bracketed else name).version == 6) == is_bracketed

@@ -10,7 +10,7 @@ KEYS = [
     Depends(HTTPBearer(scheme_name="Bearer", auto_error=False)),
     Depends(APIKeyHeader(name="X-API-Key", scheme_name="X-API-Key", auto_error=False)),
 ]
-"""Where a key may be sent. They only describe it: whether it is right, or needed at all, the service decides."""
+"""Places where an API key may be sent, for the OpenAPI description; the service itself checks the key."""
 
 
 class RequestBody(BaseModel):
@@ -27,7 +27,7 @@ class ModelRequest(RequestBody):
 
 
 class SearchRequest(ModelRequest):
-    """How to search for an answer, or to draw one where `sample` is true."""
+    """Settings of the search for an answer, or of sampling where `sample` is true."""
 
     beam: int | None = Field(None, ge=1, description="Hypotheses kept at each step; 1: greedy.")
     sample: bool = Field(False, description="Draw each token by its probability instead of searching.")
@@ -41,7 +41,7 @@ class SearchRequest(ModelRequest):
 
 
 SAMPLING = {"temperature", "top_k", "top_p", "seed"}
-"""Fields of `SearchRequest` that say how to sample."""
+"""Fields of `SearchRequest` that control sampling."""
 
 
 class TranslateRequest(SearchRequest):
@@ -68,7 +68,7 @@ class HeadReference(RequestBody):
 
 
 class LookRequest(ModelRequest):
-    """A sentence to look into."""
+    """Request for the inside of one translation."""
 
     text: str
     target: str | None = Field(None, description="Explain this translation instead of the model's own.")
@@ -91,7 +91,7 @@ class AlignedSpans(BaseModel):
 
 
 class TranslationAlignment(BaseModel):
-    """Which words, and which characters, a translation comes from."""
+    """Words and characters of the source that a translation comes from."""
 
     pharaoh: str
     links: list[AlignedSpans]
@@ -107,7 +107,7 @@ class TranslationCandidate(BaseModel):
 
 
 class TranslationResult(BaseModel):
-    """What became of one text."""
+    """The translations of one text."""
 
     translations: list[TranslationCandidate]
     source_tokens: int
@@ -115,7 +115,7 @@ class TranslationResult(BaseModel):
 
 
 class TranslateResponse(BaseModel):
-    """What became of all texts, in order."""
+    """The translations of all texts, in order."""
 
     model: str
     engine: str
@@ -161,7 +161,7 @@ class StatusResponse(BaseModel):
 
 
 class ErrorResponse(BaseModel):
-    """Why a request was not answered, in one line."""
+    """Reason why a request was not answered, in one line."""
 
     error: str
 

@@ -11,22 +11,22 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 TURN_SECONDS = 0.001
-"""Time that the requests of one client may be read for, in one iteration of the event loop."""
+"""Seconds for which requests of one client are read in one iteration of the event loop."""
 
 PIPELINED_SECONDS = 0.02
 """Time between two requests of one client that were sent before the answers to those before them. Browsers and proxies
 send none; whoever does is not to keep the event loop busy with it."""
 TRIM_SECONDS = 0.1
-"""Time after which connections that are too many are closed, where they are idle."""
+"""Seconds after which idle connections are closed where there are too many."""
 
 
 class Connection(Protocol):
-    """What `Connections` has to know of a connection."""
+    """Interface of a connection that `Connections` needs."""
 
     network: str
-    """The client that it belongs to."""
+    """Client that the connection belongs to."""
     surplus: bool
-    """Whether it is one too many: only /health is answered then."""
+    """Whether the connection exceeds the limit, so that only /health is answered on it."""
     loop: asyncio.AbstractEventLoop
 
     def read_request(self) -> bool:
@@ -35,7 +35,7 @@ class Connection(Protocol):
 
     @property
     def can_read(self) -> bool:
-        """Whether something has arrived that could be read now."""
+        """Return whether something has arrived that can be read now."""
         ...
 
     def drop(self, at_once: bool) -> None:
@@ -53,11 +53,11 @@ class _Client:
 
     all: Several = field(default_factory=OrderedDict)
     fresh: Several = field(default_factory=OrderedDict)
-    """Idle, and no request has been answered on them: those that have waited for longest come first."""
+    """Idle connections on which no request has been answered; those idle for longest come first."""
     kept: Several = field(default_factory=OrderedDict)
-    """Idle after an answer, in the same order."""
+    """Idle connections on which a request has been answered, in the same order."""
     next_pipelined: float = 0.0
-    """When the next pipelined request may be read, by the clock of the event loop."""
+    """Time at which the next pipelined request may be read, by the clock of the event loop."""
 
     @property
     def busy(self) -> int:
@@ -84,7 +84,7 @@ class Connections:
         self._clients: dict[str, _Client] = {}
         self._count = 0
         self._lines: dict[str, Several] = {}
-        """By client, the connections with something to read that wait for the turn of the client."""
+        """Connections of each client that have something to read and wait for the turn of the client."""
         self._is_turn_due = False
         self._is_trim_due = False
 

@@ -61,13 +61,13 @@ class Setup:
     precision: str | None
     output_tokens: int
     inside: bool
-    """Whether it is the one that looks inside, samples and streams, all of which needs torch."""
+    """Whether this engine records activations, samples and streams, all of which needs torch."""
     niceness: int = 0
-    """How much other processes are preferred over it when the processor is busy; see `os.nice`."""
+    """Niceness of the process, by which others are preferred when the CPU is busy; see `os.nice`."""
 
 
 class Facts(NamedTuple):
-    """What is known of a model once it is loaded."""
+    """Facts about a model, known once it is loaded."""
 
     engine: str
     tokens_for_character: float
@@ -86,14 +86,14 @@ class Key(NamedTuple):
     model: str
     beam: int | None = None
     forced: bool = False
-    """Whether they have prefixes."""
+    """Whether the texts have forced prefixes."""
     alone: int = 0
     """A different number for each job that has to be worked on alone."""
 
 
 @dataclass(frozen=True)
 class Asked:
-    """What a request asks of a model, with the names that the HTTP API has."""
+    """Parameters of a request, with the names of the HTTP API."""
 
     lines: Sequence[str]
     to: str | None = None
@@ -102,9 +102,9 @@ class Asked:
     sampling: dict[str, Any] | None = None
     alignments: bool = False
     familiar: bool = False
-    """Whether the share of each line that the model knows is asked for."""
+    """Whether to return the share of each line that the model knows."""
     chat: bool = False
-    """Whether a stream is one of a conversation."""
+    """Whether a stream belongs to a conversation."""
     target: str | None = None
     parts: Sequence[str] = ()
     without: Sequence[tuple[Any, int, int]] = ()
@@ -157,7 +157,7 @@ class EngineProcess:
 
     @staticmethod
     async def start(name: str, setup: Setup) -> "EngineProcess":
-        """Start a process; the name tells it apart in a list of processes."""
+        """Start a process; its name is shown in lists of processes."""
         process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-c", PROGRAM.format(path=sys.path), name),
             stdin=asyncio.subprocess.PIPE,
@@ -223,7 +223,7 @@ class Worker:
         self._runs = {name: Run(folder) for name, folder in setup.runs.items()}
         self._looks: OrderedDict[tuple[Any, ...], Any] = OrderedDict()
         self._told: set[int] = set()
-        """Those of the last streams that were sent a token: to begin again would send it twice."""
+        """Streams that have been sent a token, and cannot be restarted without sending it twice."""
         facts = {}
         for name, run in self._runs.items():
             first = run.tagged(["a"], run.tags[0] if run.tags else None)

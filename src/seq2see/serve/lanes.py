@@ -24,11 +24,11 @@ from seq2see.serve.log import report
 BATCH_SECONDS = 0.5
 """Seconds that a batch of small requests should take at most."""
 FEW = 256
-"""Work that goes together even where the engine is slow, since smaller batches take more time for each sentence."""
+"""Work that is batched together even where the engine is slow, since smaller batches take more time per sentence."""
 TELLING = 64
-"""Work of a batch that tells the speed of an engine; smaller ones take long for what they are."""
+"""Minimum work of a batch from which the speed of an engine is measured; smaller ones have a large overhead."""
 PING = 5.0
-"""Seconds after which an engine that has nothing to do is asked whether it is still there."""
+"""Seconds after which an idle engine is checked for being alive."""
 LONGEST_PAUSE = 30.0
 """Seconds before an engine that keeps failing is started again; 1, 2, 4, ... at first."""
 STUCK = 10.0
@@ -36,7 +36,7 @@ STUCK = 10.0
 RECOVERY = 60.0
 """Seconds without work after which an engine is believed to be twice as fast again, up to the most it has shown."""
 SMALL = 4
-"""Times an ordinary request: what costs less is never refused for its size alone, whatever the speed seems to be."""
+"""Multiple of an ordinary request: what costs less is never refused for its size alone, whatever the measured speed."""
 _numbers = itertools.count(1)
 
 
@@ -46,27 +46,27 @@ class Job:
 
     key: Key
     asked: Asked
-    """The request; its lines may be split over several batches."""
+    """Request of the job; its lines may be split over several batches."""
     costs: Sequence[int]
     """The estimated work for each line, or for the whole where it cannot be split; see `engine_process.cost`."""
     client: str = ""
     about: str = ""
-    """How much is asked for, in words, for a refusal."""
+    """Size of the request in words, for a refusal."""
     due: float = math.inf
-    """When its deadline passes, by `time.monotonic`."""
+    """Deadline of the request, by `time.monotonic`."""
     answer: asyncio.Future[list[Any]] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
     """The answers to all slices, in the order of the lines."""
     told: asyncio.Queue[dict[str, Any] | None] = field(default_factory=asyncio.Queue)
-    """Tokens of a stream as they come, and None after the last."""
+    """Queue of the tokens of a stream, with None after the last."""
     begun: int = 0
-    """How many of `costs` were handed to the engine."""
+    """Number of items of `costs` that were handed to the engine."""
     parts: dict[int, Any] = field(default_factory=dict)
     """Answers to slices, by the place of their first line."""
     clock: float = 0.0
     told_any: bool = False
-    """Whether a token of a stream was delivered: to begin again would deliver it twice."""
+    """Whether a token of a stream was delivered; a restart would deliver it twice."""
     alone: bool = False
-    """Whether it shares no batch any more, since the engine stopped in one that it was part of."""
+    """Whether the job is run in a batch of its own, since the engine stopped in a batch that contained it."""
 
     @property
     def work(self) -> int:
@@ -101,11 +101,11 @@ class FairQueue:
         self._now = 0.0
         """Work done for each client, if it had been shared out evenly among those that wait: where new ones begin."""
         self.work = 0
-        """The estimated work of all that waits."""
+        """Estimated work of all waiting jobs."""
         self.counts: Counter[str] = Counter()
-        """How many jobs of each client wait."""
+        """Number of waiting jobs of each client."""
         self._ahead: dict[tuple[int, str | None], int] = {}
-        """What `ahead_of` found since the queue changed last: under overload it is asked for every request."""
+        """Results of `ahead_of` since the last change of the queue: under overload it is called for every request."""
 
     def __len__(self) -> int:
         return len(self._jobs)
@@ -148,7 +148,7 @@ class FairQueue:
 
     @property
     def dominated(self) -> bool:
-        """Whether one client has most of what waits, and others wait or waited since the queue was last empty."""
+        """Return whether one client has most of the waiting work while others wait or waited recently."""
         return len(self._clocks) > 1 and 2 * max(self.counts.values(), default=0) > len(self._jobs)
 
     def newest_of_largest(self) -> Job:
@@ -222,9 +222,9 @@ class Lane:
     ) -> None:
         self.name = name
         self.facts: dict[str, Facts] = {}
-        """What is known of each model; empty while the engine is not ready."""
+        """Facts about each model; empty while the engine is not ready."""
         self.problem: str | None = None
-        """Why the engine is not loaded at the moment, in one line; None while it is, or is being loaded at first."""
+        """Reason why the engine is not loaded, in one line; None while it is loaded, or loads for the first time."""
         self.queue = FairQueue()
         self.on_demand = on_demand
         self._setup = setup
@@ -235,10 +235,10 @@ class Lane:
         self._process: EngineProcess | None = None
         self._wake = asyncio.Event()
         self._rate = 0.0
-        """Work a second that the engine has shown it can do; 0 while that is not known."""
+        """Measured work per second of the engine; 0 while it is unknown."""
         self._best = 0.0
         self._learned = 0.0
-        """When the rate was learned, or brought up to date."""
+        """Time at which the rate was learned or updated."""
         self._budget = float(min(FEW, limits.batch_tokens))
         """Work of a batch: twice as much after one that was quick, less after one that took long."""
         self._begun: float | None = None
@@ -305,7 +305,7 @@ class Lane:
         self._wake.set()
 
     def _is_too_much(self, job: Job, seconds: float) -> bool:
-        """Return whether what is left of a job cannot be expected to be done within so many seconds."""
+        """Return whether the rest of a job is expected to take longer than these seconds."""
         rate = self.rate
         return bool(rate and job.work > SMALL * self._ordinary and job.work / rate > seconds)
 
@@ -486,7 +486,7 @@ class Lane:
             job.told.put_nowait(None)
 
     def _recover(self) -> None:
-        """After the end of an engine: let its jobs wait again, except one that may have caused it.
+        """Requeue the jobs of an engine that ended, except one that may have caused it.
 
         Jobs that were in a batch together are tried once more, each alone; one that was alone is refused.
         """

@@ -28,9 +28,9 @@ UNKNOWN = "und"
 MOST_FIELDS = 1000
 """Maximum number of fields of a form."""
 Pieces = list[tuple[str, bool]]
-"""The pieces of a text, in order, and whether each is to be translated."""
+"""Parts of a text in order, and whether each is to be translated."""
 Way = tuple[str, str | None]
-"""A run by its name, and the tag of a language where it needs one."""
+"""Name of a run, and the language tag where it needs one."""
 _UNSAID = re.compile(
     r"(<!--.*?(?:-->|\Z)|<script\b.*?(?:</script\s*>|\Z)|<style\b.*?(?:</style\s*>|\Z)|<[^<>]*>)",
     re.DOTALL | re.IGNORECASE,
@@ -103,12 +103,13 @@ def routes(service: Service) -> APIRouter:
 
     @found.get("/languages")
     async def languages() -> list[SupportedLanguage]:
-        """What is translated to what."""
+        """List the languages and the languages that each can be translated to."""
         return listed
 
     @found.post("/detect", dependencies=bodies.KEYS, openapi_extra=_described(DetectRequest))
     async def detect(request: Request) -> list[DetectedLanguage]:
-        """Which of the languages a text may be in, likeliest first, by the letters and words that runs know."""
+        """Return the languages that a text may be in, most probable first, by the letters and words known to the
+        models."""
         asked, client = await _admitted(service, request, DetectRequest)
         shares: dict[str, float] = {}
         (known,) = await service.familiar([asked.q], client)
@@ -252,7 +253,7 @@ def fitting_runs(runs: dict[str, Run], source: str, target: str) -> list[Way]:
             found[name, code if run.tags else None] = from_it + to_it
     if not found:
         known = "; ".join(f"{_source(run)} to {', '.join(_targets(run))}" for run in runs.values())
-        raise RefusedError(400, f"nothing here translates from {source!a} to {target!a}. There is: {known}")
+        raise RefusedError(400, f"no model translates from {source!a} to {target!a}. There is: {known}")
     return [way for way, fit in found.items() if fit == max(found.values())]
 
 
@@ -278,7 +279,7 @@ async def _ways(service: Service, asked: LibreTranslateRequest, texts: Sequence[
 async def _translated(
     service: Service, texts: Sequence[Pieces], ways: Sequence[Way], n_best: int, client: str
 ) -> list[list[dict[str, Any] | None]]:
-    """Return the result of each piece; None where there was nothing to translate."""
+    """Return the result of each part of a text; None where there was nothing to translate."""
     results: list[list[dict[str, Any] | None]] = [[None] * len(text) for text in texts]
     at_once = service.limits.texts
     for name, to in dict.fromkeys(ways):
@@ -370,7 +371,7 @@ def in_sentences(pieces: Pieces, room: float) -> Pieces:
 
 
 def joined(pieces: Pieces, results: Sequence[dict[str, Any] | None], n_best: int, format: str) -> list[str]:
-    """Return the n best translations of a whole text, each put together from those of its pieces."""
+    """Return the n best translations of a whole text, each joined from those of its parts."""
     texts = []
     for place in range(n_best):
         said: list[str] = []

@@ -16,38 +16,38 @@ from seq2see.errors import SettingError
 
 @dataclass(frozen=True)
 class Limits:
-    """How much a request, the queue and a batch may hold.
+    """Limits of a request, the queue and a batch.
 
     Work is counted in tokens, as `engine_process.cost` estimates it: an ordinary sentence costs about as many as it has
     source tokens, and more where the beam is wide.
     """
 
     deadline: float = 30.0
-    """Seconds in which a request is answered, whatever the answer."""
+    """Maximum seconds until a request is answered, whatever the answer."""
     queue_requests: int = 256
-    """Requests that may wait for one engine."""
+    """Maximum number of requests that wait for one engine."""
     queue_tokens: int = 65_536
-    """Work that may wait for one engine."""
+    """Maximum work that waits for one engine, in tokens."""
     batch_tokens: int = 2048
-    """Work that is handed to an engine at once."""
+    """Maximum work in one batch of an engine, in tokens."""
     characters: int = 10_000
-    """Characters in all texts of a request."""
+    """Maximum number of characters in all texts of a request."""
     texts: int = 100
-    """Texts in a request."""
+    """Maximum number of texts in a request."""
     beam: int = 10
-    """Width of the beam that a request may ask for."""
+    """Maximum beam width that a request may ask for."""
     output_tokens: int = 2048
-    """Tokens of one translation."""
+    """Maximum number of tokens of one translation."""
     body_bytes: int = 256 * 1024
-    """Bytes in the body of a request."""
+    """Maximum size of the body of a request in bytes."""
     body_seconds: float = 10.0
-    """Seconds in which the body of a request must have arrived."""
+    """Maximum seconds until the body of a request has arrived."""
     load_seconds: float = 300.0
-    """Seconds in which an engine must have loaded its models."""
+    """Maximum seconds for an engine to load its models."""
 
     @property
     def longest(self) -> float:
-        """Seconds after which no request is worked on any more, with one to tell a stream so."""
+        """Return the seconds after which no request is processed, with one more to report this in a stream."""
         return max(self.deadline, self.body_seconds) + 1
 
 
@@ -74,22 +74,22 @@ class Keys:
         try:
             lines = path.read_text(encoding="utf-8-sig").splitlines()  # some editors begin a file with a BOM
         except UnicodeDecodeError:
-            raise SettingError(f"{path}: not UTF-8. Write one key a line") from None
+            raise SettingError(f"{path}: not UTF-8. Write one key per line") from None
         keys = [line.strip() for line in lines if line.strip() and not line.strip().startswith("#")]
         if not keys:
-            raise SettingError(f"{path}: no key in it. Write one a line, or leave --api-keys out")
+            raise SettingError(f"{path}: contains no key. Write one key per line, or leave --api-keys out")
         return Keys(keys)
 
     def check(self, given: str | None) -> None:
         """Refuse a request without a key, or with one that is not known."""
         if not given:
-            raise RefusedError(401, "an API key is needed: send it as 'Authorization: Bearer KEY'")
+            raise RefusedError(401, "an API key is required: send it as 'Authorization: Bearer KEY'")
         right = False
         for digest in (_digest(given), _digest(_from_header(given))):
             for each in self._digests:  # all of them, whichever it is
                 right |= hmac.compare_digest(each, digest)
         if not right:
-            raise RefusedError(403, "the API key is not known here")
+            raise RefusedError(403, "unknown API key")
 
 
 def _digest(key: str) -> bytes:
@@ -135,10 +135,10 @@ def host_names(allowed: Sequence[str]) -> set[str]:
 
 
 class Rates:
-    """A number of requests a minute for each client, who may save up a minute's worth."""
+    """A number of requests per minute for each client, who may save up a minute's worth."""
 
     MOST_CLIENTS = 10_000
-    """Clients that are remembered; those not heard of for longest are forgotten first."""
+    """Maximum number of clients that are remembered; the least recently seen are forgotten first."""
 
     def __init__(self, each_minute: int, clock: Callable[[], float] = time.monotonic) -> None:
         self._each_minute = each_minute
@@ -154,4 +154,4 @@ class Rates:
             self._left.popitem(last=False)
         if left < 1:
             wait = (1 - left) * 60 / self._each_minute
-            raise RefusedError(429, f"more than {self._each_minute} requests a minute", int(wait) + 1)
+            raise RefusedError(429, f"more than {self._each_minute} requests per minute", int(wait) + 1)

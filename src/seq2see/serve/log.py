@@ -18,13 +18,13 @@ from collections import deque
 from collections.abc import Callable
 
 MOST_BYTES = 1024 * 1024
-"""Size of the log that may wait to be written; lines that do not fit are dropped."""
+"""Maximum number of bytes that wait to be written; lines that do not fit are dropped."""
 LONGEST_LINE = 64 * 1024
-"""Size at which a line that has not ended is taken for a whole one."""
+"""Size in bytes at which an unfinished line is treated as a whole one."""
 PAUSE = 0.01
 """Seconds between two readings of the pipe, so that a busy service wakes the thread 100 times a second at most."""
 SECONDS_AT_END = 1.0
-"""Time that the last lines have to be written when the service ends."""
+"""Seconds for writing the last lines when the service ends."""
 
 
 def log(line: str) -> None:
@@ -55,9 +55,9 @@ class Log:
         self._waiting: deque[bytes] = deque()
         self._bytes = 0
         self._lost = 0
-        """Lines dropped since the last that was written."""
+        """Number of lines dropped since the last one that was written."""
         self._is_torn = False
-        """Whether only the beginning of a line was written before an error."""
+        """Whether an error left a line half written."""
         self._ended = False
         self._changed = threading.Condition()
         self._threads: list[threading.Thread] = []

@@ -24,21 +24,21 @@ from seq2see.serve.log import log as log_line
 from seq2see.serve.service import Peer, Service
 
 MOST_CONNECTIONS = 2000
-"""Connections whose requests are answered; as many again are told to come later, and the rest are closed."""
+"""Maximum number of connections whose requests are answered; as many again get 503, and the rest are closed."""
 OTHER_FILES = 100
 """File descriptors for everything except connections."""
 MOST_HEAD_BYTES = 64 * 1024
 """Maximum size of the first line and the headers of a request."""
 MOST_UNREAD_BYTES = 64 * 1024
-"""Size of what has arrived on a connection and has not been parsed, above which no more is read."""
+"""Maximum number of unparsed bytes of a connection, above which no more is read."""
 MOST_PIECES = 64
-"""Number of empty lines that are looked for in one turn; a body may be full of them."""
+"""Maximum number of empty lines skipped in one turn; a body may be full of them."""
 IDLE_SECONDS = 10
 """Seconds for which a client may leave a connection unused, or a request incomplete."""
 _EMPTY_LINE = re.compile(rb"\n\r?\n")
 
 Refusal = Callable[[str, str, dict[bytes, bytes], bytes, Peer], bytes | None]
-"""From method, path, headers, body and client to the whole answer, or None."""
+"""Function from method, path, headers, body and client to a complete refusal, or None."""
 
 
 def serve(
@@ -200,19 +200,19 @@ class Patient(HttpToolsProtocol):
         self._longest = longest
         self._refusal = refusal
         self._held: tuple[Refusal, bytearray] | None = None
-        """A request that may be refused: by what, and the body so far."""
+        """Request that may be refused: the function that decides, and the body so far."""
         self._refused = 0
         self._begun = 0
-        """Requests that went to the app."""
+        """Number of requests that were passed to the app."""
         self._deaf = False
         self._last_words: bytes | None = None
-        """What is sent after the answers that are still to come, before the connection is closed."""
+        """Bytes that are sent after all pending responses, before the connection is closed."""
         self._unread, self._position = b"", 0
-        """What has arrived, and up to where it has been parsed."""
+        """Bytes that have arrived, and the position up to which they have been parsed."""
         self._head_bytes: int | None = 0
         """Size of a request so far whose headers are still coming."""
         self._answering: RequestResponseCycle | None = None
-        """Not `self.cycle`, which is the last request that came, of several that a client sends at once."""
+        """Request that is being answered; with pipelining, `self.cycle` may be a later one."""
 
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
@@ -341,7 +341,7 @@ class Patient(HttpToolsProtocol):
 
     @property
     def can_read(self) -> bool:
-        """Whether something has arrived that does not have to wait for the response to an earlier request."""
+        """Return whether something has arrived that does not have to wait for the response to an earlier request."""
         is_behind = self._is_answering() and (bool(self.pipeline) or not self.cycle.more_body)
         return self._position < len(self._unread) and not is_behind and not self.transport.is_closing()
 

@@ -28,19 +28,19 @@ SMALL_SECONDS = 0.02
 """Seconds that a request may be expected to take and still count as small, however many ordinary ones it is worth. With
 a fast model an ordinary request takes a few milliseconds, and would wait for a batch of a large one many times that."""
 QUICK_TIMES = 3
-"""Times an ordinary request that a request may cost and still counts as small, however slow the engine is."""
+"""Multiple of the cost of an ordinary request up to which a request counts as small, however slow the engine is."""
 NICENESS = 10
-"""How much small requests are preferred over long ones when the processor is busy; see `os.nice`."""
+"""Niceness by which small requests are preferred over long ones when the CPU is busy; see `os.nice`."""
 DETECTED = 200
-"""Characters that it costs as much to compare with a vocabulary as one unit of work takes."""
+"""Number of characters whose comparison with a vocabulary costs one unit of work."""
 ALIGNED = 2
 """Cost of translating and aligning a text, as a multiple of translating it."""
 LOOKED = 4
 """Cost of recording and describing the inside of a translation, as a multiple of finding it."""
 LOOK_TOKENS = 128
-"""Maximum number of tokens of a source that can be looked into."""
+"""Maximum number of tokens of a source whose translation can be explained."""
 LEFT_OUT = 3
-"""Source tokens whose importance costs as much to measure as it costs to find the translation."""
+"""Number of source tokens whose importance costs as much to compute as the translation."""
 
 
 class Service:
@@ -105,7 +105,7 @@ class Service:
 
     @property
     def obstacle(self) -> str | None:
-        """Why no ordinary request would be answered now; None where it would."""
+        """Return the reason why no ordinary request would be answered now; None where it would."""
         for lane in (self.quick, self.inside):
             if not lane.ready:
                 line = f"the engine ({lane.name}) is not loaded" + (f": {lane.problem}" if lane.problem else "")
@@ -148,7 +148,7 @@ class Service:
 
     @staticmethod
     def address(peer: Peer) -> str:
-        """Return the network that a request comes from, by which clients are told apart where there are no keys."""
+        """Return the network that a request comes from, which identifies a client where there are no keys."""
         return f"address {network(peer[0])}" if peer else ""
 
     def run(self, name: str | None) -> tuple[str, Run]:
@@ -285,7 +285,7 @@ class Service:
 
 
 def look_times(tokens: int, parts: Sequence[str]) -> float:
-    """Return the cost of looking into a translation of a source of so many tokens, as a multiple of finding it."""
+    """Return the cost of recording a translation of a source with this many tokens, as a multiple of finding it."""
     shown = min(tokens, LOOK_TOKENS)  # more are refused by the engine, before anything is searched for
     return (LOOKED + (shown / LEFT_OUT if "importance" in parts else 0)) * shown / tokens
 
@@ -294,13 +294,15 @@ def _check_options(kind: Kind, asked: Asked, beam: int | None) -> None:
     """Refuse options that exclude each other."""
     if kind == "stream":
         if len(asked.lines) != 1 or asked.n_best > 1 or (beam or 1) > 1 or asked.alignments:
-            raise RefusedError(400, "stream: one text, greedily or with sample. Leave beam, n_best, alignments out")
+            raise RefusedError(
+                400, "stream: only one text, by greedy search or sampling. Leave beam, n_best and alignments out"
+            )
     elif asked.sampling and asked.n_best > 1:
-        raise RefusedError(400, "sample: draws one translation of a text. Leave n_best out")
+        raise RefusedError(400, "sample: gives one translation per text. Leave n_best out")
     elif asked.sampling and beam is not None:
-        raise RefusedError(400, "sample: draws token by token. Leave beam out")
+        raise RefusedError(400, "sample: does not use a beam. Leave beam out")
     if kind == "look" and not (asked.lines[0].strip() and (asked.target is None or asked.target.strip())):
-        raise RefusedError(400, "text: is empty, there is nothing to look at")
+        raise RefusedError(400, "text: is empty, there is nothing to explain")
 
 
 def _check_language(run: Run, asked: Asked) -> None:

@@ -1,4 +1,4 @@
-"""Fine-tuning: a run that begins with another run's model and tokenizers, and what it then forgets of that one's task.
+"""Fine-tuning: a run that starts from another run's model and tokenizers, and what it forgets of the earlier task.
 
 RUN/start.safetensors       the weights that it began with: it needs the other run no more
     old_validation.jsonl    the other run's validation pairs, where it had them; their tokens are in corpus/old_valid
@@ -23,24 +23,24 @@ from seq2see.tokens import store
 
 EPOCHS = 10
 STEPS_AN_EPOCH = 20
-"""At least, while that leaves `FEWEST_TOKENS` for each: a batch that holds all new pairs learns them slowly."""
+"""Minimum number of steps per epoch, if each has `FEWEST_TOKENS`: one batch with all new pairs would learn slowly."""
 FEWEST_TOKENS = 1000
 FEWEST_STEPS, MOST_STEPS = 300, 20_000
 SLOWER = 5
-"""Times below the peak rate of the training that made the model (docs/log.md)."""
+"""Factor by which the peak learning rate is lower than in the training that made the model (docs/log.md)."""
 FREE = {"max_length", "validation_pairs", "window_pairs", "dropout"}
 """Settings of data and model that change neither the tokens nor the weights of a model."""
 
 Scores = dict[str, float]
 Change = dict[str, Scores]
-"""Scores `before` and `after`."""
+"""Scores by name, under `before` and `after`."""
 
 
 def check_places(from_run: Path, folder: Path) -> None:
     """Refuse to make the new run where the old one is: `--force` would delete it."""
     old = Path(os.path.realpath(from_run))
     if Path(os.path.realpath(folder)) in (old, *old.parents):
-        raise RunError(f"{folder}: is where --from {from_run} lies. Choose another --out for the new run")
+        raise RunError(f"{folder}: is the run that --from names. Choose another --out for the new run")
 
 
 def open_base(request: Request) -> Base:
@@ -73,7 +73,7 @@ def settle(base: Base, survey: Survey, corpus: Corpus, request: Request) -> Chos
     own = asdict(base.bundle.settings)
     data = config.resolve(own, *request.overlays).data
     kept = without_too_long(survey, data, base.bundle.tokenizers)
-    say(f"starting from {base.folder}, its model and tokenizers")
+    say(f"starting from {base.folder}, with its model and tokenizers")
     tokens = _tokens_of(base, kept, survey.languages, corpus, say)
     asked = {key: value for overlay in request.overlays for key, value in overlay.get("training", {}).items()}
     overlays = [own, suggest(base, tokens, asked), *request.overlays]
@@ -87,7 +87,7 @@ def _tokens_of(base: Base, survey: Survey, languages: set[str], corpus: Corpus, 
     if base.tags and languages - set(base.tags):
         raise DataError(
             f"{corpus.name}: has pairs to {', '.join(sorted(languages - set(base.tags)))}, and {base.folder} "
-            f"translates to {', '.join(base.tags)}: a new language needs a training without --from"
+            f"translates to {', '.join(base.tags)}: to add a language, train without --from"
         )
     for side, has, new in zip(("source", "target"), base.languages, corpus.train.languages, strict=True):
         if has and new and has != new and not base.tags:
@@ -100,16 +100,16 @@ def _tokens_of(base: Base, survey: Survey, languages: set[str], corpus: Corpus, 
         unknown = ids.count(special.UNKNOWN)
         if 2 * unknown > len(ids):
             raise DataError(
-                f"{corpus.name}: {unknown:,} of {len(ids):,} {side} tokens looked at are unknown to {base.folder}, "
-                "and would stay so: it needs a training without --from"
+                f"{corpus.name}: {unknown:,} of {len(ids):,} {side} sampled tokens are unknown to {base.folder}, "
+                "and would stay unknown: train without --from"
             )
         if unknown:
-            say(f"{unknown:,} of {len(ids):,} {side} tokens looked at are unknown to {base.folder}, and stay so")
+            say(f"{unknown:,} of {len(ids):,} {side} sampled tokens are unknown to {base.folder}, and stay unknown")
     return round(tokens / len(looked_at) * survey.pairs)
 
 
 def keep(base: Base, folder: Path, prepared: Prepared, request: Request) -> Prepared:
-    """Keep what tells at the end how much was forgotten: the first weights, and the old validation set."""
+    """Keep what is needed to measure forgetting at the end: the first weights, and the old validation set."""
 
     def say(line: str) -> None:
         request.watch(Said(line))
@@ -127,7 +127,7 @@ def keep(base: Base, folder: Path, prepared: Prepared, request: Request) -> Prep
     facts = prepared.facts | {"languages": languages._asdict(), "fine_tuning": about}
     prepared = replace(prepared, facts=facts)
     if not base.valid_pairs:
-        say(f"{base.folder / 'validation.jsonl'}: no pairs there, so what is forgotten cannot be measured")
+        say(f"{base.folder / 'validation.jsonl'}: no pairs, so forgetting cannot be measured")
         return prepared
     limit, tokenizers, name = prepared.settings.data.max_length, prepared.tokenizers, "the old validation set"
     pairs = store.for_validation(name, base.valid_pairs, (tokenizers.source, tokenizers.target), limit, say)
@@ -153,7 +153,7 @@ def check(base: Base, overlays: Sequence[Overlay], tag: bool) -> None:
 
 
 def suggest(base: Base, tokens: int, asked: Mapping[str, Any]) -> Overlay:
-    """What suits `tokens` tokens of new pairs: a lower rate, a short warm-up, a few epochs in smaller steps.
+    """Return settings for new pairs with `tokens` tokens: a lower learning rate, a short warm-up, smaller batches.
 
     Args:
         asked: the user's own settings of training, that the others are to fit.
@@ -177,18 +177,18 @@ def suggest(base: Base, tokens: int, asked: Mapping[str, Any]) -> Overlay:
 
 
 def reasons(base: Base, pairs: int) -> dict[str, str]:
-    """Why the settings are as they are, by the rows of the table that `train` prints."""
+    """Return the reasons for the settings, by the rows of the table that `train` prints."""
     kept = dict.fromkeys(("source", "target", "model", "dropout"), f"as in {base.name}")
     return kept | {
-        "batch": f"for {STEPS_AN_EPOCH} steps in an epoch, from {FEWEST_TOKENS:,} to {base.original['batch_tokens']:,}",
-        "stopping": "ten looks on the way",
-        "rate": f"1/{SLOWER} of what {base.name} began with, so that less is forgotten",
+        "batch": f"{STEPS_AN_EPOCH} steps per epoch, of {FEWEST_TOKENS:,} to {base.original['batch_tokens']:,} tokens",
+        "stopping": "validated ten times during the training",
+        "learning rate": f"1/{SLOWER} of that of {base.name}, to forget less",
         "steps": f"{EPOCHS} epochs of {pairs:,} pairs, at least {FEWEST_STEPS}",
     }
 
 
 def table(names: Mapping[str, str], changes: Mapping[str, Change], higher_is_better: Mapping[str, bool]) -> list[str]:
-    """Scores on the old and the new validation set before and after, as lines, and what to do where much is forgotten.
+    """Return the scores on the old and the new validation set as lines, with advice where much is forgotten.
 
     Args:
         names: what the sets are called, by the keys of `changes`.
@@ -211,12 +211,12 @@ def table(names: Mapping[str, str], changes: Mapping[str, Change], higher_is_bet
         for name, metric, before, after, verdict in rows
     ]
     if forgot:
-        lines.append(f"to forget less, put some of the pairs of {names['old']} among the new ones, or train less")
+        lines.append(f"to forget less, add some pairs of {names['old']} to the new ones, or train for fewer steps")
     return lines
 
 
 def as_facts(about: Mapping[str, Any]) -> dict[str, str]:
-    """What the manifest says of a fine-tuning, for a page."""
+    """Return what the manifest records about a fine-tuning, for `report.html`."""
     found = {"fine-tuned from": str(about["from"])} if about else {}
     for which, change in about.get("scores", {}).items():
         for metric, before in change["before"].items():

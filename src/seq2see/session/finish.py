@@ -1,4 +1,4 @@
-"""The end of a training: what the model is worth, what it forgot, what went wrong, and `report.html`."""
+"""The end of a training: scores, what a fine-tuned model forgot, likely problems, and `report.html`."""
 
 import contextlib
 import re
@@ -33,7 +33,7 @@ def finish(folder: Path, prepared: Prepared, end: events.Finished, device: torch
     if not (folder / "model.safetensors").exists():
         why = assessment.no_model(journal.read(folder), settings)
         storage.write_manifest(folder, facts | {"diagnosis": {"findings": [why]}})
-        raise RunError(f"{folder}: no model came of it, {why}")
+        raise RunError(f"{folder}: training produced no model: {why}")
     facts = facts | {
         "state": "finished",
         "steps": end.step,
@@ -48,15 +48,15 @@ def finish(folder: Path, prepared: Prepared, end: events.Finished, device: torch
     if settings.model.attention:
         _ = run.alignment_method  # chosen now, and kept in the manifest
     for line in findings:
-        watch(Said(f"warning   {line}"))
+        watch(Said(f"warning: {line}"))
     if not findings and end.step < (warmup := settings.training.warmup_steps):
-        watch(Said(f"warning   ended inside warm-up, {end.step:,} of {warmup:,} steps: more would do better"))
+        watch(Said(f"warning: training ended during warm-up, after {end.step:,} of {warmup:,} steps: train longer"))
     return run
 
 
 def complete(folder: Path, prepared: Prepared, device: torch.device, watch: Watch) -> Run:
     """Do what is still missing of the end of a finished run."""
-    watch(Said(f"{folder} is finished: nothing to resume. To go on, raise the limit that it reached with --set"))
+    watch(Said(f"{folder} is finished: nothing to resume. To train longer, raise the limit that it reached with --set"))
     measure_forgetting(folder, prepared, device, watch)
     run = Run(folder)
     if not (folder / "report.html").exists():
@@ -185,7 +185,7 @@ def in_words(seconds: float) -> str:
 
 
 def _find_lines(prepared: Prepared, pairs: list[int], corpus: Callable[[], Corpus]) -> list[str]:
-    """Return where some training pairs stand in the corpus, if that can still be read, and their texts.
+    """Return the lines of some training pairs in the corpus, if it can still be read, and their texts.
 
     They are recognised by their tokens: tags and normalisation have changed their texts.
     """

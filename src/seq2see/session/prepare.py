@@ -1,4 +1,4 @@
-"""From pairs to a run folder that is ready to train: validation pairs, tokenizers, and the corpus as tokens on disk."""
+"""Prepare a run folder for training: validation pairs, tokenizers, and the tokenized corpus on disk."""
 
 import json
 import re
@@ -27,9 +27,9 @@ from seq2see.tokens import store
 from seq2see.tokens.store import Store, Tokenizers
 
 MANY = 50
-"""Where more than one pair in so many is too long, settings are chosen for the others alone, and a warning is due."""
+"""If more than one pair in this many is too long, settings are chosen for the others alone, with a warning."""
 ENOUGH_TO_MEASURE = 20_000
-"""Pairs from which a tokenizer is learned that only measures lengths."""
+"""Number of pairs for training a tokenizer that only measures lengths."""
 
 
 def open_corpus(request: Request) -> Corpus:
@@ -96,7 +96,7 @@ class Chosen:
 
     settings: Settings
     reasons: dict[str, str]
-    """Why they are as they are, by the rows of `suggest.ROWS`."""
+    """Reasons for the settings, by the rows of `suggest.ROWS`."""
     survey: Survey
     """The survey of the pairs that are short enough for them."""
 
@@ -115,7 +115,7 @@ def settle(survey: Survey, corpus: Corpus, overlays: Sequence[Overlay], hold_out
     if kept.left_out:
         suggestion = suggest.suggest(kept, model)
     known = [name for name, keys in suggest.ROWS.items() if config.keys(corpus.settings).intersection(keys)]
-    reasons = suggestion.reasons | dict.fromkeys(known, f"known to suit {corpus.name}")
+    reasons = suggestion.reasons | dict.fromkeys(known, "tuned for this corpus")
     derived: dict[str, Any] = {}
     if hold_out is not None:
         derived["validation_pairs"] = as_count(hold_out, kept.pairs)
@@ -157,7 +157,7 @@ def write_corpus(
     _check_metric(settings, valid_pairs or survey.sample)
     is_held_out = _choose(corpus, chosen, bool(valid_pairs), request, base)
     if base is None:
-        request.watch(Said(f"learning tokens from {len(survey.sample):,} pairs"))
+        request.watch(Said(f"training tokenizers on {len(survey.sample):,} pairs"))
         learned = [pair for pair in survey.sample if not is_held_out(pair)] or survey.sample
         tokenizers = Tokenizers.learn(learned, settings.data)
     else:
@@ -188,7 +188,7 @@ def write_corpus(
         few = (
             "so few cannot be held out" if to_hold_out(request.valid) else "too few different sources to hold some out"
         )
-        say(f"{few}: validation is on training pairs. Give others with --valid")
+        say(f"{few}: validation uses training pairs. Give other pairs with --valid")
     _warn_about_characters(valid_pairs, settings, cut, say)
     valid, _ = write_tokens(folder, "valid", valid_pairs, tokenizers, limit, "the validation set")
     write_pairs(folder / "validation.jsonl", valid_pairs)
@@ -249,7 +249,7 @@ def _warn_about_length(too_long: store.TooLong, total: int, limit: int, left: st
     if MANY * (lost := too_long.total()) > total:
         most, enough = ", most of the corpus," if 2 * lost > total else "", store.enough(too_long, total)
         say(
-            f"warning   {lost:,} of {total:,} pairs{most} are left out, which leaves {left}: longer than "
+            f"warning: {lost:,} of {total:,} pairs{most} are left out, which leaves {left}: longer than "
             f"data.max_length = {limit} tokens. --set data.max_length={enough} keeps nearly all"
         )
 
@@ -260,7 +260,7 @@ def _warn_about_characters(
     lost = store.unreachable(valid_pairs, cut) if settings.training.metric == "exact" else 0
     if MANY * lost > len(valid_pairs):
         say(
-            f"warning   {lost:,} of {len(valid_pairs):,} validation targets cannot be written by the target tokenizer "
+            f"warning: {lost:,} of {len(valid_pairs):,} validation targets cannot be written by the target tokenizer "
             "(letter case, spaces or characters): exact counts them as wrong. Change them, or take --metric loss"
         )
 
@@ -324,10 +324,12 @@ def examine(corpus: Corpus, survey: Survey, valid_pairs: list[Pair], given: Iter
         return []
     looked_at = sum(len(stretch) for _, stretch in survey.stretches)
     if looked_at < survey.pairs:
-        lines.insert(0, f"looked at {looked_at:,} of {survey.pairs:,} pairs; repetitions of the others are not seen")
+        lines.insert(
+            0, f"examined {looked_at:,} of {survey.pairs:,} pairs; duplicates among the others are not counted"
+        )
     against = given.files if isinstance(given, Parts) else []
     words = [*corpus.words, *(["--against", against[0]] if against else [])]
-    return [*lines, f"look closer with: seq2see doctor {shlex.join(words)}"]
+    return [*lines, f"for details, run: seq2see doctor {shlex.join(words)}"]
 
 
 # Which pairs are held out for validation. A hash of one text of each pair decides, so that the choice is the same in
@@ -335,7 +337,7 @@ def examine(corpus: Corpus, survey: Survey, valid_pairs: list[Pair], given: Iter
 
 
 def _choose(corpus: Corpus, chosen: Chosen, given: bool, request: Request, base: Base | None) -> "Decides":
-    """Return a function that tells whether a pair is held out for validation."""
+    """Return a function that decides whether a pair is held out for validation."""
     data, survey = chosen.settings.data, chosen.survey
     key = by_either([part.languages for part in corpus.train.parts]) if data.tags else by_source
     wanted = 0 if given else data.validation_pairs
@@ -344,13 +346,13 @@ def _choose(corpus: Corpus, chosen: Chosen, given: bool, request: Request, base:
 
 
 FEW = 20
-"""Below this many pairs none is held out: validation then measures what was learned by heart."""
+"""Number of pairs below which none is held out; validation then uses training pairs."""
 
 HASHES: Final[Mapping[str, Callable[[bytes], float]]] = {
     "blake2b": lambda text: int.from_bytes(blake2b(text, digest_size=8).digest(), "big") / 2**64,
     "crc32": lambda text: crc32(text) / 2**32,
 }
-"""Functions from a text to a number from 0 to 1 that looks random.
+"""Hash functions from a text to a pseudo-random number from 0 to 1.
 
 CRC32 is linear, so that similar texts get similar numbers: of 000 to 999 it chooses 124 instead of 100, none of which
 ends in 3 or 7. It serves runs that are fine-tuned from one that seq2see 0.1.0 trained: only the same choice keeps pairs
@@ -369,7 +371,7 @@ def by_source(pair: Pair) -> str:
 
 
 def by_either(parts: Sequence[Sides]) -> Key:
-    """The text that decides where files of these languages are put together and tagged.
+    """Return a function from a pair to the text by which it is held out, for tagged files of these languages.
 
     `m.en,m.de` beside `m.de,m.en` holds every pair twice, once turned round: what is validated on in one direction must
     not be learned in the other. So a text decides that is the same in both, where any language is on both sides.
@@ -386,7 +388,7 @@ def by_either(parts: Sequence[Sides]) -> Key:
 def choose(
     sample: Sequence[Pair], pairs: int, wanted: int, asked: bool, key: Key = by_source, by: str = HASH
 ) -> Decides:
-    """Return a function that tells whether a pair is kept for validation.
+    """Return a function that decides whether a pair is kept for validation.
 
     Args:
         sample: Some of the pairs, or all.

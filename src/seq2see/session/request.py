@@ -1,4 +1,4 @@
-"""What a training is asked for, what it starts from, and what it reports; `training.loop` has more events."""
+"""Request, starting point and events of a training; `training.events` has more events."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -15,7 +15,7 @@ from seq2see.training import events
 
 
 class ReadingKeywords(TypedDict, total=False):
-    """How files of pairs are read, where their names and first lines do not say it."""
+    """Options for reading files of pairs, where their names and first lines do not say it."""
 
     format: str | None
     source_column: str | int | None
@@ -26,7 +26,7 @@ class ReadingKeywords(TypedDict, total=False):
 
 @dataclass(frozen=True)
 class Said:
-    """A line about what is being done."""
+    """Progress message in one line."""
 
     line: str
 
@@ -52,7 +52,7 @@ class Began:
     languages: Sides
     """The languages of source and target, where they are known."""
     choices: list[Choice]
-    """What was chosen, by corpus, user or machine, and why."""
+    """Settings chosen by corpus, user or machine, with reasons."""
 
 
 class Interrupted(KeyboardInterrupt):
@@ -69,7 +69,7 @@ Watch = Callable[[Event], None]
 
 @dataclass(frozen=True)
 class Request:
-    """What `train` was asked for."""
+    """Arguments of one call of `train`."""
 
     pairs: str | Path | Sequence[str | Path]
     folder: Path
@@ -96,7 +96,7 @@ class Prepared:
     facts: dict[str, Any]
     """The manifest."""
     reasons: dict[str, str]
-    """Why the settings are as they are, by the rows of `suggest.ROWS`."""
+    """Reasons for the settings, by the rows of `suggest.ROWS`."""
     yours: set[str]
     """The settings that the user has chosen."""
     old_valid: Store | None = None

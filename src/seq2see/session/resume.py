@@ -1,4 +1,4 @@
-"""A run that is resumed: whether there is one, whether it fits what was asked for, and what it left."""
+"""Resume a run: check that there is one and that it matches the request, and read back its state."""
 
 import os
 from dataclasses import asdict, replace
@@ -15,36 +15,38 @@ from seq2see.training import checkpoint, loop
 
 COUNTED = ("pairs", "validation_pairs", "dropped_empty", "dropped_too_long", "source_tokens", "target_tokens")
 """Numbers in the manifest that the rest of a training reports."""
+FORMER_NAMES = {"rate": "learning rate"}
+"""Rows of the table of choices that older versions of the program named differently in the manifest."""
 
 
 def can_resume(request: Request) -> bool:
     """Return whether an earlier run in the folder is to be resumed; an error where something is in the way."""
     folder = request.folder
     if not folder.is_dir():
-        raise RunError(f"{folder}: a file is in the way of the run folder")
+        raise RunError(f"{folder}: is a file, expected a run folder")
     if {path.name for path in folder.iterdir()} <= storage.LEFT_OVER:
         return False
     if not request.resume and not request.force:
-        raise RunError(f"{folder}: exists already. Go on with --resume, or throw it away with --force")
+        raise RunError(f"{folder}: exists already. Resume it with --resume, or delete it with --force")
     state = storage.read_manifest(folder).get("state")  # refuses folders that are not ours, also under --force
     resumes = request.resume and state != "preparing"
     if resumes and not (folder / "settings.toml").exists():
-        raise RunError(f"{folder / 'settings.toml'}: is missing. Put it back, or throw the run away with --force")
+        raise RunError(f"{folder / 'settings.toml'}: is missing. Put it back, or delete the run with --force")
     return resumes
 
 
 def reopened(request: Request) -> Prepared:
-    """Read back what a run left, if it fits what was asked for. The corpus may be gone by now."""
+    """Read back what a run left, if it matches the request. The corpus may have been deleted by now."""
     folder = request.folder
     trained_on, named = storage.read_manifest(folder).get("corpus"), corpora.name_of(request.pairs)
     if trained_on != named:
-        raise RunError(f"{folder}: a run on '{trained_on}' cannot go on with '{named}'. Choose another --out")
+        raise RunError(f"{folder}: a run on '{trained_on}' cannot be resumed with '{named}'. Choose another --out")
     _check_start(request)
     return reopen(folder, request.overlays)
 
 
 def begin_again(folder: Path, prepared: Prepared) -> None:
-    """Write settings that have changed, and forget what was known of an end that is none any more."""
+    """Write settings that have changed, and remove results of an earlier end from the facts."""
     if prepared.settings != config.read_settings(folder):
         config.write_toml(prepared.settings, folder / "settings.toml")
     prepared.facts.get("fine_tuning", {}).pop("scores", None)
@@ -53,32 +55,32 @@ def begin_again(folder: Path, prepared: Prepared) -> None:
 
 
 def reopen(folder: Path, overlays: list[Overlay]) -> Prepared:
-    """Read what training starts from back, with settings changed where the user says so."""
+    """Read back what training starts from, with the settings that the user has changed."""
     facts = storage.read_manifest(folder)  # first: it refuses what must not even be opened
     before = config.read_settings(folder)
     settings = config.resolve(asdict(before), *overlays)
     if _fixed(settings) != _fixed(before):
         raise RunError(
-            f"{folder}: settings of data and model, the seed and training.batch_tokens are fixed once a run has begun. "
-            "Train anew with --force"
+            f"{folder}: settings of data and model, the seed and training.batch_tokens are fixed once a run has "
+            "started. Train anew with --force"
         )
     tokenizers = Tokenizers.load(folder)
     vocabularies = len(tokenizers.source), len(tokenizers.target)
     try:
         train, valid = (Store(folder / "corpus" / each, vocabularies) for each in ("train", "valid"))
     except DataError as problem:
-        raise RunError(f"{problem}, with --force: the run cannot go on without") from None
+        raise RunError(f"{problem}, with --force: the run cannot be resumed without it") from None
     for fact in COUNTED:
         if type(facts.get(fact)) is not int:
             raise RunError(f"{folder / 'manifest.json'}: no number for '{fact}'; it was damaged. Copy the run again")
     if len(train) != facts["pairs"]:
         raise RunError(
-            f"{folder / 'corpus' / 'train'}: {len(train):,} pairs, the run began with {facts['pairs']:,}: it was "
+            f"{folder / 'corpus' / 'train'}: {len(train):,} pairs, the run started with {facts['pairs']:,}: it was "
             "changed. Copy the run again, or train anew with --force"
         )
     valid_pairs = list(Pairs(folder / "validation.jsonl", references=True))
     rows = facts.get("choices", [])  # made when the run began
-    reasons = {row["name"]: row["why"] for row in rows}
+    reasons = {FORMER_NAMES.get(row["name"], row["name"]): row["why"] for row in rows}
     yours = config.keys(*overlays).union(*(row["yours"] for row in rows))
     prepared = Prepared(settings, tokenizers, train, valid, valid_pairs, facts, reasons, yours)
     if not (folder / "old_validation.jsonl").exists():
@@ -98,7 +100,7 @@ def _check_start(request: Request) -> None:
     if request.from_run is not None and began != Path(os.path.realpath(request.from_run)).name:
         how = f"from '{began}'" if began else "without --from"
         raise RunError(
-            f"{request.folder}: was begun {how}, and cannot go on from {request.from_run}. Choose another --out"
+            f"{request.folder}: was started {how}, and cannot be resumed from {request.from_run}. Choose another --out"
         )
 
 

@@ -78,7 +78,7 @@ class Survey:
     stretches: list[tuple[int, list[Pair]]] = field(default_factory=list)
     """Some blocks of consecutive pairs, each with the number of pairs before it."""
     every: int = 1
-    """One block in so many is kept in `stretches`."""
+    """One block in this many is kept in `stretches`."""
 
     def keep(self, number: int, block: list[Pair]) -> None:
         """Keep a block of consecutive pairs, or not, so that those that are kept are evenly spread."""
@@ -122,7 +122,7 @@ def _length(pair: Pair) -> int:
 
 
 def survey(pairs: Iterable[Pair], with_languages: bool = False) -> Survey:
-    """Look at every pair once, on all cores; memory does not grow with their number.
+    """Read every pair once, on all cores; memory does not grow with their number.
 
     Args:
         with_languages: Whether every pair must have a target language, which is noted.
@@ -181,7 +181,7 @@ ROWS: dict[str, tuple[str, ...]] = {
     ),
     "dropout": ("model.dropout", "training.agreement", "training.weight_decay"),
     "batch": ("training.batch_tokens",),
-    "rate": ("training.learning_rate", "training.warmup_steps", "training.schedule"),
+    "learning rate": ("training.learning_rate", "training.warmup_steps", "training.schedule"),
     "steps": ("training.max_steps", "training.max_minutes"),
     "stopping": ("training.metric", "training.patience", "training.validate_every"),
     "machine": ("training.micro_batch_tokens", "training.precision"),
@@ -233,23 +233,23 @@ def suggest(corpus: Survey, chosen: Mapping[str, Any] | None = None) -> Suggesti
     larger = target if shared and sizes[1] > sizes[0] else source
     reasons |= {
         "source": _why_tokens(source_kind, larger, words_for_each),
-        "target": "the sides share their letters" if shared else _why_tokens(target_kind, target, words_for_each),
-        "model": f"{_count(pairs, 'pair')} of {_lengths(pairs, (source, source_kind), (target, target_kind))}",
-        "dropout": f"{_count(pairs, 'pair')} are soon learnt by heart"
+        "target": "both sides share most characters" if shared else _why_tokens(target_kind, target, words_for_each),
+        "model": f"for {_count(pairs, 'pair')} of {_lengths(pairs, (source, source_kind), (target, target_kind))}",
+        "dropout": f"{_count(pairs, 'pair')} are few, so overfitting is likely"
         if drop_more
-        else f"{_count(pairs, 'pair')} are not learnt by heart"
+        else f"{_count(pairs, 'pair')} are many, so overfitting is unlikely"
         if pairs >= 200_000
-        else "short, strict sequences need little",
-        "stopping": "sentences have many right answers" if language else "an answer is right or wrong",
+        else "short sequences need little dropout",
+        "stopping": "a sentence has several correct translations" if language else "an output is either right or wrong",
     }
     if chosen and chosen.get("architecture", "transformer") != "transformer":
         settings["model"] = _recurrent(config.resolve(settings).model, chosen)
         if chosen["architecture"] == "rnn":
             settings["model"]["source_reversed"] = language
         settings["training"]["learning_rate"] *= RNN_RATE
-        reasons["model"] = "as many as a Transformer"
+        reasons["model"] = "as many parameters as a Transformer"
         if settings["training"]["learning_rate"]:
-            reasons["rate"] = "twice a Transformer's"
+            reasons["learning rate"] = "twice that of a Transformer"
     return Suggestion(settings, reasons)
 
 
@@ -258,7 +258,7 @@ RNN_LAYERS, RNN_RATE = 1, 2
 
 
 def _recurrent(transformer: Model, chosen: Mapping[str, Any]) -> dict[str, Any]:
-    """Return an RNN as the user wants it, with as many weights as the Transformer for this corpus."""
+    """Return the RNN that the user asks for, with as many parameters as the Transformer for this corpus."""
     from seq2see.model.build import count_parameters
 
     layers = chosen.get("encoder_layers", chosen.get("decoder_layers", RNN_LAYERS))
@@ -273,25 +273,29 @@ def _recurrent(transformer: Model, chosen: Mapping[str, Any]) -> dict[str, Any]:
 def _training(size: str, pairs: int, language: bool, drop_more: bool) -> tuple[dict[str, Any], dict[str, str]]:
     """Return the training settings for a model size, and the reasons; the number of steps is from docs/log.md."""
     found = dict(_TRAINING[size])
-    bears = f"a {size} model bears a high rate"
-    reasons = {"batch": f"suits a {size} model", "rate": bears, "steps": f"a {size} model has learnt by then"}
+    reasons = {
+        "batch": "works well for a model of this size",
+        "learning rate": "a high learning rate works for this size",
+        "steps": "enough for a model of this size",
+    }
     if size in ("compact", "small"):
         # Nine for a compact model: ten thousand pairs then take two slow cores some eleven minutes.
         for_each = 9 if size == "compact" else 7 if language and not drop_more else 4 if language else 5
         found["max_steps"] = min(20_000, max(1000, pairs // for_each))
         reasons["steps"] = {
-            1000: f"the fewest for a {size} model",
-            20_000: f"the most for a {size} model",
-        }.get(found["max_steps"], f"one for each {for_each} of {pairs:,} pairs")
+            1000: "the minimum for a model of this size",
+            20_000: "the maximum for a model of this size",
+        }.get(found["max_steps"], f"one step per {for_each} pairs, for {pairs:,} pairs")
     if size == "small" and drop_more:
         found |= {"agreement": 2.5} if language else {"agreement": 1.0, "weight_decay": 0.3}
     if size == "small":
-        reasons["rate"] = "sentences bear a high rate" if language else f"suits a {size} model"
+        if not language:
+            reasons["learning rate"] = "works well for a model of this size"
         found["learning_rate"] = 2e-3 if language else 1e-3
-        if not language:  # shares of right answers jump about, and rise to the end: they need patience
+        if not language:  # exact match is noisy and improves until the end: it needs patience
             found["validate_every"] = 500
     if size == "paper-base":
-        reasons = dict.fromkeys(("batch", "rate", "steps"), f"the paper's, for {_count(pairs, 'pair')}")
+        reasons = dict.fromkeys(("batch", "learning rate", "steps"), f"as in the paper, for {_count(pairs, 'pair')}")
     return found, reasons
 
 
@@ -322,7 +326,7 @@ _TRAINING: dict[str, dict[str, Any]] = {
 
 
 SENTENCE, WORD = 10, 2
-"""For scripts without spaces: the fewest letters of a sentence, and the mean number of letters of a word."""
+"""Minimum number of letters of a sentence, and mean number of letters of a word, in scripts without spaces."""
 
 
 def _with_words(side: Side, pairs: int, sample: Sequence[str]) -> Side:
@@ -370,12 +374,12 @@ def _count(number: int, noun: str) -> str:
 
 
 def _lengths(pairs: int, *sides: tuple[Side, str]) -> str:
-    """Return the mean lengths of the two sides in their own units: `13 + 12 words`, `7 letters + 6 symbols`."""
+    """Return the mean lengths of the two sides in their own units: `13 + 12 words`, `7 characters + 6 symbols`."""
     sizes, units = [], []
     for side, kind in sides:
         by_letter = kind in ("characters", "pattern") or side.unspaced
         sizes.append(f"{round((side.characters if by_letter else side.words) / pairs):,}")
-        units.append("letters" if by_letter else "symbols" if kind == "symbols" else "words")
+        units.append("characters" if by_letter else "symbols" if kind == "symbols" else "words")
     if units[0] == units[1]:
         return f"{sizes[0]} + {sizes[1]} {units[0]}"
     return f"{sizes[0]} {units[0]} + {sizes[1]} {units[1]}"
@@ -384,18 +388,38 @@ def _lengths(pairs: int, *sides: tuple[Side, str]) -> str:
 def _why_tokens(kind: str, side: Side, words_for_each: int) -> str:
     match kind:
         case "symbols":
-            return f"only {_count(len(side.lexicon), 'word')}, over and over"
+            return f"only {_count(len(side.lexicon), 'distinct word')}"
         case "pattern":
-            return "these are molecules in SMILES"
+            return "the text is molecules in SMILES notation"
         case "characters":
-            return f"no blanks inside, {len(side.alphabet):,} letters"
+            return f"no spaces in the text, {_count(len(side.alphabet), 'character')}"
     size = _vocabulary(side, kind, words_for_each)
     if size % 1000:  # the alphabet asked for more
-        return f"two for each of {len(side.alphabet):,} letters"
-    words = f"{'some ' * side.unspaced}{_count(side.words, 'word')}"
+        return f"{len(side.alphabet):,} distinct characters need this many"
+    words = f"{'about ' * side.unspaced}{_count(side.words, 'word')}"
     if size > 2 * side.words / words_for_each:
-        return f"the fewest, for {words}"
-    return f"about one for {words_for_each} of {words}"
+        return f"the minimum, for {words}"
+    return f"one per {words_for_each} words, for {words}"
+
+
+METRICS = {
+    "loss": "validation loss",
+    "exact": "exact match",
+    "error_rate": "error rate",
+    "bleu": "BLEU",
+    "chrf": "chrF",
+    "ter": "TER",
+}
+"""Names of the metrics in the table."""
+UNITS = {
+    "unigram": "subwords (unigram)",
+    "bpe": "subwords (BPE)",
+    "characters": "characters",
+    "symbols": "symbols, split at spaces",
+    "pattern": "tokens (regular expression)",
+    "jamo": "characters and Korean letters (jamo)",
+}
+"""Names of the tokens of each kind of tokenizer in the table."""
 
 
 @dataclass(frozen=True)
@@ -437,18 +461,19 @@ def choices(
     stale = training.patience * training.validate_every
     values = {
         "source": _tokens(data, "source", vocabularies[0]) + (", for both sides" if data.shared else ""),
-        "target": "the same" if data.shared else _tokens(data, "target", vocabularies[1]),
+        "target": "shared with the source" if data.shared else _tokens(data, "target", vocabularies[1]),
         "model": f"{model_in_words(model)}: {facts['parameters']:,} parameters",
         "dropout": f"{model.dropout:g}"
-        + (f", two must agree (R-Drop, {training.agreement:g})" if training.agreement else "")
+        + (f"; R-Drop {training.agreement:g} (consistency loss)" if training.agreement else "")
         + (f"; weight decay {training.weight_decay:g}" if training.weight_decay else ""),
         "batch": f"{training.batch_tokens:,} tokens, about {_count(pairs_a_step, 'pair')}",
-        "rate": f"{rate:.1e} after {_count(training.warmup_steps, 'step')}, then "
-        f"{'cosine to 0' if training.schedule == 'cosine' else 'inverse square root'}",
+        "learning rate": f"{rate:.1e} after {_count(training.warmup_steps, 'warm-up step')}, then "
+        f"{'cosine to 0' if training.schedule == 'cosine' else '1/sqrt(step)'}",
         "steps": f"at most {training.max_steps:,}, {length}"
         + (f"; {training.max_minutes:g} min" if training.max_minutes else ""),
-        "stopping": f"best by {training.metric}; "
-        + (f"{stale:,} steps without a gain end it" if training.patience else "nothing else ends it"),
+        "stopping": f"if {METRICS[training.metric]} does not improve for {_count(stale, 'step')}"
+        if training.patience
+        else f"only at the last step; best by {METRICS[training.metric]}",
         "machine": machine,
     }
     tree = {"data": data, "model": model, "training": training}
@@ -462,4 +487,7 @@ def choices(
 
 def _tokens(data: Data, side: str, vocabulary: int) -> str:
     kind, pattern = getattr(data, f"{side}_tokenizer"), getattr(data, f"{side}_pattern")
-    return f"{vocabulary:,} {f'pattern {pattern}' if pattern in patterns.NAMED else kind}"
+    unit = UNITS[kind]
+    if kind == "pattern" and pattern in patterns.NAMED:
+        unit = f"tokens (pattern {pattern})"
+    return f"{vocabulary:,} {unit}"

@@ -44,7 +44,7 @@ from seq2see.training.events import INTERRUPTED, Event, Finished
 from seq2see.training.journal import Journal
 
 ECHO = 2.0
-"""Seconds within which a repeated signal still counts as the first one: several processes may pass it on."""
+"""Seconds within which a repeated signal counts as the first one: several processes may forward it."""
 
 
 def train(
@@ -88,7 +88,7 @@ def train(
         Interrupted: After Ctrl-C, SIGTERM or SIGHUP, once everything is saved.
     """
     if resume and force:
-        raise SettingError("--resume goes on with a run, --force throws it away: choose one")
+        raise SettingError("--resume continues a run, --force deletes it: choose one")
     overlays: list[Overlay] = [] if preset is None else [config.preset(preset)]
     overlays += [] if config_file is None else [config.read_toml(Path(config_file))]
     overlays += [settings or {}]
@@ -187,7 +187,7 @@ def learn(
     model = new_model(folder, prepared, device)
     before, is_pause = Progress(), False
     if (folder / "checkpoints").is_dir():
-        newest = checkpoint.go_on_from(folder / "checkpoints", lambda line: watch(Said(f"warning   {line}")))
+        newest = checkpoint.go_on_from(folder / "checkpoints", lambda line: watch(Said(f"warning: {line}")))
         if newest is not None:
             before, is_pause = checkpoint.read_progress(newest), checkpoint.is_pause(newest)
     micro_tokens = _tokens_at_once(prepared, before, device, watch)
@@ -201,7 +201,7 @@ def learn(
                 if journal is None:  # after the first update
                     journal = Journal(folder, before.step, is_pause)
                     for line in examine():
-                        watch(Said(f"doctor    {line}"))
+                        watch(Said(f"doctor: {line}"))
                 journal.write(event)
                 watch(event)
                 end = event
@@ -291,7 +291,7 @@ def _tokens_at_once(prepared: Prepared, before: Progress, device: torch.device, 
     known = before.micro_tokens if before.device in ("", device.type) else 0  # equal bits are for equal devices
     found = prepared.settings.training.micro_batch_tokens or known or machine.micro_tokens(device)
     if before.micro_tokens not in (0, found):
-        watch(Said(f"{found:,} tokens in a forward pass from here on, {before.micro_tokens:,} before"))
+        watch(Said(f"{found:,} tokens per forward pass from now on, {before.micro_tokens:,} before"))
     return found
 
 
@@ -305,7 +305,7 @@ def _describe(
     group: Group,
     watch: Watch,
 ) -> Prepared:
-    """Record in the manifest what is about to be trained, and report it."""
+    """Record in the manifest what is about to be trained, and report it as an event."""
     settings, sizes = prepared.settings, (len(prepared.tokenizers.source), len(prepared.tokenizers.target))
     name = machine.name(device) if group.alone else f"{group.world} x {machine.name(device)}"
     facts: dict[str, Any] = prepared.facts | {
@@ -315,8 +315,8 @@ def _describe(
         "versions": {"seq2see": seq2see.__version__, "torch": torch.__version__, "python": platform.python_version()},
     }
     precision = "bfloat16" if loop.in_bfloat16(settings.training, device) else "float32"
-    reasons = prepared.reasons | {"machine": "found here; does not change the model"}
-    here = f"{name}, {precision}, {micro_tokens:,} tokens in a forward pass"
+    reasons = prepared.reasons | {"machine": "detected here; does not change the model"}
+    here = f"{name}, {precision}, {micro_tokens:,} tokens per forward pass"
     choices = suggest.choices(settings, reasons, prepared.yours, facts, sizes, here)
     facts["choices"] = [asdict(choice) for choice in choices]
     storage.write_manifest(folder, facts)

@@ -367,7 +367,7 @@ class _TmxReader:
         self._language: str | None = None
         self._segment: list[str] | None = None
         self._codes: list[int] = []
-        """For each open inline element of codes, the length of the segment at its start."""
+        """Length of the segment at the start of each open inline element of codes."""
         self._had_codes = False
         self._size = 0
         """Characters of the texts of the present unit."""
@@ -462,4 +462,4 @@ class _TmxReader:
 
     def _refuse_entity(self, name: str, *_: object) -> None:
         line = self.parser.CurrentLineNumber
-        raise DataError(f"{self.path}, line {line}: the entity '{name}', which is not read. Write the text itself")
+        raise DataError(f"{self.path}, line {line}: the entity '{name}', which is not supported. Write the text itself")

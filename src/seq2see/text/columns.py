@@ -1,4 +1,4 @@
-"""Which columns of a table, or fields of a JSON record, are the source and the target."""
+"""Choose the columns of a table, or the fields of a JSON record, that are source and target."""
 
 import difflib
 import re

@@ -1,4 +1,4 @@
-"""What `seq2see train PAIRS` means by PAIRS: the pairs of files, and corpora by name."""
+"""Open what `seq2see train PAIRS` names: files of pairs, and corpora by name."""
 
 import json
 import shlex
@@ -65,12 +65,12 @@ class Pairs:
 
     @property
     def languages(self) -> Sides:
-        """The languages of source and target: as given, else as the file says."""
+        """Return the languages of source and target: as given, else as the file says."""
         return Sides(*(given or told for given, told in zip(self._given, self._told.languages, strict=True)))
 
     @property
     def notes(self) -> list[str]:
-        """What the user should know about how the file was read."""
+        """Return notes for the user about how the file was read."""
         return list(self._told.notes)
 
     def _note(self, text: str) -> None:
@@ -129,7 +129,7 @@ class Pairs:
             if len(texts) <= (last := max(places[:2])):
                 fault |= NARROW
                 faults.add(self.paths[0], number, f"{columns.count(texts)}, expected {len(names)}", self._way_out())
-                faults.tell("columns", f"fewer than {last + 1} columns", "Mend these lines.")
+                faults.tell("columns", f"fewer than {last + 1} columns", "Correct these lines.")
             source, target, *further = (texts[place] if place < len(texts) else "" for place in places)
             yield Row(number, source, target, fault, tuple(further))
 
@@ -289,7 +289,7 @@ class Pairs:
             yield Row(number, source.strip(), target.strip(), fault | more)
         if sources != targets and not faults.lenient:
             counts = f"{self.paths[0]} has {sources:,} lines, {self.paths[1]} has {targets:,}"
-            raise DataError(f"{counts}: parallel files must have one line each for every pair")
+            raise DataError(f"{counts}: parallel files must have the same number of lines")
 
 
 def _is_text(text: str) -> bool:
@@ -309,9 +309,9 @@ class Corpus:
     valid: Iterable[Pair] | None = None
     test: Iterable[Pair] | None = None
     settings: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    """Settings that are known to suit this corpus; they override those that a look at it suggests."""
+    """Settings tuned for this corpus; they override those that a survey of it suggests."""
     words: Sequence[str] = ()
-    """The words by which the command line names it."""
+    """Arguments by which the command line names the corpus."""
 
 
 class Parts:
@@ -325,7 +325,7 @@ class Parts:
 
     @property
     def files(self) -> list[str]:
-        """The files as the command line names them; a built-in corpus has none."""
+        """Return the files as the command line names them; a built-in corpus has none."""
         return [",".join(map(str, part.paths)) for part in self.parts if isinstance(part, Pairs)]
 
     @property
@@ -338,7 +338,7 @@ class Parts:
 
     @property
     def languages(self) -> Sides:
-        """The languages of source and target, where all parts have the same."""
+        """Return the languages of source and target, where all parts have the same."""
         sides = (set(side) for side in zip(*(part.languages for part in self.parts), strict=True))
         return Sides(*(side.pop() if len(side) == 1 else None for side in sides))
 

@@ -47,7 +47,7 @@ class Remote:
     description: str
     licence: str
     splits: Mapping[Split, tuple[File, ...]]
-    """For each split one file, or two parallel ones."""
+    """Files of each split: one, or two parallel ones."""
 
     @property
     def files(self) -> list[File]:
@@ -161,8 +161,7 @@ def download(corpus: str, wanted: Sequence[File], watch: Watch = unwatched) -> N
                 _fetch(file, folder / file.name, told)
             except _UnreachedError as problem:
                 raise DataError(
-                    f"{problem}. Files that came here by other means are taken with: "
-                    f"seq2see data get {corpus} --from FOLDER"
+                    f"{problem}. To use files that you have copied here: seq2see data get {corpus} --from FOLDER"
                 ) from None
             before += file.size
 
@@ -187,13 +186,13 @@ def take(corpus: str, wanted: Sequence[File], places: Iterable[Path]) -> None:
     if lacking:
         names = ", ".join(file.name for file in lacking.values())
         raise DataError(
-            f"{corpus}: not among these files: {names}. A file is known by its SHA-256, plain or in .gz; "
-            f"a changed copy does not count{''.join(faults)}"
+            f"{corpus}: not among these files: {names}. A file is recognised by its SHA-256, plain or in .gz; "
+            f"a modified copy is not accepted{''.join(faults)}"
         )
 
 
 class _UnreachedError(Exception):
-    """No server, or one that does not give the file."""
+    """No server was reached, or the server does not have the file."""
 
 
 def _fetch(file: File, place: Path, told: Callable[[int], None]) -> None:

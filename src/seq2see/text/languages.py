@@ -4,7 +4,7 @@ import re
 from functools import cache
 
 SPELLED = re.compile(r"([A-Za-z]{2,3})((?:[-_@][A-Za-z0-9]{2,8})*)")
-"""`en`, `eng`, `pt_BR`, `zh-Hant-TW`, `sr@latin`."""
+"""Pattern of language codes: `en`, `eng`, `pt_BR`, `zh-Hant-TW`, `sr@latin`."""
 
 
 def tag(text: str) -> str:
@@ -44,7 +44,7 @@ def script(code: str) -> str | None:
 
 
 _SCRIPTS = {"Kore": "Hangul", "Jpan": "Kana", "Hans": "Han", "Hant": "Han", "Beng": "Bengali", "Orya": "Oriya"}
-"""Where the script of a language is a mixture, or goes by another name there."""
+"""Scripts of languages that use several, or whose script has another name in Unicode."""
 
 
 @cache

@@ -11,7 +11,7 @@ class Pair(NamedTuple):
     where: str
     references: tuple[str, ...] = ()
     language: str | None = None
-    """Of the target, where known."""
+    """Language of the target, where it is known."""
 
 
 class Sides(NamedTuple):
@@ -22,4 +22,4 @@ class Sides(NamedTuple):
 
 
 NOTHING: Final = Sides()
-"""Nothing said of either side."""
+"""Value for sides of which nothing is known."""

@@ -26,7 +26,7 @@ from seq2see.text.pair import NOTHING, Pair, Sides
 
 FORMATS: Final = ("tsv", "csv", "jsonl", "po", "mo", "tmx", "text")
 SEPARATORS: Final = {"tsv": "<TAB>", "csv": ",", "jsonl": ", "}
-"""Between the columns of the formats that have any."""
+"""Separators between columns, for the formats that have any."""
 EXPECTED: Final = (
     "Expected a .tsv, .csv, .jsonl, .po, .mo or .tmx file, two parallel files joined by a comma, "
     "or the name of a corpus."
@@ -54,7 +54,7 @@ Cells = tuple[int, list[str] | str, int]
 
 @dataclass(frozen=True)
 class ReadingOptions:
-    """How files of pairs are read, where the files do not say it themselves.
+    """Options for reading files of pairs, where the files do not say it themselves.
 
     Args:
         format: "tsv", "csv", "jsonl", "po", "mo", "tmx" or "text" (parallel files), where the suffix does not say it.
@@ -84,7 +84,7 @@ class Row(NamedTuple):
 
 
 class Faults:
-    """What is wrong with a file that is read strictly: for each kind of fault its first lines and their number."""
+    """Faults of a file that is read strictly: for each kind of fault, its first lines and their number."""
 
     SHOWN = 5
     KINDS = 5
@@ -292,7 +292,9 @@ def _guess_format(path: Path) -> str:
         return "tsv"
     suffix = without_gz(path).suffix
     shown = f"the suffix '{suffix}'" if suffix else "a name without a suffix"
-    raise DataError(f"{path}: {shown} does not say the format. Use --format {', '.join(FORMATS[:-2])} or {FORMATS[-2]}")
+    raise DataError(
+        f"{path}: {shown} does not determine the format. Use --format {', '.join(FORMATS[:-2])} or {FORMATS[-2]}"
+    )
 
 
 def language_of(path: Path) -> str | None:
@@ -359,7 +361,7 @@ def csv_rows(path: Path, faults: Faults) -> Iterator[Cells]:
             (number, first, fault), *rest = source.taken
             reason = str(problem).partition(" - ")[0]  # what follows the dash is advice to programmers
             faults.add(path, number, f"not CSV ({reason})", "Is a quote left open, or not doubled?")
-            faults.tell("record", "not CSV: a quote left open, or not doubled", "Mend the quotes of these lines.")
+            faults.tell("record", "not CSV: a quote left open, or not doubled", "Correct the quotes of these lines.")
             yield number, first, fault
             if not faults.lenient:  # each line of a long quotation would be the next fault
                 return
@@ -395,11 +397,11 @@ def _widths(beginning: Sequence[str], delimiter: str) -> list[int]:
 
 @dataclass
 class Told:
-    """What a file tells about itself while it is read."""
+    """Facts that a file states about itself, collected while it is read."""
 
     languages: Sides = NOTHING
     notes: dict[str, None] = field(default_factory=dict)
-    """What the user should know, each once, however often the file is read."""
+    """Notes for the user, each once, however often the file is read."""
 
 
 def in_blocks(pairs: Iterable[Pair], most: int, characters: int = 1 << 22) -> Iterator[list[Pair]]:

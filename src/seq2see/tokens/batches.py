@@ -84,7 +84,7 @@ def make_batch(store: Store, indices: Int64s) -> Batch:
 
 @dataclass(frozen=True)
 class Position:
-    """The batch that comes next; `asdict` makes it JSON."""
+    """Position in the sequence of batches: the one that comes next; `asdict` makes it JSON."""
 
     epoch: int = 0
     window: int = 0

@@ -54,7 +54,7 @@ def learn(kind: str, texts: Iterable[str], vocabulary: int, tags: Sequence[str])
     """Learn a SentencePiece model and return its bytes; `kind` is "unigram" or "bpe"."""
     texts = [escape(text) for text in sample(texts) if text]
     if not texts:
-        raise DataError("no text to learn a vocabulary from: every line is empty")
+        raise DataError("no text to train a tokenizer on: every line is empty")
     alphabet = _alphabet(texts, vocabulary)
     # SentencePiece never learns a piece across a tab, and no tab either: what is outside the alphabet is left to bytes.
     outside = re.compile(f"[^{re.escape(''.join(alphabet))} ]")

@@ -211,7 +211,7 @@ class Tokenizers:
 
     @staticmethod
     def learn(pairs: Sequence[Pair], data: Data) -> "Tokenizers":
-        """Learn from pairs the tokenizers that the settings ask for."""
+        """Learn from pairs the tokenizers that the settings require."""
         tags = [language_tag(language) for language in data.tags.split()]
         texts = [[pair.source for pair in pairs], [pair.target for pair in pairs]]
         if data.shared:
@@ -239,7 +239,7 @@ class Tokenizers:
         if files[0] == files[1] and files[0].exists() and not shared:
             raise RunError(f"{folder / 'target.tokenizer.json'}: is missing. Copy the run again")
         if files[0] != files[1] and shared:
-            raise RunError(f"{files[1]}: is there, though data.shared = true. Copy the run again")
+            raise RunError(f"{files[1]}: exists, although data.shared = true. Copy the run again")
         source = tokenizers.load(files[0])
         return Tokenizers(source, source if files[0] == files[1] else tokenizers.load(files[1]))
 
@@ -300,8 +300,8 @@ def for_validation(
     lost = f"{name}: {too_long.total():,} of {len(pairs):,} pairs are longer than data.max_length = {limit} tokens"
     remedy = f"--set data.max_length={enough(too_long, len(pairs))} keeps nearly all"
     if refuse and 2 * len(kept) < len(pairs):
-        raise DataError(f"{lost}, and too few are left to choose a model by. {remedy}; or give shorter ones by --valid")
-    say(f"warning   {lost} and are left out. {remedy}")
+        raise DataError(f"{lost}, and too few are left to select a model. {remedy}; or give shorter ones by --valid")
+    say(f"warning: {lost} and are left out. {remedy}")
     return kept or pairs
 
 

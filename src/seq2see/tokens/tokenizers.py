@@ -69,7 +69,7 @@ def normal_form(form: Literal["NFC", "NFKC"], text: str) -> str:
 
 
 class TokenizerSetup(NamedTuple):
-    """What tokenizers of every kind have."""
+    """Properties that tokenizers of every kind have."""
 
     kind: TokenizerKind
     normalization: Normalization
@@ -147,7 +147,7 @@ class Tokenizer(ABC):
 
     @functools.cached_property
     def scripts(self) -> list[str]:
-        """The scripts of the vocabulary, most letters first; none with less than a tenth of an even share."""
+        """Return the scripts of the vocabulary, most letters first; none with less than a tenth of an even share."""
         words = (spelling for spelling in self.spellings() if not _MARKED.fullmatch(spelling))
         counts = Counter(_script(letter) for word in words for letter in word if letter.isalpha())
         return [script for script, count in counts.most_common() if 10 * count * len(counts) >= counts.total()]
@@ -235,7 +235,7 @@ class Subwords(Tokenizer):
 
     @functools.cached_property
     def _byte_ids(self) -> frozenset[int]:
-        """The tokens that spell single bytes."""
+        """Return the tokens that spell single bytes."""
         return frozenset(id for id in range(len(self)) if self._processor.is_byte(id))
 
     def _tag_id(self, tag: str) -> int:
@@ -263,10 +263,10 @@ class Subwords(Tokenizer):
 
 
 class Listed(Tokenizer):
-    """The kinds that are not subwords: the vocabulary is a list, and what is not on it is unknown."""
+    """Tokenizers other than subwords: the vocabulary is a list, and anything else is unknown."""
 
     between = ""
-    """What stands between tokens in a text."""
+    """Text between two tokens."""
     spells = False
     """Whether symbols that are not on the list are spelled in characters, all of which are then tokens."""
 
@@ -290,7 +290,7 @@ class Listed(Tokenizer):
             if cls.spells:
                 letters.update(text)
         if not counts:
-            raise DataError("no text to learn a vocabulary from: every line is empty")
+            raise DataError("no text to train a tokenizer on: every line is empty")
         for each in [*setup.tags, *letters]:
             counts.pop(each, None)
         # Symbols for which the list has no room are spelled in letters: all of these come before longer tokens.
@@ -302,7 +302,7 @@ class Listed(Tokenizer):
     def restore(cls, setup: TokenizerSetup, state: Mapping[str, Any]) -> "Listed":
         symbols = _checked(state["symbols"], "symbols")
         if len({*setup.tags, *symbols}) < len(setup.tags) + len(symbols):
-            raise ValueError("a token stands there twice")
+            raise ValueError("a token occurs twice")
         (pattern,) = _checked([state["pattern"]], "pattern") if cls.spells else ("",)
         return cls(setup, symbols, pattern)
 
@@ -342,7 +342,7 @@ class Listed(Tokenizer):
 
 
 class Characters(Listed):
-    """Each character is a token."""
+    """Tokenizer whose tokens are characters."""
 
     cuts_characters_alone = counts_characters = True
 
@@ -351,7 +351,7 @@ class Characters(Listed):
 
 
 class Symbols(Listed):
-    """What stands between blanks is a token."""
+    """Tokenizer that splits text at spaces."""
 
     between = " "
     whole_words = True
@@ -361,7 +361,7 @@ class Symbols(Listed):
 
 
 class Pattern(Listed):
-    """What a regular expression finds is a token."""
+    """Tokenizer whose tokens are the matches of a regular expression."""
 
     spells = counts_characters = True
 
@@ -382,7 +382,7 @@ class Pattern(Listed):
 
 
 class KoreanLetters(Listed):
-    """Each character is a token, and each letter of a Korean syllable."""
+    """Tokenizer whose tokens are characters, with Korean syllables split into letters."""
 
     cuts_characters_alone = counts_characters = True
 

@@ -19,9 +19,9 @@ class NotFinite(Exception):  # noqa: N818
     updates: int
     """The number of consecutive updates that failed."""
     slowed: int
-    """How often the learning rate was halved before."""
+    """Number of times that the learning rate was halved before."""
     place: str
-    """The layer of the model where it begins."""
+    """First layer of the model whose output is not finite."""
     pairs: list[int]
     """Indices in the store of up to three pairs, each of which causes it alone; none where it takes several."""
     batch: int

@@ -24,7 +24,7 @@ from seq2see.tokens.batches import Position
 from seq2see.training.optimizer import Adam, random_state, set_random_state
 
 MOST = 2**40
-"""No number of steps, seconds or tokens in a checkpoint of ours reaches this one."""
+"""Upper bound of numbers of steps, seconds and tokens in a checkpoint."""
 TENSORS = ("weights.safetensors", "optimizer.safetensors")
 
 
@@ -46,7 +46,7 @@ class Progress:
     skipped: int = 0
     """The number of consecutive updates, up to this one, that were skipped because they were not finite."""
     slowed: int = 0
-    """How often the learning rate was halved after such updates."""
+    """Number of times that the learning rate was halved after such updates."""
     micro_tokens: int = 0
     """Tokens in one forward pass; 0 where it is not known."""
     device: str = ""
@@ -183,7 +183,7 @@ def go_on_from(folder: Path, tell: Callable[[str], None] = lambda line: None) ->
             return path
         tell(f"{path} is not whole ({problem}): going on before it")
     if problem is not None:
-        raise RunError(f"{folder}: none of the checkpoints is whole ({problem}). Train anew with --force")
+        raise RunError(f"{folder}: no checkpoint is intact ({problem}). Train anew with --force")
     return None
 
 
@@ -206,7 +206,9 @@ def restore(path: Path, model: nn.Module, optimizer: Adam) -> Progress:
         bundle.read_weights(model, path / "weights.safetensors")
         _restore_optimizer(optimizer, path / "optimizer.safetensors")
     except RunError as problem:
-        raise RunError(f"{path}: this checkpoint cannot be read ({problem}). Remove it to go on before it") from None
+        raise RunError(
+            f"{path}: this checkpoint cannot be read ({problem}). Delete it to resume from the one before it"
+        ) from None
     return progress
 
 

@@ -1,4 +1,4 @@
-"""What the training loop reports."""
+"""Events that the training loop yields."""
 
 from dataclasses import dataclass
 
@@ -46,7 +46,7 @@ class Returned:
     updates: int
     """The number of consecutive updates that were skipped."""
     slowed: int
-    """How often the learning rate has been halved by now."""
+    """Number of times that the learning rate has been halved by now."""
 
 
 @dataclass(frozen=True)

@@ -45,7 +45,7 @@ class Shape:
 
 
 MOST = 64
-"""The largest number of recorded shapes; each takes some memory."""
+"""Maximum number of recorded shapes; each takes some memory."""
 
 
 class RecordedPasses:

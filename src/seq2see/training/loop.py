@@ -32,7 +32,7 @@ from seq2see.training.loss import Loss, teacher_forced
 from seq2see.training.optimizer import Adam, random_state, set_random_state
 
 BAD_UPDATES = 5
-"""So many consecutive updates that are not finite send training back; fewer are skipped and counted."""
+"""Number of consecutive updates that are not finite before training returns to a checkpoint; fewer are skipped."""
 MOST_RETURNS = 3
 Validate = Callable[[], dict[str, float]]
 
@@ -79,7 +79,7 @@ def train(
 
 
 class _Loop:
-    """What a training carries from one update to the next.
+    """State of a training between two updates.
 
     What an update leaves behind is in `progress`, the model, the optimizer and the random state, and nowhere else: an
     update or a validation that is broken off, by `Stopped` or for want of memory, is as if it had never begun.
@@ -103,7 +103,7 @@ class _Loop:
         self.progress = Progress()
         self.saved_step = 0
         self.reason: str | None = None
-        """Why training ends; None while it goes on."""
+        """Reason why training ends; None while it continues."""
         self.validation_is_due = False
 
     def begin(self, micro_tokens: int) -> None:
@@ -123,7 +123,7 @@ class _Loop:
         self.validation_is_due = kept is not None and checkpoint.is_pause(kept) and self._is_due()
 
     def _read_from(self, progress: Progress) -> None:
-        """Make batches and measurements go on where `progress` is."""
+        """Continue batches and measurements from `progress`."""
         self.progress = progress
         self.batches = iter(self.plan(progress.position))
         self.meter = _Meter(progress, self.device)
@@ -223,8 +223,8 @@ class _Loop:
             raise problem
         if self.group.largest(max(map(len, pieces), default=0)) <= 1:
             raise RunError(
-                "memory is used up by a single pair. Lower data.max_length in a new run, choose a smaller preset, or "
-                "end what else takes memory and resume with --resume"
+                "out of memory with a single pair. Lower data.max_length in a new run, choose a smaller preset, or "
+                "close other programs that use memory and resume with --resume"
             ) from problem
         traceback.clear_frames(problem.__traceback__)  # they hold on to all that memory
         share = tokens // self.group.world * times(self.settings)
@@ -273,7 +273,7 @@ class _Loop:
         return NotFinite(progress.step, progress.skipped, progress.slowed, place, pairs, sum(map(len, batch)))
 
     def _is_due(self) -> bool:
-        """Whether to validate now: regularly, and at the end; an interrupted run validates when it is resumed."""
+        """Return whether to validate now: regularly, and at the end; an interrupted run does so when it is resumed."""
         regularly = self.progress.step % self.settings.validate_every == 0
         return self.reason != INTERRUPTED and (regularly or self.reason is not None)
 
@@ -299,7 +299,7 @@ def _whole_or_not_at_all(optimizer: Adam) -> Iterator[None]:
 
 
 Passes = Callable[[Batch, int], Tensor]
-"""Forward and backward over a piece of a batch of so many target tokens: the piece's sums, as in `Loss`."""
+"""Function that runs forward and backward passes over a micro-batch and returns its sums, as in `Loss`."""
 
 
 def times(settings: Training) -> int:

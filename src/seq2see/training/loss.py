@@ -20,7 +20,7 @@ CHUNK_NUMBERS = 6_000_000
 """Logits computed at once: 24 MB in float32. Fewer make matrix multiplications slow, more cost memory (docs/log.md)."""
 
 CHUNK_NUMBERS_ON_GPU = 128_000_000
-"""The same on a GPU, where memory is ample and every kernel launch costs time."""
+"""Logits computed at once on a GPU, where memory is ample and every kernel launch takes time."""
 
 
 class Loss(NamedTuple):

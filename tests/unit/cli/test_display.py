@@ -68,9 +68,7 @@ def test_everything_that_happens_has_a_line(capsys: pytest.CaptureFixture[str]) 
         assert display.step == 10
         display.show(Finished(12, "all 12 steps done", 61.0))
     *_, shrunk, validated, done = capsys.readouterr().err.splitlines()
-    assert (
-        shrunk == "step       8  memory is used up: micro-batches of 2,048 tokens from here on; updates stay the same"
-    )
+    assert shrunk == "step       8  out of memory: micro-batches of 2,048 tokens from now on; the updates stay the same"
     assert validated == "step      10  validation loss 1.235  exact 98.77  best  (average of 5)"
     assert done == "done: all 12 steps done, 1 min 1 s"
 

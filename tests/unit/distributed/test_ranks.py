@@ -188,7 +188,7 @@ def fail(folder: Path, how: str) -> None:
 
 def test_the_others_end_quietly_when_the_first_fails(tmp_path: Path) -> None:
     assert finish(start(fail, tmp_path, "first")) == [2, 2]
-    assert read(tmp_path) == [["the disk is full", True], ["another process has failed: see what it said", False]]
+    assert read(tmp_path) == [["the disk is full", True], ["another process has failed: see its error message", False]]
 
 
 def test_a_lost_rank_is_noticed_and_says_what_only_it_knows(tmp_path: Path) -> None:
@@ -196,7 +196,7 @@ def test_a_lost_rank_is_noticed_and_says_what_only_it_knows(tmp_path: Path) -> N
     (lost, _), (own, speaks) = read(tmp_path)
     assert "another process was lost" in lost
     assert "/pytorch/" not in lost
-    assert "memory is used up in process 1" in own
+    assert "out of memory in process 1" in own
     assert speaks
 
 

@@ -92,7 +92,7 @@ def test_columns_by_a_header_or_by_choice() -> None:
     for name, content in (("x.tsv", table), ("x.csv", table.replace("\t", ","))):
         pairs = opened(name, content)
         assert list(pairs) == expected
-        assert pairs.about() == {"columns": ("fewer than 3 columns", "Mend these lines.")}
+        assert pairs.about() == {"columns": ("fewer than 3 columns", "Correct these lines.")}
     assert list(RawPairs(Pairs("x.tsv", ReadingOptions(columns=Sides("A", "1"))))) == [
         Row(2, "b", "1"),
         Row(3, "", "2", NARROW),

@@ -99,7 +99,7 @@ def test_good_sentences_that_answer_nothing() -> None:
     said = [f"{word} stands in the old garden behind the house" for word in upper([*WORDS[7:], *WORDS[:7]])]
     line, cause = judged(said, targets, metric="loss").findings
     assert line.startswith("not clearly better than its own answers shuffled: chrF")
-    assert cause == "the sides may be unrelated or out of step (look with seq2see doctor)"
+    assert cause == "the sides may be unrelated or out of step (check with seq2see doctor)"
 
 
 def test_few_pairs_are_named() -> None:
@@ -153,7 +153,7 @@ def test_strong_overfitting_is_told() -> None:
     told = judged(upper(WORDS), upper(WORDS), rows=OVERFITTED, max_steps=2000, validate_every=100).findings
     assert told == [
         "overfitted: validation loss rose from 3.10 (step 100) to 5.00, training loss fell to 0.20",
-        "the model of step 100 is kept; help comes from more pairs, --set model.dropout=0.3, or a smaller --preset",
+        "the model of step 100 is kept; against overfitting: more pairs, --set model.dropout=0.3, a smaller --preset",
     ]
 
 

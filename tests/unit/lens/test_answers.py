@@ -115,7 +115,7 @@ def test_an_empty_translation_cannot_be_looked_at(run, target):
 
 @pytest.mark.parametrize("given", [{"sentence": None}, {"sentence": ["cab"]}, {"sentence": "cab", "target": ["CAB"]}])
 def test_only_text_can_be_looked_at(run, given):
-    with pytest.raises(TypeError, match="one sentence is looked at, a str, not"):
+    with pytest.raises(TypeError, match="look expects one sentence, a str, not"):
         run.look(**given)
 
 
@@ -378,7 +378,7 @@ def test_pairs_are_given_as_to_evaluate(run, tmp_path):
 
 @pytest.mark.parametrize("wrong", ["bad", ("bad",), ("bad", 3), 7, {"source": "bad", "target": "BAD"}])
 def test_what_is_no_pair_is_told_by_its_place(run, wrong):
-    with pytest.raises(DataError, match=r"^pair 2: .* is none\. Give \(source, target\), or a file by its name"):
+    with pytest.raises(DataError, match=r"^pair 2: .* is not a pair\. Give \(source, target\), or the name of a file"):
         run.head_statistics([("bad", "BAD"), wrong])
 
 

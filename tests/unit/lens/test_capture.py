@@ -383,7 +383,7 @@ def test_a_run_is_heard_while_it_translates(trained):
 
 
 def test_a_name_that_nobody_bears(whole):
-    with capture(whole) as seen, pytest.raises(KeyError, match="Nothing passed at all"):
+    with capture(whole) as seen, pytest.raises(KeyError, match="Nothing was recorded at all"):
         seen["logits"]
     with torch.no_grad(), capture(whole) as seen:
         whole(SOURCE, INPUTS)
@@ -405,7 +405,7 @@ def test_whatever_has_a_model_can_be_heard(trained):
 def test_an_engine_that_would_not_be_heard_is_refused(trained, name, precision):
     run = load(trained)
     engine = run.engine(name, precision)
-    with capture(run), pytest.raises(SettingError, match="has a copy of its own"):
+    with capture(run), pytest.raises(SettingError, match="uses its own copy"):
         run.search(["cab"], engine=engine)
     with capture(run, only=lambda name: name == "logits") as seen:
         run.search(["cab"], engine=run.engine("torch"))

@@ -155,7 +155,7 @@ def test_the_table() -> None:
         "                loss      0.100     1.250  worse",
         "new: backwards  exact     0.000     0.000  same",
         "                loss      12.50     0.500  better",
-        "to forget less, put some of the pairs of upper among the new ones, or train less",
+        "to forget less, add some pairs of upper to the new ones, or train for fewer steps",
     ]
 
 

@@ -109,5 +109,5 @@ def test_targets_that_cannot_be_written_are_counted_where_exact_match_chooses(
     found, said = prepared(tmp_path / "lower", lines, more=more)
     count = len(found.valid_pairs)
     assert [line.partition(" cannot")[0] for line in warnings(said)] == (
-        [f"warning   {count} of {count} validation targets"] if warned else []
+        [f"warning: {count} of {count} validation targets"] if warned else []
     )

@@ -301,7 +301,8 @@ class TestTmx:
     def test_entities_are_refused(self, entity: str) -> None:
         text = memory({"en": "&a;", "de": "b"}, before=f"<!DOCTYPE tmx [{entity}]>")
         assert (
-            complaint(write("x.tmx", text)) == "x.tmx, line 1: the entity 'a', which is not read. Write the text itself"
+            complaint(write("x.tmx", text))
+            == "x.tmx, line 1: the entity 'a', which is not supported. Write the text itself"
         )
 
     @pytest.mark.parametrize(

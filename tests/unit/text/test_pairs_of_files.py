@@ -306,8 +306,7 @@ class TestParallel:
         write("train.en", "x\n" * sources)
         write("train.ko", "y\n" * targets)
         assert complaint("train.en,train.ko") == (
-            f"train.en has {sources} lines, train.ko has {targets}: "
-            "parallel files must have one line each for every pair"
+            f"train.en has {sources} lines, train.ko has {targets}: parallel files must have the same number of lines"
         )
 
     def test_tabs_are_text(self) -> None:
@@ -387,11 +386,11 @@ class TestBeforeReading:
             Pairs(name)
         assert (
             str(raised.value)
-            == f"{name}: the suffix '.txt' does not say the format. Use --format tsv, csv, jsonl, po, mo or tmx"
+            == f"{name}: the suffix '.txt' does not determine the format. Use --format tsv, csv, jsonl, po, mo or tmx"
         )
 
     def test_no_suffix(self) -> None:
-        with pytest.raises(DataError, match=r"^pairs\.gz: a name without a suffix does not say the format"):
+        with pytest.raises(DataError, match=r"^pairs\.gz: a name without a suffix does not determine the format"):
             Pairs(write("pairs.gz", "a b\n"))
 
     @pytest.mark.parametrize("name", ["words.train", "words.train.gz", "words"])

@@ -174,7 +174,7 @@ def test_a_checkpoint_of_another_model(tmp_path: Path) -> None:
     model, optimizer = make()
     checkpoint.save(tmp_path, model, optimizer, Progress(10), average=1)
     other = nn.Sequential(nn.Linear(3, 5), nn.Linear(5, 2))
-    with pytest.raises(RunError, match=r"\(weight 0\.bias is \[4\], the settings ask for \[5\]\)"):
+    with pytest.raises(RunError, match=r"\(weight 0\.bias is \[4\], the settings require \[5\]\)"):
         checkpoint.restore(tmp_path / "step-00000010", other, Adam(other.parameters(), Training()))
 
 
@@ -211,7 +211,7 @@ def test_none_is_whole(tmp_path: Path) -> None:
     model, optimizer = make()
     checkpoint.save(tmp_path, model, optimizer, Progress(10), average=3)
     (tmp_path / "step-00000010" / "state.json").write_text("{")
-    with pytest.raises(RunError, match="none of the checkpoints is whole"):
+    with pytest.raises(RunError, match="no checkpoint is intact"):
         checkpoint.go_on_from(tmp_path)
     assert names(tmp_path) == ["step-00000010"]
 

@@ -357,8 +357,8 @@ def test_bfloat16_that_is_only_emulated_must_be_asked_for(
         return hardware or (including_emulation and emulated)
 
     monkeypatch.setattr(torch.cuda, "is_bf16_supported", is_bf16_supported)
-    card = torch.device("cuda")
-    found = {name: loop.in_bfloat16(Training(precision=name), card) for name in ("auto", "bfloat16", "float32")}
+    gpu = torch.device("cuda")
+    found = {name: loop.in_bfloat16(Training(precision=name), gpu) for name in ("auto", "bfloat16", "float32")}
     assert found == {"auto": hardware, "bfloat16": True, "float32": False}
 
 
@@ -483,7 +483,7 @@ def test_memory_that_does_not_suffice_for_one_pair(
         raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB")
 
     monkeypatch.setattr(loop, "plain_passes", lambda model, settings: nothing_fits)
-    with pytest.raises(RunError, match="memory is used up by a single pair"):
+    with pytest.raises(RunError, match="out of memory with a single pair"):
         run(make(), pairs, tmp_path)
 
 

@@ -90,11 +90,11 @@ function report(problem, again) {
       401: tell("This server asks for an API key"),
       403: tell("The server does not know this API key"),
       408: tell("The request did not arrive in time (408)"),
-      413: tell("That is too much at once (413)"),
+      413: tell("The request is too large (413)"),
       429: tell("The server is busy (429)"),
       503: tell("The model is not ready (503)"),
       504: tell("The server did not answer in time (504)"),
-    }[status] ?? tell("The server refuses this ({status})", { status });
+    }[status] ?? tell("The server refused the request ({status})", { status });
     const sentences = [`${line && !isKey ? `${words}: ${line.replace(/\.$/, "")}` : words}.`];
     if (status === 504) sentences.push(tell("A shorter text may help."));
     if (isTriedAgain) sentences.push(tell("Trying again in {n} s.", { n: seconds }));
@@ -157,7 +157,7 @@ async function refresh() {
     if (signal.aborted) return;
     settle();
     if (!isPlain) showSaid(lines.map((_, index) => index === number ? summary.translation : quick[index]).join("\n"), lines.length === 1 ? current : null);
-    else if (quick[number] !== summary.translation) note(() => tell("Quick and exact arithmetic differ here. What is explained below: "), summary.translation);
+    else if (quick[number] !== summary.translation) note(() => tell("Fast and exact arithmetic give different translations here. Explained below: "), summary.translation);
     else if (lines.length === 1) showSaid(summary.translation, current);
     await showChanges(question, signal);
   } catch (problem) {
@@ -223,7 +223,7 @@ function hideInside() {
 function noInside(why) {
   hideInside();
   const long = /has (\d+) tokens: a page shows (\d+)/.exec(why);
-  note(() => long ? tell("Too long to look into: {n} tokens. Up to {most} are shown.", { n: long[1], most: long[2] }) : tellSentence(why));
+  note(() => long ? tell("Too long to explain: {n} tokens. At most {most} are shown.", { n: long[1], most: long[2] }) : tellSentence(why));
 }
 
 let notes = [];
@@ -368,7 +368,7 @@ function showAbout(engine, milliseconds, result) {
   sayAt("about", () => {
     const words = [engine, `${Math.round(milliseconds)} ms`];
     if (probability !== null) words.push(tell("probability {share}", { share: percent(probability) }));
-    if (result.cut) words.push(tell("the text was cut: it is longer than the model reads"));
+    if (result.cut) words.push(tell("the text was truncated: it is longer than the model reads"));
     return [words.join(" · ")];
   });
 }
@@ -390,7 +390,7 @@ live = {
   },
   takeInstead(summary, step, candidate, own) {
     if (candidate.token === own || candidate.id === undefined || /^<\/?\w+>$/.test(candidate.token)) return null;
-    return element("button", { type: "button", title: tell("say this instead"), onclick: () => {
+    return element("button", { type: "button", title: tell("use this instead"), onclick: () => {
       prefix = [...summary.target_ids.slice(0, step), candidate.id];
       change();
     } }, element("bdi", {}, candidate.token));
@@ -420,12 +420,12 @@ function changes(question, before, now, sure, left) {
   const undo = (label, undone) => element("button", { type: "button", class: "chip", "aria-label": tell("undo: {what}", { what: label }), onclick: () => { undone(); change(); } }, label);
   const chips = question.without.map(head => undo(headTitle(head), () => { without = without.filter(each => !same(each, head)); }));
   if (question.prefix.length) chips.unshift(undo(tell("begins with “{text}”", { text: now.target_tokens.slice(0, question.prefix.length).join("") }), () => { prefix = []; }));
-  const lines = [[tell("as it was"), element("bdi", {}, before.translation)], [tell("now"), marked(now.translation, before.translation)]];
+  const lines = [[tell("before"), element("bdi", {}, before.translation)], [tell("now"), marked(now.translation, before.translation)]];
   const children = [element("div", { class: "chips" }, element("h2", {}, tell("What changes")), ...chips),
     element("dl", {}, ...lines.flatMap(([name, text]) => [element("dt", {}, name), element("dd", {}, text)]))];
   if (left)
     children.push(element("details", { open: areSharesShown ? "" : null, ontoggle: event => { areSharesShown = event.target.open; } },
-      element("summary", {}, tell("How sure the model is of each piece of the old translation: as it was → now")),
+      element("summary", {}, tell("Probability of each token of the old translation: before → now")),
       element("div", { class: "strip" }, ...before.target_tokens.map((token, index) => {
         const [one, two] = [sure.probability[index], left.probability[index]];
         return element("span", { class: two < one - 0.1 ? "piece fallen" : "piece" }, element("bdi", {}, token), element("small", {}, `${percent(one)} → ${percent(two)}`));

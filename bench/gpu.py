@@ -1,12 +1,12 @@
-"""Beside peers on a CUDA card: `python -m bench.card [training] [profile] [decoding] [losses] [--sizes base big]`.
+"""Compare with peers on a CUDA GPU: `python -m bench.gpu [training] [profile] [decoding] [losses] [--sizes base big]`.
 
-All candidates live in this process and take turns, so that whatever the card's clock does falls on all alike; medians
-over rounds count. Products are in bfloat16, weights in float32. Writes one JSON object to `--out`, and lines to read.
+All candidates live in this process and take turns, so that changes of the GPU's clock affect all alike; medians
+over rounds are reported. Computed in bfloat16, weights in float32. Writes one JSON object to `--out`, and prints lines.
 
-training    steps of 25,000 source and 25,000 target tokens, 37,000 words: ours, Hugging Face's Marian eager and
-            compiled, nn.Transformer; the share is that of the matrix rate that this card shows, real tokens only
+training    steps of 25,000 source and 25,000 target tokens, vocabulary 37,000: ours, Hugging Face's Marian eager and
+            compiled, nn.Transformer; the share is that of the measured TFLOP/s of this GPU, padding not counted
 profile     where our step's time goes, by kernel
-decoding    30 tokens in, 30 out, random weights, bfloat16: ours beside Hugging Face's `generate`
+decoding    30 tokens in, 30 out, random weights, bfloat16: ours and Hugging Face's `generate`
 losses      200 steps of plain and of recorded passes from the same weights on the same batches, dropout off
 """
 
@@ -62,9 +62,9 @@ def training(size: work.Size, weights: Path, rounds: int, peers: list[str]) -> d
     tokens = sum(len(target) for batch in todo for _, target in batch)
     makers: dict[str, Callable[[], Any]] = {
         "seq2see": lambda: _ours(size, weights),
-        "Hugging Face, eager": lambda: _on_card(huggingface.Candidate(size, weights, True)),
-        "Hugging Face, compiled": lambda: _compiled(_on_card(huggingface.Candidate(size, weights, True))),
-        "nn.Transformer, eager": lambda: _on_card(torch_transformer.Candidate(size, weights, True)),
+        "Hugging Face, eager": lambda: _on_gpu(huggingface.Candidate(size, weights, True)),
+        "Hugging Face, compiled": lambda: _compiled(_on_gpu(huggingface.Candidate(size, weights, True))),
+        "nn.Transformer, eager": lambda: _on_gpu(torch_transformer.Candidate(size, weights, True)),
     }
     candidates = {name: make() for name, make in makers.items() if name == "seq2see" or name in peers}
     rows: dict[str, dict[str, Any]] = {name: {"rates": []} for name in candidates}
@@ -108,7 +108,7 @@ def profile(size: work.Size, weights: Path, most: int = 24) -> list[dict[str, An
 
 def decoding(size: work.Size, weights: Path, rounds: int) -> list[dict[str, Any]]:
     """Output tokens a second for batches and beams."""
-    mine, theirs = _ours(size, weights), _on_card(huggingface.Candidate(size, weights, True))
+    mine, theirs = _ours(size, weights), _on_gpu(huggingface.Candidate(size, weights, True))
     mine.precision = "bfloat16"
     theirs.model.to(torch.bfloat16).eval()
     found = []
@@ -171,7 +171,7 @@ def _ours(size: work.Size, weights: Path) -> ours.Candidate:
     return ours.Candidate(size, weights, tuned=False, device=torch.device("cuda"))
 
 
-def _on_card(candidate: Any) -> Any:
+def _on_gpu(candidate: Any) -> Any:
     candidate.device = torch.device("cuda")
     candidate.model.to(candidate.device)
     candidate.start_training(True)
@@ -190,7 +190,7 @@ def _decoder_weights(size: work.Size) -> int:
 
 
 def _flops(size: work.Size, batch: work.Batch) -> float:
-    """Of a step: 6 for each weight that a token passes, 12 d n for attention in each layer, half of it where causal."""
+    """Return the FLOPs of a step: 6 per token and weight, 12 d n for attention in each layer, half where causal."""
     D, layers = size.d_model, size.layers
     encoder = layers * (4 * D * D + 2 * D * size.d_ff)
     decoder = _decoder_weights(size)
@@ -221,18 +221,18 @@ def main() -> None:
     parser.add_argument("--sizes", nargs="*", default=list(SIZES), choices=list(SIZES))
     parser.add_argument("--peers", nargs="*", default=PEERS)
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--out", default=".bench/card.json")
+    parser.add_argument("--out", default=".bench/gpu.json")
     options = parser.parse_args()
     ceiling = measure_products()
     results: dict[str, Any] = {
-        "card": torch.cuda.get_device_name(),
+        "gpu": torch.cuda.get_device_name(),
         "torch": torch.__version__,
         "tflops": ceiling,
         "gigabytes_per_second": measure_reading(),
         "sizes": {},
     }
     print(
-        f"{results['card']}, torch {results['torch']}: {ceiling:.0f} TFLOP/s in products, "
+        f"{results['gpu']}, torch {results['torch']}: {ceiling:.0f} TFLOP/s in matrix multiplications, "
         f"{results['gigabytes_per_second']:.0f} GB/s in reading",
         flush=True,
     )

@@ -1,7 +1,7 @@
-"""`python -m bench.card_page FILE...`: docs/benchmarks-card.md, from what `python -m bench.card` wrote.
+"""`python -m bench.gpu_page FILE...` writes docs/benchmarks-gpu.md from the results of `python -m bench.gpu`.
 
 Several files may hold different sizes or parts; where two hold the same, the first counts. The cost of the paper's
-trainings is worked out from the measured rates.
+trainings is computed from the measured throughput.
 """
 
 import json
@@ -12,25 +12,25 @@ from typing import Any
 
 STEPS = {"base": 100_000, "big": 300_000}
 STEP_TOKENS = 25_000
-"""Of each side (paper, sections 5.1 and 5.3)."""
+"""Source tokens and target tokens of one step, each (paper, sections 5.1 and 5.3)."""
 HOURS_THEN = {"base": 12, "big": 84}
-"""On eight P100 (section 5.2)."""
+"""Hours of training on eight P100 GPUs (paper, section 5.2)."""
 WEIGHTS = {"base": 65_000_000, "big": 213_000_000}
-CARDS = 8
+GPUS = 8
 LINK = 400e9
-"""Bytes a second that a card of today sends to the others in its machine: 450 of NVLink 4, less what is lost."""
+"""Bytes per second that a GPU sends to the others in its machine: the 450e9 of NVLink 4, less overhead."""
 
 
 def write(measured: list[dict[str, Any]], path: Path) -> None:
     first = measured[0]
     lines = [
-        "# On a card",
+        "# On a GPU",
         "",
-        "Written by `python -m bench.card_page` from `python -m bench.card`: all candidates of a table take turns in",
-        "one process, medians count, smallest and largest round in brackets. Products in bfloat16.",
+        "Written by `python -m bench.gpu_page` from `python -m bench.gpu`: all candidates of a table take turns in",
+        "one process; medians, with the slowest and the fastest round in brackets. Computed in bfloat16.",
         "",
-        f"{first['card']}, torch {first['torch']}; measured ceilings: {first['tflops']:.0f} TFLOP/s (products of",
-        f"8192 x 8192 in bfloat16), {first['gigabytes_per_second']:.0f} GB/s (reading).",
+        f"{first['gpu']}, torch {first['torch']}; measured ceilings: {first['tflops']:.0f} TFLOP/s (matrices of",
+        f"8192 x 8192 multiplied in bfloat16), {first['gigabytes_per_second']:.0f} GB/s (reading).",
         "",
     ]
     found: dict[str, dict[str, Any]] = {}
@@ -54,11 +54,11 @@ def _training(name: str, rows: dict[str, Any], run: dict[str, Any]) -> list[str]
     lines = [
         f"## Training, {name}",
         "",
-        "Steps of 25,000 + 25,000 tokens in sentences of mixed length, 37,000 words, dropout 0.1, Adam. The share is",
-        f"that of the matrix rate ({run['tflops']:.0f} TFLOP/s), real tokens only; weights in float32. Warm-up: the",
-        "first rounds; of ours most is Triton's compiler, which keeps what it made for the next run.",
+        "Steps of 25,000 + 25,000 tokens, sentences of mixed length, vocabulary 37,000, dropout 0.1, Adam. Share:",
+        f"of the {run['tflops']:.0f} TFLOP/s above, padding not counted; weights in float32. Warm-up: the",
+        "first rounds; for seq2see mostly Triton's compiler, whose output is cached for the next run.",
         "",
-        "| | thousand target tokens/s | we are | share | warm-up |",
+        "| | thousand target tokens/s | seq2see is | share | warm-up |",
         "|---|---|---|---|---|",
     ]
     for each, row in rows.items():
@@ -74,10 +74,10 @@ def _decoding(name: str, rows: list[dict[str, Any]], run: dict[str, Any]) -> lis
     lines = [
         f"## Decoding, {name}",
         "",
-        "30 tokens in, 30 out, random weights, bfloat16, beside Hugging Face's `generate`; output tokens a second.",
-        "Bandwidth: the bytes that a step must read (weights once, kept keys and values), over its time.",
+        "30 tokens in, 30 out, random weights, bfloat16, compared with Hugging Face's `generate`; output tokens/s.",
+        "Bandwidth: the bytes that a step must read (weights once, cached keys and values), divided by its time.",
         "",
-        "| batch | beam | seq2see | Hugging Face | we are | bandwidth, GB/s |",
+        "| batch | beam | seq2see | Hugging Face | seq2see is | bandwidth, GB/s |",
         "|---|---|---|---|---|---|",
     ]
     for row in rows:
@@ -96,7 +96,7 @@ def _profile(name: str, rows: list[dict[str, Any]], most: int = 14) -> list[str]
     lines = [
         f"## Where a training step's time goes, {name}",
         "",
-        f"{whole['ms']:.1f} ms of the card's time in {whole['times']:.0f} kernels; the longest:",
+        f"{whole['ms']:.1f} ms of GPU time in {whole['times']:.0f} kernels; the longest:",
         "",
         "| ms | times | kernel |",
         "|---|---|---|",
@@ -106,23 +106,23 @@ def _profile(name: str, rows: list[dict[str, Any]], most: int = 14) -> list[str]
 
 
 def _paper(trainings: dict[str, dict[str, Any]]) -> list[str]:
-    """Hours of the paper's trainings on one card, and on eight that share each step."""
+    """Return the section with the hours of the paper's trainings on one GPU, and on eight that share each step."""
     lines = [
-        "## What the paper's trainings would cost, on paper",
+        "## What the paper's trainings would cost (estimate)",
         "",
-        "Steps of 25,000 + 25,000 tokens; on eight cards each takes an eighth of every step, and the gradients go",
-        f"round in float32 at {LINK / 1e9:.0f} GB/s, after the pass and not beside it: the worse case.",
+        "Steps of 25,000 + 25,000 tokens; on eight GPUs, each computes an eighth of every step, and the gradients are",
+        f"summed in float32 at {LINK / 1e9:.0f} GB/s, after the backward pass, without overlap: the worse case.",
         "",
-        "| | steps | one card, hours | eight cards, hours | the paper, eight P100 |",
+        "| | steps | one GPU, hours | eight GPUs, hours | the paper, eight P100 |",
         "|---|---|---|---|---|",
     ]
     for name, rows in trainings.items():
         step = STEP_TOKENS / median(rows["seq2see"]["rates"])
-        around = 2 * (CARDS - 1) / CARDS * 4 * WEIGHTS[name] / LINK
-        hours = [STEPS[name] * seconds / 3600 for seconds in (step, step / CARDS + around)]
+        around = 2 * (GPUS - 1) / GPUS * 4 * WEIGHTS[name] / LINK
+        hours = [STEPS[name] * seconds / 3600 for seconds in (step, step / GPUS + around)]
         lines.append(f"| {name} | {STEPS[name]:,} | {hours[0]:.1f} | {hours[1]:.2f} | {HOURS_THEN[name]} |")
     return [*lines, ""]
 
 
 if __name__ == "__main__":
-    write([json.loads(Path(file).read_text()) for file in sys.argv[1:]], Path("docs/benchmarks-card.md"))
+    write([json.loads(Path(file).read_text()) for file in sys.argv[1:]], Path("docs/benchmarks-gpu.md"))
