@@ -43,7 +43,7 @@ class Block(NamedTuple):
 BLOCKS = [
     Block(str(page.relative_to(ROOT)), language, text)
     for page in PAGES
-    for language, text in re.findall(r"^```(.*)\n(.*?)^```$", page.read_text("utf-8"), re.DOTALL | re.MULTILINE)
+    for language, text in re.findall(r"^```([^\n]*)\n(.*?)^```$", page.read_text("utf-8"), re.DOTALL | re.MULTILINE)
 ]
 
 
