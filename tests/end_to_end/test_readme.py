@@ -29,6 +29,10 @@ LANGUAGES = {"sh", "bash", "python", "text", "tsv", "csv", "json", "toml", "yaml
 UNRUN: list[dict[str, Any]] = tomllib.loads((Path(__file__).parent / "unrun_commands.toml").read_text("utf-8"))["unrun"]
 UNRUN_COMMANDS = [command for entry in UNRUN for command in entry.get("commands", ())]
 UNRUN_BLOCKS = [begin for entry in UNRUN for begin in entry.get("blocks", ())]
+SHORT = ["--set", "training.max_steps=2", "--set", "training.batch_tokens=200"]
+"""Settings for fine-tuning, which cannot change the model."""
+SMALL_PRESET = [*SHORT, *(word for key in ("encoder", "decoder") for word in ("--set", f"model.{key}_layers=1"))]
+"""Settings that recurrent networks have, too."""
 SENTENCES = [("good morning", "guten Morgen"), ("thank you", "danke"), ("a sentence", "ein Satz"), ("yes", "ja")]
 
 
@@ -69,8 +73,11 @@ def folder(trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pa
     manifest.write_text(manifest.read_text("utf-8").replace("seed = 3", "seed = 4"), encoding="utf-8")
     pairs = [(f"{source} {n}", f"{target} {n}") for n in range(10) for source, target in SENTENCES]
     rows = "".join(f"{source}\t{target}\n" for source, target in pairs)
-    for name in ("pairs.tsv", "test.tsv", "new.tsv"):
+    for name in ("pairs.tsv", "test.tsv"):
         (tmp_path / name).write_text(rows, encoding="utf-8")
+    (tmp_path / "new.tsv").write_text(
+        "".join(f"{a}{b}\t{(b + a).upper()}\n" for a in "abcdef" for b in "abcdef"), encoding="utf-8"
+    )
     table = "".join(f'{n},"{source}","{target}"\n' for n, (source, target) in enumerate(pairs))
     (tmp_path / "phrases.csv").write_text(f"id,english text,german text\n{table}", encoding="utf-8")
     nested = (json.dumps({"translation": {"en": source, "de": target}}) for source, target in pairs)
@@ -109,18 +116,12 @@ def run_seq2see(cli: Callable[..., Any], command: str) -> None:
             if sign == "<":
                 stdin = Path(arguments[at + 1]).read_bytes()
             del arguments[at : at + 2]
-    if arguments[0] == "train":
-        out = "" if "--out" in arguments else Path(arguments[1].split(",")[0]).stem
-        if out and "--resume" not in arguments:
-            shutil.rmtree(Path("runs") / out, ignore_errors=True)
-        elif "--resume" not in arguments:
-            shutil.rmtree(arguments[arguments.index("--out") + 1], ignore_errors=True)
-        small = [*QUICK, "--set", "data.validation_pairs=4"]
-        if "--from" in arguments or "--preset" in arguments:
-            small = ["--set", "training.max_steps=2", "--set", "training.batch_tokens=200"]
-        if "--preset" in arguments:
-            small += ["--set", "model.d_model=8", "--set", "model.encoder_layers=1", "--set", "model.decoder_layers=1"]
-        arguments[1:1] = small if "--resume" not in arguments else []  # what the page sets comes last, and decides
+    if arguments[0] == "train" and "--resume" not in arguments:
+        given = [arguments[at + 1] for at, word in enumerate(arguments) if word == "--out"]
+        out = Path(given[0] if given else f"runs/{Path(arguments[1].split(',')[0]).stem}")
+        shutil.rmtree(out, ignore_errors=True)
+        small = SHORT if "--from" in arguments else SMALL_PRESET if "--preset" in arguments else QUICK
+        arguments[1:1] = small  # before the settings of the page, which decide
     ended = cli(*arguments, stdin=stdin)
     assert ended.code == 0, f"{command}\n{ended.err}"
 
