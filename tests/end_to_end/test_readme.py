@@ -168,22 +168,6 @@ def test_the_readme_is_short() -> None:
     assert len(README.splitlines()) <= 150
 
 
-@pytest.mark.parametrize("page", [*PAGES, *sorted((ROOT / "docs").glob("*.md"))], ids=lambda page: page.name)
-def test_links_lead_to_files_and_headings(page: Path) -> None:
-    """Links between pages are relative, so that they work on a hosting platform and in the built documentation."""
-    text = re.sub(r"^```.*?^```$|`[^`\n]*`", "", page.read_text("utf-8"), flags=re.DOTALL | re.MULTILINE)
-    for target in re.findall(r"\]\(([^)\s]+)\)", text):
-        if "://" in target or target.startswith("mailto:"):
-            continue
-        file, _, heading = target.partition("#")
-        place = page.parent / file if file else page
-        assert place.exists(), f"{page.name} links to {target}"
-        if heading:
-            headings = re.findall(r"^#+ (.*)$", place.read_text("utf-8"), re.MULTILINE)
-            anchors = {re.sub(r"[^\w\- ]", "", each.lower()).replace(" ", "-") for each in headings}
-            assert heading in anchors, f"{page.name} links to {target}"
-
-
 def test_the_dates_shown_are_those_of_the_demo() -> None:
     """The README shows a part of the output of `make demo`."""
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
