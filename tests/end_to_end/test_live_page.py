@@ -279,11 +279,11 @@ def test_several_lines_and_none(page):
 @pytest.mark.parametrize(
     ("status", "line", "expected"),
     [
-        (400, "to: is missing", "The server refuses this (400): to: is missing."),
+        (400, "to: is missing", "The server refused the request (400): to: is missing."),
         (429, "the queue is full", "The server is busy (429): the queue is full. Trying again in 7 s."),
         (503, "not loaded", "The model is not ready (503): not loaded. Trying again in 7 s."),
         (504, "not in 30 s", "The server did not answer in time (504): not in 30 s. A shorter text may help."),
-        (413, "20,000 characters", "That is too much at once (413): 20,000 characters."),
+        (413, "20,000 characters", "The request is too large (413): 20,000 characters."),
     ],
 )
 def test_refusals_are_said_in_one_line(page, status, line, expected):
@@ -413,7 +413,7 @@ def test_a_line_that_was_refused_can_be_mended(page):
     page.run('window.fetch = async () => new Response(\'{"error": "no"}\', { status: 400 })')
     page.click("#tab-chat")
     chat(page, "cab")
-    wait_for(page, "#problem", "The server refuses this (400): no.")
+    wait_for(page, "#problem", "The server refused the request (400): no.")
     assert page.run("document.getElementById('line').value") == "cab"
     assert page.run("document.querySelectorAll('#talk .theirs').length") == 0
 
@@ -503,7 +503,7 @@ def test_bytes_of_the_beam_are_shown_as_the_characters_they_make(page):
 def test_a_text_that_is_too_long_to_look_into_is_still_translated(page):
     translate(page, "cab", "CAB")
     page.type("abcdefgh" * 20)
-    page.wait("/^Too long to look into: \\d+ tokens. Up to 128/.test(document.getElementById('notes').textContent)")
+    page.wait("/^Too long to explain: \\d+ tokens. At most 128/.test(document.getElementById('notes').textContent)")
     assert said(page, "#said")
     assert said(page, "#problem") == ""
     assert page.run("document.querySelector('main').className") == "empty"  # and no inside of another text is shown
@@ -531,7 +531,7 @@ def test_a_refusal_leaves_nothing_of_the_text_before(page):
     page.run('window.fetch = async () => new Response(\'{"error": "too long"}\', { status: 413 })')
     page.type("beg")
     wait_for(page, "#said", "")
-    assert said(page, "#problem") == "That is too much at once (413): too long."
+    assert said(page, "#problem") == "The request is too large (413): too long."
     assert said(page, "#about") == ""
     assert page.run("document.querySelector('main').className") == "empty"
     assert page.problems == []
