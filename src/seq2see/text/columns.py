@@ -154,7 +154,9 @@ def options_for(names: Sequence[str]) -> str:
     if len(spoken) >= 2:
         return _options(spoken[0], spoken[1])
     looks_named = len(small) == len(names) and all(re.fullmatch(r"[^\W\d][\w.:-]{0,30}", name) for name in names)
-    return _options(names[0], names[1]) if looks_named else _options(str(first + 1), str(first + 2))
+    if looks_named:
+        return _options(names[0], names[1])
+    return f"{_options(str(first + 1), str(first + 2))} (or, if the first line is a header, the names in it)"
 
 
 def _options(source: str, target: str) -> str:

@@ -545,7 +545,9 @@ class TestKnownColumns:
             "x.csv, line 1: 3 columns, expected 2 (source,target). To choose among id, text, class, "
             "add for example: --source-column text --target-column class"
         )
-        assert complaint(write("x.tsv", "Hello there\tyou\t7\n")).endswith("--source-column 1 --target-column 2")
+        assert complaint(write("x.tsv", "Hello there\tyou\t7\n")).endswith(
+            "--source-column 1 --target-column 2 (or, if the first line is a header, the names in it)"
+        )
 
     def test_further_references_of_a_header(self) -> None:
         write("x.csv", "Q,A,label,reference2\na,b,0,c\n")
