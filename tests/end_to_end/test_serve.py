@@ -384,22 +384,36 @@ def stop(server: Server, engine: str, body: dict[str, object]) -> int:
     return server.engines()[engine]
 
 
+def killed_at_work(server: Server, engine: str, bodies: list[dict[str, object]]) -> Answer:
+    """Kill an engine while two requests wait for it; return the answer to the one that it was working on.
+
+    On a busy machine the kill may come before that request has reached the engine: both are then answered later.
+    """
+    with ThreadPoolExecutor(2) as clients:
+        pid = stop(server, engine, bodies[0])
+        asked = send(clients, server, engine, bodies)
+        os.kill(pid, signal.SIGKILL)
+        assert server.get("/health").status == 200
+        return max((each.result() for each in asked), key=lambda answer: answer.status)
+
+
 def test_a_dead_engine_is_replaced(torch_server: Server):
     restarts = torch_server.measure("seq2see_engine_restarts_total")
+    kills = 0
     for engine, bodies in (("translate", SEARCHED), ("inside", DRAWN)):
-        with ThreadPoolExecutor(2) as clients:
-            pid = stop(torch_server, engine, bodies[0])
-            asked = send(clients, torch_server, engine, bodies)
-            os.kill(pid, signal.SIGKILL)  # while it is at work
-            assert torch_server.get("/health").status == 200
-            found = max((each.result() for each in asked), key=lambda answer: answer.status)
+        for _ in range(5):
+            found = killed_at_work(torch_server, engine, bodies)
+            kills += 1
+            if found.status != 200:
+                break
+            torch_server.wait_until_ready()
         assert found.status == 503
         assert "retry-after" in found.headers
         assert "being started again" in found.json()["error"]
     torch_server.wait_until_ready()
     for bodies in (SEARCHED, DRAWN):
         assert torch_server.post("/v1/translate", **bodies[0]).status == 200
-    assert torch_server.measure("seq2see_engine_restarts_total") == restarts + 2
+    assert torch_server.measure("seq2see_engine_restarts_total") == restarts + kills
 
 
 def test_whoever_hangs_up_leaves_the_line(torch_server: Server):
@@ -552,7 +566,7 @@ def test_two_runs_and_mistakes_of_the_operator(trained: Path, tmp_path: Path, cl
     assert "no such run folder" in cli("serve", tmp_path / "nothing").err
     assert "second run with the name 'run'" in cli("serve", trained, trained).err
     (tmp_path / "none").write_text("\n", encoding="utf-8")
-    assert "no key in it" in cli("serve", trained, "--api-keys", tmp_path / "none").err
+    assert "contains no key" in cli("serve", trained, "--api-keys", tmp_path / "none").err
     (other / "target.tokenizer.json").unlink()
     assert "target.tokenizer.json: is missing" in cli("translate", other, stdin=b"cab").err
     (other / "model.safetensors").write_bytes(b"broken")
