@@ -370,7 +370,7 @@ def send(
     """Send two such requests while the engine is stopped: one is at the engine when the other stays in the queue."""
     queue = f'seq2see_queue_requests{{engine="{engine}"}}'
     sent = [clients.submit(server.post, "/v1/translate", **body) for body in bodies]
-    wait_until(lambda: all(server.measure(queue) == 1 for _ in range(2)), lambda: server.get("/metrics").body.decode())
+    wait_until(lambda: all(server.measure(queue) == 1 for _ in range(10)), lambda: server.get("/metrics").body.decode())
     return sent
 
 
