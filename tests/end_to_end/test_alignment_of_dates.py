@@ -80,6 +80,7 @@ SMALL = {
 }
 
 
+@pytest.mark.slow
 def test_year_month_and_day_come_from_the_right_characters(tmp_path):
     """The short form: three languages and a small model."""
     languages = ("en", "fr", "de")

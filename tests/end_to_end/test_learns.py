@@ -26,7 +26,7 @@ SETTINGS = [
 ]
 
 
-@pytest.mark.parametrize(("task", "steps"), [("copy", 200), ("reverse", 350)])
+@pytest.mark.parametrize(("task", "steps"), [("copy", 200), pytest.param("reverse", 350, marks=pytest.mark.slow)])
 def test_a_task_is_learned_from_a_file(tmp_path: Path, task: str, steps: int, cli) -> None:
     dice = random.Random(3)
     words: dict[str, None] = {}

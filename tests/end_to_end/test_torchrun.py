@@ -164,7 +164,7 @@ def test_another_lost_while_the_first_saves(tmp_path: Path, how: int) -> None:
     assert (tmp_path / "run/checkpoints/step-00000020/state.json").exists()
 
 
-@pytest.mark.parametrize(("work", "rank"), [("restore", 1), long("measure", 0)])
+@pytest.mark.parametrize(("work", "rank"), [long("restore", 1), long("measure", 0)])
 def test_who_only_takes_long_is_waited_for(tmp_path: Path, work: str, rank: int) -> None:
     corpus(tmp_path)
     assert finish(start(train, tmp_path, "run", {"max_steps": 20})) == [0, 0]
@@ -214,6 +214,7 @@ def test_two_processes_translate_and_evaluate_like_one(trained: Path, tmp_path: 
     assert (tmp_path / "stdout 1").read_text() == ""
 
 
+@pytest.mark.slow
 def test_a_killed_process_is_started_again_and_the_run_goes_on(tmp_path: Path) -> None:
     """And nothing that was trained is thrown away."""
     pairs = corpus(tmp_path)
