@@ -14,8 +14,8 @@ from typing import Any
 from seq2see import bundle, config, special, storage
 from seq2see.config import Overlay
 from seq2see.errors import DataError, RunError, SettingError
-from seq2see.session.prepare import Chosen, as_count, to_hold_out, without_too_long, write_pairs, write_tokens
-from seq2see.session.request import Base, Prepared, Request, Said
+from seq2see.session.prepare import Chosen, as_count, reporter, to_hold_out, without_too_long, write_pairs, write_tokens
+from seq2see.session.request import Base, Prepared, Request
 from seq2see.session.suggest import Survey
 from seq2see.text.corpora import Corpus, Pairs
 from seq2see.text.pair import Sides
@@ -66,10 +66,7 @@ def open_base(request: Request) -> Base:
 
 def settle(base: Base, survey: Survey, corpus: Corpus, request: Request) -> Chosen:
     """Choose the settings of a fine-tuning, and say what a model from another corpus may not be ready for."""
-
-    def say(line: str) -> None:
-        request.watch(Said(line))
-
+    say = reporter(request)
     own = asdict(base.bundle.settings)
     data = config.resolve(own, *request.overlays).data
     kept = without_too_long(survey, data, base.bundle.tokenizers)
@@ -110,10 +107,7 @@ def _tokens_of(base: Base, survey: Survey, languages: set[str], corpus: Corpus, 
 
 def keep(base: Base, folder: Path, prepared: Prepared, request: Request) -> Prepared:
     """Keep what is needed to measure forgetting at the end: the first weights, and the old validation set."""
-
-    def say(line: str) -> None:
-        request.watch(Said(line))
-
+    say = reporter(request)
     if base.met:
         known = len({pair.source for pair in base.valid_pairs})
         say(

@@ -32,6 +32,11 @@ ENOUGH_TO_MEASURE = 20_000
 """Number of pairs for training a tokenizer that only measures lengths."""
 
 
+def reporter(request: Request) -> Callable[[str], None]:
+    """Return a function that reports a line to the caller of `train`."""
+    return lambda line: request.watch(Said(line))
+
+
 def open_corpus(request: Request) -> Corpus:
     """Open the training pairs that were asked for, and download them where they are not here yet."""
     return corpora.open_corpus(request.pairs, _reading(request), request.watch)
@@ -163,10 +168,7 @@ def write_corpus(
     else:
         tokenizers = base.bundle.tokenizers
     tokenizers.save(folder)
-
-    def say(line: str) -> None:
-        request.watch(Said(line))
-
+    say = reporter(request)
     total, limit = survey.pairs + survey.left_out, settings.data.max_length
     cut = tokenizers.source, tokenizers.target
     say(f"tokenising {total:,} pairs")
@@ -312,8 +314,10 @@ def examine(corpus: Corpus, survey: Survey, valid_pairs: list[Pair], given: Iter
     """Return lines about what seems wrong with the corpus. Nothing is left out for it: the user decides."""
     from seq2see.doctor.examination import Examination, short
 
+    # Nothing else needs these pairs, and the survey would keep them in memory until the end of the training.
+    stretches, survey.stretches, survey.sample = survey.stretches, [], []
     seen, held = Examination(survey.every), Examination()
-    for start, stretch in survey.stretches:
+    for start, stretch in stretches:
         seen.skip_to(start)
         for pair in stretch:
             seen.add(pair.source, pair.target)
@@ -322,7 +326,7 @@ def examine(corpus: Corpus, survey: Survey, valid_pairs: list[Pair], given: Iter
     lines = short(seen.diagnose(held if valid_pairs else None, corpus.train.languages))
     if not lines:
         return []
-    looked_at = sum(len(stretch) for _, stretch in survey.stretches)
+    looked_at = sum(len(stretch) for _, stretch in stretches)
     if looked_at < survey.pairs:
         lines.insert(
             0, f"examined {looked_at:,} of {survey.pairs:,} pairs; duplicates among the others are not counted"
