@@ -30,7 +30,7 @@ class TokenChoice:
     @property
     def language(self) -> bool:
         """Whether both sides are sentences of a language, in subwords."""
-        return self.settings["source_tokenizer"] == self.settings["target_tokenizer"] == "unigram"
+        return {self.settings["source_tokenizer"], self.settings["target_tokenizer"]} == {"unigram"}
 
     @property
     def shared(self) -> bool:
