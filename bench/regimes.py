@@ -119,7 +119,7 @@ def train_and_translate(asked: dict[str, Any]) -> dict[str, Any]:
         "device": manifest["device"],
         "trials": manifest.get("trials"),
         "chosen": {name: settings[name] for name in ("data", "model", "training")},
-        "validations": [row for row in rows if "scores" in row],
+        "validations": [row for row in rows if "validation" in row],
     }
 
 
@@ -136,7 +136,8 @@ def run_jobs(jobs: list[Job], options: argparse.Namespace) -> int:
     def serve() -> None:
         process = start_worker(options.source)
         processes.append(process)
-        assert process.stdin is not None and process.stdout is not None
+        assert process.stdin is not None
+        assert process.stdout is not None
         while True:
             with lock:
                 if not waiting or time.monotonic() > deadline - min(60, longest[0] / 2):
