@@ -30,7 +30,7 @@ from bench import serve
 CLIENTS = (1, 16, 256)
 LOADS = 4
 """Processes that the clients are shared among: one would be busier than the server."""
-WARM_UP, SECONDS = 2.0, 5.0
+WARM_UP, SECONDS = 3.0, 5.0
 STEP_BY_STEP = """
 import seq2see.decoding.torch_engine as engine
 engine.TorchEngine.slot_search = lambda *_: None

@@ -5,6 +5,7 @@ is executed step by step. A sentence that comes is put into a free slot between 
 nobody waits for any more, frees its slot for the next.
 """
 
+import itertools
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -122,10 +123,16 @@ class SlotSearch:
         self._recorded.forget()
 
     def warm_up(self) -> None:
-        """Compile kernels and record the steps of all sizes, which otherwise happens when they are first used."""
-        for size in SIZES:
-            for _ in range(3):
-                self.search([Task([special.END], 2 * UNASKED, [])] * size, self._settings)
+        """Compile kernels and record steps of the usual sizes, which otherwise happens when they are first used."""
+        S, T = SHORTEST_SOURCE, SHORTEST_TARGET
+        with self._recorded.at_work():
+            for size in SIZES:
+                B = self._recorded.most_slots(size, S, T, self._settings.beam)
+                slots = self._recorded.slots(B, S, T, self._settings)
+                for count, length in itertools.product((1, B), (S // 8, S // 2 - 8, S - 16)):
+                    for _ in range(2):  # what comes a second time is recorded
+                        slots.enter(range(count), [Task([special.END] * length, 1, [])] * count)
+                        slots.advance()
 
 
 def _done(each: _Set) -> list[tuple[Any, list[Hypothesis]]]:

@@ -14,6 +14,7 @@ from functools import partial
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from seq2see.config import Decoding
@@ -28,6 +29,8 @@ MOST_PLACES = 1 << 17
 """Maximum number of tokens of all hypotheses together."""
 SHORTEST = 16
 """Positions in the smallest storage; the other sizes are powers of two."""
+ENTERING = (4, 32)
+"""Numbers of sentences that enter slots at once."""
 UNASKED = 4
 """Steps between two checks for finished sentences."""
 MOST_KEPT, KEPT_SHARE = 16, 1 / 8
@@ -83,26 +86,29 @@ class Slots:
         self.hypotheses.force(range(len(tasks)), [task.prefix for task in tasks])
 
     def enter(self, slots: Sequence[int], tasks: Sequence[Task]) -> None:
-        """Put a sentence into each of these slots, as `fill` does; on a GPU this is recorded, too.
-
-        There F sentences and N tokens have room, powers of four and of two. Sentences to spare are the first one again,
-        in its slot.
-        """
+        """Put a sentence into each of these slots, as `fill` does; on a GPU this is recorded, too."""
         if not self._given.is_cuda:
             self.fill(slots, tasks)
             return
+        most = ENTERING[-1]
+        for first in range(0, len(slots), most):
+            self._enter_some(np.array(slots[first : first + most]), tasks[first : first + most])
+        self.hypotheses.force(slots, [task.prefix for task in tasks])
+
+    def _enter_some(self, slots: NDArray[np.int64], tasks: Sequence[Task]) -> None:
+        """Lay sentences into room for F of them with N tokens; those to spare are the first one again, in its slot."""
         lengths = np.array([len(task.source) for task in tasks])
-        N = max(64, 1 << (int(lengths.sum()) - 1).bit_length())
-        F = 4 ** (((len(tasks) - 1).bit_length() + 1) // 2)
-        starts = lengths.cumsum() - lengths
+        starts, total = lengths.cumsum() - lengths, int(lengths.sum())
+        F = next(size for size in ENTERING if size >= len(tasks))
+        N = F * max(16, _power_of_two(-(-total // F)))
         spare = F - len(tasks)
         parts = [
-            np.pad(np.concatenate([task.source for task in tasks]), (0, N - lengths.sum())),
-            np.pad(np.concatenate([np.arange(length) for length in lengths]), (0, N - lengths.sum())),
-            np.pad(np.append(starts, lengths.sum()), (0, spare), mode="edge"),
+            np.pad(np.concatenate([task.source for task in tasks]), (0, N - total)),
+            np.pad(np.concatenate([np.arange(length) for length in lengths]), (0, N - total)),
+            np.pad(np.append(starts, total), (0, spare), mode="edge"),
             *(
                 np.pad(each, (0, spare), constant_values=each[0])
-                for each in (starts, lengths, np.array(slots), np.array([task.limit for task in tasks]))
+                for each in (starts, lengths, slots, np.array([task.limit for task in tasks]))
             ),
         ]
         given = torch.from_numpy(np.concatenate(parts).astype(np.int64))
@@ -110,7 +116,6 @@ class Slots:
             self._entering[F, N] = torch.zeros_like(given, device=self._given.device)
         self._entering[F, N].copy_(given)
         self._replay(("enter", F, N), partial(self._enter, F, N))
-        self.hypotheses.force(slots, [task.prefix for task in tasks])
 
     def _enter(self, F: int, N: int) -> None:
         parts = torch.split(self._entering[F, N], [N, N, F + 1, F, F, F, F])
@@ -253,5 +258,10 @@ def _best_tokens(scores_RV: Tensor, count: int) -> tuple[Tensor, Tensor]:
 
 
 def _room_for(length: int) -> int:
-    """Return the next power of two, so that few sizes serve all sentences."""
-    return max(SHORTEST, 1 << (length - 1).bit_length())
+    """Return room for a length, so that few sizes serve all sentences."""
+    return max(SHORTEST, _power_of_two(length))
+
+
+def _power_of_two(number: int) -> int:
+    """Return the next power of two."""
+    return 1 << (number - 1).bit_length()
