@@ -320,7 +320,8 @@ class Lane:
                             longest = self._patience(sum(map(_cost, self._running.values())))
                         patience.reschedule(asyncio.get_running_loop().time() + longest)
         except TimeoutError:
-            self._learn(cost, time.monotonic() - begun, killed=True)
+            in_flight = cost if self._open is None else sum(map(_cost, self._running.values()))
+            self._learn(in_flight, longest, killed=True)
             raise EngineError(f"it did not finish a batch within {longest:.0f} seconds") from None
         if self._open is not None:
             self._open = None
