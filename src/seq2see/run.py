@@ -173,7 +173,7 @@ class Run:
 
         Args:
             name: "torch", "ctranslate2", or "auto": ctranslate2 on a CPU if it can run the model, else torch, also
-                while activations are recorded (`capture`).
+                while activations are recorded (`capture`); always ctranslate2 if torch is not installed.
             precision: float32, int8, or bfloat16 with torch on a GPU; if not given, float32 for torch, int8 for
                 ctranslate2.
         """
@@ -181,7 +181,7 @@ class Run:
             raise SettingError(f"--engine {name}: unknown. {nearest(name, get_args(EngineName))}")
         if name == "auto":
             ours = self._is_recorded() or ct2_engine.obstacle(self.settings) or ct2_engine.cuda_is_here()
-            name = "torch" if ours else "ctranslate2"
+            name = "torch" if ours and machine.has_torch() else "ctranslate2"
         precision = precision or ("float32" if name == "torch" else "int8")
         key = f"{name} {precision}"
         if key == "torch float32" and self._is_recorded():  # not kept: it is good only while the hooks are there

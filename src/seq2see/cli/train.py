@@ -24,16 +24,30 @@ def train(
         str | None, typer.Option(metavar="PAIRS", help="Validation pairs; or how many to hold out, such as 500 or 2%.")
     ] = None,
     preset: Annotated[
-        str | None, typer.Option(metavar="NAME", help=f"Named settings: {', '.join(config.PRESETS)}.")
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help=f"Named settings: {', '.join(config.PRESETS)}.",
+            autocompletion=lambda: list(config.PRESETS),
+        ),
     ] = None,
     config_file: Annotated[str | None, typer.Option("--config", metavar="FILE", help="Settings file in TOML.")] = None,
     assignments: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="SECTION.KEY=VALUE", help="Change one setting; may be repeated."),
+        typer.Option(
+            "--set",
+            metavar="SECTION.KEY=VALUE",
+            help="Change one setting; may be repeated.",
+            autocompletion=lambda: [f"{key}=" for key, *_ in config.describe()],
+        ),
     ] = None,
     metric: Annotated[
         str | None,
-        typer.Option(metavar="NAME", help=f"Choose the best model by {', '.join(METRICS)} (training.metric)."),
+        typer.Option(
+            metavar="NAME",
+            help=f"Choose the best model by {', '.join(METRICS)} (training.metric).",
+            autocompletion=lambda: list(METRICS),
+        ),
     ] = None,
     format: options.Format = None,
     source_column: options.SourceColumn = None,
