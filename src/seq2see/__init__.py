@@ -16,6 +16,7 @@ _HOMES = {
     "MultiHeadAttention": "model.attention",
     "keep_padding": "model.attention",
     "keep_past": "model.attention",
+    "keep_unless": "model.attention",
     "sinusoid": "model.positions",
     "EncoderLayer": "model.layers",
     "DecoderLayer": "model.layers",
@@ -23,6 +24,7 @@ _HOMES = {
     "Transformer": "model.transformer",
     "noam": "training.schedule",
     "capture": "lens.capture",
+    "from_keras": "interop.keras",
 }
 
 __all__ = [*_HOMES]
