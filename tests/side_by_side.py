@@ -25,7 +25,9 @@ def wait_until(done: Callable[[], bool]) -> bool:
 def start(work: Callable[..., Any], *words: Any, world: int = 2) -> list[ForkServerProcess]:
     """`work(*words)` in `world` processes, from a server that has imported everything once."""
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["seq2see.api", "seq2see.lens.pictures", "torch.utils.tensorboard", "torch._dynamo"])
+    context.set_forkserver_preload(
+        ["seq2see.api", "seq2see.pictures.translations", "torch.utils.tensorboard", "torch._dynamo"]
+    )
     with contextlib.closing(socket.socket()) as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]

@@ -27,7 +27,7 @@ LAYERS = [
     {"bundle"},
     {"training", "decoding"},
     {"lens", "evaluation", "interop"},
-    {"run"},
+    {"run", "pictures"},
     {"session", "look", "conversation"},
     {"api"},
     {"lab", "serve"},  # the lab trains whole runs, so it is above `session`

@@ -17,6 +17,7 @@ _HOMES = {
     "MultiHeadAttention": "model.attention",
     "keep_padding": "model.attention",
     "keep_past": "model.attention",
+    "keep_unless": "model.attention",
     "sinusoid": "model.positions",
     "EncoderLayer": "model.layers",
     "DecoderLayer": "model.layers",
@@ -24,6 +25,7 @@ _HOMES = {
     "Transformer": "model.transformer",
     "noam": "training.schedule",
     "capture": "lens.capture",
+    "from_keras": "interop.keras",
 }
 
 __all__ = [*_HOMES]

@@ -65,7 +65,9 @@ def whole(once) -> Path:
 def start(folder: Path, die_at: int = 0) -> ForkServerProcess:
     """A process of its own, from a server that has imported everything once."""
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["seq2see.api", "seq2see.lens.pictures", "torch.utils.tensorboard", "test_kill"])
+    context.set_forkserver_preload(
+        ["seq2see.api", "seq2see.pictures.translations", "torch.utils.tensorboard", "test_kill"]
+    )
     process = context.Process(target=train, args=(folder, die_at))
     process.start()
     return process

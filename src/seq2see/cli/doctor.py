@@ -63,7 +63,7 @@ def doctor(
     if write:
         cleaning.check(Path(write), [*rows.paths, *(others.paths if others else [])], force)
     if picture:
-        from seq2see.lens import curves, drawing
+        from seq2see.pictures import curves, drawing
 
         drawing.check_suffix(Path(picture))
         options.check_new(Path(picture), force)

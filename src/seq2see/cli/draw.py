@@ -38,7 +38,7 @@ def draw_waves(
 ) -> None:
     """Draw the sinusoidal positional encoding: sines and cosines that distinguish positions (paper, section 3.5)."""
     path = _place(out, "waves", as_json, force)
-    from seq2see.lens import textbook
+    from seq2see.pictures import textbook
 
     numbers = {"length": length, "d_model": d_model, "waves": textbook.waves(length, d_model)}
     _show(path, as_json, numbers, lambda path: textbook.draw_waves(length, d_model, path))
@@ -54,7 +54,7 @@ def draw_dot_products(
 ) -> None:
     """Draw the dot products of the positional encodings of every two positions, which depend only on their distance."""
     path = _place(out, "dot-products", as_json, force)
-    from seq2see.lens import textbook
+    from seq2see.pictures import textbook
 
     numbers = {"length": length, "d_model": d_model, "dot_products": textbook.dot_products(length, d_model)}
     _show(path, as_json, numbers, lambda path: textbook.draw_dot_products(length, d_model, path))
@@ -74,7 +74,7 @@ def draw_masks(
     if len(words) > 100:
         raise SettingError(f"{len(words)} tokens: at most 100 fit into a readable picture")
     path = _place(out, "masks", as_json, force)
-    from seq2see.lens import textbook
+    from seq2see.pictures import textbook
 
     padding = [word in ("0", special.SPELLINGS[special.PAD]) for word in words]
     keep_padding, keep_past = textbook.masks(padding)
@@ -103,7 +103,7 @@ def draw_warm_up(
     if len(choices) > 8:
         raise SettingError(f"{len(choices)} curves: at most 8 can be distinguished")
     path = _place(out, "warm-up", as_json, force)
-    from seq2see.lens import textbook
+    from seq2see.pictures import textbook
     from seq2see.training.schedule import noam
 
     curves: list[dict[str, Any]] = []
@@ -130,7 +130,7 @@ def draw_architecture(
     """Draw the architecture of a model: every stage, the shape of its output, and its number of parameters."""
     settings, sizes, title = _plan_of(model, assignments or [])
     path = _place(out, "architecture", as_json, force)
-    from seq2see.lens import architecture
+    from seq2see.pictures import architecture
 
     plan = architecture.plan(settings.model, *sizes)
     numbers = {
@@ -151,7 +151,7 @@ def draw_curves(
     storage.read_manifest(Path(folder))
     path = _place(out, "curves", False, force)
     assert path is not None
-    from seq2see.lens import curves
+    from seq2see.pictures import curves
     from seq2see.training import journal
 
     rows = [row for row in journal.read(Path(folder)) if row.get("what", "model") == "model"]
@@ -195,11 +195,11 @@ def draw_heads(
         raise DataError(f"{pairs or f'{folder}/validation.jsonl'}: no usable pair. Name a file: draw heads RUN PAIRS")
     with progress() as run.watch:
         statistics, worth = run.head_statistics(chosen, to), run.head_worth(chosen, to=to)
-    from seq2see.lens import pictures
+    from seq2see.pictures import translations
 
     title = f"{run.folder.resolve().name}: what each head is for"
     numbers = {"set": name, "metric": run.metric, "worth": worth.json(), "statistics": statistics.json()}
-    _show(path, as_json, numbers, lambda path: pictures.head_worth(worth, statistics, run.metric, title, path))
+    _show(path, as_json, numbers, lambda path: translations.head_worth(worth, statistics, run.metric, title, path))
     if as_json:
         return
     whole = worth.whole
@@ -235,7 +235,7 @@ def _place(out: str | None, name: str, as_json: bool, force: bool) -> Path | Non
         return None
     path = Path(out or f"{name}.png")
     check_new(path, force)
-    from seq2see.lens import drawing
+    from seq2see.pictures import drawing
 
     drawing.check_suffix(path)
     return path

@@ -66,7 +66,7 @@ def look(
     if not as_json:
         check_new(path, force)
     if not as_page:
-        from seq2see.lens import drawing
+        from seq2see.pictures import drawing
 
         drawing.check_suffix(path)
     from seq2see.run import load
@@ -125,7 +125,7 @@ def _draw(
     path: Path,
 ) -> list[str]:
     """Draw a picture, print the translation, and return what to tell the user."""
-    from seq2see.lens import labels, pictures
+    from seq2see.pictures import labels, translations
 
     there = run.settings.model.attention
     if picture in ("attention", "heads", "alignment"):
@@ -147,17 +147,17 @@ def _draw(
     match picture:
         case "heads":
             drawn, where = f"all heads of {place} attention", f"{PLACES[place]}, every layer and head"
-            note = pictures.heads(layers, rows, columns, title, path, where)
+            note = translations.heads(layers, rows, columns, title, path, where)
         case "alignment":
-            drawn, note = picture, pictures.alignment(seen, title, path)
+            drawn, note = picture, translations.alignment(seen, title, path)
         case "layers":
             drawn = "predictions of each layer"
-            note = pictures.layer_words(seen.layers, seen.target_tokens, title, path)
+            note = translations.layer_words(seen.layers, seen.target_tokens, title, path)
         case "beam":
-            drawn, note = "the beam", pictures.beam(seen.beam, title, path)
+            drawn, note = "the beam", translations.beam(seen.beam, title, path)
         case _:
             drawn, where = f"{place} attention of layer {number}", f"{PLACES[place]}, layer {number} of {len(layers)}"
-            note = pictures.attention(layers[number - 1], rows, columns, title, path, where, *names)
+            note = translations.attention(layers[number - 1], rows, columns, title, path, where, *names)
     write_line(seen.translation)
     return [*seen.notes, f"{drawn}: {path}", *([note] if note else [])]
 

@@ -9,8 +9,8 @@ from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 
 from seq2see.lab.claim import Chart, Conditions, Measurements
-from seq2see.lens import drawing
-from seq2see.lens.drawing import INK, QUIET, SERIES
+from seq2see.pictures import drawing
+from seq2see.pictures.drawing import INK, QUIET, SERIES
 
 
 def draw(charts: Sequence[Chart], rows: Measurements) -> Figure:

@@ -13,7 +13,7 @@ from seq2see import storage
 from seq2see.evaluation import report
 from seq2see.lab import charts
 from seq2see.lab.claim import Measurement, Measurements, Outcome, show
-from seq2see.lens import drawing
+from seq2see.pictures import drawing
 
 SIGNS: Final = {"held": "✓", "did not hold": "✗", "undecided": "?"}
 _TEMPLATES: Final = jinja2.Environment(

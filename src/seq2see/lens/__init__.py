@@ -1,1 +1,1 @@
-"""The inside of a model: record its activations by name, answer questions about them, draw the answers."""
+"""The inside of a model: record its activations by name, change them, and answer questions about them."""

@@ -20,7 +20,7 @@ from seq2see.decoding import search
 from seq2see.decoding.torch_engine import TorchEngine
 from seq2see.decoding.translator import longest
 from seq2see.errors import DataError, nearest
-from seq2see.lens import answers, labels
+from seq2see.lens import answers
 from seq2see.lens.alignment import importance
 from seq2see.lens.answers import Look
 from seq2see.lens.capture import capture
@@ -28,6 +28,7 @@ from seq2see.lens.heads import Head, switched_off
 from seq2see.lens.reading import ATTENTIONS, Reading, decoded, read
 from seq2see.look import files
 from seq2see.model.recurrent import AlignmentAttention
+from seq2see.pictures import labels
 from seq2see.run import Run
 
 LONGEST = 128

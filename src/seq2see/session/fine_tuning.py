@@ -16,7 +16,7 @@ from seq2see.config import Overlay
 from seq2see.errors import DataError, RunError, SettingError
 from seq2see.session.prepare import Chosen, as_count, reporter, to_hold_out, without_too_long, write_tokens
 from seq2see.session.request import Base, Prepared, Request
-from seq2see.session.suggest import Survey
+from seq2see.session.survey import Survey
 from seq2see.text.corpora import Corpus, Pairs
 from seq2see.text.pair import Sides, write_pairs
 from seq2see.tokens import store

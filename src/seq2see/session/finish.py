@@ -126,7 +126,7 @@ def write_report(run: Run, prepared: Prepared) -> list[str]:
 
     What is wrong with the model is recorded there and in the manifest, and returned.
     """
-    from seq2see.lens import curves
+    from seq2see.pictures import curves
     from seq2see.session import fine_tuning
 
     shown = [prepared.valid_pairs[place] for place in report.sample(len(prepared.valid_pairs), REPORTED)]

@@ -14,9 +14,9 @@ from zlib import crc32
 from seq2see import config
 from seq2see.config import Data, Overlay, Settings
 from seq2see.errors import DataError, SettingError
-from seq2see.session import suggest
+from seq2see.session import choices, suggest
 from seq2see.session.request import Base, Prepared, Request, Said
-from seq2see.session.suggest import Survey
+from seq2see.session.survey import Survey
 from seq2see.text import corpora
 from seq2see.text.corpora import Corpus, Parts
 from seq2see.text.pair import Pair, Sides, write_pairs
@@ -100,7 +100,7 @@ class Chosen:
 
     settings: Settings
     reasons: dict[str, str]
-    """Reasons for the settings, by the rows of `suggest.ROWS`."""
+    """Reasons for the settings, by the rows of `choices.ROWS`."""
     survey: Survey
     """The survey of the pairs that are short enough for them."""
 
@@ -118,7 +118,7 @@ def settle(survey: Survey, corpus: Corpus, overlays: Sequence[Overlay], hold_out
     kept = without_too_long(survey, data, None)
     if kept.left_out:
         suggestion = suggest.suggest(kept, model)
-    known = [name for name, keys in suggest.ROWS.items() if config.keys(corpus.settings).intersection(keys)]
+    known = [name for name, keys in choices.ROWS.items() if config.keys(corpus.settings).intersection(keys)]
     reasons = suggestion.reasons | dict.fromkeys(known, "tuned for this corpus")
     derived: dict[str, Any] = {}
     if hold_out is not None:

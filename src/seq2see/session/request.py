@@ -7,7 +7,7 @@ from typing import Any, TypedDict
 
 from seq2see.bundle import Bundle
 from seq2see.config import Overlay, Settings
-from seq2see.session.suggest import Choice
+from seq2see.session.choices import Choice
 from seq2see.text.downloads import Fetching
 from seq2see.text.pair import Pair, Sides
 from seq2see.tokens.store import Store, Tokenizers
@@ -96,7 +96,7 @@ class Prepared:
     facts: dict[str, Any]
     """The manifest."""
     reasons: dict[str, str]
-    """Reasons for the settings, by the rows of `suggest.ROWS`."""
+    """Reasons for the settings, by the rows of `choices.ROWS`."""
     yours: set[str]
     """The settings that the user has chosen."""
     old_valid: Store | None = None

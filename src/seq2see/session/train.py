@@ -31,8 +31,9 @@ from seq2see.machine import ALONE, Group, Stop
 from seq2see.model.build import build, count_parameters
 from seq2see.model.interface import Seq2Seq
 from seq2see.run import Run, error_unit
-from seq2see.session import fine_tuning, finish, prepare, resume, suggest
+from seq2see.session import choices, fine_tuning, finish, prepare, resume
 from seq2see.session.request import Base, Began, Interrupted, Prepared, ReadingKeywords, Request, Said, Watch
+from seq2see.session.survey import survey_corpus
 from seq2see.text import corpora
 from seq2see.text.corpora import Corpus
 from seq2see.text.pair import Pair, Sides
@@ -152,7 +153,7 @@ def make_folder(
         base: The run that is fine-tuned.
     """
     request.watch(Said(f"reading {corpus.name}"))
-    survey = suggest.survey(corpus.train, with_languages=prepare.wants_tags(request, base))
+    survey = survey_corpus(corpus.train, with_languages=prepare.wants_tags(request, base))
     valid_pairs = prepare.read_validation(corpus, survey, given, request)
     if base is None:
         chosen = prepare.settle(survey, corpus, request.overlays, prepare.to_hold_out(request.valid))
@@ -317,8 +318,8 @@ def _describe(
     precision = "bfloat16" if loop.in_bfloat16(settings.training, device) else "float32"
     reasons = prepared.reasons | {"machine": "detected here; does not change the model"}
     here = f"{name}, {precision}, {micro_tokens:,} tokens per forward pass"
-    choices = suggest.choices(settings, reasons, prepared.yours, facts, sizes, here)
-    facts["choices"] = [asdict(choice) for choice in choices]
+    rows = choices.choices(settings, reasons, prepared.yours, facts, sizes, here)
+    facts["choices"] = [asdict(row) for row in rows]
     storage.write_manifest(folder, facts)
     watch(
         Began(
@@ -333,7 +334,7 @@ def _describe(
             before.step,
             before.seconds,
             Sides(**facts.get("languages", {})),
-            choices,
+            rows,
         )
     )
     return replace(prepared, facts=facts)

@@ -6,7 +6,7 @@ from html.parser import HTMLParser
 import pytest
 
 from seq2see.evaluation import report
-from seq2see.lens import curves
+from seq2see.pictures import curves
 
 VOID = {"meta", "wbr"}
 METRICS = [

@@ -11,11 +11,11 @@ import pytest
 from seq2see import special
 from seq2see.decoding.torch_engine import TorchEngine
 from seq2see.errors import DataError
-from seq2see.lens import textbook
 from seq2see.lens.alignment import importance
 from seq2see.lens.heads import Head
 from seq2see.lens.reading import read
 from seq2see.look import page
+from seq2see.pictures import textbook
 from seq2see.run import load
 
 

@@ -11,7 +11,8 @@ from seq2see import config, machine
 from seq2see.cli.display import table
 from seq2see.config import Settings
 from seq2see.model.build import count_parameters
-from seq2see.session import suggest
+from seq2see.session import choices, suggest, survey
+from seq2see.session.survey import Side, Survey, survey_corpus
 from seq2see.text import dates
 from seq2see.text.pair import Pair
 from seq2see.tokens import tokenizers
@@ -65,8 +66,8 @@ CORPORA: dict[str, list[tuple[str, str]]] = {
 }
 
 
-def look(pairs: list[tuple[str, str]]) -> suggest.Survey:
-    return suggest.survey(Pair(source, target, "here") for source, target in pairs)
+def look(pairs: list[tuple[str, str]]) -> Survey:
+    return survey_corpus(Pair(source, target, "here") for source, target in pairs)
 
 
 def resolved(name: str) -> Settings:
@@ -105,7 +106,7 @@ def test_an_rnn_is_as_large_as_the_transformer(name: str, preset: str, chosen: d
     assert settings.model.source_reversed == (preset == "rnn" and "sentences" in name)  # dates end with the year
     lines = table(list(rows(settings, {**suggestion.reasons, "machine": "found here"}).values()))
     assert max(map(len, lines)) <= 116
-    assert len(lines) == len(suggest.ROWS)
+    assert len(lines) == len(choices.ROWS)
 
 
 @pytest.mark.parametrize(
@@ -218,12 +219,12 @@ def test_the_same_corpus_suggests_the_same() -> None:
 
 
 def test_the_sample_is_bounded_fair_and_the_same_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(suggest, "SAMPLE", 100)
+    monkeypatch.setattr(survey, "SAMPLE", 100)
 
     def numbers() -> Iterator[Pair]:
         return (Pair(str(number), "x", "here") for number in range(5000))
 
-    found, again = suggest.survey(numbers()), suggest.survey(numbers())
+    found, again = survey_corpus(numbers()), survey_corpus(numbers())
     assert found.pairs == 5000
     assert len(found.sample) == len(set(found.sample)) == 100
     assert found.sample == again.sample
@@ -238,36 +239,36 @@ def test_a_small_corpus_is_its_own_sample() -> None:
 
 
 def test_the_lexicon_stays_small_however_many_words_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(suggest.Side, "MOST_WORDS", 50)
+    monkeypatch.setattr(Side, "MOST_WORDS", 50)
     found = look([(f"word{number}", "x") for number in range(1000)])
     assert len(found.source.lexicon) == 50
     assert found.source.words == 1000
 
 
 def test_processes_find_what_one_finds(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(suggest, "SAMPLE", 100)
-    monkeypatch.setattr(suggest, "BLOCK", 40)
-    monkeypatch.setattr(suggest.Side, "MOST_WORDS", 10_000)
+    monkeypatch.setattr(survey, "SAMPLE", 100)
+    monkeypatch.setattr(survey, "BLOCK", 40)
+    monkeypatch.setattr(Side, "MOST_WORDS", 10_000)
     pairs = [Pair(f"ein Wort {number}", f"a word {chr(200 + number % 90)} {number}", "here") for number in range(1500)]
     surveys = []
     for cores in (1, 3):
         monkeypatch.setattr(machine, "cores", lambda cores=cores: cores)
-        surveys.append(suggest.survey(pairs))
+        surveys.append(survey_corpus(pairs))
     assert surveys[0] == surveys[1]
     assert surveys[0].pairs == 1500
     assert surveys[0].target.words == 6000
 
 
 def test_stretches_of_consecutive_pairs_are_kept_evenly(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(suggest, "BLOCK", 10)
-    monkeypatch.setattr(suggest, "STRETCHES", 4)
-    found = suggest.survey([Pair(str(number), "x", "here") for number in range(95)])
+    monkeypatch.setattr(survey, "BLOCK", 10)
+    monkeypatch.setattr(survey, "STRETCHES", 4)
+    found = survey_corpus([Pair(str(number), "x", "here") for number in range(95)])
     assert [start for start, _ in found.stretches] == [0, 40, 80]
     assert [pair.source for pair in found.stretches[1][1]] == [str(number) for number in range(40, 50)]
 
 
 def test_nothing_is_counted_from_nothing() -> None:
-    found = suggest.survey([])
+    found = survey_corpus([])
     assert (found.pairs, found.sample, found.source.words) == (0, [], 0)
 
 
@@ -276,8 +277,8 @@ def test_nothing_is_counted_from_nothing() -> None:
 FACTS = {"source_tokens": 400_000, "target_tokens": 420_000, "pairs": 29_000, "parameters": 7_012_352}
 
 
-def rows(settings: Settings, reasons: dict[str, str], yours: set[str] | None = None) -> dict[str, suggest.Choice]:
-    made = suggest.choices(settings, reasons, yours or set(), FACTS, (8000, 41), "CPU, 2 threads, float32")
+def rows(settings: Settings, reasons: dict[str, str], yours: set[str] | None = None) -> dict[str, choices.Choice]:
+    made = choices.choices(settings, reasons, yours or set(), FACTS, (8000, 41), "CPU, 2 threads, float32")
     return {choice.name: choice for choice in made}
 
 
@@ -285,11 +286,11 @@ def rows(settings: Settings, reasons: dict[str, str], yours: set[str] | None = N
 def test_every_row_has_a_reason_and_all_fits_in_116_columns(name: str) -> None:
     suggestion = suggest.suggest(look(CORPORA[name]))
     made = rows(config.resolve(suggestion.settings), {**suggestion.reasons, "machine": "found here"})
-    assert list(made) == list(suggest.ROWS)
+    assert list(made) == list(choices.ROWS)
     assert all(choice.why and not choice.yours for choice in made.values())
     lines = table(list(made.values()))
     assert max(map(len, lines)) <= 116
-    assert len(lines) == len(suggest.ROWS)  # one line for each: short enough
+    assert len(lines) == len(choices.ROWS)  # one line for each: short enough
 
 
 def test_reasons_name_facts_of_the_corpus() -> None:
@@ -330,7 +331,7 @@ def test_many_words_with_one_right_answer_are_trained_long_and_with_decay() -> N
     assert made["dropout"].value.endswith("; weight decay 0.3")
     lines = table(list(made.values()))
     assert max(map(len, lines)) <= 116
-    assert len(lines) == len(suggest.ROWS)
+    assert len(lines) == len(choices.ROWS)
 
 
 def test_what_the_user_set_is_theirs() -> None:
@@ -362,7 +363,7 @@ def test_sides_that_share_say_so() -> None:
     st.integers(1, 10**7),
     st.sampled_from(["noam", "cosine"]),
     st.sampled_from(["loss", "error_rate"]),
-    st.sets(st.sampled_from(sorted(key for keys in suggest.ROWS.values() for key in keys))),
+    st.sets(st.sampled_from(sorted(key for keys in choices.ROWS.values() for key in keys))),
 )
 def test_no_settings_break_the_table(width: int, number: int, schedule: str, metric: str, yours: set[str]) -> None:
     training = {"max_steps": number, "batch_tokens": number, "warmup_steps": number, "validate_every": number}
@@ -370,4 +371,4 @@ def test_no_settings_break_the_table(width: int, number: int, schedule: str, met
     overlay = {"model": model, "training": {**training, "schedule": schedule, "metric": metric, "max_minutes": 1.5}}
     lines = table(list(rows(config.resolve(overlay), {}, yours).values()))
     assert max(map(len, lines)) <= 116
-    assert [line[:13].strip() for line in lines if line[0] != " "] == list(suggest.ROWS)
+    assert [line[:13].strip() for line in lines if line[0] != " "] == list(choices.ROWS)

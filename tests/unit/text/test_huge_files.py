@@ -10,7 +10,7 @@ import pytest
 
 from seq2see.doctor.raw import RawPairs
 from seq2see.errors import DataError
-from seq2see.session.suggest import Survey, survey
+from seq2see.session.survey import Survey, survey_corpus
 from seq2see.text import rows as text_rows
 from seq2see.text.corpora import Pairs
 from seq2see.text.pair import Pair
@@ -162,7 +162,7 @@ def test_many_long_texts_are_not_held_in_memory_together() -> None:
     text = "x" * 2**22
     assert [len(block) for block in text_rows.in_blocks([Pair(text, text, "")] * 9, 1000)] == [1] * 9
     assert [len(block) for block in text_rows.in_blocks([Pair("a", "b", "")] * 9, 4)] == [4, 4, 1]
-    found = survey(Pair(f"{number} {text}", "b", "") for number in range(70))
+    found = survey_corpus(Pair(f"{number} {text}", "b", "") for number in range(70))
     assert found.pairs == 70
     assert 30 <= len(found.sample) <= 64
 

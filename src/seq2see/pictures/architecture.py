@@ -14,9 +14,9 @@ from matplotlib.axes import Axes
 from matplotlib.patches import FancyArrowPatch
 
 from seq2see.config import Model
-from seq2see.lens import drawing
-from seq2see.lens.drawing import BLUE, FRAME, INK, ORANGE, QUIET, Picture
 from seq2see.model.build import build
+from seq2see.pictures import drawing
+from seq2see.pictures.drawing import BLUE, FRAME, INK, ORANGE, QUIET, Picture
 
 Stack = Literal["encoder", "decoder"]
 Kind = Literal["tokens", "embedding", "positions", "attention", "feed forward", "recurrent", "add", "norm", "output"]

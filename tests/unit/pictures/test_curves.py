@@ -7,7 +7,7 @@ import pytest
 from PIL import Image
 
 from seq2see.errors import SettingError
-from seq2see.lens import curves, drawing
+from seq2see.pictures import curves, drawing
 
 METRICS = [
     {"step": 50, "loss": 3.25, "rate": 1e-4, "tokens_per_second": 9000.0},

@@ -12,8 +12,8 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
-from seq2see.lens import drawing, labels
-from seq2see.lens.drawing import BLUE, INK, ORANGE
+from seq2see.pictures import drawing, labels
+from seq2see.pictures.drawing import BLUE, INK, ORANGE
 
 _AXIS_NAMES = {
     "loss": "loss per token",

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from seq2see.lens import labels
+from seq2see.pictures import labels
 
 
 def test_missing_korean_asks_for_a_korean_font(monkeypatch):

@@ -16,11 +16,11 @@ from matplotlib.path import Path as Curve
 from numpy.typing import NDArray
 
 from seq2see.config import Place
-from seq2see.lens import drawing, labels
 from seq2see.lens.answers import Layers, Look, Tree
-from seq2see.lens.drawing import BELOW_TO_ABOVE, BLUE, FRAME, INK, PAPER_TO_INK, QUIET, Picture
 from seq2see.lens.heads import Habits, Statistics, Worth
 from seq2see.lens.reading import ATTENTIONS
+from seq2see.pictures import drawing, labels
+from seq2see.pictures.drawing import BELOW_TO_ABOVE, BLUE, FRAME, INK, PAPER_TO_INK, QUIET, Picture
 
 Box = tuple[float, float, float, float]
 """Left, bottom, width and height in inches."""

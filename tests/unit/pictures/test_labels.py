@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from seq2see.lens import labels
+from seq2see.pictures import labels
 
 
 @pytest.mark.parametrize(

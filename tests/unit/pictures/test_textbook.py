@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from seq2see.lens import textbook
-from seq2see.lens.drawing import BLUE
+from seq2see.pictures import textbook
+from seq2see.pictures.drawing import BLUE
 from seq2see.training.schedule import noam
 
 

@@ -13,9 +13,9 @@ from matplotlib import font_manager
 from PIL import Image
 
 from seq2see.errors import SettingError
-from seq2see.lens import drawing, labels, pictures
 from seq2see.lens.answers import Candidate, Layers, Node, Tree
 from seq2see.lens.heads import Habits, Head, Statistics, Without, Worth
+from seq2see.pictures import drawing, labels, translations
 from seq2see.run import load
 
 ROWS = ["▁Das", "▁ist", "</s>"]
@@ -34,13 +34,13 @@ def pixels(path):
 
 def test_png_shows_the_weights(tmp_path):
     path = tmp_path / "attention.png"
-    assert pictures.attention(weights(2, 3, 5), ROWS, COLUMNS, "layer 1", path) is None
+    assert translations.attention(weights(2, 3, 5), ROWS, COLUMNS, "layer 1", path) is None
     drawn = pixels(path)
     assert drawn.std() > 10
     assert (drawn[0] == 255).all()  # white paper, nothing cut off at the edge
 
     other = tmp_path / "other.png"
-    pictures.attention(weights(2, 3, 5)[:, ::-1], ROWS, COLUMNS, "layer 1", other)
+    translations.attention(weights(2, 3, 5)[:, ::-1], ROWS, COLUMNS, "layer 1", other)
     assert np.abs(drawn - pixels(other)).max() > 50
 
 
@@ -48,7 +48,7 @@ def test_darkest_colour_is_one_and_paper_is_zero(tmp_path):
     path = tmp_path / "one.png"
     weights_HLM = np.zeros((1, 2, 2))
     weights_HLM[0, 0, 1] = 1
-    pictures.attention(weights_HLM, ["a", "b"], ["c", "d"], "corner", path)
+    translations.attention(weights_HLM, ["a", "b"], ["c", "d"], "corner", path)
     dark = np.array(matplotlib.colors.to_rgb(drawing.PAPER_TO_INK(1.0))) * 255
     dark_pixels = int((np.abs(pixels(path) - dark).max(axis=-1) < 1.5).sum())
     # half an inch a cell at 160 dpi, and the dark end of the colour bar
@@ -58,7 +58,9 @@ def test_darkest_colour_is_one_and_paper_is_zero(tmp_path):
 
 def test_svg_keeps_text_as_text(tmp_path):
     path = tmp_path / "attention.svg"
-    pictures.attention(weights(2, 3, 5), ROWS, COLUMNS, "layer 1: $a$ & 여우", path, "cross attention, layer 1 of 2")
+    translations.attention(
+        weights(2, 3, 5), ROWS, COLUMNS, "layer 1: $a$ & 여우", path, "cross attention, layer 1 of 2"
+    )
     svg = path.read_text(encoding="utf-8")
     for label in (
         "▁Das",
@@ -76,18 +78,18 @@ def test_svg_keeps_text_as_text(tmp_path):
 
 def test_a_picture_with_blanks_says_how_they_are_written(tmp_path):
     for rows, said in ((ROWS, True), (["a", "b", "c"], False)):
-        pictures.attention(weights(2, 3, 26), rows, ascii_lowercase, "blanks", tmp_path / "map.svg")
+        translations.attention(weights(2, 3, 26), rows, ascii_lowercase, "blanks", tmp_path / "map.svg")
         assert ("▁: a blank" in (tmp_path / "map.svg").read_text(encoding="utf-8")) == said
 
 
 def test_pdf_and_one_head(tmp_path):
     path = tmp_path / "attention.pdf"
-    pictures.attention(weights(1, 3, 5), ROWS, COLUMNS, "layer 1", path)
+    translations.attention(weights(1, 3, 5), ROWS, COLUMNS, "layer 1", path)
     assert path.read_bytes().startswith(b"%PDF")
 
 
 def test_unknown_format(tmp_path):
-    for draw in (lambda path: pictures.attention(weights(1, 3, 5), ROWS, COLUMNS, "layer 1", path),):
+    for draw in (lambda path: translations.attention(weights(1, 3, 5), ROWS, COLUMNS, "layer 1", path),):
         with pytest.raises(SettingError, match=r"unknown picture format '.bmp'. Choose from: .png, .svg, .pdf, .html"):
             draw(tmp_path / "picture.bmp")
     assert list(tmp_path.iterdir()) == []
@@ -95,7 +97,7 @@ def test_unknown_format(tmp_path):
 
 def test_letters_without_a_font_are_named_and_do_not_warn(tmp_path):
     path = tmp_path / "attention.png"
-    note = pictures.attention(weights(2, 1, 2), ["a"], ["b", "\ue000"], "private use", path)
+    note = translations.attention(weights(2, 1, 2), ["a"], ["b", "\ue000"], "private use", path)
     assert note is not None
     assert "'U+E000'" in note
     assert "apt-get install fonts-noto" in note
@@ -107,7 +109,7 @@ def test_letters_without_a_font_are_named_and_do_not_warn(tmp_path):
 )
 def test_heads_do_not_overlap_and_keep_their_proportions(H, L, M):
     width, height = M * 0.25, L * 0.25
-    places = [(0.0, 0.0, width, height), *pictures.places_of_heads(H, L, M, width, height)]
+    places = [(0.0, 0.0, width, height), *translations.places_of_heads(H, L, M, width, height)]
     assert len(places) == H + 1
     for x, y, w, h in places:
         assert w > 0
@@ -120,13 +122,13 @@ def test_heads_do_not_overlap_and_keep_their_proportions(H, L, M):
 
 def test_nothing_global_is_left_behind(tmp_path):
     before = dict(matplotlib.rcParams)
-    pictures.attention(weights(2, 3, 5), ROWS, COLUMNS, "layer 1", tmp_path / "attention.svg")
+    translations.attention(weights(2, 3, 5), ROWS, COLUMNS, "layer 1", tmp_path / "attention.svg")
     assert dict(matplotlib.rcParams) == before
 
 
 def test_every_head_has_its_panel(tmp_path):
     layers = [weights(3, 3, 5), weights(3, 3, 5)]
-    assert pictures.heads(layers, ROWS, COLUMNS, "all heads", tmp_path / "heads.svg") is None
+    assert translations.heads(layers, ROWS, COLUMNS, "all heads", tmp_path / "heads.svg") is None
     svg = (tmp_path / "heads.svg").read_text(encoding="utf-8")
     assert svg.count("<image") == 6
     assert svg.count(">▁Das<") == 2, "beside each layer"
@@ -158,7 +160,7 @@ def without_korean(request, monkeypatch):
 def test_the_words_of_each_layer(tmp_path, without_korean):
     """An SVG keeps its letters where no font draws them, and the user is told what to install."""
     layers = layers_of([["x", "한"], ["▁Das", "한"]], [[3, 1], [1, 1]])
-    said = pictures.layer_words(layers, ["▁Das", "한"], "layers", tmp_path / "layers.svg")
+    said = translations.layer_words(layers, ["▁Das", "한"], "layers", tmp_path / "layers.svg")
     assert (said is not None and "no installed font draws '한'" in said) == without_korean
     svg = (tmp_path / "layers.svg").read_text(encoding="utf-8")
     assert svg.count(">한<") == 3  # above, and said by both layers
@@ -175,20 +177,20 @@ def test_the_beam_has_all_nodes(tmp_path):
         Node(0, 0, -1, "b$", -3.0, -3.0, "pruned"),
         Node(1, 1, -1, "</s>", -0.2, -0.1, "finished"),
     ]
-    assert pictures.beam(Tree(nodes, 3), "beam", tmp_path / "beam.svg") is None
+    assert translations.beam(Tree(nodes, 3), "beam", tmp_path / "beam.svg") is None
     svg = (tmp_path / "beam.svg").read_text(encoding="utf-8")
     for label in ("&lt;s&gt;", "a", "b$", "&lt;/s&gt;"):
         assert f">{label}<" in svg, label
     assert "the best of 1 finished" in svg
     assert svg.count(">-0.10<") == 2, "the scores of what was kept and finished"
     assert svg.count(">-3.00<") == 1
-    pictures.beam(Tree(nodes[:1], 0), "nothing searched", tmp_path / "root.png")
+    translations.beam(Tree(nodes[:1], 0), "nothing searched", tmp_path / "root.png")
 
 
 @pytest.mark.parametrize("target", [None, "BAC"])
 def test_alignment_has_a_line_for_each_link(trained, tmp_path, target):
     look = load(trained).look("cab", target=target)
-    assert pictures.alignment(look, "alignment", tmp_path / "alignment.svg") is None
+    assert translations.alignment(look, "alignment", tmp_path / "alignment.svg") is None
     svg = (tmp_path / "alignment.svg").read_text(encoding="utf-8")
     lines = svg.count(f"stroke: {drawing.BLUE}")
     assert lines >= len(look.alignment.links) > 0
@@ -197,7 +199,7 @@ def test_alignment_has_a_line_for_each_link(trained, tmp_path, target):
 
 
 def test_a_picture_as_a_page_keeps_its_letters(tmp_path):
-    pictures.attention(weights(2, 3, 5), ROWS, COLUMNS, "<b> & 여우", tmp_path / "attention.html")
+    translations.attention(weights(2, 3, 5), ROWS, COLUMNS, "<b> & 여우", tmp_path / "attention.html")
     page = (tmp_path / "attention.html").read_text(encoding="utf-8")
     assert "&lt;b&gt; &amp; 여우" in page
     assert "<b>" not in page
@@ -215,7 +217,7 @@ def test_heads_by_worth_and_habit(tmp_path):
         for head in heads
     ]
     path = tmp_path / "heads.svg"
-    assert pictures.head_worth(Worth(7, whole, without), Statistics(7, habits), "bleu", "dates: $2$", path) is None
+    assert translations.head_worth(Worth(7, whole, without), Statistics(7, habits), "bleu", "dates: $2$", path) is None
     svg = path.read_text(encoding="utf-8")
     for text in ("+2.000", "-0.100", "before", "± 2.3", "0.97", "0.31"):
         assert svg.count(f">{text}<") == 3, text
@@ -231,7 +233,7 @@ def test_small_weights_among_many_tokens_can_be_seen(tmp_path):
     for columns in (20, 80):
         weights_HLM = np.full((1, 20, columns), 0.04)
         path = tmp_path / f"{columns}.png"
-        pictures.attention(weights_HLM, ["a"] * 20, ["b"] * columns, "", path)
+        translations.attention(weights_HLM, ["a"] * 20, ["b"] * columns, "", path)
         drawn = pixels(path)
         shades.append(np.median(drawn[drawn.shape[0] // 2, drawn.shape[1] // 3 : drawn.shape[1] // 2, 0]))
     assert shades[0] > 240 > 225 > shades[1]
@@ -239,8 +241,8 @@ def test_small_weights_among_many_tokens_can_be_seen(tmp_path):
 
 def test_a_long_title_is_as_wide_as_the_picture(tmp_path):
     title = labels.arrow("many words " * 12, "viele Wörter " * 12)
-    pictures.attention(weights(1, 3, 5), ROWS, COLUMNS, title, tmp_path / "long.png")
-    pictures.attention(weights(1, 3, 5), ROWS, COLUMNS, "short", tmp_path / "short.png")
+    translations.attention(weights(1, 3, 5), ROWS, COLUMNS, title, tmp_path / "long.png")
+    translations.attention(weights(1, 3, 5), ROWS, COLUMNS, "short", tmp_path / "short.png")
     long, short = pixels(tmp_path / "long.png"), pixels(tmp_path / "short.png")
     assert long.shape[1] <= (drawing.LEAST_WIDE + 1) * 160
     assert long.shape[0] > short.shape[0] + 100

@@ -5,9 +5,9 @@ import torch
 
 from seq2see import config
 from seq2see.config import Model
-from seq2see.lens import architecture
 from seq2see.lens.capture import capture
 from seq2see.model.build import build, count_parameters
+from seq2see.pictures import architecture
 
 SMALL = {"encoder_layers": 2, "decoder_layers": 1, "d_model": 12, "heads": 3, "d_ff": 20}
 

@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 
 from seq2see import storage
 from seq2see.errors import SettingError
-from seq2see.lens import labels
+from seq2see.pictures import labels
 
 INK = "#1d2733"
 QUIET = "#6b7785"
