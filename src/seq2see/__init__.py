@@ -23,6 +23,7 @@ _HOMES = {
     "Transformer": "model.transformer",
     "noam": "training.schedule",
     "capture": "lens.capture",
+    "changed": "lens.intervention",
 }
 
 __all__ = [*_HOMES]
