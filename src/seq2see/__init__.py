@@ -16,6 +16,7 @@ _HOMES = {
     "MultiHeadAttention": "model.attention",
     "keep_padding": "model.attention",
     "keep_past": "model.attention",
+    "keep_unless": "model.attention",
     "sinusoid": "model.positions",
     "EncoderLayer": "model.layers",
     "DecoderLayer": "model.layers",
@@ -24,6 +25,7 @@ _HOMES = {
     "noam": "training.schedule",
     "capture": "lens.capture",
     "changed": "lens.intervention",
+    "from_keras": "interop.keras",
 }
 
 __all__ = [*_HOMES]

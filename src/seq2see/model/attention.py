@@ -51,7 +51,13 @@ def _check_shapes(query: Tensor, key: Tensor, value: Tensor, keep: Tensor | None
 
 
 def _check_keep(keep: Tensor | None, weights: tuple[int, ...]) -> None:
-    """Raise a ValueError where a mask cannot be broadcast to the shape of the weights."""
+    """Raise a ValueError where a mask is not boolean, or cannot be broadcast to the shape of the weights."""
+    if keep is not None and getattr(keep, "dtype", None) != torch.bool:
+        kind = getattr(keep, "dtype", type(keep).__name__)
+        raise ValueError(
+            f"the mask is {kind}, expected a boolean tensor in which true means visible. If 1 means hidden in your "
+            "mask, convert it with seq2see.keep_unless(mask); if 1 means visible, with mask.bool()"
+        )
     if keep is not None and _broadcast(keep.shape, weights) != weights:
         raise ValueError(f"the keep mask has shape {_show(keep.shape)}, and the weights {_show(weights)}")
 
@@ -81,6 +87,22 @@ def keep_past(tokens_BT: Tensor, padding: int = 0) -> Tensor:
     T = tokens_BT.shape[-1]
     past_TT = torch.ones(T, T, dtype=torch.bool, device=tokens_BT.device).tril()
     return past_TT & keep_padding(tokens_BT, padding)
+
+
+def keep_unless(hidden: Tensor) -> Tensor:
+    """Return the `keep` mask of a mask in which 1 (or true) means *hidden*, as in Keras tutorials.
+
+    >>> keep_unless(torch.tensor([[0.0, 0.0, 1.0]]))  # create_padding_mask of [[1, 21, 0]]
+    tensor([[ True,  True, False]])
+    """
+    hidden = torch.as_tensor(hidden)
+    if hidden.dtype != torch.bool and not ((hidden == 0) | (hidden == 1)).all():
+        low, high = float(hidden.min()), float(hidden.max())
+        raise ValueError(
+            f"the mask has numbers from {low:g} to {high:g}, expected 0 (visible) and 1 (hidden). If it is to be added "
+            "to the scores (0 and a large negative number), use keep = mask == 0"
+        )
+    return hidden == 0
 
 
 def attend(
