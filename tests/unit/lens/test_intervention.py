@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 import torch
 
-import seq2see
 from seq2see.errors import SettingError
 from seq2see.lens.heads import Head
+from seq2see.lens.intervention import changed
 from seq2see.run import Run, load
 
 
@@ -65,7 +65,7 @@ def test_what_the_decoder_is_given_at_a_step_is_what_a_search_outputs_there(run,
 
 def test_attention_weights_can_be_changed(run, sentences):
     before = run.read(sentences[0])
-    with seq2see.changed(run, {"decoder.0.cross_attention.weights": torch.zeros_like}):
+    with changed(run, {"decoder.0.cross_attention.weights": torch.zeros_like}):
         without = run.look(sentences[0], target=before.translation)
     np.testing.assert_array_equal(without.cross[0], 0.0)
     whole = run.look(sentences[0], target=before.translation)
@@ -114,7 +114,7 @@ def test_mistakes_are_named(run, sentences, options, message):
 def test_what_cannot_be_changed_or_contrasted(run, sentences):
     with (
         pytest.raises(SettingError, match="can be recorded, not changed"),
-        seq2see.changed(run, {"encoder.0.self_attention.query": torch.zeros_like}),
+        changed(run, {"encoder.0.self_attention.query": torch.zeros_like}),
     ):
         pass
     with pytest.raises(SettingError, match="nothing to contrast"):
