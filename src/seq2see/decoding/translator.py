@@ -57,12 +57,12 @@ def translate(
         beam: the width of the beam, if not that of the settings.
         prefixes: what each output begins with: a text, or tokens.
     """
-    plan = Plan.of(tokenizers, settings, lines, beam=beam, n_best=n_best, prefixes=prefixes)
+    plan = SearchPlan.of(tokenizers, settings, lines, beam=beam, n_best=n_best, prefixes=prefixes)
     return plan.results(engine.search(plan.tasks, plan.decoding))
 
 
 @dataclass(frozen=True)
-class Plan:
+class SearchPlan:
     """What to search for in order to translate some lines, and how to read what is found."""
 
     tasks: list[Task]
@@ -84,7 +84,7 @@ class Plan:
         beam: int | None = None,
         n_best: int = 1,
         prefixes: Sequence[str | Sequence[int]] | None = None,
-    ) -> "Plan":
+    ) -> "SearchPlan":
         """Tokenize lines and check the settings of the search; see `translate`."""
         decoding = settings.decoding if beam is None else replace(settings.decoding, beam=beam)
         if type(decoding.beam) is not int or not 1 <= decoding.beam <= settings.decoding.beam:
@@ -110,7 +110,7 @@ class Plan:
                 tasks.append(Task(source, min(room, most_output), prefix))
                 cut.append(len(tokens) >= most)
         decoding = _within_memory(decoding, settings.model, len(tokenizers.target), tasks)
-        return Plan(tasks, decoding, tokenizers, numbers, cut, n_best)
+        return SearchPlan(tasks, decoding, tokenizers, numbers, cut, n_best)
 
     def results(self, found: Sequence[Sequence[Hypothesis]]) -> list[Result]:
         """Return the translations of all lines from the hypotheses for each task."""

@@ -215,7 +215,7 @@ class Worker:
 
         A job that nobody waits for any more frees its slots.
         """
-        plans: dict[int, tuple[Asked, translator.Plan]] = {}
+        plans: dict[int, tuple[Asked, translator.SearchPlan]] = {}
         found: dict[int, dict[int, list[Hypothesis]]] = {}
         try:
             while jobs or search:
@@ -243,11 +243,11 @@ class Worker:
             for number, (asked, _) in plans.items():
                 self.do(key, [(number, asked)])
 
-    def _enter(self, run: Run, key: Key, number: int, asked: Asked, search: "SlotSearch") -> translator.Plan:
+    def _enter(self, run: Run, key: Key, number: int, asked: Asked, search: "SlotSearch") -> translator.SearchPlan:
         """Let the texts of a job wait for slots."""
         lines = run.tagged(asked.lines, asked.to)
         prefixes = [asked.prefix] * len(lines) if key.forced else None
-        plan = translator.Plan.of(
+        plan = translator.SearchPlan.of(
             run.tokenizers, run.settings, lines, beam=key.beam, n_best=asked.n_best, prefixes=prefixes
         )
         for place, task in enumerate(plan.tasks):
