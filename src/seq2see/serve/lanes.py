@@ -320,8 +320,10 @@ class Lane:
                             longest = self._patience(sum(map(_cost, self._running.values())))
                         patience.reschedule(asyncio.get_running_loop().time() + longest)
         except TimeoutError:
-            in_flight = cost if self._open is None else sum(map(_cost, self._running.values()))
-            self._learn(in_flight, longest, killed=True)
+            if self._open is None:
+                self._learn(cost, time.monotonic() - begun, killed=True)
+            else:
+                self._learn(sum(map(_cost, self._running.values())), longest, killed=True)
             raise EngineError(f"it did not finish a batch within {longest:.0f} seconds") from None
         if self._open is not None:
             self._open = None
