@@ -12,11 +12,13 @@ from torch import Tensor, nn
 
 from seq2see.config import Decoding
 from seq2see.decoding import search
+from seq2see.decoding.continuous import SlotSearch
 from seq2see.decoding.hypothesis import Hypothesis, Task
 from seq2see.decoding.recorded import RecordedSearch
 from seq2see.decoding.search import Choose, SearchStep, Watch
 from seq2see.decoding.translator import batches
 from seq2see.errors import SettingError, nearest
+from seq2see.kernels import threads
 from seq2see.model.interface import Seq2Seq
 
 PRECISIONS = ("float32", "int8", "bfloat16")
@@ -40,10 +42,24 @@ class TorchEngine:
         self.name = f"torch {precision}"
         self._recorded = RecordedSearch(self.model) if next(self.model.parameters()).is_cuda else None
 
-    def search(self, tasks: list[Task], settings: Decoding) -> list[list[Hypothesis]]:
-        # Recorded steps call neither `choose`, nor `watch`, nor hooks.
+    def slot_search(self, settings: Decoding, on_cpu: bool = False) -> SlotSearch | None:
+        """Return a search that sentences can enter at any time; None where steps cannot be recorded.
+
+        Args:
+            on_cpu: whether to return one on a CPU, too, where its steps are executed one by one.
+        """
+        if on_cpu and self._recorded is None and self.model.fixed_state(torch.zeros(1, dtype=torch.int64), 1, 1, 1):
+            return SlotSearch(RecordedSearch(self.model), settings, self.name)
+        recorded = self._recorder(settings)
+        return None if recorded is None else SlotSearch(recorded, settings, self.name)
+
+    def _recorder(self, settings: Decoding) -> RecordedSearch | None:
+        """Return the search in recorded steps, which call neither `choose` nor `watch` nor hooks; None if these do."""
         recorded = None if self.choose or self.watch else self._recorded
-        if recorded and recorded.can(settings.beam) and not has_hooks(self.model):
+        return recorded if recorded and recorded.can(settings.beam) and not has_hooks(self.model) else None
+
+    def search(self, tasks: list[Task], settings: Decoding) -> list[list[Hypothesis]]:
+        if recorded := self._recorder(settings):
             try:
                 return recorded.search(tasks, settings)
             except torch.OutOfMemoryError:
@@ -54,10 +70,12 @@ class TorchEngine:
             torch.cuda.empty_cache()
         found: list[list[Hypothesis]] = [[] for _ in tasks]
         budget = settings.batch_tokens // settings.beam
-        for batch in batches([len(task.source) for task in tasks], budget):
-            hypotheses = self._search([tasks[index] for index in batch], settings, self._watch_of(batch))
-            for index, each in zip(batch, hypotheses, strict=True):
-                found[index] = each
+        with threads.sharing("search") as ours:
+            for batch in batches([len(task.source) for task in tasks], budget):
+                hypotheses = self._search([tasks[index] for index in batch], settings, self._watch_of(batch))
+                for index, each in zip(batch, hypotheses, strict=True):
+                    found[index] = each
+                ours.after(sum(len(each[0].tokens) + 1 for each in hypotheses), is_last=True)
         return found
 
     def _watch_of(self, batch: list[int]) -> Watch | None:
