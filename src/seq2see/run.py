@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal, get_args
 
 from seq2see import bundle, config, machine, storage
 from seq2see.bundle import Bundle
-from seq2see.config import Decoding, Settings
+from seq2see.config import Decoding, Place, Settings
 from seq2see.decoding import ct2_engine, translator
 from seq2see.decoding.hypothesis import Engine, Hypothesis, Task
 from seq2see.decoding.translator import Result
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from seq2see.lens.answers import Look
     from seq2see.lens.heads import Head, Statistics, Worth
     from seq2see.lens.reading import Reading, Watch
+    from seq2see.lens.sublayers import Sublayer, WordInContexts
     from seq2see.model.interface import Seq2Seq
 
 
@@ -253,6 +254,20 @@ class Run:
         from seq2see.lens import alignment
 
         return alignment.importance(self.bundle, self.read(sentence, to, target), self.watch)
+
+    def sublayer(
+        self, sentence: str, place: Place = "encoder", layer: int = 0, to: str | None = None, target: str | None = None
+    ) -> "Sublayer":
+        """Return one attention sub-layer of a translation step by step: scores, weights, heads, W_O, sum and norm."""
+        from seq2see.lens import sublayers
+
+        return sublayers.sublayer(self.bundle, self.read(sentence, to, target), place, layer)
+
+    def word_in_contexts(self, word: str, first: str, second: str, to: str | None = None) -> "WordInContexts":
+        """Compare one word in two sentences: where it attends, and how similar its vectors are in each layer."""
+        from seq2see.lens import sublayers
+
+        return sublayers.word_in_contexts(word, self.look(first, to), self.look(second, to))
 
     @property
     def metric(self) -> str:
