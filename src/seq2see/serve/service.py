@@ -11,15 +11,17 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+
 from seq2see import conversation
 from seq2see.errors import SettingError, nearest
 from seq2see.run import Run
-from seq2see.serve.engine_process import Asked, Key, Kind, Setup, cost, source_tokens
-from seq2see.serve.lanes import Job, Lane
+from seq2see.serve.engine_process import Setup
+from seq2see.serve.jobs import Asked, Job, Key, Kind, cost, source_tokens
+from seq2see.serve.lanes import Lane
 from seq2see.serve.limits import Keys, Limits, Rates, RefusedError, network
 from seq2see.serve.log import log
-from seq2see.serve.measures import ServiceMetrics
-from seq2see.tokens.tokenizers import SURROGATE
+from seq2see.tokens.normalization import SURROGATE
 
 Event = tuple[str, Any]
 Peer = tuple[str, int] | None
@@ -41,6 +43,42 @@ LOOK_TOKENS = 128
 """Maximum number of tokens of a source whose translation can be explained."""
 LEFT_OUT = 3
 """Number of source tokens whose importance costs as much to compute as the translation."""
+BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
+SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
+
+
+class ServiceMetrics:
+    """Counters and gauges for Prometheus, in a registry of their own. No label comes from a request."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+
+        def counter(name: str, about: str, *labels: str) -> Counter:
+            return Counter(f"seq2see_{name}", about, labels, registry=self.registry)
+
+        def histogram(name: str, about: str, label: str, buckets: tuple[float, ...]) -> Histogram:
+            return Histogram(f"seq2see_{name}", about, [label], buckets=buckets, registry=self.registry)
+
+        def gauge(name: str, about: str) -> Gauge:
+            return Gauge(f"seq2see_{name}", about, ["engine"], registry=self.registry)
+
+        self.requests = counter("requests", "Requests answered.", "method", "endpoint", "status")
+        self.seconds = histogram(
+            "request_seconds", "From a request to the end of its answer.", "endpoint", buckets=BUCKETS
+        )
+        self.batches = histogram("batch_requests", "Requests that shared a batch.", "engine", buckets=SIZES)
+        self.batch_seconds = histogram("batch_seconds", "For a batch.", "engine", buckets=BUCKETS)
+        self.tokens = counter("tokens", "Source tokens times beam, estimated, that engines were given.", "engine")
+        self.restarts = counter("engine_restarts", "Engine processes that ended and were replaced.", "engine")
+        self.abandoned = counter(
+            "abandoned", "Requests whose client hung up, or whose deadline passed, before the answer.", "engine"
+        )
+        self.log_lines_dropped = counter(
+            "log_lines_dropped", "Lines of the log that could not be written to standard error."
+        )
+        self.ready = gauge("ready", "Whether an engine is loaded.")
+        self.queue_requests = gauge("queue_requests", "Requests that wait.")
+        self.queue_tokens = gauge("queue_tokens", "Their estimated work.")
 
 
 class Service:
