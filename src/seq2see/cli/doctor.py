@@ -170,7 +170,8 @@ def _table(diagnosis: "Diagnosis") -> None:
 
 
 def _about(finding: "Finding") -> str:
-    return f"{finding.what}{'' if finding.what.endswith(('.', '?')) else '.'} {finding.advice}".rstrip()
+    what = translated(finding.what)
+    return f"{what}{'' if what.endswith(('.', '?')) else '.'} {translated(finding.advice)}".rstrip()
 
 
 def _shown(example: "Example") -> str:

@@ -30,6 +30,7 @@ from seq2see.serve.lanes import Lane
 from seq2see.serve.limits import RefusedError
 from seq2see.serve.log import log, report
 from seq2see.serve.service import Event, Peer, Service, in_words
+from seq2see.wording import translated
 
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
@@ -240,7 +241,7 @@ async def sent_events(events: AsyncIterator[Event], due: float, seconds: float) 
     except TimeoutError:
         yield event("error", {"error": f"no answer within {seconds:g} seconds", "status": 504})
     except RefusedError as refused:
-        yield event("error", {"error": refused.line, "status": refused.status})
+        yield event("error", {"error": translated(refused.line), "status": refused.status})
 
 
 async def _problem(request: Request, problem: Exception) -> Response:
@@ -480,7 +481,7 @@ def on_the_wire(status: int, line: str, retry_after: int | None = None, hang_up:
 
 def in_json(refused: RefusedError) -> tuple[dict[str, str], bytes]:
     """Return the headers and the body of a refusal."""
-    body = json.dumps({"error": refused.line}, ensure_ascii=False).encode("utf-8", "replace")
+    body = json.dumps({"error": translated(refused.line)}, ensure_ascii=False).encode("utf-8", "replace")
     headers = {"content-type": "application/json", "content-length": str(len(body))}
     if refused.retry_after is not None:
         headers["retry-after"] = str(refused.retry_after)
