@@ -4,6 +4,8 @@ import contextlib
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
+from importlib import import_module
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, get_args
 
@@ -13,8 +15,9 @@ from seq2see.config import Decoding, Place, Settings
 from seq2see.decoding import ct2_engine, translator
 from seq2see.decoding.hypothesis import Engine, Hypothesis, Task
 from seq2see.decoding.translator import Result
+from seq2see.display import notebook
 from seq2see.distributed import ranks
-from seq2see.errors import DataError, RunError, SettingError, nearest
+from seq2see.errors import DataError, RunError, SeqError, SettingError, nearest
 from seq2see.evaluation import metrics
 from seq2see.evaluation.metrics import Scores
 from seq2see.machine import Group
@@ -59,6 +62,9 @@ class Shared:
         return answers
 
 
+COLUMNS = ("score", "value", "signature")
+EXAMPLES, LONGEST_EXAMPLE = 4, 80
+"""Number of examples that the live page offers, and the characters of the longest."""
 EngineName = Literal["auto", "torch", "ctranslate2"]
 
 
@@ -87,6 +93,10 @@ class Evaluation:
             "tokenizer (for letter case, spaces or characters): exact counts them as wrong"
         )
 
+    def _repr_html_(self) -> str:
+        rows = [(name, "-" if value is None else value, about) for name, value, about in self.rows]
+        return notebook.table(f"{self.pairs:,} pairs, {self.engine}, beam {self.beam}", COLUMNS, rows)
+
     @property
     def rows(self) -> list[tuple[str, float | None, str]]:
         """Name, value and signature of each score; without a value, the reason why it does not apply."""
@@ -100,12 +110,23 @@ class Run:
     def __init__(self, folder: str | Path) -> None:
         self.folder = Path(folder)
         self.manifest = storage.read_manifest(self.folder)
-        self.watch: Watch = lambda what, done, total: None
+        self.watch: Watch = _in_notebook() if notebook.is_notebook() else lambda what, done, total: None
         """Called with the progress of slow answers: `watch("leaving out input tokens", 12, 60)`."""
         self._engines: dict[str, Engine] = {}
 
     def __repr__(self) -> str:
         return f"Run({str(self.folder)!r}, {self.manifest.get('parameters', 0):,} parameters)"
+
+    def _repr_html_(self) -> str:
+        """Return what a notebook shows: the facts about this model."""
+        facts = {
+            "model": config.model_in_words(self.settings.model),
+            "parameters": f"{self.manifest.get('parameters', 0):,}",
+            "languages": " → ".join(code or "?" for code in self.languages) if any(self.languages) else "",
+            "source": f"{len(self.tokenizers.source):,} ({self.settings.data.source_tokenizer})",
+            "target": f"{len(self.tokenizers.target):,} ({self.settings.data.target_tokenizer})",
+        }
+        return notebook.table(str(self.folder), [], [(name, value) for name, value in facts.items() if value])
 
     @cached_property
     def settings(self) -> Settings:
@@ -238,7 +259,9 @@ class Run:
         from seq2see.lens import answers
 
         method = self.alignment_method if self.settings.model.attention else None
-        return answers.look(self.bundle, self.read(sentence, to, target), method)
+        found = answers.look(self.bundle, self.read(sentence, to, target), method)
+        vars(found)["page"] = lambda: _page(self, sentence, to, target)
+        return found
 
     def read(self, sentence: str, to: str | None = None, target: str | None = None) -> "Reading":
         """Return a sentence and its translation (or `target`) in tokens, which other answers are about."""
@@ -332,6 +355,17 @@ class Run:
         return list(Pairs(path)) if path.exists() else []
 
     @cached_property
+    def examples(self) -> list[str]:
+        """A few sources of the validation set to try the model with: neither the shortest nor long, always the same."""
+        try:
+            texts = {pair.source.strip(): None for pair in islice(self.validation_pairs, 200)}
+        except SeqError:  # a damaged file is no reason not to serve
+            return []
+        fitting = sorted((text for text in texts if len(text) <= LONGEST_EXAMPLE and "\n" not in text), key=len)
+        usual = fitting[len(fitting) // 4 : len(fitting) // 4 * 3] or fitting
+        return usual[:: max(1, len(usual) // EXAMPLES)][:EXAMPLES]
+
+    @cached_property
     def alignment_method(self) -> "Method":
         """The heads that align words, chosen on the validation set once and kept in the manifest."""
         from seq2see.lens import alignment
@@ -418,6 +452,22 @@ def _pair(given: Pair | Sequence[str], number: int) -> Pair:
             source, target, *references = given
             return Pair(source, target, f"pair {number}", tuple(references))
     raise DataError(f"pair {number}: {str(given)[:60]!r} is not a pair. Give (source, target), or the name of a file")
+
+
+def _in_notebook() -> "Watch":
+    """Return a function that shows the progress of slow answers in a notebook."""
+    bars: dict[str, notebook.Bar] = {}
+
+    def show(what: str, done: int, total: int) -> None:
+        bars.setdefault(what, notebook.Bar()).show(done, total, what, last=done == total)
+
+    return show
+
+
+def _page(run: Run, sentence: str, to: str | None, target: str | None) -> str:
+    """Return the page about a translation in a frame. It is made by a higher layer, which is loaded by its name."""
+    page = import_module("seq2see.look.page")
+    return notebook.frame(page.render(page.gather(run, sentence, to, target)))
 
 
 def load(folder: str | Path) -> Run:

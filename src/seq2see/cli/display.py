@@ -10,10 +10,10 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
 
 from seq2see.cli.data import Downloads
+from seq2see.display.wording import translated
 from seq2see.errors import visible
 from seq2see.text.downloads import Fetching
 from seq2see.training.events import INTERRUPTED, Finished, Returned, Shrunk, Stepped, Trained, Validated
-from seq2see.wording import translated
 
 if TYPE_CHECKING:
     from seq2see.api import Event

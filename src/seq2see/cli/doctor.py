@@ -14,8 +14,8 @@ import typer
 from seq2see.cli import options
 from seq2see.cli.data import Downloads
 from seq2see.cli.messages import echo, write_line
+from seq2see.display.wording import translated
 from seq2see.errors import visible
-from seq2see.wording import translated
 
 if TYPE_CHECKING:
     from seq2see.doctor.findings import Diagnosis, Example, Finding

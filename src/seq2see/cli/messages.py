@@ -7,8 +7,8 @@ from contextlib import contextmanager
 
 import typer
 
+from seq2see.display.wording import translated
 from seq2see.errors import visible
-from seq2see.wording import translated
 
 PATIENCE = 1.0
 """Seconds after which a terminal shows the progress of a slow computation."""

@@ -12,8 +12,9 @@ from typing import Any
 
 import typer
 
-from seq2see import __version__, wording
+from seq2see import __version__
 from seq2see.cli.messages import echo
+from seq2see.display import wording
 from seq2see.distributed import ranks
 from seq2see.errors import SeqError, SettingError
 

@@ -127,6 +127,7 @@ const KOREAN = {
   "Write a line: the model answers, and everything that happened inside it appears below, part by part in the order of the paper “Attention Is All You Need”.":
     "메시지를 보내면 모델이 답하고, 아래에는 논문 “Attention Is All You Need”의 순서대로 모델 내부가 단계별로 펼쳐집니다.",
   "A sentence, in: {language}": "문장을 입력하세요({language})",
+  "Try one:": "예문:",
   "A sentence like those the model learned from": "모델이 학습한 것과 비슷한 문장을 입력하세요",
   "seq2see: all numbers are computed by the model on this server; nothing is sent elsewhere.":
     "seq2see: 모든 수치는 이 서버의 모델에서 계산하며, 외부로 전송되는 것은 없습니다.",

@@ -28,9 +28,9 @@ from matplotlib.text import Text
 from numpy.typing import NDArray
 
 from seq2see import storage
+from seq2see.display.wording import language, translated
 from seq2see.errors import SettingError
 from seq2see.pictures import labels
-from seq2see.wording import language, translated
 
 INK = "#1d2733"
 QUIET = "#6b7785"

@@ -22,6 +22,7 @@ from prometheus_client import generate_latest
 from starlette.exceptions import HTTPException
 
 from seq2see import __version__
+from seq2see.display.wording import translated
 from seq2see.errors import SettingError
 from seq2see.look import files
 from seq2see.serve import bodies, libretranslate
@@ -30,7 +31,6 @@ from seq2see.serve.lanes import Lane
 from seq2see.serve.limits import RefusedError
 from seq2see.serve.log import log, report
 from seq2see.serve.service import Event, Peer, Service, in_words
-from seq2see.wording import translated
 
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
@@ -187,6 +187,7 @@ def _v1(service: Service) -> APIRouter:
                     choose=len(run.tags) > 1,
                     engine=facts[name].engine if name in facts else None,
                     parameters=run.manifest.get("parameters", 0),
+                    examples=run.examples,
                 )
                 for name, run in service.runs.items()
             ]

@@ -13,12 +13,13 @@ import pytest
 import typer
 
 import seq2see
-from seq2see import wording
 from seq2see.cli import program
+from seq2see.display import wording
 
 PACKAGE = Path(seq2see.__file__).parent
-CATALOGUE: dict[str, dict[str, str]] = tomllib.loads((PACKAGE / "korean.toml").read_text(encoding="utf-8"))
+CATALOGUE: dict[str, dict[str, str]] = tomllib.loads((PACKAGE / "display" / "korean.toml").read_text(encoding="utf-8"))
 OURS = {key: value for name, table in CATALOGUE.items() if name != "library" for key, value in table.items()}
+ERRORS = ("SettingError", "DataError", "RunError", "RefusedError")
 LEAST_OF_HELP, LEAST_OF_ERRORS = 0.95, 0.35
 """Shares of texts that have a Korean one."""
 
@@ -49,9 +50,8 @@ def errors() -> Iterator[str]:
     """Yield the text of each error that a user can correct, and of each refusal of the server."""
     for path in PACKAGE.rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
-                if node.func.id in ("SettingError", "DataError", "RunError", "RefusedError"):
-                    yield from filter(None, map(template, node.args))
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in ERRORS:
+                yield from filter(None, map(template, node.args))
 
 
 def helps(command: typer.core.TyperGroup | typer.core.TyperCommand) -> Iterator[str]:
