@@ -4,6 +4,7 @@ import contextlib
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, get_args
 
@@ -13,13 +14,14 @@ from seq2see.config import Decoding, Place, Settings
 from seq2see.decoding import ct2_engine, translator
 from seq2see.decoding.hypothesis import Engine, Hypothesis, Task
 from seq2see.decoding.translator import Result
+from seq2see.display import notebook
 from seq2see.distributed import ranks
-from seq2see.errors import DataError, RunError, SettingError, nearest
+from seq2see.errors import DataError, RunError, SeqError, SettingError, nearest
 from seq2see.evaluation import metrics
 from seq2see.evaluation.metrics import Scores
 from seq2see.machine import Group
 from seq2see.text.corpora import Pairs
-from seq2see.text.pair import Pair, Sides
+from seq2see.text.pair import Pair, Sides, usual_sources
 from seq2see.text.tags import language_tag
 from seq2see.tokens import store
 from seq2see.tokens.store import Tokenizers
@@ -90,6 +92,12 @@ class Evaluation:
             "tokenizer (for letter case, spaces or characters): exact counts them as wrong"
         )
 
+    def _repr_html_(self) -> str:
+        rows = [(name, "-" if value is None else value, about) for name, value, about in self.rows]
+        return notebook.table(
+            f"{self.pairs:,} pairs, {self.engine}, beam {self.beam}", ("score", "value", "signature"), rows
+        )
+
     @property
     def rows(self) -> list[tuple[str, float | None, str]]:
         """Name, value and signature of each score; without a value, the reason why it does not apply."""
@@ -103,12 +111,20 @@ class Run:
     def __init__(self, folder: str | Path) -> None:
         self.folder = Path(folder)
         self.manifest = storage.read_manifest(self.folder)
-        self.watch: Watch = lambda what, done, total: None
+        self.watch: Watch = notebook.watch()
         """Called with the progress of slow answers: `watch("leaving out input tokens", 12, 60)`."""
         self._engines: dict[str, Engine] = {}
 
     def __repr__(self) -> str:
         return f"Run({str(self.folder)!r}, {self.manifest.get('parameters', 0):,} parameters)"
+
+    def _repr_html_(self) -> str:
+        """Return what a notebook shows: the facts about this model."""
+        model = f"{config.model_in_words(self.settings.model)}: {self.manifest.get('parameters', 0):,} parameters"
+        languages = " → ".join(code or "?" for code in self.languages)
+        sizes = [f"{len(each):,} tokens" for each in (self.tokenizers.source, self.tokenizers.target)]
+        rows = [("model", model), ("languages", languages), ("source", sizes[0]), ("target", sizes[1])]
+        return notebook.table(str(self.folder), [], rows)
 
     @cached_property
     def settings(self) -> Settings:
@@ -241,7 +257,11 @@ class Run:
         from seq2see.lens import answers
 
         method = self.alignment_method if self.settings.model.attention else None
-        return answers.look(self.bundle, self.read(sentence, to, target), method)
+        found = answers.look(self.bundle, self.read(sentence, to, target), method)
+        # The page is made by a higher layer, which is loaded by its name, as the public names of `seq2see` are.
+        page = import_module("seq2see.look.page") if notebook.is_notebook() else None
+        vars(found)["page"] = page and (lambda: notebook.frame(page.render(page.gather(self, sentence, to, target))))
+        return found
 
     def read(self, sentence: str, to: str | None = None, target: str | None = None) -> "Reading":
         """Return a sentence and its translation (or `target`) in tokens, which other answers are about."""
@@ -373,6 +393,14 @@ class Run:
         """The validation set; empty if its file was deleted."""
         path = self.folder / "validation.jsonl"
         return list(Pairs(path)) if path.exists() else []
+
+    @cached_property
+    def examples(self) -> list[str]:
+        """A few sources of the validation set to try the model with."""
+        try:
+            return usual_sources(self.validation_pairs)
+        except SeqError:  # a damaged file is no reason not to serve
+            return []
 
     @cached_property
     def alignment_method(self) -> "Method":
