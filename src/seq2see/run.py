@@ -2,7 +2,7 @@
 
 import contextlib
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from functools import cached_property
 from importlib import import_module
 from pathlib import Path
@@ -18,7 +18,7 @@ from seq2see.display import notebook
 from seq2see.distributed import ranks
 from seq2see.errors import DataError, RunError, SeqError, SettingError, nearest
 from seq2see.evaluation import metrics
-from seq2see.evaluation.metrics import Scores
+from seq2see.evaluation.evaluations import Evaluation
 from seq2see.machine import Group
 from seq2see.text.corpora import Pairs
 from seq2see.text.pair import Pair, Sides, usual_sources
@@ -65,44 +65,6 @@ class Shared:
 
 
 EngineName = Literal["auto", "torch", "ctranslate2"]
-
-
-@dataclass(frozen=True)
-class Evaluation:
-    """The scores of a run on some pairs, and how they were measured."""
-
-    pairs: int
-    engine: str
-    """Engine and precision: "ctranslate2 float32"."""
-    beam: int
-    scores: Scores
-    results: list[Result]
-    """The translations, pair by pair."""
-    unreachable: int = 0
-    """Pairs without a reference that the target tokenizer can write; `exact` counts them as wrong."""
-
-    @property
-    def note(self) -> str:
-        """A sentence about references that the target tokenizer cannot write; empty if there are none."""
-        if not self.unreachable:
-            return ""
-        share = 100 * self.unreachable / self.pairs
-        return (
-            f"{self.unreachable:,} of {self.pairs:,} references ({share:.1f} %) cannot be written with the target "
-            "tokenizer (for letter case, spaces or characters): exact counts them as wrong"
-        )
-
-    def _repr_html_(self) -> str:
-        rows = [(name, "-" if value is None else value, about) for name, value, about in self.rows]
-        return notebook.table(
-            f"{self.pairs:,} pairs, {self.engine}, beam {self.beam}", ("score", "value", "signature"), rows
-        )
-
-    @property
-    def rows(self) -> list[tuple[str, float | None, str]]:
-        """Name, value and signature of each score; without a value, the reason why it does not apply."""
-        missing = [(name, None, f"does not apply: {reason}") for name, reason in self.scores.inapplicable.items()]
-        return [*missing, *((score.name, score.value, score.signature) for score in self.scores)]
 
 
 class Run:

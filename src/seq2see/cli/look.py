@@ -9,6 +9,7 @@ import typer
 from seq2see import storage
 from seq2see.cli.messages import echo, progress, write_line
 from seq2see.cli.options import Debug, Folder, Force, To, check_new
+from seq2see.config import Place
 from seq2see.errors import SettingError, nearest
 
 if TYPE_CHECKING:
@@ -188,7 +189,8 @@ def _draw_sublayer(
     """Draw a picture of one attention sub-layer, print the translation, and return what to tell the user."""
     from seq2see.pictures import labels, sublayers
 
-    place, layers = chosen["--place"] or "encoder", run.settings.model.encoder_layers
+    place: Place = chosen["--place"] or "encoder"
+    layers = run.settings.model.encoder_layers
     if place != "encoder":
         layers = run.settings.model.decoder_layers
     number, head = chosen["--layer"] or layers, chosen["--head"] or 1

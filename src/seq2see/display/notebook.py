@@ -4,6 +4,7 @@ import html
 import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
+from importlib import import_module
 from typing import Any, Final
 
 from seq2see.display.wording import translated
@@ -65,12 +66,11 @@ class Bar:
         self._display(f"<div style='{ends}'>{bar} {done:,}/{total:,}  {_text(text)}</div>")
 
     def _display(self, page: str) -> None:
-        from IPython.display import HTML, display  # type: ignore[import-not-found, unused-ignore]
-
+        shell: Any = import_module("IPython.display")
         if self._handle is None:
-            self._handle = display(HTML(page), display_id=True)
+            self._handle = shell.display(shell.HTML(page), display_id=True)
         else:
-            self._handle.update(HTML(page))
+            self._handle.update(shell.HTML(page))
 
 
 def watch() -> Callable[[str, int, int], None]:

@@ -137,8 +137,8 @@ def in_language(figure: Figure) -> None:
     if language() == "en":
         return
     for text in figure.findobj(Text):
-        said = text.get_text()  # type: ignore[attr-defined]
-        if said and text.get_fontfamily() == ["sans-serif"] and (korean := translated(said)) != said:  # type: ignore[attr-defined]
+        said = text.get_text()
+        if said and text.get_fontfamily() == ["sans-serif"] and (korean := translated(said)) != said:
             text.set(text=korean, fontfamily=labels.font_families(korean))
 
 

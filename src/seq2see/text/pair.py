@@ -38,7 +38,7 @@ def write_pairs(path: Path, pairs: Iterable[Pair]) -> None:
 
 
 def usual_sources(pairs: Sequence[Pair], count: int = 4, longest: int = 80) -> list[str]:
-    """Return a few sources to try a model with: one line each, neither the shortest nor the longest, always the same."""
+    """Return a few sources to try a model with: one line each, neither the shortest nor the longest ones."""
     texts = {pair.source.strip() for pair in pairs[:200]}
     fitting = sorted((text for text in texts if len(text) <= longest and text.isprintable()), key=lambda t: (len(t), t))
     usual = fitting[len(fitting) // 4 : len(fitting) // 4 * 3] or fitting
