@@ -85,7 +85,8 @@ class Run:
         model = f"{config.model_in_words(self.settings.model)}: {self.manifest.get('parameters', 0):,} parameters"
         languages = " → ".join(code or "?" for code in self.languages)
         sizes = [f"{len(each):,} tokens" for each in (self.tokenizers.source, self.tokenizers.target)]
-        rows = [("model", model), ("languages", languages), ("source", sizes[0]), ("target", sizes[1])]
+        rows = [("model", model), ("source", sizes[0]), ("target", sizes[1])]
+        rows += [("languages", languages)] if any(self.languages) else []
         return notebook.table(str(self.folder), [], rows)
 
     @cached_property

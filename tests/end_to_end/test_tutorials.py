@@ -76,7 +76,9 @@ def test_the_program_of_a_page(name: str, tmp_path: Path, monkeypatch: pytest.Mo
 def test_pictures_of_digits_are_read_after_a_minute_of_training() -> None:
     text = (DOCS / "image-patches.md").read_text(encoding="utf-8")
     found: dict[str, Any] = {}
-    exec(compile("\n".join(re.findall(r"^```python\n(.*?)^```", text, re.MULTILINE | re.DOTALL)), "page", "exec"), found)
+    exec(
+        compile("\n".join(re.findall(r"^```python\n(.*?)^```", text, re.MULTILINE | re.DOTALL)), "page", "exec"), found
+    )
     assert found["right"] > 0.95
     assert (found["weights"].argmax(1) == found["torch"].arange(4)).all()
 

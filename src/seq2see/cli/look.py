@@ -10,6 +10,7 @@ from seq2see import storage
 from seq2see.cli.messages import echo, progress, write_line
 from seq2see.cli.options import Debug, Folder, Force, To, check_new
 from seq2see.config import Place
+from seq2see.display.wording import translated
 from seq2see.errors import SettingError, nearest
 
 if TYPE_CHECKING:
@@ -176,7 +177,7 @@ def _draw(
             drawn, where = f"{place} attention of layer {number}", f"{PLACES[place]}, layer {number} of {len(layers)}"
             note = translations.attention(layers[number - 1], rows, columns, title, path, where, *names)
     write_line(seen.translation)
-    return [*seen.notes, f"{drawn}: {path}", *([note] if note else [])]
+    return [*seen.notes, f"{translated(drawn)}: {path}", *([note] if note else [])]
 
 
 def _draw_sublayer(

@@ -32,6 +32,8 @@ HEADINGS: Final = {
 """Parts of help pages that the library for command lines writes."""
 
 
+DOT: Final = "  ·  "
+"""What stands between two statements about a picture, which are translated one by one."""
 ENOUGH: Final = 6
 """Characters of a key, without placeholders, from which on its parts may have blanks."""
 
@@ -66,6 +68,8 @@ def translated(text: str, to: str | None = None) -> str:
 
 
 def _translated(text: str) -> str:
+    if DOT in text:
+        return DOT.join(map(_translated, text.split(DOT)))
     whole, entries = catalogue()
     core = text.strip()
     if core in whole:

@@ -118,7 +118,7 @@ class Picture:
         room = max(around.x1 - box.x0 / self.figure.dpi, LEAST_WIDE)
         small: dict[str, Any] = {"fontsize": 9, "color": QUIET, **self.style, "parse_math": math}
         large: dict[str, Any] = {"fontsize": 13, "color": INK, "fontweight": "bold", **self.style}
-        subtitle += labels.about_blanks(self._letters)
+        subtitle += translated(labels.about_blanks(self._letters))
         below = [subtitle] if math else wrapped(subtitle, lambda line: wide(line, **small) <= room)
         (title,) = labels.drawn([labels.visible(title)], self.path)
         above = wrapped(title, lambda line: wide(line, **large) <= room)
