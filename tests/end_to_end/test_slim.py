@@ -84,7 +84,9 @@ def test_it_translates_a_run_that_was_never_converted(trained: Path, tmp_path: P
     needs_ctranslate2()
     shutil.copytree(trained, tmp_path / "run", ignore=shutil.ignore_patterns("engines"))
     words = [sys.executable, "-m", "seq2see", "translate", tmp_path / "run"]
-    expected = run(*words, "--engine", "ctranslate2", stdin="abc\nbad\n", PYTHONPATH="").stdout
+    before = os.environ["PYTHONPATH"].partition(os.pathsep)[2]
+    expected = run(*words, "--engine", "ctranslate2", stdin="abc\nbad\n", PYTHONPATH=before).stdout
+    assert expected
     shutil.rmtree(tmp_path / "run" / "engines")
     ended = run(*words, stdin="abc\nbad\n")
     assert (ended.returncode, ended.stderr) == (0, "")
