@@ -12,6 +12,7 @@ __version__ = "0.1.0"
 _HOMES = {
     "train": "session.train",
     "load": "run",
+    "import_model": "interop.importing",
     "Run": "run",
     "scaled_dot_product_attention": "model.attention",
     "MultiHeadAttention": "model.attention",
