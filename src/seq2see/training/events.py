@@ -66,6 +66,8 @@ class Validated:
     scores: dict[str, float]
     best: bool
     what: str = "model"
+    seconds: float = 0.0
+    """The time that the validation took."""
 
 
 @dataclass(frozen=True)
