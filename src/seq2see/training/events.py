@@ -1,6 +1,6 @@
 """Events that the training loop yields."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ class Validated:
     scores: dict[str, float]
     best: bool
     what: str = "model"
-    seconds: float = 0.0
+    seconds: float = field(default=0.0, compare=False)
     """The time that the validation took."""
 
 
