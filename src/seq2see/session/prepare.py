@@ -114,11 +114,11 @@ def settle(survey: Survey, corpus: Corpus, overlays: Sequence[Overlay], hold_out
         hold_out: The number of pairs to validate on, or their share below 1, where the user says it.
     """
     model = {key: value for overlay in overlays for key, value in overlay.get("model", {}).items()}
-    suggestion = suggest.suggest(survey, model)
-    data = config.resolve(suggestion.settings, corpus.settings, *overlays).data
+    suggestion = suggest.suggest(survey, model, corpus.settings)
+    data = config.resolve(suggestion.settings, *overlays).data
     kept = without_too_long(survey, data, None)
     if kept.left_out:
-        suggestion = suggest.suggest(kept, model)
+        suggestion = suggest.suggest(kept, model, corpus.settings)
     known = [name for name, keys in choices.ROWS.items() if config.keys(corpus.settings).intersection(keys)]
     reasons = suggestion.reasons | dict.fromkeys(known, "tuned for this corpus")
     derived: dict[str, Any] = {}
@@ -126,7 +126,7 @@ def settle(survey: Survey, corpus: Corpus, overlays: Sequence[Overlay], hold_out
         derived["validation_pairs"] = as_count(hold_out, kept.pairs)
     if survey.languages:
         derived["tags"] = " ".join(sorted(survey.languages.union(data.tags.split())))
-    settings = config.resolve(suggestion.settings, corpus.settings, *overlays, {"data": derived})
+    settings = config.resolve(suggestion.settings, *overlays, {"data": derived})
     return Chosen(settings, reasons, kept)
 
 
