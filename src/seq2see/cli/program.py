@@ -2,6 +2,7 @@
 
 import atexit
 import importlib
+import keyword
 import os
 import signal
 import sys
@@ -32,6 +33,7 @@ EXAMPLES = {
     "draw heads": "seq2see draw heads runs/dates dates -o heads.png",
     "lab": "seq2see lab scaling order --quick",
     "serve": "seq2see serve runs/dates --port 8000",
+    "import": "seq2see import opus-mt-en-de runs/en-de",
     "export": "seq2see export runs/dates dates-ct2 --precision int8",
     "data list": "seq2see data list --json",
     "data get": "seq2see data get chatbot-ko --from ChatbotData.csv",
@@ -61,15 +63,20 @@ def program(words: Sequence[str] = ()) -> typer.Typer:
     asked = [name for name in EXAMPLES if name.split() == list(words[: len(name.split())])]
     for name in asked or EXAMPLES:
         first, _, second = name.partition(" ")
-        home = importlib.import_module(f"seq2see.cli.{first}")
+        home = importlib.import_module(f"seq2see.cli.{_in_python(first)}")
         if second and first not in groups:
             groups[first] = typer.Typer(help=GROUPS[first][0], epilog=GROUPS[first][1])
             groups[first].callback(invoke_without_command=True)(_help_if_alone)
             app.add_typer(groups[first], name=first)
         epilog = f"{getattr(home, 'MORE_HELP', '')}Example: {EXAMPLES[name]}"
-        function = getattr(home, name.replace(" ", "_").replace("-", "_"))
+        function = getattr(home, _in_python(name.replace(" ", "_").replace("-", "_")))
         groups.get(first, app).command(second or first, epilog=epilog)(function)
     return app
+
+
+def _in_python(name: str) -> str:
+    """Return a name that Python accepts: `import_` for the verb `import`."""
+    return f"{name}_" if keyword.iskeyword(name) else name
 
 
 def _version(asked: bool) -> None:

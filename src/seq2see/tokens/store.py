@@ -235,13 +235,17 @@ class Tokenizers:
     @staticmethod
     def load(folder: Path) -> "Tokenizers":
         """Load the tokenizers of a run: two, or one for both sides, as its settings say."""
-        files, shared = Tokenizers.files(folder), config.read_settings(folder).data.shared
+        files, settings = Tokenizers.files(folder), config.read_settings(folder)
+        shared = settings.data.shared
         if files[0] == files[1] and files[0].exists() and not shared:
             raise RunError(f"{folder / 'target.tokenizer.json'}: is missing. Copy the run again")
         if files[0] != files[1] and shared:
             raise RunError(f"{files[1]}: exists, although data.shared = true. Copy the run again")
         source = tokenizers.load(files[0])
-        return Tokenizers(source, source if files[0] == files[1] else tokenizers.load(files[1]))
+        target = source if files[0] == files[1] else tokenizers.load(files[1])
+        if settings.model.tie == "all" and len(source) != len(target):
+            raise RunError(f'{folder}: model.tie = "all", but the vocabularies differ in size. Copy the run again')
+        return Tokenizers(source, target)
 
 
 class Tokenising:

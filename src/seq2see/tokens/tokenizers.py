@@ -21,7 +21,7 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final, Literal, NamedTuple, get_args
+from typing import Any, Final, NamedTuple, get_args
 
 import sentencepiece
 
@@ -29,43 +29,11 @@ from seq2see import patterns, special, storage
 from seq2see.config import TokenizerKind
 from seq2see.errors import DataError, RunError, SettingError
 from seq2see.tokens import korean_letters, sentencepiece_models
+from seq2see.tokens.normalization import SURROGATE, Normalization, normalize
 from seq2see.tokens.sentencepiece_models import SPACE_MARK, UNKNOWN_MARK, escape, unescape
 
 VERSION: Final = 1
 SILENT: Final = {special.PAD, special.BEGIN, special.END}
-
-Normalization = Literal["identity", "nfkc", "nfkc_lower"]
-SURROGATE = re.compile("[\ud800-\udfff]")
-"""Half of a surrogate pair, which is no character and cannot be written as UTF-8."""
-
-
-def normalize(text: str, how: Normalization) -> str:
-    """Return the text as the tokenizer sees it; half a surrogate pair becomes U+FFFD whatever the setting."""
-    if not text.isascii():
-        text = SURROGATE.sub("\ufffd", text)
-        if how != "identity":
-            text = normal_form("NFKC", text)
-    if how == "nfkc_lower":
-        text = normal_form("NFKC", text.lower())  # again, since lower() may take a letter apart
-    return text
-
-
-MOST_MARKS: Final = 512
-"""Combining marks after one another that are put in order together; no language has more than a few."""
-
-
-def normal_form(form: Literal["NFC", "NFKC"], text: str) -> str:
-    """Call `unicodedata.normalize` in linear time: it sorts marks in time that is quadratic in their number."""
-    if len(text) <= MOST_MARKS or text.isascii():
-        return unicodedata.normalize(form, text)
-    pieces: list[str] = []
-    begin = marks = 0
-    for place, combines in enumerate(map(unicodedata.combining, text)):
-        marks = marks + 1 if combines else 0
-        if marks > MOST_MARKS:
-            pieces.append(text[begin:place])
-            begin, marks = place, 0
-    return "".join(unicodedata.normalize(form, piece) for piece in [*pieces, text[begin:]])
 
 
 class TokenizerSetup(NamedTuple):
@@ -397,6 +365,54 @@ class KoreanLetters(Listed):
         return [_visible(each[1:] if korean_letters.LOOSE.fullmatch(each) else each) for each in shown]
 
 
+class Imported(Listed):
+    """Tokenizer of another program: a SentencePiece model, and the list of ids that its tokens have.
+
+    A tag is spelled `>>fra<<` in the list, and may also be written `<2fra>`.
+    """
+
+    def __init__(self, setup: TokenizerSetup, symbols: Sequence[str], model: bytes) -> None:
+        super().__init__(setup._replace(tags=()), symbols)
+        self.tags, self._model = setup.tags, model
+        sentencepiece_models.check_tables(model)
+        self._processor = sentencepiece.SentencePieceProcessor(model_proto=model)
+        if not model or any(self._tag_id(tag) == special.UNKNOWN for tag in self.tags):
+            raise ValueError("no SentencePiece model, or a tag is missing")
+        for id in range(self._processor.get_piece_size()):
+            self._processor.id_to_piece(id)  # a ValueError where one is not UTF-8
+
+    @classmethod
+    def learn(cls, setup: TokenizerSetup, texts: Iterable[str], vocabulary: int, pattern: str) -> Listed:
+        raise SettingError("the tokenizer 'imported' comes with a model (seq2see import), and cannot be learned")
+
+    @classmethod
+    def restore(cls, setup: TokenizerSetup, state: Mapping[str, Any]) -> "Imported":
+        return cls(setup, _checked(state["symbols"], "symbols"), base64.b64decode(state["model"], validate=True))
+
+    def _state(self) -> dict[str, Any]:
+        return {"symbols": self._spellings[special.COUNT :], "model": base64.b64encode(self._model).decode("ascii")}
+
+    def cut(self, text: str) -> Sequence[str]:
+        found: list[str] = self._processor.encode(text, out_type=str)
+        return found
+
+    def surfaces(self, text: str) -> list[tuple[int, int]]:
+        """Return which characters of a text each of its tokens was cut from."""
+        return sentencepiece_models.surfaces(self._processor.encode(text, out_type="serialized_proto"))
+
+    def _tag_id(self, tag: str) -> int:
+        return self._ids.get(tag, self._ids.get(f">>{tag[2:-1]}<<", special.UNKNOWN))
+
+    def decode(self, ids: Sequence[int]) -> str:
+        shown = [UNKNOWN_MARK if id == special.UNKNOWN else self._spellings[id] for id in ids if id not in SILENT]
+        text: str = self._processor.decode(shown) if shown else ""
+        return text.replace(SPACE_MARK, " ").strip()  # tokens of the other side keep their marks
+
+    def sentencepiece_model(self) -> bytes:
+        """Return the file that SentencePiece itself reads."""
+        return self._model
+
+
 KINDS: Final[Mapping[TokenizerKind, type[Tokenizer]]] = {
     "unigram": Subwords,
     "bpe": Subwords,
@@ -404,6 +420,7 @@ KINDS: Final[Mapping[TokenizerKind, type[Tokenizer]]] = {
     "symbols": Symbols,
     "pattern": Pattern,
     "jamo": KoreanLetters,
+    "imported": Imported,
 }
 
 
