@@ -30,7 +30,7 @@ from seq2see.config import Decoding
 from seq2see.decoding import translator
 from seq2see.decoding.hypothesis import Engine, Hypothesis, Task
 from seq2see.errors import SeqError
-from seq2see.machine import framed
+from seq2see.machine import framed, has_torch
 from seq2see.run import Run
 from seq2see.serve.jobs import Asked, Key, cost, source_tokens
 from seq2see.serve.log import report
@@ -312,7 +312,8 @@ class Worker:
                 yield sampling
             return
         # The engines count forced tokens differently in a score; only torch counts them like any others.
-        engine = run.engine("torch" if asked.prefix and setup.engine == "auto" else setup.engine, setup.precision)
+        ours_only = asked.prefix and setup.engine == "auto" and has_torch()
+        engine = run.engine("torch" if ours_only else setup.engine, setup.precision)
         if not engine.name.startswith("torch"):
             yield Bounded(engine, setup.output_tokens)
             return
