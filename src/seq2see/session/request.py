@@ -22,6 +22,7 @@ class ReadingKeywords(TypedDict, total=False):
     target_column: str | int | None
     source_language: str | None
     target_language: str | None
+    tag: bool
 
 
 @dataclass(frozen=True)

@@ -59,7 +59,6 @@ def train(
     preset: str | None = None,
     config_file: str | Path | None = None,
     settings: Overlay | None = None,
-    tag: bool = False,
     resume: bool = False,
     force: bool = False,
     from_run: str | Path | None = None,
@@ -79,7 +78,6 @@ def train(
         preset: A named set of settings, such as "tutorial-small".
         config_file: Settings in TOML, over the preset.
         settings: Settings as a tree, over the file: `{"training": {"max_steps": 500}}`.
-        tag: Put the language of the target in front of each source, so that one model serves many directions.
         resume: Resume from the newest checkpoint in `out`; where there is no run yet, begin one.
         force: Throw an earlier run in `out` away.
         from_run: Fine-tune the model of this run: its tokenizers, model and tags are kept, and `fine_tuning` in the
@@ -88,7 +86,8 @@ def train(
         watch: Called with each event.
         reading: `format` of the files; `source_column` and `target_column` of CSV and TSV by name or by number from 1,
             or the keys in JSONL; `source_language` and `target_language`, where the files do not say them, or to
-            choose among the languages of a TMX file.
+            choose among the languages of a TMX file; `tag` puts the language of the target in front of each source, so
+            that one model serves many directions.
 
     Raises:
         Interrupted: After Ctrl-C, SIGTERM or SIGHUP, once everything is saved.
@@ -103,7 +102,9 @@ def train(
     config.check_keys(*overlays)
     folder = Path("runs") / corpora.name_of(pairs) if out is None else Path(out)
     base = None if from_run is None else Path(from_run)
-    request = Request(pairs, folder, valid, overlays, reading, tag, resume, force, base, tune, watch)
+    request = Request(
+        pairs, folder, valid, overlays, reading, reading.get("tag", False), resume, force, base, tune, watch
+    )
     if not os.environ.keys() & {"WORLD_SIZE", "TORCHELASTIC_RUN_ID"}:
         return start(request, ALONE)
     with ranks.joined() as group:  # torchrun has started this process and perhaps others
