@@ -31,8 +31,8 @@ from seq2see.model.build import count_parameters
 from seq2see.model.interface import Seq2Seq
 from seq2see.run import Run
 from seq2see.session import choices, fine_tuning, finish, prepare, resume, trials
-from seq2see.session.learning import new_model, run_loop
 from seq2see.session.request import Base, Began, Interrupted, Prepared, ReadingKeywords, Request, Said, Watch
+from seq2see.session.resume import new_model, run_loop
 from seq2see.session.survey import survey_corpus
 from seq2see.text import corpora
 from seq2see.text.corpora import Corpus
