@@ -24,6 +24,7 @@ import torch
 import seq2see
 from seq2see import config, machine, storage
 from seq2see.config import Overlay, Settings, Training
+from seq2see.display import notebook
 from seq2see.distributed import ranks
 from seq2see.errors import OnlyHereError, SeqError, SettingError
 from seq2see.machine import ALONE, Group, Stop
@@ -31,7 +32,17 @@ from seq2see.model.build import count_parameters
 from seq2see.model.interface import Seq2Seq
 from seq2see.run import Run
 from seq2see.session import choices, fine_tuning, finish, prepare, resume, trials
-from seq2see.session.request import Base, Began, Interrupted, Prepared, ReadingKeywords, Request, Said, Watch
+from seq2see.session.request import (
+    Base,
+    Began,
+    Interrupted,
+    Prepared,
+    ReadingKeywords,
+    Request,
+    Said,
+    Watch,
+    in_notebook,
+)
 from seq2see.session.resume import new_model, run_loop
 from seq2see.session.survey import survey_corpus
 from seq2see.text import corpora
@@ -63,7 +74,7 @@ def train(
     force: bool = False,
     from_run: str | Path | None = None,
     tune: float | None = None,
-    watch: Watch = lambda event: None,
+    watch: Watch | None = None,
     **reading: Unpack[ReadingKeywords],
 ) -> Run:
     """Train a model on pairs; the corpus suggests all settings that are not given.
@@ -83,7 +94,7 @@ def train(
         from_run: Fine-tune the model of this run: its tokenizers, model and tags are kept, and `fine_tuning` in the
             manifest says what it forgot.
         tune: Minutes to spend on trials of other settings (`trials`); 0 for none. If not given, the corpus decides.
-        watch: Called with each event.
+        watch: Called with each event. If not given, a notebook shows a progress bar.
         reading: `format` of the files; `source_column` and `target_column` of CSV and TSV by name or by number from 1,
             or the keys in JSONL; `source_language` and `target_language`, where the files do not say them, or to
             choose among the languages of a TMX file; `tag` puts the language of the target in front of each source, so
@@ -102,6 +113,8 @@ def train(
     config.check_keys(*overlays)
     folder = Path("runs") / corpora.name_of(pairs) if out is None else Path(out)
     base = None if from_run is None else Path(from_run)
+    if watch is None:
+        watch = in_notebook() if notebook.is_notebook() else lambda event: None
     request = Request(
         pairs, folder, valid, overlays, reading, reading.get("tag", False), resume, force, base, tune, watch
     )
