@@ -145,11 +145,13 @@ def run_loop(
     is_on_cpu = next(model.parameters()).device.type == "cpu"
     may_change = is_on_cpu and group.alone and settings.model.architecture == "transformer"
 
+    searched = validation.searched(prepared.valid_pairs, prepared.valid.target_tokens, settings.training)
+
     def validate() -> dict[str, float]:
         used = Bundle(settings, prepared.tokenizers, model.eval())
         with group.all_or_none(stop):
-            mine = validation.measure(used, prepared.valid, prepared.valid_pairs, group.rank, group.world)
-        return validation.scores(used, prepared.valid_pairs, error_unit(settings), group.from_all(mine))
+            mine = validation.measure(used, prepared.valid, searched, group.rank, group.world)
+        return validation.scores(used, searched, error_unit(settings), group.from_all(mine))
 
     chosen = threads.sharing("training") if may_change else threads.fixed()
     with stop.listening(), machine.deterministic(settings.training.deterministic), chosen as ours:

@@ -366,8 +366,13 @@ BUILT_IN: Final[dict[str, dict[str, dict[str, Any]]]] = {
     "dates": {
         "model": {"encoder_layers": 2, "decoder_layers": 2, "d_model": 96, "heads": 4, "d_ff": 384, "dropout": 0.1},
         "training": {
-            "batch_tokens": 4096, "max_steps": 500, "warmup_steps": 200, "learning_rate": 5e-3,
-            "validate_every": 125, "agreement": 0.0, "weight_decay": 0.0,
+            "batch_tokens": 4096,
+            "max_steps": 500,
+            "warmup_steps": 200,
+            "learning_rate": 5e-3,
+            "validate_every": 125,
+            "agreement": 0.0,
+            "weight_decay": 0.0,
         },
     },
     **dict.fromkeys(pronouns.LANGUAGES, pronouns.SETTINGS),

@@ -20,7 +20,7 @@ PACKAGE = Path(seq2see.__file__).parent
 CATALOGUE: dict[str, dict[str, str]] = tomllib.loads((PACKAGE / "display" / "korean.toml").read_text(encoding="utf-8"))
 OURS = {key: value for name, table in CATALOGUE.items() if name != "library" for key, value in table.items()}
 ERRORS = ("SettingError", "DataError", "RunError", "RefusedError")
-LEAST_OF_HELP, LEAST_OF_ERRORS = 0.95, 0.3
+LEAST_OF_HELP, LEAST_OF_ERRORS = 0.95, 0.55
 """Shares of texts that have a Korean one."""
 
 
