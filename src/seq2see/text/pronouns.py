@@ -31,7 +31,8 @@ SETTINGS: Final[dict[str, dict[str, Any]]] = {
     # referent by one attention: with two, the first may gather what the second needs (docs/log.md).
     "data": {"source_tokenizer": "symbols", "target_tokenizer": "symbols", "shared": False},
     "model": {"encoder_layers": 2, "decoder_layers": 1, "heads": 4, "dropout": 0.1, **_WIDTHS},
-    "training": {"batch_tokens": 2048, "max_steps": 800, "validate_every": 200, "agreement": 0.0},
+    "training": {"batch_tokens": 2048, "max_steps": 800, "validate_every": 200, "agreement": 0.0}
+    | {"warmup_steps": 400, "learning_rate": 1e-3, "weight_decay": 0.3},
 }
 """Settings of a training on either."""
 
