@@ -22,7 +22,7 @@ FOREIGN = ("library", "composed")
 """Texts of a library, and texts that the sources compose from parts."""
 OURS = {key: value for name, table in CATALOGUE.items() if name not in FOREIGN for key, value in table.items()}
 ERRORS = ("SettingError", "DataError", "RunError", "RefusedError")
-LEAST_OF_HELP, LEAST_OF_ERRORS = 0.95, 0.55
+LEAST_OF_HELP, LEAST_OF_ERRORS = 0.95, 0.9
 """Shares of texts that have a Korean one."""
 
 
