@@ -4,8 +4,7 @@ import unicodedata
 
 import pytest
 
-from seq2see.tokens import tokenizers
-from seq2see.tokens.tokenizers import MOST_MARKS, normal_form
+from seq2see.tokens.normal_form import MOST_MARKS, normal_form
 
 
 @pytest.mark.parametrize("form", ["NFC", "NFKC"])
@@ -26,9 +25,8 @@ def test_marks_without_end_are_put_in_order_in_pieces(form, monkeypatch):
         lengths.append(len(piece))
         return unicodedata.normalize(form, piece)
 
-    monkeypatch.setattr(
-        tokenizers, "unicodedata", type("", (), {"normalize": normalize, "combining": unicodedata.combining})
-    )
+    stand_in = type("", (), {"normalize": normalize, "combining": unicodedata.combining})
+    monkeypatch.setattr("seq2see.tokens.normal_form.unicodedata", stand_in)
     found = normal_form(form, text)
     assert max(lengths) <= MOST_MARKS + 2
     assert sorted(found) == sorted(unicodedata.normalize(form, text))
