@@ -136,7 +136,7 @@ def losses(size: work.Size, weights: Path, steps: int = 200) -> dict[str, list[f
     from seq2see.training import loop
     from seq2see.training.optimizer import Adam
 
-    todo = [ours._packed(batch) for batch in work.batches(size, 10, batch_tokens=8192, pairs=20_000)]
+    todo = [ours.packed(batch) for batch in work.batches(size, 10, batch_tokens=8192, pairs=20_000)]
     found: dict[str, list[float]] = {}
     for name, precision, recorded in (
         ("plain, float32", "float32", False),

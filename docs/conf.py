@@ -1,9 +1,14 @@
 """Sphinx settings of the docs site: `make docs` builds it into build/docs."""
 
+import hashlib
+import re
 import sys
 import types
 from pathlib import Path
+from typing import Any
 
+from docutils.nodes import Element, SkipNode
+from latex2mathml.converter import convert
 from pygments.lexers.special import TextLexer
 from sphinx.application import Sphinx
 
@@ -22,9 +27,9 @@ copyright = "the seq2see authors, Apache-2.0"
 release = version = __version__
 language = "en"
 
-extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
-source_suffix = {".md": "markdown"}
-exclude_patterns = ["requirements.lock"]
+extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
+source_suffix = {".md": "myst-nb"}
+exclude_patterns = ["requirements.lock", "course/notebooks"]
 nitpicky = True
 suppress_warnings = ["epub.unknown_project_files"]
 
@@ -32,6 +37,19 @@ suppress_warnings = ["epub.unknown_project_files"]
 myst_heading_anchors = 4
 myst_enable_extensions = ["deflist", "dollarmath", "fieldlist", "colon_fence"]
 myst_links_external_new_tab = False
+
+# The chapters of the course are notebooks. Each is executed in an empty folder, once for both languages, whose cells
+# are equal, and again only after a change of its cells or of the package. A cell that fails is an error of the build.
+_sources = sorted((HERE.parent / "src").rglob("*.*"))
+_digest = hashlib.sha256(b"".join(path.read_bytes() for path in _sources if path.suffix in (".py", ".toml")))
+nb_execution_mode = "cache"
+nb_execution_cache_path = str(HERE.parent / "build" / "course" / _digest.hexdigest()[:16])
+nb_execution_in_temp = True
+nb_execution_raise_on_error = True
+nb_execution_timeout = 600
+nb_merge_streams = True
+nb_code_prompt_show = "Code of the answer"
+nb_code_prompt_hide = "Hide the code"
 
 # Docstrings are written in Markdown-like plain text; types are shown in short form and are not links.
 autodoc_typehints = "signature"
@@ -50,6 +68,7 @@ html_static_path = ["_static"]
 html_css_files = ["site.css"]
 html_copy_source = False
 html_show_sphinx = False
+html_math_renderer = "mathml"
 html_theme_options = {
     "light_css_variables": {"color-brand-primary": "#0b5cad", "color-brand-content": "#0b5cad"},
     "dark_css_variables": {"color-brand-primary": "#7ab8ff", "color-brand-content": "#7ab8ff"},
@@ -81,10 +100,45 @@ def _relinked(app: Sphinx, name: str, content: list[str]) -> None:
     content[0] = generate.relink(content[0], path, path)
 
 
+CHAPTER = re.compile(r"course/(en|ko)/(\d\d-[\w-]+)")
+WAYS = {
+    "en": "[한국어](../ko/{0}.md) · {{download}}`notebook <../notebooks/en/{0}.ipynb>` · "
+    "[Colab (unverified: upload the notebook)](https://colab.research.google.com/#upload=true)",
+    "ko": "[English](../en/{0}.md) · {{download}}`노트북 <../notebooks/ko/{0}.ipynb>` · "
+    "[Colab(검증 안 됨, 노트북을 업로드하세요)](https://colab.research.google.com/#upload=true)",
+}
+"""The line below the title of a chapter: the other language, and ways to run it."""
+
+
+def _chapter(app: Sphinx, name: str, content: list[str]) -> None:
+    """Write a chapter as a notebook file, and add the line below its title."""
+    if found := CHAPTER.fullmatch(name):
+        language, chapter = found.groups()
+        generate.write_notebook(content[0], HERE / "course" / "notebooks" / language / f"{chapter}.ipynb")
+        content[0] = re.sub(r"^(# .+)$", rf"\1\n\n{WAYS[language].format(chapter)}", content[0], count=1, flags=re.M)
+
+
+def _speak(app: Sphinx, page: str, template: str, context: dict[str, Any], doctree: object) -> None:
+    """Declare the language of Korean pages, by which browsers choose fonts and line breaks."""
+    if page.startswith(("ko/", "course/ko/")):
+        context["language"] = "ko"
+
+
+def _formula(translator: Any, node: Element) -> None:
+    """Write a formula as MathML, which browsers show without a script from elsewhere."""
+    inline = node.tagname == "math"
+    formula = convert(node.astext(), display="inline" if inline else "block")
+    translator.body.append(formula if inline else f"<div>{formula}</div>")
+    raise SkipNode
+
+
 def setup(app: Sphinx) -> None:
     """Register languages of code blocks, and the conversions of docstrings and links."""
     for name in ("csv", "tsv"):
         app.add_lexer(name, TextLexer)
+    app.add_html_math_renderer("mathml", (_formula, None), (_formula, None))
     app.connect("source-read", _relinked)
+    app.connect("source-read", _chapter)
+    app.connect("html-page-context", _speak)
     app.connect("autodoc-process-docstring", _docstring_as_rst, priority=400)
     app.connect("autodoc-process-docstring", _without_napoleon, priority=600)

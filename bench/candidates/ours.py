@@ -35,13 +35,13 @@ class Candidate:
         keep_freed_memory()  # as `loop.train` does at its start, and no decoding does
         output = self.model.output
         bias, output.bias = output.bias, None  # models that we train have none; it is for decoding, to rule out the end
-        loop.update(self.model, self.optimizer, [_packed(batch)], self.settings, 1e-5, self.passes)
+        loop.update(self.model, self.optimizer, [packed(batch)], self.settings, 1e-5, self.passes)
         output.bias = bias
 
     def loss(self, batch: work.Batch) -> float:
         self.model.eval()
         with torch.no_grad():
-            found = loop.loss_of(self.model, _packed(batch), work.SMOOTHING)
+            found = loop.loss_of(self.model, packed(batch), work.SMOOTHING)
         return float(found.total / found.tokens)
 
     def decode(self, sources: list[list[int]], beam: int, length: int) -> list[list[int]]:
@@ -54,7 +54,7 @@ class Candidate:
         return [hypotheses[0].tokens for hypotheses in self.engine.search(tasks, Decoding(beam=beam))]
 
 
-def _packed(batch: work.Batch) -> Batch:
+def packed(batch: work.Batch) -> Batch:
     sides = []
     for side in zip(*batch, strict=True):
         sides += [torch.from_numpy(np.concatenate(side)), torch.tensor([0, *map(len, side)]).cumsum(0)]

@@ -6,6 +6,7 @@
 """
 
 import inspect
+import json
 import os
 import re
 import sys
@@ -51,6 +52,28 @@ def write(folder: Path = DOCS) -> None:
             path.write_text(text, encoding="utf-8")
 
 
+CELL = re.compile(r"^```\{code-cell\} ipython3\n(?::tags: [^\n]*\n\n)?(.*?)\n```$", re.MULTILINE | re.DOTALL)
+"""A cell of code in a chapter of the course; the group is its source."""
+
+
+def write_notebook(text: str, path: Path) -> None:
+    """Write a chapter of the course as a Jupyter notebook: text between cells of code, without outputs."""
+    text = re.sub(r"\A---\n.*?^---\n", "", text, flags=re.MULTILINE | re.DOTALL)
+    text = re.sub(r"\]\((\d\d-[\w-]+)\.md\)", r"](\1.ipynb)", text)
+    parts = CELL.split(text)
+    cells: list[dict[str, Any]] = []
+    for number, source in enumerate(each.strip("\n") for each in parts):
+        kind: dict[str, Any] = {"cell_type": "markdown"}
+        if number % 2:
+            kind = {"cell_type": "code", "execution_count": None, "outputs": []}
+        if source:
+            cells.append(kind | {"id": f"cell-{number}", "metadata": {}, "source": source})
+    kernel = {"display_name": "Python 3", "language": "python", "name": "python3"}
+    notebook = {"cells": cells, "metadata": {"kernelspec": kernel}, "nbformat": 4, "nbformat_minor": 5}
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(notebook, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
+
+
 def relink(text: str, source: Path, page: Path) -> str:
     """Return Markdown of the file `source` with its relative links as they must be in `page`.
 
@@ -80,7 +103,27 @@ def commands() -> str:
     from seq2see.cli import program
 
     root = typer.main.get_command(program.program())
-    lines = [NOTE, "", "# Command line", "", _sentence(root.help), "", EXIT_CODES, ""]
+    lines = [
+        NOTE,
+        "",
+        "# Command line",
+        "",
+        _sentence(root.help),
+        "",
+        EXIT_CODES,
+        "",
+        "## Options without a command",
+        "",
+    ]
+    lines += [
+        "[Installing](../guides/install.md) explains completion and versions.",
+        "",
+        "```{program} seq2see",
+        "```",
+        "",
+    ]
+    for each in root.params:
+        lines += [f"````{{option}} {_signature(each)}", "", _about(each), "````", ""]
     for name, command in root.commands.items():  # type: ignore[attr-defined]
         verbs = {f"{name} {second}": each for second, each in getattr(command, "commands", {}).items()}
         if verbs:
@@ -324,8 +367,6 @@ def _range(low: float | None, high: float | None) -> str:
 
 
 def _json(value: Any) -> str:
-    import json
-
     return json.dumps(value, ensure_ascii=False)
 
 

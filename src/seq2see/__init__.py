@@ -3,6 +3,7 @@
 Public names load when they are first used, so that `import seq2see` costs nothing.
 """
 
+import os
 from importlib import import_module
 from typing import Any
 
@@ -11,11 +12,13 @@ __version__ = "0.1.0"
 _HOMES = {
     "train": "session.train",
     "load": "run",
+    "import_model": "interop.importing",
     "Run": "run",
     "scaled_dot_product_attention": "model.attention",
     "MultiHeadAttention": "model.attention",
     "keep_padding": "model.attention",
     "keep_past": "model.attention",
+    "keep_unless": "model.attention",
     "sinusoid": "model.positions",
     "EncoderLayer": "model.layers",
     "DecoderLayer": "model.layers",
@@ -23,9 +26,16 @@ _HOMES = {
     "Transformer": "model.transformer",
     "noam": "training.schedule",
     "capture": "lens.capture",
+    "changed": "lens.intervention",
+    "from_keras": "interop.keras",
 }
 
 __all__ = [*_HOMES]
+
+if "OMP_WAIT_POLICY" not in os.environ:
+    # How often a thread of OpenMP (libgomp) looks for more work before it sleeps: for 0.1 to 0.5 ms. The default of
+    # 300,000 wastes up to 15 ms beside a busy program (kernels/threads.py). It is read when torch is imported.
+    os.environ.setdefault("GOMP_SPINCOUNT", "10000")
 
 
 def __getattr__(name: str) -> Any:

@@ -1,5 +1,6 @@
 """The public Python API: every name that a program or a notebook needs, in one place."""
 
+from seq2see.interop.importing import import_model
 from seq2see.run import Run, load
 from seq2see.session.request import Began, Event, Interrupted, Said
 from seq2see.session.train import train
@@ -17,6 +18,7 @@ __all__ = [
     "Stepped",
     "Trained",
     "Validated",
+    "import_model",
     "load",
     "train",
 ]

@@ -61,7 +61,7 @@ def load(folder: Path, device: "torch.device | str" = "cpu") -> Bundle:
         raise RunError(f"{path}: {there:,} weights, the settings require {asked:,}. Copy the run again")
     if settings.model.architecture == "transformer":  # before time and memory are taken to build one
         check_fit(transformer_shapes(settings.model, *sizes), shapes)
-    _check_memory(path, asked + there)
+    check_memory(path, asked + there)
     model = build(settings.model, *sizes)
     read_weights(model, path)
     return Bundle(settings, tokenizers, model.to(device).eval())
@@ -93,7 +93,7 @@ def read_arrays(folder: Path, settings: Settings, tokenizers: Tokenizers) -> dic
     """Read the weights of a run's Transformer as numpy arrays, for an engine that does not check their shapes."""
     path = weights_file(folder)
     numbers = sum(map(math.prod, read_shapes(path).values()))
-    _check_memory(path, 3 * numbers)  # as they are, as the engine wants them, and on the way
+    check_memory(path, 3 * numbers)  # as they are, as the engine wants them, and on the way
     own = transformer_shapes(settings.model, len(tokenizers.source), len(tokenizers.target))
     return _read_checked(path, "np", own)
 
@@ -109,7 +109,7 @@ def _read_checked(path: Path, framework: str, own: Shapes) -> dict[str, Any]:
     return weights
 
 
-def _check_memory(path: Path, numbers: int) -> None:
+def check_memory(path: Path, numbers: int) -> None:
     """Refuse to read more numbers than memory has room for."""
     needed, free = 4 * numbers, machine.free_memory()
     if needed > free:

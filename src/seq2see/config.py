@@ -18,7 +18,7 @@ from seq2see import patterns, storage
 from seq2see.errors import RunError, SettingError, nearest, shown
 
 Overlay = Mapping[str, Mapping[str, Any]]
-TokenizerKind = Literal["unigram", "bpe", "characters", "symbols", "pattern", "jamo"]
+TokenizerKind = Literal["unigram", "bpe", "characters", "symbols", "pattern", "jamo", "imported"]
 TagPlace = Literal["none", "first", "last", "both"]
 Metric = Literal["loss", "bleu", "chrf", "ter", "exact", "error_rate"]
 LOWER_IS_BETTER = ("loss", "ter", "error_rate")
@@ -420,7 +420,7 @@ def _check_together(settings: Settings) -> None:
     if data.shared and data.source_pattern != data.target_pattern:
         raise SettingError("data.shared needs the same pattern on both sides: set data.shared=false")
     check_decoding(settings.decoding)
-    if model.tie == "all" and not data.shared:
+    if model.tie == "all" and not data.shared and {data.source_tokenizer, data.target_tokenizer} != {"imported"}:
         raise SettingError('model.tie = "all" needs data.shared = true: set model.tie=decoder')
 
 

@@ -16,6 +16,7 @@ import time
 import traceback
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager
+from importlib.util import find_spec
 from itertools import chain, islice
 from pathlib import Path
 from types import FrameType
@@ -31,6 +32,11 @@ Result = TypeVar("Result")
 
 
 # Devices
+
+
+def has_torch() -> bool:
+    """Return whether PyTorch is installed, without importing it; the distribution seq2see-slim does without."""
+    return find_spec("torch") is not None
 
 
 def pick_device() -> "torch.device":

@@ -26,10 +26,13 @@ from seq2see.tokens.store import Tokenizers
 from seq2see.tokens.tokenizers import KINDS
 
 if TYPE_CHECKING:
+    from numpy.typing import ArrayLike
+
     from seq2see.decoding.search import Choose
     from seq2see.lens.alignment import Alignment, Importance, Method
     from seq2see.lens.answers import Look
     from seq2see.lens.heads import Head, Statistics, Worth
+    from seq2see.lens.intervention import Contrast, Patched, Tokens
     from seq2see.lens.reading import Reading, Watch
     from seq2see.model.interface import Seq2Seq
 
@@ -133,7 +136,7 @@ class Run:
             raise SettingError(f"--to {to}: unknown. Choose from: {', '.join(known)}")
         if to is None and len(known) == 1:
             to = known[0]
-        own = tuple(map(language_tag, known))
+        own = self.tokenizers.source.tags
         if to is None and own and not all(line.lstrip().startswith(own) for line in lines if line.strip()):
             raise SettingError(f"{self.folder} translates to {', '.join(known)}: choose with --to")
         if to is None:
@@ -173,7 +176,7 @@ class Run:
 
         Args:
             name: "torch", "ctranslate2", or "auto": ctranslate2 on a CPU if it can run the model, else torch, also
-                while activations are recorded (`capture`).
+                while activations are recorded (`capture`); always ctranslate2 if torch is not installed.
             precision: float32, int8, or bfloat16 with torch on a GPU; if not given, float32 for torch, int8 for
                 ctranslate2.
         """
@@ -181,7 +184,7 @@ class Run:
             raise SettingError(f"--engine {name}: unknown. {nearest(name, get_args(EngineName))}")
         if name == "auto":
             ours = self._is_recorded() or ct2_engine.obstacle(self.settings) or ct2_engine.cuda_is_here()
-            name = "torch" if ours else "ctranslate2"
+            name = "torch" if ours and machine.has_torch() else "ctranslate2"
         precision = precision or ("float32" if name == "torch" else "int8")
         key = f"{name} {precision}"
         if key == "torch float32" and self._is_recorded():  # not kept: it is good only while the hooks are there
@@ -253,6 +256,46 @@ class Run:
         from seq2see.lens import alignment
 
         return alignment.importance(self.bundle, self.read(sentence, to, target), self.watch)
+
+    def patch(
+        self,
+        sentence: str,
+        name: str = "encoder_norm",
+        *,
+        donor: str | None = None,
+        tokens: "Tokens" = None,
+        donor_tokens: "Tokens" = None,
+        value: "ArrayLike | None" = None,
+        add: bool = False,
+        to: str | None = None,
+    ) -> "Patched":
+        """Change activations inside the model while it translates a sentence, and return what becomes of it.
+
+        `run.patch("12 mars 1987", donor="12 juin 1987", tokens="mars", donor_tokens="juin")` replaces the encoder's
+        output for the month. `run.patch(sentence, name, value=vector, add=True)` steers: it adds a vector.
+
+        Args:
+            name: a point inside the model, as `capture` names it; the output of the encoder if not given.
+            donor: the sentence whose activations are put there.
+            tokens: the positions to change: a part of the source (at points of the decoder: of the translation), or
+                numbers of tokens from 0; all if not given.
+            donor_tokens: as many positions of the donor; the same numbers as `tokens` if not given.
+            value: numbers to put there instead: a row for each token, or one for all; 0 switches them off.
+            add: add to the activations instead of replacing them.
+        """
+        from seq2see.lens import intervention
+
+        other = None if donor is None else self.read(donor, to)
+        change = intervention.Change(name, tokens, other, donor_tokens, value, add)
+        return intervention.patch(self.bundle, self.read(sentence, to), change)
+
+    def contrast(self, sentence: str, that: str, this: str | None = None, to: str | None = None) -> "Contrast":
+        """Return why the model prefers its translation (or `this`) to `that`, where the two first differ."""
+        from seq2see.lens import intervention
+
+        return intervention.contrast(
+            self.bundle, self.read(sentence, to, this), self.read(sentence, to, that), self.watch
+        )
 
     @property
     def metric(self) -> str:

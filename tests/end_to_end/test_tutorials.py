@@ -6,10 +6,14 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 from quick import QUICK
 
-TUTORIALS = Path(__file__).parents[2] / "docs" / "tutorials"
+DOCS = Path(__file__).parents[2] / "docs"
+TUTORIALS = DOCS / "tutorials"
+PROGRAMS = ["tutorial-names", "ko/tutorial-names"]
+"""Pages whose Python blocks are one program."""
 TALK = "".join(f"안녕 {number}\t반가워요 {number}\n" for number in range(60))
 
 
@@ -55,3 +59,22 @@ def run_command(line: str, cli) -> None:
     said = shlex.split(before.partition("|")[0])[1:] if before else ["hello"]
     ended = cli(*words, stdin=" ".join(said).encode() + b"\n")
     assert ended.code == 0, f"{line}\n{ended.err}"
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_the_program_of_a_page(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    np.savez("weights.npz", *keras_weights(vocabulary=9000, d_model=16, d_ff=24))
+    text = (DOCS / f"{name}.md").read_text(encoding="utf-8")
+    code = "\n".join(re.findall(r"^```python\n(.*?)^```", text, re.MULTILINE | re.DOTALL))
+    assert code
+    exec(compile(code, name, "exec"), {})
+
+
+def keras_weights(vocabulary: int, d_model: int, d_ff: int) -> list[np.ndarray]:
+    """Return weights of the Keras tutorial's model with one layer, in the order of `get_weights()`."""
+    attention = [(d_model, d_model), (d_model,)] * 4 + [(d_model,)] * 2
+    rest = [(d_model, d_ff), (d_ff,), (d_ff, d_model), *[(d_model,)] * 3]
+    table = (vocabulary, d_model)
+    shapes = [table, *attention, *rest, table, *attention * 2, *rest, (d_model, vocabulary), (vocabulary,)]
+    return [np.full(shape, 0.1, np.float32) for shape in shapes]

@@ -11,7 +11,7 @@ from rich.progress import BarColumn, Progress, TextColumn
 from seq2see.cli.data import Downloads
 from seq2see.errors import visible
 from seq2see.text.downloads import Fetching
-from seq2see.training.events import INTERRUPTED, Finished, Returned, Shrunk, Stepped, Trained, Validated
+from seq2see.training.events import INTERRUPTED, Finished, Returned, Shrunk, Stepped, ThreadsChanged, Trained, Validated
 
 if TYPE_CHECKING:
     from seq2see.api import Event
@@ -80,6 +80,9 @@ class Display:
                 failed = f"{event.updates} updates in a row were not finite"
                 slower = f"at 1/{2**event.slowed} of the learning rate"
                 self.say(f"step {event.failed_at:>7,}  {failed}: returning to step {event.step:,}, {slower}")
+            case ThreadsChanged():
+                many = "1 thread" if event.threads == 1 else f"{event.threads} threads"
+                self.say(f"step {event.step:>7,}  {event.reason}: {many} from now on; the results stay the same")
             case Validated():
                 numbers = {name: f"{value:.{3 if abs(value) < 10 else 2}f}" for name, value in event.scores.items()}
                 scores = "  ".join(f"{name} {value}" for name, value in numbers.items())

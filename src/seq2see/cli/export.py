@@ -25,7 +25,8 @@ def export(
 
     parity = room.export(Path(folder), Path(directory), to, precision, force)
     references = [[text] for text in parity.references]
-    names = ("exact",) if metrics.why_not_bleu(references) else ("bleu", "exact")
+    names: tuple[str, ...] = ("exact",) if metrics.why_not_bleu(references) else ("bleu", "exact")
+    names = names if references else ()
     before, after = (
         {name: metrics.one(name, texts, references) for name in names} for texts in (parity.ours, parity.theirs)
     )
@@ -37,8 +38,10 @@ def export(
         return
     echo(f"{directory}: {to} {precision}")
     echo(
-        f"{parity.same:,} of {parity.sentences:,} validation sentences have the same tokens as with the torch engine; "
-        + ", ".join(f"{name} {before[name]:.2f} -> {after[name]:.2f}" for name in names)
+        f"{parity.same:,} of {parity.sentences:,} {'validation' if names else 'random'} sentences have the same tokens "
+        + "; ".join(
+            ["as with the torch engine", *(f"{name} {before[name]:.2f} -> {after[name]:.2f}" for name in names)]
+        )
     )
     if precision == "float32" and parity.share < 99:
         echo(f"{directory}: differs from the torch engine more often than expected; please report it", err=True)

@@ -2,19 +2,23 @@
 
 import atexit
 import importlib
+import keyword
 import os
 import signal
 import sys
 import traceback
 from collections.abc import Sequence
+from itertools import takewhile
 from types import FrameType, TracebackType
+from typing import Annotated, Any
 
 import typer
 
 from seq2see import __version__
-from seq2see.cli.messages import echo
+from seq2see.cli.messages import echo, write_line
+from seq2see.cli.version import check_distributions
 from seq2see.distributed import ranks
-from seq2see.errors import SeqError
+from seq2see.errors import INSTALL_ALL, SeqError, SettingError
 
 EXAMPLES = {
     "train": "seq2see train dates --out runs/dates",
@@ -32,6 +36,7 @@ EXAMPLES = {
     "draw heads": "seq2see draw heads runs/dates dates -o heads.png",
     "lab": "seq2see lab scaling order --quick",
     "serve": "seq2see serve runs/dates --port 8000",
+    "import": "seq2see import opus-mt-en-de runs/en-de",
     "export": "seq2see export runs/dates dates-ct2 --precision int8",
     "data list": "seq2see data list --json",
     "data get": "seq2see data get chatbot-ko --from ChatbotData.csv",
@@ -47,11 +52,14 @@ GROUPS = {
 
 
 def program(words: Sequence[str] = ()) -> typer.Typer:
-    """Return the program with all verbs, or with only the one in `words`: importing the others takes time."""
+    """Return the program with all verbs, or with only the one in `words`: importing the others takes time.
+
+    Args:
+        words: the words of the command line; with --version before a verb, no verb is needed.
+    """
     app = typer.Typer(
         help="Train, see into and serve sequence-to-sequence Transformers.",
         epilog="Example: seq2see train dates",
-        add_completion=False,
         rich_markup_mode=None,
         pretty_exceptions_enable=False,
         context_settings={"help_option_names": ["-h", "--help"]},
@@ -59,30 +67,50 @@ def program(words: Sequence[str] = ()) -> typer.Typer:
     app.callback(invoke_without_command=True)(_program)
     groups: dict[str, typer.Typer] = {}
     asked = [name for name in EXAMPLES if name.split() == list(words[: len(name.split())])]
-    for name in asked or EXAMPLES:
+    is_version = "--version" in takewhile(lambda word: word.startswith("-"), words)
+    for name in () if is_version else asked or EXAMPLES:
         first, _, second = name.partition(" ")
-        home = importlib.import_module(f"seq2see.cli.{first}")
+        home = importlib.import_module(f"seq2see.cli.{_in_python(first)}")
         if second and first not in groups:
             groups[first] = typer.Typer(help=GROUPS[first][0], epilog=GROUPS[first][1])
             groups[first].callback(invoke_without_command=True)(_help_if_alone)
             app.add_typer(groups[first], name=first)
         epilog = f"{getattr(home, 'MORE_HELP', '')}Example: {EXAMPLES[name]}"
-        function = getattr(home, name.replace(" ", "_").replace("-", "_"))
+        function = getattr(home, _in_python(name.replace(" ", "_").replace("-", "_")))
         groups.get(first, app).command(second or first, epilog=epilog)(function)
     return app
 
 
-def _version(asked: bool) -> None:
-    if asked:
-        echo(f"seq2see {__version__}")
-        raise typer.Exit
+def _in_python(name: str) -> str:
+    """Return a name that Python accepts: `import_` for the verb `import`."""
+    return f"{name}_" if keyword.iskeyword(name) else name
 
 
 def _program(
     context: typer.Context,
-    version: bool = typer.Option(False, "--version", callback=_version, is_eager=True, help="Print the version."),
+    version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,
+    verbose: Annotated[
+        bool, typer.Option("--verbose", help="With --version: also versions of packages and hardware, for bug reports.")
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="With --version: print as JSON.")] = False,
 ) -> None:
-    _help_if_alone(context)
+    if not version:
+        if verbose or as_json:
+            raise SettingError("--verbose and --json stand before a verb only with --version")
+        _help_if_alone(context)
+        return
+    about: dict[str, Any] = {"seq2see": __version__}
+    if verbose:
+        from seq2see.cli import version as details
+
+        about = details.facts()
+    if as_json:
+        import json
+
+        write_line(json.dumps(about, ensure_ascii=False))
+    else:
+        echo(details.in_words(about) if verbose else f"seq2see {__version__}")
+    raise typer.Exit
 
 
 def _help_if_alone(context: typer.Context) -> None:
@@ -90,6 +118,15 @@ def _help_if_alone(context: typer.Context) -> None:
         echo(context.get_help())
 
 
+NOT_SLIM = {
+    "jinja2": "Jinja2",
+    "matplotlib": "Matplotlib",
+    "sacrebleu": "sacreBLEU",
+    "tensorboard": "TensorBoard",
+    "tomli_w": "Tomli-W",
+    "torch": "PyTorch",
+}
+"""Modules that the distribution seq2see-slim does without, with the names of their projects."""
 UsageError = typer.BadParameter.__mro__[1]  # of click, or of the copy of click that comes with typer
 
 
@@ -105,6 +142,7 @@ def main() -> None:
         if signal.getsignal(number) == signal.SIG_DFL:  # it is not ignored, as under nohup
             signal.signal(number, _end)
     try:
+        check_distributions()
         sys.exit(program(sys.argv[1:])(standalone_mode=False))
     except (KeyboardInterrupt, typer.Abort):
         sys.exit(130)
@@ -144,6 +182,14 @@ def _one_line(problem: Exception) -> str | None:
         if context and type(problem).__name__ == "MissingParameter":  # whose message may name the wrong parameter
             hint = f" {' '.join(context.get_usage().split())}"
         return f"{problem.format_message()}{hint}"  # type: ignore[attr-defined]
+    if isinstance(problem, ModuleNotFoundError) and (package := (problem.name or "").partition(".")[0]) in NOT_SLIM:
+        return f"{_verb()} needs {NOT_SLIM[package]}: {INSTALL_ALL}"
     if isinstance(problem, OSError) and problem.strerror:
         return f"{problem.filename or 'output'}: {problem.strerror}"
     return None
+
+
+def _verb() -> str:
+    """Return the verb of the command line, and the word after it where that belongs to it: `draw waves`."""
+    words = sys.argv[1:]
+    return next((name for name in EXAMPLES if name.split() == words[: len(name.split())]), "this command")

@@ -17,6 +17,7 @@ from seq2see.decoding.recorded import RecordedSearch
 from seq2see.decoding.search import Choose, SearchStep, Watch
 from seq2see.decoding.translator import batches
 from seq2see.errors import SettingError, nearest
+from seq2see.kernels import threads
 from seq2see.model.interface import Seq2Seq
 
 PRECISIONS = ("float32", "int8", "bfloat16")
@@ -54,10 +55,12 @@ class TorchEngine:
             torch.cuda.empty_cache()
         found: list[list[Hypothesis]] = [[] for _ in tasks]
         budget = settings.batch_tokens // settings.beam
-        for batch in batches([len(task.source) for task in tasks], budget):
-            hypotheses = self._search([tasks[index] for index in batch], settings, self._watch_of(batch))
-            for index, each in zip(batch, hypotheses, strict=True):
-                found[index] = each
+        with threads.sharing("search") as ours:
+            for batch in batches([len(task.source) for task in tasks], budget):
+                hypotheses = self._search([tasks[index] for index in batch], settings, self._watch_of(batch))
+                for index, each in zip(batch, hypotheses, strict=True):
+                    found[index] = each
+                ours.after(sum(len(each[0].tokens) + 1 for each in hypotheses), is_last=True)
         return found
 
     def _watch_of(self, batch: list[int]) -> Watch | None:

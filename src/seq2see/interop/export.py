@@ -2,23 +2,24 @@
 
 import contextlib
 import os
+import random
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from seq2see import storage
-from seq2see.bundle import load
+from seq2see import special, storage
+from seq2see.bundle import Bundle, load
 from seq2see.decoding import ct2_engine
 from seq2see.decoding.ct2_engine import Ct2Engine
 from seq2see.decoding.torch_engine import TorchEngine
-from seq2see.decoding.translator import translate
+from seq2see.decoding.translator import Result, translate
 from seq2see.errors import RunError, SettingError, nearest
 from seq2see.text.corpora import Pairs
 from seq2see.text.pair import Pair
 from seq2see.tokens.store import Tokenizers
-from seq2see.tokens.tokenizers import Subwords
+from seq2see.tokens.tokenizers import Imported, Subwords
 
-MOST_SENTENCES = 1000
+MOST_SENTENCES, FEWER_SENTENCES = 1000, 200
 
 
 @dataclass(frozen=True)
@@ -30,6 +31,7 @@ class Parity:
     ours: list[str]
     theirs: list[str]
     references: list[str]
+    """Empty where the run has no validation pairs."""
 
     @property
     def share(self) -> float:
@@ -71,22 +73,39 @@ def _ctranslate2(run: Path, folder: Path, precision: str) -> Parity:
     tokenizers = Tokenizers.load(run)
     tokenizers.save(folder)
     for side, tokenizer in (("source", tokenizers.source), ("target", tokenizers.target)):
-        if isinstance(tokenizer, Subwords):
+        if isinstance(tokenizer, Subwords | Imported):
             (folder / f"{side}.spm").write_bytes(tokenizer.sentencepiece_model())
-    bundle = load(run)
-    pairs: list[Pair] = list(Pairs(run / "validation.jsonl"))[:MOST_SENTENCES]
-    sources = [pair.source for pair in pairs]
     computed = "float32" if precision == "float16" else precision  # no CPU computes in float16
-    theirs = translate(Ct2Engine(folder, tokenizers, computed), tokenizers, bundle.settings, sources)
-    ours = translate(TorchEngine(bundle.model), tokenizers, bundle.settings, sources)
-    best = zip(*([result.translations[0].tokens for result in side] for side in (ours, theirs)), strict=True)
+    engine = Ct2Engine(folder, tokenizers, computed)
+    used = load(run)
+    return compare(run, used, lambda texts: translate(engine, tokenizers, used.settings, texts))
+
+
+def compare(run: Path, used: Bundle, theirs: Callable[[list[str]], list[Result]], beam: int | None = None) -> Parity:
+    """Translate the validation sentences of a run with the exported model and with ours."""
+    pairs = samples(run, used.tokenizers)
+    sources = [pair.source for pair in pairs]
+    ours = translate(TorchEngine(used.model), used.tokenizers, used.settings, sources, beam=beam)
+    found = theirs(sources)
+    best = zip(*([result.translations[0].tokens for result in side] for side in (ours, found)), strict=True)
     return Parity(
         sentences=len(pairs),
         same=sum(one == other for one, other in best),
         ours=[result.text for result in ours],
-        theirs=[result.text for result in theirs],
-        references=[pair.target for pair in pairs],
+        theirs=[result.text for result in found],
+        references=[pair.target for pair in pairs if pair.target],
     )
+
+
+def samples(run: Path, tokenizers: Tokenizers) -> list[Pair]:
+    """Return validation pairs of a run; where it has none, texts of random source tokens, without a reference."""
+    if (run / "validation.jsonl").exists():
+        return list(Pairs(run / "validation.jsonl"))[:MOST_SENTENCES]
+    dice, cut = random.Random(1), tokenizers.source
+    tag = f"{cut.tags[0]} " if cut.tags else ""
+    tokens = range(special.COUNT, len(cut))
+    texts = (tag + cut.decode(dice.choices(tokens, k=dice.randint(2, 12))) for _ in range(FEWER_SENTENCES))
+    return [Pair(text, "", f"sample {number}") for number, text in enumerate(texts, start=1) if text.strip()]
 
 
 FORMATS: dict[str, Callable[[Path, Path, str], Parity]] = {"ctranslate2": _ctranslate2}

@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from functools import partial
 from itertools import islice
 from typing import Any
@@ -12,22 +11,13 @@ import torch
 from seq2see import special
 from seq2see.config import Training
 from seq2see.decoding import search
+from seq2see.kernels import threads
 from seq2see.lab.tasks import Sample, pack
 from seq2see.model.interface import Seq2Seq
+from seq2see.model.transformer import Transformer
 from seq2see.tokens.batches import Batch
 from seq2see.training import loop, schedule
 from seq2see.training.optimizer import Adam
-
-
-@contextmanager
-def threads(count: int) -> Iterator[None]:
-    """Compute with this many threads."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(count)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 def train(
@@ -60,11 +50,13 @@ def train(
         max_steps=steps,
     )
     losses = []
-    for step, batch in enumerate(islice(batches, steps), start=1):
-        sums, _ = loop.update(model, optimizer, [batch], how, rate(step))
-        _, plain, tokens, skipped = sums.tolist()
-        losses.append(math.inf if skipped else plain / tokens)
-        after(step)
+    with threads.sharing("lab") if isinstance(model, Transformer) else threads.fixed() as ours:
+        for step, batch in enumerate(islice(batches, steps), start=1):
+            sums, _ = loop.update(model, optimizer, [batch], how, rate(step))
+            _, plain, tokens, skipped = sums.tolist()
+            losses.append(math.inf if skipped else plain / tokens)
+            ours.after(1)
+            after(step)
     return losses
 
 

@@ -154,9 +154,9 @@ def measure(trial: Trial) -> tuple[dict[str, float], float]:
 
 def with_one_thread() -> Callable[[Trial], tuple[dict[str, float], float]]:
     """Return `measure` for processes that measure beside each other."""
-    from seq2see.lab.learning import threads
+    from seq2see.kernels import threads  # late: it imports torch
 
-    return threads(1)(measure)
+    return threads.using(1)(measure)
 
 
 class _Results:

@@ -156,6 +156,7 @@ const KOREAN = {
   "The request did not arrive in time (408)": "요청이 제한 시간 안에 도착하지 않았습니다(408)",
   "The request is too large (413)": "한 번에 보낼 수 있는 양을 넘었습니다(413)",
   "The server is busy (429)": "요청이 많아 지금은 처리할 수 없습니다(429)",
+  "This server runs without PyTorch, so that it cannot show the inside of a translation.": "이 서버에는 PyTorch가 없어 번역 과정을 보여 줄 수 없습니다.",
   "The model is not ready (503)": "모델이 아직 준비되지 않았습니다(503)",
   "The server did not answer in time (504)": "제한 시간 안에 응답을 받지 못했습니다(504)",
   "The server refused the request ({status})": "요청을 처리할 수 없습니다({status})",

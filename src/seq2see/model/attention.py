@@ -51,7 +51,13 @@ def _check_shapes(query: Tensor, key: Tensor, value: Tensor, keep: Tensor | None
 
 
 def _check_keep(keep: Tensor | None, weights: tuple[int, ...]) -> None:
-    """Raise a ValueError where a mask cannot be broadcast to the shape of the weights."""
+    """Raise a ValueError where a mask is not boolean, or cannot be broadcast to the shape of the weights."""
+    if keep is not None and getattr(keep, "dtype", None) != torch.bool:
+        kind = getattr(keep, "dtype", type(keep).__name__)
+        raise ValueError(
+            f"the mask is {kind}, expected a boolean tensor in which true means visible. If 1 means hidden in your "
+            "mask, convert it with seq2see.keep_unless(mask); if 1 means visible, with mask.bool()"
+        )
     if keep is not None and _broadcast(keep.shape, weights) != weights:
         raise ValueError(f"the keep mask has shape {_show(keep.shape)}, and the weights {_show(weights)}")
 
@@ -83,6 +89,22 @@ def keep_past(tokens_BT: Tensor, padding: int = 0) -> Tensor:
     return past_TT & keep_padding(tokens_BT, padding)
 
 
+def keep_unless(hidden: Tensor) -> Tensor:
+    """Return the `keep` mask of a mask in which 1 (or true) means *hidden*, as in Keras tutorials.
+
+    >>> keep_unless(torch.tensor([[0.0, 0.0, 1.0]]))  # create_padding_mask of [[1, 21, 0]]
+    tensor([[ True,  True, False]])
+    """
+    hidden = torch.as_tensor(hidden)
+    if hidden.dtype != torch.bool and not ((hidden == 0) | (hidden == 1)).all():
+        low, high = float(hidden.min()), float(hidden.max())
+        raise ValueError(
+            f"the mask has numbers from {low:g} to {high:g}, expected 0 (visible) and 1 (hidden). If it is to be added "
+            "to the scores (0 and a large negative number), use keep = mask == 0"
+        )
+    return hidden == 0
+
+
 def attend(
     query_BHLK: Tensor,
     key_BHMK: Tensor,
@@ -100,8 +122,10 @@ def attend(
     if inside is None or not recorded:
         return F.scaled_dot_product_attention(query_BHLK, key_BHMK, value_BHMK, attn_mask=keep, is_causal=causal)
     heads_BHLK, weights_BHLM = scaled_dot_product_attention(query_BHLK, key_BHMK, value_BHMK, keep)
-    inside(AttentionTensors(query_BHLK, key_BHMK, value_BHMK, weights_BHLM))
-    return heads_BHLK
+    passed = inside(AttentionTensors(query_BHLK, key_BHMK, value_BHMK, weights_BHLM))
+    return (
+        heads_BHLK if passed.weights_BHLM is weights_BHLM else passed.weights_BHLM @ value_BHMK
+    )  # if a hook changed it
 
 
 class Projection(nn.Linear):

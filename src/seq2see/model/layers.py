@@ -4,10 +4,12 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
 from seq2see.kernels import loading
@@ -156,12 +158,58 @@ class FeedForward(nn.Module):
         return self.w_2(self.activation(self.w_1(x)))  # type: ignore[no-any-return]
 
 
+class LayerNorm(nn.LayerNorm):
+    """Layer norm whose gradients on a CPU do not depend on the number of threads; all else is PyTorch's.
+
+    The gradients of weight and bias are sums over all rows. PyTorch gives each thread a part of the rows, so that the
+    rounding of the sums depends on how many threads there are. It is the only operation of a training that does so.
+    """
+
+    def forward(self, x: Tensor) -> Tensor:
+        if x.is_cuda or not torch.is_grad_enabled():
+            return super().forward(x)
+        return _NormInOrder.apply(x, self.normalized_shape, self.weight, self.bias, self.eps)  # type: ignore[no-untyped-call, no-any-return]
+
+
+class _NormInOrder(torch.autograd.Function):
+    """Layer norm whose backward pass sums over the rows in one thread, in their order."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, shape: tuple[int, ...], weight: Tensor, bias: Tensor, epsilon: float) -> Tensor:
+        output, mean, deviation = torch.native_layer_norm(x, shape, weight, bias, epsilon)
+        ctx.save_for_backward(x, mean, deviation, weight, bias)
+        ctx.shape = shape
+        return output
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        x, mean, deviation, weight, bias = ctx.saved_tensors
+
+        def gradients(*wanted: bool) -> Any:
+            return torch.ops.aten.native_layer_norm_backward(
+                gradient, x, ctx.shape, mean, deviation, weight, bias, wanted
+            )
+
+        threads = torch.get_num_threads()
+        if threads == 1:
+            x_gradient, weight_gradient, bias_gradient = gradients(True, True, True)
+        else:
+            x_gradient, _, _ = gradients(True, False, False)
+            torch.set_num_threads(1)  # takes 0.1 us
+            try:
+                _, weight_gradient, bias_gradient = gradients(False, True, True)
+            finally:
+                torch.set_num_threads(threads)
+        return x_gradient, None, weight_gradient, bias_gradient, None
+
+
 class Residual(nn.Module):
     """LayerNorm(x + dropout(sublayer(x))) (sections 3.1 and 5.4); with "pre", x + dropout(sublayer(LayerNorm(x)))."""
 
     def __init__(self, d_model: int, dropout: float, norm: str = "post", epsilon: float = 1e-5) -> None:
         super().__init__()
-        self.norm = nn.LayerNorm(d_model, eps=epsilon)
+        self.norm = LayerNorm(d_model, eps=epsilon)
         self.dropout = Dropout(dropout)
         self.pre = norm == "pre"
 

@@ -6,7 +6,7 @@ from typing import Any, cast
 from torch import Tensor, nn
 
 from seq2see.model.interface import Memory, Seq2Seq
-from seq2see.model.layers import DecoderLayer, EncoderLayer, LayerShape, make_embeddings, make_output
+from seq2see.model.layers import DecoderLayer, EncoderLayer, LayerNorm, LayerShape, make_embeddings, make_output
 from seq2see.model.packing import Packing, Reach
 from seq2see.model.state import DecoderState, FixedState, Places, State
 
@@ -40,8 +40,8 @@ class Transformer(Seq2Seq):
         self.decoder = nn.ModuleList(DecoderLayer(shape) for _ in range(decoder_layers))
         # With pre-norm the output of a stack is a plain sum, so each stack ends with a norm. Post-norm has it already.
         pre_norm = shape.norm == "pre"
-        self.encoder_norm = nn.LayerNorm(shape.d_model, eps=shape.norm_epsilon) if pre_norm else nn.Identity()
-        self.decoder_norm = nn.LayerNorm(shape.d_model, eps=shape.norm_epsilon) if pre_norm else nn.Identity()
+        self.encoder_norm = LayerNorm(shape.d_model, eps=shape.norm_epsilon) if pre_norm else nn.Identity()
+        self.decoder_norm = LayerNorm(shape.d_model, eps=shape.norm_epsilon) if pre_norm else nn.Identity()
         self.output = make_output(self.source_embedding, self.target_embedding, tie, output_bias)
 
     def encode(self, source_N: Tensor, offsets: Tensor | Packing) -> Memory:

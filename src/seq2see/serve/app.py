@@ -25,7 +25,7 @@ from seq2see import __version__
 from seq2see.errors import SettingError
 from seq2see.look import files
 from seq2see.serve import bodies, libretranslate
-from seq2see.serve.engine_process import Asked
+from seq2see.serve.jobs import Asked
 from seq2see.serve.lanes import Lane
 from seq2see.serve.limits import RefusedError
 from seq2see.serve.log import log, report

@@ -12,7 +12,6 @@ import asyncio
 import contextlib
 import copy
 import json
-import math
 import os
 import pickle
 import queue
@@ -21,35 +20,28 @@ import sys
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from seq2see import conversation
 from seq2see.config import Decoding
 from seq2see.decoding import translator
 from seq2see.decoding.hypothesis import Engine, Hypothesis, Task
 from seq2see.errors import SeqError
-from seq2see.machine import framed
+from seq2see.machine import framed, has_torch
 from seq2see.run import Run
+from seq2see.serve.jobs import Asked, Key, cost, source_tokens
 from seq2see.serve.log import report
 
 if TYPE_CHECKING:
     from seq2see.decoding.search import SearchStep, Watch
     from seq2see.decoding.torch_engine import TorchEngine
 
-Kind = Literal["translate", "chat", "stream", "look", "detect"]
 PROGRAM = "import sys; sys.path[:] = {path!r}; from seq2see.serve.engine_process import main; main()"
 WARM_UP = 4
 """Ordinary texts that are translated while a model is loaded, to learn the speed of the engine."""
-FIXED_COST = 3
-"""Cost of a decoding step whatever the beam width, in hypotheses: the weights are read once for all of them."""
-RUN_ON = 0.25
-"""Share of the way from the expected length of an output to its limit that is added to its cost. An output that runs on
-to its limit then costs at most four times as much as was estimated."""
-COST_SCALE = 8
-"""Divisor that makes the cost of an ordinary sentence about the number of its source tokens."""
 
 
 @dataclass(frozen=True)
@@ -77,72 +69,6 @@ class Facts(NamedTuple):
     """The estimated cost of a text of ordinary length with the beam of the run; see `cost`."""
     rate: float = 0.0
     """Cost per second, measured while it was loaded; 0 where it was not measured."""
-
-
-class Key(NamedTuple):
-    """Jobs with the same key may be worked on together."""
-
-    kind: Kind
-    model: str
-    beam: int | None = None
-    forced: bool = False
-    """Whether the texts have forced prefixes."""
-    alone: int = 0
-    """A different number for each job that has to be worked on alone."""
-
-
-@dataclass(frozen=True)
-class Asked:
-    """Parameters of a request, with the names of the HTTP API."""
-
-    lines: Sequence[str]
-    to: str | None = None
-    n_best: int = 1
-    prefix: str = ""
-    sampling: dict[str, Any] | None = None
-    alignments: bool = False
-    familiar: bool = False
-    """Whether to return the share of each line that the model knows."""
-    chat: bool = False
-    """Whether a stream belongs to a conversation."""
-    target: str | None = None
-    parts: Sequence[str] = ()
-    without: Sequence[tuple[Any, int, int]] = ()
-    first_tokens: Sequence[int] = ()
-    """Ids that the translation that is looked into begins with."""
-
-
-def source_tokens(run: Run, texts: Sequence[str]) -> list[int]:
-    """Return the number of source tokens of each text, with the end token and a language tag.
-
-    The tokenizer takes about a millisecond for 10,000 characters. A pattern may take longer, and the event loop would
-    wait for it, so each character counts as a token there.
-    """
-    tokenizer = run.tokenizers.source
-    more = 2 if run.tags else 1
-    if tokenizer.kind == "pattern":
-        return [len(text) + more for text in texts]
-    return [len(ids) + more for ids in tokenizer.encode([text.strip() for text in texts])]
-
-
-def cost(
-    source_tokens: int, beam: int, output_ratio: float, decoding: Decoding, output_tokens: int, least_output: int = 0
-) -> int:
-    """Estimate the work for one text as a number that is proportional to the expected time; at least 1.
-
-    Decoding is most of it: one step for each output token, whose time grows with the beam width.
-
-    Args:
-        source_tokens: tokens of the text with the end token.
-        output_ratio: expected output tokens for each source token.
-        output_tokens: maximum length of an output, whatever `decoding` allows.
-        least_output: tokens that the output is known to have, such as those of a prefix.
-    """
-    source = min(source_tokens, decoding.max_source)
-    most = min(output_tokens, max(least_output, translator.limit(source, decoding.max_ratio, decoding.max_extra)))
-    expected = min(float(most), max(least_output, output_ratio * source))
-    steps = expected + RUN_ON * (most - expected)
-    return math.ceil((source + (beam + FIXED_COST) * steps) / COST_SCALE)
 
 
 class EngineProcess:
@@ -386,7 +312,8 @@ class Worker:
                 yield sampling
             return
         # The engines count forced tokens differently in a score; only torch counts them like any others.
-        engine = run.engine("torch" if asked.prefix and setup.engine == "auto" else setup.engine, setup.precision)
+        ours_only = asked.prefix and setup.engine == "auto" and has_torch()
+        engine = run.engine("torch" if ours_only else setup.engine, setup.precision)
         if not engine.name.startswith("torch"):
             yield Bounded(engine, setup.output_tokens)
             return

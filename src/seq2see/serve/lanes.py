@@ -2,22 +2,16 @@
 
 An engine that is free takes what has come; what comes while it works waits, and goes together next: the more there is
 to do, the larger the batches, up to a size that follows from the time that earlier batches took.
-
-The order is fair queueing, on two levels. Every client has a clock that counts the work done for it; the client whose
-clock is furthest behind is served next. Within a client every job has such a clock, too. A large job is therefore
-served in slices with other jobs in between, and many jobs of one client do not delay those of another.
 """
 
 import asyncio
-import itertools
 import math
 import time
-from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from collections.abc import AsyncIterator, Callable
+from typing import Any
 
-from seq2see.serve.engine_process import Asked, EngineProcess, Facts, Key, Setup
+from seq2see.serve.engine_process import EngineProcess, Facts, Setup
+from seq2see.serve.jobs import FairQueue, Job, Key, Slice
 from seq2see.serve.limits import Limits, RefusedError
 from seq2see.serve.log import report
 
@@ -37,172 +31,6 @@ RECOVERY = 60.0
 """Seconds without work after which an engine is believed to be twice as fast again, up to the most it has shown."""
 SMALL = 4
 """Multiple of an ordinary request: what costs less is never refused for its size alone, whatever the measured speed."""
-_numbers = itertools.count(1)
-
-
-@dataclass(eq=False)
-class Job:
-    """One request on its way to an engine, and where its answer goes."""
-
-    key: Key
-    asked: Asked
-    """Request of the job; its lines may be split over several batches."""
-    costs: Sequence[int]
-    """The estimated work for each line, or for the whole where it cannot be split; see `engine_process.cost`."""
-    client: str = ""
-    about: str = ""
-    """Size of the request in words, for a refusal."""
-    due: float = math.inf
-    """Deadline of the request, by `time.monotonic`."""
-    answer: asyncio.Future[list[Any]] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
-    """The answers to all slices, in the order of the lines."""
-    told: asyncio.Queue[dict[str, Any] | None] = field(default_factory=asyncio.Queue)
-    """Queue of the tokens of a stream, with None after the last."""
-    begun: int = 0
-    """Number of items of `costs` that were handed to the engine."""
-    parts: dict[int, Any] = field(default_factory=dict)
-    """Answers to slices, by the place of their first line."""
-    clock: float = 0.0
-    told_any: bool = False
-    """Whether a token of a stream was delivered; a restart would deliver it twice."""
-    alone: bool = False
-    """Whether the job is run in a batch of its own, since the engine stopped in a batch that contained it."""
-
-    @property
-    def work(self) -> int:
-        """The estimated work that has not begun."""
-        return sum(self.costs[self.begun :])
-
-
-class Slice(NamedTuple):
-    """Consecutive lines of a job that are worked on in one batch."""
-
-    job: Job
-    number: int
-    begin: int
-    end: int
-
-    @property
-    def asked(self) -> Asked:
-        """The request for these lines only."""
-        asked = self.job.asked
-        return asked if len(self.job.costs) == 1 else replace(asked, lines=asked.lines[self.begin : self.end])
-
-
-class FairQueue:
-    """Jobs that wait, wholly or in part."""
-
-    def __init__(self) -> None:
-        self._jobs: dict[Job, None] = {}
-        self._clocks: dict[str, float] = {}
-        """Work done for each client that waits or waited lately."""
-        self._inner: dict[str, float] = {}
-        """Work done for each job of a client, if it had been shared out evenly among them: where new ones begin."""
-        self._now = 0.0
-        """Work done for each client, if it had been shared out evenly among those that wait: where new ones begin."""
-        self.work = 0
-        """Estimated work of all waiting jobs."""
-        self.counts: Counter[str] = Counter()
-        """Number of waiting jobs of each client."""
-        self._ahead: dict[tuple[int, str | None], int] = {}
-        """Results of `ahead_of` since the last change of the queue: under overload it is called for every request."""
-
-    def __len__(self) -> int:
-        return len(self._jobs)
-
-    def __iter__(self) -> Iterator[Job]:
-        return iter(list(self._jobs))
-
-    def add(self, job: Job) -> None:
-        """Put a job at the place that its client's clock gives it."""
-        if not self._jobs:  # the engine was idle: what anybody has had before does not count any more
-            self._clocks, self._inner, self._now = {}, {}, 0.0
-        if len(self._clocks) > 2 * len(self._jobs) + 100:
-            self._clocks = {each: at for each, at in self._clocks.items() if at > self._now or each in self.counts}
-            self._inner = {each: self._inner.get(each, 0.0) for each in self._clocks}
-        self._clocks[job.client] = max(self._clocks.get(job.client, 0.0), self._now)
-        job.clock = max(job.clock, self._inner.get(job.client, 0.0))
-        self._jobs[job] = None
-        self.counts[job.client] += 1
-        self._ahead.clear()
-        self.work += job.work
-
-    def remove(self, job: Job) -> None:
-        """Take out a job, if it is still there."""
-        if job in self._jobs:
-            self.work -= job.work
-            self._forget(job)
-
-    def _forget(self, job: Job) -> None:
-        del self._jobs[job]
-        self.counts[job.client] -= 1
-        if not self.counts[job.client]:
-            del self.counts[job.client]
-        self._ahead.clear()
-
-    def put_back(self, taken: Slice) -> None:
-        """Let a slice wait again that the engine has not answered."""
-        self.remove(taken.job)
-        taken.job.begun = taken.begin
-        self.add(taken.job)
-
-    @property
-    def dominated(self) -> bool:
-        """Return whether one client has most of the waiting work while others wait or waited recently."""
-        return len(self._clocks) > 1 and 2 * max(self.counts.values(), default=0) > len(self._jobs)
-
-    def newest_of_largest(self) -> Job:
-        """Return the last job of the client that has the most jobs here."""
-        largest = max(self.counts, key=lambda client: self.counts[client])
-        return next(job for job in reversed(self._jobs) if job.client == largest)
-
-    def ahead_of(self, cost: int, client: str | None) -> int:
-        """Estimate how much of the waiting work is done before a new job of this cost would be finished.
-
-        Args:
-            client: who would send it; None: the one who sent everything that waits.
-        """
-        if (found := self._ahead.get((cost, client))) is None:
-            by_client: Counter[str | None] = Counter()
-            for job in self._jobs:
-                by_client[job.client if client is not None else None] += min(job.work, cost)
-            own = by_client.pop(client, 0)
-            found = own + sum(min(work, own + cost) for work in by_client.values())
-            if len(self._ahead) < 1000:
-                self._ahead[cost, client] = found
-        return found
-
-    def take(self, budget: float) -> list[Slice]:
-        """Take the next batch: the job whose turn it is, and others with an equal key, line by line up to a budget."""
-
-        def turn(job: Job) -> tuple[float, int, float, bool]:
-            return self._clocks[job.client], self.counts[job.client], job.clock, job.begun > 0
-
-        if not self._jobs:
-            return []
-        first = min(self._jobs, key=turn)
-        company = [job for job in self._jobs if job.key == first.key and not job.alone]
-        candidates = [first] if first.alone else company
-        begins: dict[Job, int] = {}
-        while candidates:
-            job = min(candidates, key=turn)
-            cost = job.costs[job.begun]
-            if begins and cost > budget:
-                candidates.remove(job)
-                continue
-            begins.setdefault(job, job.begun)
-            budget -= cost
-            self.work -= cost
-            job.begun += 1
-            self._now += cost / len(self.counts)
-            self._clocks[job.client] += cost
-            self._inner[job.client] = self._inner.get(job.client, 0.0) + cost / self.counts[job.client]
-            job.clock += cost
-            if job.begun == len(job.costs):
-                candidates.remove(job)
-                self._forget(job)
-        self._ahead.clear()
-        return [Slice(job, next(_numbers), begin, job.begun) for job, begin in begins.items()]
 
 
 class EngineError(Exception):

@@ -18,7 +18,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from seq2see.decoding import translator
 from seq2see.run import Run
 from seq2see.serve import bodies
-from seq2see.serve.engine_process import Asked
+from seq2see.serve.jobs import Asked
 from seq2see.serve.limits import RefusedError
 from seq2see.serve.service import Service, in_words
 from seq2see.text.languages import matches

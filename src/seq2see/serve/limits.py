@@ -18,7 +18,7 @@ from seq2see.errors import SettingError
 class Limits:
     """Limits of a request, the queue and a batch.
 
-    Work is counted in tokens, as `engine_process.cost` estimates it: an ordinary sentence costs about as many as it has
+    Work is counted in tokens, as `jobs.cost` estimates it: an ordinary sentence costs about as many as it has
     source tokens, and more where the beam is wide.
     """
 

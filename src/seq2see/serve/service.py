@@ -11,15 +11,17 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from seq2see import conversation
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+
+from seq2see import conversation, machine
 from seq2see.errors import SettingError, nearest
 from seq2see.run import Run
-from seq2see.serve.engine_process import Asked, Key, Kind, Setup, cost, source_tokens
-from seq2see.serve.lanes import Job, Lane
+from seq2see.serve.engine_process import Setup
+from seq2see.serve.jobs import Asked, Job, Key, Kind, cost, source_tokens
+from seq2see.serve.lanes import Lane
 from seq2see.serve.limits import Keys, Limits, Rates, RefusedError, network
 from seq2see.serve.log import log
-from seq2see.serve.measures import ServiceMetrics
-from seq2see.tokens.tokenizers import SURROGATE
+from seq2see.tokens.interface import SURROGATE
 
 Event = tuple[str, Any]
 Peer = tuple[str, int] | None
@@ -41,6 +43,42 @@ LOOK_TOKENS = 128
 """Maximum number of tokens of a source whose translation can be explained."""
 LEFT_OUT = 3
 """Number of source tokens whose importance costs as much to compute as the translation."""
+BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
+SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
+
+
+class ServiceMetrics:
+    """Counters and gauges for Prometheus, in a registry of their own. No label comes from a request."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+
+        def counter(name: str, about: str, *labels: str) -> Counter:
+            return Counter(f"seq2see_{name}", about, labels, registry=self.registry)
+
+        def histogram(name: str, about: str, label: str, buckets: tuple[float, ...]) -> Histogram:
+            return Histogram(f"seq2see_{name}", about, [label], buckets=buckets, registry=self.registry)
+
+        def gauge(name: str, about: str) -> Gauge:
+            return Gauge(f"seq2see_{name}", about, ["engine"], registry=self.registry)
+
+        self.requests = counter("requests", "Requests answered.", "method", "endpoint", "status")
+        self.seconds = histogram(
+            "request_seconds", "From a request to the end of its answer.", "endpoint", buckets=BUCKETS
+        )
+        self.batches = histogram("batch_requests", "Requests that shared a batch.", "engine", buckets=SIZES)
+        self.batch_seconds = histogram("batch_seconds", "For a batch.", "engine", buckets=BUCKETS)
+        self.tokens = counter("tokens", "Source tokens times beam, estimated, that engines were given.", "engine")
+        self.restarts = counter("engine_restarts", "Engine processes that ended and were replaced.", "engine")
+        self.abandoned = counter(
+            "abandoned", "Requests whose client hung up, or whose deadline passed, before the answer.", "engine"
+        )
+        self.log_lines_dropped = counter(
+            "log_lines_dropped", "Lines of the log that could not be written to standard error."
+        )
+        self.ready = gauge("ready", "Whether an engine is loaded.")
+        self.queue_requests = gauge("queue_requests", "Requests that wait.")
+        self.queue_tokens = gauge("queue_tokens", "Their estimated work.")
 
 
 class Service:
@@ -80,7 +118,8 @@ class Service:
         self.quick = Lane("translate", translating, self.limits, self._heard)
         self.inside = Lane("inside", inside, self.limits, self._heard)
         self.long = Lane("long", long, self.limits, self._heard, on_demand=True)
-        self.lanes = [self.quick, self.inside, self.long]
+        self._has_torch = machine.has_torch()
+        self.lanes = [self.quick, *([self.inside] if self._has_torch else []), self.long]
         for lane in self.lanes:
             self.metrics.ready.labels(lane.name).set_function(partial(getattr, lane, "ready"))
             self.metrics.queue_requests.labels(lane.name).set_function(partial(len, lane.queue))
@@ -106,7 +145,9 @@ class Service:
     @property
     def obstacle(self) -> str | None:
         """Return the reason why no ordinary request would be answered now; None where it would."""
-        for lane in (self.quick, self.inside):
+        for lane in self.lanes:
+            if lane.on_demand:
+                continue
             if not lane.ready:
                 line = f"the engine ({lane.name}) is not loaded" + (f": {lane.problem}" if lane.problem else "")
                 for run in self.runs.values():  # everybody may ask: paths are shortened to the names of runs
@@ -189,8 +230,7 @@ class Service:
             width = self._beam(run, beam, asked.n_best)
         alone = kind == "look" or bool(asked.sampling) or asked.chat
         key = Key(kind, name, width, bool(asked.prefix) and kind == "translate", next(self._alone) if alone else 0)
-        with_torch = kind in ("look", "stream") or asked.sampling or asked.alignments
-        lane = self.inside if with_torch or (asked.prefix and self._engine == "auto") else self.quick
+        lane = self._lane(kind, asked)
         lane.check(client)
         if kind == "detect":
             characters = sum(map(len, asked.lines)) * len(self.runs)
@@ -202,6 +242,14 @@ class Service:
                 lane.check(client)
         lane.put(job)
         return lane, job
+
+    def _lane(self, kind: Kind, asked: Asked) -> Lane:
+        """Return the lane of a small request; refuse what needs torch where that is not installed."""
+        if kind in ("look", "stream") or asked.sampling or asked.alignments:
+            if not self._has_torch:
+                raise RefusedError(501, "look, stream, sample and alignments need PyTorch, which is not installed here")
+            return self.inside
+        return self.inside if asked.prefix and self._engine == "auto" and self._has_torch else self.quick
 
     def _beam(self, run: Run, beam: int | None, n_best: int) -> int:
         """Return the width that is asked for, at least n_best."""

@@ -57,6 +57,7 @@ UNITS = {
     "symbols": "symbols, split at spaces",
     "pattern": "tokens (regular expression)",
     "jamo": "characters and Korean letters (jamo)",
+    "imported": "subwords (imported)",
 }
 """Names of the tokens of each kind of tokenizer in the table."""
 

@@ -14,11 +14,11 @@ from typing import Any
 from seq2see import bundle, config, special, storage
 from seq2see.config import Overlay
 from seq2see.errors import DataError, RunError, SettingError
-from seq2see.session.prepare import Chosen, as_count, reporter, to_hold_out, without_too_long, write_pairs, write_tokens
+from seq2see.session.prepare import Chosen, as_count, reporter, to_hold_out, without_too_long, write_tokens
 from seq2see.session.request import Base, Prepared, Request
 from seq2see.session.survey import Survey
 from seq2see.text.corpora import Corpus, Pairs
-from seq2see.text.pair import Sides
+from seq2see.text.pair import Sides, write_pairs
 from seq2see.tokens import store
 
 EPOCHS = 10

@@ -1,6 +1,5 @@
 """Prepare a run folder for training: validation pairs, tokenizers, and the tokenized corpus on disk."""
 
-import json
 import re
 import shlex
 import time
@@ -20,7 +19,7 @@ from seq2see.session.request import Base, Prepared, Request, Said
 from seq2see.session.survey import Survey
 from seq2see.text import corpora
 from seq2see.text.corpora import Corpus, Parts
-from seq2see.text.pair import Pair, Sides
+from seq2see.text.pair import Pair, Sides, write_pairs
 from seq2see.text.rows import ReadingOptions
 from seq2see.text.tags import tagged
 from seq2see.tokens import store
@@ -299,15 +298,6 @@ def write_tokens(
                 f"Raise it: --set data.max_length={store.enough(too_long, too_long.total())}"
             ) from None
         raise
-
-
-def write_pairs(path: Path, pairs: list[Pair]) -> None:
-    """Write pairs as JSON lines, with their further references."""
-    rows = (
-        {"source": pair.source, "target": pair.target} | ({"references": pair.references} if pair.references else {})
-        for pair in pairs
-    )
-    path.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), encoding="utf-8")
 
 
 def examine(corpus: Corpus, survey: Survey, valid_pairs: list[Pair], given: Iterable[Pair] | None) -> list[str]:

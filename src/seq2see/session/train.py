@@ -27,6 +27,7 @@ from seq2see.config import Overlay, Settings
 from seq2see.distributed import ranks
 from seq2see.errors import OnlyHereError, SeqError, SettingError
 from seq2see.evaluation import validation
+from seq2see.kernels import threads
 from seq2see.machine import ALONE, Group, Stop
 from seq2see.model.build import build, count_parameters
 from seq2see.model.interface import Seq2Seq
@@ -41,7 +42,7 @@ from seq2see.tokens.store import Store
 from seq2see.training import checkpoint, loop
 from seq2see.training.bad_numbers import NotFinite
 from seq2see.training.checkpoint import Progress
-from seq2see.training.events import INTERRUPTED, Event, Finished
+from seq2see.training.events import INTERRUPTED, Event, Finished, Stepped, ThreadsChanged, Validated
 from seq2see.training.journal import Journal
 
 ECHO = 2.0
@@ -262,8 +263,14 @@ def new_model(folder: Path, prepared: Prepared, device: torch.device) -> Seq2Seq
 def run_loop(
     folder: Path, prepared: Prepared, model: Seq2Seq, micro_tokens: int, stop: Stop, group: Group
 ) -> Generator[Event]:
-    """Train, on all ranks alike; yield the events of the loop."""
+    """Train, on all ranks alike; yield the events of the loop.
+
+    In one process on a CPU, the number of threads of a Transformer follows what other programs leave. That of an RNN
+    does not, because its gradients depend on it: PyTorch splits their sums.
+    """
     settings = prepared.settings
+    is_on_cpu = next(model.parameters()).device.type == "cpu"
+    may_change = is_on_cpu and group.alone and settings.model.architecture == "transformer"
 
     def validate() -> dict[str, float]:
         used = Bundle(settings, prepared.tokenizers, model.eval())
@@ -271,8 +278,9 @@ def run_loop(
             mine = validation.measure(used, prepared.valid, prepared.valid_pairs, group.rank, group.world)
         return validation.scores(used, prepared.valid_pairs, error_unit(settings), group.from_all(mine))
 
-    with stop.listening(), machine.deterministic(settings.training.deterministic):
-        yield from loop.train(
+    chosen = threads.sharing("training") if may_change else threads.fixed()
+    with stop.listening(), machine.deterministic(settings.training.deterministic), chosen as ours:
+        for event in loop.train(
             model,
             prepared.train,
             settings.training,
@@ -284,7 +292,12 @@ def run_loop(
             micro_tokens=micro_tokens,
             should_stop=stop.asked,
             group=group,
-        )
+        ):
+            yield event
+            if isinstance(event, Validated):
+                ours.begin("training")
+            elif isinstance(event, Stepped) and ours.after(1):
+                yield ThreadsChanged(event.step, ours.count, ours.reason)
 
 
 def _tokens_at_once(prepared: Prepared, before: Progress, device: torch.device, watch: Watch) -> int:

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
+import numpy as np
 import sentencepiece
 
 from seq2see import special
@@ -122,8 +123,48 @@ def refuse_tables(model: bytes) -> None:
             raise ValueError("not a SentencePiece model of ours: it normalises text by a table")
 
 
+def surfaces(encoded: bytes) -> list[tuple[int, int]]:
+    """Return which characters of a text each token was cut from, of a text that SentencePiece returns as protobuf."""
+    spans, end = [], 0
+    for token in (content for number, content in _fields(encoded) if number == TOKEN):
+        begin = end
+        end += sum(len(content.decode(errors="replace")) for number, content in _fields(token) if number == SURFACE)
+        spans.append((begin, end))
+    return spans
+
+
+def check_tables(model: bytes) -> None:
+    """Refuse a SentencePiece model of another program whose tables would lead SentencePiece out of them.
+
+    A table is a number of bytes, so many bytes of a trie (Darts, an array of 32-bit units), and the replacements, each
+    ended by a zero. From unit `i` one step leads to a unit in the block of 256 around `i ^ offset`.
+    """
+    for number, specification in _fields(model):
+        for each, table in _fields(specification) if number in (NORMALIZER, DENORMALIZER) else ():
+            if each == TABLE and table:
+                _check_table(table)
+
+
+def _check_table(table: bytes) -> None:
+    size = int.from_bytes(table[:4], "little")
+    if len(table) < 4 or size % 1024 or not 0 < size < len(table) - 4 or table[-1]:
+        raise ValueError("a damaged table of its normalisation")
+    units = np.frombuffer(table, "<u4", size // 4, 4)
+    is_value = units >> 31 == 1
+    offsets = (units >> 10) << ((units & (1 << 9)) >> 6)
+    reached = (np.arange(len(units), dtype=np.uint32) ^ offsets) | 255
+    if (reached[~is_value] >= len(units)).any() or not (reached[0] < len(units) and not is_value[0]):
+        raise ValueError("a damaged table of its normalisation")
+    leads_to_value = ~is_value & ((units >> 8) & 1 == 1)
+    values = units[(np.arange(len(units), dtype=np.uint32) ^ offsets)[leads_to_value]] & 0x7FFFFFFF
+    if (values >= len(table) - 4 - size).any():
+        raise ValueError("a damaged table of its normalisation")
+
+
 NORMALIZER, DENORMALIZER, TABLE = 3, 5, 2
 """Numbers of fields in sentencepiece_model.proto."""
+TOKEN, SURFACE = 2, 3
+"""Numbers of fields in sentencepiece.proto."""
 
 
 def _fields(message: bytes) -> Iterator[tuple[int, bytes]]:
@@ -152,6 +193,8 @@ def _fields(message: bytes) -> Iterator[tuple[int, bytes]]:
                 place += 8
             case 2:
                 length = number()
+                if place + length > len(message):
+                    raise ValueError("not a SentencePiece model: cut short")
                 yield tag >> 3, message[place : place + length]
                 place += length
             case 5:

@@ -6,7 +6,8 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Sequence
 from itertools import pairwise
 
-from seq2see.tokens.tokenizers import Tagged, Tokenizer, normalize
+from seq2see.tokens.interface import Tokenizer, normalize
+from seq2see.tokens.tokenizers import Imported, Tagged
 
 Span = tuple[int, int]
 """Characters from the first up to the second, which is not included; two equal ones hold nothing."""
@@ -81,6 +82,8 @@ def _cut(tokenizer: Tokenizer, text: str) -> list[Span]:
     if tokenizer.cuts_characters_alone:
         counts = map(len, tokenizer.encode(list(text)))
         return [(place, place + 1) for place, count in enumerate(counts) for _ in range(count)]
+    if isinstance(tokenizer, Imported):  # it has a normalisation of its own
+        return [_without_blanks(text, *span) for span in tokenizer.surfaces(text)]
     return written(tokenizer, tokenizer.encode([text])[0])
 
 

@@ -27,7 +27,7 @@ from seq2see.text.pair import Pair
 from seq2see.text.rows import in_blocks
 from seq2see.text.tags import NO_TAGS, TagWords, language_tag, tag_words
 from seq2see.tokens import tokenizers
-from seq2see.tokens.tokenizers import Tokenizer, normalize
+from seq2see.tokens.interface import Tokenizer, normalize
 
 Int64s = NDArray[np.int64]
 
@@ -237,13 +237,17 @@ class Tokenizers:
     @staticmethod
     def load(folder: Path) -> "Tokenizers":
         """Load the tokenizers of a run: two, or one for both sides, as its settings say."""
-        files, shared = Tokenizers.files(folder), config.read_settings(folder).data.shared
+        files, settings = Tokenizers.files(folder), config.read_settings(folder)
+        shared = settings.data.shared
         if files[0] == files[1] and files[0].exists() and not shared:
             raise RunError(f"{folder / 'target.tokenizer.json'}: is missing. Copy the run again")
         if files[0] != files[1] and shared:
             raise RunError(f"{files[1]}: exists, although data.shared = true. Copy the run again")
         source = tokenizers.load(files[0])
-        return Tokenizers(source, source if files[0] == files[1] else tokenizers.load(files[1]))
+        target = source if files[0] == files[1] else tokenizers.load(files[1])
+        if settings.model.tie == "all" and len(source) != len(target):
+            raise RunError(f'{folder}: model.tie = "all", but the vocabularies differ in size. Copy the run again')
+        return Tokenizers(source, target)
 
 
 class Tokenising:

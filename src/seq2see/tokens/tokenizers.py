@@ -15,13 +15,11 @@ end of this file, and its name in `config.TokenizerKind`. Where the spellings of
 import base64
 import functools
 import itertools
-import json
-import re
 from abc import abstractmethod
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final, Literal, NamedTuple, get_args
+from typing import Any, Final, get_args
 
 import sentencepiece
 
@@ -30,116 +28,12 @@ from seq2see.config import TokenizerKind
 from seq2see.errors import DataError, RunError, SettingError
 from seq2see.text.tags import NO_TAGS, TagWords
 from seq2see.tokens import korean_letters, sentencepiece_models
-from seq2see.tokens.familiarity import Familiarity
-from seq2see.tokens.normal_form import normal_form
+from seq2see.tokens.interface import SURROGATE, Normalization, Tokenizer, TokenizerSetup, normalize
 from seq2see.tokens.sentencepiece_models import SPACE_MARK, UNKNOWN_MARK, escape, unescape
 
 VERSIONS: Final = (1, 2)
 """Formats of tokenizer files: the second has tags in the texts, which releases before it would overlook."""
 SILENT: Final = {special.PAD, special.BEGIN, special.END}
-
-Normalization = Literal["identity", "nfkc", "nfkc_lower"]
-SURROGATE = re.compile("[\ud800-\udfff]")
-"""Half of a surrogate pair, which is no character and cannot be written as UTF-8."""
-
-
-def normalize(text: str, how: Normalization) -> str:
-    """Return the text as the tokenizer sees it; half a surrogate pair becomes U+FFFD whatever the setting."""
-    if not text.isascii():
-        text = SURROGATE.sub("\ufffd", text)
-        if how != "identity":
-            text = normal_form("NFKC", text)
-    if how == "nfkc_lower":
-        text = normal_form("NFKC", text.lower())  # again, since lower() may take a letter apart
-    return text
-
-
-class TokenizerSetup(NamedTuple):
-    """Properties that tokenizers of every kind have."""
-
-    kind: TokenizerKind
-    normalization: Normalization
-    tags: tuple[str, ...]
-    """Tokens that only the start of a text can hold, such as `<2de>`; see `text.tags`."""
-    words: TagWords = NO_TAGS
-    """Tags that are words of the texts themselves."""
-
-
-class Tokenizer(Familiarity):
-    """The interface of every kind of tokenizer; make one with `train` or `load`."""
-
-    whole_words = False
-    """Whether each token is a word between blanks."""
-    cuts_characters_alone = False
-    """Whether each character is cut by itself, so that its tokens do not depend on its neighbours."""
-    version = 1
-    """Format of its file."""
-    counts_characters = False
-    """Whether error rates of outputs count characters; else they count words between spaces."""
-
-    def __init__(self, setup: TokenizerSetup) -> None:
-        self.kind, self.normalization, self.tags, _ = setup
-
-    @abstractmethod
-    def __len__(self) -> int:
-        """Return the size of the vocabulary, special tokens included: ids are below this."""
-
-    def encode(self, texts: list[str]) -> list[list[int]]:
-        """Return the ids of each text, without begin and end. A tag in front is one token."""
-        if not self.tags:
-            return self._encode(texts)
-        found = [self._tag_of(text) for text in texts]
-        rest = self._encode([text[len(tag) :].lstrip() for tag, text in zip(found, texts, strict=True)])
-        return [[self._tag_id(tag), *ids] if tag else ids for tag, ids in zip(found, rest, strict=True)]
-
-    def _tag_of(self, text: str) -> str:
-        return next((tag for tag in self.tags if text.startswith(tag)), "")
-
-    def can_write(self, text: str) -> bool:
-        """Return whether a model can output this text: not where normalisation, unknown tokens or spaces change it."""
-        return self.decode(self.encode([text])[0]) == text
-
-    def _parts(self, text: str) -> Iterable[str]:
-        """Return the characters of a text, blanks and a tag apart; or the symbols between blanks."""
-        words = normalize(text.removeprefix(self._tag_of(text)), self.normalization).split()
-        return words if self.whole_words else "".join(words)
-
-    @abstractmethod
-    def _encode(self, texts: list[str]) -> list[list[int]]:
-        """Return the ids of texts without a tag."""
-
-    @abstractmethod
-    def _tag_id(self, tag: str) -> int:
-        """Return the id of one of the tags."""
-
-    @abstractmethod
-    def decode(self, ids: Sequence[int]) -> str:
-        """Return the text of `ids`: padding, begin and end are silent, an unknown token is a mark."""
-
-    @abstractmethod
-    def pieces(self, ids: Sequence[int]) -> list[str]:
-        """Return a label for each id, to show to people: a space is shown as `▁`, a byte as `xE3`."""
-
-    @classmethod
-    @abstractmethod
-    def learn(cls, setup: TokenizerSetup, texts: Iterable[str], vocabulary: int, pattern: str) -> "Tokenizer":
-        """Learn a vocabulary of at most `vocabulary` tokens from normalised texts; only one kind has a `pattern`."""
-
-    @classmethod
-    @abstractmethod
-    def restore(cls, setup: TokenizerSetup, state: Mapping[str, Any]) -> "Tokenizer":
-        """Make the tokenizer whose `_state` was saved; any error means that the file is damaged."""
-
-    @abstractmethod
-    def _state(self) -> dict[str, Any]:
-        """Return what `save` keeps besides kind, normalisation and tags."""
-
-    def save(self, path: Path) -> None:
-        """Write one UTF-8 JSON file, which `load` reads."""
-        state = {"version": self.version, "kind": self.kind, "normalization": self.normalization} | self._state()
-        if self.tags:
-            state["tags"] = self.tags
-        path.write_text(json.dumps(state, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
 
 
 class Subwords(Tokenizer):
@@ -341,6 +235,54 @@ class KoreanLetters(Listed):
         return [_visible(each[1:] if korean_letters.LOOSE.fullmatch(each) else each) for each in shown]
 
 
+class Imported(Listed):
+    """Tokenizer of another program: a SentencePiece model, and the list of ids that its tokens have.
+
+    A tag is spelled `>>fra<<` in the list, and may also be written `<2fra>`.
+    """
+
+    def __init__(self, setup: TokenizerSetup, symbols: Sequence[str], model: bytes) -> None:
+        super().__init__(setup._replace(tags=()), symbols)
+        self.tags, self._model = setup.tags, model
+        sentencepiece_models.check_tables(model)
+        self._processor = sentencepiece.SentencePieceProcessor(model_proto=model)
+        if not model or any(self._tag_id(tag) == special.UNKNOWN for tag in self.tags):
+            raise ValueError("no SentencePiece model, or a tag is missing")
+        for id in range(self._processor.get_piece_size()):
+            self._processor.id_to_piece(id)  # a ValueError where one is not UTF-8
+
+    @classmethod
+    def learn(cls, setup: TokenizerSetup, texts: Iterable[str], vocabulary: int, pattern: str) -> Listed:
+        raise SettingError("the tokenizer 'imported' comes with a model (seq2see import), and cannot be learned")
+
+    @classmethod
+    def restore(cls, setup: TokenizerSetup, state: Mapping[str, Any]) -> "Imported":
+        return cls(setup, _checked(state["symbols"], "symbols"), base64.b64decode(state["model"], validate=True))
+
+    def _state(self) -> dict[str, Any]:
+        return {"symbols": self._spellings[special.COUNT :], "model": base64.b64encode(self._model).decode("ascii")}
+
+    def cut(self, text: str) -> Sequence[str]:
+        found: list[str] = self._processor.encode(text, out_type=str)
+        return found
+
+    def surfaces(self, text: str) -> list[tuple[int, int]]:
+        """Return which characters of a text each of its tokens was cut from."""
+        return sentencepiece_models.surfaces(self._processor.encode(text, out_type="serialized_proto"))
+
+    def _tag_id(self, tag: str) -> int:
+        return self._ids.get(tag, self._ids.get(f">>{tag[2:-1]}<<", special.UNKNOWN))
+
+    def decode(self, ids: Sequence[int]) -> str:
+        shown = [UNKNOWN_MARK if id == special.UNKNOWN else self._spellings[id] for id in ids if id not in SILENT]
+        text: str = self._processor.decode(shown) if shown else ""
+        return text.replace(SPACE_MARK, " ").strip()  # tokens of the other side keep their marks
+
+    def sentencepiece_model(self) -> bytes:
+        """Return the file that SentencePiece itself reads."""
+        return self._model
+
+
 class Tagged(Tokenizer):
     """Tokenizer of texts with tags such as `<RX_1> CCO` and `walk V;PST`: another kind cuts the text between them.
 
@@ -426,6 +368,7 @@ KINDS: Final[Mapping[TokenizerKind, type[Tokenizer]]] = {
     "symbols": Symbols,
     "pattern": Pattern,
     "jamo": KoreanLetters,
+    "imported": Imported,
 }
 
 

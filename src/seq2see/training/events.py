@@ -50,6 +50,15 @@ class Returned:
 
 
 @dataclass(frozen=True)
+class ThreadsChanged:
+    """The number of threads was changed after update `step`, because of what other programs do; results stay equal."""
+
+    step: int
+    threads: int
+    reason: str
+
+
+@dataclass(frozen=True)
 class Validated:
     """The model was validated and saved."""
 
@@ -70,4 +79,4 @@ class Finished:
 
 INTERRUPTED = "interrupted"
 """The reason of a training that a signal has ended."""
-Event = Stepped | Trained | Shrunk | Returned | Validated | Finished
+Event = Stepped | Trained | Shrunk | Returned | ThreadsChanged | Validated | Finished

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from seq2see import storage
-from seq2see.training.events import Event, Returned, Trained, Validated
+from seq2see.training.events import Event, Returned, ThreadsChanged, Trained, Validated
 
 
 class Journal:
@@ -47,6 +47,8 @@ class Journal:
             case Validated():
                 row = {"step": event.step, "validation": event.scores, "best": event.best, "what": event.what}
                 scalars = {f"validation/{key}": value for key, value in event.scores.items()}
+            case ThreadsChanged():
+                row, scalars = asdict(event), {}
             case _:  # a single step, or the end: nothing to keep
                 return
         with storage.in_one_line(self._run / "metrics.jsonl"):

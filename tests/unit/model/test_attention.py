@@ -6,7 +6,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from seq2see.model.attention import MultiHeadAttention, attend, keep_padding, keep_past, scaled_dot_product_attention
+from seq2see.model.attention import (
+    MultiHeadAttention,
+    attend,
+    keep_padding,
+    keep_past,
+    keep_unless,
+    scaled_dot_product_attention,
+)
+from seq2see.model.layers import EncoderLayer, LayerShape
 from seq2see.model.packing import Packing, Reach
 from seq2see.model.positions import rotate
 from seq2see.model.recording import RecordingPoint
@@ -389,3 +397,26 @@ def test_training_may_follow_inference():
         attention(x)
     attention(x).sum().backward()
     assert attention.w_qkv.weight.grad.isfinite().all()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.int64, torch.uint8])
+def test_a_mask_with_one_for_hidden_is_refused_with_the_way_to_convert_it(dtype):
+    """A mask of the tutorials would hide what it means to show."""
+    tokens = torch.tensor([[1, 21, 777, 0, 0]])
+    hidden = (tokens == 0)[:, None, None, :].to(dtype)
+    x = torch.randn(1, 5, 8)
+    for attention in (MultiHeadAttention(8, heads=2), EncoderLayer(LayerShape(d_model=8, heads=2, d_ff=16))):
+        with pytest.raises(ValueError, match=r"true means visible.*seq2see\.keep_unless"):
+            attention(x, reach=hidden)
+    with pytest.raises(ValueError, match=r"true means visible.*seq2see\.keep_unless"):
+        scaled_dot_product_attention(x, x, x, hidden[0])
+    assert keep_unless(hidden).equal(keep_padding(tokens))
+
+
+def test_a_mask_in_which_one_means_hidden_is_converted():
+    look_ahead = torch.tensor([[0, 1, 1], [0, 0, 1], [0, 0, 0.0]])  # create_look_ahead_mask of [[1, 2, 3]]
+    assert keep_unless(look_ahead).equal(keep_past(torch.tensor([[1, 2, 3]]))[0, 0])
+    assert keep_unless(torch.tensor([True, False])).tolist() == [False, True]
+    assert keep_unless([0, 1]).tolist() == [True, False]
+    with pytest.raises(ValueError, match=r"from -1e\+09 to -?0.*mask == 0"):
+        keep_unless(look_ahead * -1e9)

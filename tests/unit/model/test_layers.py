@@ -5,8 +5,9 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
+from seq2see.kernels import threads
 from seq2see.model.attention import keep_padding, keep_past
-from seq2see.model.layers import DecoderLayer, Dropout, EncoderLayer, FeedForward, LayerShape, Residual
+from seq2see.model.layers import DecoderLayer, Dropout, EncoderLayer, FeedForward, LayerNorm, LayerShape, Residual
 from seq2see.model.packing import Packing, Reach
 
 B, S, T, D, HEADS, D_FF = 2, 5, 3, 8, 4, 12
@@ -240,3 +241,21 @@ def test_dropout_reaches_each_sublayer():
     assert not torch.equal(layer(x, memory), layer(x, memory))
     layer.eval()
     assert torch.equal(layer(x, memory), layer(x, memory))
+
+
+def test_gradients_of_the_layer_norm_do_not_depend_on_the_number_of_threads() -> None:
+    torch.manual_seed(1)
+    x, upstream, norm = torch.randn(301, 40), torch.randn(301, 40), LayerNorm(40)
+    torch.nn.init.normal_(norm.weight)
+    theirs = torch.nn.LayerNorm(40)
+    theirs.load_state_dict(norm.state_dict())
+    found = []
+    for module, count in ((theirs, 1), (norm, 1), (norm, 2), (norm, 3)):
+        leaf = x.clone().requires_grad_()
+        with threads.using(count):
+            output = module(leaf)
+            gradients = torch.autograd.grad(output, [leaf, module.weight, module.bias], upstream)
+            assert torch.get_num_threads() == count
+        found.append([output, *gradients])
+    for others in found[1:]:
+        assert all(map(torch.equal, found[0], others))

@@ -12,7 +12,8 @@ import pytest
 from seq2see.config import Decoding
 from seq2see.decoding.torch_engine import TorchEngine
 from seq2see.run import Run
-from seq2see.serve.engine_process import Asked, Key, Setup, Worker, cost, source_tokens
+from seq2see.serve.engine_process import Setup, Worker
+from seq2see.serve.jobs import Asked, Key, cost, source_tokens
 from seq2see.tokens import tokenizers
 
 

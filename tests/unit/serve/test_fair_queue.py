@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from seq2see.serve.engine_process import Asked, Key
-from seq2see.serve.lanes import FairQueue, Job
+from seq2see.serve.jobs import Asked, FairQueue, Job, Key
 
 KEY = Key("translate", "one", 5)
 

@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from seq2see.serve import lanes
-from seq2see.serve.engine_process import Asked, EngineProcess, Facts, Key, Setup
-from seq2see.serve.lanes import Job, Lane
+from seq2see.serve.engine_process import EngineProcess, Facts, Setup
+from seq2see.serve.jobs import Asked, Job, Key
+from seq2see.serve.lanes import Lane
 from seq2see.serve.limits import Limits, RefusedError
 
 ONE, OTHER = Key("translate", "one", 5), Key("translate", "one", 1)

@@ -4,7 +4,8 @@ import unicodedata
 
 import pytest
 
-from seq2see.tokens.normal_form import MOST_MARKS, normal_form
+from seq2see.tokens import interface
+from seq2see.tokens.interface import MOST_MARKS, normal_form
 
 
 @pytest.mark.parametrize("form", ["NFC", "NFKC"])
@@ -25,8 +26,9 @@ def test_marks_without_end_are_put_in_order_in_pieces(form, monkeypatch):
         lengths.append(len(piece))
         return unicodedata.normalize(form, piece)
 
-    stand_in = type("", (), {"normalize": normalize, "combining": unicodedata.combining})
-    monkeypatch.setattr("seq2see.tokens.normal_form.unicodedata", stand_in)
+    monkeypatch.setattr(
+        interface, "unicodedata", type("", (), {"normalize": normalize, "combining": unicodedata.combining})
+    )
     found = normal_form(form, text)
     assert max(lengths) <= MOST_MARKS + 2
     assert sorted(found) == sorted(unicodedata.normalize(form, text))

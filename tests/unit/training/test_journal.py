@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from seq2see.training import journal
-from seq2see.training.events import Finished, Trained, Validated
+from seq2see.training.events import Finished, ThreadsChanged, Trained, Validated
 from seq2see.training.journal import Journal
 
 
@@ -22,6 +22,7 @@ def written(tmp_path: Path) -> Path:
         trained(10),
         Validated(10, {"loss": 2.0, "exact": 12.5}, True),
         trained(15),
+        ThreadsChanged(15, 1, "other programs keep 1.0 of 2 cores busy"),
         Validated(15, {"loss": 1.0}, False, "average of the last 2 checkpoints"),
         Finished(15, "all 15 steps done", 1.5),
     ):
@@ -32,7 +33,7 @@ def written(tmp_path: Path) -> Path:
 
 def test_a_row_for_each_event_that_has_numbers(written: Path) -> None:
     rows = journal.read(written)
-    assert [row["step"] for row in rows] == [5, 10, 10, 15, 15]
+    assert [row["step"] for row in rows] == [5, 10, 10, 15, 15, 15]
     assert rows[0] == {
         "step": 5,
         "epoch": 0,
@@ -45,7 +46,8 @@ def test_a_row_for_each_event_that_has_numbers(written: Path) -> None:
         "skipped": 0,
     }
     assert rows[2] == {"step": 10, "validation": {"loss": 2.0, "exact": 12.5}, "best": True, "what": "model"}
-    assert rows[4]["what"] == "average of the last 2 checkpoints"
+    assert rows[4] == {"step": 15, "threads": 1, "reason": "other programs keep 1.0 of 2 cores busy"}
+    assert rows[5]["what"] == "average of the last 2 checkpoints"
 
 
 def test_every_line_is_there_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -72,7 +74,7 @@ def test_a_last_line_cut_short_is_left_out(written: Path) -> None:
     path = written / "metrics.jsonl"
     content = path.read_text()
     path.write_text(content[:-10])
-    assert [row["step"] for row in journal.read(written)] == [5, 10, 10, 15]
+    assert [row["step"] for row in journal.read(written)] == [5, 10, 10, 15, 15]
     Journal(written, 15).close()
     assert all(json.loads(line) for line in path.read_text().splitlines())
 

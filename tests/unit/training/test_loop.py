@@ -4,6 +4,7 @@ import math
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,9 +12,11 @@ import torch
 from safetensors.torch import load_file
 
 import seq2see
-from seq2see.config import Training
+from seq2see.config import Model, Training
 from seq2see.errors import RunError
+from seq2see.kernels import threads
 from seq2see.machine import Stopped
+from seq2see.model.build import build
 from seq2see.tokens import store
 from seq2see.tokens.store import Store
 from seq2see.training import checkpoint, loop
@@ -58,7 +61,7 @@ def scores(*values: float) -> Callable[[], dict[str, float]]:
     return lambda: {"loss": left.pop(0) if len(left) > 1 else left[0]}
 
 
-def run(
+def run_lazily(
     model: seq2see.Transformer,
     pairs: Store,
     folder: Path,
@@ -68,7 +71,7 @@ def run(
     micro_tokens: int = 10_000,
     stop_at: int | None = None,
     lower_is_better: bool = True,
-) -> list[training_events.Event]:
+) -> Iterator[training_events.Event]:
     folder.mkdir(exist_ok=True)
     steps = 0
 
@@ -77,20 +80,23 @@ def run(
         steps += 1
         return steps == stop_at
 
-    return list(
-        loop.train(
-            model,
-            pairs,
-            settings,
-            window_pairs=40,
-            d_model=8,
-            run=folder,
-            validate=validate or scores(1.0),
-            lower_is_better=lower_is_better,
-            micro_tokens=micro_tokens,
-            should_stop=should_stop,
-        )
+    return loop.train(
+        model,
+        pairs,
+        settings,
+        window_pairs=40,
+        d_model=8,
+        run=folder,
+        validate=validate or scores(1.0),
+        lower_is_better=lower_is_better,
+        micro_tokens=micro_tokens,
+        should_stop=should_stop,
     )
+
+
+def run(*given: Any, **options: Any) -> list[training_events.Event]:
+    """Train to the end, as `run_lazily` is told to."""
+    return list(run_lazily(*given, **options))
 
 
 def of(kind: type, events: list[training_events.Event]) -> Iterator[training_events.Event]:
@@ -172,6 +178,27 @@ def test_the_same_seed_gives_the_same_weights(pairs: Store, tmp_path: Path) -> N
     run(other, pairs, tmp_path / "c", replace(SETTINGS, seed=2))
     assert all(torch.equal(a, b) for a, b in zip(one.parameters(), two.parameters(), strict=True))
     assert not all(torch.equal(a, b) for a, b in zip(one.parameters(), other.parameters(), strict=True))
+
+
+@pytest.mark.parametrize("norm", ["post", "pre"])
+def test_the_number_of_threads_changes_no_bit(tmp_path: Path, norm: str) -> None:
+    """Whatever the number was in which step: interrupted and resumed, too."""
+    dice = np.random.default_rng(4)
+    numbers = (dice.integers(4, 500, size).tolist() for size in dice.integers(10, 40, 60))
+    pairs = store.write(tmp_path / "store", ((line, line[::-1]) for line in numbers), 500)
+    shape = Model(encoder_layers=1, decoder_layers=1, d_model=64, heads=4, d_ff=128, norm=norm)
+    settings = replace(SETTINGS, batch_tokens=800, max_steps=5)
+    found = []
+    for name, counts in {"whole": [1], "parts": [3, 1, 2]}.items():
+        for stop_at in [None] if name == "whole" else [2, None]:
+            torch.manual_seed(8)
+            model = build(shape, 500, 500)
+            training = run_lazily(model, pairs, tmp_path / name, settings, stop_at=stop_at)
+            with threads.using(counts[0]):
+                for event in training:
+                    torch.set_num_threads(counts[getattr(event, "step", 0) % len(counts)])
+        found.append(weights_of(tmp_path / name))
+    assert all(torch.equal(weight, found[1][name]) for name, weight in found[0].items())
 
 
 def test_patience_stops(pairs: Store, tmp_path: Path) -> None:

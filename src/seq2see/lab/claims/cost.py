@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
+from seq2see.kernels import threads
 from seq2see.lab.claim import Measurements, Numbers, Plan, Trial, Value, grid
-from seq2see.lab.learning import threads
 from seq2see.model.attention import attend
 from seq2see.model.packing import EVERYWHERE
 from seq2see.model.recording import RecordingPoint
@@ -32,7 +32,7 @@ def trials(plan: Plan) -> list[dict[str, Any]]:
 
 def measure(trial: Trial) -> Numbers:
     """Run one layer forward: bytes kept for the gradient, longest chain of operations, seconds of one core."""
-    with threads(trial["threads"]):
+    with threads.using(trial["threads"]):
         torch.manual_seed(trial.seed)
         forward, weights = _layer(trial["layer"], trial["n"], trial["d"])
         kept: dict[int, int] = {}

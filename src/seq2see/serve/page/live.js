@@ -162,7 +162,7 @@ async function refresh() {
     await showChanges(question, signal);
   } catch (problem) {
     if (signal.aborted) return;
-    if (quick && problem instanceof Refused && problem.status === 400) noInside(problem.line);
+    if (quick && problem instanceof Refused && [400, 501].includes(problem.status)) noInside(problem);
     else {
       const isOther = current?.question.text !== question.text;  // the same text stays, with what was switched off and can be undone
       if (!quick && (isPlain || isOther)) clear();
@@ -220,10 +220,11 @@ function hideInside() {
 }
 
 /** The answer is there, but cannot be looked into. */
-function noInside(why) {
+function noInside({ status, line }) {
   hideInside();
-  const long = /has (\d+) tokens: a page shows (\d+)/.exec(why);
-  note(() => long ? tell("Too long to explain: {n} tokens. At most {most} are shown.", { n: long[1], most: long[2] }) : tellSentence(why));
+  const long = /has (\d+) tokens: a page shows (\d+)/.exec(line);
+  note(() => status === 501 ? tell("This server runs without PyTorch, so that it cannot show the inside of a translation.")
+    : long ? tell("Too long to explain: {n} tokens. At most {most} are shown.", { n: long[1], most: long[2] }) : tellSentence(line));
 }
 
 let notes = [];
@@ -475,7 +476,8 @@ async function converse(question, answer, again) {
   talking = new AbortController();
   const { signal } = talking;
   try {
-    const end = await streamed({ ...question, stream: true }, signal, words => { answer.textContent = words; });
+    const end = await streamed({ ...question, stream: true }, signal, words => { answer.textContent = words; })
+      .catch(problem => problem.status === 501 ? answeredWhole(question, signal) : Promise.reject(problem));
     answer.textContent = end.text;
     answer.dir = manner(end.text).dir;
     answer.classList.remove("waiting");
@@ -495,6 +497,12 @@ async function converse(question, answer, again) {
   }
 }
 
+/** An answer in one piece, from a server that cannot stream. */
+async function answeredWhole(question, signal) {
+  const { answer, note } = await askJson("/v1/chat", question, signal);
+  return { text: answer, note };
+}
+
 /** The inside of the last answer. */
 async function refreshChat() {
   controller.abort();
@@ -507,7 +515,7 @@ async function refreshChat() {
     await showChanges(question, signal);
   } catch (problem) {
     if (signal.aborted) return;
-    if (problem.status === 400) noInside(problem.line);
+    if ([400, 501].includes(problem.status)) noInside(problem);
     else report(problem, refreshChat);
   }
 }

@@ -1,0 +1,269 @@
+"""`seq2see train TRAIN --valid DEV` on corpora of many kinds, with no other option, several seeds side by side.
+
+    python -m bench.regimes run --data FOLDER --out results.jsonl --minutes 8 --workers 12
+    python -m bench.regimes run --data FOLDER --out old.jsonl --label 0.1.0 --source build/v010/src
+    python -m bench.regimes page results.jsonl old.jsonl --write docs/regimes.md
+
+`run` trains, translates the test set once with the finished model, and appends a line of JSON for each run to `--out`.
+It starts no run that may not end within `--minutes`, and skips what `--out` or `--done` already contains: repeat the
+same command until it says that nothing is left. `--source` runs another version of seq2see. While settings are being
+chosen, `--on dev` scores the validation set instead, and `--variants FILE` tries settings: each line is a label, a
+comma-separated list of corpora, and assignments, such as `d3 sounds/ita model.dropout=0.3 training.weight_decay=0.3`.
+On a GPU, runs side by side are several times faster with NVIDIA's MPS (`nvidia-cuda-mps-control -d`).
+"""
+
+import argparse
+import gzip
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parent.parent
+SMALL = tuple(f"sounds/{name}" for name in ("ita", "khm", "lav", "mlt_latn", "slv", "wel_sw"))
+"""Six languages of 800 words each, which count as one row."""
+INFLECTION = tuple(
+    f"inflection/{language}-{size}"
+    for size in ("low", "medium", "high")
+    for language in ("finnish", "swahili", "turkish", "georgian")
+)
+CORPORA: dict[str, str] = {
+    **dict.fromkeys((*SMALL, "sounds/hbs_latn"), "word_error"),
+    **dict.fromkeys((*INFLECTION, "spelling/portuguese"), "exact"),
+    "sounds/eng_us": "word_error",
+    "molecules/forward": "exact",
+    "molecules/backward": "exact",
+    "code/django": "bleu",
+    "spelling/slovene": "exact",
+    "japanese": "bleu",
+}
+"""Corpora with the score of the table, in the order in which they are run."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """One training."""
+
+    label: str
+    corpus: str
+    seed: int
+    on: str
+    settings: list[str] = field(default_factory=list)
+    """Assignments such as `model.dropout=0.3`."""
+
+    @property
+    def key(self) -> tuple[str, str, int, str]:
+        return self.label, self.corpus, self.seed, self.on
+
+
+def files(data: Path, corpus: str, on: str) -> tuple[Path, Path, Path]:
+    """Return the files to train on, to validate on and to score."""
+    folder, _, name = corpus.rpartition("/")
+    language, _, size = name.partition("-")
+    stem = "" if corpus == "japanese" else f"{language}."
+    base = data / (folder or name)
+    train = base / f"{stem}train{'-' * bool(size)}{size}.tsv.gz"
+    return train, base / f"{stem}dev.tsv.gz", base / f"{stem}{on}.tsv.gz"
+
+
+def read_pairs(path: Path) -> list[tuple[str, str]]:
+    """Return the pairs of a gzipped TSV file."""
+    with gzip.open(path, "rt", encoding="utf-8") as lines:
+        rows = [line.rstrip("\n").split("\t") for line in lines]
+    return [(source, target) for source, target, *_ in rows]
+
+
+# A worker: one process, one training after the other.
+
+
+def work() -> None:
+    """Do the jobs that come in on stdin, one line of JSON each, and answer each with a line."""
+    answers, sys.stdout = sys.stdout, sys.stderr  # libraries may print
+    for line in sys.stdin:
+        asked = json.loads(line)
+        try:
+            answer = train_and_translate(asked)
+        except Exception as problem:
+            answer = {"error": f"{type(problem).__name__}: {problem}"[:500]}
+        print(json.dumps(answer, ensure_ascii=False), file=answers, flush=True)
+
+
+def train_and_translate(asked: dict[str, Any]) -> dict[str, Any]:
+    """Train as a user would, translate with beam 5, and return everything that the table needs."""
+    import seq2see
+    from seq2see import config
+
+    overlay = config.parse_assignments([*asked["settings"], f"training.seed={asked['seed']}"])
+    began = time.perf_counter()
+    with tempfile.TemporaryDirectory() as place:
+        run = seq2see.train(asked["train"], Path(place) / "run", valid=asked["valid"], settings=overlay)
+        trained = time.perf_counter()
+        outputs = run.translate([source for source, _ in read_pairs(Path(asked["test"]))], beam=5)
+        manifest = run.manifest
+        settings = asdict(run.settings)
+        rows = [json.loads(line) for line in (run.folder / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
+    return {
+        "outputs": outputs,
+        "seconds": round(trained - began, 1),
+        "training_seconds": manifest["trained_in_seconds"],
+        "steps": manifest["steps"],
+        "parameters": manifest["parameters"],
+        "target_tokens": manifest["target_tokens"],
+        "device": manifest["device"],
+        "trials": manifest.get("trials"),
+        "chosen": {name: settings[name] for name in ("data", "model", "training")},
+        "validations": [row for row in rows if "validation" in row],
+    }
+
+
+# The parent: several workers, a limit of time.
+
+
+def run_jobs(jobs: list[Job], options: argparse.Namespace) -> int:
+    """Run jobs side by side until none is left or the time is over; return how many are left."""
+    deadline = time.monotonic() + 60 * options.minutes
+    lock, waiting, longest = threading.Lock(), list(reversed(jobs)), [0.0]
+    out = options.out.open("a", encoding="utf-8")
+    processes: list[subprocess.Popen[str]] = []
+
+    def serve() -> None:
+        process = start_worker(options.source)
+        processes.append(process)
+        assert process.stdin is not None
+        assert process.stdout is not None
+        while True:
+            with lock:
+                if not waiting or time.monotonic() > deadline - min(60, longest[0] / 2):
+                    break
+                job = waiting.pop()
+            train, valid, test = (str(path) for path in files(options.data, job.corpus, job.on))
+            began = time.monotonic()
+            try:
+                process.stdin.write(json.dumps(asdict(job) | {"train": train, "valid": valid, "test": test}) + "\n")
+                process.stdin.flush()
+                line = process.stdout.readline()
+            except OSError:
+                line = ""
+            if not line:
+                with lock:
+                    waiting.append(job)
+                break  # killed at the deadline
+            row = asdict(job) | json.loads(line)
+            with lock:
+                longest[0] = max(longest[0], time.monotonic() - began)
+                out.write(json.dumps(row, ensure_ascii=False) + "\n")
+                out.flush()
+            print(describe(row, options.data), file=sys.stderr, flush=True)
+        process.stdin.close()
+
+    threads = [threading.Thread(target=serve) for _ in range(min(options.workers, len(jobs)))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(max(0.0, deadline - time.monotonic()))
+    for process in processes:
+        process.kill()
+    for thread in threads:
+        thread.join()
+    out.close()
+    return len(waiting)
+
+
+def start_worker(source: Path) -> subprocess.Popen[str]:
+    """Start a worker that imports seq2see from `source`."""
+    path = os.pathsep.join([str(source.resolve()), str(ROOT)])
+    environment = os.environ | {"PYTHONPATH": path, "OMP_NUM_THREADS": "1", "MPLBACKEND": "agg"}
+    command = [sys.executable, "-m", "bench.regimes", "worker"]
+    pipe = subprocess.PIPE
+    quiet = subprocess.DEVNULL
+    return subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=quiet, text=True, env=environment, cwd=ROOT)
+
+
+def describe(row: dict[str, Any], data: Path) -> str:
+    """Return a line about a run that has ended."""
+    name = f"{row['label']} {row['corpus']} seed {row['seed']} on {row['on']}"
+    if "error" in row:
+        return f"{name}: {row['error']}"
+    value = score(row, data, CORPORA[row["corpus"]])
+    return f"{name}: {CORPORA[row['corpus']]} {value:.2f}, {row['steps']:,} steps, {row['seconds']:.0f} s"
+
+
+def score(row: dict[str, Any], data: Path, name: str) -> float:
+    """Return the score of a run on the set that it translated."""
+    scores = scores_of(row, data, "exact" if name == "word_error" else name)
+    return 100 - scores["exact"].value if name == "word_error" else float(scores[name].value)
+
+
+def scores_of(row: dict[str, Any], data: Path, name: str) -> Any:
+    """Return the score with its counts for each item, for tests of significance."""
+    from seq2see.evaluation import metrics
+
+    targets = [[target] for _, target in read_pairs(files(data, row["corpus"], row["on"])[2])]
+    return metrics.score([[text] for text in row["outputs"]], targets, names=[name])
+
+
+def read_rows(paths: Sequence[Path]) -> Iterator[dict[str, Any]]:
+    """Yield the results in several files, without those that failed."""
+    for path in paths:
+        if path.exists():
+            for line in path.read_text(encoding="utf-8").splitlines():
+                row = json.loads(line)
+                if "error" not in row:
+                    yield row
+
+
+def planned(options: argparse.Namespace) -> list[Job]:
+    """Return the jobs that were asked for and are not done yet; all corpora with one seed before the next seed."""
+    corpora = [name for name in CORPORA if not options.only or any(name.startswith(each) for each in options.only)]
+    variants = [(options.label, corpora, [])]
+    if options.variants:
+        lines = [line.split() for line in options.variants.read_text(encoding="utf-8").splitlines() if line.strip()]
+        variants = [(label, names.split(","), settings) for label, names, *settings in lines]
+    jobs = [
+        Job(label, corpus, seed, options.on, settings)
+        for seed in range(1, options.seeds + 1)
+        for label, names, settings in variants
+        for name in names
+        for corpus in (SMALL if name == "small" else [name])
+    ]
+    done = {(row["label"], row["corpus"], row["seed"], row["on"]) for row in read_rows([options.out, *options.done])}
+    return [job for job in jobs if job.key not in done]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    verbs = parser.add_subparsers(required=True, dest="verb")
+    verbs.add_parser("worker")
+    run = verbs.add_parser("run")
+    run.add_argument("--data", type=Path, required=True)
+    run.add_argument("--out", type=Path, required=True)
+    run.add_argument("--done", type=Path, nargs="*", default=[])
+    run.add_argument("--source", type=Path, default=ROOT / "src")
+    run.add_argument("--label", default="now")
+    run.add_argument("--only", nargs="*", default=[])
+    run.add_argument("--variants", type=Path)
+    run.add_argument("--seeds", type=int, default=5)
+    run.add_argument("--on", choices=["dev", "test"], default="test")
+    run.add_argument("--minutes", type=float, default=8.5)
+    run.add_argument("--workers", type=int, default=12)
+    page = verbs.add_parser("page")
+    page.add_argument("results", type=Path, nargs="+")
+    page.add_argument("--data", type=Path, required=True)
+    page.add_argument("--write", type=Path, default=ROOT / "docs" / "regimes.md")
+    options = parser.parse_args()
+    if options.verb == "worker":
+        work()
+        return
+    left = run_jobs(planned(options), options)
+    print(f"{left} left" if left else "nothing is left", file=sys.stderr)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,38 @@
+"""`seq2see import`: a model of another program becomes a run."""
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from seq2see.cli.messages import echo, write_line
+from seq2see.cli.options import Debug, Json
+
+
+def import_(
+    source: Annotated[str, typer.Argument(metavar="FOLDER", help="Folder of a Hugging Face Marian model (OPUS-MT).")],
+    run: Annotated[str, typer.Argument(metavar="RUN", help="Run folder to write, such as runs/en-de.")],
+    valid: Annotated[
+        str | None,
+        typer.Option(metavar="PAIRS", help="Pairs of its task, to compare exports and to measure forgetting on."),
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace an earlier run.")] = False,
+    as_json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """Import a Hugging Face Marian model, such as OPUS-MT, as a run: to translate, look inside, serve and fine-tune."""
+    from seq2see import storage
+    from seq2see.interop import importing
+    from seq2see.text import corpora
+
+    pairs = [] if valid is None else list(corpora.for_scoring(valid))
+    found = importing.import_model(Path(source), Path(run), valid=pairs, force=force)
+    facts = storage.read_manifest(Path(run))
+    if as_json:
+        write_line(json.dumps({"run": run, **facts}, ensure_ascii=False))
+        return
+    languages = found.settings.data.tags.split()
+    echo(f"{run}: {facts['parameters']:,} parameters, {len(found.tokenizers.target):,} target tokens")
+    if languages:
+        echo(f"{run}: translates to {len(languages)} languages; choose one with --to: {' '.join(languages[:20])}")

@@ -1,0 +1,352 @@
+"""Hugging Face's Marian folders (OPUS-MT): read as the parts of a run, and written from a run.
+
+config.json, generation_config.json     sizes, ids of special tokens
+vocab.json, target_vocab.json           ids of tokens; one file where both sides share them
+source.spm, target.spm                  SentencePiece models
+model.safetensors or pytorch_model.bin  weights
+"""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from seq2see import bundle, config, special, storage
+from seq2see.config import Model, Overlay, Settings
+from seq2see.errors import RunError, SettingError, shown
+from seq2see.interop import names
+from seq2see.interop.names import refuse
+from seq2see.text.tags import language_tag
+from seq2see.tokens.store import Tokenizers
+from seq2see.tokens.tokenizers import Imported, TokenizerSetup
+
+if TYPE_CHECKING:
+    from seq2see.interop.names import Weights
+
+ACTIVATIONS = {"relu": "relu", "gelu": "gelu", "swish": "silu", "silu": "silu"}
+"""Our names of the activations that Marian's models have."""
+MUTED = -100.0
+"""Added to the output of a token that is a copy of another one, so that its probability is zero in float32."""
+SAFETENSORS, PICKLE = "model.safetensors", "pytorch_model.bin"
+
+
+@dataclass(frozen=True)
+class Foreign:
+    """A model of another program as the parts of a run."""
+
+    settings: Settings
+    tokenizers: Tokenizers
+    weights: "Weights"
+    facts: dict[str, Any] = field(default_factory=dict)
+    """More facts for the manifest."""
+
+
+@dataclass(frozen=True)
+class SideVocabulary:
+    """The vocabulary of one side: its tokens by our ids, and where each comes from."""
+
+    spellings: list[str]
+    rows: list[int]
+    """For each of our ids, that of the other program."""
+    muted: list[int]
+    """Our ids whose row is a copy: the other program has one token where we have two."""
+
+    @property
+    def languages(self) -> list[str]:
+        """The languages that a source can ask for by a tag such as `>>fra<<`."""
+        found = [each[2:-2] for each in self.spellings if each.startswith(">>") and each.endswith("<<")]
+        return sorted({each for each in found if each and not any(mark in each for mark in " <>")})
+
+
+def renumbered(
+    where: Path, vocabulary: Mapping[str, int], size: int, pad: int, unknown: int, start: int, end: int
+) -> SideVocabulary:
+    """Renumber a vocabulary: padding, unknown, begin and end first, then all others in their order."""
+    if not all(type(id) is int and 0 <= id < size for id in (*vocabulary.values(), pad, unknown, start, end)):
+        raise RunError(f"{where}: an id is not a number from 0 to {size - 1:,}, the last row of the embeddings")
+    by_id = {id: token for token, id in vocabulary.items()}
+    if len(by_id) < len(vocabulary):
+        raise RunError(f"{where}: two tokens have the same id")
+    first = [pad, unknown, start, end]
+    owners = {special_id: place for place, special_id in reversed(list(enumerate(first)))}
+    owners |= {start: special.BEGIN}  # also where padding is what outputs begin with, as in all Marian models
+    owners |= {end: special.END, unknown: special.UNKNOWN}
+    rest = [id for id in range(size) if id not in owners]
+    return SideVocabulary(
+        spellings=[*special.SPELLINGS, *(by_id.get(id, f"<unused{id}>") for id in rest)],
+        rows=[*first, *rest],
+        muted=[place for place, id in enumerate(first) if owners[id] != place],
+    )
+
+
+def read(folder: Path) -> Foreign:
+    """Read a folder; refuse what is damaged, and what our model cannot hold."""
+    about = _read_json(folder / "config.json")
+    if (folder / "generation_config.json").exists():
+        about |= {key: value for key, value in _read_json(folder / "generation_config.json").items() if key in SEARCH}
+    model = _model(folder / "config.json", about)
+    source, target = _sides(folder, about)
+    files = [folder / name for name in (SAFETENSORS, PICKLE) if (folder / name).exists()]
+    if not files:
+        raise RunError(f"{folder}: neither {SAFETENSORS} nor {PICKLE} is there. Several files of weights are not read")
+    stored = _read_weights(files[0])
+    weights, chosen = _converted(files[0], stored, about, model, source, target)
+    settings = _settings(folder / "config.json", chosen, about, source, target)
+    tags = [spelling for each in source.languages for spelling in (language_tag(each), f">>{each}<<")]
+    tokenizers = Tokenizers(
+        tokenizer(folder / "source.spm", source, tuple(tags)), tokenizer(folder / "target.spm", target)
+    )
+    named = folder / "tokenizer_config.json"
+    codes = _read_json(named) if named.exists() else {}
+    sides = {side: _language(codes.get(f"{side}_lang")) for side in ("source", "target")}
+    return Foreign(settings, tokenizers, weights, {"languages": sides, "weights": files[0].name})
+
+
+SEARCH = ("num_beams", "length_penalty", "bad_words_ids", "decoder_start_token_id", "eos_token_id", "pad_token_id")
+"""Keys of `generation_config.json` that are used."""
+
+
+def _language(code: Any) -> str | None:
+    return code if isinstance(code, str) and 0 < len(code) < 40 else None
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    try:
+        found = storage.read_json(path)
+    except FileNotFoundError:
+        raise RunError(f"{path}: no such file. Is this the folder of a Hugging Face Marian model?") from None
+    except (ValueError, OSError) as problem:
+        raise RunError(f"{path}: not JSON ({str(problem)[:100]}). Copy the folder again") from None
+    if not isinstance(found, dict):
+        raise RunError(f"{path}: not a JSON object. Copy the folder again")
+    return found
+
+
+MUST_BE: dict[str, Any] = {
+    "normalize_before": False,
+    "normalize_embedding": False,
+    "add_final_layer_norm": False,
+    "static_position_embeddings": True,
+    "add_bias_logits": False,
+}
+"""Keys of Marian's `config.json` that change the model, with the only value that our model can hold."""
+
+
+def _model(path: Path, about: Mapping[str, Any]) -> Model:
+    """Return the settings of a model; embeddings and output are settled when its weights are read."""
+    if about.get("model_type") != "marian":
+        raise refuse(path, f"model_type is {shown(about.get('model_type'))}, not 'marian'")
+    for key, value in MUST_BE.items():
+        if about.get(key, value) != value:
+            raise refuse(path, f"{key} = {shown(about[key])}")
+    for key in ("attention_heads", "ffn_dim"):
+        if about.get(f"encoder_{key}") != about.get(f"decoder_{key}"):
+            raise refuse(path, f"encoder_{key} and decoder_{key} differ")
+    if about.get("activation_function") not in ACTIVATIONS:
+        raise refuse(path, f"activation_function = {shown(about.get('activation_function'))}")
+    numbers = {
+        "encoder_layers": about.get("encoder_layers"),
+        "decoder_layers": about.get("decoder_layers"),
+        "d_model": about.get("d_model"),
+        "heads": about.get("encoder_attention_heads"),
+        "d_ff": about.get("encoder_ffn_dim"),
+        "max_positions": about.get("max_position_embeddings", 1024),
+        "activation": ACTIVATIONS[about["activation_function"]],
+        "dropout": float(about["dropout"]) if type(about.get("dropout")) in (int, float) else 0.1,
+    }
+    return checked(path, {"model": numbers}).model
+
+
+def checked(path: Path, *overlays: Overlay) -> Settings:
+    """Resolve settings that come from a file of another program, which an error names."""
+    try:
+        return config.resolve({"data": IMPORTED}, {"model": {"tie": "none"}}, *overlays)
+    except SettingError as problem:
+        raise RunError(f"{path}: {problem}") from None
+
+
+IMPORTED = {"source_tokenizer": "imported", "target_tokenizer": "imported", "shared": False}
+
+
+def _sides(folder: Path, about: Mapping[str, Any]) -> tuple[SideVocabulary, SideVocabulary]:
+    """Return the vocabularies of source and target: the same object where they share one list of ids."""
+    vocabulary = _read_json(folder / "vocab.json")
+    pad, end = about.get("pad_token_id"), about.get("eos_token_id")
+    start = about.get("decoder_start_token_id", pad)
+    end = end[0] if isinstance(end, list) and len(end) == 1 else end
+    target_file = folder / "target_vocab.json"
+    separate = target_file.exists()
+    listed = _read_json(target_file) if separate else vocabulary
+    where = target_file if separate else folder / "vocab.json"
+    for path, each in ((folder / "vocab.json", vocabulary), (where, listed)):
+        if missing := {"<unk>", "</s>"} - each.keys():
+            raise RunError(f"{path}: {' and '.join(sorted(missing))} is missing, the unknown or the end token")
+    size = _size(folder / "config.json", about, "vocab_size")
+    target_size = about.get("decoder_vocab_size") or size
+    target_size = _size(folder / "config.json", {"decoder_vocab_size": target_size}, "decoder_vocab_size")
+    ids: list[Any] = [pad, listed["<unk>"], start, end]
+    target = renumbered(where, listed, target_size if separate else size, *ids)
+    if not separate:
+        return target, target
+    own_pad = vocabulary.get("<pad>", vocabulary["</s>"])
+    ids = [own_pad, vocabulary["<unk>"], own_pad, vocabulary["</s>"]]
+    return renumbered(folder / "vocab.json", vocabulary, size, *ids), target
+
+
+def _size(path: Path, about: Mapping[str, Any], key: str) -> int:
+    size = about.get(key)
+    if type(size) is not int or not special.COUNT <= size <= 10_000_000:
+        raise RunError(f"{path}: {key} = {shown(size)}, expected a number of tokens from 4 to 10,000,000")
+    return size
+
+
+def tokenizer(path: Path, side: SideVocabulary, tags: tuple[str, ...] = ()) -> Imported:
+    """Return the tokenizer of one side, from the file of its SentencePiece model."""
+    if not path.is_file() or path.stat().st_size > storage.MOST_TEXT:
+        raise RunError(f"{path}: no such file, or far too large for a SentencePiece model")
+    try:
+        return Imported(
+            TokenizerSetup("imported", "identity", tags), side.spellings[special.COUNT :], path.read_bytes()
+        )
+    except (ValueError, RuntimeError, OSError) as problem:
+        why = " ".join(str(problem).split())[:200]
+        raise RunError(f"{path}: not a SentencePiece model, or damaged ({why}). Copy the folder again") from None
+
+
+def _read_weights(path: Path) -> "Weights":
+    """Read all weights of a file as float32. A pickle is read only as far as it has nothing but tensors."""
+    import torch
+
+    numbers = path.stat().st_size // 2  # as many as there are if all are 16 bits wide
+    bundle.check_memory(path, numbers + numbers // 2)
+    if path.name == SAFETENSORS:
+        stored = bundle.read_tensors(path)
+    else:
+        try:
+            stored = torch.load(path, map_location="cpu", weights_only=True)
+        except Exception as problem:  # whatever is in the file: it is refused, and nothing of it was executed
+            why = " ".join(str(problem).split())[:120]
+            raise RunError(
+                f"{path}: not a file of weights alone, so it is refused: reading more could execute code ({why})"
+            ) from None
+    if not isinstance(stored, dict) or not all(
+        isinstance(name, str) and isinstance(weight, torch.Tensor) for name, weight in stored.items()
+    ):
+        raise RunError(f"{path}: holds something other than tensors by name. Refused")
+    return {name: weight.detach().to(torch.float32).numpy() for name, weight in stored.items()}
+
+
+SHARED, LOGITS_BIAS = "model.shared.weight", "final_logits_bias"
+EMBEDDINGS = {"source": "model.encoder.embed_tokens.weight", "target": "model.decoder.embed_tokens.weight"}
+POSITIONS = {"source": "model.encoder.embed_positions.weight", "target": "model.decoder.embed_positions.weight"}
+OUTPUT = "lm_head.weight"
+
+
+class _Tables:
+    """Embeddings and output layer of a file, by the names that are there."""
+
+    def __init__(self, path: Path, stored: "Weights", about: Mapping[str, Any], sizes: tuple[int, int]) -> None:
+        self._path, self._stored = path, stored
+        width = about["d_model"]
+        tied, shared = about.get("tie_word_embeddings", True), about.get("share_encoder_decoder_embeddings", True)
+        (source, target), rows = EMBEDDINGS.values(), dict(zip(EMBEDDINGS, sizes, strict=True))
+        if shared and sizes[0] != sizes[1]:
+            raise RunError(f"{path}: two vocabularies cannot share embeddings (share_encoder_decoder_embeddings)")
+        first = (SHARED,) if shared else ()
+        self.source = self.read((rows["source"], width), *first, source, *((target, OUTPUT) if shared and tied else ()))
+        self.target = self.output = self.source
+        if not (shared and tied):
+            self.target = self.output = self.read((rows["target"], width), target, *first, *((OUTPUT,) if tied else ()))
+        if not tied:
+            self.source = self.read((rows["source"], width), source, *first)
+            self.output = self.read((rows["target"], width), OUTPUT)
+
+    def read(self, shape: tuple[int, ...], *names: str) -> Any:
+        """Return the first weight of these names that is there; an error where its shape is another."""
+        found = next((name for name in names if name in self._stored), None)
+        if found is None:
+            raise RunError(f"{self._path}: no weight {names[0]}. Copy the folder again")
+        if self._stored[found].shape != shape:
+            has = list(self._stored[found].shape)
+            raise RunError(f"{self._path}: {found} is {has}, config.json requires {list(shape)}")
+        return self._stored[found]
+
+
+def _converted(
+    path: Path,
+    stored: "Weights",
+    about: Mapping[str, Any],
+    model: Model,
+    source: SideVocabulary,
+    target: SideVocabulary,
+) -> tuple["Weights", Model]:
+    """Return our weights, and the settings of the model with what they say about embeddings and output."""
+    import numpy as np
+
+    tables = _Tables(path, stored, about, (len(source.rows) - len(source.muted), len(target.rows) - len(target.muted)))
+    order, scale = names.halves(model.d_model), 1.0
+    if not about.get("scale_embedding", False):
+        scale = model.d_model**-0.5  # ours are multiplied by its inverse
+        tables.source, tables.target = tables.source * np.float32(scale), tables.target * np.float32(scale)
+    tie: Literal["all", "decoder", "none"] = "none"
+    if tables.output is tables.target:
+        tie = "all" if tables.source is tables.target else "decoder"
+    bias_V = np.zeros(len(tables.output), np.float32)
+    if LOGITS_BIAS in stored:
+        bias_V = tables.read((1, len(bias_V)), LOGITS_BIAS)[0]
+    weights = {"source_embedding.tokens.weight": tables.source[source.rows][:, order]}
+    if tie != "all":
+        weights["target_embedding.tokens.weight"] = tables.target[target.rows][:, order]
+    if tie == "none":
+        weights["output.weight"] = tables.output[target.rows][:, order]
+    has_bias = bool(bias_V.any() or target.muted)
+    if has_bias:
+        weights["output.bias"] = bias_V[target.rows]
+        weights["output.bias"][target.muted] += MUTED
+    model = replace(model, tie=tie, output_bias=has_bias, **_positions(path, stored, model, weights, order))
+    own = bundle.transformer_shapes(model, len(source.rows), len(target.rows))
+    layers = names.huggingface(model)
+    weights |= names.gathered(layers, own, lambda name, shape: tables.read(shape, name), order)
+    used = {SHARED, LOGITS_BIAS, OUTPUT, *EMBEDDINGS.values(), *POSITIONS.values()}.union(*layers.values())
+    if foreign := sorted(stored.keys() - used):
+        raise refuse(path, f"a weight {foreign[0][:80]}")
+    return weights, model
+
+
+def _positions(path: Path, stored: "Weights", model: Model, weights: "Weights", order: Any) -> dict[str, Any]:
+    """Add the tables of positions to the weights where they are not sinusoids; return the settings about them.
+
+    Old files have the sinusoids, too, rounded to 16 bits; ours are exact.
+    """
+    import numpy as np
+
+    places = np.arange(model.max_positions)[:, None]
+    angle = places / 10_000 ** (np.arange(0, model.d_model, 2) / model.d_model)
+    waves = np.concatenate([np.sin(angle), np.cos(angle)], 1).astype(np.float32)
+    found = {side: stored[name] for side, name in POSITIONS.items() if name in stored}
+    for side, table in found.items():
+        if table.shape != waves.shape:
+            raise RunError(f"{path}: {POSITIONS[side]} is {list(table.shape)}, expected {list(waves.shape)}")
+    if all(np.abs(table - waves).max() < 1e-3 for table in found.values()):
+        return {"positions": "sinusoid"}
+    for side in POSITIONS:
+        weights[f"{side}_embedding.places.weight"] = found.get(side, waves)[:, order]
+    return {"positions": "learned"}
+
+
+def _settings(
+    path: Path, model: Model, about: Mapping[str, Any], source: SideVocabulary, target: SideVocabulary
+) -> Settings:
+    """Return the settings of the run: the model, how it searches, and how a fine-tuning of it would train."""
+    longest = model.max_positions
+    languages = source.languages
+    data = IMPORTED | {"source_vocabulary": len(source.rows), "target_vocabulary": len(target.rows)}
+    data |= {"tags": " ".join(languages), "max_length": min(256, longest - 1)}
+    beam, penalty = about.get("num_beams", 4), about.get("length_penalty", 1.0)
+    decoding: dict[str, Any] = {"beam": beam if type(beam) is int else 4, "max_source": longest}
+    decoding |= {"length_penalty": float(penalty) if type(penalty) in (int, float) else 1.0}
+    return checked(path, {"data": data, "model": asdict(model), "training": FINE_TUNED, "decoding": decoding})
+
+
+FINE_TUNED = {"learning_rate": 1e-4, "batch_tokens": 4096, "metric": "bleu"}
+"""Settings of a training that continues with an imported model: `train --from` takes a fifth of the learning rate."""

@@ -1,0 +1,267 @@
+"""How many threads compute on a CPU beside other programs.
+
+PyTorch splits every operation over its threads, and each waits for the slowest. Where another program keeps a core
+busy, one thread often has none, and the others spin, which also keeps the system from giving it theirs: two threads
+then train up to nine times slower than one (docs/log.md). So threads sleep after a short wait (`GOMP_SPINCOUNT` in
+`seq2see/__init__.py`), and while there are more threads than free cores, `Threads` reduces their number. The results do
+not depend on it.
+"""
+
+import contextlib
+import math
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+import torch
+
+PERIOD = 1.0
+"""Seconds of computing after which the number of threads is considered."""
+CONTENDED = 0.15
+"""Mean number of our threads that wait for a core, above which fewer threads are tried."""
+FREE = 0.7
+"""Mean number of idle cores, above which more threads are tried."""
+FIRST_PAUSE, LONGEST_PAUSE = 8.0, 128.0
+"""Seconds until more threads are tried without an idle core, at first and at most: doubled each time it is in vain."""
+
+
+@dataclass(frozen=True)
+class Counters:
+    """What the system has counted so far, all in seconds; only differences have a meaning."""
+
+    clock: float = 0.0
+    waited: float = 0.0
+    """Time that threads of this process were ready to run and had no core, summed over them."""
+    computed: float = 0.0
+    """Time that threads of this process had a core, summed over them."""
+    idle: float = 0.0
+    """Time that cores which this process may use had nothing to do, summed over them."""
+
+    def plus(self, after: "Counters", before: "Counters") -> "Counters":
+        """Add what was counted between two readings; threads that ended meanwhile count no more."""
+        names = vars(self)
+        return Counters(**{each: names[each] + max(0.0, vars(after)[each] - vars(before)[each]) for each in names})
+
+
+def read_counters() -> Counters:
+    """Read the counters of Linux.
+
+    Raises:
+        OSError: This system has none.
+    """
+    cores = os.sched_getaffinity(0)
+    idle = waited = 0
+    for line in Path("/proc/stat").read_text(encoding="ascii").splitlines():
+        name, *ticks = line.split()
+        if name.startswith("cpu") and name[3:].isdigit() and int(name[3:]) in cores:
+            idle += int(ticks[3]) + int(ticks[4])  # doing nothing, and waiting for a disk
+    for task in Path("/proc/self/task").iterdir():
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # a thread that has just ended
+            waited += int((task / "schedstat").read_text(encoding="ascii").split()[1])
+    return Counters(time.monotonic(), waited / 1e9, time.process_time(), idle / os.sysconf("SC_CLK_TCK"))
+
+
+class _Pause:
+    """Time until something may be tried again, doubled each time that it was in vain."""
+
+    def __init__(self, first: float) -> None:
+        self._first, self._failures, self._until = first, 0, 0.0
+
+    def is_over(self, now: float) -> bool:
+        return now >= self._until
+
+    def begin(self, now: float, was_in_vain: bool) -> None:
+        self._failures = self._failures + 1 if was_in_vain else 0
+        self._until = now + min(LONGEST_PAUSE, self._first * 2**self._failures)
+
+
+@dataclass(frozen=True)
+class _Trial:
+    """A trial of another number of threads: the number and the speed before, the gain that it needs, and why."""
+
+    before: int
+    speed: float
+    needed: float
+    pause: _Pause
+    reason: str
+
+
+class Threads:
+    """The number of threads of this process: fewer while other programs compute, and as many as before afterwards.
+
+    Too many threads show in the time that they wait for a core, too few in idle cores. Either leads to a trial of
+    another number for one period, which is kept if the work got faster. Where no core is idle, a larger number must
+    gain more, because it slows other programs down; it is tried from time to time, as they may have a low priority.
+
+    Args:
+        most: Number of threads without neighbours; with 1 there is nothing to do.
+        cores: Number of cores that this process may use.
+        read: Returns the counters of the system.
+        use: Sets the number of threads.
+        clock: Returns the seconds of `Counters.clock`, at less cost.
+    """
+
+    def __init__(
+        self,
+        most: int,
+        cores: int,
+        read: Callable[[], Counters] = read_counters,
+        use: Callable[[int], None] = lambda count: None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.count = self._most = most
+        self.reason = ""
+        """Why the number was changed last, in words."""
+        self._cores, self._read, self._use, self._clock = cores, read, use, clock
+        self._trial: _Trial | None = None
+        self._contended, self._hopeful, self._idle = _Pause(PERIOD), _Pause(FIRST_PAUSE), _Pause(PERIOD)
+        self._kind = ""
+        self._sum, self._work, self._pieces = Counters(), 0.0, 0
+
+    def begin(self, kind: str) -> None:
+        """Measure from now on; what was measured before counts, too, if it is of the same kind of work."""
+        if self._most == 1:
+            return
+        if kind != self._kind:  # speeds of different kinds cannot be compared
+            if self._trial is not None:
+                self._set(self._trial.before)
+                self._trial = None
+            self._forget()
+            self._kind = kind
+        self._last = self._read()
+
+    def after(self, work: float, is_last: bool = False) -> bool:
+        """Count work that was done since `begin`; return whether the number of threads was changed for good.
+
+        Args:
+            is_last: Whether something else follows, so that what was measured so far must be read now.
+        """
+        if self._most == 1:
+            return False
+        self._work, self._pieces = self._work + work, self._pieces + 1
+        if not is_last and self._clock() - self._last.clock < PERIOD / 4:
+            return False
+        now = self._read()
+        self._sum, self._last = self._sum.plus(now, self._last), now
+        seconds = self._sum.clock
+        if seconds < PERIOD or self._pieces < 2:
+            return False
+        seen, speed = self._sum, self._work / seconds
+        self._forget()
+        if self._trial is not None:
+            return self._judge(self._trial, speed, now.clock)
+        others = self._cores - (seen.idle + seen.computed) / seconds
+        self._consider(speed, seen.waited / seconds, seen.idle / seconds, others, now.clock)
+        return False
+
+    def _forget(self) -> None:
+        self._sum, self._work, self._pieces = Counters(), 0.0, 0
+
+    def _consider(self, speed: float, waiting: float, idle: float, others: float, now: float) -> None:
+        """Begin a trial where that may help.
+
+        Args:
+            waiting: Mean number of our threads that waited for a core.
+            others: Mean number of cores that other programs used.
+        """
+        if self.count > 1 and waiting > CONTENDED and self._contended.is_over(now):
+            fewer = max(1, self.count - max(1, math.ceil(others - 0.1)))
+            why = f"other programs keep {max(others, waiting):.1f} of {self._cores} cores busy"
+            self._try(fewer, _Trial(self.count, speed, 0.9, self._contended, why))
+        elif self.count < self._most and idle > FREE and self._idle.is_over(now):
+            more = min(self._most, self.count + max(1, math.floor(idle + 1 - FREE)))
+            self._try(more, _Trial(self.count, speed, 1.03, self._idle, f"{idle:.1f} cores were idle"))
+        elif self.count < self._most and self._hopeful.is_over(now):
+            why = "other programs leave enough of the cores"
+            self._try(self._most, _Trial(self.count, speed, 1.15, self._hopeful, why))
+
+    def _try(self, count: int, trial: _Trial) -> None:
+        self._trial = trial
+        self._set(count)
+
+    def _judge(self, trial: _Trial, speed: float, now: float) -> bool:
+        """End a trial; return whether its number of threads is kept."""
+        self._trial = None
+        is_kept = speed >= trial.needed * trial.speed
+        trial.pause.begin(now, not is_kept)
+        if not is_kept:
+            self._set(trial.before)
+            return False
+        self.reason = trial.reason
+        if self.count < trial.before:
+            self._hopeful.begin(now, was_in_vain=False)
+        return True
+
+    def _set(self, count: int) -> None:
+        self.count = count
+        self._use(count)
+
+
+_own = threading.Lock()
+"""Held while the number of threads is chosen by `sharing` or `using`."""
+_known: dict[int, Threads] = {}
+"""What was learned about neighbours, by the number of threads that torch has without them."""
+
+
+@contextlib.contextmanager
+def sharing(kind: str) -> Iterator[Threads]:
+    """Let the number of threads follow what other programs leave, in work that calls `after` on what this yields.
+
+    The number stays as it is where the user set it, inside another work that chooses it, and where the system does not
+    say how busy it is. Afterwards it is as before.
+    """
+    most = torch.get_num_threads()
+    if most == 1 or _user_decides() or not _can_read() or not _own.acquire(blocking=False):
+        yield Threads(1, 1)
+        return
+    try:
+        if most not in _known:
+            _known[most] = Threads(most, len(os.sched_getaffinity(0)), read_counters, torch.set_num_threads)
+        torch.set_num_threads(_known[most].count)
+        _known[most].begin(kind)
+        yield _known[most]
+    finally:
+        torch.set_num_threads(most)
+        _own.release()
+
+
+@contextlib.contextmanager
+def fixed() -> Iterator[Threads]:
+    """Keep the number of threads; processes that train one model share the cores, unless the user set the number."""
+    ranks = os.environ.get("LOCAL_WORLD_SIZE", "1")  # torchrun sets it, and OMP_NUM_THREADS=1 where there are several
+    count = torch.get_num_threads()
+    if not _user_decides() and ranks.isdecimal():
+        count = max(1, count // max(1, int(ranks)))
+    with using(count):
+        yield Threads(1, 1)
+
+
+@contextlib.contextmanager
+def using(count: int) -> Iterator[None]:
+    """Compute with this many threads, whatever other programs do."""
+    before, is_first = torch.get_num_threads(), _own.acquire(blocking=False)
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+        if is_first:
+            _own.release()
+
+
+def _user_decides() -> bool:
+    return bool(os.environ.keys() & {"OMP_NUM_THREADS", "MKL_NUM_THREADS"})
+
+
+@cache
+def _can_read() -> bool:
+    """Return whether this system says how long threads wait for a core."""
+    try:
+        read_counters()
+    except (OSError, AttributeError, ValueError, IndexError):
+        return False
+    return True

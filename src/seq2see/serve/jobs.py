@@ -1,0 +1,259 @@
+"""What a request asks for, the work that it costs, and the fair queue in which it waits.
+
+The order is fair queueing, on two levels. Every client has a clock that counts the work done for it; the client whose
+clock is furthest behind is served next. Within a client every job has such a clock, too. A large job is therefore
+served in slices with other jobs in between, and many jobs of one client do not delay those of another.
+"""
+
+import asyncio
+import itertools
+import math
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal, NamedTuple
+
+from seq2see.config import Decoding
+from seq2see.decoding import translator
+from seq2see.run import Run
+
+Kind = Literal["translate", "chat", "stream", "look", "detect"]
+FIXED_COST = 3
+"""Cost of a decoding step whatever the beam width, in hypotheses: the weights are read once for all of them."""
+RUN_ON = 0.25
+"""Share of the way from the expected length of an output to its limit that is added to its cost. An output that runs on
+to its limit then costs at most four times as much as was estimated."""
+COST_SCALE = 8
+"""Divisor that makes the cost of an ordinary sentence about the number of its source tokens."""
+_numbers = itertools.count(1)
+
+
+class Key(NamedTuple):
+    """Jobs with the same key may be worked on together."""
+
+    kind: Kind
+    model: str
+    beam: int | None = None
+    forced: bool = False
+    """Whether the texts have forced prefixes."""
+    alone: int = 0
+    """A different number for each job that has to be worked on alone."""
+
+
+@dataclass(frozen=True)
+class Asked:
+    """Parameters of a request, with the names of the HTTP API."""
+
+    lines: Sequence[str]
+    to: str | None = None
+    n_best: int = 1
+    prefix: str = ""
+    sampling: dict[str, Any] | None = None
+    alignments: bool = False
+    familiar: bool = False
+    """Whether to return the share of each line that the model knows."""
+    chat: bool = False
+    """Whether a stream belongs to a conversation."""
+    target: str | None = None
+    parts: Sequence[str] = ()
+    without: Sequence[tuple[Any, int, int]] = ()
+    first_tokens: Sequence[int] = ()
+    """Ids that the translation that is looked into begins with."""
+
+
+def source_tokens(run: Run, texts: Sequence[str]) -> list[int]:
+    """Return the number of source tokens of each text, with the end token and a language tag.
+
+    The tokenizer takes about a millisecond for 10,000 characters. A pattern may take longer, and the event loop would
+    wait for it, so each character counts as a token there.
+    """
+    tokenizer = run.tokenizers.source
+    more = 2 if run.tags else 1
+    if tokenizer.kind == "pattern":
+        return [len(text) + more for text in texts]
+    return [len(ids) + more for ids in tokenizer.encode([text.strip() for text in texts])]
+
+
+def cost(
+    source_tokens: int, beam: int, output_ratio: float, decoding: Decoding, output_tokens: int, least_output: int = 0
+) -> int:
+    """Estimate the work for one text as a number that is proportional to the expected time; at least 1.
+
+    Decoding is most of it: one step for each output token, whose time grows with the beam width.
+
+    Args:
+        source_tokens: tokens of the text with the end token.
+        output_ratio: expected output tokens for each source token.
+        output_tokens: maximum length of an output, whatever `decoding` allows.
+        least_output: tokens that the output is known to have, such as those of a prefix.
+    """
+    source = min(source_tokens, decoding.max_source)
+    most = min(output_tokens, max(least_output, translator.limit(source, decoding.max_ratio, decoding.max_extra)))
+    expected = min(float(most), max(least_output, output_ratio * source))
+    steps = expected + RUN_ON * (most - expected)
+    return math.ceil((source + (beam + FIXED_COST) * steps) / COST_SCALE)
+
+
+@dataclass(eq=False)
+class Job:
+    """One request on its way to an engine, and where its answer goes."""
+
+    key: Key
+    asked: Asked
+    """Request of the job; its lines may be split over several batches."""
+    costs: Sequence[int]
+    """The estimated work for each line, or for the whole where it cannot be split; see `cost`."""
+    client: str = ""
+    about: str = ""
+    """Size of the request in words, for a refusal."""
+    due: float = math.inf
+    """Deadline of the request, by `time.monotonic`."""
+    answer: asyncio.Future[list[Any]] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
+    """The answers to all slices, in the order of the lines."""
+    told: asyncio.Queue[dict[str, Any] | None] = field(default_factory=asyncio.Queue)
+    """Queue of the tokens of a stream, with None after the last."""
+    begun: int = 0
+    """Number of items of `costs` that were handed to the engine."""
+    parts: dict[int, Any] = field(default_factory=dict)
+    """Answers to slices, by the place of their first line."""
+    clock: float = 0.0
+    told_any: bool = False
+    """Whether a token of a stream was delivered; a restart would deliver it twice."""
+    alone: bool = False
+    """Whether the job is run in a batch of its own, since the engine stopped in a batch that contained it."""
+
+    @property
+    def work(self) -> int:
+        """The estimated work that has not begun."""
+        return sum(self.costs[self.begun :])
+
+
+class Slice(NamedTuple):
+    """Consecutive lines of a job that are worked on in one batch."""
+
+    job: Job
+    number: int
+    begin: int
+    end: int
+
+    @property
+    def asked(self) -> Asked:
+        """The request for these lines only."""
+        asked = self.job.asked
+        return asked if len(self.job.costs) == 1 else replace(asked, lines=asked.lines[self.begin : self.end])
+
+
+class FairQueue:
+    """Jobs that wait, wholly or in part."""
+
+    def __init__(self) -> None:
+        self._jobs: dict[Job, None] = {}
+        self._clocks: dict[str, float] = {}
+        """Work done for each client that waits or waited lately."""
+        self._inner: dict[str, float] = {}
+        """Work done for each job of a client, if it had been shared out evenly among them: where new ones begin."""
+        self._now = 0.0
+        """Work done for each client, if it had been shared out evenly among those that wait: where new ones begin."""
+        self.work = 0
+        """Estimated work of all waiting jobs."""
+        self.counts: Counter[str] = Counter()
+        """Number of waiting jobs of each client."""
+        self._ahead: dict[tuple[int, str | None], int] = {}
+        """Results of `ahead_of` since the last change of the queue: under overload it is called for every request."""
+
+    def __len__(self) -> int:
+        return len(self._jobs)
+
+    def __iter__(self) -> Iterator[Job]:
+        return iter(list(self._jobs))
+
+    def add(self, job: Job) -> None:
+        """Put a job at the place that its client's clock gives it."""
+        if not self._jobs:  # the engine was idle: what anybody has had before does not count any more
+            self._clocks, self._inner, self._now = {}, {}, 0.0
+        if len(self._clocks) > 2 * len(self._jobs) + 100:
+            self._clocks = {each: at for each, at in self._clocks.items() if at > self._now or each in self.counts}
+            self._inner = {each: self._inner.get(each, 0.0) for each in self._clocks}
+        self._clocks[job.client] = max(self._clocks.get(job.client, 0.0), self._now)
+        job.clock = max(job.clock, self._inner.get(job.client, 0.0))
+        self._jobs[job] = None
+        self.counts[job.client] += 1
+        self._ahead.clear()
+        self.work += job.work
+
+    def remove(self, job: Job) -> None:
+        """Take out a job, if it is still there."""
+        if job in self._jobs:
+            self.work -= job.work
+            self._forget(job)
+
+    def _forget(self, job: Job) -> None:
+        del self._jobs[job]
+        self.counts[job.client] -= 1
+        if not self.counts[job.client]:
+            del self.counts[job.client]
+        self._ahead.clear()
+
+    def put_back(self, taken: Slice) -> None:
+        """Let a slice wait again that the engine has not answered."""
+        self.remove(taken.job)
+        taken.job.begun = taken.begin
+        self.add(taken.job)
+
+    @property
+    def dominated(self) -> bool:
+        """Return whether one client has most of the waiting work while others wait or waited recently."""
+        return len(self._clocks) > 1 and 2 * max(self.counts.values(), default=0) > len(self._jobs)
+
+    def newest_of_largest(self) -> Job:
+        """Return the last job of the client that has the most jobs here."""
+        largest = max(self.counts, key=lambda client: self.counts[client])
+        return next(job for job in reversed(self._jobs) if job.client == largest)
+
+    def ahead_of(self, cost: int, client: str | None) -> int:
+        """Estimate how much of the waiting work is done before a new job of this cost would be finished.
+
+        Args:
+            client: who would send it; None: the one who sent everything that waits.
+        """
+        if (found := self._ahead.get((cost, client))) is None:
+            by_client: Counter[str | None] = Counter()
+            for job in self._jobs:
+                by_client[job.client if client is not None else None] += min(job.work, cost)
+            own = by_client.pop(client, 0)
+            found = own + sum(min(work, own + cost) for work in by_client.values())
+            if len(self._ahead) < 1000:
+                self._ahead[cost, client] = found
+        return found
+
+    def take(self, budget: float) -> list[Slice]:
+        """Take the next batch: the job whose turn it is, and others with an equal key, line by line up to a budget."""
+
+        def turn(job: Job) -> tuple[float, int, float, bool]:
+            return self._clocks[job.client], self.counts[job.client], job.clock, job.begun > 0
+
+        if not self._jobs:
+            return []
+        first = min(self._jobs, key=turn)
+        company = [job for job in self._jobs if job.key == first.key and not job.alone]
+        candidates = [first] if first.alone else company
+        begins: dict[Job, int] = {}
+        while candidates:
+            job = min(candidates, key=turn)
+            cost = job.costs[job.begun]
+            if begins and cost > budget:
+                candidates.remove(job)
+                continue
+            begins.setdefault(job, job.begun)
+            budget -= cost
+            self.work -= cost
+            job.begun += 1
+            self._now += cost / len(self.counts)
+            self._clocks[job.client] += cost
+            self._inner[job.client] = self._inner.get(job.client, 0.0) + cost / self.counts[job.client]
+            job.clock += cost
+            if job.begun == len(job.costs):
+                candidates.remove(job)
+                self._forget(job)
+        self._ahead.clear()
+        return [Slice(job, next(_numbers), begin, job.begun) for job, begin in begins.items()]
