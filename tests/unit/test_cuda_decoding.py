@@ -49,6 +49,29 @@ def test_recorded_steps_find_what_the_search_finds(monkeypatch, positions, norm,
             assert [each.score for each in one] == pytest.approx([each.score for each in other], abs=1e-3)
 
 
+@pytest.mark.parametrize(("positions", "norm"), [("sinusoid", "post"), ("rotary", "pre")])
+@pytest.mark.parametrize("beam", [1, 4])
+def test_who_enters_recorded_slots_gets_what_a_search_alone_finds(positions, norm, beam) -> None:
+    made, settings, todo = model(positions, norm), Decoding(beam=beam), tasks(300)
+    plain, engine = TorchEngine(made), TorchEngine(made)
+    plain._recorded = None
+    expected = plain.search(todo, settings)
+    search = engine.slot_search(settings)
+    assert search is not None
+    search.warm_up()
+    found: dict[int, list[list[int]]] = {}
+    for number, task in enumerate(todo):
+        search.add(number, task)
+        if number % 13 in (0, 5, 6):  # one, five or seven at a time
+            found |= {name: [each.tokens for each in some] for name, some in search.advance()}
+        if number == 150:
+            search.add("gone", todo[0])
+            search.drop(lambda name: name == "gone")
+    while search:
+        found |= {name: [each.tokens for each in some] for name, some in search.advance()}
+    assert [found[number] for number in range(300)] == [[each.tokens for each in one] for one in expected]
+
+
 def test_when_steps_are_not_recorded() -> None:
     made = model()
     search = RecordedSearch(made)

@@ -16,8 +16,10 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-LONGEST_BLOCK = 64
-"""Most queries, and keys, in one tile."""
+from seq2see.kernels.loading import compiled_ahead, launch
+
+SHORTEST_BLOCK, LONGEST_BLOCK = 32, 64
+"""Fewest and most queries, and keys, in one tile."""
 TILE_BYTES = LONGEST_BLOCK * 256
 """A tile of wide heads in float32 has fewer rows: five tiles must fit on the chip."""
 
@@ -41,6 +43,8 @@ def works_on(trial: Callable[[], Tensor], device: torch.device) -> bool:
     try:
         random_state = torch.cuda.get_rng_state(device)
         with torch.enable_grad(), torch.inference_mode(False), torch.autocast("cuda", enabled=False):
+            with compiled_ahead():
+                trial().sum().backward()  # type: ignore[no-untyped-call]
             trial().sum().backward()  # type: ignore[no-untyped-call]
         torch.cuda.synchronize(device)
         torch.cuda.set_rng_state(random_state, device)
@@ -73,7 +77,8 @@ def packed_attention(
 
 
 def _block(longest: int, row_bytes: int) -> int:
-    return int(min(LONGEST_BLOCK, TILE_BYTES // row_bytes, max(16, triton.next_power_of_2(longest))))
+    """Return the number of rows of a tile. Only two sizes: each has kernels of its own, which take time to compile."""
+    return int(min(TILE_BYTES // row_bytes, SHORTEST_BLOCK if longest <= SHORTEST_BLOCK else LONGEST_BLOCK))
 
 
 def _cut(rows: Tensor, memory: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
@@ -111,14 +116,15 @@ class _PackedAttention(torch.autograd.Function):
             "CAUSAL": causal,
             "WIDTH": D // heads,
             "COLUMNS": columns,
-            "BLOCK_M": _block(longest_query, row_bytes),
-            "BLOCK_N": _block(longest_key, row_bytes),
+            "BLOCK_M": _block(max(longest_query, longest_key), row_bytes),
+            "BLOCK_N": _block(max(longest_query, longest_key), row_bytes),
             "PRECISION": "ieee" if rows.dtype == torch.float32 else "tf32",
         }
         ctx.heads, ctx.longest = heads, (longest_query, longest_key)
         grid = (triton.cdiv(longest_query, ctx.fixed["BLOCK_M"]), sentences, heads)
         strides = query.stride(0), key.stride(0)
-        _forward[grid](query, key, value, output_ND, logs_HN, query_offsets, key_offsets, *strides, **ctx.fixed)
+        given = query, key, value, output_ND, logs_HN, query_offsets, key_offsets
+        launch(_forward, grid, *given, *strides, **ctx.fixed)
         ctx.save_for_backward(rows, memory, output_ND, logs_HN, query_offsets, key_offsets)
         return output_ND
 
@@ -134,9 +140,9 @@ class _PackedAttention(torch.autograd.Function):
         given = (query, key, value, output_ND, grad_ND, logs_HN, query_offsets, key_offsets)
         strides = query.stride(0), key.stride(0)
         grid = (triton.cdiv(ctx.longest[0], ctx.fixed["BLOCK_M"]), sentences, ctx.heads)
-        _backward_queries[grid](*given, query_gradient, *strides, **ctx.fixed)
+        launch(_backward_queries, grid, *given, query_gradient, *strides, **ctx.fixed)
         grid = (triton.cdiv(ctx.longest[1], ctx.fixed["BLOCK_N"]), sentences, ctx.heads)
-        _backward_keys[grid](*given, key_gradient, value_gradient, *strides, **ctx.fixed)
+        launch(_backward_keys, grid, *given, key_gradient, value_gradient, *strides, **ctx.fixed)
         return (rows_gradient, memory_gradient, *[None] * 6)
 
 
@@ -165,7 +171,7 @@ def _weights(scores, logs, rows, columns, length, CAUSAL: tl.constexpr):  # type
     return tl.where(keep, tl.exp2(scores - logs[:, None]), 0.0)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["N"])
 def _forward(  # type: ignore[no-untyped-def]
     query, key, value, output, logs, query_offsets, key_offsets, query_stride, key_stride, N, scale,
     CAUSAL: tl.constexpr, WIDTH: tl.constexpr, COLUMNS: tl.constexpr,
@@ -203,7 +209,7 @@ def _forward(  # type: ignore[no-untyped-def]
     tl.store(logs + head * N + first_row + rows, best + tl.log2(total), mask=rows < length)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["N"])
 def _backward_queries(  # type: ignore[no-untyped-def]
     query, key, value, output, gradient, logs, query_offsets, key_offsets, query_gradient, query_stride, key_stride,
     N, scale,
@@ -238,7 +244,7 @@ def _backward_queries(  # type: ignore[no-untyped-def]
     _store(query_gradient, found, first_row, rows, length, query_stride, head, WIDTH, COLUMNS)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["N"])
 def _backward_keys(  # type: ignore[no-untyped-def]
     query, key, value, output, gradient, logs, query_offsets, key_offsets, key_gradient, value_gradient,
     query_stride, key_stride, N, scale,

@@ -16,8 +16,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from seq2see import conversation, machine
 from seq2see.errors import SettingError, nearest
 from seq2see.run import Run
-from seq2see.serve.engine_process import Setup
-from seq2see.serve.jobs import Asked, Job, Key, Kind, cost, source_tokens
+from seq2see.serve.jobs import Asked, Job, Key, Kind, Setup, cost, source_tokens
 from seq2see.serve.lanes import Lane
 from seq2see.serve.limits import Keys, Limits, Rates, RefusedError, network
 from seq2see.serve.log import log

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from seq2see import special
 from seq2see.config import Training
+from seq2see.kernels import loading
 from seq2see.model.attention import MultiHeadAttention
 from seq2see.model.interface import Seq2Seq
 from seq2see.model.packing import Packing
@@ -67,6 +68,22 @@ class RecordedPasses:
         self._sums = torch.zeros(3, dtype=torch.float64, device=device)
         self._recorded: dict[Shape, tuple[Tensor, torch.cuda.CUDAGraph]] = {}
         self._memory = torch.cuda.graph_pool_handle()
+        self._compile()
+
+    def _compile(self) -> None:
+        """Compile the kernels for short and for long sentences at once, before the first update needs them."""
+        dice = torch.cuda.get_rng_state()
+        was_training = self._model.training
+        self._model.train()
+        for length in (16, 64):
+            tokens_N, offsets = torch.full((length,), special.END), torch.tensor([0, length])
+            piece = Batch(tokens_N, offsets, tokens_N, offsets)
+            shape = Shape.of(piece)
+            numbers = torch.from_numpy(laid_out(piece, shape)).to(self._tokens.device)
+            with loading.compiled_ahead():
+                torch.autograd.grad(self._loss(numbers, shape)[0], self._weights, allow_unused=True)
+        self._model.train(was_training)
+        torch.cuda.set_rng_state(dice)
 
     @staticmethod
     def can(model: Seq2Seq, bfloat16: bool) -> bool:
@@ -114,8 +131,9 @@ class RecordedPasses:
                 rows.repeat(2) for rows in (source_N, source_places_N, inputs_N, places_N, labels_N)
             )
             source_offsets, offsets = twice_over(source_offsets), twice_over(offsets)
-        sources = Packing.fixed(source_offsets, source_places_N, shape.longest_source)
-        targets = Packing.fixed(offsets, places_N, shape.longest_target)
+        # As plain passes have them, so that the same kernels serve both: compiling them takes most of the first minute.
+        sources = Packing.fixed(source_offsets.to(torch.int32), source_places_N, shape.longest_source)
+        targets = Packing.fixed(offsets.to(torch.int32), places_N, shape.longest_target)
         with torch.autocast("cuda", torch.bfloat16, enabled=self._bfloat16):
             smoothing, agreement = self._settings.label_smoothing, self._settings.agreement
             return teacher_forced(self._model, source_N, sources, inputs_N, targets, labels_N, smoothing, agreement)

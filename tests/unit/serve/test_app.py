@@ -10,7 +10,7 @@ pytest.importorskip("fastapi", reason="the extra 'serve' is not installed")
 
 from seq2see.errors import SettingError
 from seq2see.serve.app import DUE, HEADERS, SURPLUS, Guard, Origins
-from seq2see.serve.engine_process import Facts
+from seq2see.serve.jobs import Facts
 from seq2see.serve.limits import Keys, Limits, Rates, RefusedError, host_names
 from seq2see.serve.service import Service
 
