@@ -286,6 +286,12 @@ def tokenised(pairs: Iterable[Pair], files: tuple[Path, Path], limit: int) -> It
     return machine.parallel_map(Tokenising, (files, limit), map(_sides, in_blocks(pairs, SENT)))
 
 
+def longer_sides(pairs: Sequence[Pair], cut: TokenizerPair) -> list[int]:
+    """Return the number of tokens of the longer side of each pair."""
+    sources, targets = _sides(pairs)
+    return [max(map(len, both)) for both in zip(cut[0].encode(sources), cut[1].encode(targets), strict=True)]
+
+
 def short_enough(pairs: Sequence[Pair], cut: TokenizerPair, limit: int) -> tuple[list[Pair], TooLong]:
     """Return the pairs of at most `limit` tokens on either side, and the counts of the others."""
     encoded, too_long = _encoded(_sides(pairs), cut, limit)
