@@ -4,17 +4,17 @@ The default tests hide the packages that the slim distribution leaves out. The s
 environments of their own.
 """
 
-import importlib.util
 import os
+import runpy
 import shutil
 import subprocess
 import sys
 import tomllib
 import venv
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
+import browser
 import pytest
 from serving import Server
 
@@ -23,17 +23,8 @@ from seq2see.cli.version import check_distributions
 from seq2see.errors import SettingError
 
 ROOT = Path(__file__).parents[2]
+SLIM = runpy.run_path(str(ROOT / "deploy" / "slim.py"))
 FULL: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
-
-
-def script() -> ModuleType:
-    """Return deploy/slim.py as a module."""
-    found = importlib.util.spec_from_file_location("slim", ROOT / "deploy" / "slim.py")
-    assert found is not None
-    assert found.loader is not None
-    module = importlib.util.module_from_spec(found)
-    found.loader.exec_module(module)
-    return module
 
 
 def run(*words: object, stdin: str = "", **environment: str) -> "subprocess.CompletedProcess[str]":
@@ -49,7 +40,7 @@ def run(*words: object, stdin: str = "", **environment: str) -> "subprocess.Comp
 
 
 def test_the_project_has_the_same_bounds_and_sources(tmp_path: Path) -> None:
-    script().write(tmp_path / "slim")
+    SLIM["write"](tmp_path / "slim")
     slim = tomllib.loads((tmp_path / "slim" / "pyproject.toml").read_text(encoding="utf-8"))
     about, full = slim["project"], FULL["project"]
     assert (about["name"], about["version"]) == ("seq2see-slim", full["version"])
@@ -65,12 +56,12 @@ def test_the_project_has_the_same_bounds_and_sources(tmp_path: Path) -> None:
 def test_a_folder_with_files_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "precious").touch()
     with pytest.raises(SystemExit, match="is not empty"):
-        script().write(tmp_path)
+        SLIM["write"](tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["precious"]
 
 
 def test_every_package_that_is_left_out_has_a_name_for_messages() -> None:
-    left_out = {script().name_of(each) for each in FULL["project"]["dependencies"]}
+    left_out = {SLIM["name_of"](each) for each in FULL["project"]["dependencies"]}
     left_out -= {*FULL["tool"]["seq2see"]["slim"]["dependencies"]}
     assert {name.replace("-", "_") for name in left_out} == NOT_SLIM.keys()
 
@@ -93,7 +84,9 @@ def test_it_translates_a_run_that_was_never_converted(trained: Path, tmp_path: P
     needs_ctranslate2()
     shutil.copytree(trained, tmp_path / "run", ignore=shutil.ignore_patterns("engines"))
     words = [sys.executable, "-m", "seq2see", "translate", tmp_path / "run"]
-    expected = run(*words, "--engine", "ctranslate2", stdin="abc\nbad\n", PYTHONPATH="").stdout
+    before = os.environ["PYTHONPATH"].partition(os.pathsep)[2]
+    expected = run(*words, "--engine", "ctranslate2", stdin="abc\nbad\n", PYTHONPATH=before).stdout
+    assert expected
     shutil.rmtree(tmp_path / "run" / "engines")
     ended = run(*words, stdin="abc\nbad\n")
     assert (ended.returncode, ended.stderr) == (0, "")
@@ -139,6 +132,25 @@ def test_it_serves(trained: Path, without: None) -> None:
         assert "inside" not in server.engines()
 
 
+@pytest.mark.browser
+@pytest.mark.skipif(bool(browser.obstacle()), reason=browser.obstacle() or "there is a browser")
+def test_the_live_page_translates_and_chats_without_the_inside(trained: Path, tmp_path: Path, without: None) -> None:
+    needs_ctranslate2()
+    with Server(trained, "--quiet") as server, browser.Browser(tmp_path / "profile") as page:
+        page.site = server.url
+        page.open(server.url + "/")
+        page.run("document.getElementById('source').focus()")
+        page.type("cab")
+        page.wait("document.getElementById('said').textContent.trim() === 'CAB'")
+        page.wait("document.body.textContent.includes('This server runs without PyTorch')")
+        page.click("#tab-chat")
+        page.click("#line")
+        page.type("cab")
+        page.press("Enter")
+        page.wait("document.querySelector('#talk .theirs')?.textContent === 'CAB'")
+        assert all("501" in problem for problem in page.problems)
+
+
 def test_two_distributions_of_different_versions_are_refused(tmp_path: Path) -> None:
     for name in ("seq2see-0.2.0", "seq2see_slim-0.2.0", "seq2see_more-9.0"):
         (tmp_path / f"{name}.dist-info").mkdir()
@@ -167,7 +179,7 @@ def empty_environment(folder: Path, project: Path) -> Path:
 
 @pytest.mark.slow
 def test_the_slim_wheel_in_an_empty_environment(trained: Path, tmp_path: Path) -> None:
-    script().write(tmp_path / "project")
+    SLIM["write"](tmp_path / "project")
     programs = empty_environment(tmp_path, tmp_path / "project")
     program, packages = programs / "seq2see", run(programs / "pip", "list").stdout
     assert "torch" not in packages

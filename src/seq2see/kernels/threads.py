@@ -120,7 +120,7 @@ class Threads:
         self._trial: _Trial | None = None
         self._contended, self._hopeful, self._idle = _Pause(PERIOD), _Pause(FIRST_PAUSE), _Pause(PERIOD)
         self._kind = ""
-        self._sum, self._work, self._pieces = Counters(), 0.0, 0
+        self._sum, self._work = Counters(), 0.0
 
     def begin(self, kind: str) -> None:
         """Measure from now on; what was measured before counts, too, if it is of the same kind of work."""
@@ -142,13 +142,13 @@ class Threads:
         """
         if self._most == 1:
             return False
-        self._work, self._pieces = self._work + work, self._pieces + 1
+        self._work += work
         if not is_last and self._clock() - self._last.clock < PERIOD / 4:
             return False
         now = self._read()
         self._sum, self._last = self._sum.plus(now, self._last), now
         seconds = self._sum.clock
-        if seconds < PERIOD or self._pieces < 2:
+        if seconds < PERIOD:
             return False
         seen, speed = self._sum, self._work / seconds
         self._forget()
@@ -159,7 +159,7 @@ class Threads:
         return False
 
     def _forget(self) -> None:
-        self._sum, self._work, self._pieces = Counters(), 0.0, 0
+        self._sum, self._work = Counters(), 0.0
 
     def _consider(self, speed: float, waiting: float, idle: float, others: float, now: float) -> None:
         """Begin a trial where that may help.

@@ -5,6 +5,7 @@ import re
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -39,6 +40,7 @@ def finish(folder: Path, prepared: Prepared, end: events.Finished, device: torch
         "steps": end.step,
         "ended": end.reason,
         "trained_in_seconds": round(end.seconds, 1),
+        "validated_in_seconds": round(journal.validation_seconds(folder), 1),
     }
     storage.write_manifest(folder, facts)
     measure_forgetting(folder, prepared, device, watch)
@@ -143,7 +145,7 @@ def write_report(run: Run, prepared: Prepared) -> list[str]:
             "pairs": f"{facts['pairs']:,}",
             "parameters": f"{facts['parameters']:,}",
             "steps": f"{facts['steps']:,}",
-            "training time": in_words(facts["trained_in_seconds"]),
+            "training time": _time_spent(facts),
             "device": facts["device"],
             "ended": facts["ended"],
         },
@@ -173,6 +175,13 @@ def write_report(run: Run, prepared: Prepared) -> list[str]:
         findings=found.findings,
     )
     return found.findings
+
+
+def _time_spent(facts: dict[str, Any]) -> str:
+    """Return in words how long a training took, and which part of it was validation."""
+    total, validated = facts["trained_in_seconds"], facts.get("validated_in_seconds")  # not in runs before 0.2
+    share = "" if validated is None else f", {validated / max(total, 0.1):.0%} of it validation"
+    return f"{in_words(total)}{share}"
 
 
 def in_words(seconds: float) -> str:
