@@ -240,7 +240,7 @@ def _with_room(settings: Settings, train: Store, request: Request, base: Base | 
         return settings
     some = np.arange(0, len(train), 1 + len(train) // MEASURED)
     sources, targets = train.source_lengths(some), train.target_lengths(some)
-    ratio = max(0.1, round(2 * train.target_tokens / train.source_tokens, 1))
+    ratio = min(MOST_RATIO, max(0.1, round(2 * train.target_tokens / train.source_tokens, 1)))
     extra = int(np.quantile(targets - ratio * sources, 0.999, method="higher"))
     extra = decoding.max_extra if "decoding.max_extra" in yours else min(MOST_EXTRA, max(decoding.max_extra, extra))
     ratio = max(ratio, math.ceil(10 * float(np.quantile((targets - extra) / sources, 0.999, method="higher"))) / 10)
@@ -249,8 +249,9 @@ def _with_room(settings: Settings, train: Store, request: Request, base: Base | 
     return replace(settings, decoding=replace(decoding, max_ratio=min(ratio, 100.0), max_extra=extra))
 
 
-MEASURED, MOST_EXTRA = 100_000, 1000
-"""Number of pairs whose lengths decide about the room for outputs, and maximum of `decoding.max_extra`."""
+MEASURED, MOST_RATIO, MOST_EXTRA = 100_000, 10.0, 1000
+"""Number of pairs whose lengths decide about the room for outputs; a ratio above which `decoding.max_extra` grows
+instead; and its maximum."""
 
 
 def _tagged(pairs: list[Pair], settings: Settings) -> list[Pair]:

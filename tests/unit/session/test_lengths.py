@@ -70,7 +70,7 @@ def test_nobody_trains_on_books(tmp_path: Path) -> None:
     ("pairs", "least", "most"),
     [
         ([(text(60), text(4)) for _ in range(60)], (0.1, 50), (0.4, 50)),
-        ([(text(1), text(200)) for _ in range(60)], (2, 50), (100, 1000)),
+        ([(text(1), text(150)) for _ in range(60)], (2, 200), (10, 1000)),
         ([(text(20), text(20)) for _ in range(60)] + [(text(5), text(150))] * 2, (2, 100), (3, 1000)),
     ],
     ids=["summaries", "much from little", "few long outputs"],
