@@ -2,24 +2,26 @@
 
 import contextlib
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from functools import cached_property
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, get_args
 
 from seq2see import bundle, config, machine, storage
 from seq2see.bundle import Bundle
-from seq2see.config import Decoding, Settings
+from seq2see.config import Decoding, Place, Settings
 from seq2see.decoding import ct2_engine, translator
 from seq2see.decoding.hypothesis import Engine, Hypothesis, Task
 from seq2see.decoding.translator import Result
+from seq2see.display import notebook
 from seq2see.distributed import ranks
-from seq2see.errors import DataError, RunError, SettingError, nearest
+from seq2see.errors import DataError, RunError, SeqError, SettingError, nearest
 from seq2see.evaluation import metrics
-from seq2see.evaluation.metrics import Scores
+from seq2see.evaluation.evaluations import Evaluation
 from seq2see.machine import Group
 from seq2see.text.corpora import Pairs
-from seq2see.text.pair import Pair, Sides
+from seq2see.text.pair import Pair, Sides, usual_sources
 from seq2see.text.tags import language_tag
 from seq2see.tokens import store
 from seq2see.tokens.store import Tokenizers
@@ -34,6 +36,7 @@ if TYPE_CHECKING:
     from seq2see.lens.heads import Head, Statistics, Worth
     from seq2see.lens.intervention import Contrast, Patched, Tokens
     from seq2see.lens.reading import Reading, Watch
+    from seq2see.lens.sublayers import Sublayer, WordInContexts
     from seq2see.model.interface import Seq2Seq
 
 
@@ -64,50 +67,27 @@ class Shared:
 EngineName = Literal["auto", "torch", "ctranslate2"]
 
 
-@dataclass(frozen=True)
-class Evaluation:
-    """The scores of a run on some pairs, and how they were measured."""
-
-    pairs: int
-    engine: str
-    """Engine and precision: "ctranslate2 float32"."""
-    beam: int
-    scores: Scores
-    results: list[Result]
-    """The translations, pair by pair."""
-    unreachable: int = 0
-    """Pairs without a reference that the target tokenizer can write; `exact` counts them as wrong."""
-
-    @property
-    def note(self) -> str:
-        """A sentence about references that the target tokenizer cannot write; empty if there are none."""
-        if not self.unreachable:
-            return ""
-        share = 100 * self.unreachable / self.pairs
-        return (
-            f"{self.unreachable:,} of {self.pairs:,} references ({share:.1f} %) cannot be written with the target "
-            "tokenizer (for letter case, spaces or characters): exact counts them as wrong"
-        )
-
-    @property
-    def rows(self) -> list[tuple[str, float | None, str]]:
-        """Name, value and signature of each score; without a value, the reason why it does not apply."""
-        missing = [(name, None, f"does not apply: {reason}") for name, reason in self.scores.inapplicable.items()]
-        return [*missing, *((score.name, score.value, score.signature) for score in self.scores)]
-
-
 class Run:
     """A trained model in its folder."""
 
     def __init__(self, folder: str | Path) -> None:
         self.folder = Path(folder)
         self.manifest = storage.read_manifest(self.folder)
-        self.watch: Watch = lambda what, done, total: None
+        self.watch: Watch = notebook.watch()
         """Called with the progress of slow answers: `watch("leaving out input tokens", 12, 60)`."""
         self._engines: dict[str, Engine] = {}
 
     def __repr__(self) -> str:
         return f"Run({str(self.folder)!r}, {self.manifest.get('parameters', 0):,} parameters)"
+
+    def _repr_html_(self) -> str:
+        """Return what a notebook shows: the facts about this model."""
+        model = f"{config.model_in_words(self.settings.model)}: {self.manifest.get('parameters', 0):,} parameters"
+        languages = " → ".join(code or "?" for code in self.languages)
+        sizes = [f"{len(each):,} tokens" for each in (self.tokenizers.source, self.tokenizers.target)]
+        rows = [("model", model), ("source", sizes[0]), ("target", sizes[1])]
+        rows += [("languages", languages)] if any(self.languages) else []
+        return notebook.table(str(self.folder), [], rows)
 
     @cached_property
     def settings(self) -> Settings:
@@ -240,7 +220,11 @@ class Run:
         from seq2see.lens import answers
 
         method = self.alignment_method if self.settings.model.attention else None
-        return answers.look(self.bundle, self.read(sentence, to, target), method)
+        found = answers.look(self.bundle, self.read(sentence, to, target), method)
+        # The page is made by a higher layer, which is loaded by its name, as the public names of `seq2see` are.
+        page = import_module("seq2see.look.page") if notebook.is_notebook() else None
+        vars(found)["page"] = page and (lambda: notebook.frame(page.render(page.gather(self, sentence, to, target))))
+        return found
 
     def read(self, sentence: str, to: str | None = None, target: str | None = None) -> "Reading":
         """Return a sentence and its translation (or `target`) in tokens, which other answers are about."""
@@ -256,6 +240,20 @@ class Run:
         from seq2see.lens import alignment
 
         return alignment.importance(self.bundle, self.read(sentence, to, target), self.watch)
+
+    def sublayer(
+        self, sentence: str, place: Place = "encoder", layer: int = 0, to: str | None = None, target: str | None = None
+    ) -> "Sublayer":
+        """Return one attention sub-layer of a translation step by step: scores, weights, heads, W_O, sum and norm."""
+        from seq2see.lens import sublayers
+
+        return sublayers.sublayer(self.bundle, self.read(sentence, to, target), place, layer)
+
+    def word_in_contexts(self, word: str, first: str, second: str, to: str | None = None) -> "WordInContexts":
+        """Compare one word in two sentences: where it attends, and how similar its vectors are in each layer."""
+        from seq2see.lens import sublayers
+
+        return sublayers.word_in_contexts(word, self.look(first, to), self.look(second, to))
 
     def patch(
         self,
@@ -358,6 +356,14 @@ class Run:
         """The validation set; empty if its file was deleted."""
         path = self.folder / "validation.jsonl"
         return list(Pairs(path)) if path.exists() else []
+
+    @cached_property
+    def examples(self) -> list[str]:
+        """A few sources of the validation set to try the model with."""
+        try:
+            return usual_sources(self.validation_pairs)
+        except SeqError:  # a damaged file is no reason not to serve
+            return []
 
     @cached_property
     def alignment_method(self) -> "Method":

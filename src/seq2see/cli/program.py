@@ -17,6 +17,7 @@ import typer
 from seq2see import __version__
 from seq2see.cli.messages import echo, write_line
 from seq2see.cli.version import check_distributions
+from seq2see.display import wording
 from seq2see.distributed import ranks
 from seq2see.errors import INSTALL_ALL, SeqError, SettingError
 
@@ -34,6 +35,7 @@ EXAMPLES = {
     "draw architecture": "seq2see draw architecture tutorial-small",
     "draw curves": "seq2see draw curves runs/dates -o curves.svg",
     "draw heads": "seq2see draw heads runs/dates dates -o heads.png",
+    "draw word": 'seq2see draw word runs/dates 12 "12 mars 1987" "3 mars 2012"',
     "lab": "seq2see lab scaling order --quick",
     "serve": "seq2see serve runs/dates --port 8000",
     "import": "seq2see import opus-mt-en-de runs/en-de",
@@ -93,6 +95,10 @@ def _program(
         bool, typer.Option("--verbose", help="With --version: also versions of packages and hardware, for bug reports.")
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="With --version: print as JSON.")] = False,
+    lang: Annotated[
+        str | None,
+        typer.Option(metavar="CODE", help="Language of messages: en or ko; also after a verb. Default: the locale."),
+    ] = None,
 ) -> None:
     if not version:
         if verbose or as_json:
@@ -143,7 +149,10 @@ def main() -> None:
             signal.signal(number, _end)
     try:
         check_distributions()
-        sys.exit(program(sys.argv[1:])(standalone_mode=False))
+        words = _take_language(sys.argv[1:])
+        command = typer.main.get_command(program(words))
+        _translate_help(command)
+        sys.exit(command(words, prog_name="seq2see", standalone_mode=False))
     except (KeyboardInterrupt, typer.Abort):
         sys.exit(130)
     except SystemExit as ending:
@@ -158,8 +167,50 @@ def main() -> None:
         if "--debug" in sys.argv:
             echo(traceback.format_exc(), nl=False, err=True)
         if ranks.may_speak(problem):
-            echo(f"seq2see: {line}", err=True)
+            echo(f"seq2see: {wording.translated(line)}", err=True)
         sys.exit(getattr(problem, "exit_code", 2))
+
+
+def _take_language(words: list[str]) -> list[str]:
+    """Choose the language that `--lang` asks for, which may stand anywhere, and return the words without it."""
+    end = words.index("--") if "--" in words else len(words)
+    for place, word in enumerate(words[:end]):
+        if word == "--lang" or word.startswith("--lang="):
+            name, taken = (word[7:], 1) if "=" in word else (words[place + 1] if place + 1 < end else "", 2)
+            if name not in wording.LANGUAGES:
+                raise SettingError(f"--lang {name}: unknown. Choose from: {', '.join(wording.LANGUAGES)}.")
+            wording.choose(name)
+            return [*words[:place], *words[place + taken :]]
+    return words
+
+
+def _translate_help(command: Any) -> None:
+    """Translate the help of a command, its parameters and its sub-commands, if the user reads another language."""
+    if wording.language() == "en":
+        return
+    for field in ("help", "short_help", "epilog"):
+        if text := getattr(command, field, None):
+            setattr(command, field, _lines(text) if field == "epilog" else wording.translated(" ".join(text.split())))
+    for parameter in command.params:
+        if getattr(parameter, "help", None):
+            parameter.help = wording.translated(" ".join(parameter.help.split()))
+    get_help = command.get_help
+    command.get_help = lambda context: _with_headings(get_help(context))
+    for each in getattr(command, "commands", {}).values():
+        _translate_help(each)
+
+
+def _lines(text: str) -> str:
+    """Translate the end of a help page line by line: a setting is `key = value  (type) what it is`."""
+    parts = (line.rpartition(") ") if "=" in line.partition("(")[0] else ("", "", line) for line in text.split("\n"))
+    return "\n".join(f"{before}{mark}{wording.translated(about)}" for before, mark, about in parts)
+
+
+def _with_headings(text: str) -> str:
+    """Translate what the library writes into a help page by itself."""
+    for english, korean in wording.HEADINGS.items():
+        text = text.replace(english, korean)
+    return text
 
 
 def _print_traceback(kind: type[BaseException], problem: BaseException, trace: TracebackType | None) -> None:

@@ -7,6 +7,7 @@ import torch
 
 from seq2see import machine
 from seq2see.bundle import Bundle
+from seq2see.config import Training
 from seq2see.decoding import translator
 from seq2see.decoding.torch_engine import TorchEngine
 from seq2see.distributed import ranks
@@ -20,6 +21,10 @@ from seq2see.training import loop
 Measured = tuple[float, int, list[str]]
 """Measured on a share of the pairs: summed loss, number of target tokens, and translations if the metric needs them."""
 
+SEARCHED, FEWEST = 0.05, 1000
+"""Largest share of the tokens trained on between two validations that a validation translates, and the number of pairs
+that are translated in any case."""
+
 
 def validate(used: Bundle, store: Store, pairs: list[Pair], unit: metrics.Unit) -> dict[str, float]:
     """Return the mean loss of a token without label smoothing, and the metric of the settings by greedy search.
@@ -29,6 +34,20 @@ def validate(used: Bundle, store: Store, pairs: list[Pair], unit: metrics.Unit) 
         unit: what an error rate counts.
     """
     return scores(used, pairs, unit, [measure(used, store, pairs)])
+
+
+def searched(pairs: list[Pair], target_tokens: int, training: Training) -> list[Pair]:
+    """Return the validation pairs that are translated for the metric: all of them, or of a large set a regular part.
+
+    Translating a token takes about as long as training on one or two, so that at most `SEARCHED` of the tokens between
+    two validations leaves validation well below a tenth of the time. Settings and pairs alone decide, not the machine.
+
+    Args:
+        target_tokens: tokens in the targets of all pairs.
+    """
+    room = SEARCHED * training.validate_every * training.batch_tokens
+    most = max(FEWEST, int(len(pairs) * room / max(1, target_tokens)))
+    return pairs[:: -(-len(pairs) // most)] if pairs else pairs
 
 
 @torch.inference_mode()

@@ -142,6 +142,11 @@ class Look(Answer):
             for source in spans.touching(self.source_spans, link.source)
         ]
 
+    def _repr_html_(self) -> str | None:
+        """Return the page that `seq2see look` writes, for a notebook; None where no run has made this."""
+        page = vars(self).get("page")
+        return page() if page else None
+
     def __repr__(self) -> str:
         shapes = ", ".join(
             f"{name} {[each.shape for each in getattr(self, name)]}" for name in ("encoder", "decoder", "cross")

@@ -146,6 +146,7 @@ class ServedModel(BaseModel):
     choose: bool = Field(description="Whether `to` chooses among the targets.")
     engine: str | None
     parameters: int
+    examples: list[str] = Field(description="A few short sources of its validation set, to try it with.")
 
 
 class ModelsResponse(BaseModel):

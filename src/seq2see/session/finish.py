@@ -14,7 +14,8 @@ from seq2see import bundle, storage
 from seq2see.config import LOWER_IS_BETTER
 from seq2see.errors import RunError, SeqError
 from seq2see.evaluation import assessment, report, validation
-from seq2see.run import Evaluation, Run, error_unit
+from seq2see.evaluation.evaluations import Evaluation
+from seq2see.run import Run, error_unit
 from seq2see.session.request import Prepared, Said, Watch
 from seq2see.text.corpora import Corpus
 from seq2see.text.pair import Pair

@@ -24,6 +24,7 @@ import seq2see
 from seq2see import bundle, config, machine, storage
 from seq2see.bundle import Bundle
 from seq2see.config import Overlay, Settings
+from seq2see.display import notebook
 from seq2see.distributed import ranks
 from seq2see.errors import OnlyHereError, SeqError, SettingError
 from seq2see.evaluation import validation
@@ -32,7 +33,7 @@ from seq2see.machine import ALONE, Group, Stop
 from seq2see.model.build import build, count_parameters
 from seq2see.model.interface import Seq2Seq
 from seq2see.run import Run, error_unit
-from seq2see.session import choices, fine_tuning, finish, prepare, resume
+from seq2see.session import choices, fine_tuning, finish, prepare, progress, resume
 from seq2see.session.request import Base, Began, Interrupted, Prepared, ReadingKeywords, Request, Said, Watch
 from seq2see.session.survey import survey_corpus
 from seq2see.text import corpora
@@ -61,7 +62,7 @@ def train(
     resume: bool = False,
     force: bool = False,
     from_run: str | Path | None = None,
-    watch: Watch = lambda event: None,
+    watch: Watch | None = None,
     **reading: Unpack[ReadingKeywords],
 ) -> Run:
     """Train a model on pairs; the corpus suggests all settings that are not given.
@@ -81,7 +82,7 @@ def train(
         force: Throw an earlier run in `out` away.
         from_run: Fine-tune the model of this run: its tokenizers, model and tags are kept, and `fine_tuning` in the
             manifest says what it forgot.
-        watch: Called with each event.
+        watch: Called with each event. If not given, a notebook shows a progress bar.
         reading: `format` of the files; `source_column` and `target_column` of CSV and TSV by name or by number from 1,
             or the keys in JSONL; `source_language` and `target_language`, where the files do not say them, or to
             choose among the languages of a TMX file.
@@ -97,6 +98,8 @@ def train(
     config.check_keys(*overlays)
     folder = Path("runs") / corpora.name_of(pairs) if out is None else Path(out)
     base = None if from_run is None else Path(from_run)
+    if watch is None:
+        watch = progress.in_notebook() if notebook.is_notebook() else lambda event: None
     request = Request(pairs, folder, valid, overlays, reading, tag, resume, force, base, watch)
     if not os.environ.keys() & {"WORLD_SIZE", "TORCHELASTIC_RUN_ID"}:
         return start(request, ALONE)
@@ -272,11 +275,13 @@ def run_loop(
     is_on_cpu = next(model.parameters()).device.type == "cpu"
     may_change = is_on_cpu and group.alone and settings.model.architecture == "transformer"
 
+    searched = validation.searched(prepared.valid_pairs, prepared.valid.target_tokens, settings.training)
+
     def validate() -> dict[str, float]:
         used = Bundle(settings, prepared.tokenizers, model.eval())
         with group.all_or_none(stop):
-            mine = validation.measure(used, prepared.valid, prepared.valid_pairs, group.rank, group.world)
-        return validation.scores(used, prepared.valid_pairs, error_unit(settings), group.from_all(mine))
+            mine = validation.measure(used, prepared.valid, searched, group.rank, group.world)
+        return validation.scores(used, searched, error_unit(settings), group.from_all(mine))
 
     chosen = threads.sharing("training") if may_change else threads.fixed()
     with stop.listening(), machine.deterministic(settings.training.deterministic), chosen as ours:

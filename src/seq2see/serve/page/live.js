@@ -571,7 +571,7 @@ async function loadModels() {
 }
 
 function showTargets() {
-  const { source: from, targets, choose, name, parameters } = models.find(each => each.name === at("model").value);
+  const { source: from, targets, choose, name, parameters, examples = [] } = models.find(each => each.name === at("model").value);
   const names = new Intl.DisplayNames(document.documentElement.lang, { type: "language", fallback: "code" });
   const named = code => { try { return names.of(code); } catch { return code; } };
   for (const field of [source, at("line")]) field.placeholder = from ? tell("A sentence, in: {language}", { language: named(from) }) : tell("A sentence like those the model learned from");
@@ -579,7 +579,19 @@ function showTargets() {
   at("to").replaceChildren(...(choose ? targets : []).map(code => element("option", { value: code }, named(code))));
   if (targets.includes(before)) at("to").value = before;
   at("targets").hidden = !choose;
+  showExamples(examples);
   if (!current) at("facts").textContent = tell("{name}, {parameters} parameters", { name, parameters: parameters.toLocaleString("en") });
+}
+
+/** Sentences of the validation set: a click puts one into the field, as if it had been typed. */
+function showExamples(examples) {
+  const shown = examples.map(text => element("button", { type: "button", dir: "auto", onclick: () => {
+    source.value = text;
+    source.dispatchEvent(new Event("input", { bubbles: true }));
+    source.focus();
+  } }, text));
+  at("examples").replaceChildren(at("examples").firstElementChild, ...shown);
+  at("examples").hidden = !shown.length;
 }
 
 at("model").addEventListener("change", () => { giveUp(); settle(); showTargets(); without = []; prefix = []; lastTalk = null; isChat() ? clear() : schedule(0); });
