@@ -241,7 +241,7 @@ def _with_room(settings: Settings, train: Store, request: Request, base: Base | 
     some = np.arange(0, len(train), 1 + len(train) // MEASURED)
     sources, targets = train.source_lengths(some), train.target_lengths(some)
     ratio = min(MOST_RATIO, max(0.1, round(2 * train.target_tokens / train.source_tokens, 1)))
-    extra = int(np.quantile(targets - ratio * sources, 0.999, method="higher"))
+    extra = int(1.25 * np.quantile(targets - ratio * sources, 0.999, method="higher"))  # others may be longer
     extra = decoding.max_extra if "decoding.max_extra" in yours else min(MOST_EXTRA, max(decoding.max_extra, extra))
     ratio = max(ratio, math.ceil(10 * float(np.quantile((targets - extra) / sources, 0.999, method="higher"))) / 10)
     if base is not None:
