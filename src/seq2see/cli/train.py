@@ -69,6 +69,10 @@ def train(
         str | None,
         typer.Option("--from", metavar="RUN", help="Fine-tune the model of this run; reports what it forgot."),
     ] = None,
+    tune: Annotated[
+        float | None,
+        typer.Option(metavar="MINUTES", help="Minutes for trials of other settings; 0: none. Default: few, by corpus."),
+    ] = None,
     as_json: options.Json = False,
     debug: options.Debug = False,
 ) -> None:
@@ -97,6 +101,7 @@ def train(
                 resume=resume,
                 force=force,
                 from_run=from_run,
+                tune=tune,
                 watch=display.show,
             )
         except api.Interrupted as stopped:

@@ -3,7 +3,9 @@
 from dataclasses import replace
 from functools import partial
 
+import numpy as np
 import torch
+from torch.nn import functional as F
 
 from seq2see import machine
 from seq2see.bundle import Bundle
@@ -18,6 +20,8 @@ from seq2see.tokens.batches import Batches, make_batch, split
 from seq2see.tokens.store import Int64s, Store
 from seq2see.training import loop
 
+AT_ONCE = 1024
+"""Tokens in one forward pass where all logits are kept."""
 Measured = tuple[float, int, list[str]]
 """Measured on a share of the pairs: summed loss, number of target tokens, and translations if the metric needs them."""
 
@@ -69,6 +73,20 @@ def measure(used: Bundle, store: Store, pairs: list[Pair], rank: int = 0, world:
 
         answers = machine.in_smaller_batches(translated, decoding.batch_tokens)
     return total, count, answers
+
+
+@torch.inference_mode()
+def losses(model: Seq2Seq, store: Store) -> list[float]:
+    """Return the loss of each pair in nats, summed over the tokens of its target."""
+    device = next(model.parameters()).device
+    found = np.zeros(len(store))
+    for indices, _ in Batches(store, AT_ONCE, len(store), seed=0).one_epoch():
+        batch = make_batch(store, indices).to(device)
+        memory = model.encode(batch.source_N, batch.source_offsets)
+        logits_NV = model.output(model.decode(batch.inputs_N, batch.target_offsets, memory)).float()
+        losses_N = F.cross_entropy(logits_NV, batch.target_N, reduction="none").double().cpu().numpy()
+        found[indices] = np.add.reduceat(losses_N, batch.target_offsets[:-1].numpy())
+    return [float(loss) for loss in found]
 
 
 def scores(used: Bundle, pairs: list[Pair], unit: metrics.Unit, parts: list[Measured]) -> dict[str, float]:

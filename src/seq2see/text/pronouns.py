@@ -30,7 +30,8 @@ SETTINGS: Final[dict[str, dict[str, Any]]] = {
     # Whole words, so that a picture of attention has one row for "it".
     "data": {f"{side}_{key}": value for side in ("source", "target") for key, value in _TOKENS.items()},
     "model": {"encoder_layers": 2, "decoder_layers": 2, "d_model": 64, "heads": 4, "d_ff": 256, "dropout": 0.1},
-    "training": {"batch_tokens": 2048, "max_steps": 600, "validate_every": 150, "agreement": 0.0},
+    "training": {"batch_tokens": 2048, "max_steps": 600, "validate_every": 150, "agreement": 0.0}
+    | {"warmup_steps": 200, "learning_rate": 5e-3, "weight_decay": 0.0},
 }
 """Settings of a training on either."""
 
