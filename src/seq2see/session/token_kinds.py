@@ -122,7 +122,7 @@ def _kinds(side: Side, pairs: int, lines: Sequence[str], few: Sequence[str]) -> 
         return ("unigram", "characters") if side.words < 2 * PHRASE * pairs else ("unigram",)
     if _are_korean(few):
         return "jamo", "characters"
-    return "characters", "unigram"
+    return ("characters",) if side.words <= 1.05 * pairs else ("characters", "unigram")
 
 
 def _are_symbols(side: Side, lines: Sequence[str]) -> bool:
