@@ -145,9 +145,8 @@ def run_loop(
     is_on_cpu = next(model.parameters()).device.type == "cpu"
     may_change = is_on_cpu and group.alone and settings.model.architecture == "transformer"
 
-    searched = validation.searched(prepared.valid_pairs, prepared.valid.target_tokens, settings.training)
-
     def validate() -> dict[str, float]:
+        searched = validation.searched(prepared.valid_pairs, prepared.valid.target_tokens, settings.training)
         used = Bundle(settings, prepared.tokenizers, model.eval())
         with group.all_or_none(stop):
             mine = validation.measure(used, prepared.valid, searched, group.rank, group.world)
