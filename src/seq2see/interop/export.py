@@ -17,7 +17,7 @@ from seq2see.errors import RunError, SettingError, nearest
 from seq2see.text.corpora import Pairs
 from seq2see.text.pair import Pair
 from seq2see.tokens.store import Tokenizers
-from seq2see.tokens.tokenizers import Imported, Subwords
+from seq2see.tokens.tokenizers import Imported, Subwords, Tagged
 
 MOST_SENTENCES, FEWER_SENTENCES = 1000, 200
 
@@ -73,6 +73,8 @@ def _ctranslate2(run: Path, folder: Path, precision: str) -> Parity:
     tokenizers = Tokenizers.load(run)
     tokenizers.save(folder)
     for side, tokenizer in (("source", tokenizers.source), ("target", tokenizers.target)):
+        if isinstance(tokenizer, Tagged):
+            tokenizer = tokenizer.inner  # the ids of tags follow those of its tokens
         if isinstance(tokenizer, Subwords | Imported):
             (folder / f"{side}.spm").write_bytes(tokenizer.sentencepiece_model())
     computed = "float32" if precision == "float16" else precision  # no CPU computes in float16
