@@ -27,8 +27,8 @@ ABOUT: Final = {
     "pronouns-fi": "the control of pronouns: English to Finnish, where 'it' is always se",
 }
 SETTINGS: Final[dict[str, dict[str, Any]]] = {
-    # Whole words, so that a picture of attention has one row for the pronoun. All settings are fixed: which words a model
-    # attends to for it depends on them, and on the seed (docs/log.md).
+    # Whole words, so that a picture of attention has one row for the pronoun. All settings are fixed: which words a
+    # model attends to for it depends on them, and on the seed (docs/log.md).
     "data": {f"{side}_{key}": value for side in ("source", "target") for key, value in _TOKENS.items()}
     | {"source_vocabulary": 2000, "target_vocabulary": 2000, "shared": False},
     "model": {"encoder_layers": 2, "decoder_layers": 2, "d_model": 64, "heads": 4, "d_ff": 256, "dropout": 0.1}
