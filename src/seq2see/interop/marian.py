@@ -89,6 +89,8 @@ def _read_weights(path: Path) -> tuple["Weights", str]:
             arrays = {name: file[name] for name in file.files}
     except (OSError, ValueError, KeyError, EOFError, MemoryError, zipfile.BadZipFile) as problem:
         raise RunError(f"{path}: not a model of Marian, or damaged ({' '.join(str(problem).split())[:120]})") from None
+    if strange := [name for name, array in arrays.items() if not isinstance(array, np.ndarray)]:
+        raise RunError(f"{path}: {shown(strange[0])} is not an array. Refused")
     if SETTINGS not in arrays:
         raise RunError(f"{path}: not a model of Marian: it has no settings ({SETTINGS})")
     text = arrays.pop(SETTINGS).tobytes().rstrip(b"\0").decode("utf-8", errors="replace")
