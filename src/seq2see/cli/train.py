@@ -35,10 +35,7 @@ def train(
         str | None,
         typer.Option(metavar="NAME", help=f"Choose the best model by {', '.join(METRICS)} (training.metric)."),
     ] = None,
-    to_export: Annotated[
-        str | None,
-        typer.Option("--for", metavar="FORMAT", help="Train a model that can be exported to this format: huggingface."),
-    ] = None,
+    to_export: options.ForExport = None,
     format: options.Format = None,
     source_column: options.SourceColumn = None,
     target_column: options.TargetColumn = None,
@@ -60,8 +57,7 @@ def train(
 ) -> None:
     """Train a model on pairs of sequences. No settings are needed: the corpus suggests them."""
     overlay = config.parse_assignments([*(assignments or []), *([f"training.metric={metric}"] if metric else [])])
-    if to_export is not None:
-        overlay = config.for_export(to_export, overlay)
+    overlay = overlay if to_export is None else config.for_export(to_export, overlay)
     config.check_keys(overlay)  # finds a misspelt key before torch is imported
     from seq2see import api
     from seq2see.cli.display import Display
