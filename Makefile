@@ -7,7 +7,7 @@ PEERS := .venv-bench
 PEERS_READY := $(PEERS)/.ready
 DOCS_READY := $(VENV)/.docs-ready
 
-.PHONY: demo test test-all coverage check docs bench bench-quick setup lock clean
+.PHONY: demo test test-all coverage check docs wheels bench bench-quick setup lock clean
 
 # Train on the built-in corpus, score on dates never seen, translate in several scripts, look inside.
 demo: setup
@@ -48,6 +48,15 @@ docs: $(DOCS_READY)
 $(DOCS_READY): $(READY) docs/requirements.lock
 	$(BIN)/python -m pip install --quiet --constraint requirements.lock -r docs/requirements.lock
 	touch $(DOCS_READY)
+
+# Both distributions, seq2see and seq2see-slim, as source archives and wheels in dist/.
+BUILD_PYTHON ?= $(BIN)/python
+
+wheels: $(if $(filter $(BIN)/python,$(BUILD_PYTHON)),setup)
+	rm -rf dist build/slim
+	$(BUILD_PYTHON) deploy/slim.py build/slim
+	$(BUILD_PYTHON) -m build --no-isolation --outdir dist .
+	$(BUILD_PYTHON) -m build --no-isolation --outdir dist build/slim
 
 # Side by side with peers, which live in an environment of their own. `bench` writes docs/benchmarks.md (about 45
 # minutes), and docs/benchmarks-gpu.md where there is a CUDA GPU; `bench-quick` prints only (under ten).

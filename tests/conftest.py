@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from filelock import FileLock
 
+os.environ["SEQ2SEE_LANG"] = "en"  # messages are compared with English ones, whatever the locale
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # of this process and of the programs that tests start
 LETTERS = "abcdefgh"
 TINY = {

@@ -21,7 +21,7 @@ MOST_PARAMETERS, MOST_FILES = 12, 12
 LINES_THAT_NEED_TESTS = 150
 
 LAYERS = [
-    {"errors", "special", "storage", "machine", "patterns", "config"},
+    {"errors", "special", "storage", "machine", "patterns", "config", "display"},
     {"text", "kernels", "distributed"},
     {"doctor", "tokens", "model"},
     {"bundle"},

@@ -6,6 +6,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -66,16 +67,38 @@ def test_the_image_runs_as_a_numbered_user_and_writes_to_tmp_only():
 
 def test_all_versions_in_the_image_are_those_of_the_lock_file():
     installs = [part for line in values("RUN") for part in line.split("&&") if "pip install" in part]
-    assert len(installs) == 3
+    assert len(installs) == 2
     for each in installs:
         assert "--constraint /tmp/requirements.lock" in each
-    assert "--no-build-isolation" in installs[-1]  # else the build takes the newest setuptools
+    (built,) = [part for line in values("RUN") for part in line.split("&&") if "pip wheel" in part]
+    assert "--no-build-isolation" in built  # else the build takes the newest setuptools
     locked = {
         line.partition("==")[0].lower() for line in (DEPLOY.parent / "requirements.lock").read_text().splitlines()
     }
-    needed = {"torch", "setuptools", "fastapi", "httptools", "prometheus_client", "uvicorn", "uvloop", "ctranslate2"}
-    assert needed <= {name.replace("-", "_") for name in locked}
+    slim = tomllib.loads((DEPLOY.parent / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["seq2see"]["slim"]
+    needed = {"setuptools", *slim["dependencies"]}
+    assert {name.replace("-", "_") for name in needed} <= {name.replace("-", "_") for name in locked}
     assert "--constraint requirements.lock" in UNIT.read_text(encoding="utf-8")
+
+
+def test_the_image_is_built_from_what_is_copied_into_it(tmp_path):
+    """The first stage, step by step with the files that it copies; the wheel is built by a test of the slim wheel."""
+    for line in values("COPY"):
+        *sources, target = line.split()
+        if sources[0].startswith("--from="):
+            continue
+        place = tmp_path / target.removeprefix("/")
+        for source in sources:
+            path = DEPLOY.parent / source
+            if path.is_dir():
+                shutil.copytree(path, place, ignore=shutil.ignore_patterns("*.egg-info", "__pycache__"))
+            else:
+                place.mkdir(parents=True, exist_ok=True)
+                shutil.copy(path, place)
+    words = [sys.executable, str(tmp_path / "tmp/seq2see/deploy/slim.py"), str(tmp_path / "slim")]
+    ended = subprocess.run(words, capture_output=True, text=True, timeout=60)
+    assert ended.returncode == 0, ended.stderr
+    assert {path.name for path in (tmp_path / "slim").iterdir()} == {"LICENSE", "README.md", "pyproject.toml", "src"}
 
 
 def test_containers_are_asked_for_their_health_and_given_time_to_end():

@@ -76,8 +76,8 @@ def test_a_served_request(trained: Path) -> None:
 
     from seq2see.run import Run
     from seq2see.serve import app
-    from seq2see.serve.engine_process import Setup, Worker
-    from seq2see.serve.jobs import Asked, Key
+    from seq2see.serve.engine_process import Worker
+    from seq2see.serve.jobs import Asked, Key, Setup
     from seq2see.serve.service import Service
 
     body = {"text": "abc"}

@@ -103,7 +103,27 @@ def commands() -> str:
     from seq2see.cli import program
 
     root = typer.main.get_command(program.program())
-    lines = [NOTE, "", "# Command line", "", _sentence(root.help), "", EXIT_CODES, ""]
+    lines = [
+        NOTE,
+        "",
+        "# Command line",
+        "",
+        _sentence(root.help),
+        "",
+        EXIT_CODES,
+        "",
+        "## Options without a command",
+        "",
+    ]
+    lines += [
+        "[Installing](../guides/install.md) explains completion and versions.",
+        "",
+        "```{program} seq2see",
+        "```",
+        "",
+    ]
+    for each in root.params:
+        lines += [f"````{{option}} {_signature(each)}", "", _about(each), "````", ""]
     for name, command in root.commands.items():  # type: ignore[attr-defined]
         verbs = {f"{name} {second}": each for second, each in getattr(command, "commands", {}).items()}
         if verbs:

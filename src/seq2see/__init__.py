@@ -26,6 +26,7 @@ _HOMES = {
     "Transformer": "model.transformer",
     "noam": "training.schedule",
     "capture": "lens.capture",
+    "changed": "lens.intervention",
     "from_keras": "interop.keras",
 }
 

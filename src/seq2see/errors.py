@@ -16,6 +16,9 @@ from collections.abc import Iterable
 from typing import Any
 from unicodedata import category
 
+INSTALL_ALL = "pip install seq2see, in place of seq2see-slim"
+"""Advice where a package is missing that only the full distribution has."""
+
 
 class SeqError(Exception):
     """Base class of errors that the user can correct; the message says what happened, where, and what to do."""

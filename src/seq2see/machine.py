@@ -16,6 +16,7 @@ import time
 import traceback
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager
+from importlib.util import find_spec
 from itertools import chain, islice
 from pathlib import Path
 from types import FrameType
@@ -31,6 +32,11 @@ Result = TypeVar("Result")
 
 
 # Devices
+
+
+def has_torch() -> bool:
+    """Return whether PyTorch is installed, without importing it; the distribution seq2see-slim does without."""
+    return find_spec("torch") is not None
 
 
 def pick_device() -> "torch.device":
@@ -246,6 +252,10 @@ class WorkerProcess:
         return RunError(
             f"one of the processes that share the work ended {how} Try again, or on fewer cores: taskset -c 0"
         )
+
+    def ask_to_stop(self) -> None:
+        """Send SIGTERM, which a task may handle; others end by it."""
+        self._process.terminate()
 
     def end(self) -> None:
         self._process.kill()

@@ -2,35 +2,41 @@
 
 import contextlib
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from functools import cached_property
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, get_args
 
 from seq2see import bundle, config, machine, storage
 from seq2see.bundle import Bundle
-from seq2see.config import Decoding, Settings
+from seq2see.config import Decoding, Place, Settings
 from seq2see.decoding import ct2_engine, translator
 from seq2see.decoding.hypothesis import Engine, Hypothesis, Task
 from seq2see.decoding.translator import Result
+from seq2see.display import notebook
 from seq2see.distributed import ranks
-from seq2see.errors import DataError, RunError, SettingError, nearest
+from seq2see.errors import DataError, RunError, SeqError, SettingError, nearest
 from seq2see.evaluation import metrics
-from seq2see.evaluation.metrics import Scores
+from seq2see.evaluation.evaluations import Evaluation
 from seq2see.machine import Group
 from seq2see.text.corpora import Pairs
-from seq2see.text.pair import Pair, Sides
+from seq2see.text.pair import Pair, Sides, usual_sources
 from seq2see.text.tags import language_tag
 from seq2see.tokens import store
 from seq2see.tokens.store import Tokenizers
 from seq2see.tokens.tokenizers import KINDS
 
 if TYPE_CHECKING:
+    from numpy.typing import ArrayLike
+
     from seq2see.decoding.search import Choose
     from seq2see.lens.alignment import Alignment, Importance, Method
     from seq2see.lens.answers import Look
     from seq2see.lens.heads import Head, Statistics, Worth
+    from seq2see.lens.intervention import Contrast, Patched, Tokens
     from seq2see.lens.reading import Reading, Watch
+    from seq2see.lens.sublayers import Sublayer, WordInContexts
     from seq2see.model.interface import Seq2Seq
 
 
@@ -61,50 +67,27 @@ class Shared:
 EngineName = Literal["auto", "torch", "ctranslate2"]
 
 
-@dataclass(frozen=True)
-class Evaluation:
-    """The scores of a run on some pairs, and how they were measured."""
-
-    pairs: int
-    engine: str
-    """Engine and precision: "ctranslate2 float32"."""
-    beam: int
-    scores: Scores
-    results: list[Result]
-    """The translations, pair by pair."""
-    unreachable: int = 0
-    """Pairs without a reference that the target tokenizer can write; `exact` counts them as wrong."""
-
-    @property
-    def note(self) -> str:
-        """A sentence about references that the target tokenizer cannot write; empty if there are none."""
-        if not self.unreachable:
-            return ""
-        share = 100 * self.unreachable / self.pairs
-        return (
-            f"{self.unreachable:,} of {self.pairs:,} references ({share:.1f} %) cannot be written with the target "
-            "tokenizer (for letter case, spaces or characters): exact counts them as wrong"
-        )
-
-    @property
-    def rows(self) -> list[tuple[str, float | None, str]]:
-        """Name, value and signature of each score; without a value, the reason why it does not apply."""
-        missing = [(name, None, f"does not apply: {reason}") for name, reason in self.scores.inapplicable.items()]
-        return [*missing, *((score.name, score.value, score.signature) for score in self.scores)]
-
-
 class Run:
     """A trained model in its folder."""
 
     def __init__(self, folder: str | Path) -> None:
         self.folder = Path(folder)
         self.manifest = storage.read_manifest(self.folder)
-        self.watch: Watch = lambda what, done, total: None
+        self.watch: Watch = notebook.watch()
         """Called with the progress of slow answers: `watch("leaving out input tokens", 12, 60)`."""
         self._engines: dict[str, Engine] = {}
 
     def __repr__(self) -> str:
         return f"Run({str(self.folder)!r}, {self.manifest.get('parameters', 0):,} parameters)"
+
+    def _repr_html_(self) -> str:
+        """Return what a notebook shows: the facts about this model."""
+        model = f"{config.model_in_words(self.settings.model)}: {self.manifest.get('parameters', 0):,} parameters"
+        languages = " → ".join(code or "?" for code in self.languages)
+        sizes = [f"{len(each):,} tokens" for each in (self.tokenizers.source, self.tokenizers.target)]
+        rows = [("model", model), ("source", sizes[0]), ("target", sizes[1])]
+        rows += [("languages", languages)] if any(self.languages) else []
+        return notebook.table(str(self.folder), [], rows)
 
     @cached_property
     def settings(self) -> Settings:
@@ -173,7 +156,7 @@ class Run:
 
         Args:
             name: "torch", "ctranslate2", or "auto": ctranslate2 on a CPU if it can run the model, else torch, also
-                while activations are recorded (`capture`).
+                while activations are recorded (`capture`); always ctranslate2 if torch is not installed.
             precision: float32, int8, or bfloat16 with torch on a GPU; if not given, float32 for torch, int8 for
                 ctranslate2.
         """
@@ -181,7 +164,7 @@ class Run:
             raise SettingError(f"--engine {name}: unknown. {nearest(name, get_args(EngineName))}")
         if name == "auto":
             ours = self._is_recorded() or ct2_engine.obstacle(self.settings) or ct2_engine.cuda_is_here()
-            name = "torch" if ours else "ctranslate2"
+            name = "torch" if ours and machine.has_torch() else "ctranslate2"
         precision = precision or ("float32" if name == "torch" else "int8")
         key = f"{name} {precision}"
         if key == "torch float32" and self._is_recorded():  # not kept: it is good only while the hooks are there
@@ -237,7 +220,11 @@ class Run:
         from seq2see.lens import answers
 
         method = self.alignment_method if self.settings.model.attention else None
-        return answers.look(self.bundle, self.read(sentence, to, target), method)
+        found = answers.look(self.bundle, self.read(sentence, to, target), method)
+        # The page is made by a higher layer, which is loaded by its name, as the public names of `seq2see` are.
+        page = import_module("seq2see.look.page") if notebook.is_notebook() else None
+        vars(found)["page"] = page and (lambda: notebook.frame(page.render(page.gather(self, sentence, to, target))))
+        return found
 
     def read(self, sentence: str, to: str | None = None, target: str | None = None) -> "Reading":
         """Return a sentence and its translation (or `target`) in tokens, which other answers are about."""
@@ -253,6 +240,60 @@ class Run:
         from seq2see.lens import alignment
 
         return alignment.importance(self.bundle, self.read(sentence, to, target), self.watch)
+
+    def sublayer(
+        self, sentence: str, place: Place = "encoder", layer: int = 0, to: str | None = None, target: str | None = None
+    ) -> "Sublayer":
+        """Return one attention sub-layer of a translation step by step: scores, weights, heads, W_O, sum and norm."""
+        from seq2see.lens import sublayers
+
+        return sublayers.sublayer(self.bundle, self.read(sentence, to, target), place, layer)
+
+    def word_in_contexts(self, word: str, first: str, second: str, to: str | None = None) -> "WordInContexts":
+        """Compare one word in two sentences: where it attends, and how similar its vectors are in each layer."""
+        from seq2see.lens import sublayers
+
+        return sublayers.word_in_contexts(word, self.look(first, to), self.look(second, to))
+
+    def patch(
+        self,
+        sentence: str,
+        name: str = "encoder_norm",
+        *,
+        donor: str | None = None,
+        tokens: "Tokens" = None,
+        donor_tokens: "Tokens" = None,
+        value: "ArrayLike | None" = None,
+        add: bool = False,
+        to: str | None = None,
+    ) -> "Patched":
+        """Change activations inside the model while it translates a sentence, and return what becomes of it.
+
+        `run.patch("12 mars 1987", donor="12 juin 1987", tokens="mars", donor_tokens="juin")` replaces the encoder's
+        output for the month. `run.patch(sentence, name, value=vector, add=True)` steers: it adds a vector.
+
+        Args:
+            name: a point inside the model, as `capture` names it; the output of the encoder if not given.
+            donor: the sentence whose activations are put there.
+            tokens: the positions to change: a part of the source (at points of the decoder: of the translation), or
+                numbers of tokens from 0; all if not given.
+            donor_tokens: as many positions of the donor; the same numbers as `tokens` if not given.
+            value: numbers to put there instead: a row for each token, or one for all; 0 switches them off.
+            add: add to the activations instead of replacing them.
+        """
+        from seq2see.lens import intervention
+
+        other = None if donor is None else self.read(donor, to)
+        change = intervention.Change(name, tokens, other, donor_tokens, value, add)
+        return intervention.patch(self.bundle, self.read(sentence, to), change)
+
+    def contrast(self, sentence: str, that: str, this: str | None = None, to: str | None = None) -> "Contrast":
+        """Return why the model prefers its translation (or `this`) to `that`, where the two first differ."""
+        from seq2see.lens import intervention
+
+        return intervention.contrast(
+            self.bundle, self.read(sentence, to, this), self.read(sentence, to, that), self.watch
+        )
 
     @property
     def metric(self) -> str:
@@ -315,6 +356,14 @@ class Run:
         """The validation set; empty if its file was deleted."""
         path = self.folder / "validation.jsonl"
         return list(Pairs(path)) if path.exists() else []
+
+    @cached_property
+    def examples(self) -> list[str]:
+        """A few sources of the validation set to try the model with."""
+        try:
+            return usual_sources(self.validation_pairs)
+        except SeqError:  # a damaged file is no reason not to serve
+            return []
 
     @cached_property
     def alignment_method(self) -> "Method":

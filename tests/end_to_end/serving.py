@@ -40,11 +40,11 @@ class Answer(NamedTuple):
 class Server:
     """`with Server(run, "--queue", 4) as server: server.post("/v1/translate", text="abc")`."""
 
-    def __init__(self, *words: object, program: str | None = None) -> None:
+    def __init__(self, *words: object, program: str | None = None, python: str | Path = sys.executable) -> None:
         self._log = tempfile.TemporaryFile("w+")  # noqa: SIM115 (closed in __exit__)
         self.process = subprocess.Popen(
             [
-                sys.executable,
+                str(python),
                 *(["-c", program] if program else ["-m", "seq2see", "serve"]),
                 *map(str, words),
                 "--port",

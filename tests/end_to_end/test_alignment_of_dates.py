@@ -1,5 +1,6 @@
 """Alignment on the built-in corpus: the year, month and day of the output point at theirs in the input."""
 
+import random
 import re
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
@@ -12,6 +13,7 @@ from babel.dates import DateTimeFormat, get_date_format
 from seq2see import api
 from seq2see.run import Run
 from seq2see.text import dates
+from seq2see.tokens import spans
 
 PARTS = {"year": (0, 4), "month": (5, 7), "day": (8, 10)}
 """Of 2044-05-12, by characters."""
@@ -100,3 +102,31 @@ def test_year_month_and_day_come_from_the_right_characters_in_all_languages(tmp_
     assert run.manifest["alignment"]["pairs"] > 20, "chosen on validation pairs, and kept"
     shares = shares_right(run, tests)
     assert sum(shares.values()) / len(shares) >= 0.95, shares
+
+
+def places_of(run: Run, text: str, span: tuple[int, int]) -> list[int]:
+    return spans.touching(spans.read(run.tokenizers.source, text), span)
+
+
+@pytest.mark.slow
+def test_exchanged_encoder_states_of_the_month_exchange_the_months_and_those_of_a_comma_nothing(tmp_path):
+    run = api.train("dates", tmp_path / "run", settings={"training": {"max_steps": 600}})
+    dice, days = random.Random(1), dates.days("test")
+    months, commas = [], []
+    while len(months) < 200 or len(commas) < 50:
+        language, (one, two) = dice.choice(dates.LANGUAGES), dice.sample(days, 2)
+        (text, places), (other, other_places) = dice.choice(
+            list(zip(written(language, one), written(language, two), strict=True))
+        )
+        if one.month == two.month or run.translate([text, other]) != [one.isoformat(), two.isoformat()]:
+            continue
+        here, there = places_of(run, text, places["month"]), places_of(run, other, other_places["month"])
+        if len(here) == len(there) and len(months) < 200:
+            first = run.patch(text, donor=other, tokens=here, donor_tokens=there).translation
+            second = run.patch(other, donor=text, tokens=there, donor_tokens=here).translation
+            wanted = [f"{one.year:04}-{two.month:02}-{one.day:02}", f"{two.year:04}-{one.month:02}-{two.day:02}"]
+            months.append([first, second] == wanted)
+        if text.count(",") == other.count(",") == 1 and len(commas) < 50:
+            commas.append(run.patch(text, donor=other, tokens=",", donor_tokens=",").translation == one.isoformat())
+    assert sum(months) >= 180, f"{sum(months)} of {len(months)}"
+    assert sum(commas) >= 45, f"{sum(commas)} of {len(commas)}"

@@ -1,6 +1,7 @@
 """The wheel, not the tree: built, installed elsewhere, and run from there."""
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -9,6 +10,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
+CHAPTERS = sorted((ROOT / "docs" / "course" / "en").glob("*.md"))
 
 
 def call(*words: object, cwd: Path, **environment: str) -> str:
@@ -76,3 +78,14 @@ def test_versions_agree(installed: Path) -> None:
 
     (about,) = installed.glob("seq2see-*.dist-info")
     assert f"\nVersion: {seq2see.__version__}\n" in (about / "METADATA").read_text()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("chapter", CHAPTERS, ids=lambda path: path.stem)
+def test_the_course_runs_from_the_wheel(chapter: Path, installed: Path, tmp_path: Path) -> None:
+    """All cells of a chapter, in an empty folder, with nothing of ours but the wheel."""
+    pytest.importorskip("IPython", reason="notebooks need IPython, which docs/requirements.lock has")
+    text = chapter.read_text(encoding="utf-8")
+    cells = re.findall(r"^```\{code-cell\} ipython3\n(?::tags: [^\n]*\n\n)?(.*?)^```$", text, re.DOTALL | re.MULTILINE)
+    where = f"import seq2see\nassert seq2see.__file__.startswith({str(installed)!r})\n"
+    call("-c", where + "".join(cells), cwd=tmp_path, PYTHONPATH=str(installed))

@@ -4,11 +4,13 @@ import textwrap
 import time
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
+from unicodedata import east_asian_width
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
 
 from seq2see.cli.data import Downloads
+from seq2see.display.wording import translated
 from seq2see.errors import visible
 from seq2see.text.downloads import Fetching
 from seq2see.training.events import INTERRUPTED, Finished, Returned, Shrunk, Stepped, ThreadsChanged, Trained, Validated
@@ -49,7 +51,7 @@ class Display:
             self._bar = None
 
     def say(self, line: str) -> None:
-        self._console.print(visible(line), markup=False)
+        self._console.print(visible(translated(line)), markup=False)
 
     def show(self, event: "Event") -> None:
         from seq2see.api import Began, Said
@@ -70,7 +72,8 @@ class Display:
             case Trained():
                 skipped = f"{event.skipped} updates skipped (not finite)  " if event.skipped else ""
                 speed = f"learning rate {event.rate:.1e}  {event.tokens_per_second:,.0f} tokens/s  "
-                self._numbers = f"loss {event.loss:.3f}  {skipped}{speed}"
+                loss = f"{translated('loss')} {event.loss:.3f}"
+                self._numbers = f"{loss}  {translated(skipped)}{translated(speed)}"
                 self._tell(event)
             case Shrunk():
                 smaller = f"micro-batches of {event.micro_tokens:,} tokens from now on"
@@ -85,9 +88,10 @@ class Display:
                 self.say(f"step {event.step:>7,}  {event.reason}: {many} from now on; the results stay the same")
             case Validated():
                 numbers = {name: f"{value:.{3 if abs(value) < 10 else 2}f}" for name, value in event.scores.items()}
-                scores = "  ".join(f"{name} {value}" for name, value in numbers.items())
-                what = "" if event.what == "model" else f"  ({event.what})"
-                self.say(f"step {event.step:>7,}  validation {scores}{'  best' if event.best else ''}{what}")
+                scores = "  ".join(f"{translated(name)} {value}" for name, value in numbers.items())
+                what = "" if event.what == "model" else f"  ({translated(event.what)})"
+                best = f"  {translated('best')}" if event.best else ""
+                self.say(f"step {event.step:>7,}  validation {scores}{best}{what}")
             case Finished():
                 from seq2see.session.finish import in_words
 
@@ -110,7 +114,7 @@ class Display:
 
     def _tell(self, event: Stepped | Trained) -> None:
         """Update the bar, or print a line every few seconds."""
-        numbers = f"{self._numbers}{self._time_left(event)} left"
+        numbers = self._numbers + translated(f"{self._time_left(event)} left")
         if self._bar:
             self._bar.update(self._bar.task_ids[0], completed=event.step, numbers=numbers)
         elif time.monotonic() - self._last_line > QUIET_SECONDS:
@@ -131,13 +135,13 @@ class Display:
 
 def _opening(event: Any) -> list[str]:
     dropped = "".join(f", {count:,} dropped ({why.replace('_', ' ')})" for why, count in event.dropped.items() if count)
-    lines = [f"{'data':<{NAME_WIDTH}} {event.pairs:,} pairs, {event.validation_pairs:,} for validation{dropped}"]
+    pairs = translated(f"{event.pairs:,} pairs, {event.validation_pairs:,} for validation{dropped}")
+    lines = [f"{_padded(translated('data'), NAME_WIDTH)} {pairs}"]
     tags = event.settings.data.tags
     if any(event.languages) or tags:
         targets = ", ".join(tags.split()) or event.languages.target or "?"
-        lines.append(
-            f"{'languages':<{NAME_WIDTH}} {event.languages.source or '?'} -> {targets}{', by tag' if tags else ''}"
-        )
+        by = translated(", by tag") if tags else ""
+        lines.append(f"{_padded(translated('languages'), NAME_WIDTH)} {event.languages.source or '?'} -> {targets}{by}")
     lines += table(event.choices)
     if event.step:
         lines.append(f"resuming after step {event.step:,}")
@@ -148,6 +152,11 @@ NAME_WIDTH, VALUE_WIDTH, WHY_WIDTH = 13, 54, 47
 """Widths of the three columns of the table of choices, in characters."""
 
 
+def _padded(text: str, width: int) -> str:
+    """Return a text with blanks behind it; a Korean syllable takes two columns of a terminal."""
+    return text + " " * (width - sum(2 if east_asian_width(each) in "WF" else 1 for each in text))
+
+
 def table(choices: "list[Choice]") -> list[str]:
     """Return the lines of a table of names, values and reasons; long cells are wrapped."""
     lines = []
@@ -156,7 +165,8 @@ def table(choices: "list[Choice]") -> list[str]:
         why = f"set by you: {own}" if own else choice.why
         if len(choice.yours) == len(choice.settings):
             why = "set by you"
-        cells = [choice.name], textwrap.wrap(choice.value, VALUE_WIDTH), textwrap.wrap(why, WHY_WIDTH)
+        name, value, why = (translated(text) for text in (choice.name, choice.value, why))
+        cells = [name], textwrap.wrap(value, VALUE_WIDTH), textwrap.wrap(why, WHY_WIDTH)
         for name, value, reason in zip_longest(*cells, fillvalue=""):
-            lines.append(f"{name:<{NAME_WIDTH}} {value:<{VALUE_WIDTH}} {reason}".rstrip())
+            lines.append(f"{_padded(name, NAME_WIDTH)} {_padded(value, VALUE_WIDTH)} {reason}".rstrip())
     return lines

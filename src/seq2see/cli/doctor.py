@@ -14,6 +14,7 @@ import typer
 from seq2see.cli import options
 from seq2see.cli.data import Downloads
 from seq2see.cli.messages import echo, write_line
+from seq2see.display.wording import translated
 from seq2see.errors import visible
 
 if TYPE_CHECKING:
@@ -170,7 +171,8 @@ def _table(diagnosis: "Diagnosis") -> None:
 
 
 def _about(finding: "Finding") -> str:
-    return f"{finding.what}{'' if finding.what.endswith(('.', '?')) else '.'} {finding.advice}".rstrip()
+    what = translated(finding.what)
+    return f"{what}{'' if what.endswith(('.', '?')) else '.'} {translated(finding.advice)}".rstrip()
 
 
 def _shown(example: "Example") -> str:

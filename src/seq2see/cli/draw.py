@@ -210,6 +210,31 @@ def draw_heads(
         echo(f"without {head.place} layer {head.layer + 1} head {head.head + 1}: {lost}")
 
 
+def draw_word(
+    folder: Folder,
+    word: Annotated[str, typer.Argument(help="A word that both sentences have.")],
+    first: Annotated[str, typer.Argument(help="A source sentence with the word.")],
+    second: Annotated[str, typer.Argument(help="Another source sentence with the word.")],
+    to: To = None,
+    out: Out = None,
+    force: Force = False,
+    as_json: Numbers = False,
+    debug: Debug = False,
+) -> None:
+    """Draw one word in two contexts: where it attends in the encoder, and how its vectors come apart by layer."""
+    path = _place(out, "word", as_json, force)
+    from seq2see.run import load
+
+    run = load(folder)
+    if "encoder" not in run.settings.model.attention:
+        raise SettingError(f"{folder}: a model without self-attention in the encoder; there is nothing to draw")
+    with progress() as run.watch:
+        found = run.word_in_contexts(word, first, second, to)
+    from seq2see.pictures import sublayers
+
+    _show(path, as_json, found.json(), lambda path: sublayers.word(found, path))
+
+
 def _plan_of(model: str, assignments: list[str]) -> tuple[config.Settings, tuple[int, int], str]:
     """Return settings, sizes of the vocabularies and the name of a preset or a run."""
     if model in config.PRESETS:

@@ -20,8 +20,9 @@ from seq2see.machine import Group
 
 if TYPE_CHECKING:
     from seq2see.decoding.hypothesis import Engine
+    from seq2see.evaluation.evaluations import Evaluation
     from seq2see.evaluation.metrics import Scores
-    from seq2see.run import Evaluation, Run
+    from seq2see.run import Run
     from seq2see.text.corpora import Parts
     from seq2see.text.pair import Pair
 

@@ -2,25 +2,32 @@
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from seq2see import storage
 from seq2see.cli.messages import echo, progress, write_line
 from seq2see.cli.options import Debug, Folder, Force, To, check_new
+from seq2see.config import Place
+from seq2see.display.wording import translated
 from seq2see.errors import SettingError, nearest
 
 if TYPE_CHECKING:
     from seq2see.run import Run
 
 PLACES = {"cross": "cross attention", "encoder": "encoder attention", "decoder": "decoder self-attention"}
+SUBLAYERS = ("scores", "merge", "residual")
+"""Pictures of one attention sub-layer; their default place is the encoder."""
 PICTURES: dict[str, tuple[str, ...]] = {
     "attention": ("--place", "--layer"),
     "heads": ("--place",),
     "alignment": (),
     "layers": (),
     "beam": (),
+    "scores": ("--place", "--layer", "--head"),
+    "merge": ("--place", "--layer"),
+    "residual": ("--place", "--layer"),
 }
 """Pictures by name, and the options that apply to each."""
 
@@ -47,9 +54,13 @@ def look(
         typer.Option(metavar="NAME", help=f"Which picture: {', '.join(PICTURES)}. Default: attention."),
     ] = None,
     place: Annotated[
-        str | None, typer.Option(help="Attention to draw: cross, encoder or decoder. Default: cross.")
+        str | None,
+        typer.Option(
+            help="Attention to draw: cross, encoder or decoder. Default: cross; encoder for scores, merge and residual."
+        ),
     ] = None,
     layer: Annotated[int | None, typer.Option(help="Layer to draw, counted from 1. Default: 0, the last.")] = None,
+    head: Annotated[int | None, typer.Option(help="Head of --picture scores, counted from 1. Default: 1.")] = None,
     to: To = None,
     force: Force = False,
     as_json: Annotated[
@@ -60,9 +71,10 @@ def look(
     """Translate a sentence and show everything that happened inside: tokens, every head of every layer, the beam."""
     path = Path(output or (f"{picture}.png" if picture else "look.html"))
     as_page = as_json or (path.suffix.lower() == ".html" and picture is None)
-    if as_json and (output, picture, place, layer) != (None,) * 4:
+    chosen = {"--place": place, "--layer": layer, "--head": head}
+    if as_json and (output, picture, *chosen.values()) != (None,) * 5:
         raise SettingError("--json prints all that a page shows: leave --output, --picture, --place and --layer out")
-    _check(sentence, target, picture, place, layer, as_page)
+    _check(sentence, target, picture, chosen, as_page)
     if not as_json:
         check_new(path, force)
     if not as_page:
@@ -86,20 +98,26 @@ def look(
             write_line(parts["summary"]["translation"])
             notes = [*notes, f"open in a browser: {path}"]
     else:
-        notes = _draw(run, sentence, to, target, picture or "attention", place, layer or 0, path)
+        if picture in SUBLAYERS:
+            notes = _draw_sublayer(run, (sentence, to, target), picture, chosen, path)
+        else:
+            notes = _draw(run, sentence, to, target, picture or "attention", place, layer or 0, path)
     for line in notes:
         echo(line, err=True)
 
 
 def _check(
-    sentence: str, target: str | None, picture: str | None, place: str | None, layer: int | None, as_page: bool
+    sentence: str, target: str | None, picture: str | None, chosen: dict[str, str | int | None], as_page: bool
 ) -> None:
     """Refuse what cannot be shown, before anything heavy is imported."""
+    place, layer, head = chosen.values()
     for option, name, known in (("--place", place, PLACES), ("--picture", picture, PICTURES)):
-        if name is not None and name not in known:
-            raise SettingError(f"{option} {name}: unknown. {nearest(name, known)}")
-    if layer is not None and layer < 0:
+        if name is not None and str(name) not in known:
+            raise SettingError(f"{option} {name}: unknown. {nearest(str(name), known)}")
+    if isinstance(layer, int) and layer < 0:
         raise SettingError(f"--layer {layer}: layers are counted from 1; 0 is the last")
+    if isinstance(head, int) and head < 1:
+        raise SettingError(f"--head {head}: heads are counted from 1")
     if not sentence.strip():
         raise SettingError("the sentence is empty: there is nothing to explain")
     if target is not None and not target.strip():
@@ -107,7 +125,7 @@ def _check(
     if picture == "beam" and target is not None:
         raise SettingError("--picture beam: the model searched without --target. Leave one out")
     drawn = picture or "attention"
-    for option, value in (("--place", place), ("--layer", layer)):
+    for option, value in chosen.items():
         if as_page and value is not None:
             raise SettingError(f"{option} {value}: a page shows all of them. To draw a picture, add: -o FILE.png")
         if value is not None and option not in PICTURES[drawn]:
@@ -159,7 +177,41 @@ def _draw(
             drawn, where = f"{place} attention of layer {number}", f"{PLACES[place]}, layer {number} of {len(layers)}"
             note = translations.attention(layers[number - 1], rows, columns, title, path, where, *names)
     write_line(seen.translation)
-    return [*seen.notes, f"{drawn}: {path}", *([note] if note else [])]
+    return [*seen.notes, f"{translated(drawn)}: {path}", *([note] if note else [])]
+
+
+def _draw_sublayer(
+    run: "Run",
+    asked: tuple[str, str | None, str | None],
+    picture: str,
+    chosen: dict[str, Any],
+    path: Path,
+) -> list[str]:
+    """Draw a picture of one attention sub-layer, print the translation, and return what to tell the user."""
+    from seq2see.pictures import labels, sublayers
+
+    place: Place = chosen["--place"] or "encoder"
+    layers = run.settings.model.encoder_layers
+    if place != "encoder":
+        layers = run.settings.model.decoder_layers
+    number, head = chosen["--layer"] or layers, chosen["--head"] or 1
+    if number > layers:
+        raise SettingError(f"--layer {number}: the last one is {layers}, and the first one 1")
+    if head > run.settings.model.heads:
+        raise SettingError(f"--head {head}: the last one is {run.settings.model.heads}, and the first one 1")
+    sentence, to, target = asked
+    reading = run.read(sentence, to, target)
+    seen = run.sublayer(sentence, place, number - 1, to, reading.translation)
+    title = labels.arrow(_shortened(reading.source), _shortened(reading.translation))
+    match picture:
+        case "scores":
+            note = sublayers.scores(seen, head - 1, title, path)
+        case "merge":
+            note = sublayers.merge(seen, title, path)
+        case _:
+            note = sublayers.residual(seen, title, path)
+    write_line(reading.translation)
+    return [*reading.notes, f"{picture} of {PLACES[place]}, layer {number}: {path}", *([note] if note else [])]
 
 
 def _shortened(text: str) -> str:

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 
 import typer
 
+from seq2see.display.wording import translated
 from seq2see.errors import visible
 
 PATIENCE = 1.0
@@ -16,7 +17,7 @@ _CLEAR = "\r\x1b[K"
 
 def echo(message: object = "", nl: bool = True, err: bool = False, dim: bool = False) -> None:
     """Print a message for people; control characters in quoted names and texts are shown by their numbers."""
-    text = visible(str(message))
+    text = visible(translated(str(message)))
     typer.echo(typer.style(text, dim=True) if dim else text, nl=nl, err=err)
 
 
@@ -40,7 +41,8 @@ def progress() -> Iterator[Callable[[str, int, int], None]]:
         nonlocal shown
         if on_terminal and time.monotonic() - begun > PATIENCE:
             shown = True
-            print(f"{_CLEAR}{visible(what)}: {done:,} of {total:,}", end="", file=sys.stderr, flush=True)
+            line = f"{visible(translated(what))}: {translated(f'{done:,} of {total:,}')}"
+            print(f"{_CLEAR}{line}", end="", file=sys.stderr, flush=True)
 
     try:
         yield tell

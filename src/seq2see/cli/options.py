@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from seq2see.errors import SettingError
-from seq2see.machine import keep_freed_memory
+from seq2see.errors import INSTALL_ALL, SettingError
+from seq2see.machine import has_torch, keep_freed_memory
 
 if TYPE_CHECKING:
     from seq2see.decoding.hypothesis import Engine
@@ -55,7 +55,9 @@ Seed = Annotated[int | None, typer.Option(help="With --sample: random seed, for 
 EngineOption = Annotated[
     str,
     typer.Option(
-        "--engine", help="auto, torch or ctranslate2; auto is ctranslate2 on a CPU if it is installed, else torch."
+        "--engine",
+        help="auto, torch or ctranslate2; auto is ctranslate2 on a CPU if it is installed, else torch.",
+        autocompletion=lambda: ["auto", "torch", "ctranslate2"],
     ),
 ]
 PrecisionOption = Annotated[
@@ -63,6 +65,7 @@ PrecisionOption = Annotated[
     typer.Option(
         "--precision",
         help="float32, int8, or bfloat16 (torch on a GPU). Default: int8 with ctranslate2, float32 with torch.",
+        autocompletion=lambda: ["float32", "int8", "bfloat16"],
     ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
@@ -80,10 +83,17 @@ def check_new(path: Path, force: bool) -> None:
         raise SettingError(f"{path}: there is no folder {path.parent}")
 
 
+def check_torch(option: str) -> None:
+    """Refuse an option that needs PyTorch where that is not installed; an empty one needs nothing."""
+    if option and not has_torch():
+        raise SettingError(f"{option} needs PyTorch: {INSTALL_ALL}")
+
+
 def pick_engine(
     run: "Run", engine: str, precision: str | None, sampling: tuple[float, int, float, int | None] | None
 ) -> "Engine":
     """Return the engine of the options; with `sampling` (temperature, top_k, top_p, seed) one that samples."""
+    check_torch("--sample" if sampling else "--engine torch" if engine == "torch" else "")
     keep_freed_memory()  # CTranslate2, too, allocates again and again
     if not sampling:
         return run.engine(engine, precision)

@@ -8,14 +8,18 @@ import signal
 import sys
 import traceback
 from collections.abc import Sequence
+from itertools import takewhile
 from types import FrameType, TracebackType
+from typing import Annotated, Any
 
 import typer
 
 from seq2see import __version__
-from seq2see.cli.messages import echo
+from seq2see.cli.messages import echo, write_line
+from seq2see.cli.version import check_distributions
+from seq2see.display import wording
 from seq2see.distributed import ranks
-from seq2see.errors import SeqError
+from seq2see.errors import INSTALL_ALL, SeqError, SettingError
 
 EXAMPLES = {
     "train": "seq2see train dates --out runs/dates",
@@ -31,6 +35,7 @@ EXAMPLES = {
     "draw architecture": "seq2see draw architecture tutorial-small",
     "draw curves": "seq2see draw curves runs/dates -o curves.svg",
     "draw heads": "seq2see draw heads runs/dates dates -o heads.png",
+    "draw word": 'seq2see draw word runs/dates 12 "12 mars 1987" "3 mars 2012"',
     "lab": "seq2see lab scaling order --quick",
     "serve": "seq2see serve runs/dates --port 8000",
     "import": "seq2see import opus-mt-en-de runs/en-de",
@@ -50,11 +55,14 @@ GROUPS = {
 
 
 def program(words: Sequence[str] = ()) -> typer.Typer:
-    """Return the program with all verbs, or with only the one in `words`: importing the others takes time."""
+    """Return the program with all verbs, or with only the one in `words`: importing the others takes time.
+
+    Args:
+        words: the words of the command line; with --version before a verb, no verb is needed.
+    """
     app = typer.Typer(
         help="Train, see into and serve sequence-to-sequence Transformers.",
         epilog="Example: seq2see train dates",
-        add_completion=False,
         rich_markup_mode=None,
         pretty_exceptions_enable=False,
         context_settings={"help_option_names": ["-h", "--help"]},
@@ -62,7 +70,8 @@ def program(words: Sequence[str] = ()) -> typer.Typer:
     app.callback(invoke_without_command=True)(_program)
     groups: dict[str, typer.Typer] = {}
     asked = [name for name in EXAMPLES if name.split() == list(words[: len(name.split())])]
-    for name in asked or EXAMPLES:
+    is_version = "--version" in takewhile(lambda word: word.startswith("-"), words)
+    for name in () if is_version else asked or EXAMPLES:
         first, _, second = name.partition(" ")
         home = importlib.import_module(f"seq2see.cli.{_in_python(first)}")
         if second and first not in groups:
@@ -80,17 +89,35 @@ def _in_python(name: str) -> str:
     return f"{name}_" if keyword.iskeyword(name) else name
 
 
-def _version(asked: bool) -> None:
-    if asked:
-        echo(f"seq2see {__version__}")
-        raise typer.Exit
-
-
 def _program(
     context: typer.Context,
-    version: bool = typer.Option(False, "--version", callback=_version, is_eager=True, help="Print the version."),
+    version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,
+    verbose: Annotated[
+        bool, typer.Option("--verbose", help="With --version: also versions of packages and hardware, for bug reports.")
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="With --version: print as JSON.")] = False,
+    lang: Annotated[
+        str | None,
+        typer.Option(metavar="CODE", help="Language of messages: en or ko; also after a verb. Default: the locale."),
+    ] = None,
 ) -> None:
-    _help_if_alone(context)
+    if not version:
+        if verbose or as_json:
+            raise SettingError("--verbose and --json stand before a verb only with --version")
+        _help_if_alone(context)
+        return
+    about: dict[str, Any] = {"seq2see": __version__}
+    if verbose:
+        from seq2see.cli import version as details
+
+        about = details.facts()
+    if as_json:
+        import json
+
+        write_line(json.dumps(about, ensure_ascii=False))
+    else:
+        echo(details.in_words(about) if verbose else f"seq2see {__version__}")
+    raise typer.Exit
 
 
 def _help_if_alone(context: typer.Context) -> None:
@@ -98,6 +125,15 @@ def _help_if_alone(context: typer.Context) -> None:
         echo(context.get_help())
 
 
+NOT_SLIM = {
+    "jinja2": "Jinja2",
+    "matplotlib": "Matplotlib",
+    "sacrebleu": "sacreBLEU",
+    "tensorboard": "TensorBoard",
+    "tomli_w": "Tomli-W",
+    "torch": "PyTorch",
+}
+"""Modules that the distribution seq2see-slim does without, with the names of their projects."""
 UsageError = typer.BadParameter.__mro__[1]  # of click, or of the copy of click that comes with typer
 
 
@@ -113,7 +149,11 @@ def main() -> None:
         if signal.getsignal(number) == signal.SIG_DFL:  # it is not ignored, as under nohup
             signal.signal(number, _end)
     try:
-        sys.exit(program(sys.argv[1:])(standalone_mode=False))
+        check_distributions()
+        words = _take_language(sys.argv[1:])
+        command = typer.main.get_command(program(words))
+        _translate_help(command)
+        sys.exit(command(words, prog_name="seq2see", standalone_mode=False))
     except (KeyboardInterrupt, typer.Abort):
         sys.exit(130)
     except SystemExit as ending:
@@ -128,8 +168,50 @@ def main() -> None:
         if "--debug" in sys.argv:
             echo(traceback.format_exc(), nl=False, err=True)
         if ranks.may_speak(problem):
-            echo(f"seq2see: {line}", err=True)
+            echo(f"seq2see: {wording.translated(line)}", err=True)
         sys.exit(getattr(problem, "exit_code", 2))
+
+
+def _take_language(words: list[str]) -> list[str]:
+    """Choose the language that `--lang` asks for, which may stand anywhere, and return the words without it."""
+    end = words.index("--") if "--" in words else len(words)
+    for place, word in enumerate(words[:end]):
+        if word == "--lang" or word.startswith("--lang="):
+            name, taken = (word[7:], 1) if "=" in word else (words[place + 1] if place + 1 < end else "", 2)
+            if name not in wording.LANGUAGES:
+                raise SettingError(f"--lang {name}: unknown. Choose from: {', '.join(wording.LANGUAGES)}.")
+            wording.choose(name)
+            return [*words[:place], *words[place + taken :]]
+    return words
+
+
+def _translate_help(command: Any) -> None:
+    """Translate the help of a command, its parameters and its sub-commands, if the user reads another language."""
+    if wording.language() == "en":
+        return
+    for field in ("help", "short_help", "epilog"):
+        if text := getattr(command, field, None):
+            setattr(command, field, _lines(text) if field == "epilog" else wording.translated(" ".join(text.split())))
+    for parameter in command.params:
+        if getattr(parameter, "help", None):
+            parameter.help = wording.translated(" ".join(parameter.help.split()))
+    get_help = command.get_help
+    command.get_help = lambda context: _with_headings(get_help(context))
+    for each in getattr(command, "commands", {}).values():
+        _translate_help(each)
+
+
+def _lines(text: str) -> str:
+    """Translate the end of a help page line by line: a setting is `key = value  (type) what it is`."""
+    parts = (line.rpartition(") ") if "=" in line.partition("(")[0] else ("", "", line) for line in text.split("\n"))
+    return "\n".join(f"{before}{mark}{wording.translated(about)}" for before, mark, about in parts)
+
+
+def _with_headings(text: str) -> str:
+    """Translate what the library writes into a help page by itself."""
+    for english, korean in wording.HEADINGS.items():
+        text = text.replace(english, korean)
+    return text
 
 
 def _print_traceback(kind: type[BaseException], problem: BaseException, trace: TracebackType | None) -> None:
@@ -152,6 +234,14 @@ def _one_line(problem: Exception) -> str | None:
         if context and type(problem).__name__ == "MissingParameter":  # whose message may name the wrong parameter
             hint = f" {' '.join(context.get_usage().split())}"
         return f"{problem.format_message()}{hint}"  # type: ignore[attr-defined]
+    if isinstance(problem, ModuleNotFoundError) and (package := (problem.name or "").partition(".")[0]) in NOT_SLIM:
+        return f"{_verb()} needs {NOT_SLIM[package]}: {INSTALL_ALL}"
     if isinstance(problem, OSError) and problem.strerror:
         return f"{problem.filename or 'output'}: {problem.strerror}"
     return None
+
+
+def _verb() -> str:
+    """Return the verb of the command line, and the word after it where that belongs to it: `draw waves`."""
+    words = sys.argv[1:]
+    return next((name for name in EXAMPLES if name.split() == words[: len(name.split())]), "this command")

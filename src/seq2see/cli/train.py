@@ -16,6 +16,32 @@ SETTINGS = [f"{key} = {default}  ({kind}) {about}" for key, kind, default, about
 MORE_HELP = "\n".join(["Settings for --set and --config:", "", "\b", *SETTINGS, "", ""])
 """Part of the help page that comes before the example: all settings."""
 
+Preset = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME",
+        help=f"Named settings: {', '.join(config.PRESETS)}.",
+        autocompletion=lambda: list(config.PRESETS),
+    ),
+]
+Assignments = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        metavar="SECTION.KEY=VALUE",
+        help="Change one setting; may be repeated.",
+        autocompletion=lambda: [f"{key}=" for key, *_ in config.describe()],
+    ),
+]
+Metric = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME",
+        help=f"Choose the best model by {', '.join(METRICS)} (training.metric).",
+        autocompletion=lambda: list(METRICS),
+    ),
+]
+
 
 def train(
     pairs: options.ManyPairs,
@@ -23,18 +49,10 @@ def train(
     valid: Annotated[
         str | None, typer.Option(metavar="PAIRS", help="Validation pairs; or how many to hold out, such as 500 or 2%.")
     ] = None,
-    preset: Annotated[
-        str | None, typer.Option(metavar="NAME", help=f"Named settings: {', '.join(config.PRESETS)}.")
-    ] = None,
+    preset: Preset = None,
     config_file: Annotated[str | None, typer.Option("--config", metavar="FILE", help="Settings file in TOML.")] = None,
-    assignments: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="SECTION.KEY=VALUE", help="Change one setting; may be repeated."),
-    ] = None,
-    metric: Annotated[
-        str | None,
-        typer.Option(metavar="NAME", help=f"Choose the best model by {', '.join(METRICS)} (training.metric)."),
-    ] = None,
+    assignments: Assignments = None,
+    metric: Metric = None,
     to_export: options.ForExport = None,
     format: options.Format = None,
     source_column: options.SourceColumn = None,
@@ -51,6 +69,10 @@ def train(
     from_run: Annotated[
         str | None,
         typer.Option("--from", metavar="RUN", help="Fine-tune the model of this run; reports what it forgot."),
+    ] = None,
+    tune: Annotated[
+        float | None,
+        typer.Option(metavar="MINUTES", help="Minutes for trials of other settings; 0: none. Default: few, by corpus."),
     ] = None,
     as_json: options.Json = False,
     debug: options.Debug = False,
@@ -81,6 +103,7 @@ def train(
                 resume=resume,
                 force=force,
                 from_run=from_run,
+                tune=tune,
                 watch=display.show,
             )
         except api.Interrupted as stopped:

@@ -13,6 +13,7 @@ from seq2see.cli import options
 from seq2see.cli.messages import echo, progress, write_line
 from seq2see.distributed import ranks
 from seq2see.errors import DataError, SettingError
+from seq2see.machine import has_torch
 from seq2see.text import rows
 
 if TYPE_CHECKING:
@@ -57,10 +58,11 @@ def translate(
     from seq2see.run import Shared, load
 
     run = load(folder)
-    if engine == "auto" and prefix:  # scores count forced tokens: the engines differ in how
+    if engine == "auto" and prefix and has_torch():  # scores count forced tokens: the engines differ in how
         engine = "torch"
     run.tagged([], to)  # finds a mistake in --to before any line is read
     if alignments:
+        options.check_torch("--alignments")
         run.need_attention("alignments")
     sampling = (temperature, top_k, top_p, seed) if sample else None
     with ranks.joined() as group:

@@ -22,7 +22,7 @@ from seq2see import bundle, config, machine, special, storage
 from seq2see.config import Decoding, Settings
 from seq2see.decoding import translator
 from seq2see.decoding.hypothesis import Hypothesis, Task
-from seq2see.errors import PassingError, RunError, SettingError, nearest
+from seq2see.errors import INSTALL_ALL, PassingError, RunError, SettingError, nearest
 from seq2see.tokens.store import Tokenizers
 from seq2see.tokens.tokenizers import Tokenizer
 
@@ -67,6 +67,11 @@ def obstacle(settings: Settings) -> str | None:
     return None
 
 
+def _advice() -> str:
+    """Return what to do where CTranslate2 cannot be used."""
+    return "Use --engine torch" if machine.has_torch() else f"The other engine needs PyTorch: {INSTALL_ALL}"
+
+
 def cuda_is_here() -> bool:
     """Return whether there is a GPU, without importing torch."""
     import ctranslate2
@@ -84,7 +89,7 @@ def open_engine(run: Path, precision: str) -> "Ct2Engine":
         raise SettingError(f"--precision {precision}: unknown. {nearest(precision, PRECISIONS)}")
     settings = config.read_settings(run)
     if problem := obstacle(settings):
-        raise SettingError(f"{run}: {problem}. Use --engine torch")
+        raise SettingError(f"{run}: {problem}. {_advice()}")
     tokenizers = Tokenizers.load(run)
     name, places = _name(run, precision), _places(run, precision)
     for place in places:
@@ -125,7 +130,7 @@ class Ct2Engine:
 
     def search(self, tasks: list[Task], settings: Decoding) -> list[list[Hypothesis]]:
         if settings.length_formula != "power":
-            raise SettingError(f'ctranslate2 has no length penalty "{settings.length_formula}". Use --engine torch')
+            raise SettingError(f'ctranslate2 has no length penalty "{settings.length_formula}". {_advice()}')
         found: list[list[Hypothesis]] = [[] for _ in tasks]
         rest = list(range(len(tasks)))
         if settings.beam == 1:
@@ -289,7 +294,7 @@ def _load(run: Path, folder: Path, tokenizers: Tokenizers, precision: str) -> "C
     try:
         return Ct2Engine(folder, tokenizers, precision)
     except (RuntimeError, ValueError) as problem:
-        raise RunError(f"{run}: CTranslate2 cannot load the model ({problem}). Use --engine torch") from None
+        raise RunError(f"{run}: CTranslate2 cannot load the model ({problem}). {_advice()}") from None
 
 
 # A run folder may come from anybody, disks fail, and CTranslate2 trusts what it loads: a damaged model can end the

@@ -9,10 +9,12 @@ import contextlib
 import math
 import threading
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from seq2see.config import Decoding
@@ -27,6 +29,8 @@ MOST_PLACES = 1 << 17
 """Maximum number of tokens of all hypotheses together."""
 SHORTEST = 16
 """Positions in the smallest storage; the other sizes are powers of two."""
+ENTERING = (4, 32)
+"""Numbers of sentences that enter slots at once."""
 UNASKED = 4
 """Steps between two checks for finished sentences."""
 MOST_KEPT, KEPT_SHARE = 16, 1 / 8
@@ -48,6 +52,8 @@ class Slots:
         state = model.fixed_state(self.hypotheses.step_B, W, S, T)
         assert state is not None, "this model has no state of fixed shapes"
         self.state = state
+        self._entering: dict[tuple[int, int], Tensor] = {}
+        """Numbers that `enter` copies to the GPU, by how many sentences and tokens they have room for."""
         # Of all sentences at once: their tokens and the places of these, where each begins, and its limit.
         self._given = torch.zeros(2 * B * S + 2 * B + 1, dtype=torch.int64, device=device)
         self._recorded: dict[object, torch.cuda.CUDAGraph | None] = {}
@@ -79,10 +85,48 @@ class Slots:
         self._replay("fill", self._begin_all)
         self.hypotheses.force(range(len(tasks)), [task.prefix for task in tasks])
 
+    def enter(self, slots: Sequence[int], tasks: Sequence[Task]) -> None:
+        """Put a sentence into each of these slots, as `fill` does; on a GPU this is recorded, too."""
+        if not self._given.is_cuda:
+            self.fill(slots, tasks)
+            return
+        most = ENTERING[-1]
+        for first in range(0, len(slots), most):
+            self._enter_some(np.array(slots[first : first + most]), tasks[first : first + most])
+        self.hypotheses.force(slots, [task.prefix for task in tasks])
+
+    def _enter_some(self, slots: NDArray[np.int64], tasks: Sequence[Task]) -> None:
+        """Lay sentences into room for F of them with N tokens; those to spare are the first one again, in its slot."""
+        lengths = np.array([len(task.source) for task in tasks])
+        starts, total = lengths.cumsum() - lengths, int(lengths.sum())
+        F = next(size for size in ENTERING if size >= len(tasks))
+        N = F * max(16, _power_of_two(-(-total // F)))
+        spare = F - len(tasks)
+        parts = [
+            np.pad(np.concatenate([task.source for task in tasks]), (0, N - total)),
+            np.pad(np.concatenate([np.arange(length) for length in lengths]), (0, N - total)),
+            np.pad(np.append(starts, total), (0, spare), mode="edge"),
+            *(
+                np.pad(each, (0, spare), constant_values=each[0])
+                for each in (starts, lengths, slots, np.array([task.limit for task in tasks]))
+            ),
+        ]
+        given = torch.from_numpy(np.concatenate(parts).astype(np.int64))
+        if (F, N) not in self._entering:
+            self._entering[F, N] = torch.zeros_like(given, device=self._given.device)
+        self._entering[F, N].copy_(given)
+        self._replay(("enter", F, N), partial(self._enter, F, N))
+
+    def _enter(self, F: int, N: int) -> None:
+        parts = torch.split(self._entering[F, N], [N, N, F + 1, F, F, F, F])
+        source_N, places_N, rows_F1, starts_F, lengths_F, slots_F, limits_F = parts
+        self.state.fill_packed(source_N, places_N, rows_F1, starts_F, lengths_F, slots_F)
+        self.hypotheses.begin(slots_F, limits_F)
+
     def _begin_all(self) -> None:
         B, N = self._sentences, self._rows
         source_N, places_N, rows_B1, limits_B = torch.split(self._given, [N, N, B + 1, B])
-        self.state.fill_all(source_N, places_N, rows_B1)
+        self.state.fill_packed(source_N, places_N, rows_B1, rows_B1[:-1], rows_B1.diff())
         self.hypotheses.begin(slice(None), limits_B)
 
     def advance(self) -> None:
@@ -126,7 +170,13 @@ class RecordedSearch:
         """Free all storage."""
         self._kept.clear()
 
-    @torch.inference_mode()
+    @contextlib.contextmanager
+    def at_work(self) -> Iterator[None]:
+        """Prepare for steps, which only one search makes at a time."""
+        here = torch.cuda.device(self._device) if self._device.type == "cuda" else contextlib.nullcontext()
+        with self._busy, here, torch.inference_mode(), torch.autocast(self._device.type, enabled=False):
+            yield
+
     def search(self, tasks: Sequence[Task], settings: Decoding) -> list[list[Hypothesis]]:
         """Return up to `settings.beam` hypotheses for each task, best first."""
         found: list[list[Hypothesis]] = [[] for _ in tasks]
@@ -134,8 +184,7 @@ class RecordedSearch:
         for index in sorted(range(len(tasks)), key=lambda index: -len(tasks[index].source)):
             task = tasks[index]
             groups.setdefault((_room_for(len(task.source)), _room_for(task.limit)), []).append(index)
-        here = torch.cuda.device(self._device) if self._device.type == "cuda" else contextlib.nullcontext()
-        with self._busy, here, torch.autocast(self._device.type, enabled=False):
+        with self.at_work():
             for (S, T), group in groups.items():
                 for index, hypotheses in self._in_slots([(index, tasks[index]) for index in group], S, T, settings):
                     found[index] = hypotheses
@@ -144,9 +193,8 @@ class RecordedSearch:
     def _in_slots(
         self, tasks: list[tuple[int, Task]], S: int, T: int, settings: Decoding
     ) -> list[tuple[int, list[Hypothesis]]]:
-        W = settings.beam
-        B = min(1 << (len(tasks) - 1).bit_length(), max(1, MOST_ROWS // W), max(1, MOST_PLACES // max(S, W * T)))
-        slots = self._slots(B, S, T, settings)
+        B = self.most_slots(1 << (len(tasks) - 1).bit_length(), S, T, settings.beam)
+        slots = self.slots(B, S, T, settings)
         waiting, free = deque(tasks), list(range(B))[::-1]
         running: dict[int, tuple[int, int]] = {}
         """For each slot, the task in it and the number of steps that it may still take."""
@@ -174,7 +222,13 @@ class RecordedSearch:
                 free.append(slot)
         return found
 
-    def _slots(self, B: int, S: int, T: int, settings: Decoding) -> Slots:
+    @staticmethod
+    def most_slots(wanted: int, S: int, T: int, W: int) -> int:
+        """Return how many slots to use where `wanted` would be best."""
+        return min(wanted, max(1, MOST_ROWS // W), max(1, MOST_PLACES // max(S, W * T)))
+
+    def slots(self, B: int, S: int, T: int, settings: Decoding) -> Slots:
+        """Return slots of a size, kept from an earlier use or new."""
         key = (B, settings.beam, S, T, settings.length_penalty, settings.length_formula, settings.stop_against)
         slots = self._kept.pop(key, None)
         if slots is None:
@@ -204,5 +258,10 @@ def _best_tokens(scores_RV: Tensor, count: int) -> tuple[Tensor, Tensor]:
 
 
 def _room_for(length: int) -> int:
-    """Return the next power of two, so that few sizes serve all sentences."""
-    return max(SHORTEST, 1 << (length - 1).bit_length())
+    """Return room for a length, so that few sizes serve all sentences."""
+    return max(SHORTEST, _power_of_two(length))
+
+
+def _power_of_two(number: int) -> int:
+    """Return the next power of two."""
+    return 1 << (number - 1).bit_length()

@@ -182,14 +182,31 @@ class Hypotheses:
         self._complete_B = torch.zeros(B, **whole)  # type: ignore[call-overload]
 
     def begin(self, sentences: Tensor | slice, limits_b: Tensor) -> None:
-        """Begin the search for some sentences, each with the most tokens that its output may have."""
-        self.step_B[sentences] = 0
-        self.last_BW[sentences] = special.BEGIN
-        self.growing_B[sentences] = limits_b > 0
-        self._limits_B[sentences] = limits_b
-        self._totals_BW[sentences] = self._first_W
-        self._scores_BW[sentences] = -torch.inf
-        self._complete_B[sentences] = 0
+        """Begin the search for some sentences, each with the most tokens that its output may have.
+
+        Only operations that can be recorded: `x[sentences] = 0` would copy the number from the CPU.
+        """
+        numbers = (
+            (self.step_B, 0),
+            (self.last_BW, special.BEGIN),
+            (self._scores_BW, -torch.inf),
+            (self._complete_B, 0),
+        )
+        rows = (
+            (self.growing_B, limits_b > 0),
+            (self._limits_B, limits_b),
+            (self._totals_BW, self._first_W.expand(len(limits_b), -1)),
+        )
+        if isinstance(sentences, slice):
+            for kept, number in numbers:
+                kept[sentences].fill_(number)
+            for kept, new in rows:
+                kept[sentences].copy_(new)
+        else:
+            for kept, number in numbers:
+                kept.index_fill_(0, sentences, number)
+            for kept, new in rows:
+                kept.index_copy_(0, sentences, new)
 
     def force(self, sentences: Sequence[int], prefixes: Sequence[Sequence[int]]) -> None:
         """Set the tokens that the outputs of some sentences must begin with."""

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from seq2see.config import Decoding
 from seq2see.decoding import search
+from seq2see.decoding.continuous import SlotSearch
 from seq2see.decoding.hypothesis import Hypothesis, Task
 from seq2see.decoding.recorded import RecordedSearch
 from seq2see.decoding.search import Choose, SearchStep, Watch
@@ -41,10 +42,24 @@ class TorchEngine:
         self.name = f"torch {precision}"
         self._recorded = RecordedSearch(self.model) if next(self.model.parameters()).is_cuda else None
 
-    def search(self, tasks: list[Task], settings: Decoding) -> list[list[Hypothesis]]:
-        # Recorded steps call neither `choose`, nor `watch`, nor hooks.
+    def slot_search(self, settings: Decoding, on_cpu: bool = False) -> SlotSearch | None:
+        """Return a search that sentences can enter at any time; None where steps cannot be recorded.
+
+        Args:
+            on_cpu: whether to return one on a CPU, too, where its steps are executed one by one.
+        """
+        if on_cpu and self._recorded is None and self.model.fixed_state(torch.zeros(1, dtype=torch.int64), 1, 1, 1):
+            return SlotSearch(RecordedSearch(self.model), settings, self.name)
+        recorded = self._recorder(settings)
+        return None if recorded is None else SlotSearch(recorded, settings, self.name)
+
+    def _recorder(self, settings: Decoding) -> RecordedSearch | None:
+        """Return the search in recorded steps, which call neither `choose` nor `watch` nor hooks; None if these do."""
         recorded = None if self.choose or self.watch else self._recorded
-        if recorded and recorded.can(settings.beam) and not has_hooks(self.model):
+        return recorded if recorded and recorded.can(settings.beam) and not has_hooks(self.model) else None
+
+    def search(self, tasks: list[Task], settings: Decoding) -> list[list[Hypothesis]]:
+        if recorded := self._recorder(settings):
             try:
                 return recorded.search(tasks, settings)
             except torch.OutOfMemoryError:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from seq2see import machine, special
 from seq2see.config import Decoding, Model, Settings, check_decoding
-from seq2see.decoding.hypothesis import Engine, Task
+from seq2see.decoding.hypothesis import Engine, Hypothesis, Task
 from seq2see.errors import RunError, SettingError
 from seq2see.tokens.store import Tokenizers
 
@@ -57,38 +57,79 @@ def translate(
         beam: the width of the beam, if not that of the settings.
         prefixes: what each output begins with: a text, or tokens.
     """
-    decoding = settings.decoding if beam is None else replace(settings.decoding, beam=beam)
-    if type(decoding.beam) is not int or not 1 <= decoding.beam <= settings.decoding.beam:
-        check_decoding(decoding)  # narrower beams than that of the settings are always fine
-    if n_best > decoding.beam:
-        decoding = replace(decoding, beam=n_best)
-        check_decoding(decoding)
-    room = longest(settings)
-    most = min(decoding.max_source, room)
-    encoded = tokenizers.source.encode([line.strip() for line in lines])  # as the readers strip what is trained on
-    forced = [
-        tokenizers.target.encode([prefix])[0] if isinstance(prefix, str) else list(prefix)
-        for prefix in prefixes or [[]] * len(lines)
-    ]
-    asked = [index for index, line in enumerate(lines) if line.strip()]
-    tasks = []
-    for index in asked:
-        source = [*encoded[index][: most - 1], special.END]
-        tasks.append(Task(source, min(room, limit(len(source), decoding.max_ratio, decoding.max_extra)), forced[index]))
-    decoding = _within_memory(decoding, settings.model, len(tokenizers.target), tasks)
-    results = [Result((Translation("", 0.0),))] * len(lines)
-    for index, task, hypotheses in zip(asked, tasks, engine.search(tasks, decoding), strict=True):
+    plan = SearchPlan.of(tokenizers, settings, lines, beam=beam, n_best=n_best, prefixes=prefixes)
+    return plan.results(engine.search(plan.tasks, plan.decoding))
+
+
+@dataclass(frozen=True)
+class SearchPlan:
+    """What to search for in order to translate some lines, and how to read what is found."""
+
+    tasks: list[Task]
+    """One task for each line that is not empty."""
+    decoding: Decoding
+    _tokenizers: Tokenizers
+    _lines: list[int | None]
+    """For each line the number of its task; None for an empty line."""
+    _cut: list[bool]
+    """For each task whether its line had more tokens than are read."""
+    _n_best: int
+
+    @staticmethod
+    def of(
+        tokenizers: Tokenizers,
+        settings: Settings,
+        lines: Sequence[str],
+        *,
+        beam: int | None = None,
+        n_best: int = 1,
+        prefixes: Sequence[str | Sequence[int]] | None = None,
+    ) -> "SearchPlan":
+        """Tokenize lines and check the settings of the search; see `translate`."""
+        decoding = settings.decoding if beam is None else replace(settings.decoding, beam=beam)
+        if type(decoding.beam) is not int or not 1 <= decoding.beam <= settings.decoding.beam:
+            check_decoding(decoding)  # narrower beams than that of the settings are always fine
+        if n_best > decoding.beam:
+            decoding = replace(decoding, beam=n_best)
+            check_decoding(decoding)
+        room = longest(settings)
+        most = min(decoding.max_source, room)
+        encoded = tokenizers.source.encode([line.strip() for line in lines])  # as the readers strip training data
+        forced = [
+            tokenizers.target.encode([prefix])[0] if isinstance(prefix, str) else list(prefix)
+            for prefix in prefixes or [[]] * len(lines)
+        ]
+        tasks: list[Task] = []
+        numbers: list[int | None] = []
+        cut = []
+        for line, tokens, prefix in zip(lines, encoded, forced, strict=True):
+            numbers.append(len(tasks) if line.strip() else None)
+            if line.strip():
+                source = [*tokens[: most - 1], special.END]
+                most_output = limit(len(source), decoding.max_ratio, decoding.max_extra)
+                tasks.append(Task(source, min(room, most_output), prefix))
+                cut.append(len(tokens) >= most)
+        decoding = _within_memory(decoding, settings.model, len(tokenizers.target), tasks)
+        return SearchPlan(tasks, decoding, tokenizers, numbers, cut, n_best)
+
+    def results(self, found: Sequence[Sequence[Hypothesis]]) -> list[Result]:
+        """Return the translations of all lines from the hypotheses for each task."""
+        return [
+            Result((Translation("", 0.0),)) if number is None else self._result(number, found[number])
+            for number in self._lines
+        ]
+
+    def _result(self, number: int, hypotheses: Sequence[Hypothesis]) -> Result:
         translations = tuple(
             Translation(
-                tokenizers.target.decode(each.tokens),
+                self._tokenizers.target.decode(each.tokens),
                 each.score,
                 tuple(each.tokens),
                 None if each.log_probability is None else math.exp(min(0.0, each.log_probability)),
             )
-            for each in hypotheses[:n_best]
+            for each in hypotheses[: self._n_best]
         )
-        results[index] = Result(translations, tuple(task.source), len(encoded[index]) >= most)
-    return results
+        return Result(translations, tuple(self.tasks[number].source), self._cut[number])
 
 
 def _within_memory(decoding: Decoding, model: Model, vocabulary: int, tasks: Sequence[Task]) -> Decoding:

@@ -22,6 +22,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from seq2see.config import LOWER_IS_BETTER
+from seq2see.display import notebook
+from seq2see.display.wording import translated
 from seq2see.evaluation.metrics import Scores
 
 Verdict = Literal["better", "worse", "no clear difference", "too few pairs", "too few runs"]
@@ -108,12 +110,25 @@ def smallest_p(ours: int, theirs: int) -> float:
     return (2 if ours == theirs else 1) / math.comb(ours + theirs, ours)
 
 
-def paired_bootstrap(ours: Sequence[Scores], theirs: Sequence[Scores]) -> list[Difference]:
+class Differences(list[Difference]):
+    """The differences of all scores, which a notebook shows as a table."""
+
+    def _repr_html_(self) -> str:
+        rows = [
+            [each.name, each.ours, each.theirs, f"{each.difference:+.2f}", f"{each.low:.2f} to {each.high:.2f}"]
+            for each in self
+        ]
+        for row, each in zip(rows, self, strict=True):
+            row += [f"{each.p:.3f}", translated(each.verdict)]
+        return notebook.table("A - B", ("score", "A", "B", "A - B", "95 % interval", "p", ""), rows)
+
+
+def paired_bootstrap(ours: Sequence[Scores], theirs: Sequence[Scores]) -> "Differences":
     """Compare these models, or the means of the models of each side, by resampling the sentences only."""
     ours_RKM, theirs_RKM = _resample(ours, theirs)
     differences_RM = np.sort(ours_RKM.mean(1) - theirs_RKM.mean(1), axis=0)
     outside = (RESAMPLES + 1) // 40  # one of forty on either side of the interval
-    found = []
+    found = Differences()
     for number, score in enumerate(ours[0]):
         one, other = (float(np.mean([scores[score.name].value for scores in side])) for side in (ours, theirs))
         differences_R = differences_RM[:, number]
@@ -129,14 +144,14 @@ def paired_bootstrap(ours: Sequence[Scores], theirs: Sequence[Scores]) -> list[D
     return found
 
 
-def compare_systems(ours: Sequence[Scores], theirs: Sequence[Scores]) -> list[Difference]:
+def compare_systems(ours: Sequence[Scores], theirs: Sequence[Scores]) -> "Differences":
     """Compare two systems by at least two runs of each, with runs and sentences both treated as random.
 
     Where there are too few runs for a verdict, the interval is that of the t-test alone.
     """
     ours_RKM, theirs_RKM = _resample(ours, theirs)
     enough = enough_runs(len(ours), len(theirs))
-    found = []
+    found = Differences()
     for number, score in enumerate(ours[0]):
         ours_K, theirs_K = (np.array([scores[score.name].value for scores in side]) for side in (ours, theirs))
         resampled = ours_RKM[:, :, number], theirs_RKM[:, :, number]

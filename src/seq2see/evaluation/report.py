@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from seq2see import storage
+from seq2see.display.wording import language, translated
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -101,7 +102,7 @@ def page(title: str, style: str, body: str) -> str:
     """Return a whole page around `body`, which is not escaped; `style` comes after the style of all reports."""
     templates = _templates()
     shared = templates.loader.get_source(templates, "report.css")[0]  # type: ignore[union-attr]
-    return templates.get_template("page.html").render(title=title, style=shared + style, body=body)
+    return templates.get_template("page.html").render(title=title, style=shared + style, body=body, language=language())
 
 
 @cache
@@ -109,4 +110,8 @@ def _templates() -> "Environment":
     from jinja2 import Environment, PackageLoader
 
     loader = PackageLoader("seq2see", "evaluation")
-    return Environment(loader=loader, autoescape=True, trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True)
+    found = Environment(
+        loader=loader, autoescape=True, trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True
+    )
+    found.filters["in_words"] = translated
+    return found

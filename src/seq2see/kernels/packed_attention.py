@@ -8,7 +8,6 @@ sentences are. Shapes depend only on the number of rows, so that a step can be r
 import math
 import warnings
 from collections.abc import Callable
-from functools import lru_cache
 from typing import Any
 
 import torch
@@ -16,13 +15,15 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-LONGEST_BLOCK = 64
-"""Most queries, and keys, in one tile."""
+from seq2see.kernels.loading import compiled_ahead, is_collecting, launch, tried_once
+
+SHORTEST_BLOCK, LONGEST_BLOCK = 32, 64
+"""Fewest and most queries, and keys, in one tile."""
 TILE_BYTES = LONGEST_BLOCK * 256
 """A tile of wide heads in float32 has fewer rows: five tiles must fit on the chip."""
 
 
-@lru_cache
+@tried_once
 def can_attend(width: int, dtype: torch.dtype, device: torch.device) -> bool:
     """Return whether a GPU can run the kernels with heads of this width: older ones have too little shared memory."""
     if not 8 <= width <= 128 or dtype not in (torch.float32, torch.float16, torch.bfloat16):
@@ -37,12 +38,18 @@ def can_attend(width: int, dtype: torch.dtype, device: torch.device) -> bool:
 
 
 def works_on(trial: Callable[[], Tensor], device: torch.device) -> bool:
-    """Return whether forward and backward pass of a trial work; the random state is left as it was."""
+    """Return whether forward and backward pass of a trial work; the random state is left as it was.
+
+    Inside `compiled_ahead` its kernels are noted, and the answer is yes.
+    """
     try:
         random_state = torch.cuda.get_rng_state(device)
         with torch.enable_grad(), torch.inference_mode(False), torch.autocast("cuda", enabled=False):
-            trial().sum().backward()  # type: ignore[no-untyped-call]
-        torch.cuda.synchronize(device)
+            with compiled_ahead():
+                trial().sum().backward()  # type: ignore[no-untyped-call]
+            if not is_collecting():
+                trial().sum().backward()  # type: ignore[no-untyped-call]
+                torch.cuda.synchronize(device)
         torch.cuda.set_rng_state(random_state, device)
     except Exception as problem:  # compilers and drivers fail in many ways
         warnings.warn(f"Triton does not work on this GPU, so PyTorch's kernels are used: {problem}", stacklevel=3)
@@ -73,7 +80,8 @@ def packed_attention(
 
 
 def _block(longest: int, row_bytes: int) -> int:
-    return int(min(LONGEST_BLOCK, TILE_BYTES // row_bytes, max(16, triton.next_power_of_2(longest))))
+    """Return the number of rows of a tile. Only two sizes: each has kernels of its own, which take time to compile."""
+    return int(min(TILE_BYTES // row_bytes, SHORTEST_BLOCK if longest <= SHORTEST_BLOCK else LONGEST_BLOCK))
 
 
 def _cut(rows: Tensor, memory: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
@@ -111,14 +119,15 @@ class _PackedAttention(torch.autograd.Function):
             "CAUSAL": causal,
             "WIDTH": D // heads,
             "COLUMNS": columns,
-            "BLOCK_M": _block(longest_query, row_bytes),
-            "BLOCK_N": _block(longest_key, row_bytes),
+            "BLOCK_M": _block(max(longest_query, longest_key), row_bytes),
+            "BLOCK_N": _block(max(longest_query, longest_key), row_bytes),
             "PRECISION": "ieee" if rows.dtype == torch.float32 else "tf32",
         }
         ctx.heads, ctx.longest = heads, (longest_query, longest_key)
         grid = (triton.cdiv(longest_query, ctx.fixed["BLOCK_M"]), sentences, heads)
         strides = query.stride(0), key.stride(0)
-        _forward[grid](query, key, value, output_ND, logs_HN, query_offsets, key_offsets, *strides, **ctx.fixed)
+        given = query, key, value, output_ND, logs_HN, query_offsets, key_offsets
+        launch(_forward, grid, *given, *strides, **ctx.fixed)
         ctx.save_for_backward(rows, memory, output_ND, logs_HN, query_offsets, key_offsets)
         return output_ND
 
@@ -134,9 +143,9 @@ class _PackedAttention(torch.autograd.Function):
         given = (query, key, value, output_ND, grad_ND, logs_HN, query_offsets, key_offsets)
         strides = query.stride(0), key.stride(0)
         grid = (triton.cdiv(ctx.longest[0], ctx.fixed["BLOCK_M"]), sentences, ctx.heads)
-        _backward_queries[grid](*given, query_gradient, *strides, **ctx.fixed)
+        launch(_backward_queries, grid, *given, query_gradient, *strides, **ctx.fixed)
         grid = (triton.cdiv(ctx.longest[1], ctx.fixed["BLOCK_N"]), sentences, ctx.heads)
-        _backward_keys[grid](*given, key_gradient, value_gradient, *strides, **ctx.fixed)
+        launch(_backward_keys, grid, *given, key_gradient, value_gradient, *strides, **ctx.fixed)
         return (rows_gradient, memory_gradient, *[None] * 6)
 
 
@@ -165,7 +174,7 @@ def _weights(scores, logs, rows, columns, length, CAUSAL: tl.constexpr):  # type
     return tl.where(keep, tl.exp2(scores - logs[:, None]), 0.0)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["N"])
 def _forward(  # type: ignore[no-untyped-def]
     query, key, value, output, logs, query_offsets, key_offsets, query_stride, key_stride, N, scale,
     CAUSAL: tl.constexpr, WIDTH: tl.constexpr, COLUMNS: tl.constexpr,
@@ -203,7 +212,7 @@ def _forward(  # type: ignore[no-untyped-def]
     tl.store(logs + head * N + first_row + rows, best + tl.log2(total), mask=rows < length)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["N"])
 def _backward_queries(  # type: ignore[no-untyped-def]
     query, key, value, output, gradient, logs, query_offsets, key_offsets, query_gradient, query_stride, key_stride,
     N, scale,
@@ -238,7 +247,7 @@ def _backward_queries(  # type: ignore[no-untyped-def]
     _store(query_gradient, found, first_row, rows, length, query_stride, head, WIDTH, COLUMNS)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["N"])
 def _backward_keys(  # type: ignore[no-untyped-def]
     query, key, value, output, gradient, logs, query_offsets, key_offsets, key_gradient, value_gradient,
     query_stride, key_stride, N, scale,

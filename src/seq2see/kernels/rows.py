@@ -5,7 +5,6 @@
 `to_gradients_`: from scores over the vocabulary to the gradient of the loss, in place, in two passes.
 """
 
-from functools import lru_cache
 from typing import Any
 
 import torch
@@ -13,6 +12,7 @@ import triton
 import triton.language as tl
 from torch import Tensor, nn
 
+from seq2see.kernels.loading import launch, tried_once
 from seq2see.kernels.packed_attention import works_on
 
 ROW_TILE = 4096
@@ -21,7 +21,7 @@ MOST_PROGRAMS = 1024
 """Most programs of its backward pass: each sums the gradient of the norm's weights over its own rows."""
 
 
-@lru_cache
+@tried_once
 def works(device: torch.device) -> bool:
     """Return whether a GPU can run our kernels at all, by trying one. A machine without a C compiler cannot."""
 
@@ -56,7 +56,8 @@ def to_gradients_(
     first, second = scores[0], scores[-1]
     block = min(4096 // len(scores), triton.next_power_of_2(V))
     fixed = {"TWO": len(scores) == 2, "LEARNING": learning, "BLOCK": block, "num_warps": 8}
-    _to_gradients[(count,)](first, second, labels_C1, found_5C1, count, V, first.stride(0), right, agreement, **fixed)
+    given = first, second, labels_C1, found_5C1, count, V, first.stride(0), right, agreement
+    launch(_to_gradients, (count,), *given, **fixed)
     return list(found_5C1[: len(scores)]), list(found_5C1[2 : 2 + len(scores)]), found_5C1[4]
 
 
@@ -92,7 +93,7 @@ class _NormOfSum(torch.autograd.Function):
         ctx.dropout, ctx.added_dtype = dropout, None if added_ND is None else added_ND.dtype
         added = None if added_ND is None else added_ND.contiguous()
         given = x_ND, added, weight_D, bias_D, seed, sum_ND, output_ND, mean_N, scale_N, N, epsilon, dropout
-        _sum_and_norm[(triton.cdiv(N, rows),)](*given, **ctx.fixed)
+        launch(_sum_and_norm, (triton.cdiv(N, rows),), *given, **ctx.fixed)
         ctx.save_for_backward(sum_ND if weight_D is not None else None, weight_D, seed, mean_N, scale_N)
         return output_ND
 
@@ -109,7 +110,7 @@ class _NormOfSum(torch.autograd.Function):
         programs = min(triton.cdiv(N, rows), MOST_PROGRAMS)
         parts = None if weight_D is None else torch.empty(2, programs, D, device=gradient_ND.device)
         given = gradient_ND, sum_ND, weight_D, seed, mean_N, scale_N, by_sum_ND, by_added_ND, parts, N, ctx.dropout
-        _sum_and_norm_backward[(programs,)](*given, **ctx.fixed)
+        launch(_sum_and_norm_backward, (programs,), *given, **ctx.fixed)
         by_weight, by_bias = (None, None) if parts is None else parts.sum(1)
         return by_sum_ND, by_added_ND, by_weight, by_bias, None, None, None
 
@@ -124,7 +125,7 @@ def _kept(seed, first_row, dropout, ROWS: tl.constexpr, COLUMNS: tl.constexpr): 
     return tl.where(draws >= dropout, 1.0 / (1.0 - dropout), 0.0)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["N"])
 def _sum_and_norm(  # type: ignore[no-untyped-def]
     x, added, weight, bias, seed, sums, output, means, scales, N, epsilon, dropout, D,
     SUM: tl.constexpr, NORM: tl.constexpr, DROPS: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
@@ -152,7 +153,7 @@ def _sum_and_norm(  # type: ignore[no-untyped-def]
         tl.store(output + places, normed.to(output.dtype.element_ty), mask=inside)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["N"])
 def _sum_and_norm_backward(  # type: ignore[no-untyped-def]
     gradient, sums, weight, seed, means, scales, by_sum, by_added, parts, N, dropout, D,
     SUM: tl.constexpr, NORM: tl.constexpr, DROPS: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
@@ -187,7 +188,7 @@ def _sum_and_norm_backward(  # type: ignore[no-untyped-def]
         tl.store(here + tl.num_programs(0) * D, by_shift, mask=columns < D)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["C"])
 def _to_gradients(  # type: ignore[no-untyped-def]
     first, second, labels, found, C, V, stride, right, agreement,
     TWO: tl.constexpr, LEARNING: tl.constexpr, BLOCK: tl.constexpr,

@@ -25,7 +25,7 @@ CONTENDED = 0.15
 """Mean number of our threads that wait for a core, above which fewer threads are tried."""
 FREE = 0.7
 """Mean number of idle cores, above which more threads are tried."""
-FIRST_PAUSE, LONGEST_PAUSE = 8.0, 128.0
+FIRST_PAUSE, LONGEST_PAUSE = 16.0, 256.0
 """Seconds until more threads are tried without an idle core, at first and at most: doubled each time it is in vain."""
 
 
@@ -120,7 +120,7 @@ class Threads:
         self._trial: _Trial | None = None
         self._contended, self._hopeful, self._idle = _Pause(PERIOD), _Pause(FIRST_PAUSE), _Pause(PERIOD)
         self._kind = ""
-        self._sum, self._work, self._pieces = Counters(), 0.0, 0
+        self._sum, self._work = Counters(), 0.0
 
     def begin(self, kind: str) -> None:
         """Measure from now on; what was measured before counts, too, if it is of the same kind of work."""
@@ -133,6 +133,7 @@ class Threads:
             self._forget()
             self._kind = kind
         self._last = self._read()
+        self._called, self._usual = self._last.clock, math.inf
 
     def after(self, work: float, is_last: bool = False) -> bool:
         """Count work that was done since `begin`; return whether the number of threads was changed for good.
@@ -142,13 +143,17 @@ class Threads:
         """
         if self._most == 1:
             return False
-        self._work, self._pieces = self._work + work, self._pieces + 1
-        if not is_last and self._clock() - self._last.clock < PERIOD / 4:
+        if self._was_suspended():
+            self._forget()
+            self._last = self._read()
+            return False
+        self._work += work
+        if not is_last and self._called - self._last.clock < PERIOD / 4:
             return False
         now = self._read()
         self._sum, self._last = self._sum.plus(now, self._last), now
         seconds = self._sum.clock
-        if seconds < PERIOD or self._pieces < 2:
+        if seconds < PERIOD:
             return False
         seen, speed = self._sum, self._work / seconds
         self._forget()
@@ -158,8 +163,15 @@ class Threads:
         self._consider(speed, seen.waited / seconds, seen.idle / seconds, others, now.clock)
         return False
 
+    def _was_suspended(self) -> bool:
+        """Return whether much more time has passed since the last call than usual: no work was done in most of it."""
+        now = self._clock()
+        gap, usual = now - self._called, self._usual
+        self._called, self._usual = now, gap if usual == math.inf else (usual + min(gap, 2 * usual)) / 2
+        return gap > 4 * PERIOD and gap > 8 * usual
+
     def _forget(self) -> None:
-        self._sum, self._work, self._pieces = Counters(), 0.0, 0
+        self._sum, self._work = Counters(), 0.0
 
     def _consider(self, speed: float, waiting: float, idle: float, others: float, now: float) -> None:
         """Begin a trial where that may help.

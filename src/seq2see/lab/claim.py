@@ -6,7 +6,9 @@ import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, NamedTuple
+
+from seq2see.display import notebook
 
 Conditions = Mapping[str, Any]
 """What distinguishes one trial from another, except for the seed: strings, numbers, booleans. It is the key on disk."""
@@ -252,6 +254,17 @@ class Outcome:
         """One line: a single expectation that did not hold decides, but a claim holds only if all of them do."""
         every = f"all {len(self.judgements)}, such as " if self.verdict == "held" and len(self.judgements) > 1 else ""
         return f"{every}{self.deciding}"
+
+
+class Measured(NamedTuple):
+    """What `measure_claims` returns: the outcomes, and the facts with which the reports begin."""
+
+    outcomes: list[Outcome]
+    facts: dict[str, str]
+
+    def _repr_html_(self) -> str:
+        rows = [(each.claim.name, each.verdict, each.reason) for each in self.outcomes]
+        return notebook.table("lab", ("claim", "verdict", "what decided"), rows)
 
 
 def conclude(claim: Claim, measured: Sequence[Measurement]) -> Outcome:

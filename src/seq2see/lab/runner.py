@@ -17,7 +17,7 @@ from typing import NamedTuple
 from seq2see import machine, storage
 from seq2see.errors import RunError, SettingError
 from seq2see.lab import catalogue, circumstances
-from seq2see.lab.claim import Claim, Conditions, Measurement, Outcome, Plan, Trial, conclude
+from seq2see.lab.claim import Claim, Conditions, Measured, Measurement, Outcome, Plan, Trial, conclude
 from seq2see.text import corpora
 
 Watch = Callable[[str, int, int], None]
@@ -38,7 +38,7 @@ def measure_claims(
     command: str = "",
     watch: Watch = lambda claim, done, total: None,
     tell: Callable[[Outcome], None] = lambda outcome: None,
-) -> tuple[list[Outcome], dict[str, str]]:
+) -> Measured:
     """Do what `seq2see lab` does, and return the outcomes and the facts with which the reports begin.
 
     Args:
@@ -79,7 +79,7 @@ def measure_claims(
         outcomes += kept(others, folder, plan, numbers)  # some of them may share trials that were only made now
         outcomes.sort(key=lambda outcome: order.index(outcome.claim.name))
         report.write(folder, outcomes, facts)
-    return [outcome for outcome in outcomes if outcome.claim.name in asked_for], facts
+    return Measured([outcome for outcome in outcomes if outcome.claim.name in asked_for], facts)
 
 
 def _check_folder(folder: Path) -> None:

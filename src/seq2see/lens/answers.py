@@ -142,6 +142,11 @@ class Look(Answer):
             for source in spans.touching(self.source_spans, link.source)
         ]
 
+    def _repr_html_(self) -> str | None:
+        """Return the page that `seq2see look` writes, for a notebook; None where no run has made this."""
+        page = vars(self).get("page")
+        return page() if page else None
+
     def __repr__(self) -> str:
         shapes = ", ".join(
             f"{name} {[each.shape for each in getattr(self, name)]}" for name in ("encoder", "decoder", "cross")
@@ -197,7 +202,7 @@ def _layers(bundle: Bundle, reading: Reading, seen: Seen) -> Layers:
     device = next(model.parameters()).device
     found = [
         log_probabilities(model.output(model.decoder_norm(seen[name][0].to(device))).cpu())
-        for name in _stream_names(bundle, "decoder")
+        for name in layer_outputs(bundle, "decoder")
     ]
     said = [_said(logs_TV, reading) for logs_TV in found]
     return Layers(
@@ -224,7 +229,7 @@ def _weights(seen: Seen, place: Place) -> list[Floats]:
     return [seen[name][0][0].float().numpy() for name in seen if place_of(name) == place]
 
 
-def _stream_names(bundle: Bundle, stack: str) -> list[str]:
+def layer_outputs(bundle: Bundle, stack: str) -> list[str]:
     """Return the names that `capture` gives to the output of each layer of a stack."""
     model = bundle.settings.model
     if model.architecture != "transformer":
@@ -240,7 +245,7 @@ def _vectors(bundle: Bundle, seen: Seen) -> dict[str, Floats]:
         for name in (f"{side}_embedding.without_positions", f"{side}_embedding.with_positions")
     }
     for stack in ("encoder", "decoder"):
-        for name in _stream_names(bundle, stack):
+        for name in layer_outputs(bundle, stack):
             found[".".join(name.split(".")[:2])] = seen[name][0].float().numpy()
     return found
 

@@ -18,7 +18,7 @@ recorded, makes it take its written-out form, the only one that has weights to s
 import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 from torch import Tensor, nn
 
@@ -64,7 +64,8 @@ _READ: dict[str, Callable[[Any], Tensor]] = {
 }
 """Functions that extract the recorded value, for names under which it is not the tensor itself."""
 _INSIDE = ("query", "key", "value", "scores", "weights")
-_POINTS: list[tuple[type[nn.Module], str, str, str]] = [
+Where = Literal["input", "output"]
+_POINTS: list[tuple[type[nn.Module], str, Where, str]] = [
     (Embedding, "without_positions", "output", "without_positions"),
     (Embedding, "dropout", "input", "with_positions"),
     *((MultiHeadAttention, "inside", "output", name) for name in _INSIDE),
@@ -84,6 +85,17 @@ _POINTS: list[tuple[type[nn.Module], str, str, str]] = [
 """Points of each module that are recorded, inputs or outputs, with their names."""
 
 
+def points(model: nn.Module | HasModel) -> Iterator[tuple[str, nn.Module, Where]]:
+    """Yield every name, and the module whose input or output has it."""
+    whole = model if isinstance(model, nn.Module) else model.model
+    for prefix, module in whole.named_modules():
+        for kind, part, side, each in _POINTS:
+            if isinstance(module, kind):
+                is_output = each == "sum" and module.pre
+                place: Where = "output" if is_output else side
+                yield f"{prefix}.{each}" if prefix else each, module if is_output else module.get_submodule(part), place
+
+
 @contextmanager
 def capture(model: nn.Module | HasModel, only: Callable[[str], bool] = lambda name: True) -> Iterator[Seen]:
     """Record tensors in the order of computation, detached and on the CPU.
@@ -95,7 +107,7 @@ def capture(model: nn.Module | HasModel, only: Callable[[str], bool] = lambda na
     seen = Seen()
     handles: list[Any] = []
 
-    def record(part: nn.Module, side: str, name: str) -> None:
+    def record(part: nn.Module, side: Where, name: str) -> None:
         def keep(value: Any) -> None:
             read = _READ.get(name.rpartition(".")[2])
             seen.setdefault(name, []).append((read(value) if read else value).detach().cpu())
@@ -106,15 +118,9 @@ def capture(model: nn.Module | HasModel, only: Callable[[str], bool] = lambda na
             handles.append(part.register_forward_hook(lambda _, __, value: keep(value)))
 
     try:
-        recorded = model if isinstance(model, nn.Module) else model.model
-        for prefix, module in recorded.named_modules():
-            for kind, part, side, each in _POINTS:
-                name = f"{prefix}.{each}" if prefix else each
-                if isinstance(module, kind) and only(name):
-                    if each == "sum" and module.pre:
-                        record(module, "output", name)
-                    else:
-                        record(module.get_submodule(part), side, name)
+        for name, part, side in points(model):
+            if only(name):
+                record(part, side, name)
         yield seen
     finally:
         for handle in handles:

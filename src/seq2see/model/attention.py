@@ -122,8 +122,10 @@ def attend(
     if inside is None or not recorded:
         return F.scaled_dot_product_attention(query_BHLK, key_BHMK, value_BHMK, attn_mask=keep, is_causal=causal)
     heads_BHLK, weights_BHLM = scaled_dot_product_attention(query_BHLK, key_BHMK, value_BHMK, keep)
-    inside(AttentionTensors(query_BHLK, key_BHMK, value_BHMK, weights_BHLM))
-    return heads_BHLK
+    passed = inside(AttentionTensors(query_BHLK, key_BHMK, value_BHMK, weights_BHLM))
+    return (
+        heads_BHLK if passed.weights_BHLM is weights_BHLM else passed.weights_BHLM @ value_BHMK
+    )  # if a hook changed it
 
 
 class Projection(nn.Linear):

@@ -215,24 +215,46 @@ class FixedState(DecoderState):
         self.keep_B11S[sentences_b, :, :, :S] = True if started.keep_B11S is None else started.keep_B11S
         self.lineage_BWP[sentences_b] = False
 
-    def fill_all(self, source_N: Tensor, places_N: Tensor, rows_B1: Tensor) -> None:
-        """Replace all sentences by new ones, in shapes that depend only on the number of rows.
+    def fill_packed(
+        self,
+        source_N: Tensor,
+        places_N: Tensor,
+        rows_F1: Tensor,
+        starts_F: Tensor,
+        lengths_F: Tensor,
+        sentences_F: Tensor | None = None,
+    ) -> None:
+        """Replace sentences by new ones, in shapes that depend only on the number of rows.
 
         Args:
             source_N: the sentences' tokens one after the other, then anything.
             places_N: the position of each in its sentence.
-            rows_B1: B + 1 numbers: where each sentence begins among the rows.
+            rows_F1: F + 1 numbers: where each sentence begins among the rows; those to spare are empty.
+            starts_F: where the sentence that comes into each of F places begins among the rows.
+            lengths_F: the number of its tokens.
+            sentences_F: the F sentences that are replaced; one may be there several times, with the same new one. All
+                of them, in their order, if not given.
         """
-        B, _, _, S = self.keep_B11S.shape
-        memories = self._encode(source_N, Packing.fixed(rows_B1.to(torch.int32), places_N, S))
-        place_S = torch.arange(S, device=rows_B1.device)
-        rows_Q = torch.minimum(rows_B1[:-1, None] + place_S, rows_B1[-1] - 1).flatten()  # padding is never attended to
+        F, S = len(starts_F), self.keep_B11S.shape[3]
+
+        def put(kept: Tensor, new: Tensor) -> None:
+            if sentences_F is None:
+                kept.copy_(new)
+            else:
+                kept.index_copy_(0, sentences_F, new)
+
+        memories = self._encode(source_N, Packing.fixed(rows_F1.to(torch.int32), places_N, S))
+        place_S = torch.arange(S, device=rows_F1.device)
+        rows_Q = torch.minimum(starts_F[:, None] + place_S, rows_F1[-1] - 1).flatten()  # padding is never attended to
         for own, new in zip(self.layers, memories, strict=True):
             for kept_BHSK, each_ND in zip((own.memory_key_BHSK, own.memory_value_BHSK), new, strict=True):
                 picked_QD = each_ND.index_select(0, rows_Q)
-                kept_BHSK.copy_(picked_QD.view(B, S, kept_BHSK.shape[1], -1).transpose(1, 2))
-        self.keep_B11S.copy_((place_S < rows_B1.diff()[:, None])[:, None, None])
-        self.lineage_BWP.zero_()
+                put(kept_BHSK, picked_QD.view(F, S, kept_BHSK.shape[1], -1).transpose(1, 2))
+        put(self.keep_B11S, (place_S < lengths_F[:, None])[:, None, None])
+        if sentences_F is None:
+            self.lineage_BWP.zero_()
+        else:
+            self.lineage_BWP.index_fill_(0, sentences_F, False)
 
     def places(self, tokens_R: Tensor) -> tuple[Tensor, int]:
         return self.at.of_rows()

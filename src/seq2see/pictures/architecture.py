@@ -187,7 +187,9 @@ def draw(stages: list[Stage], title: str, path: Path) -> str | None:
         _residuals(axes, boxes, outside)
     readers = [box for box in decoder if box.stage.name == "cross attention"]
     begun = [box for box in decoder if box.stage.kind == "recurrent"]  # by the encoder's end, without attention
-    _memory(axes, encoder[-1], (readers or begun)[0])
+    _memory(axes, encoder[-1], (readers or begun)[0], ("K", "V") if readers else ("",))
+    if readers:
+        _write(axes, readers[0].centre[0] + 0.06, readers[0].bottom - 0.055, "Q", 7.5, BLUE)
     _shape(axes, encoder[-1], encoder[-1].top + _EDGE + _GAP / 2, -1)
     _shape(axes, end, end.top + _GAP / 2, 1)
     _arrow(axes, [(end.centre[0], end.top), (end.centre[0], end.top + _GAP)], BLUE)
@@ -260,10 +262,12 @@ def _residuals(axes: Axes, boxes: list[_Box], outside: int) -> None:
             start = number + 1
 
 
-def _memory(axes: Axes, last: _Box, across: _Box) -> None:
-    """Draw the arrow from the encoder's end to the decoder's cross-attention."""
+def _memory(axes: Axes, last: _Box, across: _Box, names: tuple[str, ...]) -> None:
+    """Draw the memory from the encoder's end to the decoder: as keys and as values of the cross-attention."""
     middle = (last.left + _WIDTH + across.left) / 2
     x, above = last.centre[0], last.top + _EDGE + _GAP
-    y = across.centre[1]
-    _arrow(axes, [(x, last.top), (x, above), (middle, above), (middle, y), (across.left, y)], ORANGE)
+    for place, name in enumerate(names):
+        y = across.centre[1] + (0.14 - 0.28 * place if len(names) > 1 else 0.0)
+        _arrow(axes, [(x, last.top), (x, above), (middle, above), (middle, y), (across.left, y)], ORANGE)
+        _write(axes, across.left - 0.26, y + 0.08, name, 8, ORANGE)
     axes.text(x + 0.08, above + 0.06, "memory", fontsize=9, color=ORANGE, ha="left", va="bottom")

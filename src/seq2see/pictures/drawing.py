@@ -28,6 +28,7 @@ from matplotlib.text import Text
 from numpy.typing import NDArray
 
 from seq2see import storage
+from seq2see.display.wording import language, translated
 from seq2see.errors import SettingError
 from seq2see.pictures import labels
 
@@ -106,6 +107,10 @@ class Picture:
             A line for the user where some characters have no font, else None.
         """
         width, height = self.figure.get_size_inches()
+        in_language(self.figure)
+        title, subtitle = translated(self.title), subtitle if math else translated(subtitle)
+        self._letters += title + subtitle
+        self.style["fontfamily"] = labels.font_families(self._letters)
         with matplotlib_settings():
             renderer = FigureCanvasAgg(self.figure).get_renderer()  # type: ignore[no-untyped-call]
             box, around = axes.get_tightbbox(renderer), self.figure.get_tightbbox(renderer)
@@ -113,9 +118,9 @@ class Picture:
         room = max(around.x1 - box.x0 / self.figure.dpi, LEAST_WIDE)
         small: dict[str, Any] = {"fontsize": 9, "color": QUIET, **self.style, "parse_math": math}
         large: dict[str, Any] = {"fontsize": 13, "color": INK, "fontweight": "bold", **self.style}
-        subtitle += labels.about_blanks(self._letters)
+        subtitle += translated(labels.about_blanks(self._letters))
         below = [subtitle] if math else wrapped(subtitle, lambda line: wide(line, **small) <= room)
-        (title,) = labels.drawn([labels.visible(self.title)], self.path)
+        (title,) = labels.drawn([labels.visible(title)], self.path)
         above = wrapped(title, lambda line: wide(line, **large) <= room)
         x, y = box.x0 / self.figure.dpi / width, box.y1 / self.figure.dpi + gap
         for lines, step, style in ((below, 0.23 if math else 0.17, small), (above, 0.24, large)):
@@ -125,6 +130,16 @@ class Picture:
             y += 0.07
         save(self.figure, self.path, self.title)
         return labels.note(self._letters)
+
+
+def in_language(figure: Figure) -> None:
+    """Translate what the picture says in its own words; labels with fonts of their own are tokens, and stay."""
+    if language() == "en":
+        return
+    for text in figure.findobj(Text):
+        said = text.get_text()
+        if said and text.get_fontfamily() == ["sans-serif"] and (korean := translated(said)) != said:
+            text.set(text=korean, fontfamily=labels.font_families(korean))
 
 
 @contextmanager
@@ -267,6 +282,7 @@ def wrapped(text: str, fits: Callable[[str], bool]) -> list[str]:
 
 def save(figure: Figure, path: Path, title: str = "seq2see") -> None:
     """Write the picture in the format of the suffix. In HTML it is an SVG whose text can be searched and read aloud."""
+    in_language(figure)
     if path.suffix.lower() == ".html":
         page = f"<style>{_PAGE}</style><figure>{inline(figure, title)}</figure>"
         text = f'<!doctype html><meta charset="utf-8"><title>{html.escape(title)}</title>{page}\n'
@@ -289,6 +305,7 @@ _PAGE = (
 def inline(figure: Figure, label: str, tight: bool = True) -> str:
     """Return the picture as an `<svg>` element for a page, without styles that would apply to the page, too."""
     written = io.StringIO()
+    in_language(figure)
     options: dict[str, Any] = {"bbox_inches": "tight", "pad_inches": 0.25} if tight else {}
     with matplotlib_settings():
         figure.savefig(written, format="svg", metadata=dict.fromkeys(("Date", "Creator", "Format", "Type")), **options)

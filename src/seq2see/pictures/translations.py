@@ -16,6 +16,7 @@ from matplotlib.path import Path as Curve
 from numpy.typing import NDArray
 
 from seq2see.config import Place
+from seq2see.display.wording import translated
 from seq2see.lens.answers import Layers, Look, Tree
 from seq2see.lens.heads import Habits, Statistics, Worth
 from seq2see.lens.reading import ATTENTIONS
@@ -73,7 +74,7 @@ def attention(
     drawing.colour_bar(image, bar, [0, 0.01, 0.1, 0.5, 1] if M > _MANY else [0, 0.5, 1])
     drawn = f"mean of {H} heads" if H > 1 else "1 head"
     meaning = f"a row: where one {row_name} token looks among the {column_name} tokens"
-    return picture.finish(large, f"{where}, {drawn}  ·  {meaning}")
+    return picture.finish(large, f"{translated(where)}, {translated(drawn)}  ·  {meaning}")
 
 
 def _power(columns: int) -> float:

@@ -22,6 +22,7 @@ from prometheus_client import generate_latest
 from starlette.exceptions import HTTPException
 
 from seq2see import __version__
+from seq2see.display.wording import translated
 from seq2see.errors import SettingError
 from seq2see.look import files
 from seq2see.serve import bodies, libretranslate
@@ -149,7 +150,7 @@ def _root(service: Service) -> APIRouter:
     # Put together once: nothing that a request names is looked up on the disk.
     own = {name: files.read(f"page/{name}", "seq2see.serve") for name in ("index.html", "live.css", "live.js")}
     pages = {
-        "index.html": own["index.html"].replace("<!-- sections -->", files.read("sections.html")),
+        "index.html": files.in_language(own["index.html"]).replace("<!-- sections -->", files.read("sections.html")),
         "page.css": files.read("page.css") + own["live.css"],
         "page.js": files.script(own["live.js"]),
     }
@@ -186,6 +187,7 @@ def _v1(service: Service) -> APIRouter:
                     choose=len(run.tags) > 1,
                     engine=facts[name].engine if name in facts else None,
                     parameters=run.manifest.get("parameters", 0),
+                    examples=run.examples,
                 )
                 for name, run in service.runs.items()
             ]
@@ -240,7 +242,7 @@ async def sent_events(events: AsyncIterator[Event], due: float, seconds: float) 
     except TimeoutError:
         yield event("error", {"error": f"no answer within {seconds:g} seconds", "status": 504})
     except RefusedError as refused:
-        yield event("error", {"error": refused.line, "status": refused.status})
+        yield event("error", {"error": translated(refused.line), "status": refused.status})
 
 
 async def _problem(request: Request, problem: Exception) -> Response:
@@ -480,7 +482,7 @@ def on_the_wire(status: int, line: str, retry_after: int | None = None, hang_up:
 
 def in_json(refused: RefusedError) -> tuple[dict[str, str], bytes]:
     """Return the headers and the body of a refusal."""
-    body = json.dumps({"error": refused.line}, ensure_ascii=False).encode("utf-8", "replace")
+    body = json.dumps({"error": translated(refused.line)}, ensure_ascii=False).encode("utf-8", "replace")
     headers = {"content-type": "application/json", "content-length": str(len(body))}
     if refused.retry_after is not None:
         headers["retry-after"] = str(refused.retry_after)

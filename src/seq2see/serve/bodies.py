@@ -146,6 +146,7 @@ class ServedModel(BaseModel):
     choose: bool = Field(description="Whether `to` chooses among the targets.")
     engine: str | None
     parameters: int
+    examples: list[str] = Field(description="A few short sources of its validation set, to try it with.")
 
 
 class ModelsResponse(BaseModel):
@@ -168,7 +169,10 @@ class ErrorResponse(BaseModel):
 
 PROBLEMS: dict[int | str, dict[str, Any]] = {
     "4XX": {"model": ErrorResponse, "description": "The request is at fault, or comes at a bad time (429)."},
-    "5XX": {"model": ErrorResponse, "description": "Not ready (503), or not within the deadline (504)."},
+    "5XX": {
+        "model": ErrorResponse,
+        "description": "No PyTorch on this server (501), not ready (503), or not within the deadline (504).",
+    },
 }
 EVENT = {
     "type": "object",

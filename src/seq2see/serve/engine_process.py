@@ -5,10 +5,13 @@ Messages are pickled. A thread of the engine reads them, so that a job can be gi
 
     in      Setup, then ("do", Key, [(number, Asked), ...]) and ("gone", number)
     out     each after its length: ("ready", {model: Facts}) or ("failed", line), then for each job
-            ("token", number, event)..., ("done", number, answer) or ("refused", number, status, line); ("end",)
+            ("token", number, event)..., ("done", number, answer) or ("refused", number, status, line);
+            for each ("do", ...), ("end",)
+
+On a GPU texts are searched in slots (`decoding/continuous.py`): the jobs of another "do" with the same key join those
+in flight, and their "end" comes with the end of all.
 """
 
-import asyncio
 import contextlib
 import copy
 import json
@@ -16,104 +19,30 @@ import os
 import pickle
 import queue
 import signal
-import sys
 import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterator
-from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 from seq2see import conversation
 from seq2see.config import Decoding
 from seq2see.decoding import translator
 from seq2see.decoding.hypothesis import Engine, Hypothesis, Task
 from seq2see.errors import SeqError
-from seq2see.machine import framed
+from seq2see.machine import framed, has_torch
 from seq2see.run import Run
-from seq2see.serve.jobs import Asked, Key, cost, source_tokens
+from seq2see.serve.jobs import Asked, Facts, Key, Setup, cost, source_tokens
 from seq2see.serve.log import report
 
 if TYPE_CHECKING:
+    from seq2see.decoding.continuous import SlotSearch
     from seq2see.decoding.search import SearchStep, Watch
     from seq2see.decoding.torch_engine import TorchEngine
 
-PROGRAM = "import sys; sys.path[:] = {path!r}; from seq2see.serve.engine_process import main; main()"
 WARM_UP = 4
 """Ordinary texts that are translated while a model is loaded, to learn the speed of the engine."""
-
-
-@dataclass(frozen=True)
-class Setup:
-    """The first message to an engine process."""
-
-    runs: dict[str, Path]
-    engine: str
-    precision: str | None
-    output_tokens: int
-    inside: bool
-    """Whether this engine records activations, samples and streams, all of which needs torch."""
-    niceness: int = 0
-    """Niceness of the process, by which others are preferred when the CPU is busy; see `os.nice`."""
-
-
-class Facts(NamedTuple):
-    """Facts about a model, known once it is loaded."""
-
-    engine: str
-    tokens_for_character: float
-    output_ratio: float = 1.0
-    """Target tokens for each source token in the validation pairs."""
-    ordinary: int = 0
-    """The estimated cost of a text of ordinary length with the beam of the run; see `cost`."""
-    rate: float = 0.0
-    """Cost per second, measured while it was loaded; 0 where it was not measured."""
-
-
-class EngineProcess:
-    """An engine process and its pipes, as the server sees them."""
-
-    def __init__(self, process: asyncio.subprocess.Process) -> None:
-        assert process.stdin is not None
-        assert process.stdout is not None
-        self._process = process
-        self._in, self._out = process.stdin, process.stdout
-        self.death = asyncio.ensure_future(process.wait())
-
-    @staticmethod
-    async def start(name: str, setup: Setup) -> "EngineProcess":
-        """Start a process; its name is shown in lists of processes."""
-        process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-c", PROGRAM.format(path=sys.path), name),
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE,
-            # With a heap for each thread, as glibc has it, the memory of an engine goes up and down by a third.
-            env={"MALLOC_ARENA_MAX": "1"} | os.environ,
-            start_new_session=True,
-        )
-        started = EngineProcess(process)
-        started.send(setup)
-        return started
-
-    def send(self, message: object) -> None:
-        with contextlib.suppress(OSError, RuntimeError):  # that it is dead is found out in reading
-            self._in.write(pickle.dumps(message, pickle.HIGHEST_PROTOCOL))
-
-    async def receive(self) -> Any:
-        """Return the next message, or raise EOFError where the process is dead."""
-        try:
-            size = int.from_bytes(await self._out.readexactly(8), "little")
-            return pickle.loads(await self._out.readexactly(size))
-        except asyncio.IncompleteReadError:
-            raise EOFError from None
-
-    async def end(self) -> int:
-        """Kill the process if it still runs, and return its exit code."""
-        with contextlib.suppress(ProcessLookupError):
-            self._process.kill()
-        self._in.close()
-        return await self.death
 
 
 class GivenUpError(Exception):
@@ -135,6 +64,38 @@ class Bounded:
 Jobs = list[tuple[int, Asked]]
 
 
+class Inbox:
+    """Messages from the server, in their order."""
+
+    def __init__(self) -> None:
+        self._queue: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        self._next: Any = None
+        self.put = self._queue.put
+        self.joined = 0
+        """Number of messages whose jobs `more` has returned, since this was last set to 0."""
+
+    def get(self) -> Any:
+        """Wait for the next message."""
+        found, self._next = self._next, None
+        return found or self._queue.get()
+
+    @property
+    def is_empty(self) -> bool:
+        return self._next is None and self._queue.empty()
+
+    def more(self, key: Key) -> Jobs:
+        """Return the jobs of the messages that have come, up to the first with another key."""
+        found: Jobs = []
+        while True:
+            with contextlib.suppress(queue.Empty):
+                self._next = self._next or self._queue.get_nowait()
+            if self._next is None or self._next[1] != key:
+                return found
+            found += self._next[2]
+            self._next = None
+            self.joined += 1
+
+
 class Worker:
     """Does jobs, several at once where they have the same key."""
 
@@ -142,14 +103,23 @@ class Worker:
     """Tokens of all translations, both sides, whose insides are kept, since a page asks for them part by part; the last
     one is kept whatever its size. For a base model, so many tokens are more than a hundred megabytes of activations."""
 
-    def __init__(self, setup: Setup, send: Callable[[tuple[Any, ...]], None], gone: Collection[int]) -> None:
+    def __init__(
+        self,
+        setup: Setup,
+        send: Callable[[tuple[Any, ...]], None],
+        gone: Collection[int],
+        more: Callable[[Key], Jobs] = lambda key: [],
+    ) -> None:
         self._setup = setup
         self._send = send
         self._gone = gone
+        self._more = more
         self._runs = {name: Run(folder) for name, folder in setup.runs.items()}
         self._looks: OrderedDict[tuple[Any, ...], Any] = OrderedDict()
         self._told: set[int] = set()
         """Streams that have been sent a token, and cannot be restarted without sending it twice."""
+        self._without_slots: set[Run] = set()
+        """Runs whose search in slots has failed, for want of memory perhaps."""
         facts = {}
         for name, run in self._runs.items():
             first = run.tagged(["a"], run.tags[0] if run.tags else None)
@@ -159,6 +129,10 @@ class Worker:
             with taken as engine:
                 run.search(first, engine=engine)  # the first search takes longest
                 facts[name] = _facts(run, engine, 1 if setup.inside else None, setup.output_tokens)
+            if (search := self._slot_search(run, Key("translate", name), Asked(first))) is not None:
+                search.warm_up()
+                facts[name] = _facts(run, Bounded(search, setup.output_tokens), None, setup.output_tokens)
+                facts[name] = facts[name]._replace(slots=search.most)
         send(("ready", facts))
 
     def do(self, key: Key, jobs: Jobs) -> None:
@@ -169,7 +143,11 @@ class Worker:
                 run = self._runs[key.model]
                 match key.kind:
                     case "translate":
-                        self._translate(run, key, jobs)
+                        search = self._slot_search(run, key, jobs[0][1])
+                        if search is None:
+                            self._translate(run, key, jobs)
+                        else:
+                            self._translate_in_slots(run, key, jobs, search)
                     case "chat":
                         self._chat(run, key, jobs)
                     case "stream":
@@ -184,11 +162,15 @@ class Worker:
             for number, asked in jobs:
                 if len(jobs) > 1 and number not in told:
                     self.do(key, [(number, asked)])
-                elif isinstance(problem, SeqError):
-                    self._send(("refused", number, 400, " ".join(str(problem).split())))
-                elif not isinstance(problem, GivenUpError):
-                    report(problem, "the engine")
-                    self._send(("refused", number, 500, "the engine failed on this text"))
+                else:
+                    self._refuse(number, problem)
+
+    def _refuse(self, number: int, problem: Exception) -> None:
+        if isinstance(problem, SeqError):
+            self._send(("refused", number, 400, " ".join(str(problem).split())))
+        elif not isinstance(problem, GivenUpError):
+            report(problem, "the engine")
+            self._send(("refused", number, 500, "the engine failed on this text"))
 
     def _translate(self, run: Run, key: Key, jobs: Jobs) -> None:
         lines = [line for _, asked in jobs for line in run.tagged(asked.lines, asked.to)]
@@ -202,15 +184,75 @@ class Worker:
             if number in self._gone:
                 continue
             results = [replace(each, translations=each.translations[: asked.n_best]) for each in results]
-            answer = [_plain(each) for each in results]
-            if asked.alignments:
-                for each, links in zip(answer, run.align(asked.lines, results, asked.to), strict=True):
-                    for translation, link in zip(each["translations"], links, strict=True):
-                        translation["alignment"] = link.json()
-            if asked.familiar:
-                for each, line in zip(answer, asked.lines, strict=True):
-                    each["familiar"] = run.tokenizers.source.familiar(line)
-            self._send(("done", number, (engine.name, answer)))
+            self._send(("done", number, (engine.name, self._answer(run, asked, results))))
+
+    def _answer(self, run: Run, asked: Asked, results: list[translator.Result]) -> list[dict[str, Any]]:
+        """Return the results of a job as the API has them, with alignments and shares that are known if asked for."""
+        answer = [_plain(each) for each in results]
+        if asked.alignments:
+            for each, links in zip(answer, run.align(asked.lines, results, asked.to), strict=True):
+                for translation, link in zip(each["translations"], links, strict=True):
+                    translation["alignment"] = link.json()
+        if asked.familiar:
+            for each, line in zip(answer, asked.lines, strict=True):
+                each["familiar"] = run.tokenizers.source.familiar(line)
+        return answer
+
+    def _slot_search(self, run: Run, key: Key, asked: Asked) -> "SlotSearch | None":
+        """Return a search in slots for jobs with this key; None where these are searched as one batch."""
+        setup = self._setup
+        if setup.inside or asked.sampling or run in self._without_slots:
+            return None
+        engine = run.engine(setup.engine, setup.precision)
+        if not engine.name.startswith("torch"):
+            return None
+        decoding = run.settings.decoding if key.beam is None else replace(run.settings.decoding, beam=key.beam)
+        ours: TorchEngine = engine  # type: ignore[assignment]
+        return ours.slot_search(decoding, setup.in_slots)
+
+    def _translate_in_slots(self, run: Run, key: Key, jobs: Jobs, search: "SlotSearch") -> None:
+        """Translate jobs, and those with the same key that come meanwhile; each is answered when its texts are done.
+
+        A job that nobody waits for any more frees its slots.
+        """
+        plans: dict[int, tuple[Asked, translator.SearchPlan]] = {}
+        found: dict[int, dict[int, list[Hypothesis]]] = {}
+        try:
+            while jobs or search:
+                for number, asked in jobs:
+                    try:
+                        plans[number] = asked, self._enter(run, key, number, asked, search)
+                        found[number] = {}
+                    except Exception as problem:
+                        self._refuse(number, problem)
+                jobs = []
+                for (number, place), hypotheses in search.advance():
+                    found[number][place] = hypotheses
+                for number in [number for number, (_, plan) in plans.items() if len(found[number]) == len(plan.tasks)]:
+                    asked, plan = plans.pop(number)
+                    results = plan.results([each for _, each in sorted(found[number].items())])
+                    self._send(("done", number, (search.name, self._answer(run, asked, results))))
+                jobs = [job for job in self._more(key) if job[0] not in self._gone]
+                if self._gone:
+                    search.drop(lambda name: name[0] in self._gone)
+                    plans = {number: plan for number, plan in plans.items() if number not in self._gone}
+        except Exception as problem:  # all of them are searched without slots
+            report(problem, "the search in slots: translating without them from now on, which is slower")
+            self._without_slots.add(run)
+            search.forget()
+            for number, (asked, _) in plans.items():
+                self.do(key, [(number, asked)])
+
+    def _enter(self, run: Run, key: Key, number: int, asked: Asked, search: "SlotSearch") -> translator.SearchPlan:
+        """Let the texts of a job wait for slots."""
+        lines = run.tagged(asked.lines, asked.to)
+        prefixes = [asked.prefix] * len(lines) if key.forced else None
+        plan = translator.SearchPlan.of(
+            run.tokenizers, run.settings, lines, beam=key.beam, n_best=asked.n_best, prefixes=prefixes
+        )
+        for place, task in enumerate(plan.tasks):
+            search.add((number, place), replace(task, limit=min(task.limit, self._setup.output_tokens)))
+        return plan
 
     def _chat(self, run: Run, key: Key, jobs: Jobs) -> None:
         words = conversation.words_for(run)
@@ -312,7 +354,8 @@ class Worker:
                 yield sampling
             return
         # The engines count forced tokens differently in a score; only torch counts them like any others.
-        engine = run.engine("torch" if asked.prefix and setup.engine == "auto" else setup.engine, setup.precision)
+        ours_only = asked.prefix and setup.engine == "auto" and has_torch()
+        engine = run.engine("torch" if ours_only else setup.engine, setup.precision)
         if not engine.name.startswith("torch"):
             yield Bounded(engine, setup.output_tokens)
             return
@@ -381,7 +424,7 @@ def main() -> None:
     """Work until the pipe is closed. Ctrl-C and SIGTERM are for the server to act on."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
-    inbox: queue.SimpleQueue[Any] = queue.SimpleQueue()
+    inbox = Inbox()
     gone: set[int] = set()
     messages = os.fdopen(os.dup(0), "rb")
     answers = os.fdopen(os.dup(1), "wb")
@@ -409,7 +452,7 @@ def main() -> None:
         setup = inbox.get()
         with contextlib.suppress(OSError):
             os.nice(setup.niceness)
-        worker = Worker(setup, send, gone)
+        worker = Worker(setup, send, gone, inbox.more)
     except Exception as problem:
         line = " ".join(str(problem).split())
         if not isinstance(problem, SeqError):
@@ -419,6 +462,9 @@ def main() -> None:
         return
     while True:
         _, key, jobs = inbox.get()
+        inbox.joined = 0
         worker.do(key, jobs)
-        gone.clear()
-        send(("end",))
+        if inbox.is_empty:  # else somebody may have left a job that has not begun
+            gone.clear()
+        for _ in range(1 + inbox.joined):
+            send(("end",))

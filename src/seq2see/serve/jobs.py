@@ -11,6 +11,7 @@ import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from seq2see.config import Decoding
@@ -26,6 +27,37 @@ to its limit then costs at most four times as much as was estimated."""
 COST_SCALE = 8
 """Divisor that makes the cost of an ordinary sentence about the number of its source tokens."""
 _numbers = itertools.count(1)
+
+
+@dataclass(frozen=True)
+class Setup:
+    """The first message to an engine process."""
+
+    runs: dict[str, Path]
+    engine: str
+    precision: str | None
+    output_tokens: int
+    inside: bool
+    """Whether this engine records activations, samples and streams, all of which needs torch."""
+    niceness: int = 0
+    """Niceness of the process, by which others are preferred when the CPU is busy; see `os.nice`."""
+    in_slots: bool = False
+    """Whether to search in slots on a CPU, too, as on a GPU."""
+
+
+class Facts(NamedTuple):
+    """Facts about a model, known once it is loaded."""
+
+    engine: str
+    tokens_for_character: float
+    output_ratio: float = 1.0
+    """Target tokens for each source token in the validation pairs."""
+    ordinary: int = 0
+    """The estimated cost of a text of ordinary length with the beam of the run; see `cost`."""
+    rate: float = 0.0
+    """Cost per second, measured while it was loaded; 0 where it was not measured."""
+    slots: int = 0
+    """Number of texts in flight up to which others may join; 0 where a batch is worked on as a whole."""
 
 
 class Key(NamedTuple):
@@ -226,8 +258,13 @@ class FairQueue:
                 self._ahead[cost, client] = found
         return found
 
-    def take(self, budget: float) -> list[Slice]:
-        """Take the next batch: the job whose turn it is, and others with an equal key, line by line up to a budget."""
+    def take(self, budget: float, key: Key | None = None, lines: float = math.inf) -> list[Slice]:
+        """Take the next batch: the job whose turn it is, and others with an equal key, line by line up to a budget.
+
+        Args:
+            key: if given, nothing is taken where it is the turn of a job with another key, or of one that is alone.
+            lines: the most lines to take.
+        """
 
         def turn(job: Job) -> tuple[float, int, float, bool]:
             return self._clocks[job.client], self.counts[job.client], job.clock, job.begun > 0
@@ -235,10 +272,12 @@ class FairQueue:
         if not self._jobs:
             return []
         first = min(self._jobs, key=turn)
+        if key is not None and (first.key != key or first.alone):
+            return []
         company = [job for job in self._jobs if job.key == first.key and not job.alone]
         candidates = [first] if first.alone else company
         begins: dict[Job, int] = {}
-        while candidates:
+        while candidates and lines > 0:
             job = min(candidates, key=turn)
             cost = job.costs[job.begun]
             if begins and cost > budget:
@@ -246,6 +285,7 @@ class FairQueue:
                 continue
             begins.setdefault(job, job.begun)
             budget -= cost
+            lines -= 1
             self.work -= cost
             job.begun += 1
             self._now += cost / len(self.counts)

@@ -5,16 +5,20 @@ to do, the larger the batches, up to a size that follows from the time that earl
 """
 
 import asyncio
+import contextlib
 import math
+import os
+import pickle
+import sys
 import time
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
-from seq2see.serve.engine_process import EngineProcess, Facts, Setup
-from seq2see.serve.jobs import FairQueue, Job, Key, Slice
+from seq2see.serve.jobs import Facts, FairQueue, Job, Key, Setup, Slice
 from seq2see.serve.limits import Limits, RefusedError
 from seq2see.serve.log import report
 
+PROGRAM = "import sys; sys.path[:] = {path!r}; from seq2see.serve.engine_process import main; main()"
 BATCH_SECONDS = 0.5
 """Seconds that a batch of small requests should take at most."""
 FEW = 256
@@ -31,6 +35,51 @@ RECOVERY = 60.0
 """Seconds without work after which an engine is believed to be twice as fast again, up to the most it has shown."""
 SMALL = 4
 """Multiple of an ordinary request: what costs less is never refused for its size alone, whatever the measured speed."""
+
+
+class EngineProcess:
+    """An engine process and its pipes, as the server sees them."""
+
+    def __init__(self, process: asyncio.subprocess.Process) -> None:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        self._process = process
+        self._in, self._out = process.stdin, process.stdout
+        self.death = asyncio.ensure_future(process.wait())
+
+    @staticmethod
+    async def start(name: str, setup: Setup) -> "EngineProcess":
+        """Start a process; its name is shown in lists of processes."""
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-c", PROGRAM.format(path=sys.path), name),
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            # With a heap for each thread, as glibc has it, the memory of an engine goes up and down by a third.
+            env={"MALLOC_ARENA_MAX": "1"} | os.environ,
+            start_new_session=True,
+        )
+        started = EngineProcess(process)
+        started.send(setup)
+        return started
+
+    def send(self, message: object) -> None:
+        with contextlib.suppress(OSError, RuntimeError):  # that it is dead is found out in reading
+            self._in.write(pickle.dumps(message, pickle.HIGHEST_PROTOCOL))
+
+    async def receive(self) -> Any:
+        """Return the next message, or raise EOFError where the process is dead."""
+        try:
+            size = int.from_bytes(await self._out.readexactly(8), "little")
+            return pickle.loads(await self._out.readexactly(size))
+        except asyncio.IncompleteReadError:
+            raise EOFError from None
+
+    async def end(self) -> int:
+        """Kill the process if it still runs, and return its exit code."""
+        with contextlib.suppress(ProcessLookupError):
+            self._process.kill()
+        self._in.close()
+        return await self.death
 
 
 class EngineError(Exception):
@@ -60,6 +109,12 @@ class Lane:
         self._heard = heard
         self._goal = limits.deadline / 10 if on_demand else BATCH_SECONDS
         self._running: dict[int, Slice] = {}
+        self._open: Key | None = None
+        """Key of the jobs that may join those in flight; None where the engine works on a batch as a whole."""
+        self._ends = 0
+        """Number of messages with jobs whose end the engine has not told."""
+        self._finished: list[int] = []
+        """Costs of the slices that were answered since the speed was last measured."""
         self._process: EngineProcess | None = None
         self._wake = asyncio.Event()
         self._rate = 0.0
@@ -131,6 +186,7 @@ class Lane:
             self._refuse(self.queue.newest_of_largest(), self._too_many())
         self.queue.add(job)
         self._wake.set()
+        self._join()
 
     def _is_too_much(self, job: Job, seconds: float) -> bool:
         """Return whether the rest of a job is expected to take longer than these seconds."""
@@ -169,6 +225,7 @@ class Lane:
             del self._running[number]
             if self._process is not None:
                 self._process.send(("gone", number))
+                self._join()
         if job.answer.done() and not job.answer.cancelled():
             job.answer.exception()  # marks it as retrieved
         else:
@@ -208,7 +265,7 @@ class Lane:
                 self.problem = f"{type(problem).__name__} while it was being started or used"
                 report(problem, f"the queue of the engine ({self.name})")
             finally:
-                self.facts, self._begun, self._process = {}, None, None
+                self.facts, self._begun, self._process, self._open, self._ends = {}, None, None, None, 0
                 self._recover()
                 code = await process.end() if process is not None else 0
             how = f"was ended by signal {-code}" if code < 0 else f"ended by itself (code {code})"
@@ -239,29 +296,88 @@ class Lane:
         return self.queue.take(budget)
 
     async def _do_batch(self, process: EngineProcess, batch: list[Slice]) -> None:
+        """Let the engine work on a batch, and on what joins it if it works in slots, until nothing is left."""
         self._rate = self.rate  # with what was recovered meanwhile
         self._begun = self._learned = begun = time.monotonic()
         key = batch[0].job.key if batch else Key("translate", "")
-        self._running |= {each.number: each for each in batch}
-        cost = sum(sum(each.job.costs[each.begin : each.end]) for each in batch)
-        process.send(("do", key, [(each.number, each.asked) for each in batch]))
-        # All of them are past their deadline at the end of the first: an engine that still works on them is stuck.
-        longest = self._limits.deadline + 5
-        if cost and self._rate:
-            longest = min(longest, max(STUCK, STUCK * cost / self._rate))
+        in_slots = bool(batch) and key.kind == "translate" and self.facts[key.model].slots > 0
+        self._open = key if in_slots and not batch[0].job.alone else None
+        self._finished.clear()
+        cost = self._hand_over(process, key, batch)
+        self._join()
+        longest = self._patience(cost)
         try:
-            async with asyncio.timeout(longest):
-                while (message := await process.receive())[0] != "end":
+            async with asyncio.timeout(longest) as patience:
+                while self._ends:
+                    message = await process.receive()
+                    if message[0] == "end":
+                        self._ends -= 1
+                        continue
                     self._deliver(*message)
+                    if self._open is not None:
+                        self._join()
+                        if self._measure(BATCH_SECONDS):
+                            longest = self._patience(sum(map(_cost, self._running.values())))
+                        patience.reschedule(asyncio.get_running_loop().time() + longest)
         except TimeoutError:
-            self._learn(cost, time.monotonic() - begun, killed=True)
+            if self._open is None:
+                self._learn(cost, time.monotonic() - begun, killed=True)
+            else:
+                self._learn(sum(map(_cost, self._running.values())), longest, killed=True)
             raise EngineError(f"it did not finish a batch within {longest:.0f} seconds") from None
-        seconds, self._begun = time.monotonic() - begun, None
-        if not batch:
+        if self._open is not None:
+            self._open = None
+            self._measure(0.0)
+        elif batch:
+            self._note(len(batch), cost, time.monotonic() - begun)
+        self._begun = None
+
+    def _hand_over(self, process: EngineProcess, key: Key, batch: list[Slice]) -> int:
+        """Send a batch to the engine, and return its cost."""
+        self._running |= {each.number: each for each in batch}
+        self._ends += 1
+        process.send(("do", key, [(each.number, each.asked) for each in batch]))
+        return sum(map(_cost, batch))
+
+    def _join(self) -> None:
+        """Let waiting jobs join those in flight, as many as the engine has slots for.
+
+        None joins while it is the turn of a job with another key: it is served as soon as those in flight are done.
+        """
+        if self._open is None or self._process is None or not self.queue:
             return
+        free = self.facts[self._open.model].slots - sum(each.end - each.begin for each in self._running.values())
+        if free > 0 and (batch := self.queue.take(self._limits.batch_tokens, self._open, free)):
+            self._hand_over(self._process, self._open, batch)
+
+    def _patience(self, cost: int) -> float:
+        """Return how many seconds a batch may take before the engine is taken for stuck."""
+        # All jobs are past their deadline then: an engine that still works on them is stuck.
+        longest = self._limits.deadline + 5
+        return min(longest, max(STUCK, STUCK * cost / self._rate)) if cost and self._rate else longest
+
+    def _measure(self, least: float) -> bool:
+        """Measure the speed of jobs that come and go, and return True, if the last time is at least so long ago.
+
+        While nothing waits, the engine has free slots and could do more: then only a higher speed is learned.
+        """
+        assert self._begun is not None
+        seconds, cost = time.monotonic() - self._begun, sum(self._finished)
+        if seconds < least or not self._finished:
+            return False
+        if self.queue or cost / max(seconds, 1e-3) > self._rate:
+            self._note(len(self._finished), cost, seconds)
+        else:
+            self._heard("batch", self.name, len(self._finished), cost, seconds)
+        self._finished.clear()
+        self._begun = time.monotonic()
+        return True
+
+    def _note(self, requests: int, cost: int, seconds: float) -> None:
+        """Learn from work that took so long, and refuse jobs that can no longer be finished in time."""
         self._learn(cost, seconds)
-        self._heard("batch", self.name, len(batch), cost, seconds)
-        for job in self.queue:  # what was learned may show that one cannot be finished in time
+        self._heard("batch", self.name, requests, cost, seconds)
+        for job in self.queue:
             if job.begun and self._is_too_much(job, job.due - time.monotonic()):
                 self._refuse(job, self._too_much(job))
 
@@ -296,6 +412,7 @@ class Lane:
             job.told.put_nowait(what[0])
             return
         del self._running[number]
+        self._finished.append(_cost(done))
         if kind != "done":
             self._refuse(job, RefusedError(*what))
             return
@@ -326,3 +443,7 @@ class Lane:
             elif not each.job.answer.done():
                 each.job.alone = True
                 self.queue.put_back(each)
+
+
+def _cost(part: Slice) -> int:
+    return sum(part.job.costs[part.begin : part.end])

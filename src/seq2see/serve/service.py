@@ -13,11 +13,10 @@ from typing import Any
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
-from seq2see import conversation
+from seq2see import conversation, machine
 from seq2see.errors import SettingError, nearest
 from seq2see.run import Run
-from seq2see.serve.engine_process import Setup
-from seq2see.serve.jobs import Asked, Job, Key, Kind, cost, source_tokens
+from seq2see.serve.jobs import Asked, Job, Key, Kind, Setup, cost, source_tokens
 from seq2see.serve.lanes import Lane
 from seq2see.serve.limits import Keys, Limits, Rates, RefusedError, network
 from seq2see.serve.log import log
@@ -118,7 +117,8 @@ class Service:
         self.quick = Lane("translate", translating, self.limits, self._heard)
         self.inside = Lane("inside", inside, self.limits, self._heard)
         self.long = Lane("long", long, self.limits, self._heard, on_demand=True)
-        self.lanes = [self.quick, self.inside, self.long]
+        self._has_torch = machine.has_torch()
+        self.lanes = [self.quick, *([self.inside] if self._has_torch else []), self.long]
         for lane in self.lanes:
             self.metrics.ready.labels(lane.name).set_function(partial(getattr, lane, "ready"))
             self.metrics.queue_requests.labels(lane.name).set_function(partial(len, lane.queue))
@@ -144,7 +144,9 @@ class Service:
     @property
     def obstacle(self) -> str | None:
         """Return the reason why no ordinary request would be answered now; None where it would."""
-        for lane in (self.quick, self.inside):
+        for lane in self.lanes:
+            if lane.on_demand:
+                continue
             if not lane.ready:
                 line = f"the engine ({lane.name}) is not loaded" + (f": {lane.problem}" if lane.problem else "")
                 for run in self.runs.values():  # everybody may ask: paths are shortened to the names of runs
@@ -227,8 +229,7 @@ class Service:
             width = self._beam(run, beam, asked.n_best)
         alone = kind == "look" or bool(asked.sampling) or asked.chat
         key = Key(kind, name, width, bool(asked.prefix) and kind == "translate", next(self._alone) if alone else 0)
-        with_torch = kind in ("look", "stream") or asked.sampling or asked.alignments
-        lane = self.inside if with_torch or (asked.prefix and self._engine == "auto") else self.quick
+        lane = self._lane(kind, asked)
         lane.check(client)
         if kind == "detect":
             characters = sum(map(len, asked.lines)) * len(self.runs)
@@ -240,6 +241,14 @@ class Service:
                 lane.check(client)
         lane.put(job)
         return lane, job
+
+    def _lane(self, kind: Kind, asked: Asked) -> Lane:
+        """Return the lane of a small request; refuse what needs torch where that is not installed."""
+        if kind in ("look", "stream") or asked.sampling or asked.alignments:
+            if not self._has_torch:
+                raise RefusedError(501, "look, stream, sample and alignments need PyTorch, which is not installed here")
+            return self.inside
+        return self.inside if asked.prefix and self._engine == "auto" and self._has_torch else self.quick
 
     def _beam(self, run: Run, beam: int | None, n_best: int) -> int:
         """Return the width that is asked for, at least n_best."""

@@ -103,6 +103,8 @@ class Chosen:
     """Reasons for the settings, by the rows of `choices.ROWS`."""
     survey: Survey
     """The survey of the pairs that are short enough for them."""
+    candidates: tuple[dict[str, Any], ...] = ()
+    """Tokenizers that trials may compare, as overlays for `data`; the first is the one that was chosen."""
 
 
 def settle(survey: Survey, corpus: Corpus, overlays: Sequence[Overlay], hold_out: float | None = None) -> Chosen:
@@ -113,11 +115,11 @@ def settle(survey: Survey, corpus: Corpus, overlays: Sequence[Overlay], hold_out
         hold_out: The number of pairs to validate on, or their share below 1, where the user says it.
     """
     model = {key: value for overlay in overlays for key, value in overlay.get("model", {}).items()}
-    suggestion = suggest.suggest(survey, model)
-    data = config.resolve(suggestion.settings, corpus.settings, *overlays).data
+    suggestion = suggest.suggest(survey, model, corpus.settings)
+    data = config.resolve(suggestion.settings, *overlays).data
     kept = without_too_long(survey, data, None)
     if kept.left_out:
-        suggestion = suggest.suggest(kept, model)
+        suggestion = suggest.suggest(kept, model, corpus.settings)
     known = [name for name, keys in choices.ROWS.items() if config.keys(corpus.settings).intersection(keys)]
     reasons = suggestion.reasons | dict.fromkeys(known, "tuned for this corpus")
     derived: dict[str, Any] = {}
@@ -125,8 +127,8 @@ def settle(survey: Survey, corpus: Corpus, overlays: Sequence[Overlay], hold_out
         derived["validation_pairs"] = as_count(hold_out, kept.pairs)
     if survey.languages:
         derived["tags"] = " ".join(sorted(survey.languages.union(data.tags.split())))
-    settings = config.resolve(suggestion.settings, corpus.settings, *overlays, {"data": derived})
-    return Chosen(settings, reasons, kept)
+    settings = config.resolve(suggestion.settings, *overlays, {"data": derived})
+    return Chosen(settings, reasons, kept, suggestion.candidates)
 
 
 def as_count(hold_out: float, pairs: int) -> int:
@@ -175,6 +177,7 @@ def write_corpus(
     if valid_pairs:
         valid_pairs = store.for_validation("the validation set", valid_pairs, cut, limit, say, refuse=True)
     kept_out: list[Pair] = []
+    known: dict[str, Any] = {}
     training = _without(corpus.train, is_held_out, settings, kept_out)
     if base is not None:
         training = base.noting_sources(training)
@@ -190,6 +193,7 @@ def write_corpus(
             "so few cannot be held out" if to_hold_out(request.valid) else "too few different sources to hold some out"
         )
         say(f"{few}: validation uses training pairs. Give other pairs with --valid")
+        known["validated_on_training_pairs"] = True
     _warn_about_characters(valid_pairs, settings, cut, say)
     valid, _ = write_tokens(folder, "valid", valid_pairs, tokenizers, limit, "the validation set")
     write_pairs(folder / "validation.jsonl", valid_pairs)
@@ -208,6 +212,7 @@ def write_corpus(
         "source_tokens": train.source_tokens,
         "target_tokens": train.target_tokens,
         "prepared_in_seconds": round(time.perf_counter() - began, 1),
+        **known,
     }
     yours = config.keys(*request.overlays)
     return Prepared(settings, tokenizers, train, valid, valid_pairs, facts, chosen.reasons, yours)

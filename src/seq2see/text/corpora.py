@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from seq2see.errors import DataError, nearest
-from seq2see.text import catalogues, columns, dates, downloads, languages, rows
+from seq2see.text import catalogues, columns, dates, downloads, languages, pronouns, rows
 from seq2see.text.dates import Split
 from seq2see.text.downloads import Remote
 from seq2see.text.pair import NOTHING, Pair, Sides
@@ -317,7 +317,7 @@ class Corpus:
 class Parts:
     """The pairs of one or several places, one after another, and what is known of them once they have been read."""
 
-    def __init__(self, *parts: "Pairs | DateSplit") -> None:
+    def __init__(self, *parts: "Pairs | BuiltIn") -> None:
         self.parts = parts
 
     def __iter__(self) -> Iterator[Pair]:
@@ -344,17 +344,40 @@ class Parts:
 
 
 @dataclass(frozen=True)
-class DateSplit:
-    """A split of the built-in corpus, written anew at each iteration."""
+class BuiltIn:
+    """A split of a built-in corpus, written anew at each iteration."""
 
+    corpus: str
     split: Split
     dropped = 0
     notes = ()
-    languages = Sides()
     has_columns = False
 
+    @property
+    def languages(self) -> Sides:
+        return Sides() if self.corpus == "dates" else Sides("en", pronouns.LANGUAGES[self.corpus])
+
     def __iter__(self) -> Iterator[Pair]:
-        return dates.pairs(self.split)
+        return dates.pairs(self.split) if self.corpus == "dates" else pronouns.pairs(self.corpus, self.split)
+
+
+BUILT_IN: Final[dict[str, dict[str, dict[str, Any]]]] = {
+    # 500 steps are two epochs: enough, since nothing in this corpus contradicts itself. A small model learns it.
+    "dates": {
+        "model": {"encoder_layers": 2, "decoder_layers": 2, "d_model": 96, "heads": 4, "d_ff": 384, "dropout": 0.1},
+        "training": {
+            "batch_tokens": 4096,
+            "max_steps": 500,
+            "warmup_steps": 200,
+            "learning_rate": 5e-3,
+            "validate_every": 125,
+            "agreement": 0.0,
+            "weight_decay": 0.0,
+        },
+    },
+    **dict.fromkeys(pronouns.LANGUAGES, pronouns.SETTINGS),
+}
+"""Built-in corpora by name, and the settings that each needs."""
 
 
 def open_corpus(
@@ -370,12 +393,10 @@ def open_corpus(
         watch: Called while a corpus is downloaded.
     """
     words = _words(pairs)
-    if words == ["dates"]:
-        # 500 steps are two epochs: enough, since nothing in this corpus contradicts itself.
-        settings = {"training": {"max_steps": 500, "validate_every": 125}}
-        train, valid, test = Parts(DateSplit("train")), Parts(DateSplit("valid")), Parts(DateSplit("test"))
-        return Corpus("dates", train, valid, test, settings, words)
-    parts: list[Pairs | DateSplit] = []
+    if len(words) == 1 and words[0] in BUILT_IN:
+        train, valid, test = (Parts(BuiltIn(words[0], split)) for split in ("train", "valid", "test"))
+        return Corpus(words[0], train, valid, test, BUILT_IN[words[0]], words)
+    parts: list[Pairs | BuiltIn] = []
     for word in words:
         # Columns are those of the first file that has any; the others may have other ones.
         bound = not any(part.has_columns for part in parts)
@@ -388,10 +409,10 @@ def open_corpus(
     )
 
 
-def _named(name: str, split: Split, options: ReadingOptions, watch: downloads.Watch) -> "Pairs | DateSplit | None":
+def _named(name: str, split: Split, options: ReadingOptions, watch: downloads.Watch) -> "Pairs | BuiltIn | None":
     """Return a split of the corpus of that name, which is downloaded first; None where there is no such corpus."""
-    if name == "dates":
-        return DateSplit(split)
+    if name in BUILT_IN:
+        return BuiltIn(name, split)
     found = downloads.REMOTES.get(name)
     if found is None:
         return None
@@ -452,7 +473,7 @@ def for_scoring(
     return Parts(part)
 
 
-def _check_columns(words: Sequence[str], parts: "Sequence[Pairs | DateSplit]", options: ReadingOptions) -> None:
+def _check_columns(words: Sequence[str], parts: "Sequence[Pairs | BuiltIn]", options: ReadingOptions) -> None:
     """Refuse to choose columns where none of the parts has any."""
     if any(options.columns) and not any(part.has_columns for part in parts):
         raise DataError(f"{', '.join(words)}: no columns to choose from; --source-column is for CSV, TSV and JSONL")

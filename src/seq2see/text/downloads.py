@@ -21,7 +21,7 @@ from typing import BinaryIO, Final, NamedTuple
 
 from seq2see import __version__, storage
 from seq2see.errors import DataError, nearest
-from seq2see.text import dates, rows
+from seq2see.text import dates, pronouns, rows
 from seq2see.text.dates import Split
 
 CHUNK: Final = 1 << 16
@@ -98,7 +98,7 @@ class Entry(NamedTuple):
 
 def names() -> list[str]:
     """Return the names of all corpora that have one."""
-    return ["dates", *REMOTES]
+    return ["dates", *pronouns.LANGUAGES, *REMOTES]
 
 
 def catalogue() -> list[Entry]:
@@ -106,6 +106,10 @@ def catalogue() -> list[Entry]:
     about_dates = f"dates written out in {len(dates.LANGUAGES)} languages, to ISO 8601"
     return [
         Entry("dates", sum(dates.SIZES.values()), about_dates, "Unicode-3.0", 0, True),
+        *(
+            Entry(name, sum(pronouns.SIZES.values()), pronouns.ABOUT[name], "Apache-2.0", 0, True)
+            for name in pronouns.LANGUAGES
+        ),
         *(
             Entry(
                 each.name,
@@ -124,7 +128,7 @@ def get(name: str, places: Sequence[str | Path] = (), watch: Watch = unwatched) 
     """Put a corpus into the cache, from `places` or by download, and return its folder; None where it is built in."""
     found = REMOTES.get(name)
     if found is None:
-        if name == "dates":
+        if name in names():
             return None
         raise DataError(f"{name}: no such corpus. {nearest(name, names())}")
     if places:

@@ -1,7 +1,7 @@
 """The only text record: one pair of sequences and where it came from."""
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -35,3 +35,11 @@ def write_pairs(path: Path, pairs: Iterable[Pair]) -> None:
         for pair in pairs
     )
     path.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), encoding="utf-8")
+
+
+def usual_sources(pairs: Sequence[Pair], count: int = 4, longest: int = 80) -> list[str]:
+    """Return a few sources to try a model with: one line each, neither the shortest nor the longest ones."""
+    texts = {pair.source.strip() for pair in pairs[:200]}
+    fitting = sorted((text for text in texts if len(text) <= longest and text.isprintable()), key=lambda t: (len(t), t))
+    usual = fitting[len(fitting) // 4 : len(fitting) // 4 * 3] or fitting
+    return usual[:: max(1, len(usual) // count)][:count]

@@ -1,6 +1,6 @@
 """Events that the training loop yields."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True)
@@ -66,6 +66,8 @@ class Validated:
     scores: dict[str, float]
     best: bool
     what: str = "model"
+    seconds: float = field(default=0.0, compare=False)
+    """The time that the validation took."""
 
 
 @dataclass(frozen=True)

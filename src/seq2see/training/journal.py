@@ -46,6 +46,7 @@ class Journal:
                 scalars["training/tokens_per_second"] = event.tokens_per_second
             case Validated():
                 row = {"step": event.step, "validation": event.scores, "best": event.best, "what": event.what}
+                row["seconds"] = event.seconds
                 scalars = {f"validation/{key}": value for key, value in event.scores.items()}
             case ThreadsChanged():
                 row, scalars = asdict(event), {}
@@ -77,6 +78,11 @@ def read(run: Path) -> list[dict[str, Any]]:
             break
         rows.append(row)
     return rows
+
+
+def validation_seconds(run: Path) -> float:
+    """Return the time that all validations of a run took."""
+    return float(sum(row.get("seconds", 0.0) for row in read(run) if "validation" in row))
 
 
 def _is_of_model(row: dict[str, Any]) -> bool:

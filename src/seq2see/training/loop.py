@@ -131,12 +131,13 @@ class _Loop:
     def validated(self, validate: Validate, lower_is_better: bool) -> Iterator[Event]:
         """Validate, keep the best model, and save a checkpoint."""
         self.validation_is_due = False
+        began = time.perf_counter()
         try:
             scores = validate()
         except Stopped:
             self.reason = INTERRUPTED
             return
-        self.progress = self.meter.note(self.progress)
+        taken, self.progress = time.perf_counter() - began, self.meter.note(self.progress)
         # While updates fail, no checkpoint is made: it must not replace a good one. What is not saved is not judged
         # either, because nothing would remember it after a resume.
         counts = not self.progress.skipped or self.reason is not None
@@ -146,7 +147,7 @@ class _Loop:
         if best:
             self.group.first_does(lambda: save_weights(self.model, self.run / "model.safetensors"))
         # Before the checkpoint: on resume, lines past it are cut, but one that was never written would be missed.
-        yield Validated(self.progress.step, scores, best)
+        yield Validated(self.progress.step, scores, best, seconds=taken)
         if counts:
             self.save()
         self.reason = self.reason or self._limit()
@@ -315,9 +316,10 @@ def fastest_passes(model: Seq2Seq, settings: Training) -> Passes:
     plain, device = plain_passes(model, settings), next(model.parameters()).device
     if settings.deterministic or device.type != "cuda":
         return plain
-    from seq2see.training.graphs import RecordedPasses
+    from seq2see.training.graphs import RecordedPasses, compile_kernels
 
     bfloat16 = in_bfloat16(settings, device)
+    compile_kernels(model, settings, bfloat16)
     return RecordedPasses(model, settings, bfloat16, plain) if RecordedPasses.can(model, bfloat16) else plain
 
 
@@ -439,11 +441,13 @@ def _average(
     if group.is_first:
         load_weights(model, checkpoint.average(last))
     group.take_from_first(model.parameters())
+    began = time.perf_counter()
     scores = validate()
+    taken = time.perf_counter() - began
     better = progress.is_beaten_by(scores, settings.metric, lower_is_better)
     if better:
         group.first_does(lambda: save_weights(model, run / "model.safetensors"))
-    yield Validated(progress.step, scores, better, f"average of the last {count} checkpoints")
+    yield Validated(progress.step, scores, better, f"average of the last {count} checkpoints", taken)
 
 
 class _Meter:

@@ -1,12 +1,9 @@
 """ONNX graphs give our greedy translations in onnxruntime, for every norm, kind of positions, activation and tie."""
 
-import functools
 import json
 import os
 import shutil
 import subprocess
-import threading
-from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -130,38 +127,3 @@ def test_transformers_js_in_node_translates_as_we_do(trained: Path, tmp_path: Pa
     assert ended.returncode == 0, ended.stderr
     run = load(trained)
     assert ended.stdout.splitlines() == [each.text for each in run.search(words, 1, engine=run.engine("torch"))]
-
-
-@pytest.mark.browser
-def test_the_page_of_the_guide_translates_in_chromium(trained: Path, tmp_path: Path) -> None:
-    """The HTML of docs/guides/browser.md, served from this machine; runs where transformers.js is installed."""
-    from end_to_end import browser
-
-    place = Path(os.environ.get("TRANSFORMERS_JS", "/nowhere")) / "node_modules"
-    if not (place / "@huggingface" / "transformers").is_dir() or (why := browser.obstacle()):
-        pytest.skip("transformers.js is not installed in the folder TRANSFORMERS_JS" if not place.is_dir() else why)
-    guide = Path(__file__).parents[3] / "docs" / "guides" / "browser.md"
-    html = guide.read_text(encoding="utf-8").split("```html\n")[1].split("```")[0]
-    (tmp_path / "page").mkdir()
-    (tmp_path / "page" / "index.html").write_text(html, encoding="utf-8")
-    (tmp_path / "page" / "node_modules").symlink_to(place)
-    export(trained, tmp_path / "page" / "models" / "model", "onnx", "float32")
-    handler = functools.partial(Quiet, directory=str(tmp_path / "page"))
-    words = random_words(20, 23)
-    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        with browser.Browser(tmp_path / "profile") as chromium:
-            chromium.open(f"http://127.0.0.1:{server.server_port}/")
-            given = json.dumps("\n".join(words))
-            chromium.run(f'document.getElementById("source").value = {given}; document.getElementById("go").click()')
-            chromium.wait('document.getElementById("state").textContent === "translated"')
-            theirs = chromium.run('document.getElementById("target").textContent').split("\n")
-        server.shutdown()
-    run = load(trained)
-    assert theirs == [each.text for each in run.search(words, 1, engine=run.engine("torch"))]
-
-
-class Quiet(SimpleHTTPRequestHandler):
-    """Serves files without a log."""
-
-    def log_message(self, *_: object) -> None: ...

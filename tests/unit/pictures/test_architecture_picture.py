@@ -115,14 +115,17 @@ def test_what_the_encoder_found_goes_where_it_is_read(settings, reader, tmp_path
     plan = architecture.plan(Model(**(SMALL if "architecture" not in settings else {}), **settings), 30, 30)
     architecture.draw(plan, "memory", tmp_path / "plan.png")
     (axes,) = drawn[0].axes
-    (memory,) = [line for line in axes.lines if line.get_color() == architecture.ORANGE]
-    end_x, end_y = memory.get_xydata()[-1]
+    ends = [line.get_xydata()[-1] for line in axes.lines if line.get_color() == architecture.ORANGE]
+    names = [text.get_text() for text in axes.texts if text.get_color() == architecture.ORANGE]
+    assert names == (["", "memory"] if reader == "LSTM" else ["K", "V", "memory"])
+    assert len(ends) == len(names) - 1
+    end_x = ends[0][0]
     (box,) = [
         patch
         for patch in axes.patches
         if getattr(patch, "get_width", None)
         and patch.get_x() == end_x
-        and patch.get_y() < end_y < patch.get_y() + patch.get_height()
+        and all(patch.get_y() < end_y < patch.get_y() + patch.get_height() for _, end_y in ends)
     ]
     texts = [text for text in axes.texts if end_x < text.get_position()[0] < end_x + box.get_width() / 2]
     inside = [text for text in texts if box.get_y() < text.get_position()[1] < box.get_y() + box.get_height()]

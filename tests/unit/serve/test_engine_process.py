@@ -10,10 +10,11 @@ from typing import Any
 import pytest
 
 from seq2see.config import Decoding
+from seq2see.decoding import continuous
 from seq2see.decoding.torch_engine import TorchEngine
 from seq2see.run import Run
-from seq2see.serve.engine_process import Setup, Worker
-from seq2see.serve.jobs import Asked, Key, cost, source_tokens
+from seq2see.serve.engine_process import Inbox, Worker
+from seq2see.serve.jobs import Asked, Key, Setup, cost, source_tokens
 from seq2see.tokens import tokenizers
 
 
@@ -232,3 +233,78 @@ def test_tokens_are_never_fewer_than_the_model_reads(kind):
     texts = ["", " bad cab ", "日本" * 50, "a" * 99]
     read = [len(ids) + 1 for ids in trained.encode([text.strip() for text in texts])]
     assert all(found >= tokens for found, tokens in zip(source_tokens(run, texts), read, strict=True))
+
+
+def in_slots(trained: Path, heard: Heard, more: Any = lambda key: [], output_tokens: int = 1000) -> Worker:
+    setup = Setup({"run": trained}, "torch", None, output_tokens, False, in_slots=True)
+    made = Worker(setup, heard.send, heard.gone, more)
+    (kind, facts) = heard.pop()
+    assert (kind, facts["run"].slots) == ("ready", continuous.MOST)
+    return made
+
+
+@pytest.fixture
+def few_slots(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(continuous, "SIZES", (2, 4))
+    monkeypatch.setattr(continuous, "MOST", 4)
+
+
+def test_jobs_in_slots_are_answered_as_alone_also_those_that_join(trained, heard, few_slots):
+    first = [(1, asked("cab", n_best=2)), (2, asked("", "fade")), (3, asked(""))]
+    later = [[(4, asked("bad"))], [], [(5, asked("abcdefgh")), (6, asked("deaf", "cab", "fade", n_best=5))]]
+    worker_ = in_slots(trained, heard, lambda key: later.pop(0) if later else [])
+    everything = {number: what for some in (first, *later) for number, what in some}
+    worker_.do(Key("translate", "run", 5), first)
+    assert sorted(message[1] for message in heard) == [1, 2, 3, 4, 5, 6]
+    run = Run(trained)
+    for kind, number, (name, results) in heard:
+        assert (kind, name) == ("done", "torch float32")
+        what = everything[number]
+        alone = run.search(what.lines, 5, what.n_best, engine=run.engine("torch"))
+        assert [[each["text"] for each in result["translations"]] for result in results] == [
+            [each.text for each in result.translations] for result in alone
+        ]
+
+
+def test_who_leaves_frees_its_slots(trained, heard, few_slots, monkeypatch):
+    entered: list[Any] = []
+    enter = continuous.Slots.enter
+    monkeypatch.setattr(continuous.Slots, "enter", lambda slots, *what: (entered.append(what), enter(slots, *what)))
+    worker_ = in_slots(trained, heard, lambda key: heard.gone.add(1) or [])
+    entered.clear()
+    worker_.do(Key("translate", "run", 1), [(1, asked(*["abcdefgh" * 4] * 10)), (2, asked("cab"))])
+    assert [message[:2] for message in heard] == [("done", 2)]
+    assert sum(len(tasks) for _, tasks in entered) <= 5  # four of the first, then only the second
+
+
+def test_a_mistake_in_one_job_in_slots_does_no_harm_to_others(trained, heard, tmp_path, few_slots):
+    run = with_pattern(trained, tmp_path / "run", "(a*)*b")
+    in_slots(run, heard).do(Key("translate", "run", 1), [(1, asked("a" * 200)), (2, asked("cb"))])
+    assert [message[:2] for message in heard] == [("refused", 1), ("done", 2)]
+
+
+def test_where_slots_fail_jobs_are_searched_without_them(trained, heard, few_slots, monkeypatch, capsys):
+    worker_ = in_slots(trained, heard)
+
+    def fail(*_: object) -> None:
+        raise RuntimeError("out of memory")
+
+    monkeypatch.setattr(continuous.SlotSearch, "advance", fail)
+    for number in (1, 3):
+        worker_.do(Key("translate", "run", 1), [(number, asked("cab")), (number + 1, asked("bad"))])
+    assert [message[:2] for message in heard] == [("done", number) for number in (1, 2, 3, 4)]
+    assert capsys.readouterr().err.count("translating without them from now on") == 1
+
+
+def test_messages_with_the_same_key_join_in_their_order():
+    inbox, one, other = Inbox(), Key("translate", "run", 1), Key("translate", "run", 5)
+    assert inbox.is_empty
+    for key, number in ((one, 1), (one, 2), (other, 3), (one, 4)):
+        inbox.put(("do", key, [(number, asked("cab"))]))
+    assert inbox.get()[2][0][0] == 1
+    assert [number for number, _ in inbox.more(one)] == [2]
+    assert inbox.more(one) == []
+    assert inbox.joined == 1
+    assert not inbox.is_empty
+    assert [inbox.get()[2][0][0] for _ in range(2)] == [3, 4]
+    assert inbox.is_empty

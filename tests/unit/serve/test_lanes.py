@@ -8,9 +8,8 @@ from typing import Any
 import pytest
 
 from seq2see.serve import lanes
-from seq2see.serve.engine_process import EngineProcess, Facts, Setup
-from seq2see.serve.jobs import Asked, Job, Key
-from seq2see.serve.lanes import Lane
+from seq2see.serve.jobs import Asked, Facts, Job, Key, Setup
+from seq2see.serve.lanes import EngineProcess, Lane
 from seq2see.serve.limits import Limits, RefusedError
 
 ONE, OTHER = Key("translate", "one", 5), Key("translate", "one", 1)
@@ -20,14 +19,14 @@ NOTHING = Asked([])
 class Played:
     """Instead of an engine process: answers a batch when it is told to."""
 
-    def __init__(self) -> None:
+    def __init__(self, slots: int = 0) -> None:
         self.batches: list[list[int]] = []
         """The numbers of the slices in each batch."""
         self.asked: list[list[Any]] = []
         """What they ask for."""
         self.gone: list[int] = []
         self.messages: asyncio.Queue[Any] = asyncio.Queue()
-        self.messages.put_nowait(("ready", {"one": Facts("played", 1.0)}))
+        self.messages.put_nowait(("ready", {"one": Facts("played", 1.0, slots=slots)}))
         self.ended = False
         self.death: asyncio.Future[int] = asyncio.get_running_loop().create_future()
 
@@ -44,6 +43,10 @@ class Played:
             raise EOFError
         return message
 
+    def answer_one(self, number: int) -> None:
+        """Answer one slice of a batch that others may join."""
+        self.messages.put_nowait(("done", number, "answered"))
+
     def answer(self) -> None:
         """Answer all of the last batch, with what was asked."""
         for number, what in zip(self.batches[-1], self.asked[-1], strict=True):
@@ -56,7 +59,10 @@ class Played:
 
 
 def play(
-    monkeypatch: pytest.MonkeyPatch, scene: Callable[[Lane, list[Played]], Awaitable[None]], **limits: Any
+    monkeypatch: pytest.MonkeyPatch,
+    scene: Callable[[Lane, list[Played]], Awaitable[None]],
+    slots: int = 0,
+    **limits: Any,
 ) -> list[Any]:
     """A scene with a lane whose engines are played; what was heard of it."""
     heard: list[Any] = []
@@ -65,7 +71,7 @@ def play(
         engines: list[Played] = []
 
         async def start(name: str, setup: Setup) -> Played:
-            engines.append(Played())
+            engines.append(Played(slots))
             return engines[-1]
 
         monkeypatch.setattr(EngineProcess, "start", start)
@@ -584,3 +590,107 @@ def test_an_engine_on_demand_is_started_by_the_first_job(monkeypatch):
         await asyncio.gather(working, return_exceptions=True)
 
     play(monkeypatch, scene)
+
+
+def test_jobs_join_those_in_flight_as_slots_become_free(monkeypatch):
+    async def scene(lane: Lane, engines: list[Played]) -> None:
+        tasks = []
+        for _ in range(4):
+            tasks.append(asyncio.create_task(do(lane, Job(ONE, NOTHING, [5]))))
+            await settle()
+        (engine,) = engines
+        assert [len(batch) for batch in engine.batches] == [1, 1, 1]  # as they came; the fourth waits
+        assert len(lane.queue) == 1
+        engine.answer_one(engine.batches[1][0])
+        await settle()
+        assert [len(batch) for batch in engine.batches] == [1, 1, 1, 1]
+        assert await tasks[1] == ["answered"]  # before the others
+        tasks[0].cancel()  # whoever leaves makes room, too
+        tasks.append(asyncio.create_task(do(lane, Job(ONE, NOTHING, [5]))))
+        await settle()
+        assert engine.gone == engine.batches[0]
+        assert len(engine.batches) == 5
+        for place in (2, 3, 4):
+            engine.answer_one(engine.batches[place][0])
+        for _ in range(5):
+            engine.messages.put_nowait(("end",))
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await settle()
+        assert lane.silent == 0.0
+        again = asyncio.create_task(do(lane, Job(OTHER, NOTHING, [5])))
+        await settle()
+        engine.answer()
+        await again
+
+    heard = play(monkeypatch, scene, slots=3)
+    assert sum(what[2] for what in heard if what[0] == "batch") == 5
+
+
+def test_nobody_joins_while_it_is_the_turn_of_a_job_with_another_key(monkeypatch):
+    async def scene(lane: Lane, engines: list[Played]) -> None:
+        tasks = []
+        for key in (ONE, OTHER, ONE):
+            tasks.append(asyncio.create_task(do(lane, Job(key, NOTHING, [5]))))
+            await settle()
+        (engine,) = engines
+        assert len(engine.batches) == 1
+        engine.answer()
+        await settle()
+        assert len(engine.batches) == 2  # the other key alone
+        engine.answer()
+        await settle()
+        engine.answer()
+        await asyncio.gather(*tasks)
+
+    play(monkeypatch, scene, slots=8)
+
+
+def test_a_client_with_few_jobs_joins_before_the_many_of_another(monkeypatch):
+    async def scene(lane: Lane, engines: list[Played]) -> None:
+        many = asyncio.create_task(do(lane, Job(ONE, Asked(["a"] * 10), [5] * 10, client="many")))
+        await settle()
+        few = asyncio.create_task(do(lane, Job(ONE, Asked(["b"]), [5], client="few")))
+        await settle()
+        (engine,) = engines
+        taken = sum(len(what.lines) for batch in engine.asked for what in batch)
+        assert taken <= 10
+        engine.answer_one(engine.batches[0][0])
+        await settle()
+        assert any(what.lines == ["b"] for batch in engine.asked for what in batch)
+        for task in (many, few):
+            task.cancel()
+        await asyncio.gather(many, few, return_exceptions=True)
+
+    play(monkeypatch, scene, slots=2, batch_tokens=10)
+
+
+def test_jobs_in_flight_are_tried_alone_after_the_engine_has_died(monkeypatch):
+    async def scene(lane: Lane, engines: list[Played]) -> None:
+        tasks = []
+        for _ in range(3):
+            tasks.append(asyncio.create_task(do(lane, Job(ONE, NOTHING, [5]))))
+            await settle()
+        engines[0].messages.put_nowait("die")
+        while len(engines) < 2 or not engines[1].batches:
+            await asyncio.sleep(0.01)
+        for count in (1, 2, 3):
+            await settle()
+            assert [len(batch) for batch in engines[1].batches] == [1] * count  # nobody joins them
+            engines[1].answer()
+        assert await asyncio.gather(*tasks) == [[[]]] * 3
+
+    play(monkeypatch, scene, slots=8)
+
+
+def test_an_engine_in_slots_that_says_nothing_is_stuck(monkeypatch):
+    monkeypatch.setattr(lanes, "STUCK", 0.05)
+
+    async def scene(lane: Lane, engines: list[Played]) -> None:
+        lane.assume(1e6)
+        task = asyncio.create_task(do(lane, Job(ONE, NOTHING, [5])))
+        with pytest.raises(RefusedError) as refused:
+            await task
+        assert refused.value.status == 503
+        assert engines[0].ended
+
+    play(monkeypatch, scene, slots=8)

@@ -18,8 +18,7 @@ from starlette.testclient import TestClient
 
 from seq2see.config import Settings
 from seq2see.serve import libretranslate
-from seq2see.serve.engine_process import Facts
-from seq2see.serve.jobs import Asked
+from seq2see.serve.jobs import Asked, Facts
 from seq2see.serve.libretranslate import cut, fitting_runs, in_sentences, joined, language_name, parse_multipart
 from seq2see.serve.limits import Limits, RefusedError
 from seq2see.serve.service import Service

@@ -11,8 +11,7 @@ pytest.importorskip("fastapi", reason="the extra 'serve' is not installed")
 
 from seq2see.run import Run
 from seq2see.serve import app
-from seq2see.serve.engine_process import Facts
-from seq2see.serve.jobs import Asked, Job
+from seq2see.serve.jobs import Asked, Facts, Job
 from seq2see.serve.limits import Keys, Limits, Rates, RefusedError
 from seq2see.serve.service import Service, look_times
 

@@ -47,7 +47,8 @@ def test_a_slip_in_the_name(open_pairs: object) -> None:
         open_pairs("date")
     assert str(raised.value) == "date: no such file or corpus. Did you mean 'dates'?"
     with pytest.raises(
-        DataError, match=r"^xyzzy: no such file or corpus\. Choose from: chatbot-ko, dates, multi30k-en-de\.$"
+        DataError,
+        match=r"^xyzzy: no such file or corpus\. Choose from: chatbot-ko, dates, .*, pronouns, pronouns-fi\.$",
     ):
         open_pairs("xyzzy")
     with pytest.raises(DataError, match=r": no such file or corpus\. "):
@@ -82,7 +83,11 @@ def test_scoring_takes_the_test_split_or_a_file_with_references() -> None:
 
 def test_catalogue_tells_enough_and_counts_right() -> None:
     entries = downloads.catalogue()
-    assert [entry.name for entry in entries] == downloads.names() == ["dates", "multi30k-en-de", "chatbot-ko"]
+    assert (
+        [entry.name for entry in entries]
+        == downloads.names()
+        == ["dates", "pronouns", "pronouns-fi", "multi30k-en-de", "chatbot-ko"]
+    )
     assert all(entry.description and entry.licence for entry in entries)
     corpus = corpora.open_corpus("dates")
     parts = [part for part in (corpus.train, corpus.valid, corpus.test) if part is not None]

@@ -20,10 +20,10 @@ def written(tmp_path: Path) -> Path:
     for event in (
         trained(5),
         trained(10),
-        Validated(10, {"loss": 2.0, "exact": 12.5}, True),
+        Validated(10, {"loss": 2.0, "exact": 12.5}, True, seconds=1.5),
         trained(15),
         ThreadsChanged(15, 1, "other programs keep 1.0 of 2 cores busy"),
-        Validated(15, {"loss": 1.0}, False, "average of the last 2 checkpoints"),
+        Validated(15, {"loss": 1.0}, False, "average of the last 2 checkpoints", 0.5),
         Finished(15, "all 15 steps done", 1.5),
     ):
         log.write(event)
@@ -45,7 +45,9 @@ def test_a_row_for_each_event_that_has_numbers(written: Path) -> None:
         "seconds": 0.5,
         "skipped": 0,
     }
-    assert rows[2] == {"step": 10, "validation": {"loss": 2.0, "exact": 12.5}, "best": True, "what": "model"}
+    scores = {"loss": 2.0, "exact": 12.5}
+    assert rows[2] == {"step": 10, "validation": scores, "best": True, "what": "model", "seconds": 1.5}
+    assert journal.validation_seconds(written) == 2.0
     assert rows[4] == {"step": 15, "threads": 1, "reason": "other programs keep 1.0 of 2 cores busy"}
     assert rows[5]["what"] == "average of the last 2 checkpoints"
 

@@ -162,7 +162,7 @@ async function refresh() {
     await showChanges(question, signal);
   } catch (problem) {
     if (signal.aborted) return;
-    if (quick && problem instanceof Refused && problem.status === 400) noInside(problem.line);
+    if (quick && problem instanceof Refused && [400, 501].includes(problem.status)) noInside(problem);
     else {
       const isOther = current?.question.text !== question.text;  // the same text stays, with what was switched off and can be undone
       if (!quick && (isPlain || isOther)) clear();
@@ -220,10 +220,11 @@ function hideInside() {
 }
 
 /** The answer is there, but cannot be looked into. */
-function noInside(why) {
+function noInside({ status, line }) {
   hideInside();
-  const long = /has (\d+) tokens: a page shows (\d+)/.exec(why);
-  note(() => long ? tell("Too long to explain: {n} tokens. At most {most} are shown.", { n: long[1], most: long[2] }) : tellSentence(why));
+  const long = /has (\d+) tokens: a page shows (\d+)/.exec(line);
+  note(() => status === 501 ? tell("This server runs without PyTorch, so that it cannot show the inside of a translation.")
+    : long ? tell("Too long to explain: {n} tokens. At most {most} are shown.", { n: long[1], most: long[2] }) : tellSentence(line));
 }
 
 let notes = [];
@@ -475,7 +476,8 @@ async function converse(question, answer, again) {
   talking = new AbortController();
   const { signal } = talking;
   try {
-    const end = await streamed({ ...question, stream: true }, signal, words => { answer.textContent = words; });
+    const end = await streamed({ ...question, stream: true }, signal, words => { answer.textContent = words; })
+      .catch(problem => problem.status === 501 ? answeredWhole(question, signal) : Promise.reject(problem));
     answer.textContent = end.text;
     answer.dir = manner(end.text).dir;
     answer.classList.remove("waiting");
@@ -495,6 +497,12 @@ async function converse(question, answer, again) {
   }
 }
 
+/** An answer in one piece, from a server that cannot stream. */
+async function answeredWhole(question, signal) {
+  const { answer, note } = await askJson("/v1/chat", question, signal);
+  return { text: answer, note };
+}
+
 /** The inside of the last answer. */
 async function refreshChat() {
   controller.abort();
@@ -507,7 +515,7 @@ async function refreshChat() {
     await showChanges(question, signal);
   } catch (problem) {
     if (signal.aborted) return;
-    if (problem.status === 400) noInside(problem.line);
+    if ([400, 501].includes(problem.status)) noInside(problem);
     else report(problem, refreshChat);
   }
 }
@@ -563,7 +571,7 @@ async function loadModels() {
 }
 
 function showTargets() {
-  const { source: from, targets, choose, name, parameters } = models.find(each => each.name === at("model").value);
+  const { source: from, targets, choose, name, parameters, examples = [] } = models.find(each => each.name === at("model").value);
   const names = new Intl.DisplayNames(document.documentElement.lang, { type: "language", fallback: "code" });
   const named = code => { try { return names.of(code); } catch { return code; } };
   for (const field of [source, at("line")]) field.placeholder = from ? tell("A sentence, in: {language}", { language: named(from) }) : tell("A sentence like those the model learned from");
@@ -571,7 +579,19 @@ function showTargets() {
   at("to").replaceChildren(...(choose ? targets : []).map(code => element("option", { value: code }, named(code))));
   if (targets.includes(before)) at("to").value = before;
   at("targets").hidden = !choose;
+  showExamples(examples);
   if (!current) at("facts").textContent = tell("{name}, {parameters} parameters", { name, parameters: parameters.toLocaleString("en") });
+}
+
+/** Sentences of the validation set: a click puts one into the field, as if it had been typed. */
+function showExamples(examples) {
+  const shown = examples.map(text => element("button", { type: "button", dir: "auto", onclick: () => {
+    source.value = text;
+    source.dispatchEvent(new Event("input", { bubbles: true }));
+    source.focus();
+  } }, text));
+  at("examples").replaceChildren(at("examples").firstElementChild, ...shown);
+  at("examples").hidden = !shown.length;
 }
 
 at("model").addEventListener("change", () => { giveUp(); settle(); showTargets(); without = []; prefix = []; lastTalk = null; isChat() ? clear() : schedule(0); });

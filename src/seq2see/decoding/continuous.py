@@ -1,0 +1,153 @@
+"""Continuous batching: a search that sentences enter and leave at any time, while others are in flight.
+
+`SlotSearch` works in the slots of `recorded.py`: on a GPU its steps are recorded and replayed, on a CPU the same code
+is executed step by step. A sentence that comes is put into a free slot between two steps; one that is done, or that
+nobody waits for any more, frees its slot for the next.
+"""
+
+import itertools
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from seq2see import special
+from seq2see.config import Decoding
+from seq2see.decoding.hypothesis import Hypothesis, Task
+from seq2see.decoding.recorded import UNASKED, RecordedSearch, Slots
+
+SIZES = (4, 32, 256)
+"""Numbers of slots. With few sentences a step of few slots takes less time."""
+SHORTEST_SOURCE, SHORTEST_TARGET = 64, 128
+"""Tokens that the smallest slots have room for; the other sizes are larger by powers of four. With so few sizes,
+sentences of different lengths share the steps of one set of slots."""
+MOST = SIZES[-1]
+"""Maximum number of sentences that are in flight at the same time."""
+
+
+@dataclass
+class _Set:
+    """Slots of one size, and the sentences in them."""
+
+    slots: Slots
+    free: list[int]
+    running: dict[int, tuple[Any, int]] = field(default_factory=dict)
+    """For each slot that is in use, the name of its sentence and the number of steps that it may still take."""
+
+
+class SlotSearch:
+    """A search for many sentences with the same settings, each under a name that its caller chooses.
+
+    It is also an engine: `search` makes it work until all of some sentences are done.
+    """
+
+    def __init__(self, recorded: RecordedSearch, settings: Decoding, name: str = "") -> None:
+        self.name = name
+        self.most = MOST
+        """Number of sentences in flight up to which others may enter."""
+        self._recorded, self._settings = recorded, settings
+        self._waiting: dict[tuple[int, int], deque[tuple[Any, Task]]] = {}
+        """Sentences that have no slot yet, by the room that they need."""
+        self._sets: dict[tuple[int, int, int], _Set] = {}
+        """Slots in use, by their number and their room for source and target."""
+
+    def __len__(self) -> int:
+        """Return the number of sentences that wait or are in flight."""
+        return sum(map(len, self._waiting.values())) + self.in_flight
+
+    @property
+    def in_flight(self) -> int:
+        """The number of slots that are in use."""
+        return sum(len(each.running) for each in self._sets.values())
+
+    def add(self, name: Any, task: Task) -> None:
+        """Let a sentence wait for a slot."""
+        room = _room_for(len(task.source), SHORTEST_SOURCE), _room_for(task.limit, SHORTEST_TARGET)
+        self._waiting.setdefault(room, deque()).append((name, task))
+
+    def drop(self, is_gone: Callable[[Any], bool]) -> None:
+        """Forget the sentences whose names `is_gone` tells; their slots are free."""
+        for room, waiting in self._waiting.items():
+            self._waiting[room] = deque(each for each in waiting if not is_gone(each[0]))
+        for each in self._sets.values():
+            gone = [slot for slot, (name, _) in each.running.items() if is_gone(name)]
+            for slot in gone:  # what still happens in it has no effect
+                del each.running[slot]
+            each.free += gone
+
+    def advance(self) -> list[tuple[Any, list[Hypothesis]]]:
+        """Fill free slots, make a few steps in all of them, and return the sentences that are done."""
+        with self._recorded.at_work():
+            for room in [room for room, waiting in self._waiting.items() if waiting]:
+                self._enter(*room)
+            self._sets = {size: each for size, each in self._sets.items() if each.running}
+            for each in self._sets.values():
+                steps = min(UNASKED, max(left for _, left in each.running.values()))
+                for _ in range(steps):
+                    each.slots.advance()
+                each.running = {slot: (name, left - steps) for slot, (name, left) in each.running.items()}
+            return [found for each in self._sets.values() for found in _done(each)]
+
+    def _enter(self, S: int, T: int) -> None:
+        """Put waiting sentences into the smallest set of slots that has room for all of this length.
+
+        Those in other sets stay where they are: sets that are too small or too large receive no more sentences.
+        """
+        waiting = self._waiting[S, T]
+        running = sum(len(each.running) for (_, *room), each in self._sets.items() if room == [S, T])
+        size = next((size for size in SIZES if size >= running + len(waiting)), MOST)
+        B = self._recorded.most_slots(size, S, T, self._settings.beam)
+        if (B, S, T) not in self._sets:
+            self._sets[B, S, T] = _Set(self._recorded.slots(B, S, T, self._settings), list(range(B))[::-1])
+        each = self._sets[B, S, T]
+        some = [waiting.popleft() for _ in range(min(len(each.free), len(waiting)))]
+        if some:
+            places = [each.free.pop() for _ in some]
+            each.slots.enter(places, [task for _, task in some])
+            each.running |= {place: (name, task.limit) for place, (name, task) in zip(places, some, strict=True)}
+
+    def search(self, tasks: list[Task], settings: Decoding) -> list[list[Hypothesis]]:
+        """Return the hypotheses for each task, with the settings of this search."""
+        assert replace(settings, batch_tokens=self._settings.batch_tokens) == self._settings
+        for number, task in enumerate(tasks):
+            self.add(number, task)
+        found: dict[Any, list[Hypothesis]] = {}
+        while self:
+            found |= self.advance()
+        return [found[number] for number in range(len(tasks))]
+
+    def forget(self) -> None:
+        """Forget all sentences, and free all storage."""
+        self._waiting.clear()
+        self._sets.clear()
+        self._recorded.forget()
+
+    def warm_up(self) -> None:
+        """Compile kernels and record steps of the usual sizes, which otherwise happens when they are first used."""
+        S, T = SHORTEST_SOURCE, SHORTEST_TARGET
+        with self._recorded.at_work():
+            for size in SIZES:
+                B = self._recorded.most_slots(size, S, T, self._settings.beam)
+                slots = self._recorded.slots(B, S, T, self._settings)
+                for count, length in itertools.product((1, B), (S // 8, S // 2 - 8, S - 16)):
+                    for _ in range(2):  # what comes a second time is recorded
+                        slots.enter(range(count), [Task([special.END] * length, 1, [])] * count)
+                        slots.advance()
+
+
+def _done(each: _Set) -> list[tuple[Any, list[Hypothesis]]]:
+    """Take the sentences that are done out of their slots."""
+    growing = each.slots.hypotheses.growing_B.tolist()  # waits for the GPU
+    done = [slot for slot in sorted(each.running) if not growing[slot]]
+    if not done:
+        return []
+    found = each.slots.hypotheses.finished(done).read()
+    each.free += done
+    return [(each.running.pop(slot)[0], hypotheses) for slot, hypotheses in zip(done, found, strict=True)]
+
+
+def _room_for(length: int, shortest: int) -> int:
+    room = shortest
+    while room < length:
+        room *= 4
+    return room

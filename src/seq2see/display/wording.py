@@ -1,0 +1,108 @@
+"""Messages in the language of the user: English, as the sources have them, or Korean by the catalogue `korean.toml`.
+
+The English text is the key. A message is translated where it is shown, as a whole: `{}` in a key stands for what the
+source puts there (a file, a number), and `{0}`, `{1}`, ... in the Korean text for the same parts, in any order. What
+has no entry stays English, so a message is never lost.
+"""
+
+import os
+import re
+import tomllib
+from functools import cache
+from importlib import resources
+from typing import Final, NamedTuple
+
+LANGUAGES: Final = ("en", "ko")
+VARIABLES: Final = ("SEQ2SEE_LANG", "LC_ALL", "LC_MESSAGES", "LANG")
+"""Environment variables that name the language; the first that is set decides."""
+LONGEST: Final = 4000
+"""Characters of a message up to which it is translated: longer ones are data."""
+
+
+HEADINGS: Final = {
+    "Usage: ": "사용법: ",
+    "Options:\n": "옵션:\n",
+    "Arguments:\n": "인자:\n",
+    "Commands:\n": "명령:\n",
+    "Show this message and exit.": "이 도움말을 출력하고 끝냅니다.",
+    "[required]": "[필수]",
+    "[default: ": "[기본값: ",
+    "Example: ": "예: ",
+}
+"""Parts of help pages that the library for command lines writes."""
+
+
+DOT: Final = "  ·  "
+"""What stands between two statements about a picture, which are translated one by one."""
+ENOUGH: Final = 6
+"""Characters of a key, without placeholders, from which on its parts may have blanks."""
+
+
+class _Entry(NamedTuple):
+    literals: list[str]
+    """What the English text has before, between and behind its placeholders."""
+    korean: str
+
+    @property
+    def says_enough(self) -> bool:
+        """Return whether the English text can be told from others whatever its parts are: `{} to {}` cannot."""
+        return sum(not each.isspace() for literal in self.literals for each in literal) >= ENOUGH
+
+
+def language() -> str:
+    """Return the language of messages: "ko" where `--lang`, SEQ2SEE_LANG or the locale says Korean, else "en"."""
+    chosen = next((os.environ[name] for name in VARIABLES if os.environ.get(name)), "")
+    return "ko" if re.match(r"ko([_.@-]|$)", chosen, re.IGNORECASE) else "en"
+
+
+def choose(name: str) -> None:
+    """Set the language of this process, and of those that it starts."""
+    os.environ[VARIABLES[0]] = name
+
+
+def translated(text: str, to: str | None = None) -> str:
+    """Return a message in the language of the user (or in `to`), or as it is where there is no translation."""
+    if (to or language()) != "ko" or not text or len(text) > LONGEST:
+        return text
+    return _translated(text)
+
+
+def _translated(text: str) -> str:
+    if DOT in text:
+        return DOT.join(map(_translated, text.split(DOT)))
+    whole, entries = catalogue()
+    core = text.strip()
+    if core in whole:
+        return text.replace(core, whole[core], 1)
+    for entry in entries:
+        parts = _match(entry.literals, core)
+        if parts is not None and (entry.says_enough or not any(" " in part for part in parts)):
+            # A part with a blank may be a message itself; a single word is a name, a number or a file.
+            found = entry.korean.format(*(_translated(part) if " " in part.strip() else part for part in parts))
+            return text.replace(core, found, 1)
+    return "\n".join(map(_translated, text.split("\n"))) if "\n" in core else text
+
+
+def _match(literals: list[str], text: str) -> list[str] | None:
+    """Return what stands for the placeholders, each as short as possible; None where the text is another message."""
+    first, *middle, last = literals
+    if not text.startswith(first) or not text.endswith(last) or len(text) < len(first) + len(last):
+        return None
+    at, end, parts = len(first), len(text) - len(last), []
+    for literal in middle:
+        there = text.find(literal, at, end)
+        if there < 0:
+            return None
+        parts.append(text[at:there])
+        at = there + len(literal)
+    return [*parts, text[at:end]]
+
+
+@cache
+def catalogue() -> tuple[dict[str, str], list[_Entry]]:
+    """Return texts without placeholders, and those with some, the ones with most letters first."""
+    tables = tomllib.loads(resources.files(__package__).joinpath("korean.toml").read_text("utf-8"))
+    texts = {key.strip(): value for table in tables.values() for key, value in table.items()}
+    entries = [_Entry(key.split("{}"), value) for key, value in texts.items() if "{}" in key]
+    entries.sort(key=lambda entry: -sum(map(len, entry.literals)))
+    return {key: value for key, value in texts.items() if "{}" not in key}, entries

@@ -1,0 +1,45 @@
+"""The result of an evaluation: scores of a run on some pairs, and how they were measured."""
+
+from dataclasses import dataclass
+
+from seq2see.decoding.translator import Result
+from seq2see.display import notebook
+from seq2see.evaluation.metrics import Scores
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """The scores of a run on some pairs, and how they were measured."""
+
+    pairs: int
+    engine: str
+    """Engine and precision: "ctranslate2 float32"."""
+    beam: int
+    scores: Scores
+    results: list[Result]
+    """The translations, pair by pair."""
+    unreachable: int = 0
+    """Pairs without a reference that the target tokenizer can write; `exact` counts them as wrong."""
+
+    @property
+    def note(self) -> str:
+        """A sentence about references that the target tokenizer cannot write; empty if there are none."""
+        if not self.unreachable:
+            return ""
+        share = 100 * self.unreachable / self.pairs
+        return (
+            f"{self.unreachable:,} of {self.pairs:,} references ({share:.1f} %) cannot be written with the target "
+            "tokenizer (for letter case, spaces or characters): exact counts them as wrong"
+        )
+
+    def _repr_html_(self) -> str:
+        rows = [(name, "-" if value is None else value, about) for name, value, about in self.rows]
+        return notebook.table(
+            f"{self.pairs:,} pairs, {self.engine}, beam {self.beam}", ("score", "value", "signature"), rows
+        )
+
+    @property
+    def rows(self) -> list[tuple[str, float | None, str]]:
+        """Name, value and signature of each score; without a value, the reason why it does not apply."""
+        missing = [(name, None, f"does not apply: {reason}") for name, reason in self.scores.inapplicable.items()]
+        return [*missing, *((score.name, score.value, score.signature) for score in self.scores)]

@@ -1,0 +1,299 @@
+"""Change activations while a model runs, and see what becomes of its translation.
+
+    patch(bundle, reading, Change("encoder_norm", "mars", donor, "juin"))       # encoder states of another sentence
+    contrast(bundle, reading, other)                # why this translation and not that one, where they first differ
+
+`changed` is the general tool under both: functions replace the tensors that `capture` records, under the same names.
+"""
+
+import itertools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike
+from torch import Tensor, nn
+
+from seq2see.bundle import Bundle
+from seq2see.errors import SettingError, nearest
+from seq2see.lens.answers import layer_outputs
+from seq2see.lens.capture import HasModel, Where, capture, points
+from seq2see.lens.heads import Head, every_head, switched_off
+from seq2see.lens.reading import AT_ONCE, Answer, Floats, Reading, Watch, decoded, read, target_logs, unwatched
+from seq2see.model.recording import AttentionTensors
+from seq2see.model.recurrent import Recurrent
+from seq2see.tokens import spans
+
+Changing = Callable[[Tensor], Tensor]
+"""Gets a tensor as the model has computed it, and returns the one that the model is to continue with."""
+FIXED = ("query", "key", "value", "scores")
+"""Names that can be recorded but not changed: change `weights` or `heads` instead."""
+
+
+@contextmanager
+def changed(model: nn.Module | HasModel, changes: Mapping[str, Changing]) -> Iterator[None]:
+    """Replace tensors by name, each time that the model computes them.
+
+    with seq2see.changed(run, {"encoder.0.feed_forward.output": torch.zeros_like}):
+        run.translate(["12 mars 1987"])
+    """
+    known = {name: (part, where) for name, part, where in points(model)}
+    whole = model if isinstance(model, nn.Module) else model.model
+    fixed = (*FIXED, "weights") if isinstance(whole, Recurrent) else FIXED
+    handles: list[Any] = []
+    try:
+        for name, function in changes.items():
+            if name not in known:
+                raise SettingError(f"nothing is computed under '{name}'. {nearest(name, known)}")
+            if name.rpartition(".")[2] in fixed:
+                raise SettingError(f"'{name}' can be recorded, not changed. Change the output of this layer instead")
+            handles.append(_hook(*known[name], function))
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+def _hook(part: nn.Module, where: Where, function: Changing) -> Any:
+    def replaced(value: Any) -> Any:
+        if isinstance(value, AttentionTensors):
+            return value._replace(weights_BHLM=function(value.weights_BHLM))
+        return function(value)
+
+    if where == "input":
+        return part.register_forward_pre_hook(lambda _, given: (replaced(given[0]), *given[1:]))
+    return part.register_forward_hook(lambda _, __, value: replaced(value))
+
+
+# --- patching and steering -------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, repr=False)
+class Patched(Answer):
+    """A translation before and after activations were changed."""
+
+    source: str
+    donor: str
+    """The sentence that the activations were taken from; empty where they were given."""
+    name: str
+    tokens: list[int]
+    """Positions that were changed, from 0."""
+    own_translation: str
+    """The translation without the change."""
+    translation: str
+    """The translation with it."""
+    target_tokens: list[str]
+    """Tokens of `own_translation`, with the end token."""
+    probability: Floats
+    """T: the probability of each of them without the change."""
+    changed_probability: Floats
+    """T: the probability of each of them with the change, after the same tokens."""
+
+    @property
+    def effect(self) -> float:
+        """Return how far the log-probability of `own_translation` falls, in nats."""
+        return float(np.log(self.probability).sum() - np.log(self.changed_probability).sum())
+
+    def __repr__(self) -> str:
+        return f"Patched({self.own_translation!r} -> {self.translation!r}, effect {self.effect:.2f} nats)"
+
+
+Tokens = str | Sequence[int] | None
+"""A part of a text, which must occur in it exactly once; or positions of tokens from 0; or None for all of them."""
+
+
+class Change(NamedTuple):
+    """What is put where: activations of a donor, or given numbers."""
+
+    name: str
+    """A point inside the model, as `capture` names it."""
+    tokens: Tokens = None
+    donor: Reading | None = None
+    donor_tokens: Tokens = None
+    """Positions of the donor; those of `tokens` if not given."""
+    value: ArrayLike | None = None
+    """Numbers instead of a donor: a row for each token, one row for all, or one number."""
+    add: bool = False
+
+
+def patch(bundle: Bundle, reading: Reading, change: Change) -> Patched:
+    """Change the activations at some positions, and translate again."""
+    name = change.name
+    own_ND = _activations(bundle, reading, name)
+    if own_ND.ndim != 2:
+        raise SettingError(f"'{name}' has no row for each token: use seq2see.changed for it")
+    places = _positions(bundle, reading, name, change.tokens)
+    rows_PD = _rows(bundle, change, places, own_ND.shape[1]).to(next(bundle.model.parameters()))
+    ids = [reading.source_ids], [reading.target_ids]
+    with torch.inference_mode():
+        before_T = target_logs(bundle, *ids)
+        with changed(bundle, {name: _put(places, rows_PD, change.add)}):
+            after_T = target_logs(bundle, *ids)
+        with changed(bundle, {name: _put(places, rows_PD, change.add, in_search=_is_in_decoder(name))}):
+            translation = read(bundle, reading.source).translation
+    return Patched(
+        reading.source,
+        "" if change.donor is None else change.donor.source,
+        name,
+        places,
+        reading.translation,
+        translation,
+        reading.target_tokens,
+        before_T.exp().cpu().numpy(),
+        after_T.exp().cpu().numpy(),
+    )
+
+
+def _activations(bundle: Bundle, reading: Reading, name: str) -> Tensor:
+    """Return the tensor of a name for a sentence and its translation, in one forward pass."""
+    with torch.inference_mode(), capture(bundle.model, lambda each: each == name) as seen:
+        bundle.model.output(decoded(bundle, [reading.source_ids], [reading.target_ids]))
+    if name not in seen:
+        raise SettingError(
+            f"nothing is computed under '{name}'. {nearest(name, [each for each, *_ in points(bundle)])}"
+        )
+    return seen[name][0]
+
+
+def _is_in_decoder(name: str) -> bool:
+    """Return whether a point has a row for each output token, not for each source token."""
+    return name.startswith(("decoder", "target_embedding", "logits"))
+
+
+def _positions(bundle: Bundle, reading: Reading, name: str, tokens: Tokens) -> list[int]:
+    """Return positions of source tokens, or at points of the decoder, of the output tokens predicted there."""
+    in_decoder, tokenizers = _is_in_decoder(name), bundle.tokenizers
+    text = reading.translation if in_decoder else reading.source
+    count = len(reading.target_ids if in_decoder else reading.source_ids)
+    if tokens is None:
+        return list(range(count))
+    if isinstance(tokens, str):
+        if not tokens or text.count(tokens) != 1:
+            raise SettingError(f"{tokens!r} must occur exactly once in {text!r}. Give positions of tokens instead")
+        start = text.index(tokens)
+        places = (
+            spans.written(tokenizers.target, reading.target_ids[:-1])
+            if in_decoder
+            else spans.read(tokenizers.source, text)[: count - 1]
+        )
+        tokens = spans.touching(places, (start, start + len(tokens)))
+    if not tokens or not all(0 <= each < count for each in tokens):
+        raise SettingError(f"tokens {list(tokens)}: expected positions from 0 to {count - 1} of {text!r}")
+    return list(tokens)
+
+
+def _rows(bundle: Bundle, change: Change, places: list[int], width: int) -> Tensor:
+    """Return PD: what to put at each position."""
+    if (change.donor is None) == (change.value is None):
+        raise SettingError("patch: give either a donor sentence or a value")
+    P = len(places)
+    if change.donor is not None:
+        asked = places if change.donor_tokens is None else change.donor_tokens
+        there = _positions(bundle, change.donor, change.name, asked)
+        if len(there) != P:
+            raise SettingError(f"patch: {P} tokens of the sentence, {len(there)} of the donor. Choose as many of each")
+        return _activations(bundle, change.donor, change.name)[there]
+    rows = torch.as_tensor(np.asarray(change.value, np.float32))
+    if rows.numel() != 1 and tuple(rows.shape) not in ((width,), (1, width), (P, width)):
+        shape = " x ".join(map(str, rows.shape))
+        raise SettingError(f"patch: {P} tokens at '{change.name}' need {P} x {width} numbers, or {width}; not {shape}")
+    return rows.expand(P, width)
+
+
+def _put(tokens: Sequence[int], rows_PD: Tensor, add: bool, in_search: bool = False) -> Changing:
+    """Return a function that changes the rows of some positions.
+
+    A search computes one position of all hypotheses at a time, so that its steps are the positions.
+    """
+    steps = itertools.count()
+
+    def changing(x: Tensor) -> Tensor:
+        changed = x.clone()
+        flat_ND = changed.view(-1, x.shape[-1])
+        if in_search:
+            step = next(steps)
+            given = rows_PD[[index for index, each in enumerate(tokens) if each == step]]
+            if len(given):
+                flat_ND.copy_(flat_ND + given if add else given.expand_as(flat_ND))
+        else:
+            flat_ND[tokens] = flat_ND[tokens] + rows_PD if add else rows_PD
+        return changed
+
+    return changing
+
+
+# --- contrast --------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, repr=False)
+class Contrast(Answer):
+    """Why the model prefers one output to another: the difference of log-probabilities where they first differ, in
+    nats, and what it depends on. Positive numbers favour `this`.
+    """
+
+    source_tokens: list[str]
+    prefix: list[str]
+    """The output tokens that both have in common."""
+    this: str
+    """The next token of one output."""
+    that: str
+    """The next token of the other."""
+    difference: float
+    """log p(this) - log p(that) after the prefix."""
+    left_out: Floats
+    """S: how far the difference falls without each source token; 0 for the end token."""
+    layers: Floats
+    """The difference as if each decoder layer were the last (logit lens)."""
+    heads: list[tuple[Head, float]] = field(default_factory=list)
+    """How far the difference falls without each head, most important first."""
+
+    def __repr__(self) -> str:
+        after = "".join(self.prefix) or "the beginning"
+        return f"Contrast({self.this!r} rather than {self.that!r} after {after}: {self.difference:+.2f} nats)"
+
+
+@torch.inference_mode()
+def contrast(bundle: Bundle, reading: Reading, other: Reading, watch: Watch = unwatched) -> Contrast:
+    """Explain why the model prefers the translation of one reading to that of another, or does not."""
+    pairs = enumerate(zip(reading.target_ids, other.target_ids, strict=False))
+    place = next((index for index, (one, two) in pairs if one != two), None)
+    if place is None:
+        raise SettingError(f"both translations are {reading.translation!r}: there is nothing to contrast")
+    prefix, this, that = reading.target_ids[:place], reading.target_ids[place], other.target_ids[place]
+
+    def differences(sources: Sequence[Sequence[int]]) -> Tensor:
+        states_ND = decoded(bundle, sources, [[*prefix, this]] * len(sources))
+        logits_BV = bundle.model.output(states_ND[place :: place + 1]).float()
+        difference_B: Tensor = logits_BV[:, this] - logits_BV[:, that]
+        return difference_B.cpu()
+
+    ids, S = reading.source_ids, len(reading.source_ids)
+    with capture(bundle.model, lambda name: name in layer_outputs(bundle, "decoder")) as seen:
+        whole = float(differences([ids])[0])
+    model, device = bundle.model, next(bundle.model.parameters()).device
+    last_LD = torch.stack([seen[name][0][place] for name in layer_outputs(bundle, "decoder")]).to(device)
+    logits_LV = model.output(model.decoder_norm(last_LD)).float().cpu()
+    left_out, size = torch.zeros(S), max(1, AT_ONCE // (S + place + 1))
+    for first in range(0, S - 1, size):
+        places = range(first, min(first + size, S - 1))
+        left_out[places.start : places.stop] = whole - differences([[*ids[:each], *ids[each + 1 :]] for each in places])
+        watch("leaving out input tokens", places.stop, S - 1)
+    heads, every = [], every_head(bundle)
+    for number, head in enumerate(every, start=1):
+        with switched_off(model, [head]):
+            heads.append((head, whole - float(differences([ids])[0])))
+        watch("switching heads off", number, len(every))
+    favoured, other_piece = bundle.tokenizers.target.pieces([this, that])
+    return Contrast(
+        reading.source_tokens,
+        reading.target_tokens[:place],
+        favoured,
+        other_piece,
+        whole,
+        left_out.numpy(),
+        (logits_LV[:, this] - logits_LV[:, that]).numpy(),
+        sorted(heads, key=lambda each: -abs(each[1])),
+    )

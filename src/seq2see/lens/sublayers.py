@@ -1,0 +1,136 @@
+"""One attention sub-layer step by step: scores, softmax, heads, W_O, residual sum, norm; one word in two contexts."""
+
+import re
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from seq2see.bundle import Bundle
+from seq2see.config import Place
+from seq2see.errors import SettingError
+from seq2see.lens.answers import Look
+from seq2see.lens.capture import capture
+from seq2see.lens.reading import ATTENTIONS, Answer, Floats, Reading, decoded
+from seq2see.tokens import spans
+
+AROUND = {"encoder": "around_attention", "decoder": "around_self", "cross": "around_cross"}
+
+
+@dataclass(frozen=True, repr=False)
+class Sublayer(Answer):
+    """Every tensor of one attention sub-layer while one sentence was translated. L queries attend to M keys."""
+
+    place: Place
+    layer: int
+    """Number of the layer, from 0."""
+    queries: list[str]
+    """The L tokens that attend."""
+    keys: list[str]
+    """The M tokens that are attended to."""
+    scores: Floats
+    """HLM: query . key / sqrt(d_key), before mask and softmax."""
+    keep: np.ndarray
+    """LM: true where a query may attend to a key."""
+    weights: Floats
+    """HLM: the softmax of each row of `scores`."""
+    heads: Floats
+    """HLV: the weighted sums of the values, head by head."""
+    w_o: Floats
+    """(H V) x D: the matrix that mixes the heads, which are put side by side before."""
+    output: Floats
+    """LD: heads side by side, times `w_o`, plus its bias."""
+    before: Floats
+    """LD: the vectors that come into the sub-layer, which the residual connection adds to `output`."""
+    sum: Floats
+    """LD: `before` plus `output`."""
+    normed: Floats
+    """LD: the layer norm of `sum`, or with pre-norm of `before`, from which queries, keys and values are computed."""
+    pre_norm: bool
+
+
+def sublayer(bundle: Bundle, reading: Reading, place: Place, layer: int) -> Sublayer:
+    """Run the model over a sentence and its translation, and return one of its attention sub-layers."""
+    if bundle.settings.model.architecture != "transformer":
+        raise SettingError(f"a model of the kind '{bundle.settings.model.architecture}' has no such sub-layers")
+    stack, attention = ATTENTIONS[place]
+    modules = getattr(bundle.model, stack)
+    if not 0 <= layer < len(modules):
+        raise SettingError(f"layer {layer + 1} of the {stack}: there are {len(modules)}, counted from 1")
+    begin = f"{stack}.{layer}."
+    with torch.inference_mode(), capture(bundle.model, lambda name: name.startswith(begin)) as seen:
+        decoded(bundle, [reading.source_ids], [reading.target_ids])
+
+    def recorded(name: str) -> Floats:
+        array: Floats = seen[begin + name][0].float().numpy()
+        return array
+
+    around, module = AROUND[place], getattr(modules[layer], attention)
+    weights_HLM = recorded(f"{attention}.weights")[0]
+    L, M = weights_HLM.shape[1:]
+    output_LD, sum_LD = recorded(f"{attention}.output"), recorded(f"{around}.sum")
+    heads_LHV = recorded(f"{attention}.heads").reshape(L, module.heads, -1)
+    return Sublayer(
+        place,
+        layer,
+        reading.source_tokens if place == "encoder" else reading.input_tokens,
+        reading.input_tokens if place == "decoder" else reading.source_tokens,
+        recorded(f"{attention}.scores")[0],
+        np.tri(L, M, dtype=bool) if place == "decoder" else np.ones((L, M), bool),
+        weights_HLM,
+        heads_LHV.transpose(1, 0, 2),
+        module.w_o.weight.detach().float().cpu().numpy().T,
+        output_LD,
+        sum_LD - output_LD,
+        sum_LD,
+        recorded(f"{around}.normed"),
+        bundle.settings.model.norm == "pre",
+    )
+
+
+@dataclass(frozen=True, repr=False)
+class WordInContexts(Answer):
+    """One source word in two sentences: where it attends in each, and how similar its vectors are, layer by layer."""
+
+    word: str
+    sentences: tuple[str, str]
+    tokens: tuple[list[str], list[str]]
+    places: tuple[list[int], list[int]]
+    """Indices of the tokens that the word consists of, in each sentence."""
+    weights: tuple[list[Floats], list[Floats]]
+    """For each sentence and encoder layer HS: the attention weights of the word, the mean over its tokens."""
+    stages: list[str]
+    """Where the vectors are taken: the embedding, with positions added, then each encoder layer."""
+    similarity: list[float]
+    """Cosine of the two vectors of the word at each stage: 1 means the same direction."""
+
+
+def word_in_contexts(word: str, first: Look, second: Look) -> WordInContexts:
+    """Compare a word, at its first place in each sentence, in two translations that were looked into."""
+    looks = first, second
+    places = tuple(_tokens_of(word, look) for look in looks)
+    names = ["source_embedding.without_positions", "source_embedding.with_positions"]
+    names += [name for name in first.vectors if name.startswith("encoder.")]
+    vectors = [
+        [look.vectors[name][chosen].mean(0) for name in names] for look, chosen in zip(looks, places, strict=True)
+    ]
+    weights = [
+        [layer_HSS[:, chosen].mean(1) for layer_HSS in look.encoder] for look, chosen in zip(looks, places, strict=True)
+    ]
+    return WordInContexts(
+        word,
+        (first.source, second.source),
+        (first.source_tokens, second.source_tokens),
+        (places[0], places[1]),
+        (weights[0], weights[1]),
+        ["embedding", "with position", *(f"layer {number + 1}" for number in range(len(names) - 2))],
+        [float(a @ b / np.sqrt((a @ a) * (b @ b))) for a, b in zip(*vectors, strict=True)],
+    )
+
+
+def _tokens_of(word: str, look: Look) -> list[int]:
+    """Return the indices of the source tokens that a word consists of."""
+    found = re.search(rf"(?<!\w){re.escape(word)}(?!\w)", look.source) if word.strip() else None
+    if found is None:
+        raise SettingError(f"the word {word!r} is not in the sentence {look.source!r}")
+    return spans.touching(look.source_spans, found.span())

@@ -1,0 +1,173 @@
+"""The Korean catalogue: every key is in the sources, placeholders fit, and most of what a user sees has an entry."""
+
+import ast
+import json
+import re
+import string
+import tomllib
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import pytest
+import typer
+
+import seq2see
+from seq2see.cli import program
+from seq2see.display import wording
+
+PACKAGE = Path(seq2see.__file__).parent
+CATALOGUE: dict[str, dict[str, str]] = tomllib.loads((PACKAGE / "display" / "korean.toml").read_text(encoding="utf-8"))
+FOREIGN = ("library", "composed")
+"""Texts of a library, and texts that the sources compose from parts."""
+OURS = {key: value for name, table in CATALOGUE.items() if name not in FOREIGN for key, value in table.items()}
+ERRORS = ("SettingError", "DataError", "RunError", "RefusedError")
+LEAST_OF_HELP, LEAST_OF_ERRORS = 0.9, 0.85
+"""Shares of texts that have a Korean one."""
+MOST_OLD = 0.02
+"""Share of keys that no text of the sources has any more."""
+
+
+def template(node: ast.AST) -> str | None:
+    """Return a text of the sources with `{}` for each value, as a key has it."""
+    if isinstance(node, ast.Constant) and isinstance(node.value, str):
+        return node.value
+    if isinstance(node, ast.JoinedStr):
+        return "".join(str(part.value) if isinstance(part, ast.Constant) else "{}" for part in node.values)
+    return None
+
+
+@cache
+def sources() -> str:
+    """Return all texts of the sources, docstrings and templates, one after another."""
+    texts = [path.read_text(encoding="utf-8") for path in PACKAGE.rglob("*.html")]
+    texts += [path.read_text(encoding="utf-8") for path in PACKAGE.rglob("*.toml") if path.name != "korean.toml"]
+    for path in PACKAGE.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            text = template(node)
+            if text:
+                texts.append(text)
+    return "\0".join(" ".join(text.split()) for text in texts)
+
+
+def errors() -> Iterator[str]:
+    """Yield the text of each error that a user can correct, and of each refusal of the server."""
+    for path in PACKAGE.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in ERRORS:
+                yield from filter(None, map(template, node.args))
+
+
+def helps(command: typer.core.TyperGroup | typer.core.TyperCommand) -> Iterator[str]:
+    """Yield the help of a command, of its parameters and of its sub-commands."""
+    yield from (text for text in (command.help, *(getattr(each, "help", "") for each in command.params)) if text)
+    for each in getattr(command, "commands", {}).values():
+        yield from helps(each)
+
+
+@pytest.fixture(autouse=True)
+def language(monkeypatch):
+    """Restore the language after a test that has chosen another."""
+    monkeypatch.setenv("SEQ2SEE_LANG", "en")
+
+
+@pytest.fixture
+def korean(language, monkeypatch):
+    monkeypatch.setenv("SEQ2SEE_LANG", "ko")
+
+
+def test_every_key_is_in_the_sources():
+    """A changed message need not wait for its translation: a few keys may be old."""
+    missing = [key for key in OURS if " ".join(key.split()) not in sources()]
+    assert len(missing) / len(OURS) <= MOST_OLD, f"change or remove these keys of korean.toml: {missing}"
+
+
+@pytest.mark.parametrize("table", CATALOGUE)
+def test_placeholders_match(table):
+    for key, value in CATALOGUE[table].items():
+        if "{}" in key:
+            used = {name for _, name, _, _ in string.Formatter().parse(value) if name is not None}
+            assert used <= {str(number) for number in range(key.count("{}"))}, key
+        else:
+            assert not re.search(r"\{\d", value), key
+
+
+def test_no_english_text_has_two_translations():
+    keys = [key.strip() for table in CATALOGUE.values() for key in table]
+    assert len(set(keys)) == len(keys)
+
+
+def test_help_is_translated(korean):
+    texts = {" ".join(text.split()) for text in helps(typer.main.get_command(program.program()))}
+    left = sorted(text for text in texts if wording.translated(text) == text)
+    assert 1 - len(left) / len(texts) >= LEAST_OF_HELP, left
+
+
+def test_the_share_of_errors_that_are_translated(korean):
+    texts = {text for text in errors() if " " in text}
+    done = [text for text in texts if text in OURS]
+    assert len(done) / len(texts) >= LEAST_OF_ERRORS, sorted(texts - set(done))
+
+
+@pytest.mark.parametrize(
+    ("variables", "expected"),
+    [
+        ({}, "en"),
+        ({"LANG": "ko_KR.UTF-8"}, "ko"),
+        ({"LANG": "ko"}, "ko"),
+        ({"LANG": "kok_IN"}, "en"),
+        ({"LANG": "ko_KR.UTF-8", "LC_ALL": "C.UTF-8"}, "en"),
+        ({"LC_MESSAGES": "ko_KR", "LANG": "en_US"}, "ko"),
+        ({"SEQ2SEE_LANG": "en", "LC_ALL": "ko_KR.UTF-8"}, "en"),
+        ({"SEQ2SEE_LANG": "", "LC_ALL": "ko_KR.UTF-8"}, "ko"),
+    ],
+)
+def test_the_language_follows_the_environment(variables, expected, monkeypatch):
+    for name in wording.VARIABLES:
+        monkeypatch.delenv(name, raising=False)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    assert wording.language() == expected
+
+
+def test_parts_of_a_message_keep_their_values_and_may_be_messages_themselves(korean):
+    said = wording.translated("date: no such file or corpus. Did you mean 'dates'?")
+    assert said == "date: 그런 파일이나 코퍼스가 없습니다. 혹시 'dates'인가요?"
+    assert wording.translated("a{0}b: no such file") == "a{0}b: 파일이 없습니다"
+
+
+@pytest.mark.parametrize("text", ["", "loss of a dog", "from Rome to London by bus", "x" * 5000, "안녕", "data loss"])
+def test_other_texts_stay_as_they_are(text, korean):
+    assert wording.translated(text) == text
+
+
+def test_nothing_changes_in_english(monkeypatch):
+    monkeypatch.setenv("SEQ2SEE_LANG", "en")
+    assert wording.translated("x: no such file") == "x: no such file"
+    assert wording.translated("x: no such file", to="ko") == "x: 파일이 없습니다"
+
+
+@pytest.mark.parametrize("words", [["--lang", "ko", "translate", "nowhere"], ["translate", "nowhere", "--lang=ko"]])
+def test_the_command_line_speaks_korean(words, cli):
+    ended = cli(*words)
+    assert ended.code == 2
+    assert "실행 폴더가 없습니다" in ended.err
+
+
+def test_help_in_korean(cli):
+    text = cli("train", "--help", "--lang", "ko").out
+    assert "사용법: seq2see train" in text
+    assert "옵션:" in text
+    assert "만들 실행 폴더" in text
+    assert "Resume" not in text
+
+
+def test_an_unknown_language_is_refused(cli):
+    ended = cli("--lang", "xx", "data", "list")
+    assert ended.code == 2
+    assert "--lang xx" in ended.err
+
+
+def test_json_stays_as_it_is(cli):
+    english, korean = cli("data", "list", "--json").out, cli("data", "list", "--json", "--lang", "ko").out
+    assert json.loads(english) == json.loads(korean)
