@@ -1,4 +1,4 @@
-"""The page of docs/guides/browser.md: transformers.js translates in Chromium as we do, with files of this machine only."""
+"""The page of docs/guides/browser.md: transformers.js translates in Chromium as we do, without a network."""
 
 import functools
 import json
@@ -21,8 +21,8 @@ pytest.importorskip("onnxruntime", reason="the extra `export` is not installed")
 def test_the_page_of_the_guide_translates_in_chromium(trained: Path, tmp_path: Path) -> None:
     """The HTML of docs/guides/browser.md, served from this machine; runs where transformers.js is installed."""
     place = Path(os.environ.get("TRANSFORMERS_JS", "/nowhere")) / "node_modules"
-    if not (place / "@huggingface" / "transformers").is_dir() or (why := obstacle()):
-        pytest.skip("transformers.js is not installed in the folder TRANSFORMERS_JS" if not place.is_dir() else why)
+    if not (place / "@huggingface" / "transformers").is_dir():
+        pytest.skip("transformers.js is not installed in the folder TRANSFORMERS_JS")
     guide = Path(__file__).parents[2] / "docs" / "guides" / "browser.md"
     html = guide.read_text(encoding="utf-8").split("```html\n")[1].split("```")[0]
     (tmp_path / "page").mkdir()

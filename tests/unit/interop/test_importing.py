@@ -166,6 +166,8 @@ def test_a_trained_model_gives_the_same_outputs_in_every_engine(tmp_path: Path) 
     assert both.searched(lines, 1) == greedy
     assert both.searched(lines, 1, "ctranslate2") == greedy
     beam = zip(both.searched(lines, 4), both.generated(lines, 4), strict=True)
-    assert sum(one == other for one, other in beam) >= 198
+    # `generate` ends at 60 tokens, where our search goes on: what it has not finished by then is another hypothesis.
+    different = [(one, other) for one, other in beam if one != other and max(len(one), len(other)) < marian.LENGTH - 1]
+    assert len(different) <= 2, different
     for line in lines[:5]:
         assert run.look(line).translation == run.search([line], engine=run.engine("torch"))[0].text
