@@ -16,6 +16,8 @@ KEYS = [
     "data.target_tokenizer",
     "data.source_pattern",
     "data.target_pattern",
+    "data.source_tags",
+    "data.target_tags",
     "data.source_vocabulary",
     "data.target_vocabulary",
     "data.shared",

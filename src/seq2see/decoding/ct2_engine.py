@@ -23,8 +23,8 @@ from seq2see.config import Decoding, Settings
 from seq2see.decoding import translator
 from seq2see.decoding.hypothesis import Hypothesis, Task
 from seq2see.errors import INSTALL_ALL, PassingError, RunError, SettingError, nearest
+from seq2see.tokens.interface import Tokenizer
 from seq2see.tokens.store import Tokenizers
-from seq2see.tokens.tokenizers import Tokenizer
 
 if TYPE_CHECKING:
     import ctranslate2
