@@ -258,14 +258,6 @@ def preset(name: str) -> dict[str, dict[str, Any]]:
     return {section: below.get(section, {}) | own.get(section, {}) for section in SECTIONS if section in below | own}
 
 
-def for_export(to: str, overlay: Overlay) -> Overlay:
-    """Return settings of a model that another program can hold, under those of the user."""
-    if to != "huggingface":
-        raise SettingError(f"--for {to}: unknown. {nearest(to, ['huggingface'])} Other formats export any Transformer")
-    needed = preset("marian")
-    return {section: needed.get(section, {}) | dict(overlay.get(section, {})) for section in {*needed, *overlay}}
-
-
 MOST_BYTES, MOST_IN_LINE = 64 * 1024, 10_000
 """Maximum size of a settings file in bytes, and of one of its lines in characters: all settings take 3 kilobytes, and a
 pattern may have 4,000 characters with a backslash before each. `tomllib` takes minutes for a key of 50,000 parts."""

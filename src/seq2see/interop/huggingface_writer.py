@@ -14,9 +14,10 @@ from seq2see.errors import SettingError
 from seq2see.interop import names
 from seq2see.interop.huggingface import ACTIVATIONS, EMBEDDINGS, LOGITS_BIAS, OUTPUT, SAFETENSORS, SHARED
 from seq2see.tokens import sentencepiece_models
+from seq2see.tokens.interface import Tokenizer
 from seq2see.tokens.sentencepiece_models import SPACE_MARK
 from seq2see.tokens.store import Tokenizers
-from seq2see.tokens.tokenizers import Characters, Imported, Subwords, Tokenizer
+from seq2see.tokens.tokenizers import Characters, Imported, Subwords
 
 if TYPE_CHECKING:
     from seq2see.interop.names import Weights

@@ -20,8 +20,9 @@ from seq2see.interop import huggingface_writer
 from seq2see.interop.huggingface_writer import write_json
 from seq2see.interop.onnx_graph import HIDDEN, KINDS, TransformerGraph
 from seq2see.tokens import sentencepiece_models
+from seq2see.tokens.interface import Tokenizer
 from seq2see.tokens.store import Tokenizers
-from seq2see.tokens.tokenizers import Characters, Imported, Subwords, Tokenizer
+from seq2see.tokens.tokenizers import Characters, Imported, Subwords
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -25,7 +25,12 @@ MODELS: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("name", MODELS)
+QUICK = ("as OPUS-MT", "two vocabularies")
+
+
+@pytest.mark.parametrize(
+    "name", [*QUICK, *(pytest.param(name, marks=pytest.mark.slow) for name in MODELS if name not in QUICK)]
+)
 def test_logits_and_greedy_search_are_those_of_transformers(tmp_path: Path, name: str) -> None:
     model = marian.make(tmp_path / "model", **MODELS[name])
     import_model(tmp_path / "model", tmp_path / "run")

@@ -29,7 +29,9 @@ MODELS: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize(
+    "name", ["rotary", *(pytest.param(name, marks=pytest.mark.slow) for name in ("learned", "none"))]
+)
 def test_any_transformer_is_exported(tmp_path: Path, name: str) -> None:
     pairs = tmp_path / "upper.tsv"
     pairs.write_text("".join(f"{word}\t{word.upper()}\n" for word in random_words(200, 1)), encoding="utf-8")
