@@ -19,7 +19,7 @@ from seq2see.interop import argos, huggingface_writer, onnx_export
 from seq2see.text.corpora import Pairs
 from seq2see.text.pair import NOTHING, Pair, Sides
 from seq2see.tokens.store import Tokenizers
-from seq2see.tokens.tokenizers import Imported, Subwords
+from seq2see.tokens.tokenizers import Imported, Subwords, Tagged
 
 MOST_SENTENCES, FEWER_SENTENCES = 1000, 200
 
@@ -82,6 +82,8 @@ def _ctranslate2(run: Path, folder: Path, precision: str, languages: Sides) -> P
     tokenizers = Tokenizers.load(run)
     tokenizers.save(folder)
     for side, tokenizer in (("source", tokenizers.source), ("target", tokenizers.target)):
+        if isinstance(tokenizer, Tagged):
+            tokenizer = tokenizer.inner  # the ids of tags follow those of its tokens
         if isinstance(tokenizer, Subwords | Imported):
             (folder / f"{side}.spm").write_bytes(tokenizer.sentencepiece_model())
     computed = "float32" if precision == "float16" else precision  # no CPU computes in float16
