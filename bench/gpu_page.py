@@ -1,10 +1,12 @@
-"""`python -m bench.gpu_page FILE...` writes docs/benchmarks-gpu.md from the results of `python -m bench.gpu`.
+"""`python -m bench.gpu_page FILE...` writes docs/benchmarks-gpu.md from results of `bench.gpu` and others.
 
-Several files may hold different sizes or parts; where two hold the same, the first counts. The cost of the paper's
-trainings is computed from the measured throughput.
+Several files of `bench.gpu` may hold different sizes or parts; where two hold the same, the first counts. The cost of
+the paper's trainings is computed from the measured throughput. Files of `bench.gpu_profile` and
+`bench.gpu_first_minute` have parts of their own on the page. A part that no file belongs to stays as it is.
 """
 
 import json
+import re
 import sys
 from pathlib import Path
 from statistics import median
@@ -19,13 +21,94 @@ WEIGHTS = {"base": 65_000_000, "big": 213_000_000}
 GPUS = 8
 LINK = 400e9
 """Bytes per second that a GPU sends to the others in its machine: the 450e9 of NVLink 4, less overhead."""
+PAGE = Path("docs/benchmarks-gpu.md")
+REASONS = {
+    "matrix multiplications": "the floor is their FLOPs at the rate of large ones; small ones are slower",
+    "attention, backward": "two kernels, which compute the weights of the softmax again",
+    "attention, forward": "tiles of 32 or 64 rows, while sentences have about 25",
+    "residual, dropout and norm": "bandwidth: the rows of each sublayer are read and written once",
+    "bias and column sums": "PyTorch's sum over rows for the gradients of biases",
+    "other elementwise": "sums of gradients: of branches, and of each pass into `grad`",
+    "gradient of the loss": "bandwidth: all scores over the vocabulary are read twice and written once",
+    "GPU idle (step less all kernels)": "between kernels, and between the passes of a step",
+    "split-K sums of them": "of products whose long side is shared among programs",
+    "activation": "ReLU and its gradient, not fused with the products",
+    "casts and copies": "weights to bfloat16, gradients back to float32",
+    "optimizer": "bandwidth: weights, gradients and both moments",
+}
+"""What the time of a group of kernels is spent on."""
 
 
-def write(measured: list[dict[str, Any]], path: Path) -> None:
+def write(files: list[Path]) -> None:
+    """Replace the parts of the page that these files hold the numbers of."""
+    results = [json.loads(file.read_text()) for file in files]
+    tables = [each for each in results if "sizes" in each]
+    profiles = [each for each in results if isinstance(each, dict) and "sizes" not in each]
+    minutes = [row for each in results if isinstance(each, list) for row in each]
+    text = PAGE.read_text(encoding="utf-8")
+    for name, lines in (
+        ("tables", _tables(tables) if tables else []),
+        ("account", [line for each in profiles for line in _account(each)]),
+        ("first minute", _first_minute(minutes) if minutes else []),
+    ):
+        begin, end = f"<!-- {name} -->\n", f"<!-- end of {name} -->"
+        if lines:
+            part = begin + "\n".join([*lines, end])
+            text = re.sub(re.escape(begin) + ".*?" + re.escape(end), lambda _, part=part: part, text, flags=re.DOTALL)
+    PAGE.write_text(text, encoding="utf-8")
+
+
+def _account(profile: dict[str, Any]) -> list[str]:
+    """Return what each group of kernels takes above the floor."""
+    lines = []
+    for size in (name for name in STEPS if name in profile):
+        found = profile[size]
+        step, floor = found["step_ms"], found["matrix_floor_ms"]
+        lines += [
+            f"## Every millisecond above the floor, {size}",
+            "",
+            f"{profile['gpu']}, torch {profile['torch']}, by `python -m bench.gpu_profile`: a step takes",
+            f"{step:.1f} ms. Its FLOPs, those of attention included, take {floor:.1f} ms ({floor / step:.1%}) at",
+            f"{profile['tflops']:.0f} TFLOP/s; this is what the other {step - floor:.1f} ms are.",
+            "",
+            "| ms | above the floor | kernels | |",
+            "|---|---|---|---|",
+        ]
+        for group, row in found["groups"].items():
+            above = row["ms"] - floor * (group == "matrix multiplications")
+            shares = f"{above:.2f} ({above / (step - floor):.1%})"
+            reason = f": {REASONS[group]}" if group in REASONS else ""
+            lines.append(f"| {row['ms']:.2f} | {shares} | {row['times']:.0f} | {group}{reason} |")
+        lines.append("")
+    return lines
+
+
+def _first_minute(rows: list[dict[str, Any]]) -> list[str]:
+    """Return seconds to full speed and to the finished model."""
+    lines = [
+        "## The first minute of a training",
+        "",
+        "By `python -m bench.gpu_first_minute`, in seconds from the command: the settings are printed (PyTorch is",
+        "imported, and the corpus is read and tokenized), the first update is done, and throughput reaches 90 % of its",
+        "final median. First time: the folder of compiled kernels is empty. 3,600 generated pairs of 3 to 20 words,",
+        "and Multi30k with its tokenizers. A dash: the measurement was ended before.",
+        "",
+        "| | | settings | first update | full speed | settings to full speed | finished model |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for row in rows:
+        began, full = row["first"].get("Began"), row["full_speed"]
+        ready = None if began is None or full is None else full - began
+        whole = row["seconds"] if row["finished"] else None
+        values = [began, row["first"].get("Stepped"), full, ready, whole]
+        cells = " | ".join("-" if value is None else f"{value:.1f}" for value in values)
+        lines.append(f"| {row['corpus']}, {row['turn']} time | {row['version']} | {cells} |")
+    return [*lines, ""]
+
+
+def _tables(measured: list[dict[str, Any]]) -> list[str]:
     first = measured[0]
     lines = [
-        "# On a GPU",
-        "",
         "Written by `python -m bench.gpu_page` from `python -m bench.gpu`: all candidates of a table take turns in",
         "one process; medians, with the slowest and the fastest round in brackets. Computed in bfloat16.",
         "",
@@ -46,7 +129,7 @@ def write(measured: list[dict[str, Any]], path: Path) -> None:
         if "profile" in parts:
             lines += _profile(name, parts["profile"][0])
     lines += _paper({name: parts["training"][0] for name, parts in found.items() if "training" in parts})
-    path.write_text("\n".join(lines), encoding="utf-8")
+    return lines
 
 
 def _training(name: str, rows: dict[str, Any], run: dict[str, Any]) -> list[str]:
@@ -125,4 +208,4 @@ def _paper(trainings: dict[str, dict[str, Any]]) -> list[str]:
 
 
 if __name__ == "__main__":
-    write([json.loads(Path(file).read_text()) for file in sys.argv[1:]], Path("docs/benchmarks-gpu.md"))
+    write([Path(file) for file in sys.argv[1:]])

@@ -4,7 +4,7 @@ from seq2see.interop.importing import import_model
 from seq2see.run import Run, load
 from seq2see.session.request import Began, Event, Interrupted, Said
 from seq2see.session.train import train
-from seq2see.training.events import Finished, Returned, Shrunk, Stepped, Trained, Validated
+from seq2see.training.events import Finished, Returned, Shrunk, Stepped, ThreadsChanged, Trained, Validated
 
 __all__ = [
     "Began",
@@ -16,6 +16,7 @@ __all__ = [
     "Said",
     "Shrunk",
     "Stepped",
+    "ThreadsChanged",
     "Trained",
     "Validated",
     "import_model",

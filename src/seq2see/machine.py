@@ -253,6 +253,10 @@ class WorkerProcess:
             f"one of the processes that share the work ended {how} Try again, or on fewer cores: taskset -c 0"
         )
 
+    def ask_to_stop(self) -> None:
+        """Send SIGTERM, which a task may handle; others end by it."""
+        self._process.terminate()
+
     def end(self) -> None:
         self._process.kill()
         for pipe in (self._tasks, self._results):

@@ -205,6 +205,14 @@ def test_another_token_is_taken(page):
     assert page.problems == []
 
 
+def test_an_example_is_translated_by_a_click(page):
+    page.wait("document.querySelectorAll('#examples button').length > 0")
+    text = page.run("document.querySelector('#examples button').textContent")
+    page.click("#examples button")
+    assert page.run("document.getElementById('source').value") == text
+    page.wait("document.getElementById('said').textContent.trim().length > 0")
+
+
 def test_korean_text_and_a_korean_interface(page, tmp_path):
     choose_korean(page)
     page.click("#languages button[lang=ko]")

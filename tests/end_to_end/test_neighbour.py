@@ -34,9 +34,9 @@ def test_threads_give_way_and_come_back(tmp_path: Path) -> None:
     try:
         assert training.stderr is not None
         said = (line for line in training.stderr if "from now on" in line)
-        assert ": 1 thread from now on" in first(said)
+        assert "with 1 thread from now on" in first(said)
         neighbour.kill()
-        assert ": 2 threads from now on" in first(said)
+        assert "with 2 threads from now on" in first(said)
     finally:
         for process in (neighbour, training):
             process.kill()

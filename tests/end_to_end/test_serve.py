@@ -18,6 +18,7 @@ from urllib.parse import urlencode, urlsplit
 import pytest
 from serving import PATIENCE, Answer, Server, wait_until
 
+import seq2see
 from conftest import random_words
 from seq2see.serve.limits import Limits
 
@@ -36,7 +37,7 @@ def lines_of(text: str) -> list[dict[str, object]]:
     return [json.loads(line) for line in text.splitlines()]
 
 
-def test_what_an_operator_asks(server: Server):
+def test_what_an_operator_asks(server: Server, trained: Path):
     assert server.get("/health").json() == {"status": "ok"}
     assert server.get("/ready").json() == {"status": "ready"}
     metrics = server.get("/metrics")
@@ -45,6 +46,8 @@ def test_what_an_operator_asks(server: Server):
     (model,) = server.get("/v1/models").json()["models"]
     assert model["name"] == "run"
     assert model["parameters"] > 1000
+    assert model["examples"] == seq2see.load(trained).examples
+    assert 1 <= len(model["examples"]) <= 4
     described = server.get("/openapi.json").json()
     assert described["info"]["title"] == "seq2see"
     assert {each["type"] for each in described["components"]["securitySchemes"].values()} == {"http", "apiKey"}

@@ -101,6 +101,7 @@ def test_it_translates_a_run_that_was_never_converted(trained: Path, tmp_path: P
         (["evaluate", "RUN", "pairs.tsv"], "evaluate needs sacreBLEU: pip install seq2see"),
         (["translate", "RUN", "--alignments"], "--alignments needs PyTorch: pip install seq2see"),
         (["chat", "RUN", "--sample"], "--sample needs PyTorch: pip install seq2see"),
+        (["serve", "RUN", "--engine", "torch"], "--engine torch needs PyTorch: pip install seq2see"),
     ],
 )
 def test_what_needs_more_says_so_in_one_line(words, need, trained: Path, tmp_path: Path, without: None) -> None:
@@ -158,6 +159,7 @@ def test_two_distributions_of_different_versions_are_refused(tmp_path: Path) -> 
     (tmp_path / "seq2see_slim-0.2.0.dist-info").rename(tmp_path / "seq2see_slim-0.1.0.dist-info")
     with pytest.raises(SettingError, match=r"seq2see 0\.2\.0 and seq2see-slim 0\.1\.0 are both installed"):
         check_distributions(tmp_path)
+    check_distributions(tmp_path / "archive.zip")
 
 
 def empty_environment(folder: Path, project: Path) -> Path:

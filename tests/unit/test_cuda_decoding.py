@@ -9,7 +9,7 @@ import torch
 from searching import some_tasks, talkative
 from seq2see.config import Decoding
 from seq2see.decoding import recorded
-from seq2see.decoding.hypothesis import Task
+from seq2see.decoding.hypothesis import Hypothesis, Task
 from seq2see.decoding.recorded import RecordedSearch
 from seq2see.decoding.torch_engine import TorchEngine
 from seq2see.kernels import loading
@@ -59,17 +59,35 @@ def test_who_enters_recorded_slots_gets_what_a_search_alone_finds(positions, nor
     search = engine.slot_search(settings)
     assert search is not None
     search.warm_up()
-    found: dict[int, list[list[int]]] = {}
+    found: dict[int, list[Hypothesis]] = {}
     for number, task in enumerate(todo):
         search.add(number, task)
         if number % 13 in (0, 5, 6):  # one, five or seven at a time
-            found |= {name: [each.tokens for each in some] for name, some in search.advance()}
+            found |= search.advance()
         if number == 150:
             search.add("gone", todo[0])
             search.drop(lambda name: name == "gone")
     while search:
-        found |= {name: [each.tokens for each in some] for name, some in search.advance()}
-    assert [found[number] for number in range(300)] == [[each.tokens for each in one] for one in expected]
+        found |= search.advance()
+    assert sorted(found) == list(range(300))
+    swapped = [number for number in found if not is_same(found[number], expected[number])]
+    assert len(swapped) <= 3, swapped
+
+
+def is_same(found: list[Hypothesis], expected: list[Hypothesis]) -> bool:
+    """Return whether the tokens are equal; scores are, and tokens differ only in hypotheses whose scores tie.
+
+    Where this model says one token again and again and then another, it is nearly the same when: in sentence 78 of the
+    rotary model, the second and the third hypothesis of float64 are 1.4e-7 apart.
+    """
+    scores = [each.score for each in expected]
+    assert [each.score for each in found] == pytest.approx(scores, abs=1e-5)
+    differing = [rank for rank, each in enumerate(found) if each.tokens != expected[rank].tokens]
+    for rank in differing:
+        others = scores[:rank] + scores[rank + 1 :]
+        is_last = rank == len(scores) - 1  # it may tie with one that is not among the best
+        assert is_last or min(abs(scores[rank] - other) for other in others) < 1e-5
+    return not differing
 
 
 def test_when_steps_are_not_recorded() -> None:

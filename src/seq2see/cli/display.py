@@ -85,7 +85,10 @@ class Display:
                 self.say(f"step {event.failed_at:>7,}  {failed}: returning to step {event.step:,}, {slower}")
             case ThreadsChanged():
                 many = "1 thread" if event.threads == 1 else f"{event.threads} threads"
-                self.say(f"step {event.step:>7,}  {event.reason}: {many} from now on; the results stay the same")
+                self.say(
+                    f"step {event.step:>7,}  computing with {many} from now on, because {event.reason}; "
+                    "the results stay the same"
+                )
             case Validated():
                 numbers = {name: f"{value:.{3 if abs(value) < 10 else 2}f}" for name, value in event.scores.items()}
                 scores = "  ".join(f"{translated(name)} {value}" for name, value in numbers.items())

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from seq2see.cli.options import Debug, EngineOption, PrecisionOption
+from seq2see.cli.options import Debug, EngineOption, PrecisionOption, check_torch
 from seq2see.errors import SettingError
 
 
@@ -56,6 +56,7 @@ def serve(
     for name, seconds in (("--deadline", deadline), ("--load-timeout", load_timeout)):
         if math.isnan(seconds):  # min and max let it pass
             raise SettingError(f"{name} nan: not a number of seconds")
+    check_torch("--engine torch" if engine == "torch" else "")
     if not all(map(find_spec, ("fastapi", "prometheus_client", "uvicorn"))):
         raise SettingError("serve needs packages that are not installed: pip install 'seq2see[serve]'")
     from seq2see.serve import server

@@ -58,7 +58,11 @@ def check_distributions(site: Path | None = None) -> None:
     site = site or Path(seq2see.__file__).parents[1]
     known = {name.replace("-", "_"): name for name in DISTRIBUTIONS}
     found = {}
-    for entry in os.listdir(site):  # noqa: PTH208  a tenth of the time, at every start
+    try:
+        entries = os.listdir(site)  # noqa: PTH208  a tenth of the time, at every start
+    except OSError:  # the package is in an archive
+        return
+    for entry in entries:
         if entry.startswith("seq2see") and entry.endswith(".dist-info"):
             name, _, version = entry.removesuffix(".dist-info").partition("-")
             if name in known:

@@ -32,9 +32,7 @@ def table(caption: str, columns: Sequence[str], rows: Iterable[Sequence[object]]
     )
     header = f"<thead><tr>{head}</tr></thead>" if columns else ""
     style = "caption-side:top;text-align:start;font-weight:bold;padding:.3em 0"
-    return (
-        f"<table><caption style='{style}'>{_text(translated(caption))}</caption>{header}<tbody>{body}</tbody></table>"
-    )
+    return f"<table><caption style='{style}'>{_text(caption)}</caption>{header}<tbody>{body}</tbody></table>"
 
 
 def frame(page: str) -> str:

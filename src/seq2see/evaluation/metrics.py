@@ -24,6 +24,7 @@ from typing import Any, Literal, get_args
 
 from seq2see import __version__
 from seq2see.display import notebook
+from seq2see.display.wording import translated
 from seq2see.errors import DataError, SettingError, nearest
 
 Unit = Literal["symbols", "characters"]
@@ -64,7 +65,7 @@ class Scores:
     def _repr_html_(self) -> str:
         rows = [(score.name, score.value, score.signature) for score in self.scores]
         missing = [(name, "-", f"does not apply: {reason}") for name, reason in self.inapplicable.items()]
-        return notebook.table("Scores", ("score", "value", "signature"), [*missing, *rows])
+        return notebook.table(translated("Scores"), ("score", "value", "signature"), [*missing, *rows])
 
     def as_dict(self) -> dict[str, dict[str, float | str | None]]:
         """`{"bleu": {"value": 31.4, "signature": "nrefs:1|..."}, ...}`, ready for JSON.

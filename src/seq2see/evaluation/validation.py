@@ -3,10 +3,13 @@
 from dataclasses import replace
 from functools import partial
 
+import numpy as np
 import torch
+from torch.nn import functional as F
 
 from seq2see import machine
 from seq2see.bundle import Bundle
+from seq2see.config import Training
 from seq2see.decoding import translator
 from seq2see.decoding.torch_engine import TorchEngine
 from seq2see.distributed import ranks
@@ -17,8 +20,14 @@ from seq2see.tokens.batches import Batches, make_batch, split
 from seq2see.tokens.store import Int64s, Store
 from seq2see.training import loop
 
+AT_ONCE = 1024
+"""Tokens in one forward pass where all logits are kept."""
 Measured = tuple[float, int, list[str]]
 """Measured on a share of the pairs: summed loss, number of target tokens, and translations if the metric needs them."""
+
+SEARCHED, FEWEST = 0.05, 1000
+"""Largest share of the tokens trained on between two validations that a validation translates, and the number of pairs
+that are translated in any case."""
 
 
 def validate(used: Bundle, store: Store, pairs: list[Pair], unit: metrics.Unit) -> dict[str, float]:
@@ -29,6 +38,20 @@ def validate(used: Bundle, store: Store, pairs: list[Pair], unit: metrics.Unit) 
         unit: what an error rate counts.
     """
     return scores(used, pairs, unit, [measure(used, store, pairs)])
+
+
+def searched(pairs: list[Pair], target_tokens: int, training: Training) -> list[Pair]:
+    """Return the validation pairs that are translated for the metric: all of them, or of a large set a regular part.
+
+    Translating a token takes about as long as training on one or two, so that at most `SEARCHED` of the tokens between
+    two validations leaves validation well below a tenth of the time. Settings and pairs alone decide, not the machine.
+
+    Args:
+        target_tokens: tokens in the targets of all pairs.
+    """
+    room = SEARCHED * training.validate_every * training.batch_tokens
+    most = max(FEWEST, int(len(pairs) * room / max(1, target_tokens)))
+    return pairs[:: -(-len(pairs) // most)] if pairs else pairs
 
 
 @torch.inference_mode()
@@ -50,6 +73,20 @@ def measure(used: Bundle, store: Store, pairs: list[Pair], rank: int = 0, world:
 
         answers = machine.in_smaller_batches(translated, decoding.batch_tokens)
     return total, count, answers
+
+
+@torch.inference_mode()
+def losses(model: Seq2Seq, store: Store) -> list[float]:
+    """Return the loss of each pair in nats, summed over the tokens of its target."""
+    device = next(model.parameters()).device
+    found = np.zeros(len(store))
+    for indices, _ in Batches(store, AT_ONCE, len(store), seed=0).one_epoch():
+        batch = make_batch(store, indices).to(device)
+        memory = model.encode(batch.source_N, batch.source_offsets)
+        logits_NV = model.output(model.decode(batch.inputs_N, batch.target_offsets, memory)).float()
+        losses_N = F.cross_entropy(logits_NV, batch.target_N, reduction="none").double().cpu().numpy()
+        found[indices] = np.add.reduceat(losses_N, batch.target_offsets[:-1].numpy())
+    return [float(loss) for loss in found]
 
 
 def scores(used: Bundle, pairs: list[Pair], unit: metrics.Unit, parts: list[Measured]) -> dict[str, float]:

@@ -3,9 +3,11 @@
 import contextlib
 import importlib.util
 import os
+import threading
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import wraps
 from types import ModuleType
 from typing import Any
 
@@ -48,12 +50,37 @@ def launch(kernel: Any, grid: tuple[int, ...], *given: Any, **fixed: Any) -> Non
         _collected.append((kernel, grid, given, fixed))
 
 
+def tried_once(trial: Callable[..., bool]) -> Callable[..., bool]:
+    """Keep the results of a trial of kernels; inside `compiled_ahead` nothing is tried, so nothing is learned."""
+    known: dict[tuple[Any, ...], bool] = {}
+
+    @wraps(trial)
+    def tried(*given: Any) -> bool:
+        if given in known:
+            return known[given]
+        works = trial(*given)
+        if not is_collecting():
+            known[given] = works
+        return works
+
+    return tried
+
+
+def is_collecting() -> bool:
+    """Return whether kernels are noted instead of run."""
+    return _collected is not None
+
+
 @contextlib.contextmanager
-def compiled_ahead() -> Iterator[None]:
+def compiled_ahead(wait: bool = True) -> Iterator[None]:
     """Compile the kernels that are called inside, all at the same time, instead of running them.
 
     What they should have computed is undefined. Compiling takes most of the first minute of a training on a machine
     that has never run it, if each kernel is only compiled when it is first called.
+
+    Args:
+        wait: Return when all are compiled. Otherwise a thread compiles them meanwhile; a kernel that is called before
+            it is ready is compiled by its caller.
     """
     global _collected
     if _collected is not None:  # a part of another trial
@@ -64,10 +91,21 @@ def compiled_ahead() -> Iterator[None]:
         yield
     finally:
         _collected = None
+    if not HAS_TRITON or not calls:
+        return
+    if wait:
+        _compile(calls)
+    else:
+        device = torch.cuda.current_device()  # each thread has its own
+        threading.Thread(target=_compile, args=(calls, device), name="kernels").start()
+
+
+def _compile(calls: list[tuple[Any, ...]], device: int | None = None) -> None:
     try:
         from triton import AsyncCompileMode
 
-        with ThreadPoolExecutor(os.cpu_count()) as pool, AsyncCompileMode(pool, ignore_errors=True):
+        here = contextlib.nullcontext() if device is None else torch.cuda.device(device)
+        with here, ThreadPoolExecutor(os.cpu_count()) as pool, AsyncCompileMode(pool, ignore_errors=True):
             for kernel, grid, given, fixed in calls:
                 kernel.warmup(*given, grid=grid, **fixed)
     except ImportError:  # an older Triton: each is compiled when it is first called

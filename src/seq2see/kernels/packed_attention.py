@@ -8,7 +8,6 @@ sentences are. Shapes depend only on the number of rows, so that a step can be r
 import math
 import warnings
 from collections.abc import Callable
-from functools import lru_cache
 from typing import Any
 
 import torch
@@ -16,7 +15,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from seq2see.kernels.loading import compiled_ahead, launch
+from seq2see.kernels.loading import compiled_ahead, is_collecting, launch, tried_once
 
 SHORTEST_BLOCK, LONGEST_BLOCK = 32, 64
 """Fewest and most queries, and keys, in one tile."""
@@ -24,7 +23,7 @@ TILE_BYTES = LONGEST_BLOCK * 256
 """A tile of wide heads in float32 has fewer rows: five tiles must fit on the chip."""
 
 
-@lru_cache
+@tried_once
 def can_attend(width: int, dtype: torch.dtype, device: torch.device) -> bool:
     """Return whether a GPU can run the kernels with heads of this width: older ones have too little shared memory."""
     if not 8 <= width <= 128 or dtype not in (torch.float32, torch.float16, torch.bfloat16):
@@ -39,14 +38,18 @@ def can_attend(width: int, dtype: torch.dtype, device: torch.device) -> bool:
 
 
 def works_on(trial: Callable[[], Tensor], device: torch.device) -> bool:
-    """Return whether forward and backward pass of a trial work; the random state is left as it was."""
+    """Return whether forward and backward pass of a trial work; the random state is left as it was.
+
+    Inside `compiled_ahead` its kernels are noted, and the answer is yes.
+    """
     try:
         random_state = torch.cuda.get_rng_state(device)
         with torch.enable_grad(), torch.inference_mode(False), torch.autocast("cuda", enabled=False):
             with compiled_ahead():
                 trial().sum().backward()  # type: ignore[no-untyped-call]
-            trial().sum().backward()  # type: ignore[no-untyped-call]
-        torch.cuda.synchronize(device)
+            if not is_collecting():
+                trial().sum().backward()  # type: ignore[no-untyped-call]
+                torch.cuda.synchronize(device)
         torch.cuda.set_rng_state(random_state, device)
     except Exception as problem:  # compilers and drivers fail in many ways
         warnings.warn(f"Triton does not work on this GPU, so PyTorch's kernels are used: {problem}", stacklevel=3)

@@ -5,7 +5,6 @@
 `to_gradients_`: from scores over the vocabulary to the gradient of the loss, in place, in two passes.
 """
 
-from functools import lru_cache
 from typing import Any
 
 import torch
@@ -13,7 +12,7 @@ import triton
 import triton.language as tl
 from torch import Tensor, nn
 
-from seq2see.kernels.loading import launch
+from seq2see.kernels.loading import launch, tried_once
 from seq2see.kernels.packed_attention import works_on
 
 ROW_TILE = 4096
@@ -22,7 +21,7 @@ MOST_PROGRAMS = 1024
 """Most programs of its backward pass: each sums the gradient of the norm's weights over its own rows."""
 
 
-@lru_cache
+@tried_once
 def works(device: torch.device) -> bool:
     """Return whether a GPU can run our kernels at all, by trying one. A machine without a C compiler cannot."""
 

@@ -25,7 +25,7 @@ CONTENDED = 0.15
 """Mean number of our threads that wait for a core, above which fewer threads are tried."""
 FREE = 0.7
 """Mean number of idle cores, above which more threads are tried."""
-FIRST_PAUSE, LONGEST_PAUSE = 8.0, 128.0
+FIRST_PAUSE, LONGEST_PAUSE = 16.0, 256.0
 """Seconds until more threads are tried without an idle core, at first and at most: doubled each time it is in vain."""
 
 
@@ -133,6 +133,7 @@ class Threads:
             self._forget()
             self._kind = kind
         self._last = self._read()
+        self._called, self._usual = self._last.clock, math.inf
 
     def after(self, work: float, is_last: bool = False) -> bool:
         """Count work that was done since `begin`; return whether the number of threads was changed for good.
@@ -142,8 +143,12 @@ class Threads:
         """
         if self._most == 1:
             return False
+        if self._was_suspended():
+            self._forget()
+            self._last = self._read()
+            return False
         self._work += work
-        if not is_last and self._clock() - self._last.clock < PERIOD / 4:
+        if not is_last and self._called - self._last.clock < PERIOD / 4:
             return False
         now = self._read()
         self._sum, self._last = self._sum.plus(now, self._last), now
@@ -157,6 +162,13 @@ class Threads:
         others = self._cores - (seen.idle + seen.computed) / seconds
         self._consider(speed, seen.waited / seconds, seen.idle / seconds, others, now.clock)
         return False
+
+    def _was_suspended(self) -> bool:
+        """Return whether much more time has passed since the last call than usual: no work was done in most of it."""
+        now = self._clock()
+        gap, usual = now - self._called, self._usual
+        self._called, self._usual = now, gap if usual == math.inf else (usual + min(gap, 2 * usual)) / 2
+        return gap > 4 * PERIOD and gap > 8 * usual
 
     def _forget(self) -> None:
         self._sum, self._work = Counters(), 0.0

@@ -22,13 +22,14 @@ function tellSentence(english) {
 /** Names that the server gives, some of which have a number in them. */
 const tellName = name => /^layer \d+$/.test(name) ? tell("layer {n}", { n: name.slice(6) }) : tell(name);
 
-/** The language of the page: as chosen last time, else as the browser has it. */
+/** The language of the page: as chosen last time, else as it was made with --lang ko, else as the browser has it. */
 function setLanguage(language) {
   let wanted = language;
   try {
     if (language) localStorage.setItem("language", language);
     else wanted = localStorage.getItem("language");
   } catch {}  // a browser may keep nothing
+  wanted ||= document.documentElement.dataset.language;
   document.documentElement.lang = wanted || (/^ko\b/.test(navigator.language) ? "ko" : "en");
   for (const each of document.querySelectorAll("[data-tell]")) each.textContent = tell(each.dataset.tell);
   for (const each of document.querySelectorAll("[data-tell-label]")) each.setAttribute("aria-label", tell(each.dataset.tellLabel));

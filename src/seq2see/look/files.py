@@ -2,12 +2,19 @@
 
 from importlib import resources
 
+from seq2see.display.wording import language
+
 SCRIPTS = ("korean.js", "basics.js", "attention.js", "components.js")
 """Scripts that `look` and the live page share, in the order in which they are joined into one module."""
 
 
 def read(name: str, package: str = "seq2see.look") -> str:
     return resources.files(package).joinpath(name).read_text(encoding="utf-8")
+
+
+def in_language(page: str) -> str:
+    """Return a page that begins in Korean if that is the language of the user; its switch changes it."""
+    return page.replace('<html lang="en">', '<html lang="en" data-language="ko">') if language() == "ko" else page
 
 
 def script(start: str) -> str:

@@ -213,7 +213,7 @@ def render(given: dict[str, Any]) -> str:
         # A "<" in a sentence could end the element.
         text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c")
         blocks.append(f'<script type="application/json" id="part:{name}">{text}</script>')
-    page = files.read("page.html").replace("<!-- sections -->", files.read("sections.html"))
+    page = files.in_language(files.read("page.html")).replace("<!-- sections -->", files.read("sections.html"))
     page = page.replace("/* style */", files.read("page.css"))
     page = page.replace("/* script */", files.script(files.read("start.js")))
     return page.replace("<!-- parts -->", "\n".join(blocks))

@@ -150,7 +150,7 @@ def _root(service: Service) -> APIRouter:
     # Put together once: nothing that a request names is looked up on the disk.
     own = {name: files.read(f"page/{name}", "seq2see.serve") for name in ("index.html", "live.css", "live.js")}
     pages = {
-        "index.html": own["index.html"].replace("<!-- sections -->", files.read("sections.html")),
+        "index.html": files.in_language(own["index.html"]).replace("<!-- sections -->", files.read("sections.html")),
         "page.css": files.read("page.css") + own["live.css"],
         "page.js": files.script(own["live.js"]),
     }

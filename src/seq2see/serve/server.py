@@ -13,6 +13,7 @@ import uvicorn
 from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
+from seq2see.display.wording import translated
 from seq2see.errors import SettingError
 from seq2see.run import Run
 from seq2see.serve import app
@@ -80,11 +81,12 @@ def serve(
         guard = app.build(service, log, failed, _origins(address, allow_origins, names))
         server = uvicorn.Server(_config(guard, service))
         port = listening.getsockname()[1]
-        log_line(f"serving {', '.join(runs)} at http://{shown}:{port}/ (Ctrl-C ends)")
+        log_line(translated(f"serving {', '.join(runs)} at http://{shown}:{port}/ (Ctrl-C ends)"))
         if not keys and not _is_loopback(address):
-            log_line(
+            warning = (
                 "warning: everybody who can reach this machine may use the service; --api-keys FILE asks for a key"
             )
+            log_line(translated(warning))
         server.run(sockets=[listening])
     if failures:
         raise SettingError(failures[0])

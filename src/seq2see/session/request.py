@@ -7,11 +7,14 @@ from typing import Any, TypedDict
 
 from seq2see.bundle import Bundle
 from seq2see.config import Overlay, Settings
+from seq2see.display.notebook import Bar
+from seq2see.display.wording import translated
 from seq2see.session.choices import Choice
 from seq2see.text.downloads import Fetching
 from seq2see.text.pair import Pair, Sides
 from seq2see.tokens.store import Store, Tokenizers
 from seq2see.training import events
+from seq2see.training.events import Finished, Stepped, Trained, Validated
 
 
 class ReadingKeywords(TypedDict, total=False):
@@ -22,6 +25,7 @@ class ReadingKeywords(TypedDict, total=False):
     target_column: str | int | None
     source_language: str | None
     target_language: str | None
+    tag: bool
 
 
 @dataclass(frozen=True)
@@ -81,6 +85,8 @@ class Request:
     resume: bool
     force: bool
     from_run: Path | None
+    tune: float | None
+    """Minutes for trials of other settings; 0 for none, None where the corpus decides."""
     watch: Watch
 
 
@@ -135,3 +141,30 @@ class Base:
             if pair.source in known:
                 self.met.add(pair.source)
             yield pair
+
+
+def in_notebook() -> Watch:
+    """Return a function that shows the events of a training in a notebook."""
+    bar = Bar()
+    state: dict[str, Any] = {"total": 1, "step": 0, "loss": "", "validated": "", "said": ""}
+
+    def show(event: Event) -> None:
+        match event:
+            case Said():
+                state["said"] = translated(event.line)
+            case Began():
+                state.update(total=event.settings.training.max_steps, step=event.step, said="")
+            case Stepped():
+                state["step"] = event.step
+            case Trained():
+                state["loss"] = f"{translated('loss')} {event.loss:.3f}"
+            case Validated():
+                scores = "  ".join(f"{translated(name)} {value:.3f}" for name, value in event.scores.items())
+                state["validated"] = f"{translated('validation')} {scores}"
+            case Finished():
+                reason = translated(event.reason)
+                state.update(step=event.step, said=reason)
+        text = "  ".join(filter(None, (state["loss"], state["validated"], state["said"])))
+        bar.show(state["step"], state["total"], text, last=isinstance(event, Finished | Said))
+
+    return show

@@ -1,17 +1,20 @@
-"""The settings that a corpus suggests: tokenizers, model size, batch, learning rate, steps.
+"""The settings that a corpus suggests: tokenizers (`token_kinds`), model size, regularisation, learning rate, steps.
 
-The same corpus suggests the same settings on every machine; a preset, a file or `--set` overrides them.
+The same corpus suggests the same settings on every machine; a preset, a file or `--set` overrides them. Every number is
+read from `RULES`, between whose rows it is interpolated on a logarithmic scale: a corpus that is slightly larger gets
+slightly different settings.
 """
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from seq2see import config
 from seq2see.config import Model, preset
 from seq2see.session import token_kinds
 from seq2see.session.choices import counted
-from seq2see.session.survey import Survey
+from seq2see.session.survey import Side, Survey
 
 
 @dataclass(frozen=True)
@@ -22,54 +25,166 @@ class Suggestion:
     """An overlay for `config.resolve`."""
     reasons: dict[str, str]
     """Short reasons that name facts of the corpus, by the rows of `choices.ROWS`."""
+    candidates: tuple[dict[str, Any], ...] = ()
+    """Tokenizers that trials may compare, as overlays for `data`; the first is that of `settings`."""
 
 
-def suggest(corpus: Survey, chosen: Mapping[str, Any] | None = None) -> Suggestion:
+class Rule(NamedTuple):
+    """Settings for one amount of data."""
+
+    amount: float
+    """Geometric mean of the numbers of pairs and of tokens (`tokens_of`)."""
+    width: float
+    layers: float
+    """Layers of the encoder, and of the decoder."""
+    dropout: float
+    agreement: float
+    weight_decay: float
+    learning_rate: float
+    batch: float
+    """Tokens in one update."""
+    trained: float
+    """Tokens that the longest training sees, repetitions included; the number of steps is `trained / batch`."""
+
+
+SENTENCES = (
+    # amount, width, layers, dropout, R-Drop, decay, learning rate, batch, trained
+    Rule(1e3, 96, 2, 0.3, 0.0, 0.0, 5e-3, 2048, 3e6),
+    Rule(1.5e4, 96, 2, 0.3, 0.0, 0.0, 5e-3, 4096, 8.2e6),
+    Rule(3.8e4, 128, 3, 0.3, 0.0, 0.0, 3e-3, 8192, 1.08e7),  # 11,823 questions and answers
+    Rule(6.4e4, 128, 3, 0.3, 0.0, 0.0, 3e-3, 8192, 1.4e7),  # 10,000 captions
+    Rule(1.87e5, 256, 3, 0.3, 2.5, 0.0, 2e-3, 8192, 5.94e7),  # 29,000 captions: Multi30k
+    Rule(4.5e5, 256, 3, 0.3, 2.5, 0.0, 2e-3, 8192, 1.64e8),  # 88,000 messages: Debian
+    Rule(1e6, 256, 3, 0.3, 2.5, 0.0, 2e-3, 8192, 2.5e8),
+    Rule(6e6, 384, 4, 0.1, 0.0, 0.0, 1e-3, 16_384, 8e8),
+    Rule(2.5e7, 512, 6, 0.1, 0.0, 0.0, 7e-4, 32_768, 2e9),
+    Rule(1e9, 512, 6, 0.1, 0.0, 0.0, 7e-4, 49_152, 5e9),
+)
+"""For sentences: outputs of which several are right."""
+
+EXACT = (
+    Rule(3e2, 64, 2, 0.3, 2.0, 0.5, 5e-3, 1024, 1.2e6),
+    Rule(3e3, 96, 2, 0.3, 2.0, 0.5, 5e-3, 1024, 3e6),  # 800 words
+    Rule(1.5e4, 128, 3, 0.3, 2.0, 0.5, 3e-3, 1536, 4.8e6),  # 3,600 words
+    Rule(3.3e4, 192, 3, 0.3, 1.5, 0.4, 2e-3, 3072, 1.1e7),  # 8,000 words
+    Rule(1.35e5, 256, 4, 0.25, 1.0, 0.3, 1e-3, 8192, 4.7e7),  # 33,000 words
+    Rule(4.5e5, 256, 4, 0.2, 1.0, 0.3, 1e-3, 8192, 1.64e8),  # 113,000 words: CMUdict
+    Rule(1e6, 256, 4, 0.2, 1.0, 0.3, 1e-3, 8192, 2.5e8),
+    Rule(6e6, 384, 5, 0.1, 0.0, 0.0, 7e-4, 16_384, 8e8),
+    Rule(2.5e7, 512, 6, 0.1, 0.0, 0.0, 5e-4, 32_768, 2e9),
+    Rule(1e9, 512, 6, 0.1, 0.0, 0.0, 5e-4, 49_152, 5e9),
+)
+"""For outputs that are either right or wrong: sounds, inflected forms, molecules."""
+
+
+def suggest(corpus: Survey, chosen: Mapping[str, Any] | None = None, known: config.Overlay | None = None) -> Suggestion:
     """Return settings for a corpus that was surveyed.
 
     Args:
         chosen: The model settings of the user; an RNN gets the others.
+        known: Settings that are known to suit this corpus, which override those of the rules.
     """
-    pairs = corpus.pairs
     tokens = token_kinds.choose(corpus)
     language, shared = tokens.language, tokens.shared
-    letters = (corpus.source.characters + corpus.target.characters) / pairs
-    if pairs < 5000 or (pairs < 50_000 and letters < 60 and not language):
-        size = "tiny"
-    elif pairs < 20_000 and language:
-        size = "compact"
-    else:
-        size = "small" if pairs < 500_000 else "paper-base"
-    drop_more = (language or size == "small") and pairs < 200_000
-    training, reasons = _training(size, pairs, language, drop_more)
+    text = tokens_of(corpus, tokens.settings)
+    rule = between(SENTENCES if language else EXACT, math.sqrt(corpus.pairs * text))
     settings = {
         "data": tokens.settings,
-        "model": {
-            **preset(size)["model"],
-            **({"encoder_layers": 4, "decoder_layers": 4} if size == "small" and not language else {}),
-            "tie": "all" if shared else "decoder",
-            "dropout": 0.1 if not drop_more else 0.3 if language else 0.2,
-        },
-        "training": {**training, "metric": "loss" if language else "exact"},
+        "model": {**_model(rule), "tie": "all" if shared else "decoder"},
+        "training": {**_training(rule), "metric": "loss" if language else "exact"},
     }
-    reasons |= tokens.reasons | {
-        "model": f"for {counted(pairs, 'pair')} of {tokens.lengths}",
-        "dropout": f"{counted(pairs, 'pair')} are few, so overfitting is likely"
-        if drop_more
-        else f"{counted(pairs, 'pair')} are many, so overfitting is unlikely"
-        if pairs >= 200_000
-        else "short sequences need little dropout",
+    pairs = counted(corpus.pairs, "pair")
+    size = "for a model of this size"
+    reasons = tokens.reasons | {
+        "model": f"for {pairs} of {tokens.lengths}",
+        "dropout": f"{pairs} are few, so overfitting is likely"
+        if rule.dropout > 0.15
+        else f"{pairs} are many, so overfitting is unlikely",
+        "batch": f"works well {size}",
+        "learning rate": f"works well {size}",
+        "steps": f"for about {float(f'{text:.2g}'):,.0f} tokens of text",
         "stopping": "a sentence has several correct translations" if language else "an output is either right or wrong",
     }
+    for section, values in (known or {}).items():
+        settings[section] |= values
     if chosen and chosen.get("architecture", "transformer") != "transformer":
         settings["model"] = _recurrent(config.resolve(settings).model, chosen)
         if chosen["architecture"] == "rnn":
             settings["model"]["source_reversed"] = language
         settings["training"]["learning_rate"] *= RNN_RATE
         reasons["model"] = "as many parameters as a Transformer"
-        if settings["training"]["learning_rate"]:
-            reasons["learning rate"] = "twice that of a Transformer"
-    return Suggestion(settings, reasons)
+        reasons["learning rate"] = "twice that of a Transformer"
+    return Suggestion(settings, reasons, tokens.candidates)
+
+
+def tokens_of(corpus: Survey, data: Mapping[str, Any]) -> float:
+    """Return about how many tokens the tokenizers of `data` will make of a corpus, the end of each text included."""
+    sides = (corpus.source, data["source_tokenizer"]), (corpus.target, data["target_tokenizer"])
+    return sum(corpus.pairs + _side_tokens(side, kind) for side, kind in sides)
+
+
+def _side_tokens(side: Side, kind: str) -> float:
+    if kind == "symbols":
+        return side.words
+    if kind not in ("unigram", "bpe"):
+        return side.characters * (2.3 if kind == "jamo" else 1)
+    spaced = min(1.0, max(0.0, (side.words / max(1, side.characters) - 0.05) / 0.07))
+    return side.characters * (0.6 - 0.3 * spaced)  # of scripts without spaces, a subword has fewer characters
+
+
+def between(rules: tuple[Rule, ...], amount: float) -> Rule:
+    """Interpolate linearly between two rules, on a logarithmic scale of the amount; for sizes, of the size as well.
+
+    >>> between(SENTENCES, 187_000).width
+    256.0
+    """
+    amount = min(max(amount, rules[0].amount), rules[-1].amount)
+    above = next(place for place, rule in enumerate(rules[1:], 1) if amount <= rule.amount)
+    low, high = rules[above - 1], rules[above]
+    share = math.log(amount / low.amount) / math.log(high.amount / low.amount)
+    found = {}
+    for name, one, other in zip(Rule._fields, low, high, strict=True):
+        if name in ("layers", "dropout", "agreement", "weight_decay"):
+            found[name] = one + share * (other - one)
+        else:
+            found[name] = one * (other / one) ** share
+    return Rule(**found)
+
+
+def rounded(number: float, step: float) -> float:
+    """Return the multiple of `step` that is nearest to a number."""
+    return round(round(number / step) * step, 6)
+
+
+def _model(rule: Rule) -> dict[str, Any]:
+    """Return the settings of the model: pre-norm and rotary positions, as in the preset `small`, at any size."""
+    width, layers = int(rounded(rule.width, 16)), round(rule.layers)
+    return {
+        **preset("small")["model"],
+        "encoder_layers": layers,
+        "decoder_layers": layers,
+        "d_model": width,
+        "heads": 4 if width < 384 else 8,
+        "d_ff": 4 * width,
+        "dropout": rounded(rule.dropout, 0.05),
+    }
+
+
+def _training(rule: Rule) -> dict[str, Any]:
+    """Return the settings of training: about thirty validations, eight of which without improvement end it."""
+    batch = int(rounded(rule.batch, 256))
+    steps = int(float(f"{rule.trained / batch:.3g}"))
+    return {
+        "batch_tokens": batch,
+        "max_steps": steps,
+        "warmup_steps": int(rounded(max(min(400, steps / 6), steps / 50), 10)),
+        "learning_rate": float(f"{rule.learning_rate:.2g}"),
+        "schedule": "cosine",
+        "agreement": rounded(rule.agreement, 0.5),
+        "weight_decay": rounded(rule.weight_decay, 0.1),
+        "validate_every": max(10, round(steps // 30, -1)),
+        "patience": 8,
+    }
 
 
 RNN_LAYERS, RNN_RATE = 1, 2
@@ -87,58 +202,3 @@ def _recurrent(transformer: Model, chosen: Mapping[str, Any]) -> dict[str, Any]:
     sizes = {width: count_parameters(replace(asked, d_hidden=width), 0, 0) for width in range(4, 8192, 4)}
     wanted = count_parameters(transformer, 0, 0)
     return found | {"d_hidden": min(sizes, key=lambda width: abs(sizes[width] - wanted))}
-
-
-def _training(size: str, pairs: int, language: bool, drop_more: bool) -> tuple[dict[str, Any], dict[str, str]]:
-    """Return the training settings for a model size, and the reasons; the number of steps is from docs/log.md."""
-    found = dict(_TRAINING[size])
-    reasons = {
-        "batch": "works well for a model of this size",
-        "learning rate": "a high learning rate works for this size",
-        "steps": "enough for a model of this size",
-    }
-    if size in ("compact", "small"):
-        # Nine for a compact model: ten thousand pairs then take two slow cores some eleven minutes.
-        for_each = 9 if size == "compact" else 7 if language and not drop_more else 4 if language else 5
-        found["max_steps"] = min(20_000, max(1000, pairs // for_each))
-        reasons["steps"] = {
-            1000: "the minimum for a model of this size",
-            20_000: "the maximum for a model of this size",
-        }.get(found["max_steps"], f"one step per {for_each} pairs, for {pairs:,} pairs")
-    if size == "small" and drop_more:
-        found |= {"agreement": 2.5} if language else {"agreement": 1.0, "weight_decay": 0.3}
-    if size == "small":
-        if not language:
-            reasons["learning rate"] = "works well for a model of this size"
-        found["learning_rate"] = 2e-3 if language else 1e-3
-        if not language:  # exact match is noisy and improves until the end: it needs patience
-            found["validate_every"] = 500
-    if size == "paper-base":
-        reasons = dict.fromkeys(("batch", "learning rate", "steps"), f"as in the paper, for {counted(pairs, 'pair')}")
-    return found, reasons
-
-
-_TRAINING: dict[str, dict[str, Any]] = {
-    "tiny": {
-        "batch_tokens": 4096,
-        "max_steps": 2000,
-        "warmup_steps": 200,
-        "learning_rate": 5e-3,
-        "schedule": "cosine",
-        "validate_every": 200,
-    },
-    "compact": {
-        "batch_tokens": 8192,
-        "warmup_steps": 300,
-        "learning_rate": 3e-3,
-        "schedule": "cosine",
-        "validate_every": 200,
-    },
-    "small": {
-        "batch_tokens": 8192,
-        "warmup_steps": 400,
-        "schedule": "cosine",
-        "validate_every": 250,
-    },
-    "paper-base": preset("paper-base")["training"],
-}

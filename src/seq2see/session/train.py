@@ -9,10 +9,11 @@ The pairs are read twice, whatever their number: once by the survey, and once to
 """
 
 import contextlib
+import math
 import os
 import platform
 from collections import deque
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
@@ -21,20 +22,28 @@ from typing import Any, Unpack
 import torch
 
 import seq2see
-from seq2see import bundle, config, machine, storage
-from seq2see.bundle import Bundle
-from seq2see.config import Overlay, Settings
+from seq2see import config, machine, storage
+from seq2see.config import Overlay, Settings, Training
 from seq2see.display import notebook
 from seq2see.distributed import ranks
 from seq2see.errors import OnlyHereError, SeqError, SettingError
-from seq2see.evaluation import validation
-from seq2see.kernels import threads
 from seq2see.machine import ALONE, Group, Stop
-from seq2see.model.build import build, count_parameters
+from seq2see.model.build import count_parameters
 from seq2see.model.interface import Seq2Seq
-from seq2see.run import Run, error_unit
-from seq2see.session import choices, fine_tuning, finish, prepare, progress, resume
-from seq2see.session.request import Base, Began, Interrupted, Prepared, ReadingKeywords, Request, Said, Watch
+from seq2see.run import Run
+from seq2see.session import choices, fine_tuning, finish, prepare, resume, trials
+from seq2see.session.request import (
+    Base,
+    Began,
+    Interrupted,
+    Prepared,
+    ReadingKeywords,
+    Request,
+    Said,
+    Watch,
+    in_notebook,
+)
+from seq2see.session.resume import new_model, run_loop
 from seq2see.session.survey import survey_corpus
 from seq2see.text import corpora
 from seq2see.text.corpora import Corpus
@@ -43,9 +52,12 @@ from seq2see.tokens.store import Store
 from seq2see.training import checkpoint, loop
 from seq2see.training.bad_numbers import NotFinite
 from seq2see.training.checkpoint import Progress
-from seq2see.training.events import INTERRUPTED, Event, Finished, Stepped, ThreadsChanged, Validated
+from seq2see.training.events import INTERRUPTED, Finished, Stepped
 from seq2see.training.journal import Journal
 
+FORECAST_AFTER = 10
+"""Updates by which the duration of a training on a CPU is estimated."""
+DAY = 24 * 60 * 60
 ECHO = 2.0
 """Seconds within which a repeated signal counts as the first one: several processes may forward it."""
 
@@ -58,10 +70,10 @@ def train(
     preset: str | None = None,
     config_file: str | Path | None = None,
     settings: Overlay | None = None,
-    tag: bool = False,
     resume: bool = False,
     force: bool = False,
     from_run: str | Path | None = None,
+    tune: float | None = None,
     watch: Watch | None = None,
     **reading: Unpack[ReadingKeywords],
 ) -> Run:
@@ -77,21 +89,24 @@ def train(
         preset: A named set of settings, such as "tutorial-small".
         config_file: Settings in TOML, over the preset.
         settings: Settings as a tree, over the file: `{"training": {"max_steps": 500}}`.
-        tag: Put the language of the target in front of each source, so that one model serves many directions.
         resume: Resume from the newest checkpoint in `out`; where there is no run yet, begin one.
         force: Throw an earlier run in `out` away.
         from_run: Fine-tune the model of this run: its tokenizers, model and tags are kept, and `fine_tuning` in the
             manifest says what it forgot.
+        tune: Minutes to spend on trials of other settings (`trials`); 0 for none. If not given, the corpus decides.
         watch: Called with each event. If not given, a notebook shows a progress bar.
         reading: `format` of the files; `source_column` and `target_column` of CSV and TSV by name or by number from 1,
             or the keys in JSONL; `source_language` and `target_language`, where the files do not say them, or to
-            choose among the languages of a TMX file.
+            choose among the languages of a TMX file; `tag` puts the language of the target in front of each source, so
+            that one model serves many directions.
 
     Raises:
         Interrupted: After Ctrl-C, SIGTERM or SIGHUP, once everything is saved.
     """
     if resume and force:
         raise SettingError("--resume continues a run, --force deletes it: choose one")
+    if tune is not None and not 0 <= tune < math.inf:
+        raise SettingError(f"--tune {tune:g}: expected a number of minutes; 0 for no trials")
     overlays: list[Overlay] = [] if preset is None else [config.preset(preset)]
     overlays += [] if config_file is None else [config.read_toml(Path(config_file))]
     overlays += [settings or {}]
@@ -99,8 +114,10 @@ def train(
     folder = Path("runs") / corpora.name_of(pairs) if out is None else Path(out)
     base = None if from_run is None else Path(from_run)
     if watch is None:
-        watch = progress.in_notebook() if notebook.is_notebook() else lambda event: None
-    request = Request(pairs, folder, valid, overlays, reading, tag, resume, force, base, watch)
+        watch = in_notebook() if notebook.is_notebook() else lambda event: None
+    request = Request(
+        pairs, folder, valid, overlays, reading, reading.get("tag", False), resume, force, base, tune, watch
+    )
     if not os.environ.keys() & {"WORLD_SIZE", "TORCHELASTIC_RUN_ID"}:
         return start(request, ALONE)
     with ranks.joined() as group:  # torchrun has started this process and perhaps others
@@ -130,6 +147,7 @@ def resume_run(request: Request, group: Group) -> Run:
     _check_memory(prepared.settings, device)  # the run may come from a larger machine, or from a stranger
     with storage.sole_writer(folder, group.patience):
         resume.begin_again(folder, prepared)
+        prepared = trials.decide(folder, prepared, request.overlays, request.watch, group.alone)
         return learn(request, prepared, device, group)
 
 
@@ -143,6 +161,7 @@ def new_run(request: Request, group: Group) -> Run:
         was_made = (request.folder / "manifest.json").exists()  # by another process, while this one waited
         if not (was_made and request.resume and resume.can_resume(request)):
             prepared, examine = make_folder(request, corpus, given, base, device)
+            prepared = trials.decide(request.folder, prepared, request.overlays, request.watch, group.alone)
             return learn(request, prepared, device, group, examine)
     return start(request, group)
 
@@ -168,6 +187,14 @@ def make_folder(
         prepared = prepare.write_corpus(folder, corpus, chosen, valid_pairs, request, base)
         if base is not None:
             prepared = fine_tuning.keep(base, folder, prepared, request)
+        elif not corpus.settings:
+            quiet = replace(request, watch=lambda event: None)
+
+            def write(place: Path, settings: Settings) -> Prepared:
+                return prepare.write_corpus(place, corpus, replace(chosen, settings=settings), valid_pairs, quiet, None)
+
+            tried = trials.challengers(chosen.candidates, prepared.settings, prepared.yours, request.tune)
+            trials.prepare(folder, prepared, tried, request.tune, write)
         storage.write_manifest(folder, prepared.facts)
     # The folder was moved to its place, so the stores are opened again there.
     sizes = len(prepared.tokenizers.source), len(prepared.tokenizers.target)
@@ -209,6 +236,10 @@ def learn(
                         watch(Said(f"doctor: {line}"))
                 journal.write(event)
                 watch(event)
+                if isinstance(event, Stepped) and event.step == before.step + FORECAST_AFTER and device.type == "cpu":
+                    watch(
+                        Said(_forecast(prepared.settings.training, (event.seconds - before.seconds) / FORECAST_AFTER))
+                    )
                 end = event
         except NotFinite as found:
             raise finish.not_finite(folder, prepared, found, partial(prepare.open_corpus, request)) from None
@@ -221,6 +252,21 @@ def learn(
     run = finish.finish(folder, prepared, end, device, watch)
     group.barrier()
     return run
+
+
+def _forecast(training: Training, seconds: float) -> str:
+    """Return how long a training takes at most on this CPU, and what to do if that is more than a day.
+
+    Args:
+        seconds: The mean duration of the first updates.
+    """
+    whole = seconds * training.max_steps
+    speed = f"{training.batch_tokens / seconds:,.0f} tokens/s"
+    line = f"at most {finish.in_words(whole)} for {training.max_steps:,} steps on this CPU, at {speed}"
+    if whole <= DAY:
+        return line
+    fewer = max(1, int(float(f"{DAY / seconds:.2g}")))
+    return f"{line}. To end within a day, use a GPU, or train anew with --force --set training.max_steps={fewer}"
 
 
 def follow(group: Group) -> Run:
@@ -251,56 +297,6 @@ def follow(group: Group) -> Run:
 def _check_memory(settings: Settings, device: torch.device) -> None:
     sizes = settings.data.source_vocabulary, settings.data.target_vocabulary
     machine.check_memory(count_parameters(settings.model, *sizes), device)
-
-
-def new_model(folder: Path, prepared: Prepared, device: torch.device) -> Seq2Seq:
-    """Return a model with new weights, or with those that a fine-tuning starts from."""
-    settings, tokenizers = prepared.settings, prepared.tokenizers
-    torch.manual_seed(settings.training.seed)
-    model = build(settings.model, len(tokenizers.source), len(tokenizers.target)).to(device)
-    if "fine_tuning" in prepared.facts:
-        bundle.read_weights(model, folder / "start.safetensors")
-    return model
-
-
-def run_loop(
-    folder: Path, prepared: Prepared, model: Seq2Seq, micro_tokens: int, stop: Stop, group: Group
-) -> Generator[Event]:
-    """Train, on all ranks alike; yield the events of the loop.
-
-    In one process on a CPU, the number of threads of a Transformer follows what other programs leave. That of an RNN
-    does not, because its gradients depend on it: PyTorch splits their sums.
-    """
-    settings = prepared.settings
-    is_on_cpu = next(model.parameters()).device.type == "cpu"
-    may_change = is_on_cpu and group.alone and settings.model.architecture == "transformer"
-
-    def validate() -> dict[str, float]:
-        used = Bundle(settings, prepared.tokenizers, model.eval())
-        with group.all_or_none(stop):
-            mine = validation.measure(used, prepared.valid, prepared.valid_pairs, group.rank, group.world)
-        return validation.scores(used, prepared.valid_pairs, error_unit(settings), group.from_all(mine))
-
-    chosen = threads.sharing("training") if may_change else threads.fixed()
-    with stop.listening(), machine.deterministic(settings.training.deterministic), chosen as ours:
-        for event in loop.train(
-            model,
-            prepared.train,
-            settings.training,
-            window_pairs=settings.data.window_pairs,
-            d_model=settings.model.d_model,
-            run=folder,
-            validate=validate,
-            lower_is_better=settings.training.metric in config.LOWER_IS_BETTER,
-            micro_tokens=micro_tokens,
-            should_stop=stop.asked,
-            group=group,
-        ):
-            yield event
-            if isinstance(event, Validated):
-                ours.begin("training")
-            elif isinstance(event, Stepped) and ours.after(1):
-                yield ThreadsChanged(event.step, ours.count, ours.reason)
 
 
 def _tokens_at_once(prepared: Prepared, before: Progress, device: torch.device, watch: Watch) -> int:

@@ -5,7 +5,7 @@ themselves; the rows to spare become sentences of padding, which the loss ignore
 """
 
 from collections.abc import Callable
-from dataclasses import astuple, dataclass
+from dataclasses import astuple, dataclass, replace
 
 import numpy as np
 import torch
@@ -68,22 +68,6 @@ class RecordedPasses:
         self._sums = torch.zeros(3, dtype=torch.float64, device=device)
         self._recorded: dict[Shape, tuple[Tensor, torch.cuda.CUDAGraph]] = {}
         self._memory = torch.cuda.graph_pool_handle()
-        self._compile()
-
-    def _compile(self) -> None:
-        """Compile the kernels for short and for long sentences at once, before the first update needs them."""
-        dice = torch.cuda.get_rng_state()
-        was_training = self._model.training
-        self._model.train()
-        for length in (16, 64):
-            tokens_N, offsets = torch.full((length,), special.END), torch.tensor([0, length])
-            piece = Batch(tokens_N, offsets, tokens_N, offsets)
-            shape = Shape.of(piece)
-            numbers = torch.from_numpy(laid_out(piece, shape)).to(self._tokens.device)
-            with loading.compiled_ahead():
-                torch.autograd.grad(self._loss(numbers, shape)[0], self._weights, allow_unused=True)
-        self._model.train(was_training)
-        torch.cuda.set_rng_state(dice)
 
     @staticmethod
     def can(model: Seq2Seq, bfloat16: bool) -> bool:
@@ -124,19 +108,49 @@ class RecordedPasses:
         return numbers, graph
 
     def _loss(self, numbers: Tensor, shape: Shape) -> tuple[Tensor, ...]:
-        parts = torch.split(numbers, sizes(shape))
-        source_N, source_places_N, source_offsets, inputs_N, places_N, offsets, labels_N = parts
-        if self._settings.agreement:  # both halves with rows to spare of their own
-            source_N, source_places_N, inputs_N, places_N, labels_N = (
-                rows.repeat(2) for rows in (source_N, source_places_N, inputs_N, places_N, labels_N)
-            )
-            source_offsets, offsets = twice_over(source_offsets), twice_over(offsets)
-        # As plain passes have them, so that the same kernels serve both: compiling them takes most of the first minute.
-        sources = Packing.fixed(source_offsets.to(torch.int32), source_places_N, shape.longest_source)
-        targets = Packing.fixed(offsets.to(torch.int32), places_N, shape.longest_target)
-        with torch.autocast("cuda", torch.bfloat16, enabled=self._bfloat16):
-            smoothing, agreement = self._settings.label_smoothing, self._settings.agreement
-            return teacher_forced(self._model, source_N, sources, inputs_N, targets, labels_N, smoothing, agreement)
+        return _loss(self._model, numbers, shape, self._settings, self._bfloat16)
+
+
+def compile_kernels(model: Seq2Seq, settings: Training, bfloat16: bool) -> None:
+    """Compile the kernels of training for short and for long sentences, all at once, before they are needed.
+
+    Those of validation, which has no dropout and computes in float32, are compiled while training begins.
+    """
+    weights = [weight for weight in model.parameters() if weight.requires_grad]
+    dice, was_training = torch.cuda.get_rng_state(), model.training
+    given = []
+    for length in (16, 64):
+        tokens_N, offsets = torch.full((length,), special.END), torch.tensor([0, length])
+        piece = Batch(tokens_N, offsets, tokens_N, offsets)
+        given.append((torch.from_numpy(laid_out(piece, Shape.of(piece))).to(weights[0].device), Shape.of(piece)))
+    with loading.compiled_ahead():
+        if RecordedPasses.can(model, bfloat16):  # as far as is known before the kernels are tried
+            model.train()
+            for numbers, shape in given:
+                torch.autograd.grad(_loss(model, numbers, shape, settings, bfloat16)[0], weights, allow_unused=True)
+    if RecordedPasses.can(model, bfloat16):
+        with loading.compiled_ahead(wait=False), torch.no_grad():
+            model.eval()
+            for numbers, shape in given if RecordedPasses.can(model, False) else []:
+                _loss(model, numbers, shape, replace(settings, label_smoothing=0.0, agreement=0.0), bfloat16=False)
+    model.train(was_training)
+    torch.cuda.set_rng_state(dice)
+
+
+def _loss(model: Seq2Seq, numbers: Tensor, shape: Shape, settings: Training, bfloat16: bool) -> tuple[Tensor, ...]:
+    parts = torch.split(numbers, sizes(shape))
+    source_N, source_places_N, source_offsets, inputs_N, places_N, offsets, labels_N = parts
+    if settings.agreement:  # both halves with rows to spare of their own
+        source_N, source_places_N, inputs_N, places_N, labels_N = (
+            rows.repeat(2) for rows in (source_N, source_places_N, inputs_N, places_N, labels_N)
+        )
+        source_offsets, offsets = twice_over(source_offsets), twice_over(offsets)
+    # As plain passes have them, so that the same kernels serve both: compiling them takes most of the first minute.
+    sources = Packing.fixed(source_offsets.to(torch.int32), source_places_N, shape.longest_source)
+    targets = Packing.fixed(offsets.to(torch.int32), places_N, shape.longest_target)
+    with torch.autocast("cuda", torch.bfloat16, enabled=bfloat16):
+        smoothing, agreement = settings.label_smoothing, settings.agreement
+        return teacher_forced(model, source_N, sources, inputs_N, targets, labels_N, smoothing, agreement)
 
 
 def sizes(shape: Shape) -> list[int]:

@@ -316,9 +316,10 @@ def fastest_passes(model: Seq2Seq, settings: Training) -> Passes:
     plain, device = plain_passes(model, settings), next(model.parameters()).device
     if settings.deterministic or device.type != "cuda":
         return plain
-    from seq2see.training.graphs import RecordedPasses
+    from seq2see.training.graphs import RecordedPasses, compile_kernels
 
     bfloat16 = in_bfloat16(settings, device)
+    compile_kernels(model, settings, bfloat16)
     return RecordedPasses(model, settings, bfloat16, plain) if RecordedPasses.can(model, bfloat16) else plain
 
 

@@ -8,7 +8,7 @@ from seq2see import config
 from seq2see.api import Began
 from seq2see.cli.display import Display
 from seq2see.text.pair import Sides
-from seq2see.training.events import Finished, Returned, Shrunk, Stepped, Trained, Validated
+from seq2see.training.events import Finished, Returned, Shrunk, Stepped, ThreadsChanged, Trained, Validated
 
 
 def began(step: int, seconds: float, **training: object) -> Began:
@@ -83,3 +83,17 @@ def test_a_terminal_shows_a_bar(capsys: pytest.CaptureFixture[str], monkeypatch:
     shown = capsys.readouterr().err
     assert "step 101/1,000" in shown
     assert "done" not in shown
+
+
+@pytest.mark.parametrize(("threads", "words"), [(1, "with 1 thread from now on"), (3, "with 3 threads from now on")])
+def test_another_number_of_threads_is_announced(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, threads: int, words: str
+) -> None:
+    Display().show(ThreadsChanged(1234, threads, "other programs keep 1.0 of 4 cores busy"))
+    line = last_line(capsys)
+    assert line.startswith("step   1,234  computing")
+    assert words in line
+    assert "1.0 of 4 cores" in line
+    monkeypatch.setenv("SEQ2SEE_LANG", "ko")
+    Display().show(ThreadsChanged(1234, threads, "other programs keep 1.0 of 4 cores busy"))
+    assert f"스레드 {threads}개" in last_line(capsys)

@@ -18,10 +18,14 @@ from seq2see.display import wording
 
 PACKAGE = Path(seq2see.__file__).parent
 CATALOGUE: dict[str, dict[str, str]] = tomllib.loads((PACKAGE / "display" / "korean.toml").read_text(encoding="utf-8"))
-OURS = {key: value for name, table in CATALOGUE.items() if name != "library" for key, value in table.items()}
+FOREIGN = ("library", "composed")
+"""Texts of a library, and texts that the sources compose from parts."""
+OURS = {key: value for name, table in CATALOGUE.items() if name not in FOREIGN for key, value in table.items()}
 ERRORS = ("SettingError", "DataError", "RunError", "RefusedError")
-LEAST_OF_HELP, LEAST_OF_ERRORS = 0.95, 0.3
+LEAST_OF_HELP, LEAST_OF_ERRORS = 0.9, 0.85
 """Shares of texts that have a Korean one."""
+MOST_OLD = 0.02
+"""Share of keys that no text of the sources has any more."""
 
 
 def template(node: ast.AST) -> str | None:
@@ -73,8 +77,9 @@ def korean(language, monkeypatch):
 
 
 def test_every_key_is_in_the_sources():
+    """A changed message need not wait for its translation: a few keys may be old."""
     missing = [key for key in OURS if " ".join(key.split()) not in sources()]
-    assert not missing, "change or remove these keys of korean.toml"
+    assert len(missing) / len(OURS) <= MOST_OLD, f"change or remove these keys of korean.toml: {missing}"
 
 
 @pytest.mark.parametrize("table", CATALOGUE)

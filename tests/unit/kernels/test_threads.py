@@ -125,6 +125,14 @@ def test_the_time_between_two_works_does_not_count():
     assert shared.used == []
 
 
+def test_a_computer_that_was_suspended_does_not_count():
+    shared = Machine(cores=2, others=1.0)
+    assert shared.work(30) == [(2, 1)]
+    for _ in range(3):
+        shared.now = shared.now.plus(Counters(clock=600, idle=1200), Counters())
+        assert shared.work(4) == []  # neither its idle cores nor the work that was not done
+
+
 def test_the_counters_of_this_system():
     before = threads.read_counters()
     assert sum(number * number for number in range(200_000))

@@ -9,7 +9,7 @@ import pytest
 pytest.importorskip("fastapi", reason="the extra 'serve' is not installed")
 
 from seq2see.errors import SettingError
-from seq2see.serve.app import DUE, HEADERS, SURPLUS, Guard, Origins
+from seq2see.serve.app import DUE, HEADERS, SURPLUS, Guard, Origins, in_json
 from seq2see.serve.jobs import Facts
 from seq2see.serve.limits import Keys, Limits, Rates, RefusedError, host_names
 from seq2see.serve.service import Service
@@ -326,3 +326,10 @@ def test_what_is_no_origin_is_refused():
     for wrong in ("example.org", "https://", "https://example.org/path", ""):
         with pytest.raises(SettingError, match="--allow-origin"):
             Origins([wrong])
+
+
+def test_refusals_follow_the_locale(monkeypatch):
+    refused = RefusedError(403, "unknown API key")
+    assert json.loads(in_json(refused)[1]) == {"error": "unknown API key"}
+    monkeypatch.setenv("SEQ2SEE_LANG", "ko")
+    assert json.loads(in_json(refused)[1]) == {"error": "알 수 없는 API 키입니다"}

@@ -585,7 +585,7 @@ function showTargets() {
 
 /** Sentences of the validation set: a click puts one into the field, as if it had been typed. */
 function showExamples(examples) {
-  const shown = examples.map(text => element("button", { type: "button", class: "chip", dir: "auto", onclick: () => {
+  const shown = examples.map(text => element("button", { type: "button", dir: "auto", onclick: () => {
     source.value = text;
     source.dispatchEvent(new Event("input", { bubbles: true }));
     source.focus();

@@ -1,0 +1,386 @@
+"""Trials: other settings are trained beside the suggested ones, and replace them if they are better beyond noise.
+
+The suggested settings (the default) train in the run folder itself, the others (the challengers) in `RUN/trials/NAME`,
+each a run folder of its own. All are trained up to the same step, of the same learning rate schedule, and ranked by
+the validation loss of a sentence, which does not depend on how it is split into tokens. Where there are few pairs, the
+best challenger and the default are then trained to the end and compared once more. Budgets are counted in steps,
+so that the same corpus leads to the same trials on every machine; nothing is trained twice, since the winner goes on
+from its own checkpoint; and an interrupted trial resumes like any other training.
+"""
+
+import json
+import math
+import shutil
+import statistics
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from seq2see import bundle, config, machine, storage
+from seq2see.config import Overlay, Settings
+from seq2see.errors import RunError
+from seq2see.evaluation import validation
+from seq2see.machine import ALONE, Stop
+from seq2see.session import choices, resume
+from seq2see.session.request import Interrupted, Prepared, Said, Watch
+from seq2see.training import checkpoint, loop
+from seq2see.training.events import INTERRUPTED, Finished, Stepped
+from seq2see.training.journal import Journal
+
+FOLDER, PLAN = "trials", "plan.json"
+FEW_PAIRS = 20_000
+"""Below this number of pairs the best challenger is trained to the end, so that trials may cost twice the training."""
+EARLY, EARLY_OF_MANY = 0.25, 0.1
+"""Share of all steps after which candidates are compared, for few and for many pairs."""
+MOST_CHALLENGERS = 3
+FEWEST_TO_COMPARE = 50
+"""Validation pairs below which no difference would be beyond noise."""
+STANDARD_ERRORS = 2.0
+"""The mean difference of two losses of a sentence must exceed so many standard errors to be beyond noise."""
+UNRELATED = {
+    *("seed", "micro_batch_tokens", "precision", "deterministic", "log_every", "keep"),
+    *("max_minutes", "validate_every", "patience", "metric"),
+}
+"""Settings of training that a user may set without giving up the trials."""
+
+
+@dataclass(frozen=True)
+class Challenger:
+    """Settings that are tried against the suggested ones."""
+
+    name: str
+    overlay: Overlay
+
+
+def challengers(
+    tokenizers: Sequence[Mapping[str, Any]], settings: Settings, yours: set[str], minutes: float | None
+) -> list[Challenger]:
+    """Return the settings to try: other tokenizers and, where the user gives time, other sizes and regularisation.
+
+    The user's own settings are never tried against: whoever sets data, model or training gets no trials, unless they
+    ask for them, and then none that changes what they have set.
+    """
+    own = {key for key in yours if key.split(".")[0] != "decoding" and key.split(".")[1] not in UNRELATED}
+    if minutes == 0 or (own and minutes is None) or settings.model.architecture != "transformer":
+        return []
+    found = [
+        Challenger(f"tokenizers-{number}", {"data": data, "model": {"tie": "all" if data["shared"] else "decoder"}})
+        for number, data in enumerate(tokenizers[1:], 2)
+    ]
+    if minutes is not None:
+        found += _more(settings)
+    changed = [(each, _changed(settings, each.overlay)) for each in found]
+    kept = [each for each, keys in changed if keys and not keys & yours]
+    return kept if minutes is not None else kept[:MOST_CHALLENGERS]
+
+
+def _more(settings: Settings) -> list[Challenger]:
+    """Return what is worth more time, by what small corpora gained from it (docs/log.md)."""
+    model, training = settings.model, settings.training
+    dropout, rate, width = model.dropout, training.learning_rate, model.d_model
+    wider, narrower = 16 * round(width * 1.5 / 16), max(32, 16 * round(width / 1.5 / 16))
+    return [
+        Challenger("more-dropout", {"model": {"dropout": round(min(0.5, dropout + 0.1), 2)}}),
+        Challenger("more-agreement", {"training": {"agreement": max(1.0, 2 * training.agreement)}}),
+        Challenger(
+            "wider", {"model": {"d_model": wider, "d_ff": 4 * wider}, "training": {"learning_rate": rate / 1.5}}
+        ),
+        Challenger("less-dropout", {"model": {"dropout": round(max(0.05, dropout - 0.1), 2)}}),
+        Challenger("more-decay", {"training": {"weight_decay": max(0.3, 2 * training.weight_decay)}}),
+        Challenger("narrower", {"model": {"d_model": narrower, "d_ff": 4 * narrower}}),
+        Challenger("lower-rate", {"training": {"learning_rate": rate / 2}}),
+    ]
+
+
+def _changed(settings: Settings, overlay: Overlay) -> set[str]:
+    """Return the settings that an overlay changes."""
+    tree = asdict(settings)
+    return {f"{section}.{key}" for section, new in overlay.items() for key in new if tree[section][key] != new[key]}
+
+
+def prepare(
+    folder: Path,
+    prepared: Prepared,
+    tried: Sequence[Challenger],
+    minutes: float | None,
+    write_corpus: Callable[[Path, Settings], Prepared],
+) -> None:
+    """Make a run folder for each challenger, and the plan of the trials, inside a run folder that is being made.
+
+    Args:
+        write_corpus: Writes a run folder with other tokenizers.
+    """
+    if not tried or len(prepared.valid) < FEWEST_TO_COMPARE or "validated_on_training_pairs" in prepared.facts:
+        return
+    settings, steps = prepared.settings, prepared.settings.training.max_steps
+    for each in tried:
+        place = folder / FOLDER / each.name
+        other = config.resolve(asdict(settings), each.overlay)
+        if "data" in each.overlay:
+            place.mkdir(parents=True)
+            facts = write_corpus(place, other).facts
+        else:
+            shutil.copytree(folder, place, ignore=shutil.ignore_patterns(FOLDER, storage.LOCK))
+            config.write_toml(other, place / "settings.toml")
+            facts = prepared.facts
+        storage.write_manifest(place, facts)
+    few = len(prepared.train) < FEW_PAIRS
+    plan = {
+        "challengers": {each.name: sorted(_changed(settings, each.overlay)) for each in tried},
+        "compare_after": max(1, round(steps * (EARLY if few or minutes else EARLY_OF_MANY))),
+        "to_the_end": few or bool(minutes),
+        "minutes": minutes or 0,
+        "reasons": prepared.reasons,
+        "yours": sorted(prepared.yours),
+    }
+    storage.write_text(folder / FOLDER / PLAN, json.dumps(plan, indent=1))
+
+
+@dataclass(frozen=True)
+class Standing:
+    """How good a candidate is after so many steps."""
+
+    name: str
+    step: int
+    losses: dict[str, float]
+    """Loss of each validation pair, in nats."""
+    score: float | None
+    """The best value of the metric so far."""
+    cost: float
+    """Tokens that were trained on, times the number of parameters; R-Drop counts twice."""
+    seconds: float
+
+    @property
+    def loss(self) -> float:
+        return statistics.fmean(self.losses.values())
+
+
+def is_better(one: Standing, other: Standing, lower_is_better: bool) -> bool:
+    """Return whether one candidate is better than another beyond noise: by the loss, and not worse by the metric."""
+    both = one.losses.keys() & other.losses.keys()
+    differences = [other.losses[key] - one.losses[key] for key in sorted(both)]
+    if len(differences) < FEWEST_TO_COMPARE:
+        return False
+    error = statistics.stdev(differences) / math.sqrt(len(differences))
+    if statistics.fmean(differences) <= STANDARD_ERRORS * error:
+        return False
+    if one.score is None or other.score is None:
+        return True
+    return one.score <= other.score if lower_is_better else one.score >= other.score
+
+
+def decide(folder: Path, prepared: Prepared, overlays: list[Overlay], watch: Watch, alone: bool) -> Prepared:
+    """Run the trials that a run folder has planned, and return it with the settings that won; it trains on from there.
+
+    Args:
+        overlays: The user's settings.
+        alone: Whether one process trains; several make no trials.
+
+    Raises:
+        Interrupted: A signal asked for a stop; `train` with `resume` goes on.
+    """
+    home = folder / FOLDER
+    if not (home / PLAN).is_file():
+        return prepared
+    if not alone:
+        watch(Said("no trials of other settings: several processes train one model"))
+        storage.remove(home)
+        return prepared
+    plan = read_plan(home / PLAN)
+    prepared = replace(prepared, reasons=plan["reasons"], yours={*plan["yours"], *prepared.yours})
+    if "winner" not in plan:
+        plan |= _compare(folder, prepared, plan, watch)
+        storage.write_text(home / PLAN, json.dumps(plan, indent=1))
+    winner, result = plan["winner"], plan["result"]
+    facts = prepared.facts | {"trials": result}
+    if winner != DEFAULT:
+        if (home / winner).is_dir():  # it may have moved before an interruption
+            facts = storage.read_manifest(home / winner) | {"trials": result}
+            for path in sorted((home / winner).iterdir()):
+                if path.name not in ("manifest.json", storage.LOCK):
+                    if (folder / path.name).exists():
+                        storage.remove(folder / path.name)
+                    path.rename(folder / path.name)
+        rows = [name for name, keys in choices.ROWS.items() if {*plan["challengers"].get(winner, [])} & {*keys}]
+        tried = f"the best of {len(plan['challengers']) + 1} in trials"
+        prepared = replace(prepared, reasons=prepared.reasons | dict.fromkeys(rows, tried))
+    storage.write_manifest(folder, facts)
+    reasons, yours = prepared.reasons, prepared.yours
+    prepared = replace(resume.reopen(folder, overlays), reasons=reasons, yours=yours)
+    storage.remove(home)
+    return prepared
+
+
+DEFAULT = "suggested"
+
+
+def read_plan(path: Path) -> dict[str, Any]:
+    """Return the plan of the trials of a run folder."""
+    try:
+        plan = storage.read_json(path)
+        names, wanted = plan["challengers"], plan.get("winner", DEFAULT)
+        whole = type(plan["compare_after"]) is int and isinstance(plan["reasons"], dict)
+        if not whole or wanted not in (DEFAULT, *names) or any(Path(name).name != name for name in names):
+            raise ValueError(wanted)
+    except (ValueError, KeyError, TypeError, AttributeError):
+        raise RunError(f"{path}: damaged. Train anew with --force") from None
+    return dict(plan)
+
+
+def _compare(folder: Path, prepared: Prepared, plan: Mapping[str, Any], watch: Watch) -> dict[str, Any]:
+    """Train the candidates as far as planned; return the name of the winner, and what was tried."""
+    settings, names = prepared.settings, [DEFAULT, *plan["challengers"]]
+    places = {name: folder if name == DEFAULT else folder / FOLDER / name for name in names}
+    early, steps = plan["compare_after"], settings.training.max_steps
+    watch(Said(f"trials: {len(names)} settings, {early:,} of {steps:,} steps each: {', '.join(names)}"))
+    began = time.monotonic()
+    first = _train_all(places, early, watch, began, plan["minutes"])
+    lower = settings.training.metric in config.LOWER_IS_BETTER
+    ranked = sorted((each for each in first.values() if each.name != DEFAULT), key=lambda each: each.loss)
+    last, winner = first, DEFAULT
+    if plan["to_the_end"] and ranked and not is_better(first[DEFAULT], ranked[0], lower):
+        finalists = {name: places[name] for name in (DEFAULT, ranked[0].name)}
+        watch(Said(f"trials: {ranked[0].name} and {DEFAULT} are trained to the end"))
+        last = _train_all(finalists, steps, watch, began, 0)
+        ranked = [last[ranked[0].name]]
+    if ranked and is_better(ranked[0], last[DEFAULT], lower):
+        winner = ranked[0].name
+    latest = first | last
+    own = latest[winner].cost
+    rows = {
+        name: {"changes": plan["challengers"].get(name, []), "step": each.step, "loss": round(each.loss, 4)}
+        | ({} if each.score is None else {settings.training.metric: each.score})
+        for name, each in latest.items()
+    }
+    result = {
+        "winner": winner,
+        "candidates": rows,
+        "relative_cost": round(sum(each.cost for name, each in latest.items() if name != winner) / own, 2)
+        if own
+        else 0,
+        "seconds": round(sum(each.seconds for name, each in latest.items() if name != winner), 1),
+    }
+    why = "better beyond noise" if winner != DEFAULT else "none of the others is better beyond noise"
+    watch(Said(f"trials: {winner} ({why}); loss of a sentence: {_in_words(latest)}"))
+    return {"winner": winner, "result": result}
+
+
+def _in_words(standings: Mapping[str, Standing]) -> str:
+    return ", ".join(f"{name} {each.loss:.3f} (step {each.step:,})" for name, each in standings.items())
+
+
+def _train_all(
+    places: Mapping[str, Path], until: int, watch: Watch, began: float, minutes: float
+) -> dict[str, Standing]:
+    """Train each candidate up to a step: one after another on a CPU, side by side on a GPU.
+
+    Args:
+        minutes: Start no further challenger when so many have passed since `began`; 0 for no limit.
+    """
+    if machine.pick_device().type != "cpu" and len(places) > 1:
+        return _side_by_side(places, until)
+    found: dict[str, Standing] = {}
+    for name, place in places.items():
+        if found and minutes and time.monotonic() - began > 60 * minutes:
+            watch(Said(f"trials: the {minutes:g} minutes are over: {name} is not tried"))
+            continue
+        found[name] = advance(name, place, until)
+        watch(Said(f"trials: {name}, step {found[name].step:,}: loss of a sentence {found[name].loss:.3f}"))
+    return found
+
+
+class Advance:
+    """`advance`, for a worker process."""
+
+    def __call__(self, task: tuple[str, Path, int]) -> Standing | int:
+        try:
+            return advance(*task)
+        except Interrupted as stopped:
+            return stopped.signal
+
+
+def _side_by_side(places: Mapping[str, Path], until: int) -> dict[str, Standing]:
+    """Train all candidates at once, each in a process of its own; a signal lets all of them save what they have."""
+    crew = {name: machine.WorkerProcess(Advance, ()) for name in places}
+    answers: dict[str, Any] = {}
+
+    def wait(name: str) -> None:
+        try:
+            answers[name] = crew[name].receive()
+        except Exception as problem:
+            answers[name] = problem
+
+    stop = Stop()
+    try:
+        with stop.listening():
+            for name, place in places.items():
+                crew[name].send((name, place, until))
+            threads = [threading.Thread(target=wait, args=[name], daemon=True) for name in places]
+            for thread in threads:
+                thread.start()
+            told = False
+            while any(thread.is_alive() for thread in threads):
+                threads[0].join(0.1) if threads[0].is_alive() else time.sleep(0.1)
+                if stop.asked() and not told:
+                    told = True
+                    for worker in crew.values():
+                        worker.ask_to_stop()
+    finally:
+        for worker in crew.values():
+            worker.end()
+    for answer in answers.values():
+        if isinstance(answer, Exception):
+            raise answer
+    if stop.asked() or any(isinstance(answer, int) for answer in answers.values()):
+        raise Interrupted(stop.signal or max(answer for answer in answers.values() if isinstance(answer, int)))
+    return answers
+
+
+class _Pause(Stop):
+    """A request to stop that is also made by reaching a step."""
+
+    reached = False
+
+    def asked(self) -> bool:
+        return self.reached or super().asked()
+
+
+def advance(name: str, folder: Path, until: int) -> Standing:
+    """Train the model in a run folder up to a step, unless it ended before; measure it there."""
+    device = machine.pick_device()
+    prepared = resume.reopen(folder, [])
+    settings = prepared.settings
+    model = resume.new_model(folder, prepared, device)
+    newest = checkpoint.go_on_from(folder / "checkpoints") if (folder / "checkpoints").is_dir() else None
+    before = checkpoint.Progress() if newest is None else checkpoint.read_progress(newest)
+    ended = loop.limit_reached(before, settings.training) is not None and (folder / "model.safetensors").exists()
+    if before.step < until and not ended:
+        stop, end = _Pause(), None
+        micro_tokens = settings.training.micro_batch_tokens or before.micro_tokens or machine.micro_tokens(device)
+        journal = Journal(folder, before.step, newest is not None and checkpoint.is_pause(newest))
+        try:
+            for event in resume.run_loop(folder, prepared, model, micro_tokens, stop, ALONE):
+                journal.write(event)
+                if isinstance(event, Stepped) and event.step >= until < settings.training.max_steps:
+                    stop.reached = True
+                end = event
+        finally:
+            journal.close()
+        if stop.signal:
+            raise Interrupted(stop.signal)
+        ended = isinstance(end, Finished) and end.reason != INTERRUPTED
+        newest = checkpoint.newest(folder / "checkpoints")
+    elif newest is not None:
+        bundle.read_weights(model, newest / "weights.safetensors")
+    if ended:
+        bundle.read_weights(model, folder / "model.safetensors")
+    progress = checkpoint.Progress() if newest is None else checkpoint.read_progress(newest)
+    losses = validation.losses(model.eval(), prepared.valid)
+    pairs = [f"{pair.source}\t{pair.target}" for pair in prepared.valid_pairs]
+    tokens = progress.step * settings.training.batch_tokens * loop.times(settings.training)
+    cost = tokens * sum(weight.numel() for weight in model.parameters())
+    by_pair = dict(zip(pairs, losses, strict=True))
+    return Standing(name, progress.step, by_pair, progress.best, float(cost), round(progress.seconds, 1))

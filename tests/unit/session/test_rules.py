@@ -1,0 +1,160 @@
+"""The rules of `suggest`: smooth in the size of a corpus, and what was measured stays as it was measured."""
+
+import math
+import random
+from typing import Any
+
+import pytest
+
+from seq2see import config
+from seq2see.config import Settings
+from seq2see.model.build import count_parameters
+from seq2see.session import suggest
+from seq2see.session.survey import Side, Survey
+from seq2see.text.pair import Pair
+
+DICE = random.Random(3)
+LETTERS = "abcdefghijklmnopqrstuvwxyz"
+LEXICON = ["".join(DICE.choices(LETTERS, k=DICE.randint(2, 8))) for _ in range(3000)]
+
+
+def corpus(kind: str, pairs: int, source: float = 60, target: float = 65, alphabet: int = 60) -> Survey:
+    """Return the survey of a corpus of sentences, or of words and phones, with these mean numbers of characters."""
+    letters = {chr(ord("a") + number) for number in range(alphabet)}
+    if kind == "sentences":
+        sample = [Pair(*(" ".join(DICE.choices(LEXICON, k=12)) for _ in "st"), "here") for _ in range(100)]
+        sides = [Side(round(size * pairs), round(size * pairs / 5.2), letters, {*LEXICON}) for size in (source, target)]
+        return Survey(pairs, source=sides[0], target=sides[1], sample=sample)
+    sample = [Pair(DICE.choice(LEXICON), "AH B K D", "here") for _ in range(100)]
+    words = Side(round(source * pairs), pairs, letters, {*LEXICON[:1000]})
+    phones = Side(round(2.5 * target * pairs), round(target * pairs), {*"ABDHK"}, {"AH", "B", "K", "D"})
+    return Survey(pairs, source=words, target=phones, sample=sample)
+
+
+def resolved(survey: Survey) -> Settings:
+    return config.resolve(suggest.suggest(survey).settings)
+
+
+def sizes(settings: Settings) -> dict[str, float]:
+    """Return the settings that may change by a factor."""
+    training = settings.training
+    return {
+        "parameters": count_parameters(settings.model, 0, 0),
+        "d_model": settings.model.d_model,
+        "steps": training.max_steps,
+        "batch": training.batch_tokens,
+        "tokens seen": training.max_steps * training.batch_tokens,
+        "warm-up": training.warmup_steps,
+        "learning rate": training.learning_rate,
+    }
+
+
+def check_no_jump(before: Settings, after: Settings, factor: float, dropout: float, agreement: float) -> None:
+    for name, size in sizes(before).items():
+        assert 1 / factor <= sizes(after)[name] / size <= factor, name
+    assert abs(before.model.dropout - after.model.dropout) <= dropout + 1e-9
+    assert abs(before.training.agreement - after.training.agreement) <= agreement
+    assert abs(before.training.weight_decay - after.training.weight_decay) <= 0.2
+    assert (before.training.metric, before.training.schedule) == (after.training.metric, after.training.schedule)
+
+
+LENGTHS: dict[str, dict[str, Any]] = {"sentences": {}, "words": {"source": 8.0, "target": 7.0}}
+
+
+@pytest.mark.parametrize("kind", LENGTHS)
+def test_twice_the_pairs_make_no_jump(kind: str) -> None:
+    pairs = 50
+    while pairs < 10**8:
+        before, after = (resolved(corpus(kind, count, **LENGTHS[kind])) for count in (pairs, 2 * pairs))
+        check_no_jump(before, after, 2.7, 0.1, 2.0)
+        assert count_parameters(before.model, 0, 0) <= count_parameters(after.model, 0, 0)
+        pairs = round(1.3 * pairs)
+
+
+@pytest.mark.parametrize("kind", LENGTHS)
+def test_twice_the_text_or_alphabet_makes_no_jump(kind: str) -> None:
+    for pairs in (100, 1000, 5000, 20_000, 50_000, 200_000, 500_000, 5_000_000):
+        before = resolved(corpus(kind, pairs, **LENGTHS[kind]))
+        longer = {name: 2 * LENGTHS[kind].get(name, 60) for name in ("source", "target")}
+        check_no_jump(before, resolved(corpus(kind, pairs, **longer)), 2.0, 0.1, 1.5)
+        check_no_jump(before, resolved(corpus(kind, pairs, **LENGTHS[kind], alphabet=120)), 1.0, 0, 0)
+
+
+@pytest.mark.parametrize("kind", LENGTHS)
+def test_one_percent_more_changes_little(kind: str) -> None:
+    """Rounding makes steps of its own: a layer more and 16 numbers of width, at worst both."""
+    pairs = 50
+    while pairs < 10**8:
+        more = max(pairs + 1, round(1.01 * pairs))
+        before, after = (resolved(corpus(kind, count, **LENGTHS[kind])) for count in (pairs, more))
+        check_no_jump(before, after, 1.9, 0.05, 0.5)
+        pairs = more
+
+
+@pytest.mark.parametrize("kind", LENGTHS)
+def test_training_always_stops_early(kind: str) -> None:
+    for pairs in (1, 10, 1000, 100_000, 10**7, 10**9):
+        training = resolved(corpus(kind, pairs, **LENGTHS[kind])).training
+        assert 0 < training.patience * training.validate_every < training.max_steps
+        assert training.warmup_steps < training.max_steps
+
+
+def test_a_large_corpus_gets_a_size_between_small_and_base() -> None:
+    models = [resolved(corpus("sentences", pairs)).model for pairs in (300_000, 1_000_000, 5_000_000)]
+    assert [(model.encoder_layers, model.d_model) for model in models] == [(3, 288), (4, 384), (6, 512)]
+
+
+PINNED = {
+    "Multi30k, English to German": ("sentences", 29_000, 62, 70, (3, 256, 0.3, 2.5, 0.0, 2e-3, 8192, 7250)),
+    "10,000 captions": ("sentences", 10_000, 60, 70, (3, 128, 0.3, 0.0, 0.0, 3e-3, 8192, 1710)),
+    "Debian, English to Korean": ("sentences", 87_993, 48, 35, (3, 256, 0.3, 2.5, 0.0, 2e-3, 8192, 20_000)),
+    "Korean questions and answers": ("sentences", 11_823, 13, 15, (3, 128, 0.3, 0.0, 0.0, 3e-3, 8192, 1320)),
+    "CMUdict": ("words", 113_438, 7.5, 6.4, (4, 256, 0.2, 1.0, 0.3, 1e-3, 8192, 20_000)),
+}
+
+
+@pytest.mark.parametrize("name", PINNED)
+def test_what_was_measured_is_suggested(name: str) -> None:
+    """Scores of these corpora were measured with these settings (docs/log.md)."""
+    kind, pairs, source, target, expected = PINNED[name]
+    settings = resolved(corpus(kind, pairs, source, target))
+    model, training = settings.model, settings.training
+    layers, width, dropout, agreement, decay, rate, batch, steps = expected
+    assert (model.encoder_layers, model.decoder_layers, model.d_model, model.d_ff) == (layers, layers, width, 4 * width)
+    assert (model.norm, model.positions, model.heads, model.dropout) == ("pre", "rotary", 4, dropout)
+    assert (training.agreement, training.weight_decay, training.schedule) == (agreement, decay, "cosine")
+    assert training.batch_tokens == pytest.approx(batch, rel=0.05)
+    assert training.learning_rate == pytest.approx(rate, rel=0.05)
+    assert training.max_steps == pytest.approx(steps, rel=0.07)
+
+
+def test_interpolation_meets_the_rules_and_stays_within_them() -> None:
+    for rules in (suggest.SENTENCES, suggest.EXACT):
+        for rule in rules:
+            assert suggest.between(rules, rule.amount) == pytest.approx(rule)
+        assert suggest.between(rules, 1e-3) == pytest.approx(rules[0])
+        assert suggest.between(rules, 1e15) == pytest.approx(rules[-1])
+
+
+def test_tokens_are_counted_about_right() -> None:
+    survey = corpus("words", 1000, 8, 7)
+    data = {"source_tokenizer": "characters", "target_tokenizer": "symbols"}
+    assert suggest.tokens_of(survey, data) == 1000 * (8 + 1 + 7 + 1)
+    unspaced = Survey(10, source=Side(200, 10), target=Side(200, 40))
+    subwords = {"source_tokenizer": "unigram", "target_tokenizer": "unigram"}
+    assert suggest.tokens_of(unspaced, subwords) == pytest.approx(200 * 0.6 + 200 * 0.3 + 20)
+
+
+def test_known_settings_override_the_rules_and_an_rnn_follows_them() -> None:
+    survey = corpus("words", 5000, 8, 7)
+    known = {"model": {"d_model": 64, "d_ff": 128}, "training": {"learning_rate": 0.004}}
+    settings = suggest.suggest(survey, known=known).settings
+    assert (settings["model"]["d_model"], settings["training"]["learning_rate"]) == (64, 0.004)
+    rnn = suggest.suggest(survey, {"architecture": "rnn"}, known).settings
+    assert rnn["training"]["learning_rate"] == 0.008
+    transformer = config.resolve(settings).model
+    wanted, found = (
+        count_parameters(model, 0, 0)
+        for model in (transformer, config.resolve(rnn, {"model": {"architecture": "rnn"}}).model)
+    )
+    assert math.isclose(wanted, found, rel_tol=0.05)

@@ -1,0 +1,147 @@
+"""Trials: who takes part, what beats what, and that neither they nor an interruption change a model."""
+
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import seq2see
+from seq2see import config, storage
+from seq2see.errors import RunError, SettingError
+from seq2see.session import trials
+from seq2see.session.request import Interrupted, Said
+from seq2see.session.trials import DEFAULT, Standing
+
+TINY = {
+    "model": {"encoder_layers": 1, "decoder_layers": 1, "d_model": 16, "d_ff": 16, "heads": 2, "dropout": 0.1},
+    "training": {"max_steps": 8, "learning_rate": 0.01, "validate_every": 3, "batch_tokens": 300},
+}
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> dict[str, str]:
+    found = {}
+    for name, first, last in (("train", 100, 300), ("valid", 300, 360)):
+        path = tmp_path / f"{name}.tsv"
+        path.write_text("".join(f"{n}\t{' '.join(str(n))}\n" for n in range(first, last)), encoding="utf-8")
+        found[name] = str(path)
+    return found
+
+
+def train(files: dict[str, str], out: Path, **more: Any) -> seq2see.Run:
+    return seq2see.train(files["train"], out, valid=files["valid"], **({"settings": TINY} | more))
+
+
+def test_who_takes_part() -> None:
+    settings = config.resolve({"data": {"shared": False}, "model": {"tie": "decoder"}})
+    own = {"source_tokenizer": "unigram", "shared": False}
+    other = {"source_tokenizer": "characters", "shared": False}
+
+    def names(yours: set[str], minutes: float | None) -> list[str]:
+        return [each.name for each in trials.challengers([own, other], settings, yours, minutes)]
+
+    assert names(set(), None) == ["tokenizers-2"]
+    assert names({"training.seed", "decoding.beam"}, None) == ["tokenizers-2"]
+    assert names(set(), 0) == []
+    assert names({"model.dropout"}, None) == []
+    assert "more-dropout" in names(set(), 10)
+    assert "more-dropout" not in names({"model.dropout"}, 10)
+    assert "tokenizers-2" not in names({"data.source_tokenizer"}, 10)
+
+
+def standing(name: str, losses: list[float], score: float | None = None) -> Standing:
+    return Standing(name, 10, {str(place): loss for place, loss in enumerate(losses)}, score, 1.0, 1.0)
+
+
+def test_only_a_difference_beyond_noise_counts() -> None:
+    noisy = [1.0 + (place % 7) for place in range(100)]
+    default = standing(DEFAULT, noisy, 50.0)
+    little = standing("little", [loss - 0.05 * (-1) ** place - 0.001 for place, loss in enumerate(noisy)], 60.0)
+    much = standing("much", [loss - 0.3 for loss in noisy], 60.0)
+    assert not trials.is_better(little, default, lower_is_better=False)
+    assert trials.is_better(
+        standing("much", [loss - 0.3 + 0.01 * (place % 3) for place, loss in enumerate(noisy)], 50.0), default, False
+    )
+    assert trials.is_better(much, default, lower_is_better=False)
+    assert not trials.is_better(much, default, lower_is_better=True)  # worse by the metric
+    assert not trials.is_better(standing("few", [0.0] * 20), default, lower_is_better=False)
+
+
+def test_trials_that_the_default_wins_leave_the_model_as_it_is(files: dict[str, str], tmp_path: Path) -> None:
+    lines: list[str] = []
+    plain = train(files, tmp_path / "plain")
+    assert "trials" not in plain.manifest
+    tried = train(
+        files,
+        tmp_path / "tried",
+        tune=60,
+        watch=lambda event: lines.append(event.line if isinstance(event, Said) else ""),
+    )
+    found = tried.manifest["trials"]
+    assert found["winner"] in found["candidates"]
+    assert found["candidates"].keys() == {"suggested", "more-agreement", "more-decay"}
+    assert found["relative_cost"] > 0
+    assert any(line.startswith("trials: ") and "loss of a sentence" in line for line in lines)
+    assert not (tried.folder / "trials").exists()
+    assert "trials" in (tried.folder / "report.html").read_text(encoding="utf-8")
+    if found["winner"] == DEFAULT:
+        assert weights(tried) == weights(plain)
+    again = seq2see.train(
+        files["train"], tmp_path / "again", valid=files["valid"], config_file=tried.folder / "settings.toml"
+    )
+    assert "trials" not in again.manifest
+    assert weights(again) == weights(tried)
+
+
+def weights(run: seq2see.Run) -> bytes:
+    return (run.folder / "model.safetensors").read_bytes()
+
+
+def test_the_winner_takes_the_place_of_the_default(
+    files: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(trials, "is_better", lambda one, other, lower_is_better: other.name == DEFAULT)
+    run = train(files, tmp_path / "run", tune=60)
+    winner = run.manifest["trials"]["winner"]
+    assert winner != DEFAULT
+    [changed] = run.manifest["trials"]["candidates"][winner]["changes"]
+    assert changed in ("training.agreement", "training.weight_decay")
+    [row] = [row for row in run.manifest["choices"] if row["name"] == "dropout"]
+    assert row["settings"][changed] == getattr(run.settings.training, changed.partition(".")[2])
+    monkeypatch.undo()
+    again = train(files, tmp_path / "again", settings=None, config_file=run.folder / "settings.toml")
+    assert weights(again) == weights(run)
+
+
+def test_an_interruption_loses_nothing(files: dict[str, str], tmp_path: Path) -> None:
+    whole = train(files, tmp_path / "whole", tune=60)
+    told = []
+
+    def interrupt(event: object) -> None:
+        if isinstance(event, Said) and "step" in event.line and event.line.startswith("trials: more") and not told:
+            told.append(event.line)
+            os.kill(os.getpid(), signal.SIGINT)
+
+    with pytest.raises(KeyboardInterrupt):
+        train(files, tmp_path / "run", tune=60, watch=interrupt)
+    assert (tmp_path / "run" / "trials").is_dir()
+    run = train(files, tmp_path / "run", tune=60, resume=True)
+    assert weights(run) == weights(whole)
+    compared = run.manifest["trials"] | {"seconds": 0}
+    assert compared == whole.manifest["trials"] | {"seconds": 0}
+
+
+def test_a_damaged_plan_is_refused(tmp_path: Path) -> None:
+    for text in ("[]", '{"challengers": {"../x": []}, "compare_after": 1, "reasons": {}}', "{", '{"challengers": {}}'):
+        storage.write_text(tmp_path / "plan.json", text)
+        with pytest.raises(RunError, match="damaged"):
+            trials.read_plan(tmp_path / "plan.json")
+
+
+def test_minutes_are_checked(files: dict[str, str], tmp_path: Path) -> None:
+    for minutes in (-1.0, float("nan"), float("inf")):
+        with pytest.raises(SettingError, match="--tune"):
+            train(files, tmp_path / "run", tune=minutes)
+    assert issubclass(Interrupted, KeyboardInterrupt)
