@@ -220,8 +220,13 @@ def read_rows(paths: Sequence[Path]) -> Iterator[dict[str, Any]]:
 
 
 def planned(options: argparse.Namespace) -> list[Job]:
-    """Return the jobs that were asked for and are not done yet; all corpora with one seed before the next seed."""
-    corpora = [name for name in CORPORA if not options.only or any(name.startswith(each) for each in options.only)]
+    """Return the jobs that were asked for and are not done yet.
+
+    All corpora are run with one seed before the next seed; with `--only`, all seeds of a corpus before the next one.
+    """
+    corpora = list(CORPORA)
+    if options.only:
+        corpora = list(dict.fromkeys(name for each in options.only for name in CORPORA if name.startswith(each)))
     variants = [(options.label, corpora, [])]
     if options.variants:
         lines = [line.split() for line in options.variants.read_text(encoding="utf-8").splitlines() if line.strip()]
@@ -233,6 +238,8 @@ def planned(options: argparse.Namespace) -> list[Job]:
         for name in names
         for corpus in (SMALL if name == "small" else [name])
     ]
+    if options.only:
+        jobs.sort(key=lambda job: corpora.index(job.corpus))
     done = {(row["label"], row["corpus"], row["seed"], row["on"]) for row in read_rows([options.out, *options.done])}
     return [job for job in jobs if job.key not in done]
 

@@ -19,6 +19,7 @@ from seq2see.errors import RunError, SettingError, nearest, shown
 
 Overlay = Mapping[str, Mapping[str, Any]]
 TokenizerKind = Literal["unigram", "bpe", "characters", "symbols", "pattern", "jamo", "imported"]
+TagPlace = Literal["none", "first", "last", "both"]
 Metric = Literal["loss", "bleu", "chrf", "ter", "exact", "error_rate"]
 LOWER_IS_BETTER = ("loss", "ter", "error_rate")
 Place = Literal["encoder", "decoder", "cross"]
@@ -89,6 +90,10 @@ class Data:
         + ", ".join(f"{name} ({each.about})" for name, each in patterns.NAMED.items()),
     )
     target_pattern: str = about("", "with target_tokenizer=pattern, what a token is, as in source_pattern")
+    source_tags: TagPlace = about(
+        "none", "which words of a source are tags, such as <RX_1> or V;PST, that are tokens of their own"
+    )
+    target_tags: TagPlace = about("none", "which words of a target are tags")
     source_vocabulary: int = _vocabulary(8000, "maximum size of the source vocabulary, or of the shared one")
     target_vocabulary: int = _vocabulary(8000, "maximum size of the target vocabulary")
     shared: bool = about(True, "one tokenizer for both sides, trained on both")

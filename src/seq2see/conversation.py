@@ -7,8 +7,7 @@ from seq2see.config import Settings
 from seq2see.decoding.translator import Result
 from seq2see.run import Run
 from seq2see.text.languages import matches
-from seq2see.tokens.normalization import normal_form
-from seq2see.tokens.tokenizers import Tokenizer
+from seq2see.tokens.interface import Tokenizer, normal_form
 
 
 class Words(NamedTuple):

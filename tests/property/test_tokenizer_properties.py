@@ -5,7 +5,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from seq2see import patterns, special
-from seq2see.tokens import korean_letters, normalization, tokenizers
+from seq2see.text.tags import TagWords
+from seq2see.tokens import interface, korean_letters, spans, tokenizers
 
 TEXTS = ["the cat sat on the mat", "a dog, a log (and 12 frogs)", "나는 학생입니다", "été ça"] * 5
 anything = st.text(st.characters(exclude_categories=["Cs"]))
@@ -59,7 +60,7 @@ def test_a_text_is_cut_the_same_alone_and_in_company(kind, texts, other):
 @given(text=anything)
 def test_what_comes_back_is_the_normalised_text(how, text):
     subwords = trained("unigram", how)
-    assert subwords.decode(subwords.encode([text])[0]) == normalization.normalize(text, how)
+    assert subwords.decode(subwords.encode([text])[0]) == interface.normalize(text, how)
 
 
 @pytest.mark.parametrize("kind", ["unigram", "bpe", "characters", "symbols", "pattern", "jamo"])
@@ -108,3 +109,27 @@ def test_a_pattern_loses_nothing_of_any_text(text, pattern):
     pieces = patterns.compiled(pattern, "pattern").cut(text)
     assert "".join(pieces) == text
     assert all(pieces)
+
+
+tags = st.sampled_from(["<RX_1>", "<N;SG>", "<N;ZZ>", "V;PST", "V", "", " ", "the", "한국"])
+TAGS = TagWords(frozenset({"<RX_1> ", "<N", ";SG", "> "}), frozenset({" V", ";PST"}))
+
+
+@pytest.mark.parametrize("kind", ["unigram", "bpe", "characters", "pattern", "jamo"])
+@settings(deadline=None, max_examples=40)
+@given(words=st.lists(tags, max_size=6), text=anything | awkward)
+def test_texts_with_tags_come_back(kind, words, text):
+    """Also with tags where none belong; characters that training has not shown are unknown to all but subwords."""
+    made = tagged(kind)
+    whole = " ".join([*words, text, *words])
+    if kind not in ("unigram", "bpe"):
+        whole = "".join(each for each in whole if each in "".join(TEXTS) + "<>RX_1N;SGZVPT한국")
+    [ids] = made.encode([whole])
+    assert made.decode(ids) == whole
+    assert len(spans.read(made, whole)) == len(made.encode([whole.strip()])[0])
+
+
+@functools.cache
+def tagged(kind):
+    texts = [*TEXTS, "<>RX_1N;SGZVPT", "한국"]
+    return tokenizers.train(kind, texts, 430, pattern="words" if kind == "pattern" else "", words=TAGS)

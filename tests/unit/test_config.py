@@ -16,6 +16,8 @@ KEYS = [
     "data.target_tokenizer",
     "data.source_pattern",
     "data.target_pattern",
+    "data.source_tags",
+    "data.target_tags",
     "data.source_vocabulary",
     "data.target_vocabulary",
     "data.shared",
@@ -484,6 +486,6 @@ def test_unknown_presets_get_the_nearest() -> None:
         config.preset("paper_base")
     with pytest.raises(
         SettingError,
-        match=r"^unknown preset 'x'\. Choose from: compact, paper-base, paper-big, rnn, rnn-attention, small, ",
+        match=r"^unknown preset 'x'\. Choose from: compact, marian, paper-base, paper-big, rnn, rnn-attention, small, ",
     ):
         config.preset("x")

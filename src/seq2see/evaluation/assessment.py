@@ -18,8 +18,8 @@ from seq2see.config import Settings
 from seq2see.evaluation import metrics
 from seq2see.evaluation.compare import FEWEST, paired_bootstrap
 from seq2see.evaluation.metrics import Scores
+from seq2see.tokens.interface import Tokenizer
 from seq2see.tokens.store import Store
-from seq2see.tokens.tokenizers import Tokenizer
 from seq2see.training.bad_numbers import NotFinite
 
 NAMES = ("exact", "chrf")

@@ -24,8 +24,8 @@ from seq2see.lens.alignment import Alignment, Method
 from seq2see.lens.capture import Seen, capture
 from seq2see.lens.reading import Answer, Floats, Reading, decoded, log_probabilities, place_of
 from seq2see.tokens import spans
+from seq2see.tokens.interface import Tokenizer
 from seq2see.tokens.spans import Span
-from seq2see.tokens.tokenizers import Tokenizer
 
 State = Literal["root", "kept", "finished", "pruned"]
 

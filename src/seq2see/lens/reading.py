@@ -26,7 +26,7 @@ from seq2see.errors import SettingError
 from seq2see.lens.capture import capture
 from seq2see.text.pair import Pair
 from seq2see.tokens import spans
-from seq2see.tokens.tokenizers import Tokenizer
+from seq2see.tokens.interface import Tokenizer
 
 Floats = NDArray[np.float32]
 ATTENTIONS: Final[dict[Place, tuple[str, str]]] = {

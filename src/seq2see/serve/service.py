@@ -20,7 +20,7 @@ from seq2see.serve.jobs import Asked, Job, Key, Kind, Setup, cost, source_tokens
 from seq2see.serve.lanes import Lane
 from seq2see.serve.limits import Keys, Limits, Rates, RefusedError, network
 from seq2see.serve.log import log
-from seq2see.tokens.normalization import SURROGATE
+from seq2see.tokens.interface import SURROGATE
 
 Event = tuple[str, Any]
 Peer = tuple[str, int] | None

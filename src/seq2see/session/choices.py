@@ -8,8 +8,20 @@ from seq2see import patterns
 from seq2see.config import Data, Settings, model_in_words
 
 ROWS: dict[str, tuple[str, ...]] = {
-    "source": ("data.source_tokenizer", "data.source_vocabulary", "data.source_pattern", "data.shared"),
-    "target": ("data.target_tokenizer", "data.target_vocabulary", "data.target_pattern", "data.shared"),
+    "source": (
+        "data.source_tokenizer",
+        "data.source_vocabulary",
+        "data.source_pattern",
+        "data.source_tags",
+        "data.shared",
+    ),
+    "target": (
+        "data.target_tokenizer",
+        "data.target_vocabulary",
+        "data.target_pattern",
+        "data.target_tags",
+        "data.shared",
+    ),
     "model": (
         "model.architecture",
         "model.encoder_layers",
@@ -123,4 +135,4 @@ def _tokens(data: Data, side: str, vocabulary: int) -> str:
     unit = UNITS[kind]
     if kind == "pattern" and pattern in patterns.NAMED:
         unit = f"tokens (pattern {pattern})"
-    return f"{vocabulary:,} {unit}"
+    return f"{vocabulary:,} {unit}" + (" and tags" if getattr(data, f"{side}_tags") != "none" else "")

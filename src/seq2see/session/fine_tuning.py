@@ -14,7 +14,7 @@ from typing import Any
 from seq2see import bundle, config, special, storage
 from seq2see.config import Overlay
 from seq2see.errors import DataError, RunError, SettingError
-from seq2see.session.prepare import Chosen, as_count, reporter, to_hold_out, without_too_long, write_tokens
+from seq2see.session.prepare import Chosen, as_count, fitting, reporter, to_hold_out, write_tokens
 from seq2see.session.request import Base, Prepared, Request
 from seq2see.session.survey import Survey
 from seq2see.text.corpora import Corpus, Pairs
@@ -69,7 +69,7 @@ def settle(base: Base, survey: Survey, corpus: Corpus, request: Request) -> Chos
     say = reporter(request)
     own = asdict(base.bundle.settings)
     data = config.resolve(own, *request.overlays).data
-    kept = without_too_long(survey, data, base.bundle.tokenizers)
+    _, kept = fitting(survey, data, base.bundle.tokenizers, data.max_length)
     say(f"starting from {base.folder}, with its model and tokenizers")
     tokens = _tokens_of(base, kept, survey.languages, corpus, say)
     asked = {key: value for overlay in request.overlays for key, value in overlay.get("training", {}).items()}

@@ -1,5 +1,6 @@
 """Prepare a run folder for training: validation pairs, tokenizers, and the tokenized corpus on disk."""
 
+import math
 import re
 import shlex
 import time
@@ -11,8 +12,11 @@ from pathlib import Path
 from typing import Any, Final
 from zlib import crc32
 
+import numpy as np
+
 from seq2see import config
 from seq2see.config import Data, Overlay, Settings
+from seq2see.decoding import translator
 from seq2see.errors import DataError, SettingError
 from seq2see.session import choices, suggest
 from seq2see.session.request import Base, Prepared, Request, Said
@@ -27,6 +31,8 @@ from seq2see.tokens.store import Store, Tokenizers
 
 MANY = 50
 """If more than one pair in this many is too long, settings are chosen for the others alone, with a warning."""
+LONGEST = 2048
+"""Tokens that a side may have without an option: memory and time of attention grow with their square."""
 ENOUGH_TO_MEASURE = 20_000
 """Number of pairs for training a tokenizer that only measures lengths."""
 
@@ -116,18 +122,22 @@ def settle(survey: Survey, corpus: Corpus, overlays: Sequence[Overlay], hold_out
     """
     model = {key: value for overlay in overlays for key, value in overlay.get("model", {}).items()}
     suggestion = suggest.suggest(survey, model, corpus.settings)
-    data = config.resolve(suggestion.settings, *overlays).data
-    kept = without_too_long(survey, data, None)
+    found = config.resolve(suggestion.settings, *overlays)
+    data, most = found.data, min(LONGEST, translator.longest(found) - 1)
+    if "data.max_length" in config.keys(corpus.settings, *overlays):
+        most = data.max_length
+    limit, kept = fitting(survey, data, None, most)
     if kept.left_out:
         suggestion = suggest.suggest(kept, model, corpus.settings)
     known = [name for name, keys in choices.ROWS.items() if config.keys(corpus.settings).intersection(keys)]
     reasons = suggestion.reasons | dict.fromkeys(known, "tuned for this corpus")
-    derived: dict[str, Any] = {}
+    derived: dict[str, Any] = {"max_length": limit}
     if hold_out is not None:
         derived["validation_pairs"] = as_count(hold_out, kept.pairs)
     if survey.languages:
         derived["tags"] = " ".join(sorted(survey.languages.union(data.tags.split())))
-    settings = config.resolve(suggestion.settings, *overlays, {"data": derived})
+    reads = {"max_source": max(config.Decoding.max_source, limit + 1)}  # one token is for the end
+    settings = config.resolve({"decoding": reads}, suggestion.settings, *overlays, {"data": derived})
     return Chosen(settings, reasons, kept, suggestion.candidates)
 
 
@@ -138,19 +148,25 @@ def as_count(hold_out: float, pairs: int) -> int:
     return int(count)
 
 
-def without_too_long(found: Survey, data: Data, tokenizers: Tokenizers | None) -> Survey:
-    """Return the survey of only those pairs that fit into `data.max_length`, where more than a few do not.
+def fitting(found: Survey, data: Data, tokenizers: Tokenizers | None, most: int) -> tuple[int, Survey]:
+    """Return how many tokens a side may have, and the survey of the pairs that fit, where more than a few do not.
 
-    Settings should suit the pairs that are trained on. Only a tokenizer tells how many tokens a text has: where there
-    is none yet, one is learned from a part of the sample.
+    The limit is `data.max_length`, or as much more, up to `most`, as nearly all pairs need. Settings should suit the
+    pairs that are trained on. Only a tokenizer tells how many tokens a text has: where there is none yet, one is
+    learned from a part of the sample.
     """
     sample, limit = found.sample, data.max_length
     bytes_of_longer = (max(len(pair.source.encode()), len(pair.target.encode())) for pair in sample)
     if MANY * sum(size > limit for size in bytes_of_longer) <= len(sample):  # a token has at least one byte
-        return found
+        return limit, found
     cut = tokenizers or Tokenizers.learn(sample[:: 1 + len(sample) // ENOUGH_TO_MEASURE], data)
-    kept, too_long = store.short_enough(sample, (cut.source, cut.target), limit)
-    return found.only(kept) if kept and MANY * too_long.total() > len(sample) else found
+    lengths = store.longer_sides(sample, (cut.source, cut.target))
+    if MANY * sum(length > limit for length in lengths) <= len(sample):
+        return limit, found
+    enough = sorted(lengths)[int(0.995 * len(lengths))]
+    limit = max(limit, min(most, 64 * math.ceil(enough / 64)))
+    kept = [pair for pair, length in zip(sample, lengths, strict=True) if length <= limit]
+    return limit, found.only(kept) if kept and MANY * (len(sample) - len(kept)) > len(sample) else found
 
 
 def write_corpus(
@@ -219,12 +235,28 @@ def write_corpus(
 
 
 def _with_room(settings: Settings, train: Store, request: Request, base: Base | None) -> Settings:
-    """Let outputs be twice as long as the corpus needs on average: letters to words need more than words to words."""
-    if "decoding.max_ratio" in config.keys(*request.overlays):
+    """Let outputs be twice as long as the corpus needs on average, and at least as long as nearly all of its targets.
+
+    Where targets are much longer than that, the number that is added to the limit grows, not the ratio: long sources
+    need no more room. A fine-tuned model keeps the room that it had.
+    """
+    yours, decoding = config.keys(*request.overlays), settings.decoding
+    if "decoding.max_ratio" in yours:
         return settings
-    least = 2.0 if base is None else settings.decoding.max_ratio
-    room = max(least, round(2 * train.target_tokens / train.source_tokens, 1))
-    return replace(settings, decoding=replace(settings.decoding, max_ratio=room))
+    some = np.arange(0, len(train), 1 + len(train) // MEASURED)
+    sources, targets = train.source_lengths(some), train.target_lengths(some)
+    ratio = min(MOST_RATIO, max(0.1, round(2 * train.target_tokens / train.source_tokens, 1)))
+    extra = int(1.25 * np.quantile(targets - ratio * sources, 0.999, method="higher"))  # others may be longer
+    extra = decoding.max_extra if "decoding.max_extra" in yours else min(MOST_EXTRA, max(decoding.max_extra, extra))
+    ratio = max(ratio, math.ceil(10 * float(np.quantile((targets - extra) / sources, 0.999, method="higher"))) / 10)
+    if base is not None:
+        ratio = max(ratio, decoding.max_ratio)
+    return replace(settings, decoding=replace(decoding, max_ratio=min(ratio, 100.0), max_extra=extra))
+
+
+MEASURED, MOST_RATIO, MOST_EXTRA = 100_000, 10.0, 1000
+"""Number of pairs whose lengths decide about the room for outputs; a ratio above which `decoding.max_extra` grows
+instead; and its maximum."""
 
 
 def _tagged(pairs: list[Pair], settings: Settings) -> list[Pair]:

@@ -2,7 +2,7 @@
 
 import random
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from seq2see import machine
 from seq2see.text.pair import Pair
@@ -34,6 +34,18 @@ class Side:
     """Whether its script has no spaces between words; the number of words is then an estimate."""
 
     MOST_WORDS = 1000
+
+    @classmethod
+    def of(cls, texts: Iterable[str]) -> "Side":
+        """Return a side that has these texts."""
+        side = cls()
+        for text in texts:
+            side.add(text)
+        return side
+
+    def times(self, factor: float) -> "Side":
+        """Return a side of as many times the size: an estimate of a corpus from its sample."""
+        return replace(self, characters=round(self.characters * factor), words=round(self.words * factor))
 
     def add(self, text: str) -> None:
         self.characters += len(text)
@@ -101,12 +113,8 @@ class Survey:
         """Return the survey of a corpus of which these pairs of the sample, and as large a share of all, are kept."""
         pairs = round(self.pairs * len(kept) / len(self.sample))
         found = Survey(pairs, self.left_out + self.pairs - pairs, sample=kept)
-        for pair in kept:
-            found.source.add(pair.source)
-            found.target.add(pair.target)
-        for side in (found.source, found.target):
-            side.characters = round(side.characters * pairs / len(kept))
-            side.words = round(side.words * pairs / len(kept))
+        found.source = Side.of(pair.source for pair in kept).times(pairs / len(kept))
+        found.target = Side.of(pair.target for pair in kept).times(pairs / len(kept))
         return found
 
 
@@ -141,9 +149,4 @@ class _Looking:
     """Measures a block of texts, sources and targets in turn."""
 
     def __call__(self, texts: list[str]) -> tuple[Side, Side]:
-        source, target = Side(), Side()
-        for text in texts[::2]:
-            source.add(text)
-        for text in texts[1::2]:
-            target.add(text)
-        return source, target
+        return Side.of(texts[::2]), Side.of(texts[1::2])

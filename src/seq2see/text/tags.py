@@ -1,8 +1,11 @@
-"""Tags such as `<2de>` in front of sources, by which one model serves several target languages (`train --tag`)."""
+"""Tags: `<2de>` in front of sources asks for a target language (`train --tag`); others are words of the texts."""
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from typing import Final, NamedTuple
 
+from seq2see.config import TagPlace
 from seq2see.errors import DataError, SettingError, nearest
 from seq2see.text.pair import Pair
 
@@ -35,3 +38,141 @@ def tagged(pair: Pair, languages: Sequence[str]) -> Pair:
         known = nearest(str(pair.language), languages)
         raise DataError(f"{pair.where}: no training pair is in the language '{pair.language}'. {known}")
     return pair._replace(source=f"{language_tag(pair.language)} {pair.source}")
+
+
+# Words that are tags in the texts themselves: `<RX_1> CCO`, `<N;DAT;SG> lemma`, `lemma V;PST`.
+
+MOST_TAGS: Final = 4
+"""Words in a row, in front of a text or behind it, that may be tags."""
+MOST_PARTS: Final = 500
+"""Distinct parts of tags: more are no closed set."""
+MOST_BARE_FORMS: Final = 50
+"""Distinct tags that look like any other word."""
+FEWEST_LINES: Final = 20
+_SEPARATOR = re.compile(r"(?<=\w)(?=[;|,.+:]\w)|(?<=\w)(?=[^\w\s]$)")
+_SEPARATES = re.compile(r"\w[;|,.+:]\w")
+_SENTENCE_SIGNS: Final = frozenset(".,!?…'\"’”“。、-")
+
+
+def tag_parts(word: str) -> list[str]:
+    """Return the features of a tag, each with the separator before it; a tag without separators is whole.
+
+    >>> tag_parts("<N;DAT;SG>"), tag_parts("<RX_1>")
+    (['<N', ';DAT', ';SG', '>'], ['<RX_1>'])
+    """
+    return _SEPARATOR.split(word) if _SEPARATES.search(word) else [word]
+
+
+class TagWords(NamedTuple):
+    """The closed sets of tags that stand in front of texts and behind them; a blank belongs to the tag before it."""
+
+    front: frozenset[str] = frozenset()
+    """Parts of tags as they are spelled in front: `<N`, `;DAT`, `;SG`, `> `."""
+    back: frozenset[str] = frozenset()
+    """The same behind: ` V`, `;PST`."""
+
+    def split(self, text: str) -> tuple[list[str], str, list[str]]:
+        """Return the parts of the tags in front, the text between, and the parts of the tags behind."""
+        start, end = 0, len(text)
+        front: list[str] = []
+        back: list[str] = []
+        for _ in range(MOST_TAGS if self.front else 0):
+            blank = text.find(" ", start)
+            if blank <= start or not _mostly(parts := _front(text[start:blank]), self.front):
+                break
+            front += parts
+            start = blank + 1
+        for _ in range(MOST_TAGS if self.back else 0):
+            blank = text.rfind(" ", start, end)
+            if not start < blank < end - 1 or not _mostly(parts := _back(text[blank + 1 : end]), self.back):
+                break
+            back[:0] = parts
+            end = blank
+        return front, text[start:end], back
+
+
+NO_TAGS: Final = TagWords()
+
+
+def _front(word: str) -> list[str]:
+    *parts, last = tag_parts(word)
+    return [*parts, f"{last} "]
+
+
+def _back(word: str) -> list[str]:
+    first, *parts = tag_parts(word)
+    return [f" {first}", *parts]
+
+
+def _mostly(parts: Sequence[str], known: frozenset[str]) -> bool:
+    return 2 * sum(part in known for part in parts) > len(parts)
+
+
+def tag_words(texts: Iterable[str], where: TagPlace) -> TagWords:
+    """Return the tags of texts that have them at these places: every part that occurs twice."""
+    lines = [text.split(" ") for text in texts]
+    sides: list[frozenset[str]] = []
+    for place, cut, wanted in ((0, _front, ("first", "both")), (-1, _back, ("last", "both"))):
+        counts = Counter[str]()
+        rest = lines if where in wanted else []
+        for number in range(MOST_TAGS):
+            if number and not _are_tags(rest, place):
+                break
+            rest = [line for line in rest if len(line) > 1]
+            counts.update(part for line in rest for part in cut(line[place]))
+            rest = [line[1:] if place == 0 else line[:-1] for line in rest]
+        frequent = [part for part, count in counts.most_common(MOST_PARTS) if count > 1]
+        sides.append(frozenset(frequent))
+    return TagWords(*sides)
+
+
+def where_tags_are(texts: Iterable[str]) -> TagPlace:
+    """Return where nearly all texts have a tag, by its position, its shape, and how small the set of its forms is."""
+    lines = [text.split(" ") for text in texts]
+    first, last = _are_tags(lines, 0), _are_tags(lines, -1)
+    if first and last and _are_tags([line[1:] for line in lines], -1):
+        return "both"
+    return "first" if first else "last" if last else "none"
+
+
+def _are_tags(lines: Sequence[Sequence[str]], place: int) -> bool:
+    """Return whether the first or the last words of nearly all lines are tags, given every line as its words.
+
+    Tags are a closed set: the parts of one half of them are known from the other half. They do not occur elsewhere,
+    and have a sign or capitals that other words do not have, or are very few.
+    """
+    many = [line for line in lines if len(line) > 1]
+    if len(many) < FEWEST_LINES or len(many) < 0.95 * len(lines):
+        return False
+    words = Counter(line[place] for line in many)
+    others = Counter(word for line in many for word in (line[1:] if place == 0 else line[:-1]))
+    total, elsewhere = len(many), others.total()
+    if sum(count for word, count in words.items() if any(map(str.isalnum, word))) < 0.98 * total:
+        return False
+    if sum(others[word] for word in words) > 0.01 * elsewhere:
+        return False
+    known = {part for line in many[::2] for part in tag_parts(line[place])}
+    tried = [part for line in many[1::2] for part in tag_parts(line[place])]
+    seen = sum(part in known for part in tried) / len(tried)
+    if _shaped(words, total, others, elsewhere):
+        return seen >= 0.85 and len(known) <= MOST_PARTS
+    few = len(words) <= MOST_BARE_FORMS and total >= 20 * len(words)
+    return few and seen >= 0.999 and len(others) > 10 * len(words)
+
+
+def _shaped(words: Counter[str], total: int, others: Counter[str], elsewhere: int) -> bool:
+    """Return whether nearly all tags have a sign, or capitals alone, that nearly no other word has."""
+    signs = {sign for word, _ in words.most_common(5) for sign in word if not sign.isalnum()} - _SENTENCE_SIGNS
+
+    def distinguishes(sign: str) -> bool:
+        """Whether a sign does, or capitals where it is empty."""
+
+        def has(word: str) -> bool:
+            return sign in word if sign else word.isupper()
+
+        return (
+            sum(count for word, count in words.items() if has(word)) >= 0.95 * total
+            and sum(count for word, count in others.items() if has(word)) <= 0.02 * elsewhere
+        )
+
+    return any(map(distinguishes, ["", *signs]))

@@ -6,8 +6,8 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Sequence
 from itertools import pairwise
 
-from seq2see.tokens.normalization import normalize
-from seq2see.tokens.tokenizers import Imported, Tokenizer
+from seq2see.tokens.interface import Tokenizer, normalize
+from seq2see.tokens.tokenizers import Imported, Tagged
 
 Span = tuple[int, int]
 """Characters from the first up to the second, which is not included; two equal ones hold nothing."""
@@ -69,6 +69,14 @@ def _lengths(length: Callable[[int, int], int], count: int) -> list[int]:
 
 
 def _cut(tokenizer: Tokenizer, text: str) -> list[Span]:
+    if isinstance(tokenizer, Tagged):
+        found: list[Span] = []
+        place = 0
+        for part, is_tag in tokenizer.sections(text):
+            cut = [_without_blanks(part, 0, len(part))] if is_tag else _cut(tokenizer.inner, part)
+            found += [(place + start, place + end) for start, end in cut]
+            place += len(part)
+        return found
     if tokenizer.whole_words:
         return words(text)
     if tokenizer.cuts_characters_alone:

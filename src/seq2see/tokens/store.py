@@ -25,9 +25,9 @@ from seq2see.config import Data
 from seq2see.errors import DataError, RunError
 from seq2see.text.pair import Pair
 from seq2see.text.rows import in_blocks
-from seq2see.text.tags import language_tag
+from seq2see.text.tags import NO_TAGS, TagWords, language_tag, tag_words
 from seq2see.tokens import tokenizers
-from seq2see.tokens.tokenizers import Tokenizer
+from seq2see.tokens.interface import Tokenizer, normalize
 
 Int64s = NDArray[np.int64]
 
@@ -214,17 +214,19 @@ class Tokenizers:
         """Learn from pairs the tokenizers that the settings require."""
         tags = [language_tag(language) for language in data.tags.split()]
         texts = [[pair.source for pair in pairs], [pair.target for pair in pairs]]
+        words = [
+            tag_words((normalize(text, data.normalization) for text in side), where) if where != "none" else NO_TAGS
+            for side, where in zip(texts, (data.source_tags, data.target_tags), strict=True)
+        ]
         if data.shared:
             texts[0] = [text for both in zip(*texts, strict=True) for text in both]
-        source = tokenizers.train(
-            data.source_tokenizer, texts[0], data.source_vocabulary, data.normalization, tags, data.source_pattern
-        )
+            words[0] = TagWords(*(one | other for one, other in zip(*words, strict=True)))
+        kind, size, pattern = data.source_tokenizer, data.source_vocabulary, data.source_pattern
+        source = tokenizers.train(kind, texts[0], size, data.normalization, tags, pattern, words[0])
         if data.shared:
             return Tokenizers(source, source)
-        target = tokenizers.train(
-            data.target_tokenizer, texts[1], data.target_vocabulary, data.normalization, pattern=data.target_pattern
-        )
-        return Tokenizers(source, target)
+        kind, size, pattern = data.target_tokenizer, data.target_vocabulary, data.target_pattern
+        return Tokenizers(source, tokenizers.train(kind, texts[1], size, data.normalization, (), pattern, words[1]))
 
     @staticmethod
     def files(folder: Path) -> tuple[Path, Path]:
@@ -282,6 +284,12 @@ def _encoded(texts: Texts, cut: TokenizerPair, limit: int) -> tuple[list[tuple[l
 def tokenised(pairs: Iterable[Pair], files: tuple[Path, Path], limit: int) -> Iterator[tuple[Block, TooLong]]:
     """Yield the blocks of all pairs in their order, as `Tokenising` cuts them, on all cores."""
     return machine.parallel_map(Tokenising, (files, limit), map(_sides, in_blocks(pairs, SENT)))
+
+
+def longer_sides(pairs: Sequence[Pair], cut: TokenizerPair) -> list[int]:
+    """Return the number of tokens of the longer side of each pair."""
+    sources, targets = _sides(pairs)
+    return [max(map(len, both)) for both in zip(cut[0].encode(sources), cut[1].encode(targets), strict=True)]
 
 
 def short_enough(pairs: Sequence[Pair], cut: TokenizerPair, limit: int) -> tuple[list[Pair], TooLong]:

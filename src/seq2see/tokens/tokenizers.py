@@ -14,156 +14,26 @@ end of this file, and its name in `config.TokenizerKind`. Where the spellings of
 
 import base64
 import functools
-import json
-import re
-import unicodedata
-from abc import ABC, abstractmethod
+import itertools
+from abc import abstractmethod
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final, NamedTuple, get_args
+from typing import Any, Final, get_args
 
 import sentencepiece
 
 from seq2see import patterns, special, storage
 from seq2see.config import TokenizerKind
 from seq2see.errors import DataError, RunError, SettingError
+from seq2see.text.tags import NO_TAGS, TagWords
 from seq2see.tokens import korean_letters, sentencepiece_models
-from seq2see.tokens.normalization import SURROGATE, Normalization, normalize
+from seq2see.tokens.interface import SURROGATE, Normalization, Tokenizer, TokenizerSetup, normalize
 from seq2see.tokens.sentencepiece_models import SPACE_MARK, UNKNOWN_MARK, escape, unescape
 
-VERSION: Final = 1
+VERSIONS: Final = (1, 2)
+"""Formats of tokenizer files: the second has tags in the texts, which releases before it would overlook."""
 SILENT: Final = {special.PAD, special.BEGIN, special.END}
-
-
-class TokenizerSetup(NamedTuple):
-    """Properties that tokenizers of every kind have."""
-
-    kind: TokenizerKind
-    normalization: Normalization
-    tags: tuple[str, ...]
-    """Tokens that only the start of a text can hold, such as `<2de>`; see `text.tags`."""
-
-
-class Tokenizer(ABC):
-    """The interface of every kind of tokenizer; make one with `train` or `load`."""
-
-    whole_words = False
-    """Whether each token is a word between blanks."""
-    cuts_characters_alone = False
-    """Whether each character is cut by itself, so that its tokens do not depend on its neighbours."""
-    counts_characters = False
-    """Whether error rates of outputs count characters; else they count words between spaces."""
-
-    def __init__(self, setup: TokenizerSetup) -> None:
-        self.kind, self.normalization, self.tags = setup
-
-    @abstractmethod
-    def __len__(self) -> int:
-        """Return the size of the vocabulary, special tokens included: ids are below this."""
-
-    def encode(self, texts: list[str]) -> list[list[int]]:
-        """Return the ids of each text, without begin and end. A tag in front is one token."""
-        if not self.tags:
-            return self._encode(texts)
-        found = [self._tag_of(text) for text in texts]
-        rest = self._encode([text[len(tag) :].lstrip() for tag, text in zip(found, texts, strict=True)])
-        return [[self._tag_id(tag), *ids] if tag else ids for tag, ids in zip(found, rest, strict=True)]
-
-    def _tag_of(self, text: str) -> str:
-        return next((tag for tag in self.tags if text.startswith(tag)), "")
-
-    def familiar(self, text: str) -> float:
-        """Return the share of a text, blanks and a tag apart, that training has shown: 0 to 1, and 1 for an empty text.
-
-        A character is familiar if it has a token; a symbol between blanks is so as a whole. A letter must besides be
-        of a script that training knew well: a few names in Latin letters teach nobody English.
-        """
-        return self.familiar_shares([text])[0]
-
-    def familiar_shares(self, texts: Sequence[str]) -> list[float]:
-        """Return `familiar` of each text; together they take little longer than one."""
-        counts = [Counter(self._parts(text)) for text in texts]
-        parts = list(dict.fromkeys(part for count in counts for part in count))
-        known = {
-            part for part, has in zip(parts, self._have_tokens(parts), strict=True) if has and self._in_scripts(part)
-        }
-        shares = []
-        for count in counts:
-            total = sum(len(part) * times for part, times in count.items())
-            seen = sum(len(part) * times for part, times in count.items() if part in known)
-            shares.append(seen / total if total else 1.0)
-        return shares
-
-    def unknown(self, text: str) -> list[str]:
-        """Return what has no token in a text, each once, in order: characters, or symbols between blanks."""
-        parts = list(dict.fromkeys(self._parts(text)))
-        return [part for part, has in zip(parts, self._have_tokens(parts), strict=True) if not has]
-
-    def can_write(self, text: str) -> bool:
-        """Return whether a model can output this text: not where normalisation, unknown tokens or spaces change it."""
-        return self.decode(self.encode([text])[0]) == text
-
-    def _parts(self, text: str) -> Iterable[str]:
-        """Return the characters of a text, blanks and a tag apart; or the symbols between blanks."""
-        words = normalize(text.removeprefix(self._tag_of(text)), self.normalization).split()
-        return words if self.whole_words else "".join(words)
-
-    def _in_scripts(self, part: str) -> bool:
-        """Return whether all letters are of scripts that training knew well."""
-        return all(_script(letter) in self.scripts for letter in part if letter.isalpha())
-
-    @functools.cached_property
-    def scripts(self) -> list[str]:
-        """Return the scripts of the vocabulary, most letters first; none with less than a tenth of an even share."""
-        words = (spelling for spelling in self.spellings() if not _MARKED.fullmatch(spelling))
-        counts = Counter(_script(letter) for word in words for letter in word if letter.isalpha())
-        return [script for script, count in counts.most_common() if 10 * count * len(counts) >= counts.total()]
-
-    @abstractmethod
-    def _have_tokens(self, texts: list[str]) -> list[bool]:
-        """Return for each text whether it has tokens of its own: no bytes, nothing unknown."""
-
-    @abstractmethod
-    def _encode(self, texts: list[str]) -> list[list[int]]:
-        """Return the ids of texts without a tag."""
-
-    @abstractmethod
-    def _tag_id(self, tag: str) -> int:
-        """Return the id of one of the tags."""
-
-    @abstractmethod
-    def decode(self, ids: Sequence[int]) -> str:
-        """Return the text of `ids`: padding, begin and end are silent, an unknown token is a mark."""
-
-    @abstractmethod
-    def pieces(self, ids: Sequence[int]) -> list[str]:
-        """Return a label for each id, to show to people: a space is shown as `▁`, a byte as `xE3`."""
-
-    @abstractmethod
-    def spellings(self) -> list[str]:
-        """Return every token's own spelling by id, for programs that want words instead of ids."""
-
-    @classmethod
-    @abstractmethod
-    def learn(cls, setup: TokenizerSetup, texts: Iterable[str], vocabulary: int, pattern: str) -> "Tokenizer":
-        """Learn a vocabulary of at most `vocabulary` tokens from normalised texts; only one kind has a `pattern`."""
-
-    @classmethod
-    @abstractmethod
-    def restore(cls, setup: TokenizerSetup, state: Mapping[str, Any]) -> "Tokenizer":
-        """Make the tokenizer whose `_state` was saved; any error means that the file is damaged."""
-
-    @abstractmethod
-    def _state(self) -> dict[str, Any]:
-        """Return what `save` keeps besides kind, normalisation and tags."""
-
-    def save(self, path: Path) -> None:
-        """Write one UTF-8 JSON file, which `load` reads."""
-        state = {"version": VERSION, "kind": self.kind, "normalization": self.normalization} | self._state()
-        if self.tags:
-            state["tags"] = self.tags
-        path.write_text(json.dumps(state, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
 
 
 class Subwords(Tokenizer):
@@ -413,6 +283,84 @@ class Imported(Listed):
         return self._model
 
 
+class Tagged(Tokenizer):
+    """Tokenizer of texts with tags such as `<RX_1> CCO` and `walk V;PST`: another kind cuts the text between them.
+
+    The ids of tags, or of their parts, follow those of the other kind.
+    """
+
+    version = 2
+
+    def __init__(self, inner: Tokenizer, words: TagWords) -> None:
+        super().__init__(TokenizerSetup(inner.kind, inner.normalization, inner.tags))
+        self.inner, self.words = inner, words
+        self.counts_characters = inner.counts_characters
+        self._marks = sorted(words.front | words.back)
+        self._ids = {mark: id for id, mark in enumerate(self._marks, start=len(inner))}
+
+    def __len__(self) -> int:
+        return len(self.inner) + len(self._marks)
+
+    def sections(self, text: str) -> Iterator[tuple[str, bool]]:
+        """Yield the parts of a normalised text end to end, and whether each is a token of a tag."""
+        front, between, back = self.words.split(text)
+        yield from ((part, part in self._ids) for part in front)
+        yield between, False
+        yield from ((part, part in self._ids) for part in back)
+
+    def _encode(self, texts: list[str]) -> list[list[int]]:
+        found = [list(self.sections(normalize(text, self.normalization))) for text in texts]
+        cut = iter(self.inner._encode([part for sections in found for part, is_tag in sections if not is_tag]))
+        return [
+            [id for part, is_tag in sections for id in ([self._ids[part]] if is_tag else next(cut))]
+            for sections in found
+        ]
+
+    def decode(self, ids: Sequence[int]) -> str:
+        size, text = len(self.inner), ""
+        for inside, group in itertools.groupby(ids, key=lambda id: id < size):
+            run = list(group)
+            text += self.inner.decode(run) if inside else "".join(self._marks[id - size] for id in run)
+        return text
+
+    def pieces(self, ids: Sequence[int]) -> list[str]:
+        size = len(self.inner)
+        return [self.inner.pieces([id])[0] if id < size else _visible(self._marks[id - size].strip()) for id in ids]
+
+    def spellings(self) -> list[str]:
+        return self.inner.spellings() + self._marks
+
+    def _parts(self, text: str) -> Iterable[str]:
+        normal = normalize(text.removeprefix(self._tag_of(text)).lstrip(), self.normalization)
+        return self.inner._parts(self.words.split(normal)[1])
+
+    def _have_tokens(self, texts: list[str]) -> list[bool]:
+        return self.inner._have_tokens(texts)
+
+    @functools.cached_property
+    def scripts(self) -> list[str]:
+        return self.inner.scripts
+
+    def _tag_id(self, tag: str) -> int:
+        return self.inner._tag_id(tag)
+
+    @classmethod
+    def learn(cls, setup: TokenizerSetup, texts: Iterable[str], vocabulary: int, pattern: str) -> "Tagged":
+        words = setup.words
+        rest = (words.split(text)[1] for text in texts)
+        return cls(KINDS[setup.kind].learn(setup, rest, vocabulary - len(words.front | words.back), pattern), words)
+
+    @classmethod
+    def restore(cls, setup: TokenizerSetup, state: Mapping[str, Any]) -> "Tagged":
+        front, back = (_checked(state[where], where) for where in ("front", "back"))
+        if len({*front}) < len(front) or len({*back}) < len(back):
+            raise ValueError("a tag occurs twice")
+        return cls(KINDS[setup.kind].restore(setup, state), TagWords(frozenset(front), frozenset(back)))
+
+    def _state(self) -> dict[str, Any]:
+        return self.inner._state() | {"front": sorted(self.words.front), "back": sorted(self.words.back)}
+
+
 KINDS: Final[Mapping[TokenizerKind, type[Tokenizer]]] = {
     "unigram": Subwords,
     "bpe": Subwords,
@@ -431,30 +379,33 @@ def train(
     normalization: Normalization = "identity",
     tags: Sequence[str] = (),
     pattern: str = "",
+    words: TagWords = NO_TAGS,
 ) -> Tokenizer:
     """Learn a vocabulary of at most `vocabulary` tokens, specials included; fewer where the texts give no more.
 
     Subwords need the 4 specials, the 256 bytes and an alphabet: a smaller `vocabulary` than that is raised to it. The
-    same texts give the same tokenizer on every machine. `tags` are tokens of their own. `pattern`, an expression or the
-    name of one, is for the kind of that name.
+    same texts give the same tokenizer on every machine. `tags` are tokens of their own, and so are `words` of the
+    texts that are tags. `pattern`, an expression or the name of one, is for the kind of that name.
     """
     normal = (normalize(text, normalization) for text in texts)
-    return KINDS[kind].learn(TokenizerSetup(kind, normalization, tuple(tags)), normal, vocabulary, pattern)
+    made = Tagged if any(words) else KINDS[kind]
+    return made.learn(TokenizerSetup(kind, normalization, tuple(tags), words), normal, vocabulary, pattern)
 
 
 def load(path: Path) -> Tokenizer:
     """Read what `save` wrote; nothing in the file is executed."""
     try:
         state = storage.read_json(path)
-        if state["version"] != VERSION:
+        if (version := state["version"]) not in VERSIONS:
             raise RunError(
-                f"{path}: format {str(state['version'])[:40]!r}, expected {VERSION}. Was it written by a newer seq2see?"
+                f"{path}: format {str(version)[:40]!r}, expected {VERSIONS[-1]}. Was it written by a newer seq2see?"
             )
         kind, normalization = state["kind"], state["normalization"]
         tags = _checked(state.get("tags", []), "tags")
         if kind not in KINDS or normalization not in get_args(Normalization):
             raise ValueError(f"unknown kind {str(kind)[:40]} or normalization {str(normalization)[:40]}")
-        return KINDS[kind].restore(TokenizerSetup(kind, normalization, tuple(tags)), state)
+        made = KINDS[kind] if version == 1 else Tagged
+        return made.restore(TokenizerSetup(kind, normalization, tuple(tags)), state)
     except FileNotFoundError:
         raise RunError(f"{path}: no such tokenizer file. Is the run folder complete?") from None
     except (OSError, KeyError, ValueError, TypeError, AttributeError, RuntimeError, SettingError) as problem:
@@ -482,15 +433,6 @@ def _checked(found: Any, where: str) -> list[str]:
 def _most_frequent(counts: Counter[str], most: int) -> list[str]:
     """Return the `most` most frequent ones; ties are in the order of their code points, not of the texts."""
     return sorted(counts, key=lambda symbol: (-counts[symbol], symbol))[: max(most, 0)]
-
-
-_MARKED = re.compile("<.+>")
-"""Specials, tags and bytes in a vocabulary."""
-
-
-def _script(letter: str) -> str:
-    """Return `LATIN`, `HANGUL` or `CJK`: the first word of the name of a letter."""
-    return unicodedata.name(letter, "").partition(" ")[0]
 
 
 def _visible(piece: str) -> str:

@@ -12,7 +12,7 @@ from seq2see import config, machine
 from seq2see.cli.display import table
 from seq2see.config import Settings
 from seq2see.model.build import count_parameters
-from seq2see.session import choices, suggest, survey
+from seq2see.session import choices, suggest, survey, token_kinds
 from seq2see.session.survey import Side, Survey, survey_corpus
 from seq2see.text import dates
 from seq2see.text.pair import Pair
@@ -117,7 +117,7 @@ def test_an_rnn_is_as_large_as_the_transformer(name: str, preset: str, chosen: d
         ("digits", "symbols", "symbols"),
         ("sentences", "unigram", "unigram"),
         ("Korean", "unigram", "unigram"),
-        ("Korean words", "characters", "characters"),
+        ("Korean words", "jamo", "characters"),
         ("Chinese", "unigram", "unigram"),
         ("Thai", "unigram", "unigram"),
         ("Chinese words", "characters", "characters"),
@@ -166,7 +166,71 @@ ALARMS = {
 @pytest.mark.parametrize("name", ALARMS)
 def test_no_false_alarm_of_molecules(name: str) -> None:
     settings = config.resolve(suggest.suggest(look([(text, text) for text in ALARMS[name] * 20])).settings)
-    assert settings.data.source_tokenizer == "characters"
+    assert settings.data.source_tokenizer == ("jamo" if name == "Korean" else "characters")
+
+
+def kinds(pairs: list[tuple[str, str]]) -> tuple[object, ...]:
+    data = token_kinds.choose(look(pairs)).settings
+    return tuple(data[key] for key in ("source_tokenizer", "target_tokenizer", "source_tags", "shared"))
+
+
+def test_the_text_behind_a_tag_is_cut_by_what_suits_it() -> None:
+    features = ["N;SG", "N;PL", "N;DAT;SG", "V;PST"]
+    assert kinds(repeated(lambda: (f"<RX_{DICE.randint(1, 9)}> {molecule()}", molecule()), 500)) == (
+        *("pattern", "pattern", "first", False),
+    )
+    assert kinds(repeated(lambda: (f"<{DICE.choice(features)}> {word()}", word()), 500)) == (
+        *("characters", "characters", "first", False),
+    )
+    assert kinds(repeated(lambda: (f"{word()} {DICE.choice(features)}", f"{word()} {word()}"[:9]), 500)) == (
+        *("characters", "characters", "last", False),
+    )
+    korean = repeated(lambda: ("".join(DICE.choices(SYLLABLES, k=3)) + " " + DICE.choice(features), word()), 500)
+    assert kinds(korean)[:3] == ("jamo", "characters", "last")
+    assert kinds(repeated(lambda: (f"<2{DICE.choice(['de', 'fr'])}> {sentence(WORDS)}", sentence(WORDS)), 500)) == (
+        *("unigram", "unigram", "first", True),
+    )
+
+
+def test_odd_lines_at_the_start_do_not_hide_molecules() -> None:
+    odd = repeated(lambda: (sentence(WORDS), molecule()), 60)
+    assert kinds(odd + repeated(lambda: (molecule(), molecule()), 1500))[:2] == ("pattern", "pattern")
+
+
+@pytest.mark.parametrize("count", [100, 250, 300, 900])
+def test_symbols_are_symbols_whatever_their_number(count: int) -> None:
+    symbols = [f"s{number}" for number in range(count)]
+    assert kinds(repeated(lambda: (word(), " ".join(DICE.choices(symbols, k=20))), 50 * count // 10))[1] == "symbols"
+
+
+def test_commands_and_actions_are_symbols() -> None:
+    """In the manner of SCAN."""
+    commands = [f"{verb} {how}" for verb in ("walk", "jump", "look") for how in ("twice", "left", "around right")]
+    pairs = [(f"{one} and {other}", f"I_{one} I_{other}".upper()) for one in commands for other in commands] * 4
+    assert kinds(pairs)[:3] == ("symbols", "symbols", "none")
+
+
+def test_a_few_foreign_words_do_not_tie_two_languages() -> None:
+    """English and Korean, with one word in Latin letters in fifty lines; and with many."""
+
+    def korean(latin: float) -> str:
+        words = ["".join(DICE.choices(SYLLABLES, k=3)) for _ in range(5)]
+        return " ".join(DICE.choice(WORDS) if DICE.random() < latin else each for each in words)
+
+    assert kinds(repeated(lambda: (sentence(WORDS), korean(0.004)), 2000)) == ("unigram", "unigram", "none", False)
+    assert kinds(repeated(lambda: (sentence(WORDS), korean(0.3)), 2000)) == ("unigram", "unigram", "none", True)
+
+
+def test_candidates_begin_with_the_choice_and_all_resolve() -> None:
+    for name, pairs in CORPORA.items():
+        chosen = token_kinds.choose(look(pairs))
+        assert chosen.candidates[0] == chosen.settings
+        for candidate in chosen.candidates:
+            config.resolve({"data": candidate, "model": {"tie": "all" if candidate["shared"] else "decoder"}})
+        found = [(each["source_tokenizer"], each["target_tokenizer"]) for each in chosen.candidates]
+        assert len(set(found)) == len(found) <= 3, name
+    words = token_kinds.choose(look(CORPORA["Korean words"])).candidates
+    assert [each["source_tokenizer"] for each in words] == ["jamo", "characters"]
 
 
 def test_languages_of_one_alphabet_share_a_vocabulary_and_all_embeddings() -> None:

@@ -4,8 +4,8 @@ import unicodedata
 
 import pytest
 
-from seq2see.tokens import normalization
-from seq2see.tokens.normalization import MOST_MARKS, normal_form
+from seq2see.tokens import interface
+from seq2see.tokens.interface import MOST_MARKS, normal_form
 
 
 @pytest.mark.parametrize("form", ["NFC", "NFKC"])
@@ -27,7 +27,7 @@ def test_marks_without_end_are_put_in_order_in_pieces(form, monkeypatch):
         return unicodedata.normalize(form, piece)
 
     monkeypatch.setattr(
-        normalization, "unicodedata", type("", (), {"normalize": normalize, "combining": unicodedata.combining})
+        interface, "unicodedata", type("", (), {"normalize": normalize, "combining": unicodedata.combining})
     )
     found = normal_form(form, text)
     assert max(lengths) <= MOST_MARKS + 2

@@ -5,6 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from seq2see import special
+from seq2see.text.tags import NO_TAGS, TagWords
 from seq2see.tokens import spans, tokenizers
 
 TEXTS = ["a bad cab", "bad  bed", "한국어 안녕", "12 mars 1987", "ein Tag im Mai"] * 4
@@ -85,6 +86,26 @@ def test_a_tag_is_a_token():
     made = tokenizers.train("characters", ["abc"], 99, tags=["<2de>"])
     assert spans.read(made, "<2de>  ab") == [(0, 5), (7, 8), (8, 9)]
     assert spans.read(made, "ab") == [(0, 1), (1, 2)]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_tags_of_the_texts_are_tokens(kind):
+    words = TagWords(frozenset({"<N", ";SG", "> "}), frozenset({" V", ";PST"}))
+    plain, made = (
+        tokenizers.train(kind, TEXTS, 330, pattern="words" if kind == "pattern" else "", words=each)
+        for each in (NO_TAGS, words)
+    )
+    text = "  <N;SG> bad  한국 V;PST "
+    found = spans.read(made, text)
+    assert len(found) == len(made.encode([text.strip()])[0])
+    assert shown(text, found[:3]) == ["<N", ";SG", ">"]
+    assert shown(text, found[-2:]) == ["V", ";PST"]
+    between = spans.read(plain, "bad  한국")
+    assert found[3:-2] == [(start + 9, end + 9) for start, end in between]
+    ids = made.encode(["<N;SG> bad V;PST"])[0]
+    labels = shown("<N;SG> bad V;PST", spans.written(made, ids))
+    assert (labels[:3], labels[-2:]) == (["<N", ";SG", ">"], ["V", ";PST"])
+    assert spans.labels(made, ids)[:2] == ["<N", ";SG"]
 
 
 def test_words():

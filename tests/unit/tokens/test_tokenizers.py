@@ -10,7 +10,7 @@ import sentencepiece
 
 from seq2see import patterns, special
 from seq2see.errors import DataError, RunError
-from seq2see.text.tags import language_tag
+from seq2see.text.tags import TagWords, language_tag
 from seq2see.tokens import korean_letters, sentencepiece_models, tokenizers
 
 TEXTS = ["the cat sat on the mat", "hello world 2024", "안녕하세요 세계"] * 20
@@ -156,7 +156,11 @@ def _foreign_model() -> str:
      '{"version": 1, "kind": "bpe", "normalization": "identity", "model": "é"}',
      '{"version": 1, "kind": "symbols", "normalization": "identity", "symbols": 3}',
      '{"version": 1, "kind": "pattern", "normalization": "identity", "symbols": ["a"]}',
-     '{"version": 1, "kind": "pattern", "normalization": "identity", "pattern": "[", "symbols": ["a"]}'],
+     '{"version": 1, "kind": "pattern", "normalization": "identity", "pattern": "[", "symbols": ["a"]}',
+     '{"version": 2, "kind": "characters", "normalization": "identity", "symbols": ["a"]}',
+     '{"version": 2, "kind": "characters", "normalization": "identity", "symbols": ["a"], "front": 3, "back": []}',
+     '{"version": 2, "kind": "characters", "normalization": "identity", "symbols": ["a"], "front": [3], "back": []}',
+     '{"version": 2, "kind": "symbols", "normalization": "identity", "symbols": [], "front": ["x", "x"], "back": []}'],
 )  # fmt: skip
 def test_a_broken_file_is_one_clear_line(broken, tmp_path):
     path = tmp_path / "source.tokenizer.json"
@@ -174,7 +178,7 @@ def test_a_foreign_newer_or_missing_file_is_refused(tmp_path):
     )
     with pytest.raises(RunError, match="not a tokenizer file"):
         tokenizers.load(path)
-    path.write_text('{"version": 2}', encoding="utf-8")
+    path.write_text('{"version": 3}', encoding="utf-8")
     with pytest.raises(RunError, match="newer"):
         tokenizers.load(path)
     with pytest.raises(RunError, match="no such"):
@@ -360,3 +364,41 @@ def test_familiar_after_normalisation_and_a_tag():
 def test_what_a_model_can_write(kind, normalization, text, can):
     made = tokenizers.train(kind, ["ab Cb", "b ab", "c"], 400, normalization)
     assert made.can_write(text) == can
+
+
+WORDS = TagWords(frozenset({"<N", ";SG", "> ", "<RX_1> "}), frozenset({" V", ";SG", ";PST"}))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_words_that_are_tags_are_tokens(kind, tmp_path):
+    plain = train(kind, TEXTS, 320)
+    made = train(kind, TEXTS, 320 + 6, words=WORDS)
+    made.save(tmp_path / "tagged.json")
+    for each in (made, tokenizers.load(tmp_path / "tagged.json")):
+        assert (each.kind, len(each)) == (kind, len(plain) + 6)
+        between = plain.encode(["the cat"])[0]
+        [ids] = each.encode(["<N;SG> the cat V;PST"])
+        assert each.pieces(ids) == ["<N", ";SG", ">", *plain.pieces(between), "V", ";PST"]
+        assert ids[3:-2] == between
+        for text in ("<N;SG> the cat V;PST", "<RX_1> hello", "the cat", "hello V;SG", "<RX_1> <RX_1> hello"):
+            [ids] = each.encode([text])
+            assert each.decode([special.BEGIN, *ids, special.END]) == text
+        assert each.spellings()[len(plain) :] == sorted(WORDS.front | WORDS.back)
+        assert each.familiar("<RX_1> the cat V;PST") == 1
+        assert each.familiar("<RX_1> ЖЖ") == 0
+        assert each.unknown("<N;SG> the cat V;SG") == []
+        assert each.scripts == plain.scripts
+
+
+@pytest.mark.parametrize("kind", ["unigram", "characters"])
+def test_the_part_of_a_tag_that_training_has_not_shown_is_cut_like_text(kind):
+    made = tokenizers.train(kind, TEXTS, 320, words=WORDS)
+    [ids] = made.encode(["<N;at;SG> the cat"])
+    pieces = made.pieces(ids)
+    assert (pieces[0], pieces[-1 - len(made.inner.encode(["the cat"])[0])]) == ("<N", ">")
+    assert made.decode(ids) == ("<N;at;SG> the cat" if kind == "unigram" else "<N⁇at;SG> the cat")
+
+
+def test_language_tags_stand_before_the_tags_of_texts():
+    made = tokenizers.train("characters", TEXTS, 320, "nfkc_lower", ["<2de>"], words=TagWords(frozenset({"<n> "})))
+    assert made.pieces(made.encode(["<2de> <N> The"])[0]) == ["<2de>", "<n>", "t", "h", "e"]
