@@ -49,7 +49,7 @@ def export(
         f"{parity.same:,} of {parity.sentences:,} {'validation' if names else 'random'} sentences have the same tokens "
         + "; ".join(
             [
-                f"as with the torch engine{', both greedy' if to != 'ctranslate2' else ''}",
+                f"as with the torch engine{NOTES.get(to, '')}",
                 *(f"{name} {before[name]:.2f} -> {after[name]:.2f}" for name in names),
             ]
         )

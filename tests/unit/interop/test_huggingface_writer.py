@@ -87,6 +87,7 @@ def test_transformers_loads_it_without_a_warning_and_translates_500_of_500(post:
     assert ours == theirs
 
 
+@pytest.mark.slow
 def test_an_imported_model_can_be_exported_again(tmp_path: Path) -> None:
     marian.make(tmp_path / "model", tags=[">>fra<<"])
     import_model(tmp_path / "model", tmp_path / "run")

@@ -93,6 +93,7 @@ def test_it_is_tokenised_as_the_spans_say(tmp_path: Path) -> None:
     assert len(run.validation_pairs) == 1
 
 
+@pytest.mark.slow
 def test_without_validation_pairs_an_export_is_compared_on_random_tokens(cli, tmp_path: Path) -> None:
     pytest.importorskip("ctranslate2", reason="the extra `fast` is not installed")
     marian.make(tmp_path / "model")
