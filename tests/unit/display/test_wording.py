@@ -132,8 +132,24 @@ def test_the_language_follows_the_environment(variables, expected, monkeypatch):
 
 def test_parts_of_a_message_keep_their_values_and_may_be_messages_themselves(korean):
     said = wording.translated("date: no such file or corpus. Did you mean 'dates'?")
-    assert said == "date: 그런 파일이나 코퍼스가 없습니다. 혹시 'dates'인가요?"
+    assert said == "date: 그런 파일이나 말뭉치가 없습니다. 혹시 'dates'인가요?"
     assert wording.translated("a{0}b: no such file") == "a{0}b: 파일이 없습니다"
+
+
+@pytest.mark.parametrize(
+    ("width", "heads", "expected"),
+    [(63, 4, "63은 model.heads = 4로"), (62, 10, "62는 model.heads = 10으로"), (65, 7, "65는 model.heads = 7로")],
+)
+def test_particles_follow_the_sound_of_a_number(width, heads, expected, korean):
+    problem = f"model.d_model = {width} is not divisible by model.heads = {heads}: change one, or set model.d_key"
+    assert expected in wording.translated(problem)
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"), [("모델", "'모델'을"), ("나무", "'나무'를"), ("run-3", "'run-3'을"), ("abc", "'abc'을(를)")]
+)
+def test_particles_follow_the_sound_of_a_word_where_it_is_known(name, expected, korean):
+    assert f"{expected} 알 수 없습니다" in wording.translated(f"unknown preset '{name}'. Choose one.")
 
 
 @pytest.mark.parametrize("text", ["", "loss of a dog", "from Rome to London by bus", "x" * 5000, "안녕", "data loss"])
