@@ -137,6 +137,20 @@ def test_parts_of_a_message_keep_their_values_and_may_be_messages_themselves(kor
 
 
 @pytest.mark.parametrize(
+    ("english", "expected"),
+    [
+        ("no spaces in the text, 11 characters", "공백이 없는 글, 글자 11종"),
+        ("4,096 tokens, about 172 pairs", "4,096토큰, 문장 쌍 약 172개"),
+        ("for 800 pairs of 7 characters + 6 symbols", "문장 쌍 800개(평균 7자 + 기호 6개)에 적합"),
+        ("at most 21 s for 60 steps on this CPU, at 900 tokens/s", "이 CPU에서 60스텝에 최대 21 s(초당 900토큰)"),
+        ("model.d_model = 'x': expected a whole number", "model.d_model = 'x': 정수여야 합니다"),
+    ],
+)
+def test_texts_that_are_composed_are_translated_as_a_whole(english, expected, korean):
+    assert wording.translated(english) == expected
+
+
+@pytest.mark.parametrize(
     ("width", "heads", "expected"),
     [(63, 4, "63은 model.heads = 4로"), (62, 10, "62는 model.heads = 10으로"), (65, 7, "65는 model.heads = 7로")],
 )
