@@ -249,7 +249,8 @@ def _compare(folder: Path, prepared: Prepared, plan: Mapping[str, Any], watch: W
     if ranked and is_better(ranked[0], last[DEFAULT], lower):
         winner = ranked[0].name
     latest = first | last
-    own = latest[winner].cost
+    chosen = latest[winner]
+    whole = chosen.cost * steps / max(1, chosen.step)  # it may stop early
     rows = {
         name: {"changes": plan["challengers"].get(name, []), "step": each.step, "loss": round(each.loss, 4)}
         | ({} if each.score is None else {settings.training.metric: each.score})
