@@ -102,7 +102,7 @@ def _first_minute(rows: list[dict[str, Any]]) -> list[str]:
         whole = row["seconds"] if row["finished"] else None
         values = [began, row["first"].get("Stepped"), full, ready, whole]
         cells = " | ".join("-" if value is None else f"{value:.1f}" for value in values)
-        lines.append(f"| {row['corpus']}, {row['version']} | {row['turn']} time | {cells} |")
+        lines.append(f"| {row['corpus']}, {row['turn']} time | {row['version']} | {cells} |")
     return [*lines, ""]
 
 

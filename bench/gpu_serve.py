@@ -154,17 +154,18 @@ def page(results: dict[str, Any]) -> str:
         "again as soon as it is answered; latency is that of a request, from the client's side.",
         "",
         f"{results['gpu']}; {results['seconds']:g} s for each number of clients, after {results['warm_up']:g} s to",
-        "warm up.",
+        "warm up. The clients are processes of the same machine. A dash: not measured.",
         "",
-        "| | clients | requests/s | median latency, ms | 99th percentile, ms | ready after, s |",
-        "|---|---|---|---|---|---|",
+        "| | clients | requests/s | median latency, ms | 99th percentile, ms |",
+        "|---|---|---|---|---|",
     ]
     for row in results["rows"]:
-        for each in row["loads"]:
-            lines.append(
-                f"| {row['name']} ({row['precision']}) | {each['clients']} | {each['per_second']:,.0f} | "
-                f"{1e3 * each['p50']:.1f} | {1e3 * each['p99']:.1f} | {row['ready']:.0f} |"
-            )
+        loads = {each["clients"]: each for each in row["loads"]}
+        for clients in CLIENTS:
+            cells = "- | - | -"
+            if each := loads.get(clients):
+                cells = f"{each['per_second']:,.0f} | {1e3 * each['p50']:.1f} | {1e3 * each['p99']:.1f}"
+            lines.append(f"| {row['name']}, {row['precision']} | {clients} | {cells} |")
     return "\n".join([*lines, ""])
 
 
@@ -198,17 +199,16 @@ def main() -> None:
                 continue
             shown = "float32" if "float32" in name else "bfloat16"
             row: dict[str, Any] = {"name": name.removesuffix(", float32"), "precision": shown, "loads": []}
+            results["rows"].append(row)
             try:
                 with server(run, engine, precision, program, packages, options.out.with_suffix(".log")) as ready:
                     row["ready"] = ready
                     for clients in CLIENTS:
                         row["loads"].append(measure(run, clients))
                         print(f"{name}: ready after {ready:.1f} s, {row['loads'][-1]}", flush=True)
+                        options.out.write_text(json.dumps(results, indent=1))
             except Exception as problem:  # the others are measured all the same
                 print(f"{name}: {problem}", flush=True)
-            if row["loads"]:
-                results["rows"].append(row)
-            options.out.write_text(json.dumps(results, indent=1))
 
 
 if __name__ == "__main__":

@@ -1,6 +1,8 @@
 """Sphinx settings of the docs site: `make docs` builds it into build/docs."""
 
+import gettext
 import hashlib
+import os
 import re
 import sys
 import types
@@ -38,8 +40,9 @@ myst_heading_anchors = 4
 myst_enable_extensions = ["deflist", "dollarmath", "fieldlist", "colon_fence"]
 myst_links_external_new_tab = False
 
-# The chapters of the course are notebooks. Each is executed in an empty folder, once for both languages, whose cells
-# are equal, and again only after a change of its cells or of the package. A cell that fails is an error of the build.
+# The chapters of the course are notebooks, executed in an empty folder, and again only after a change of their cells or
+# of the package. A cell that fails is an error of the build. The cells of both languages are equal: a Korean chapter
+# takes the outputs of the English one, unless its kernel has another `display_name`, for pictures in Korean.
 _sources = sorted((HERE.parent / "src").rglob("*.*"))
 _digest = hashlib.sha256(b"".join(path.read_bytes() for path in _sources if path.suffix in (".py", ".toml")))
 nb_execution_mode = "cache"
@@ -111,17 +114,29 @@ WAYS = {
 
 
 def _chapter(app: Sphinx, name: str, content: list[str]) -> None:
-    """Write a chapter as a notebook file, and add the line below its title."""
+    """Write a chapter as a notebook file, add the line below its title, and let its pictures speak its language."""
     if found := CHAPTER.fullmatch(name):
         language, chapter = found.groups()
+        os.environ["SEQ2SEE_LANG"] = language
         generate.write_notebook(content[0], HERE / "course" / "notebooks" / language / f"{chapter}.ipynb")
         content[0] = re.sub(r"^(# .+)$", rf"\1\n\n{WAYS[language].format(chapter)}", content[0], count=1, flags=re.M)
 
 
+WORDS = {"Home": "홈", "Next": "다음", "On this page": "이 페이지의 내용", "Previous": "이전", "Search": "검색"}
+"""What the theme says on Korean pages; Sphinx has no translation of most of it."""
+
+
+class _Korean(gettext.NullTranslations):
+    def gettext(self, message: str) -> str:
+        return WORDS.get(message, message)
+
+
 def _speak(app: Sphinx, page: str, template: str, context: dict[str, Any], doctree: object) -> None:
-    """Declare the language of Korean pages, by which browsers choose fonts and line breaks."""
-    if page.startswith(("ko/", "course/ko/")):
-        context["language"] = "ko"
+    """Let the theme speak Korean on Korean pages, and declare their language, by which browsers choose fonts."""
+    korean = page.startswith(("ko/", "course/ko/"))
+    context["language"] = "ko" if korean else "en"
+    words = _Korean() if korean else gettext.NullTranslations()
+    app.builder.templates.environment.install_gettext_translations(words)  # type: ignore[attr-defined]
 
 
 def _formula(translator: Any, node: Element) -> None:

@@ -44,7 +44,7 @@ def complete(*words: str, shell: str = "bash", options: tuple[str, ...] = ()) ->
         (["seq2see", "train", "--preset", "paper-"], ["paper-base", "paper-big"]),
         (["seq2see", "train", "--set", "model.d_m"], ["model.d_model="]),
         (["seq2see", "translate", "--engine", "c"], ["ctranslate2"]),
-        (["seq2see", "draw", "w"], ["waves", "warm-up"]),
+        (["seq2see", "draw", "wav"], ["waves"]),
     ],
 )
 def test_words_are_completed(words, expected) -> None:

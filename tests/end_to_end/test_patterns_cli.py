@@ -75,7 +75,7 @@ def test_a_faulty_pattern_is_refused_before_the_corpus_is_read(cli, sets: list[s
     ("sets", "said"),
     [
         (["data.source_tokenizer=pattern"], "needs data.source_pattern: a regular expression, or one of smiles"),
-        (["data.source_pattern=words"], "has no effect with data.source_tokenizer = 'characters'"),
+        (["data.source_pattern=words"], "has no effect with data.source_tokenizer = 'jamo'"),
     ],
 )
 def test_a_pattern_and_its_kind_go_together(cli, sets: list[str], said: str) -> None:

@@ -25,7 +25,7 @@ ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 INSIDE = (ROOT / "docs" / "inside.md").read_text(encoding="utf-8")
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs" / "guides").glob("*.md"))]
-LANGUAGES = {"sh", "bash", "python", "text", "tsv", "csv", "json", "toml", "yaml", "nginx"}
+LANGUAGES = {"sh", "bash", "python", "text", "tsv", "csv", "json", "toml", "yaml", "nginx", "html"}
 """Languages of blocks; those after `python` are shown and not run."""
 UNRUN: list[dict[str, Any]] = tomllib.loads((Path(__file__).parent / "unrun_commands.toml").read_text("utf-8"))["unrun"]
 UNRUN_COMMANDS = [command for entry in UNRUN for command in entry.get("commands", ())]

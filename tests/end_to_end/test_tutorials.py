@@ -69,7 +69,7 @@ def test_the_program_of_a_page(name: str, tmp_path: Path, monkeypatch: pytest.Mo
     text = (DOCS / f"{name}.md").read_text(encoding="utf-8")
     code = "\n".join(re.findall(r"^```python\n(.*?)^```", text, re.MULTILINE | re.DOTALL))
     assert code
-    exec(compile(code.replace("STEPS = 500", "STEPS = 3"), name, "exec"), {})
+    exec(compile(code.replace("STEPS = 900", "STEPS = 3"), name, "exec"), {})
 
 
 @pytest.mark.slow

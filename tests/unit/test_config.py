@@ -486,6 +486,6 @@ def test_unknown_presets_get_the_nearest() -> None:
         config.preset("paper_base")
     with pytest.raises(
         SettingError,
-        match=r"^unknown preset 'x'\. Choose from: compact, paper-base, paper-big, rnn, rnn-attention, small, ",
+        match=r"^unknown preset 'x'\. Choose from: compact, marian, paper-base, paper-big, rnn, rnn-attention, small, ",
     ):
         config.preset("x")

@@ -7,23 +7,31 @@ from typing import Annotated, Any
 import typer
 
 from seq2see.cli.messages import echo, write_line
-from seq2see.cli.options import Debug, Folder, Json
+from seq2see.cli.options import Debug, Folder, Json, SourceLanguage, TargetLanguage
+
+NOTES = {"huggingface": ", both greedy", "onnx": ", both greedy", "argos": ", both with the search of Argos Translate"}
+"""How the translations are compared, where it is not by the settings of the run."""
 
 
 def export(
     folder: Folder,
     directory: Annotated[str, typer.Argument(metavar="DIR", help="New folder for the exported model.")],
-    to: Annotated[str, typer.Option(metavar="FORMAT", help="Format: ctranslate2.")] = "ctranslate2",
+    to: Annotated[
+        str, typer.Option(metavar="FORMAT", help="Format: ctranslate2, huggingface, onnx or argos.")
+    ] = "ctranslate2",
     precision: Annotated[str, typer.Option(help="Precision of the weights: float32, float16 or int8.")] = "float32",
     force: Annotated[bool, typer.Option("--force", help="Replace an earlier export.")] = False,
+    source_language: SourceLanguage = None,
+    target_language: TargetLanguage = None,
     as_json: Json = False,
     debug: Debug = False,
 ) -> None:
     """Export a model to the format of another program, and check that it gives the same translations."""
     from seq2see.evaluation import metrics
     from seq2see.interop import export as room
+    from seq2see.text.pair import Sides
 
-    parity = room.export(Path(folder), Path(directory), to, precision, force)
+    parity = room.export(Path(folder), Path(directory), to, precision, force, Sides(source_language, target_language))
     references = [[text] for text in parity.references]
     names: tuple[str, ...] = ("exact",) if metrics.why_not_bleu(references) else ("bleu", "exact")
     names = names if references else ()
@@ -40,7 +48,10 @@ def export(
     echo(
         f"{parity.same:,} of {parity.sentences:,} {'validation' if names else 'random'} sentences have the same tokens "
         + "; ".join(
-            ["as with the torch engine", *(f"{name} {before[name]:.2f} -> {after[name]:.2f}" for name in names)]
+            [
+                f"as with the torch engine{NOTES.get(to, '')}",
+                *(f"{name} {before[name]:.2f} -> {after[name]:.2f}" for name in names),
+            ]
         )
     )
     if precision == "float32" and parity.share < 99:

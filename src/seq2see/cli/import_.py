@@ -11,11 +11,16 @@ from seq2see.cli.options import Debug, Json
 
 
 def import_(
-    source: Annotated[str, typer.Argument(metavar="FOLDER", help="Folder of a Hugging Face Marian model (OPUS-MT).")],
+    source: Annotated[
+        str, typer.Argument(metavar="FOLDER|NAME", help="Folder of a Marian model (OPUS-MT), or its name on the Hub.")
+    ],
     run: Annotated[str, typer.Argument(metavar="RUN", help="Run folder to write, such as runs/en-de.")],
     valid: Annotated[
         str | None,
         typer.Option(metavar="PAIRS", help="Pairs of its task, to compare exports and to measure forgetting on."),
+    ] = None,
+    revision: Annotated[
+        str | None, typer.Option(metavar="COMMIT", help="Branch, tag or commit of a model on the Hub. Default: newest.")
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace an earlier run.")] = False,
     as_json: Json = False,
@@ -27,7 +32,7 @@ def import_(
     from seq2see.text import corpora
 
     pairs = [] if valid is None else list(corpora.for_scoring(valid))
-    found = importing.import_model(Path(source), Path(run), valid=pairs, force=force)
+    found = importing.import_model(source, Path(run), valid=pairs, force=force, revision=revision)
     facts = storage.read_manifest(Path(run))
     if as_json:
         write_line(json.dumps({"run": run, **facts}, ensure_ascii=False))

@@ -33,6 +33,10 @@ SourceLanguage = Annotated[
 TargetLanguage = Annotated[
     str | None, typer.Option(metavar="CODE", help="Target language, if the file does not tell or has several.")
 ]
+ForExport = Annotated[
+    str | None,
+    typer.Option("--for", metavar="FORMAT", help="Train a model that can be exported to this format: huggingface."),
+]
 To = Annotated[str | None, typer.Option(metavar="CODE", help="Language to translate to, for a run trained with --tag.")]
 Beam = Annotated[
     int | None, typer.Option(min=1, help="Beam width; 1 is greedy search. Default: decoding.beam of the run.")

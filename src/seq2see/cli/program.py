@@ -40,6 +40,7 @@ EXAMPLES = {
     "serve": "seq2see serve runs/dates --port 8000",
     "import": "seq2see import opus-mt-en-de runs/en-de",
     "export": "seq2see export runs/dates dates-ct2 --precision int8",
+    "push": "seq2see push runs/dates OWNER/dates",
     "data list": "seq2see data list --json",
     "data get": "seq2see data get chatbot-ko --from ChatbotData.csv",
 }

@@ -10,6 +10,7 @@ import typer
 from seq2see import config
 from seq2see.cli import options
 from seq2see.cli.messages import echo, write_line
+from seq2see.errors import SettingError, nearest
 
 METRICS = get_args(config.Metric)
 SETTINGS = [f"{key} = {default}  ({kind}) {about}" for key, kind, default, about in config.describe()]
@@ -53,6 +54,7 @@ def train(
     config_file: Annotated[str | None, typer.Option("--config", metavar="FILE", help="Settings file in TOML.")] = None,
     assignments: Assignments = None,
     metric: Metric = None,
+    to_export: options.ForExport = None,
     format: options.Format = None,
     source_column: options.SourceColumn = None,
     target_column: options.TargetColumn = None,
@@ -78,6 +80,7 @@ def train(
 ) -> None:
     """Train a model on pairs of sequences. No settings are needed: the corpus suggests them."""
     overlay = config.parse_assignments([*(assignments or []), *([f"training.metric={metric}"] if metric else [])])
+    overlay = overlay if to_export is None else for_export(to_export, overlay)
     config.check_keys(overlay)  # finds a misspelt key before torch is imported
     from seq2see import api
     from seq2see.cli.display import Display
@@ -117,3 +120,11 @@ def train(
     if as_json:
         write_line(json.dumps({"run": str(run.folder), **run.manifest}, ensure_ascii=False))
     echo(f"model  {run.folder}\nreport {run.folder / 'report.html'}", err=True)
+
+
+def for_export(to: str, overlay: config.Overlay) -> config.Overlay:
+    """Return settings of a model that another program can hold, under those of the user."""
+    if to != "huggingface":
+        raise SettingError(f"--for {to}: unknown. {nearest(to, ['huggingface'])} Other formats export any Transformer")
+    needed = config.preset("marian")
+    return {section: needed.get(section, {}) | dict(overlay.get(section, {})) for section in {*needed, *overlay}}

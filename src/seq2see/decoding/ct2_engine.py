@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from seq2see import bundle, config, machine, special, storage
-from seq2see.config import Decoding, Model, Settings
+from seq2see.config import Decoding, Settings
 from seq2see.decoding import translator
 from seq2see.decoding.hypothesis import Hypothesis, Task
 from seq2see.errors import INSTALL_ALL, PassingError, RunError, SettingError, nearest
@@ -422,21 +422,33 @@ def _specification(settings: Settings, weights: "Weights") -> Any:
     decoder.projection.weight = weights.get("output.weight", target)
     if "output.bias" in weights:
         decoder.projection.bias = weights["output.bias"]
-    if model.positions != "rotary":
-        for stack, side in ((encoder, "source"), (decoder, "target")):
-            stack.position_encodings.encodings = _positions(model, weights, side, settings.decoding)
+    tables, _ = position_tables(settings, weights)
+    for stack, side in ((encoder, "source"), (decoder, "target")):
+        if side in tables:
+            stack.position_encodings.encodings = tables[side]
     return TransformerSpec(encoder, decoder)
 
 
-def _positions(model: Model, weights: "Weights", side: str, decoding: Decoding) -> "NDArray[np.float32]":
-    """Return a table of positional encodings, as long as the longest sequence that decoding allows."""
+def position_tables(
+    settings: Settings, weights: "Weights"
+) -> "tuple[dict[str, NDArray[np.float32]], NDArray[np.float32] | None]":
+    """Return the positional encodings of each side, as long as the longest sequence that decoding allows.
+
+    The second is what rotary positions turn by: sines and cosines of each pair of columns of a head. Without positions
+    of their own the tables are zeros.
+    """
     import numpy as np
 
+    model, decoding = settings.model, settings.decoding
     if model.positions == "learned":
-        return weights[f"{side}_embedding.places.weight"]
-    length = int(decoding.max_ratio * (decoding.max_source + 8)) + decoding.max_extra + 1
-    table = np.zeros((max(length, decoding.max_source), model.d_model), dtype=np.float32)
-    if model.positions == "sinusoid":
-        angle = np.arange(len(table))[:, None] / 10_000 ** (np.arange(0, model.d_model, 2) / model.d_model)
-        table[:, 0::2], table[:, 1::2] = np.sin(angle), np.cos(angle)
-    return table
+        return {side: weights[f"{side}_embedding.places.weight"] for side in ("source", "target")}, None
+    length = max(int(decoding.max_ratio * (decoding.max_source + 8)) + decoding.max_extra + 1, decoding.max_source)
+
+    def waves(width: int) -> "NDArray[np.float32]":
+        angle = np.arange(length)[:, None] / 10_000 ** (np.arange(0, width, 2) / width)
+        return np.stack([np.sin(angle), np.cos(angle)], -1).reshape(length, width).astype(np.float32)
+
+    if model.positions == "rotary":
+        return {}, waves(model.d_key or model.d_model // model.heads)
+    table = waves(model.d_model) if model.positions == "sinusoid" else np.zeros((length, model.d_model), np.float32)
+    return {"source": table, "target": table}, None

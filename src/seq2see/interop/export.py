@@ -1,10 +1,11 @@
 """`export`: write a run in the format of another program, then check that this program gives the same output."""
 
 import contextlib
+import importlib.util
 import os
 import random
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from seq2see import special, storage
@@ -14,10 +15,11 @@ from seq2see.decoding.ct2_engine import Ct2Engine
 from seq2see.decoding.torch_engine import TorchEngine
 from seq2see.decoding.translator import Result, translate
 from seq2see.errors import RunError, SettingError, nearest
+from seq2see.interop import argos, huggingface_writer, onnx_export
 from seq2see.text.corpora import Pairs
-from seq2see.text.pair import Pair
+from seq2see.text.pair import NOTHING, Pair, Sides
 from seq2see.tokens.store import Tokenizers
-from seq2see.tokens.tokenizers import Imported, Subwords
+from seq2see.tokens.tokenizers import Imported, Subwords, Tagged
 
 MOST_SENTENCES, FEWER_SENTENCES = 1000, 200
 
@@ -38,13 +40,17 @@ class Parity:
         return 100 * self.same / self.sentences
 
 
-def export(run: Path, folder: Path, to: str, precision: str, force: bool = False) -> Parity:
-    """Write the model of `run` and its tokenizers into a new `folder`, and compare the two models."""
+def export(run: Path, folder: Path, to: str, precision: str, force: bool = False, languages: Sides = NOTHING) -> Parity:
+    """Write the model of `run` and its tokenizers into a new `folder`, and compare the two models.
+
+    Args:
+        languages: Codes of source and target, for a package of Argos; those of the run if not given.
+    """
     if to not in FORMATS:
         raise SettingError(f"--to {to}: unknown format. {nearest(to, FORMATS)}")
     if folder.exists() and not force:
         raise RunError(f"{folder}: exists already. Choose another folder, or replace it with --force")
-    if folder.exists() and (not folder.is_dir() or (any(folder.iterdir()) and not (folder / "model.bin").exists())):
+    if folder.exists() and (not folder.is_dir() or (any(folder.iterdir()) and not is_export(folder))):
         raise RunError(f"{folder}: not an exported model, so it is not replaced")
     place = Path(os.path.realpath(folder))  # the user may name a link to a folder, or `.`
     beside = place.with_name(f".{place.name}.part")
@@ -54,7 +60,7 @@ def export(run: Path, folder: Path, to: str, precision: str, force: bool = False
         storage.remove(beside)
         beside.mkdir()
         try:
-            parity = FORMATS[to](run, beside, precision)
+            parity = FORMATS[to](run, beside, precision, languages)
             storage.sync_all(beside)
             storage.remove(place)
             beside.rename(place)
@@ -64,15 +70,20 @@ def export(run: Path, folder: Path, to: str, precision: str, force: bool = False
     return parity
 
 
-def _ctranslate2(run: Path, folder: Path, precision: str) -> Parity:
+def is_export(folder: Path) -> bool:
+    """Return whether a folder is one that `export` has written: it has a model, and no run has these names."""
+    return any((folder / name).exists() for name in ("model.bin", "config.json", "metadata.json"))
+
+
+def _ctranslate2(run: Path, folder: Path, precision: str, languages: Sides) -> Parity:
     """Write a CTranslate2 model, and subword tokenizers as SentencePiece files whose tokens are its vocabulary."""
-    precisions = (*ct2_engine.PRECISIONS, "float16")
-    if precision not in precisions:
-        raise SettingError(f"--precision {precision}: unknown. {nearest(precision, precisions)}")
+    check_precision(precision, (*ct2_engine.PRECISIONS, "float16"))
     ct2_engine.convert(run, folder, precision, add_source_eos=True)
     tokenizers = Tokenizers.load(run)
     tokenizers.save(folder)
     for side, tokenizer in (("source", tokenizers.source), ("target", tokenizers.target)):
+        if isinstance(tokenizer, Tagged):
+            tokenizer = tokenizer.inner  # the ids of tags follow those of its tokens
         if isinstance(tokenizer, Subwords | Imported):
             (folder / f"{side}.spm").write_bytes(tokenizer.sentencepiece_model())
     computed = "float32" if precision == "float16" else precision  # no CPU computes in float16
@@ -108,4 +119,53 @@ def samples(run: Path, tokenizers: Tokenizers) -> list[Pair]:
     return [Pair(text, "", f"sample {number}") for number, text in enumerate(texts, start=1) if text.strip()]
 
 
-FORMATS: dict[str, Callable[[Path, Path, str], Parity]] = {"ctranslate2": _ctranslate2}
+def _huggingface(run: Path, folder: Path, precision: str, languages: Sides) -> Parity:
+    """Write a folder of Hugging Face's Marian, and compare greedy translations of `transformers`."""
+    check_precision(precision, ("float32", "float16"))
+    need("transformers", "huggingface")
+    huggingface_writer.write(run, folder, precision)
+    used = load(run)
+    return compare(run, used, lambda texts: huggingface_writer.generate(folder, used.settings, texts), beam=1)
+
+
+def _onnx(run: Path, folder: Path, precision: str, languages: Sides) -> Parity:
+    """Write ONNX graphs, and compare greedy translations of onnxruntime."""
+    check_precision(precision, ("float32", "int8"))
+    need("onnx", "onnx")
+    need("onnxruntime", "onnx")
+    onnx_export.write(run, folder, precision)
+    used = load(run)
+    return compare(run, used, lambda texts: onnx_export.greedy(folder, used.settings, used.tokenizers, texts), beam=1)
+
+
+def _argos(run: Path, folder: Path, precision: str, languages: Sides) -> Parity:
+    """Write a package of Argos Translate, and compare what its calls of CTranslate2 give."""
+    check_precision(precision, (*ct2_engine.PRECISIONS, "float16"))
+    need("ctranslate2", "argos", "fast")
+    argos.write(run, folder, precision, languages)
+    used = load(run)
+    used = replace(used, settings=argos.as_argos(used.settings))
+    computed = "float32" if precision == "float16" else precision
+    parity = compare(run, used, lambda texts: argos.translate(folder, used.tokenizers, computed, texts))
+    argos.keep_package_only(folder)
+    return parity
+
+
+def check_precision(precision: str, known: Sequence[str]) -> None:
+    """Refuse a precision that a format does not have."""
+    if precision not in known:
+        raise SettingError(f"--precision {precision}: unknown. {nearest(precision, known)}")
+
+
+def need(package: str, to: str, extra: str = "export") -> None:
+    """Refuse a format whose program is not installed: an export is always checked."""
+    if importlib.util.find_spec(package) is None:
+        raise SettingError(f"--to {to}: needs {package}, which is not installed: pip install 'seq2see[{extra}]'")
+
+
+FORMATS: dict[str, Callable[[Path, Path, str, Sides], Parity]] = {
+    "ctranslate2": _ctranslate2,
+    "huggingface": _huggingface,
+    "onnx": _onnx,
+    "argos": _argos,
+}

@@ -92,11 +92,8 @@ def read(folder: Path) -> Foreign:
         raise RunError(f"{folder}: neither {SAFETENSORS} nor {PICKLE} is there. Several files of weights are not read")
     stored = _read_weights(files[0])
     weights, chosen = _converted(files[0], stored, about, model, source, target)
-    settings = _settings(folder / "config.json", chosen, about, source, target)
-    tags = [spelling for each in source.languages for spelling in (language_tag(each), f">>{each}<<")]
-    tokenizers = Tokenizers(
-        tokenizer(folder / "source.spm", source, tuple(tags)), tokenizer(folder / "target.spm", target)
-    )
+    settings = settings_of(folder / "config.json", chosen, about, source, target)
+    tokenizers = tokenizers_of(folder, source, target)
     named = folder / "tokenizer_config.json"
     codes = _read_json(named) if named.exists() else {}
     sides = {side: _language(codes.get(f"{side}_lang")) for side in ("source", "target")}
@@ -190,7 +187,7 @@ def _sides(folder: Path, about: Mapping[str, Any]) -> tuple[SideVocabulary, Side
     if not separate:
         return target, target
     own_pad = vocabulary.get("<pad>", vocabulary["</s>"])
-    ids = [own_pad, vocabulary["<unk>"], own_pad, vocabulary["</s>"]]
+    ids = [own_pad, vocabulary["<unk>"], vocabulary.get("<s>", own_pad), vocabulary["</s>"]]
     return renumbered(folder / "vocab.json", vocabulary, size, *ids), target
 
 
@@ -199,6 +196,12 @@ def _size(path: Path, about: Mapping[str, Any], key: str) -> int:
     if type(size) is not int or not special.COUNT <= size <= 10_000_000:
         raise RunError(f"{path}: {key} = {shown(size)}, expected a number of tokens from 4 to 10,000,000")
     return size
+
+
+def tokenizers_of(folder: Path, source: SideVocabulary, target: SideVocabulary) -> Tokenizers:
+    """Return the tokenizers of a folder with `source.spm` and `target.spm`."""
+    tags = [spelling for each in source.languages for spelling in (language_tag(each), f">>{each}<<")]
+    return Tokenizers(tokenizer(folder / "source.spm", source, tuple(tags)), tokenizer(folder / "target.spm", target))
 
 
 def tokenizer(path: Path, side: SideVocabulary, tags: tuple[str, ...] = ()) -> Imported:
@@ -335,7 +338,7 @@ def _positions(path: Path, stored: "Weights", model: Model, weights: "Weights", 
     return {"positions": "learned"}
 
 
-def _settings(
+def settings_of(
     path: Path, model: Model, about: Mapping[str, Any], source: SideVocabulary, target: SideVocabulary
 ) -> Settings:
     """Return the settings of the run: the model, how it searches, and how a fine-tuning of it would train."""

@@ -259,9 +259,7 @@ def _compare(folder: Path, prepared: Prepared, plan: Mapping[str, Any], watch: W
     result = {
         "winner": winner,
         "candidates": rows,
-        "relative_cost": round(sum(each.cost for name, each in latest.items() if name != winner) / own, 2)
-        if own
-        else 0,
+        "relative_cost": round(sum(each.cost for name, each in latest.items() if name != winner) / whole, 2),
         "seconds": round(sum(each.seconds for name, each in latest.items() if name != winner), 1),
     }
     why = "better beyond noise" if winner != DEFAULT else "none of the others is better beyond noise"

@@ -30,6 +30,14 @@ def matches(wanted: str, found: str) -> bool:
     return found == wanted or found.startswith(f"{wanted}-")
 
 
+def display_name(code: str) -> str:
+    """Return the name of a language in English: `de` -> `German`; an unknown code stays as it is."""
+    from babel import Locale
+
+    names = Locale("en").languages
+    return str(names.get(tag(code).replace("-", "_")) or names.get(tag(code).split("-")[0]) or code)
+
+
 def script(code: str) -> str | None:
     """Return the usual script of a language, by its name in Unicode: `en` -> `Latin`, `zh-TW` -> `Han`."""
     from babel import Locale

@@ -1,7 +1,7 @@
 """A small generated corpus in which a pronoun needs its referent, and a control in which it does not.
 
-    The animal did not cross the street because it was too tired      Das Tier überquerte die Straße nicht, weil es ...
-    The animal did not cross the street because it was too wide       Das Tier überquerte die Straße nicht, weil sie ...
+    The animal did not cross the street because it was too tired.     Das Tier überquerte die Straße nicht, weil es ...
+    The animal did not cross the street because it was too wide.      Das Tier überquerte die Straße nicht, weil sie ...
 
 In German (`pronouns`) "it" is er, sie or es by the gender of what is tired or wide; in Finnish (`pronouns-fi`), the
 control, it is always se. No sentence is in two splits.
@@ -18,8 +18,8 @@ from typing import Any, Final, Literal, NamedTuple
 from seq2see.text.pair import Pair
 
 Split = Literal["train", "valid", "test"]
+_TOKENS: Final = {"tokenizer": "pattern", "pattern": "words"}
 SIZES: Final[dict[Split, int]] = {"test": 500, "valid": 500, "train": 9_800}
-_WIDTHS: Final = {"d_model": 64, "d_ff": 256, "tie": "decoder"}
 LANGUAGES: Final = {"pronouns": "de", "pronouns-fi": "fi"}
 """Corpora by name, and their target languages."""
 ABOUT: Final = {
@@ -27,12 +27,14 @@ ABOUT: Final = {
     "pronouns-fi": "the control of pronouns: English to Finnish, where 'it' is always se",
 }
 SETTINGS: Final[dict[str, dict[str, Any]]] = {
-    # A token is a word, so that a picture of attention has one row for the pronoun. One decoder layer has to find the
-    # referent by one attention: with two, the first may gather what the second needs (docs/log.md).
-    "data": {"source_tokenizer": "symbols", "target_tokenizer": "symbols", "shared": False},
-    "model": {"encoder_layers": 2, "decoder_layers": 1, "heads": 4, "dropout": 0.1, **_WIDTHS},
-    "training": {"batch_tokens": 2048, "max_steps": 800, "validate_every": 200, "agreement": 0.0}
-    | {"warmup_steps": 400, "learning_rate": 1e-3, "weight_decay": 0.3},
+    # Whole words, so that a picture of attention has one row for the pronoun. All settings are fixed: which words a
+    # model attends to for it depends on them, and on the seed (docs/log.md).
+    "data": {f"{side}_{key}": value for side in ("source", "target") for key, value in _TOKENS.items()}
+    | {"source_vocabulary": 2000, "target_vocabulary": 2000, "shared": False},
+    "model": {"encoder_layers": 2, "decoder_layers": 2, "d_model": 64, "heads": 4, "d_ff": 256, "dropout": 0.1}
+    | {"norm": "pre", "positions": "rotary", "tie": "decoder"},
+    "training": {"batch_tokens": 2048, "max_steps": 600, "validate_every": 150, "agreement": 0.0, "metric": "exact"}
+    | {"schedule": "cosine", "warmup_steps": 400, "learning_rate": 1e-3, "weight_decay": 0.3, "label_smoothing": 0.1},
 }
 """Settings of a training on either."""
 
@@ -74,10 +76,10 @@ def _all() -> list[Sentence]:
                 object_article, object_noun = place["de"].split()
                 found.append(
                     Sentence(
-                        f"The {doer['en']} did not {verb['en']} the {place['en']} because it was too {english}",
+                        f"The {doer['en']} did not {verb['en']} the {place['en']} because it was too {english}.",
                         f"{article.capitalize()} {noun} {verb['de']} {accusatives[object_article]} {object_noun} "
-                        f"nicht, weil {pronouns[about['de'].split()[0]]} zu {german} war",
-                        f"{doer['fi'].capitalize()} ei {verb['fi']} {place['fi']}, koska se oli liian {finnish}",
+                        f"nicht, weil {pronouns[about['de'].split()[0]]} zu {german} war.",
+                        f"{doer['fi'].capitalize()} ei {verb['fi']} {place['fi']}, koska se oli liian {finnish}.",
                         about["en"],
                         other["en"],
                     )

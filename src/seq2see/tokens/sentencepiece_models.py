@@ -123,6 +123,34 @@ def refuse_tables(model: bytes) -> None:
             raise ValueError("not a SentencePiece model of ours: it normalises text by a table")
 
 
+def of_characters(characters: Sequence[str]) -> bytes:
+    """Return a SentencePiece model that cuts a text into characters and changes nothing else of it."""
+
+    def field(number: int, content: bytes) -> bytes:
+        return _number(number << 3 | 2) + _number(len(content)) + content
+
+    def whole(number: int, value: int) -> bytes:
+        return _number(number << 3) + _number(value)
+
+    kinds = {special.SPELLINGS[special.UNKNOWN]: 2, "<s>": 3, "</s>": 3}  # unknown, control
+    pieces = [(each, kinds[each]) for each in kinds] + [(each, 1) for each in characters]
+    listed = b"".join(
+        field(1, field(1, piece.encode()) + b"\x15" + bytes(4) + whole(3, kind)) for piece, kind in pieces
+    )
+    trainer = whole(3, 4) + whole(40, 0) + whole(41, 1) + whole(42, 2)  # a model of characters; ids of the first three
+    normalizer = field(1, b"identity") + whole(3, 0) + whole(4, 0) + whole(5, 1)  # no blank in front, blanks are kept
+    return listed + field(2, trainer) + field(NORMALIZER, normalizer)
+
+
+def _number(value: int) -> bytes:
+    """Return a whole number as protocol buffers write it."""
+    found = bytearray()
+    while value > 127:
+        found.append(value & 127 | 128)
+        value >>= 7
+    return bytes([*found, value])
+
+
 def surfaces(encoded: bytes) -> list[tuple[int, int]]:
     """Return which characters of a text each token was cut from, of a text that SentencePiece returns as protobuf."""
     spans, end = [], 0
@@ -139,10 +167,15 @@ def check_tables(model: bytes) -> None:
     A table is a number of bytes, so many bytes of a trie (Darts, an array of 32-bit units), and the replacements, each
     ended by a zero. From unit `i` one step leads to a unit in the block of 256 around `i ^ offset`.
     """
-    for number, specification in _fields(model):
-        for each, table in _fields(specification) if number in (NORMALIZER, DENORMALIZER) else ():
-            if each == TABLE and table:
-                _check_table(table)
+    for number in (NORMALIZER, DENORMALIZER):
+        if found := table(model, number):
+            _check_table(found)
+
+
+def table(model: bytes, which: int = 3) -> bytes:
+    """Return the table by which a SentencePiece model normalises text; empty where it has none."""
+    parts = [content for number, content in _fields(model) if number == which]
+    return b"".join(content for part in parts for number, content in _fields(part) if number == TABLE)
 
 
 def _check_table(table: bytes) -> None:

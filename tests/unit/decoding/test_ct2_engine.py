@@ -24,6 +24,7 @@ from seq2see.decoding.translator import limit, translate
 from seq2see.errors import PassingError, RunError, SettingError
 from seq2see.model.build import build
 from seq2see.model.interface import Seq2Seq
+from seq2see.text.tags import NO_TAGS, TagWords
 from seq2see.tokens import tokenizers
 from seq2see.tokens.store import Tokenizers
 
@@ -479,11 +480,13 @@ def test_torch_stays_out_once_converted(tmp_path: Path) -> None:
         ("pattern", "smiles", ["CC(=O)Oc1ccccc1", "[C@@H](Br)Cl>>C%12", "</s>#4 <s>"]),
         ("pattern", r"</?\w+>(#\d)?|\s+", ["</s> <s>\t<s>#9 </s>#4", "<unk><pad>"]),
         ("jamo", "", ["한글 \u1100\u1161 ㅋㅋ", "\ufdd0가"]),
+        ("characters", "", ["<N;SG> walk V;PST", "<N> a ;SG V"]),
     ],
 )
 def test_every_token_of_a_pattern_or_of_korean_letters_is_a_word_of_its_own(kind, pattern, texts, tmp_path):
     run = make_run(tmp_path / "run", {})
-    one = tokenizers.train(kind, texts, 100, pattern=pattern)
+    words = TagWords(frozenset({"<N", ";SG", "> ", "<N> "}), frozenset({" V", ";PST"}))
+    one = tokenizers.train(kind, texts, 100, pattern=pattern, words=words if "V" in texts[0] else NO_TAGS)
     settings = config.read_settings(run)
     made = build(settings.model, len(one), len(one))
     Tokenizers(one, one).save(run)

@@ -25,7 +25,12 @@ MODELS: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("name", MODELS)
+QUICK = ("as OPUS-MT", "two vocabularies")
+
+
+@pytest.mark.parametrize(
+    "name", [*QUICK, *(pytest.param(name, marks=pytest.mark.slow) for name in MODELS if name not in QUICK)]
+)
 def test_logits_and_greedy_search_are_those_of_transformers(tmp_path: Path, name: str) -> None:
     model = marian.make(tmp_path / "model", **MODELS[name])
     import_model(tmp_path / "model", tmp_path / "run")
@@ -88,6 +93,7 @@ def test_it_is_tokenised_as_the_spans_say(tmp_path: Path) -> None:
     assert len(run.validation_pairs) == 1
 
 
+@pytest.mark.slow
 def test_without_validation_pairs_an_export_is_compared_on_random_tokens(cli, tmp_path: Path) -> None:
     pytest.importorskip("ctranslate2", reason="the extra `fast` is not installed")
     marian.make(tmp_path / "model")
@@ -136,3 +142,38 @@ def test_a_run_is_not_made_inside_or_over_the_model(tmp_path: Path) -> None:
     (tmp_path / "model").mkdir()
     with pytest.raises(RunError, match="the model is in this folder"):
         import_model(tmp_path / "model", tmp_path)
+
+
+@pytest.mark.slow
+def test_a_trained_model_gives_the_same_outputs_in_every_engine(tmp_path: Path) -> None:
+    """Trained by `transformers` until its outputs end by themselves; greedy, beam, `look` and CTranslate2 agree."""
+    import torch
+
+    model = marian.make(tmp_path / "model", d_model=64, width=128, decoder_layers=2)
+    reader = marian.tokenizer(tmp_path / "model")
+    shift = str.maketrans("abcdefghijklmnop", "klmnopqrstuvwxyz")
+    optimizer = torch.optim.Adam(model.train().parameters(), 2e-3)
+    for step in range(600):
+        lines = marian.sentences(32, 1000 + step)
+        batch = reader(lines, text_target=[line.translate(shift) for line in lines], return_tensors="pt", padding=True)
+        batch["labels"][batch["labels"] == model.config.pad_token_id] = -100
+        model(**batch).loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        optimizer.zero_grad()
+    marian.save(model, tmp_path / "model")
+    import_model(tmp_path / "model", tmp_path / "run")
+    run = load(tmp_path / "run")
+    both = marian.Comparison(model, tmp_path / "model", run)
+    lines = marian.sentences(200, 2)
+    assert both.logits_differ(lines) < 1e-5
+    greedy = both.generated(lines, 1)
+    assert sum(len(ids) < marian.LENGTH - 1 for ids in greedy) > 180
+    assert both.searched(lines, 1) == greedy
+    assert both.searched(lines, 1, "ctranslate2") == greedy
+    beam = zip(both.searched(lines, 4), both.generated(lines, 4), strict=True)
+    # `generate` ends at 60 tokens, where our search goes on: what it has not finished by then is another hypothesis.
+    different = [(one, other) for one, other in beam if one != other and max(len(one), len(other)) < marian.LENGTH - 1]
+    assert len(different) <= 2, different
+    for line in lines[:5]:
+        assert run.look(line).translation == run.search([line], engine=run.engine("torch"))[0].text

@@ -8,12 +8,12 @@ from seq2see.text.pair import Sides
 
 def test_the_pronoun_follows_its_referent():
     by_text = {each.english: each for split in pronouns.SIZES for each in pronouns.sentences(split)}
-    tired = by_text["The animal did not cross the street because it was too tired"]
-    wide = by_text["The animal did not cross the street because it was too wide"]
-    assert tired.de == "Das Tier überquerte die Straße nicht, weil es zu müde war"
-    assert wide.de == "Das Tier überquerte die Straße nicht, weil sie zu breit war"
+    tired = by_text["The animal did not cross the street because it was too tired."]
+    wide = by_text["The animal did not cross the street because it was too wide."]
+    assert tired.de == "Das Tier überquerte die Straße nicht, weil es zu müde war."
+    assert wide.de == "Das Tier überquerte die Straße nicht, weil sie zu breit war."
     assert (tired.referent, tired.other, wide.referent) == ("animal", "street", "street")
-    assert tired.fi == "Eläin ei ylittänyt katua, koska se oli liian väsynyt"
+    assert tired.fi == "Eläin ei ylittänyt katua, koska se oli liian väsynyt."
 
 
 def test_the_splits_are_disjoint_and_as_large_as_stated():

@@ -1,0 +1,166 @@
+"""The Hugging Face Hub: a model card from the manifest, `push`, and models by name for `import`."""
+
+import contextlib
+import re
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from seq2see import bundle, config, storage
+from seq2see.config import Settings, model_in_words
+from seq2see.errors import PassingError, SettingError, visible
+from seq2see.interop import huggingface_writer
+from seq2see.tokens.store import Tokenizers
+
+NAME = re.compile(r"[A-Za-z0-9][\w.-]{0,95}/[A-Za-z0-9][\w.-]{0,95}")
+"""What a model is called on the Hub: `Helsinki-NLP/opus-mt-en-de`."""
+FILES = ("*.json", "*.toml", "*.npz", "*.yml", "*.spm", "model.safetensors", "pytorch_model.bin", "README.md")
+"""Files of a model that are downloaded."""
+
+
+def is_name(text: str) -> bool:
+    """Return whether a text is the name of a model on the Hub rather than a folder."""
+    return NAME.fullmatch(text) is not None and not Path(text).exists()
+
+
+def _hub(endpoint: str | None) -> Any:
+    try:
+        import huggingface_hub
+    except ImportError:
+        raise SettingError("huggingface_hub is not installed: pip install 'seq2see[export]'") from None
+    return huggingface_hub.HfApi(endpoint=endpoint)
+
+
+@contextlib.contextmanager
+def _in_one_line(name: str) -> Iterator[None]:
+    try:
+        yield
+    except Exception as problem:  # of the connection, of HTTP, of huggingface_hub: they have no class in common
+        why = visible(" ".join(str(problem).split())[:200])
+        raise PassingError(f"{name}: the Hub could not be used ({type(problem).__name__}: {why})") from None
+
+
+@contextlib.contextmanager
+def downloaded(
+    name: str, revision: str | None = None, endpoint: str | None = None
+) -> Iterator[tuple[Path, dict[str, Any]]]:
+    """Yield a temporary folder with the files of a model, and facts for the manifest: revision and licence.
+
+    Args:
+        revision: A branch, a tag or a commit; the newest commit if not given. The commit is recorded.
+    """
+    hub = _hub(endpoint)
+    with tempfile.TemporaryDirectory(prefix="seq2see-") as place:
+        folder = Path(place) / "model"
+        with _in_one_line(name):
+            about = hub.model_info(name, revision=revision)
+            hub.snapshot_download(name, revision=about.sha, local_dir=folder, allow_patterns=list(FILES))
+        shutil.rmtree(folder / ".cache", ignore_errors=True)
+        licence = getattr(about.card_data, "license", None) if about.card_data else None
+        yield folder, {"from": name, "revision": about.sha, "licence": licence if isinstance(licence, str) else None}
+
+
+def push(run: Path, name: str, *, private: bool = False, endpoint: str | None = None) -> str:
+    """Upload a run with its model card, and return its address: as a Marian model where that is exact, else as it is.
+
+    The token is the one that `hf auth login` keeps, or HF_TOKEN. Training and validation pairs are not uploaded.
+    """
+    if NAME.fullmatch(name) is None:
+        raise SettingError(f"{name}: not the name of a model on the Hub: expected OWNER/NAME")
+    storage.read_manifest(run)  # refuses what is no run
+    hub = _hub(endpoint)
+    settings = config.read_settings(run)
+    bundle.weights_file(run)  # an error where training has not validated yet
+    with tempfile.TemporaryDirectory(prefix="seq2see-") as place:
+        folder = Path(place)
+        if huggingface_writer.obstacle(settings) is None:
+            huggingface_writer.write(run, folder, "float32")
+        else:
+            for path in {
+                run / "model.safetensors",
+                run / "settings.toml",
+                run / "manifest.json",
+                *Tokenizers.files(run),
+            }:
+                shutil.copy(path, folder / path.name)
+        (folder / "README.md").write_text(card(run, name), encoding="utf-8")
+        with _in_one_line(name):
+            address = hub.create_repo(name, private=private, exist_ok=True)
+            hub.upload_folder(repo_id=name, folder_path=folder, commit_message="Upload a model of seq2see")
+    return str(address)
+
+
+def card(run: Path, name: str) -> str:
+    """Return a model card in Markdown: what the manifest knows, and what the author has to fill in."""
+    facts, settings = storage.read_manifest(run), config.read_settings(run)
+    is_marian = huggingface_writer.obstacle(settings) is None
+    languages = [code for code in facts.get("languages", {}).values() if code] + settings.data.tags.split()
+    head = ["---", "license: other  # fill in", f"library_name: {'transformers' if is_marian else 'seq2see'}"]
+    head += ["pipeline_tag: translation", "tags: [translation, seq2see]"]
+    head += [f"language: [{', '.join(dict.fromkeys(languages))}]"] if languages else []
+    parts = [*head, "---", "", f"# {name}", "", _about(facts, settings), "", "## Use", "", *_use(name, is_marian)]
+    parts += [
+        "",
+        "## Data",
+        "",
+        *_data(facts),
+        "",
+        "## Scores",
+        "",
+        *_scores(facts),
+        "",
+        "## Settings and hardware",
+        "",
+    ]
+    parts.append(f"- model: {model_in_words(settings.model)}, {facts.get('parameters', 0):,} parameters")
+    if "steps" in facts:
+        parts.append(f"- training: {facts['steps']:,} updates of {settings.training.batch_tokens:,} tokens")
+    if "device" in facts:
+        parts.append(f"- hardware: {facts['device']}, {facts.get('trained_in_seconds', 0):,.0f} s of training")
+    parts.append(f"- versions: {', '.join(f'{each} {number}' for each, number in facts.get('versions', {}).items())}")
+    return "\n".join([*parts, "", "## Licence", "", _licence(facts), ""])
+
+
+def _about(facts: dict[str, Any], settings: Settings) -> str:
+    sides = " to ".join(str(code or "?") for code in facts.get("languages", {}).values())
+    return f"A sequence-to-sequence Transformer ({sides or 'languages not recorded'}), made with seq2see."
+
+
+def _use(name: str, is_marian: bool) -> list[str]:
+    commands = ["```sh", f"seq2see import {name} runs/model", "seq2see translate runs/model < lines", "```"]
+    if not is_marian:
+        return commands
+    python = ["from transformers import MarianMTModel, MarianTokenizer", ""]
+    python += [f'{each} = {kind}.from_pretrained("{name}")' for each, kind in CLASSES.items()]
+    return [*commands, "", "```python", *python, "```"]
+
+
+CLASSES = {"tokenizer": "MarianTokenizer", "model": "MarianMTModel"}
+
+
+def _data(facts: dict[str, Any]) -> list[str]:
+    if imported := facts.get("imported"):
+        revision = f", revision {imported['revision']}" if imported.get("revision") else ""
+        return [f"Imported from {imported['from']}{revision}. Its authors know the data."]
+    found = [f"- corpus: {facts.get('corpus', '?')}"]
+    if "pairs" in facts:
+        found.append(f"- {facts['pairs']:,} training pairs, {facts.get('validation_pairs', 0):,} for validation")
+    if about := facts.get("fine_tuning"):
+        found.append(f"- fine-tuned from {about.get('from', '?')}")
+    return found
+
+
+def _scores(facts: dict[str, Any]) -> list[str]:
+    diagnosis = facts.get("diagnosis", {})
+    model = diagnosis.get("scores", {}).get("model", {})
+    if not model:
+        return ["None recorded. Measure them with: `seq2see evaluate RUN PAIRS`, which prints their signatures."]
+    rows = [f"| {name} | {value:.2f} |" for name, value in model.items()]
+    return [f"On {diagnosis.get('scored_on', 'the validation set')}:", "", "| metric | value |", "|---|---|", *rows]
+
+
+def _licence(facts: dict[str, Any]) -> str:
+    original = facts.get("imported", {}).get("licence")
+    return f"Fill in. The original model is under: {original}." if original else "Fill in."
