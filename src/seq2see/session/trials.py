@@ -249,7 +249,8 @@ def _compare(folder: Path, prepared: Prepared, plan: Mapping[str, Any], watch: W
     if ranked and is_better(ranked[0], last[DEFAULT], lower):
         winner = ranked[0].name
     latest = first | last
-    own = latest[winner].cost
+    chosen = latest[winner]
+    whole = chosen.cost * steps / max(1, chosen.step)  # it may stop early
     rows = {
         name: {"changes": plan["challengers"].get(name, []), "step": each.step, "loss": round(each.loss, 4)}
         | ({} if each.score is None else {settings.training.metric: each.score})
@@ -258,9 +259,7 @@ def _compare(folder: Path, prepared: Prepared, plan: Mapping[str, Any], watch: W
     result = {
         "winner": winner,
         "candidates": rows,
-        "relative_cost": round(sum(each.cost for name, each in latest.items() if name != winner) / own, 2)
-        if own
-        else 0,
+        "relative_cost": round(sum(each.cost for name, each in latest.items() if name != winner) / whole, 2),
         "seconds": round(sum(each.seconds for name, each in latest.items() if name != winner), 1),
     }
     why = "better beyond noise" if winner != DEFAULT else "none of the others is better beyond noise"
