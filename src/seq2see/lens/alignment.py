@@ -200,7 +200,8 @@ def _few(bundle: Bundle, pairs: Sequence[Pair]) -> Iterator[Reading]:
 
 
 def candidate_methods(bundle: Bundle) -> Iterator[Method]:
-    """Yield all heads, each layer, each head; with and without the row that reads. Of equals the first is taken."""
+    """Yield the methods to choose from, the preferred first: all heads, the heads of each layer, and each head, with
+    different values of `reading`."""
     every = _every(bundle.settings)
     layers = [[each for each in every if each[0] == layer] for layer in sorted({layer for layer, _ in every})]
     for reading in (0.25, 0.5, 0.0):

@@ -78,7 +78,7 @@ def challengers(
 
 
 def _more(settings: Settings) -> list[Challenger]:
-    """Return what is worth more time, by what small corpora gained from it (docs/log.md)."""
+    """Return further settings to try if there is time; docs/log.md has what small corpora gained from each."""
     model, training = settings.model, settings.training
     dropout, rate, width = model.dropout, training.learning_rate, model.d_model
     wider, narrower = 16 * round(width * 1.5 / 16), max(32, 16 * round(width / 1.5 / 16))
@@ -141,7 +141,7 @@ def prepare(
 
 @dataclass(frozen=True)
 class Standing:
-    """How good a candidate is after so many steps."""
+    """The losses, the score and the cost of a candidate after `step` steps."""
 
     name: str
     step: int

@@ -30,7 +30,7 @@ PATIENCE: Final = 30
 
 
 class File(NamedTuple):
-    """A file as it must be; its name is that in the cache."""
+    """A file of a published corpus: its name in the cache, its address, and the size and checksum it must have."""
 
     name: str
     address: str
@@ -234,7 +234,7 @@ def _fetch(file: File, place: Path, told: Callable[[int], None]) -> None:
 
 
 def _left(part: Path) -> int:
-    """Return how many bytes an earlier download left; 0 where the file has another name elsewhere, or is a link."""
+    """Return how many bytes an earlier download left; 0 where the file is a link or has several hard links."""
     try:
         there = part.lstat()
     except OSError:
