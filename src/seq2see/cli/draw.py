@@ -91,7 +91,7 @@ def draw_warm_up(
         list[int] | None,
         typer.Option(min=1, help="Number of warm-up steps; may be repeated. Default: 4000, 8000."),
     ] = None,
-    max_steps: Annotated[int, typer.Option(min=2, max=10_000_000, help="Number of steps to draw.")] = 20_000,
+    max_steps: Annotated[int, typer.Option(min=2, max=10_000_000, help="Number of training steps to draw.")] = 20_000,
     out: Out = None,
     force: Force = False,
     as_json: Numbers = False,

@@ -160,7 +160,7 @@ def from_json(kept: Any, settings: Settings) -> Method | None:
 
 
 def choose(bundle: Bundle, pairs: Sequence[Pair], watch: Watch = unwatched) -> Method:
-    """Choose the heads whose weights point to the same input tokens as leaving these out does.
+    """Choose the heads whose weights point to the input tokens that change the output most when they are left out.
 
     Every other pair that is read chooses; the rest measure the agreement of what was chosen. With a single pair
     nothing is measured.

@@ -74,8 +74,9 @@ class Connections:
     """All connections of a server, by client.
 
     Args:
-        most: connections that are served; one client may hold half of them. Twice as many are taken, for a moment if
-            some are idle; where all are at work, only /health is answered on those that are too many.
+        most: maximum number of connections that are served, half of them for one client. Up to twice as many are
+            accepted: idle ones are then closed after a moment, and if all are busy, the surplus ones (see `enter`)
+            get an answer to /health only.
     """
 
     def __init__(self, most: int) -> None:

@@ -137,12 +137,13 @@ class Lane:
 
     @property
     def rate(self) -> float:
-        """Work a second; 0 while that is not known. What was seen long ago, and was slow, counts for less and less."""
+        """Estimated tokens per second; 0 before the first batch. While the engine is idle, a low estimate rises again,
+        up to the highest one that was measured."""
         idle = 0.0 if self._begun is not None else max(0.0, time.monotonic() - self._learned)
         return min(self._best, self._rate * 2 ** min(60.0, idle / RECOVERY))
 
     def assume(self, rate: float) -> None:
-        """Begin with this rate where none was seen yet."""
+        """Take this as the estimate of tokens per second if nothing has been measured yet."""
         if not self._rate:
             self._rate = self._best = rate
             self._learned = time.monotonic()

@@ -163,7 +163,8 @@ def _described(body: type[BaseModel]) -> dict[str, Any]:
 
 
 async def _admitted(service: Service, request: Request, kind: type[Fields]) -> tuple[Fields, str]:
-    """Return what is asked and the client that asks; one that is not let in is not told what is wrong with it."""
+    """Return the fields of a request and its client. The API key is checked even if the fields are invalid, and a
+    client without a valid key gets that error only."""
     key = None
     try:
         fields = await _fields(request)

@@ -192,7 +192,7 @@ def _unescaped(found: re.Match[str], charset: str) -> str:
         try:
             return bytes(int(code[1:], 16) if code[0] == "x" else int(code, 8) for code in codes).decode(charset)
         except (UnicodeError, ValueError):
-            raise ValueError(f"{found[0]} is no text in {charset}") from None
+            raise ValueError(f"the escaped bytes {found[0]} are not valid {charset}") from None
     if found[1] not in _NAMED:
         raise ValueError(f"unknown escape \\{found[1]}")
     return _NAMED[found[1]]

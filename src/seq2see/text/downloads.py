@@ -97,12 +97,12 @@ class Entry(NamedTuple):
 
 
 def names() -> list[str]:
-    """Return the names of all corpora that have one."""
+    """Return the names of all corpora that can be used by name: the built-in ones and those that are downloaded."""
     return ["dates", *pronouns.LANGUAGES, *REMOTES]
 
 
 def catalogue() -> list[Entry]:
-    """Return the list of all corpora that have a name."""
+    """Return an entry for each corpus that can be used by name."""
     about_dates = f"dates written out in {len(dates.LANGUAGES)} languages, to ISO 8601"
     return [
         Entry("dates", sum(dates.SIZES.values()), about_dates, "Unicode-3.0", 0, True),
