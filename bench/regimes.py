@@ -219,6 +219,103 @@ def read_rows(paths: Sequence[Path]) -> Iterator[dict[str, Any]]:
                     yield row
 
 
+PUBLISHED = {
+    "sounds, six languages of 800 words": "31.0 (SIGMORPHON 2021, an ensemble)",
+    "sounds/hbs_latn": "32.10 (SIGMORPHON 2021)",
+    "sounds/eng_us": "41.94 (SIGMORPHON 2021)",
+}
+"""Published figures, in the unit of the table; where there is none here, none was looked up."""
+UNITS = {"word_error": "word error, %", "exact": "exact match, %", "bleu": "BLEU"}
+
+
+def write_page(options: argparse.Namespace) -> None:
+    """Write the table: both versions beside each other, with the comparison over seeds of `seq2see evaluate`."""
+    rows = sorted((row for row in read_rows(options.results) if row["on"] == "test"), key=lambda row: row["seed"])
+    groups = {"sounds, six languages of 800 words": SMALL} | {name: (name,) for name in CORPORA if name not in SMALL}
+    lines = []
+    for title, names in groups.items():
+        sides = [
+            [[row for row in rows if row["label"] == label and row["corpus"] == name] for name in names]
+            for label in ("now", options.against)
+        ]
+        if all(any(each) for each in sides):
+            lines.append(table_row(title, names, *sides, options.data))
+    columns = ["corpus", "score", "0.1.0", "now", "difference (95 % interval)", "verdict", "published", "settings now"]
+    head = f"| {' | '.join([*columns, 'seconds, trials'])} |"
+    page = PAGE.format(table="\n".join([head, "|---" * 9 + "|", *lines]))
+    options.write.write_text(page, encoding="utf-8")
+
+
+def table_row(
+    title: str,
+    names: Sequence[str],
+    ours: list[list[dict[str, Any]]],
+    theirs: list[list[dict[str, Any]]],
+    data: Path,
+) -> str:
+    """Return a line of the table; several corpora are joined, the first run of each into one, and so on."""
+    from seq2see.evaluation import compare
+
+    unit = CORPORA[names[0]]
+    used = "exact" if unit == "word_error" else unit
+    scored = [joined_scores(side, names, data, used) for side in (ours, theirs)]
+    [found] = compare.compare(*scored)
+    values = [[each[used].value for each in side] for side in scored]
+    sign = 1.0
+    if unit == "word_error":
+        values = [[100 - value for value in side] for side in values]
+        sign = -1.0
+    low, high = sorted((sign * found.low, sign * found.high))
+    shown = [f"{sum(side) / len(side):.2f} ({len(side)} seeds)" for side in values]
+    last = ours[0][0]
+    model, training = last["chosen"]["model"], last["chosen"]["training"]
+    settings = (
+        f"{model['encoder_layers']} + {model['decoder_layers']} x {model['d_model']}, dropout {model['dropout']:g}, "
+        f"R-Drop {training['agreement']:g}, decay {training['weight_decay']:g}, {training['max_steps']:,} steps of "
+        f"{training['batch_tokens']:,} tokens"
+    )
+    seconds = [row["seconds"] for each in ours for row in each]
+    trials = [row["trials"]["relative_cost"] for each in ours for row in each if row["trials"]]
+    cost = f"{sum(seconds) / len(seconds):.0f}, {f'{sum(trials) / len(trials):.2f}' if trials else 'none'}"
+    difference = f"{sign * found.difference:+.2f} ({low:+.2f} to {high:+.2f})"
+    cells = [
+        title,
+        UNITS[unit],
+        shown[1],
+        shown[0],
+        difference,
+        found.verdict,
+        PUBLISHED.get(title, ""),
+        settings,
+        cost,
+    ]
+    return f"| {' | '.join(cells)} |"
+
+
+def joined_scores(side: list[list[dict[str, Any]]], names: Sequence[str], data: Path, name: str) -> list[Any]:
+    """Return the scores of each run on all corpora of a row together."""
+    from seq2see.evaluation import metrics
+
+    targets = [[target] for each in names for _, target in read_pairs(files(data, each, "test")[2])]
+    found = []
+    for runs in zip(*side, strict=False):  # as many as all corpora have
+        outputs = [[text] for row in runs for text in row["outputs"]]
+        found.append(metrics.score(outputs, targets, names=[name]))
+    return found
+
+
+PAGE = """# Corpora of many kinds, without an option
+
+Written by `python -m bench.regimes page`. Each line is `seq2see train TRAIN --valid DEV` and nothing else, by release
+0.1.0 and by this version, several seeds side by side on one H200; the test set was translated once with beam 5 by each
+finished model. The verdict is that of [the comparison over seeds](comparing.md). "Seconds" is the mean duration of a
+run beside fourteen others, and "trials" what they cost relative to the training. A corpus that is not listed was not
+run with both versions.
+
+{table}
+"""
+
+
 def planned(options: argparse.Namespace) -> list[Job]:
     """Return the jobs that were asked for and are not done yet.
 
@@ -263,10 +360,14 @@ def main() -> None:
     page = verbs.add_parser("page")
     page.add_argument("results", type=Path, nargs="+")
     page.add_argument("--data", type=Path, required=True)
+    page.add_argument("--against", default="0.1.0")
     page.add_argument("--write", type=Path, default=ROOT / "docs" / "regimes.md")
     options = parser.parse_args()
     if options.verb == "worker":
         work()
+        return
+    if options.verb == "page":
+        write_page(options)
         return
     left = run_jobs(planned(options), options)
     print(f"{left} left" if left else "nothing is left", file=sys.stderr)

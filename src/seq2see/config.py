@@ -330,7 +330,7 @@ def resolve(*overlays: Overlay) -> Settings:
 
 
 def check_keys(*overlays: Overlay) -> Settings:
-    """Do the same without looking for contradictions: for overlays that others will still go under."""
+    """Lay overlays over the defaults and check each value, but not for contradictions: others may still be added."""
     merged: dict[str, dict[str, Any]] = {name: {} for name in SECTIONS}
     for overlay in overlays:
         for section, values in overlay.items():

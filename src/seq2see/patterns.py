@@ -75,7 +75,9 @@ def compiled(pattern: str, where: str) -> "Matcher":
         place = "" if problem.pos is None else f" at character {problem.pos + 1}"
         raise SettingError(f"{said}: not a regular expression: {problem.msg}{place}") from None
     except (OverflowError, RecursionError):
-        raise SettingError(f"{said}: too large for a regular expression") from None
+        raise SettingError(
+            f"{said}: this regular expression is too large. Shorten it, or lower its repeat counts"
+        ) from None
     if made.spans(""):
         raise SettingError(f"{said}: matches the empty text. A token needs at least one character: use + instead of *")
     return made

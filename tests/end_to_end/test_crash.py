@@ -261,4 +261,4 @@ def test_a_corpus_that_changed_inside_the_run(finished: Path, cli) -> None:
         "train", finished.parent / "pairs.tsv", "--out", finished, "--resume", "--set", "training.max_steps=140"
     )
     assert ended.code == 2
-    assert "its tokens are damaged. Copy the run again, or tokenise anew" in ended.err
+    assert "its tokens are damaged. Copy the run again, or train again with --force" in ended.err

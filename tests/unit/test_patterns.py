@@ -65,7 +65,7 @@ def test_every_named_pattern_has_a_line_and_no_groups(named: patterns.Named) -> 
         ("ab)", "not a regular expression: unbalanced parenthesis at character 3"),
         ("*", "not a regular expression: nothing to repeat at character 1"),
         ("\\", "not a regular expression: bad escape (end of pattern) at character 1"),
-        ("a{99999999999999999999}", "too large for a regular expression"),
+        ("a{99999999999999999999}", "this regular expression is too large. Shorten it, or lower its repeat counts"),
         ("a*", "matches the empty text. A token needs at least one character: use + instead of *"),
         ("|a", "matches the empty text. A token needs at least one character: use + instead of *"),
         ("smile", "no such pattern. Did you mean 'smiles'? Or write a regular expression"),

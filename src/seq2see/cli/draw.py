@@ -91,7 +91,7 @@ def draw_warm_up(
         list[int] | None,
         typer.Option(min=1, help="Number of warm-up steps; may be repeated. Default: 4000, 8000."),
     ] = None,
-    max_steps: Annotated[int, typer.Option(min=2, max=10_000_000, help="Number of steps to draw.")] = 20_000,
+    max_steps: Annotated[int, typer.Option(min=2, max=10_000_000, help="Number of training steps to draw.")] = 20_000,
     out: Out = None,
     force: Force = False,
     as_json: Numbers = False,
@@ -166,11 +166,12 @@ def draw_heads(
         str | None,
         typer.Argument(
             metavar="PAIRS",
-            help="A file or a corpus by name, as evaluate has it. If not given: the validation pairs.",
+            help="A file or the name of a corpus, as for evaluate. Default: the validation pairs.",
         ),
     ] = None,
     limit: Annotated[
-        int, typer.Option(min=1, help="The first pairs that count: all of them are translated once for each head.")
+        int,
+        typer.Option(min=1, help="Maximum number of pairs, the first ones; each is translated once for every head."),
     ] = 100,
     to: To = None,
     out: Out = None,

@@ -26,7 +26,9 @@ SourceColumn = Annotated[
     str | None,
     typer.Option(metavar="COLUMN", help="Source column: name or number in CSV and TSV, key (a.b) in JSONL."),
 ]
-TargetColumn = Annotated[str | None, typer.Option(metavar="COLUMN", help="Target column, in the same way.")]
+TargetColumn = Annotated[
+    str | None, typer.Option(metavar="COLUMN", help="Target column: name, number or key, as for --source-column.")
+]
 SourceLanguage = Annotated[
     str | None, typer.Option(metavar="CODE", help="Source language, if the file does not tell or has several.")
 ]

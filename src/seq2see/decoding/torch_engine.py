@@ -65,7 +65,8 @@ class TorchEngine:
             except torch.OutOfMemoryError:
                 recorded.forget()
                 warnings.warn(
-                    "not enough GPU memory for recorded steps: searching without them, which is slower", stacklevel=2
+                    "not enough GPU memory to decode with CUDA graphs: decoding without them, which is slower",
+                    stacklevel=2,
                 )
             torch.cuda.empty_cache()
         found: list[list[Hypothesis]] = [[] for _ in tasks]

@@ -56,7 +56,7 @@ class Assessment:
 
 
 def frequencies(train: Store, valid: Store, tokenizer: Tokenizer) -> Frequencies:
-    """Count the targets of the training set and their tokens."""
+    """Return the most frequent training target, and the validation loss of predicting tokens by their frequency."""
     chosen = np.arange(0, len(train), math.ceil(len(train) / SAMPLE))
     _, _, tokens, offsets = train.gather(chosen)
     targets = Counter(map(np.ndarray.tobytes, np.split(tokens, offsets[1:-1])))

@@ -73,7 +73,7 @@ def huggingface(model: Model) -> dict[str, tuple[str, ...]]:
 
 
 def marian(model: Model) -> dict[str, tuple[str, ...]]:
-    """Return the names of the same in Marian's own files."""
+    """Return the names that Marian's own files give to the parts of each of our layers' weights."""
 
     def spelled(part: str, kind: str) -> str:
         if part.endswith("_ln"):

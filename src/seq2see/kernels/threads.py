@@ -221,7 +221,7 @@ _known: dict[int, Threads] = {}
 
 @contextlib.contextmanager
 def sharing(kind: str) -> Iterator[Threads]:
-    """Let the number of threads follow what other programs leave, in work that calls `after` on what this yields.
+    """Adapt the number of threads to the load by other programs, in work that calls `after` on what this yields.
 
     The number stays as it is where the user set it, inside another work that chooses it, and where the system does not
     say how busy it is. Afterwards it is as before.

@@ -1,4 +1,4 @@
-"""Everything besides the trial that a number depends on: the machine, the versions, and the measuring sources."""
+"""Everything besides the trial that a measurement depends on: the machine, the versions and the source files."""
 
 import hashlib
 import platform
@@ -18,7 +18,7 @@ def where() -> str:
 
 
 def facts() -> dict[str, str]:
-    """Return the same by name, as the reports show it."""
+    """Return processor, GPU, system, versions and a digest of the sources by name, as the reports show them."""
     device = machine.pick_device()
     libraries = ", ".join(f"{name} {version(name)}" for name in ("torch", "numpy", "Babel"))
     return {
@@ -32,7 +32,7 @@ def facts() -> dict[str, str]:
 
 @cache
 def digest(package: Path) -> str:
-    """Return a digest of all files that a trial can use, because they also contain learning rates and sizes."""
+    """Return a digest of all source files that can affect a trial: a changed file makes old measurements invalid."""
     found = hashlib.sha256()
     for path in sorted(package.rglob("*.py")):
         name = path.relative_to(package).as_posix()

@@ -134,7 +134,7 @@ class Expectation:
 
 @dataclass(frozen=True)
 class Judgement:
-    """An expectation and what came out."""
+    """An expectation, what was measured for it, and the verdict."""
 
     words: str
     label: str

@@ -160,7 +160,7 @@ def from_json(kept: Any, settings: Settings) -> Method | None:
 
 
 def choose(bundle: Bundle, pairs: Sequence[Pair], watch: Watch = unwatched) -> Method:
-    """Choose the heads whose weights point to the same input tokens as leaving these out does.
+    """Choose the heads whose weights point to the input tokens that change the output most when they are left out.
 
     Every other pair that is read chooses; the rest measure the agreement of what was chosen. With a single pair
     nothing is measured.
@@ -200,7 +200,8 @@ def _few(bundle: Bundle, pairs: Sequence[Pair]) -> Iterator[Reading]:
 
 
 def candidate_methods(bundle: Bundle) -> Iterator[Method]:
-    """Yield all heads, each layer, each head; with and without the row that reads. Of equals the first is taken."""
+    """Yield the methods to choose from, the preferred first: all heads, the heads of each layer, and each head, with
+    different values of `reading`."""
     every = _every(bundle.settings)
     layers = [[each for each in every if each[0] == layer] for layer in sorted({layer for layer, _ in every})]
     for reading in (0.25, 0.5, 0.0):

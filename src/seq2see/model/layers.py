@@ -227,7 +227,7 @@ class Residual(nn.Module):
         return not (self.norm._forward_hooks or self.norm._forward_pre_hooks)
 
     def _in_one_pass(self, x_ND: Tensor, sublayer: Callable[[Tensor], Tensor]) -> Tensor:
-        """Compute the same in one pass on a GPU, which would spend most time on reading and writing the parts."""
+        """Compute dropout, residual sum and norm in one kernel: separate ones would mostly read and write memory."""
         rate, dtype = self.dropout.rate if self.training else 0.0, loading.compute_dtype(x_ND)
         norm_of_sum = loading.rows().norm_of_sum
         if self.pre:

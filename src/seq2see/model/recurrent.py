@@ -67,7 +67,7 @@ def by_time(x_ND: Tensor, packing: Packing) -> PackedSequence:
 
 
 def by_sentence(rows: PackedSequence, packing: Packing) -> Tensor:
-    """Return rows in the order of time as packed rows, sequence after sequence."""
+    """Return rows in time order (the inverse of `by_time`) as packed rows, sequence after sequence."""
     return packing.pack(pad_packed_sequence(rows, batch_first=True)[0])
 
 

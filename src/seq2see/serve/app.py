@@ -473,7 +473,7 @@ async def refuse(send: Send, refused: RefusedError) -> None:
 
 @lru_cache(128)
 def on_the_wire(status: int, line: str, retry_after: int | None = None, hang_up: bool = False) -> bytes:
-    """Return a refusal as a client gets it, for where there is no ASGI."""
+    """Return a refusal as the bytes of an HTTP response, to be written to a connection without the ASGI app."""
     headers, body = in_json(RefusedError(status, line, retry_after, hang_up))
     lines = [f"HTTP/1.1 {status} {HTTPStatus(status).phrase}"]
     lines += [f"{name}: {value}" for name, value in (headers | HEADERS).items()]

@@ -14,7 +14,7 @@ KEYS = [
 
 
 class RequestBody(BaseModel):
-    """Nothing is guessed: an unknown field or a number in quotes is a mistake."""
+    """Base of all request bodies: an unknown field, or a number in quotes, is an error."""
 
     model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
 
@@ -150,7 +150,7 @@ class ServedModel(BaseModel):
 
 
 class ModelsResponse(BaseModel):
-    """All that are served; the first is taken where none is named."""
+    """All runs that are served; a request that names no model uses the first."""
 
     models: list[ServedModel]
 

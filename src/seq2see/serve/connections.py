@@ -74,8 +74,9 @@ class Connections:
     """All connections of a server, by client.
 
     Args:
-        most: connections that are served; one client may hold half of them. Twice as many are taken, for a moment if
-            some are idle; where all are at work, only /health is answered on those that are too many.
+        most: maximum number of connections that are served, half of them for one client. Up to twice as many are
+            accepted: idle ones are then closed after a moment, and if all are busy, the surplus ones (see `enter`)
+            get an answer to /health only.
     """
 
     def __init__(self, most: int) -> None:
@@ -112,7 +113,7 @@ class Connections:
         return len(client.all) > self._most_each or self._count > self._most
 
     def _trim(self) -> None:
-        """Close idle connections until there are no more than may be."""
+        """Close idle connections until the limits of each client and of the server are kept."""
         self._is_trim_due = False
         for client in list(self._clients.values()):
             while len(client.all) > self._most_each and self._drop(client.least_needed):
@@ -171,14 +172,14 @@ class Connections:
             client.kept[connection] = None
 
     def wait_to_go_on(self, connection: Connection) -> None:
-        """Have a pipelined request read, at the pace at which the client may send such requests."""
+        """Schedule the next pipelined request to be read, at the pace at which a client may send such requests."""
         client, now = self._clients.get(connection.network), connection.loop.time()
         if client is not None:
             client.next_pipelined = max(client.next_pipelined, now) + PIPELINED_SECONDS
             connection.loop.call_later(client.next_pipelined - now, self.wait_for_turn, connection)
 
     def wait_for_turn(self, connection: Connection) -> None:
-        """Have a connection read when it is the turn of its client, after others of that client that wait."""
+        """Schedule a connection to be read at the turn of its client, after connections of that client that wait."""
         if not connection.can_read:
             return
         self._lines.setdefault(connection.network, OrderedDict())[connection] = None

@@ -137,12 +137,13 @@ class Lane:
 
     @property
     def rate(self) -> float:
-        """Work a second; 0 while that is not known. What was seen long ago, and was slow, counts for less and less."""
+        """Estimated tokens per second; 0 before the first batch. While the engine is idle, a low estimate rises again,
+        up to the highest one that was measured."""
         idle = 0.0 if self._begun is not None else max(0.0, time.monotonic() - self._learned)
         return min(self._best, self._rate * 2 ** min(60.0, idle / RECOVERY))
 
     def assume(self, rate: float) -> None:
-        """Begin with this rate where none was seen yet."""
+        """Take this as the estimate of tokens per second if nothing has been measured yet."""
         if not self._rate:
             self._rate = self._best = rate
             self._learned = time.monotonic()
@@ -357,7 +358,7 @@ class Lane:
         return min(longest, max(STUCK, STUCK * cost / self._rate)) if cost and self._rate else longest
 
     def _measure(self, least: float) -> bool:
-        """Measure the speed of jobs that come and go, and return True, if the last time is at least so long ago.
+        """Measure the speed if the last time was at least `least` seconds ago; return whether it was measured.
 
         While nothing waits, the engine has free slots and could do more: then only a higher speed is learned.
         """
@@ -374,7 +375,7 @@ class Lane:
         return True
 
     def _note(self, requests: int, cost: int, seconds: float) -> None:
-        """Learn from work that took so long, and refuse jobs that can no longer be finished in time."""
+        """Update the estimated speed, and refuse waiting jobs that can no longer be finished in time."""
         self._learn(cost, seconds)
         self._heard("batch", self.name, requests, cost, seconds)
         for job in self.queue:
@@ -382,7 +383,7 @@ class Lane:
                 self._refuse(job, self._too_much(job))
 
     def _learn(self, cost: int, seconds: float, killed: bool = False) -> None:
-        """Learn the speed of the engine, and how much to hand to it at once, from a batch that took so long."""
+        """Update the estimated speed of the engine, and the size of its batches, from the time that a batch took."""
         if not cost:
             return
         self._learned = time.monotonic()

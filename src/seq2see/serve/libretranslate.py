@@ -59,21 +59,21 @@ class LibreTranslateRequest(BaseModel):
 
 
 class DetectRequest(BaseModel):
-    """A text."""
+    """A text whose language is to be detected."""
 
     q: str
     api_key: str | None = Field(None, max_length=1000)
 
 
 class DetectedLanguage(BaseModel):
-    """A language, and how sure it is: 0 to 100."""
+    """A language, and the confidence that the text is in it: 0 to 100."""
 
     confidence: float
     language: str
 
 
 class SupportedLanguage(BaseModel):
-    """One that can be translated from, and to which others."""
+    """A source language, and the languages that it can be translated to."""
 
     code: str
     name: str
@@ -81,7 +81,7 @@ class SupportedLanguage(BaseModel):
 
 
 class LibreTranslateResponse(BaseModel):
-    """A translation, or a list of them where `q` was a list; the others too, then."""
+    """A translation; where `q` was a list, every field is a list with one entry for each text."""
 
     translatedText: str | list[str]
     detectedLanguage: DetectedLanguage | list[DetectedLanguage] | None = None
@@ -163,7 +163,8 @@ def _described(body: type[BaseModel]) -> dict[str, Any]:
 
 
 async def _admitted(service: Service, request: Request, kind: type[Fields]) -> tuple[Fields, str]:
-    """Return what is asked and the client that asks; one that is not let in is not told what is wrong with it."""
+    """Return the fields of a request and its client. The API key is checked even if the fields are invalid, and a
+    client without a valid key gets that error only."""
     key = None
     try:
         fields = await _fields(request)
@@ -202,7 +203,7 @@ async def _sent(request: Request) -> Any:
     except ValueError:
         raise RefusedError(400, "the body or the query is not a form in UTF-8") from None
     if kind not in ("application/json", ""):
-        raise RefusedError(415, "Content-Type: expected application/json, or one of a form")
+        raise RefusedError(415, "Content-Type: expected application/json, or that of an HTML form")
     if query and not body:
         return query
     try:

@@ -52,7 +52,7 @@ class Limits:
 
 
 class RefusedError(Exception):
-    """An answer that is not 200: a status, one line, perhaps when to come again, and whether on a new connection."""
+    """An error response: status, message in one line, seconds until a retry, and whether the connection is closed."""
 
     def __init__(self, status: int, line: str, retry_after: int | None = None, hang_up: bool = False) -> None:
         super().__init__(line)

@@ -131,7 +131,7 @@ def keep(base: Base, folder: Path, prepared: Prepared, request: Request) -> Prep
 
 
 def check(base: Base, overlays: Sequence[Overlay], tag: bool) -> None:
-    """Refuse what would change the model or its tokens."""
+    """Refuse settings that would change the architecture or the tokenizers of the run that is fine-tuned."""
     for overlay in overlays:
         for section in ("data", "model"):
             has = getattr(base.bundle.settings, section)
@@ -143,7 +143,9 @@ def check(base: Base, overlays: Sequence[Overlay], tag: bool) -> None:
                         "without --from"
                     )
     if tag and not base.tags:
-        raise SettingError(f"--tag: {base.folder} was trained without, and --from keeps its tokenizers. Leave it out")
+        raise SettingError(
+            f"--tag: {base.folder} was trained without --tag, and --from keeps its tokenizers. Leave it out"
+        )
 
 
 def suggest(base: Base, tokens: int, asked: Mapping[str, Any]) -> Overlay:

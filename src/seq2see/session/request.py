@@ -85,9 +85,9 @@ class Request:
     resume: bool
     force: bool
     from_run: Path | None
-    tune: float | None
-    """Minutes for trials of other settings; 0 for none, None where the corpus decides."""
     watch: Watch
+    tune: float | None = None
+    """Minutes for trials of other settings; 0 for none, None where the corpus decides."""
 
 
 @dataclass(frozen=True)

@@ -80,7 +80,7 @@ def reopen(folder: Path, overlays: list[Overlay]) -> Prepared:
     try:
         train, valid = (Store(folder / "corpus" / each, vocabularies) for each in ("train", "valid"))
     except DataError as problem:
-        raise RunError(f"{problem}, with --force: the run cannot be resumed without it") from None
+        raise RunError(str(problem)) from None
     for fact in COUNTED:
         if type(facts.get(fact)) is not int:
             raise RunError(f"{folder / 'manifest.json'}: no number for '{fact}'; it was damaged. Copy the run again")

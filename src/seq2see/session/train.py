@@ -116,7 +116,7 @@ def train(
     if watch is None:
         watch = in_notebook() if notebook.is_notebook() else lambda event: None
     request = Request(
-        pairs, folder, valid, overlays, reading, reading.get("tag", False), resume, force, base, tune, watch
+        pairs, folder, valid, overlays, reading, reading.get("tag", False), resume, force, base, watch, tune
     )
     if not os.environ.keys() & {"WORLD_SIZE", "TORCHELASTIC_RUN_ID"}:
         return start(request, ALONE)

@@ -78,7 +78,7 @@ def challengers(
 
 
 def _more(settings: Settings) -> list[Challenger]:
-    """Return what is worth more time, by what small corpora gained from it (docs/log.md)."""
+    """Return further settings to try if there is time; docs/log.md has what small corpora gained from each."""
     model, training = settings.model, settings.training
     dropout, rate, width = model.dropout, training.learning_rate, model.d_model
     wider, narrower = 16 * round(width * 1.5 / 16), max(32, 16 * round(width / 1.5 / 16))
@@ -141,7 +141,7 @@ def prepare(
 
 @dataclass(frozen=True)
 class Standing:
-    """How good a candidate is after so many steps."""
+    """The losses, the score and the cost of a candidate after `step` steps."""
 
     name: str
     step: int
@@ -249,7 +249,8 @@ def _compare(folder: Path, prepared: Prepared, plan: Mapping[str, Any], watch: W
     if ranked and is_better(ranked[0], last[DEFAULT], lower):
         winner = ranked[0].name
     latest = first | last
-    own = latest[winner].cost
+    chosen = latest[winner]
+    whole = chosen.cost * steps / max(1, chosen.step)  # it may stop early
     rows = {
         name: {"changes": plan["challengers"].get(name, []), "step": each.step, "loss": round(each.loss, 4)}
         | ({} if each.score is None else {settings.training.metric: each.score})
@@ -258,9 +259,7 @@ def _compare(folder: Path, prepared: Prepared, plan: Mapping[str, Any], watch: W
     result = {
         "winner": winner,
         "candidates": rows,
-        "relative_cost": round(sum(each.cost for name, each in latest.items() if name != winner) / own, 2)
-        if own
-        else 0,
+        "relative_cost": round(sum(each.cost for name, each in latest.items() if name != winner) / whole, 2),
         "seconds": round(sum(each.seconds for name, each in latest.items() if name != winner), 1),
     }
     why = "better beyond noise" if winner != DEFAULT else "none of the others is better beyond noise"

@@ -192,7 +192,7 @@ def _unescaped(found: re.Match[str], charset: str) -> str:
         try:
             return bytes(int(code[1:], 16) if code[0] == "x" else int(code, 8) for code in codes).decode(charset)
         except (UnicodeError, ValueError):
-            raise ValueError(f"{found[0]} is no text in {charset}") from None
+            raise ValueError(f"the escaped bytes {found[0]} are not valid {charset}") from None
     if found[1] not in _NAMED:
         raise ValueError(f"unknown escape \\{found[1]}")
     return _NAMED[found[1]]
@@ -205,7 +205,7 @@ LARGEST_MO: Final = 1 << 26
 
 
 def mo_rows(path: Path, faults: Faults, told: Told, wanted: Sides) -> Iterator[EntryRow]:
-    """Yield the same from a compiled catalogue; rows are numbered by entry, as there are no lines."""
+    """Yield msgid and msgstr of a compiled catalogue, as `po_rows` does; rows are numbered by entry."""
     with opened(path) as stream:
         data = stream.read(LARGEST_MO + 1)
     if len(data) > LARGEST_MO:
@@ -347,7 +347,7 @@ def _units(path: Path, faults: Faults) -> Iterator[_Unit]:
 
 
 class _TmxReader:
-    """Expat's events put together."""
+    """Puts the events of the XML parser Expat together to translation units."""
 
     def __init__(self, path: Path, faults: Faults) -> None:
         self.path = path

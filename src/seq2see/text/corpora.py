@@ -205,7 +205,7 @@ class Pairs:
         return places, is_header
 
     def _let_go(self) -> None:
-        """Read on as if no columns had been named: those that were are another file's."""
+        """Ignore the columns that the user named, which this file does not have, and note that."""
         self._note(f"no {' and '.join(map(repr, filter(None, self.columns)))}, so it is read without these options")
         self.columns, self._keys, self._bound = NOTHING, None, True
 

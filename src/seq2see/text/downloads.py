@@ -30,7 +30,7 @@ PATIENCE: Final = 30
 
 
 class File(NamedTuple):
-    """A file as it must be; its name is that in the cache."""
+    """A file of a published corpus: its name in the cache, its address, and the size and checksum it must have."""
 
     name: str
     address: str
@@ -97,12 +97,12 @@ class Entry(NamedTuple):
 
 
 def names() -> list[str]:
-    """Return the names of all corpora that have one."""
+    """Return the names of all corpora that can be used by name: the built-in ones and those that are downloaded."""
     return ["dates", *pronouns.LANGUAGES, *REMOTES]
 
 
 def catalogue() -> list[Entry]:
-    """Return the list of all corpora that have a name."""
+    """Return an entry for each corpus that can be used by name."""
     about_dates = f"dates written out in {len(dates.LANGUAGES)} languages, to ISO 8601"
     return [
         Entry("dates", sum(dates.SIZES.values()), about_dates, "Unicode-3.0", 0, True),
@@ -234,7 +234,7 @@ def _fetch(file: File, place: Path, told: Callable[[int], None]) -> None:
 
 
 def _left(part: Path) -> int:
-    """Return how many bytes an earlier download left; 0 where the file has another name elsewhere, or is a link."""
+    """Return how many bytes an earlier download left; 0 where the file is a link or has several hard links."""
     try:
         there = part.lstat()
     except OSError:

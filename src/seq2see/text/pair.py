@@ -18,7 +18,7 @@ class Pair(NamedTuple):
 
 
 class Sides(NamedTuple):
-    """A word for each side, where known: the column it stands in, or its language."""
+    """A name for source and target, None where it is not known: of its column, or of its language."""
 
     source: str | None = None
     target: str | None = None

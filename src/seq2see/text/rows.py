@@ -67,7 +67,7 @@ class ReadingOptions:
     languages: Sides = NOTHING
 
     def words(self) -> list[str]:
-        """Return the options of the command line that say the same."""
+        """Return these options as words of the command line: `["--format", "csv"]`."""
         options = ("--source-column", "--target-column", "--source-language", "--target-language")
         values = zip(("--format", *options), (self.format, *self.columns, *self.languages), strict=True)
         return [word for option, value in values if value is not None for word in (option, value)]
@@ -192,7 +192,7 @@ def _chunks(stream: BinaryIO) -> Iterator[bytes]:
 
 
 def _divided(path: Path, chunks: Iterable[bytes], end: bytes) -> Iterator[bytes]:
-    """Yield the lines of a file in an unusual form."""
+    """Yield the lines of chunks of bytes, in which each line ends in `end`."""
     rest, number = b"", 1
     for chunk in chunks:
         *whole, rest = (rest + chunk).split(end)
@@ -347,7 +347,8 @@ class _RecordLines:
 
 
 def csv_rows(path: Path, faults: Faults) -> Iterator[Cells]:
-    """Yield records by the line they begin on. What is not CSV costs its first line, and the rest when it is strict."""
+    """Yield records with the number of their first line. Of one that is not CSV, the first line is yielded as
+    faulty; a strict reading then ends, and a lenient one resumes at the next line."""
     source = _RecordLines(lines(path, faults))
     delimiter = _delimiter(source.beginning())
     reader = csv.reader(source, delimiter=delimiter, strict=True)  # not strict, an open quote would swallow the file

@@ -165,7 +165,7 @@ def _shaped(words: Counter[str], total: int, others: Counter[str], elsewhere: in
     signs = {sign for word, _ in words.most_common(5) for sign in word if not sign.isalnum()} - _SENTENCE_SIGNS
 
     def distinguishes(sign: str) -> bool:
-        """Whether a sign does, or capitals where it is empty."""
+        """Return whether nearly all tags, and nearly no other words, contain `sign`; empty: are in capitals."""
 
         def has(word: str) -> bool:
             return sign in word if sign else word.isupper()

@@ -120,7 +120,7 @@ class Batches:
             at = following
 
     def one_epoch(self) -> Iterator[tuple[Int64s, Position]]:
-        """Yield the same up to the end of the epoch that `position` is in."""
+        """Yield effective batches as `__iter__` does, up to the end of the epoch that `position` is in."""
         for indices, after in self:
             yield indices, after
             if after.epoch != self.position.epoch:

@@ -145,7 +145,7 @@ class Tokenizer(ABC):
 
     @abstractmethod
     def _encode(self, texts: list[str]) -> list[list[int]]:
-        """Return the ids of texts without a tag."""
+        """Return the ids of each text, in which no tag is recognised: `encode` has split the tags off."""
 
     @abstractmethod
     def _tag_id(self, tag: str) -> int:

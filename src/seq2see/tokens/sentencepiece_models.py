@@ -152,7 +152,7 @@ def _number(value: int) -> bytes:
 
 
 def surfaces(encoded: bytes) -> list[tuple[int, int]]:
-    """Return which characters of a text each token was cut from, of a text that SentencePiece returns as protobuf."""
+    """Return the span of characters that each token was cut from, given the protobuf that SentencePiece returns."""
     spans, end = [], 0
     for token in (content for number, content in _fields(encoded) if number == TOKEN):
         begin = end

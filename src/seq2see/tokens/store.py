@@ -47,7 +47,10 @@ class Store:
             about = storage.read_json(folder / "store.json")
             pairs, dtype = int(about["pairs"]), np.dtype(about["dtype"])
             if about["format"] != FORMAT:
-                raise DataError(f"{folder}: store of format {about['format']}, expected {FORMAT}. Tokenise anew")
+                raise DataError(
+                    f"{folder}: store of format {about['format']}, expected {FORMAT}. Copy the run again, or train "
+                    "again with --force"
+                )
             if dtype.str not in DTYPES:
                 raise ValueError(f"dtype {dtype}")
             self.source_tokens, self.target_tokens = int(about["source_tokens"]), int(about["target_tokens"])
@@ -56,10 +59,13 @@ class Store:
                 raise ValueError("nothing in it")
         except FileNotFoundError:
             raise DataError(
-                f"{folder}: no store.json, so the store is missing or half written. Tokenise anew"
+                f"{folder}: no store.json, so the store is missing or half written. Copy the run again, or train again "
+                "with --force"
             ) from None
         except (ValueError, KeyError, TypeError, OverflowError, OSError) as problem:
-            raise DataError(f"{folder}: damaged store.json. Tokenise anew") from problem
+            raise DataError(
+                f"{folder}: damaged store.json. Copy the run again, or train again with --force"
+            ) from problem
         self.folder = folder
         self._source = _open(folder / "source.tokens", dtype, self.source_tokens)
         self._target = _open(folder / "target.tokens", dtype, self.target_tokens)
@@ -81,7 +87,7 @@ class Store:
         starts, ends = offsets[indices], offsets[indices + 1]
         lengths = np.asarray(ends - starts)
         if len(indices) and (lengths.min() < 1 or starts.min() < 0 or ends.max() > tokens):
-            raise DataError(f"{self.folder}: its offsets are damaged. Copy the run again, or tokenise anew")
+            raise DataError(f"{self.folder}: its offsets are damaged. Copy the run again, or train again with --force")
         return lengths
 
     def gather(self, indices: Int64s) -> tuple[Int64s, Int64s, Int64s, Int64s]:
@@ -92,7 +98,7 @@ class Store:
             *_gather(self._target, self._target_offsets, indices),
         )
         if sides[0].max() >= self._vocabularies[0] or sides[2].max() >= self._vocabularies[1]:
-            raise DataError(f"{self.folder}: its tokens are damaged. Copy the run again, or tokenise anew")
+            raise DataError(f"{self.folder}: its tokens are damaged. Copy the run again, or train again with --force")
         return sides
 
 
@@ -173,7 +179,10 @@ def _open(path: Path, dtype: np.dtype[np.generic], count: int) -> NDArray[Any]:
     """Map `count` numbers of a file, after checking that it holds just that many."""
     size = path.stat().st_size if path.exists() else 0
     if size != count * dtype.itemsize:
-        raise DataError(f"{path}: {size} bytes, expected {count * dtype.itemsize}: cut short or missing. Tokenise anew")
+        raise DataError(
+            f"{path}: {size} bytes, expected {count * dtype.itemsize}: cut short or missing. Copy the run again, or "
+            "train again with --force"
+        )
     return np.asarray(np.memmap(path, dtype=dtype, mode="r"))
 
 

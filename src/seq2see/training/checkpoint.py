@@ -232,16 +232,16 @@ def _read_state(path: Path) -> tuple[Progress, dict[str, int]]:
             for each in fields(part):
                 value = getattr(part, each.name)
                 if each.type in (int, float) and (type(value) not in (int, each.type) or not 0 <= value < MOST):
-                    raise ValueError(f"{each.name} is {str(value)[:40]!r}")
+                    raise ValueError(f"invalid {each.name}: {str(value)[:40]!r}")
         if len(progress.sums) != 4 or not all(map(math.isfinite, progress.sums)):
-            raise ValueError(f"sums are {str(progress.sums)[:40]}")
+            raise ValueError(f"invalid sums: {str(progress.sums)[:40]}")
         for best in (progress.best, progress.best_loss):
             if best is not None and (type(best) not in (int, float) or math.isnan(best)):
-                raise ValueError(f"best is {str(best)[:40]!r}")
+                raise ValueError(f"invalid best score: {str(best)[:40]!r}")
         if type(progress.device) is not str:
-            raise ValueError(f"device is {str(progress.device)[:40]!r}")
+            raise ValueError(f"invalid device: {str(progress.device)[:40]!r}")
         if progress.step != step_of(path):
-            raise ValueError(f"it is of step {progress.step}")
+            raise ValueError(f"it belongs to step {progress.step}")
         return progress, {str(name): int(size) for name, size in sizes.items()}
     except (OSError, ValueError, TypeError, KeyError, AttributeError, OverflowError) as problem:
         why = getattr(problem, "strerror", None) or problem

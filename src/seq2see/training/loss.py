@@ -182,10 +182,11 @@ def _to_gradients_(
 
 
 def _disagree(logs: list[Tensor], weight: float) -> Tensor:
-    """Return how much two rows of log-probabilities differ, weighted; each row is replaced by its gradient.
+    """Return the R-Drop loss of two forward passes, weight * (KL(p, q) + KL(q, p)), for each row.
 
-    That is the gradient by the scores of a pass's cross entropy but for its label, which is the softmax, and of
-    weight * (KL(p, q) + KL(q, p)), which is weight * (p * (log p / q - KL(p, q) + 1) - q) for p.
+    `logs` holds the log-probabilities log p and log q. Each is replaced by a gradient with respect to the logits of
+    its pass: that of this loss, for p weight * (p * (log(p / q) - KL(p, q) + 1) - q), plus the part of the cross
+    entropy's gradient that does not depend on the label, which is the softmax, p.
     """
     ratio_CV = logs[0] - logs[1]
     p_CV, q_CV = logs[0].exp_(), logs[1].exp_()

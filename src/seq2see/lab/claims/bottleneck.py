@@ -1,4 +1,4 @@
-"""An RNN without attention has one vector for a whole sentence."""
+"""Claim: an RNN without attention has one vector for a whole sentence."""
 
 from functools import partial
 from typing import Any

@@ -1,4 +1,4 @@
-"""The three architectures on a whole corpus, trained and evaluated as users do it."""
+"""Compare the three architectures on a whole corpus, trained and evaluated as users do it."""
 
 import hashlib
 import json

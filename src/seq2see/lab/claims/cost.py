@@ -1,4 +1,4 @@
-"""The cost of a layer: table 1 of the paper, measured."""
+"""Measure the cost of a layer, which table 1 of the paper gives as a formula."""
 
 import math
 import time

@@ -1,4 +1,4 @@
-"""Many heads or one at equal width: the loss, how different the heads are, and which can be removed."""
+"""Compare many heads with one at equal width: the loss, how different the heads are, and which can be removed."""
 
 import itertools
 import math

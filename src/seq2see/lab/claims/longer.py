@@ -1,4 +1,4 @@
-"""Sinusoids extrapolate beyond the lengths of training; the trials are those of `order`."""
+"""Claim: sinusoids extrapolate beyond the lengths of training; the trials are those of `order`."""
 
 from seq2see.lab.claim import Value
 from seq2see.lab.claims import order

@@ -1,4 +1,4 @@
-"""Without the look-ahead mask, a model learns to copy its input."""
+"""Claim: without the look-ahead mask, a model learns to copy its input."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Without positions, a model does not know the order of its input."""
+"""Claim: without positions, a model does not know the order of its input."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""The training throughput of the three architectures on this machine."""
+"""Measure the training throughput of the three architectures on this machine."""
 
 import statistics
 import time

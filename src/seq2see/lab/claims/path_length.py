@@ -1,4 +1,4 @@
-"""A signal travels one step in attention, and many in a recurrent layer."""
+"""Claim: a signal travels one step in attention, and many in a recurrent layer."""
 
 from typing import Any
 

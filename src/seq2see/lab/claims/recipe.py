@@ -1,4 +1,4 @@
-"""The contributions of label smoothing, dropout, averaging and beam search."""
+"""Measure the contributions of label smoothing, dropout, averaging and beam search."""
 
 from typing import Any
 

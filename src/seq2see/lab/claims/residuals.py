@@ -1,4 +1,4 @@
-"""Residual connections and layer normalization make deep stacks trainable."""
+"""Claim: residual connections and layer normalization make deep stacks trainable."""
 
 import math
 from functools import partial

@@ -1,4 +1,4 @@
-"""Scores are divided by sqrt(d_k)."""
+"""Claim: dividing attention scores by sqrt(d_k) keeps the gradient of the softmax from vanishing at large d_k."""
 
 import math
 from typing import Any

@@ -1,4 +1,4 @@
-"""Deep post-norm models need warm-up, pre-norm models do not."""
+"""Claim: deep post-norm models need warm-up, pre-norm models do not."""
 
 import math
 from functools import partial
