@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from seq2see.cli.messages import echo, write_line
+from seq2see.cli.messages import echo, padded, write_line
 from seq2see.cli.options import Debug, Json
 from seq2see.display.wording import translated
 from seq2see.errors import SettingError
@@ -61,8 +61,6 @@ def data_list(as_json: Json = False, debug: Debug = False) -> None:
     if as_json:
         write_line(json.dumps([entry._asdict() for entry in entries]))
         return
-    from seq2see.cli.display import padded
-
     for entry in entries:
         cached = translated("cached" if entry.cached else "not cached")
         where = f"{in_bytes(entry.size)}, {cached}" if entry.size else translated("built in")

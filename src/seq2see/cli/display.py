@@ -4,12 +4,12 @@ import textwrap
 import time
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
-from unicodedata import east_asian_width
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
 
 from seq2see.cli.data import Downloads
+from seq2see.cli.messages import padded
 from seq2see.display.wording import translated
 from seq2see.errors import visible
 from seq2see.text.downloads import Fetching
@@ -154,11 +154,6 @@ def _opening(event: Any) -> list[str]:
 
 NAME_WIDTH, VALUE_WIDTH, WHY_WIDTH = 13, 54, 47
 """Widths of the three columns of the table of choices, in characters."""
-
-
-def padded(text: str, width: int) -> str:
-    """Return a text with blanks behind it; a Korean syllable takes two columns of a terminal."""
-    return text + " " * (width - sum(2 if east_asian_width(each) in "WF" else 1 for each in text))
 
 
 def table(choices: "list[Choice]") -> list[str]:
