@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from seq2see.cli.messages import echo, write_line
+from seq2see.cli.messages import echo, padded, write_line
 from seq2see.cli.options import Debug, Json
+from seq2see.display.wording import translated
 from seq2see.errors import SettingError
 
 if TYPE_CHECKING:
@@ -61,8 +62,10 @@ def data_list(as_json: Json = False, debug: Debug = False) -> None:
         write_line(json.dumps([entry._asdict() for entry in entries]))
         return
     for entry in entries:
-        where = f"{in_bytes(entry.size)}, {'cached' if entry.cached else 'not cached'}" if entry.size else "built in"
-        echo(f"{entry.name:<16}{entry.pairs:>7,} pairs  {where:<18}  {entry.description} ({entry.licence})")
+        cached = translated("cached" if entry.cached else "not cached")
+        where = f"{in_bytes(entry.size)}, {cached}" if entry.size else translated("built in")
+        pairs, about = translated(f"{entry.pairs:,} pairs"), translated(entry.description)
+        echo(f"{entry.name:<16}{pairs:>13}  {padded(where, 18)}  {about} ({entry.licence})")
 
 
 def data_get(

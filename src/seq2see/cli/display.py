@@ -4,12 +4,12 @@ import textwrap
 import time
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
-from unicodedata import east_asian_width
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
 
 from seq2see.cli.data import Downloads
+from seq2see.cli.messages import padded
 from seq2see.display.wording import translated
 from seq2see.errors import visible
 from seq2see.text.downloads import Fetching
@@ -109,7 +109,8 @@ class Display:
         for line in _opening(event):
             self.say(line)
         if self._console.is_terminal:
-            words = [TextColumn("step {task.completed:,}/{task.total:,}"), TextColumn("{task.fields[numbers]}")]
+            step = translated("step")
+            words = [TextColumn(f"{step} {{task.completed:,}}/{{task.total:,}}"), TextColumn("{task.fields[numbers]}")]
             columns = (words[0], BarColumn(bar_width=24), words[1])
             self._bar = Progress(*columns, console=self._console, transient=True)
             self._bar.add_task("", total=event.settings.training.max_steps, completed=event.step, numbers="")
@@ -122,7 +123,7 @@ class Display:
             self._bar.update(self._bar.task_ids[0], completed=event.step, numbers=numbers)
         elif time.monotonic() - self._last_line > QUIET_SECONDS:
             self._last_line = time.monotonic()
-            self.say(f"step {event.step:>7,}  {numbers}")
+            self.say(f"{translated('step')} {event.step:>7,}  {numbers}")
 
     def _time_left(self, event: Stepped | Trained) -> str:
         """Return the time until the last step, at the speed of this process; early stopping may end training before."""
@@ -139,12 +140,12 @@ class Display:
 def _opening(event: Any) -> list[str]:
     dropped = "".join(f", {count:,} dropped ({why.replace('_', ' ')})" for why, count in event.dropped.items() if count)
     pairs = translated(f"{event.pairs:,} pairs, {event.validation_pairs:,} for validation{dropped}")
-    lines = [f"{_padded(translated('data'), NAME_WIDTH)} {pairs}"]
+    lines = [f"{padded(translated('data'), NAME_WIDTH)} {pairs}"]
     tags = event.settings.data.tags
     if any(event.languages) or tags:
         targets = ", ".join(tags.split()) or event.languages.target or "?"
         by = translated(", by tag") if tags else ""
-        lines.append(f"{_padded(translated('languages'), NAME_WIDTH)} {event.languages.source or '?'} -> {targets}{by}")
+        lines.append(f"{padded(translated('languages'), NAME_WIDTH)} {event.languages.source or '?'} -> {targets}{by}")
     lines += table(event.choices)
     if event.step:
         lines.append(f"resuming after step {event.step:,}")
@@ -153,11 +154,6 @@ def _opening(event: Any) -> list[str]:
 
 NAME_WIDTH, VALUE_WIDTH, WHY_WIDTH = 13, 54, 47
 """Widths of the three columns of the table of choices, in characters."""
-
-
-def _padded(text: str, width: int) -> str:
-    """Return a text with blanks behind it; a Korean syllable takes two columns of a terminal."""
-    return text + " " * (width - sum(2 if east_asian_width(each) in "WF" else 1 for each in text))
 
 
 def table(choices: "list[Choice]") -> list[str]:
@@ -171,5 +167,5 @@ def table(choices: "list[Choice]") -> list[str]:
         name, value, why = (translated(text) for text in (choice.name, choice.value, why))
         cells = [name], textwrap.wrap(value, VALUE_WIDTH), textwrap.wrap(why, WHY_WIDTH)
         for name, value, reason in zip_longest(*cells, fillvalue=""):
-            lines.append(f"{_padded(name, NAME_WIDTH)} {_padded(value, VALUE_WIDTH)} {reason}".rstrip())
+            lines.append(f"{padded(name, NAME_WIDTH)} {padded(value, VALUE_WIDTH)} {reason}".rstrip())
     return lines

@@ -11,6 +11,7 @@ import typer
 
 from seq2see.cli.messages import echo, write_line
 from seq2see.cli.options import Debug, Json
+from seq2see.display.wording import translated
 from seq2see.errors import visible
 from seq2see.lab.catalogue import CLAIMS
 from seq2see.lab.claim import FULL_SEEDS, QUICK_SEEDS, Outcome
@@ -88,7 +89,7 @@ def _list(as_json: bool) -> None:
         write_line(json.dumps([{"claim": name, "gist": gist} for name, gist in CLAIMS.items()]))
     else:
         for name, gist in CLAIMS.items():
-            echo(f"{name:<{NAME_WIDTH}} {gist}")
+            echo(f"{name:<{NAME_WIDTH}} {translated(gist)}")
 
 
 NAME_WIDTH, VERDICT_WIDTH, WIDTH = 13, 14, 100

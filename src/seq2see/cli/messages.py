@@ -4,6 +4,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from unicodedata import east_asian_width
 
 import typer
 
@@ -49,3 +50,8 @@ def progress() -> Iterator[Callable[[str, int, int], None]]:
     finally:
         if shown:
             print(_CLEAR, end="", file=sys.stderr, flush=True)
+
+
+def padded(text: str, width: int) -> str:
+    """Return a text with blanks behind it; a Korean syllable takes two columns of a terminal."""
+    return text + " " * (width - sum(2 if east_asian_width(each) in "WF" else 1 for each in text))

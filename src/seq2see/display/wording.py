@@ -38,6 +38,12 @@ ENOUGH: Final = 6
 """Characters of a key, without placeholders, from which on its parts may have blanks."""
 
 
+PARTICLES: Final = re.compile(r"([가-힣0-9])(['\")\]»”]*)(은\(는\)|이\(가\)|을\(를\)|과\(와\)|\(으\)로)")
+"""A particle in both of its forms, behind Korean or a digit, whose sound decides between them."""
+DIGITS: Final = "영일이삼사오육칠팔구"
+"""How digits are read; tens, hundreds and thousands end in a consonant, as zero does."""
+
+
 class _Entry(NamedTuple):
     literals: list[str]
     """What the English text has before, between and behind its placeholders."""
@@ -79,8 +85,17 @@ def _translated(text: str) -> str:
         if parts is not None and (entry.says_enough or not any(" " in part for part in parts)):
             # A part with a blank may be a message itself; a single word is a name, a number or a file.
             found = entry.korean.format(*(_translated(part) if " " in part.strip() else part for part in parts))
-            return text.replace(core, found, 1)
+            return text.replace(core, PARTICLES.sub(_particle, found), 1)
     return "\n".join(map(_translated, text.split("\n"))) if "\n" in core else text
+
+
+def _particle(found: re.Match[str]) -> str:
+    """Return a word's last character and its particle in the form that is spoken: 3을, 2를, 1로, 3으로."""
+    last, closing, both = found.groups()
+    final = (ord(DIGITS[int(last)] if last.isdigit() else last) - ord("가")) % 28  # 0: a vowel, 8: the consonant ㄹ
+    if both == "(으)로":
+        return last + closing + ("로" if final in (0, 8) else "으로")
+    return last + closing + (both[0] if final else both[2])
 
 
 def _match(literals: list[str], text: str) -> list[str] | None:

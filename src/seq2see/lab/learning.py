@@ -61,7 +61,7 @@ def train(
 
 
 def final_loss(losses: Sequence[float], vocabularies: tuple[int, int]) -> float:
-    """Return the mean of the last tenth, but never more than the loss of guessing, also if training diverged."""
+    """Return the mean loss of the last tenth of the updates, at most that of guessing, also if training diverged."""
     last = losses[-max(1, len(losses) // 10) :]
     return min(sum(last) / len(last), math.log(vocabularies[1]))
 

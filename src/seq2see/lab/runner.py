@@ -178,7 +178,7 @@ class _Results:
         return found
 
     def outcome(self, claim: Claim, trials: Iterable[Trial]) -> Outcome | None:
-        """Return None if a trial is missing."""
+        """Return the outcome of a claim from its trials; None if one of them was not measured."""
         found = [self.find(trial) for trial in trials]
         measured = [each for each in found if each]
         return conclude(claim, measured) if len(measured) == len(found) else None
@@ -261,7 +261,7 @@ class _Line(NamedTuple):
 
 
 def _parse(line: str) -> _Line | None:
-    """Return None if this is not a whole line of a lab."""
+    """Parse a line of a result file; return None if it is damaged or incomplete."""
     try:
         row = json.loads(line)
         numbers = {name: math.nan if value is None else float(value) for name, value in row["numbers"].items()}

@@ -19,8 +19,8 @@ const KOREAN = {
 
   // Heading
   "{encoder} + {decoder} layers, width {width}, {heads} heads, {parameters} parameters":
-    "인코더 {encoder}층 + 디코더 {decoder}층, 차원 {width}, 헤드 {heads}개, 파라미터 {parameters}개",
-  "This translation was given. The model's own output: ": "지정된 번역입니다. 모델이 생성한 번역: ",
+    "인코더 {encoder}층 + 디코더 {decoder}층, 차원 {width}, 헤드 {heads}개, 매개변수 {parameters}개",
+  "This translation was given. The model's own output: ": "직접 지정한 번역입니다. 모델이 생성한 번역: ",
 
   // Pieces, layers, heads
   "source, {n} tokens": "원문, 토큰 {n}개",
@@ -75,7 +75,7 @@ const KOREAN = {
   "probability of the layer's prediction": "예측 확률",
   "{piece} has rank {rank}, {share}": "{piece}: {rank}위, {share}",
   "output tokens and their probabilities": "출력 토큰과 확률",
-  "There was no search.": "탐색한 것이 없습니다.",
+  "There was no search.": "빔 서치를 하지 않았습니다.",
   "beam search": "빔 서치",
   "finished": "완성",
   "finished, best first": "완성된 번역, 점수순",
@@ -102,10 +102,10 @@ const KOREAN = {
   "the last layer norm and the output layer": "마지막 층 정규화와 출력층",
   "the output layer": "출력층",
   ", after a last layer norm,": "(층 정규화를 한 번 더 적용한 것)",
-  "This is the model's own search, without the given translation. ": "번역이 지정되기 전에 모델이 스스로 탐색한 과정입니다. ",
+  "This is the model's own search, without the given translation. ": "지정한 번역과 관계없이 모델이 스스로 탐색한 과정입니다. ",
   "The search keeps the {beam} best hypotheses at each step, and ranks finished ones by their score (α = {alpha}).":
     "단계마다 점수가 높은 후보 {beam}개만 남기고, 완성된 것은 점수로 순위를 매깁니다(α = {alpha}).",
-  "The search takes the most probable token at each step (greedy search).": "단계마다 가장 확률이 높은 토큰을 고릅니다(빔 크기 1).",
+  "The search takes the most probable token at each step (greedy search).": "단계마다 확률이 가장 높은 토큰을 고릅니다(그리디 서치).",
   "rotation of queries and keys by position: cosines and sines of one head": "위치마다 쿼리와 키를 회전시키는 각도: 헤드 하나의 코사인과 사인",
 
   // The live page: texts and conversation
@@ -131,7 +131,7 @@ const KOREAN = {
   "A sentence like those the model learned from": "모델이 학습한 것과 비슷한 문장을 입력하세요",
   "seq2see: all numbers are computed by the model on this server; nothing is sent elsewhere.":
     "seq2see: 모든 수치는 이 서버의 모델에서 계산하며, 외부로 전송되는 것은 없습니다.",
-  "{name}, {parameters} parameters": "{name}, 파라미터 {parameters}개",
+  "{name}, {parameters} parameters": "{name}, 매개변수 {parameters}개",
   "probability {share}": "확률 {share}",
   "Too long to explain: {n} tokens. At most {most} are shown.": "너무 길어서 내부를 보여 줄 수 없습니다: {n}토큰. {most}토큰까지 볼 수 있습니다.",
   "the text was truncated: it is longer than the model reads": "모델이 읽을 수 있는 길이를 넘어 뒷부분을 잘랐습니다",
@@ -144,7 +144,7 @@ const KOREAN = {
   "use this instead": "이 토큰으로 바꾸기",
   "What changes": "달라진 점",
   "undo: {what}": "되돌리기: {what}",
-  "begins with “{text}”": "“{text}”(으)로 시작",
+  "begins with “{text}”": "시작 부분: “{text}”",
   "before": "변경 전",
   "now": "변경 후",
   "the same": "같음",
@@ -157,7 +157,7 @@ const KOREAN = {
   "The request did not arrive in time (408)": "요청이 제한 시간 안에 도착하지 않았습니다(408)",
   "The request is too large (413)": "한 번에 보낼 수 있는 양을 넘었습니다(413)",
   "The server is busy (429)": "요청이 많아 지금은 처리할 수 없습니다(429)",
-  "This server runs without PyTorch, so that it cannot show the inside of a translation.": "이 서버에는 PyTorch가 없어 번역 과정을 보여 줄 수 없습니다.",
+  "This server runs without PyTorch, so that it cannot show the inside of a translation.": "이 서버에는 파이토치가 없어 번역 과정을 보여 줄 수 없습니다.",
   "The model is not ready (503)": "모델이 아직 준비되지 않았습니다(503)",
   "The server did not answer in time (504)": "제한 시간 안에 응답을 받지 못했습니다(504)",
   "The server refused the request ({status})": "요청을 처리할 수 없습니다({status})",

@@ -94,7 +94,7 @@ class Log:
         writer.join(SECONDS_AT_END)
 
     def _reserve(self) -> None:
-        """Leave no closed descriptor behind, which the next socket would take, and have log lines written into it."""
+        """Open /dev/null as standard error if it is closed: a new socket would get its number and the log lines."""
         try:
             os.fstat(self._descriptor)
         except OSError:
@@ -155,7 +155,7 @@ class Log:
 
 
 def _write_all(real: int, data: bytes) -> int:
-    """Write all of it, and wait where the reader is slow; the number of bytes that went out before an error."""
+    """Write all of `data`, waiting for a slow reader; return how many bytes were written before any error."""
     done = 0
     while done < len(data):
         try:

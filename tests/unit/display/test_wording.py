@@ -132,8 +132,38 @@ def test_the_language_follows_the_environment(variables, expected, monkeypatch):
 
 def test_parts_of_a_message_keep_their_values_and_may_be_messages_themselves(korean):
     said = wording.translated("date: no such file or corpus. Did you mean 'dates'?")
-    assert said == "date: 그런 파일이나 코퍼스가 없습니다. 혹시 'dates'인가요?"
+    assert said == "date: 그런 파일이나 말뭉치가 없습니다. 혹시 'dates'인가요?"
     assert wording.translated("a{0}b: no such file") == "a{0}b: 파일이 없습니다"
+
+
+@pytest.mark.parametrize(
+    ("english", "expected"),
+    [
+        ("no spaces in the text, 11 characters", "공백이 없는 글, 글자 11종"),
+        ("4,096 tokens, about 172 pairs", "4,096토큰, 문장 쌍 약 172개"),
+        ("for 800 pairs of 7 characters + 6 symbols", "문장 쌍 800개(평균 7자 + 기호 6개)에 적합"),
+        ("at most 21 s for 60 steps on this CPU, at 900 tokens/s", "이 CPU에서 60스텝에 최대 21 s(초당 900토큰)"),
+        ("model.d_model = 'x': expected a whole number", "model.d_model = 'x': 정수여야 합니다"),
+    ],
+)
+def test_texts_that_are_composed_are_translated_as_a_whole(english, expected, korean):
+    assert wording.translated(english) == expected
+
+
+@pytest.mark.parametrize(
+    ("width", "heads", "expected"),
+    [(63, 4, "63은 model.heads = 4로"), (62, 10, "62는 model.heads = 10으로"), (65, 7, "65는 model.heads = 7로")],
+)
+def test_particles_follow_the_sound_of_a_number(width, heads, expected, korean):
+    problem = f"model.d_model = {width} is not divisible by model.heads = {heads}: change one, or set model.d_key"
+    assert expected in wording.translated(problem)
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"), [("모델", "'모델'을"), ("나무", "'나무'를"), ("run-3", "'run-3'을"), ("abc", "'abc'을(를)")]
+)
+def test_particles_follow_the_sound_of_a_word_where_it_is_known(name, expected, korean):
+    assert f"{expected} 알 수 없습니다" in wording.translated(f"unknown preset '{name}'. Choose one.")
 
 
 @pytest.mark.parametrize("text", ["", "loss of a dog", "from Rome to London by bus", "x" * 5000, "안녕", "data loss"])
