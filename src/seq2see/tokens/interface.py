@@ -65,6 +65,8 @@ class Tokenizer(ABC):
     """Whether each token is a word between blanks."""
     cuts_characters_alone = False
     """Whether each character is cut by itself, so that its tokens do not depend on its neighbours."""
+    syllables_per_letter = 1
+    """How many Korean characters a Korean token counts for in `scripts`: letters are fewer than their syllables."""
     version = 1
     """Format of its file."""
     counts_characters = False
@@ -133,6 +135,8 @@ class Tokenizer(ABC):
         """Return the scripts of the vocabulary, most letters first; none with less than a tenth of an even share."""
         words = (spelling for spelling in self.spellings() if not _MARKED.fullmatch(spelling))
         counts = Counter(_script(letter) for word in words for letter in word if letter.isalpha())
+        if self.syllables_per_letter > 1 and "HANGUL" in counts:
+            counts["HANGUL"] *= self.syllables_per_letter
         return [script for script, count in counts.most_common() if 10 * count * len(counts) >= counts.total()]
 
     @abstractmethod

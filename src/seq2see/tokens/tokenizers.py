@@ -223,6 +223,7 @@ class KoreanLetters(Listed):
     """Tokenizer whose tokens are characters, with Korean syllables split into letters."""
 
     cuts_characters_alone = counts_characters = True
+    syllables_per_letter = 5
 
     def cut(self, text: str) -> Sequence[str]:
         return korean_letters.decompose(text)

@@ -337,6 +337,10 @@ def test_a_script_of_a_few_letters_is_not_familiar():
     trained = tokenizers.train("characters", [*korean, "고노도로모보소오조초코토포호", "ab"], 500)
     assert trained.scripts == ["HANGUL"]
     assert (trained.familiar("ab"), trained.familiar("가나 ab")) == (0, 0.5)
+    trained = tokenizers.train("jamo", [*korean, "ab"], 500)  # few letters make many syllables
+    assert (trained.scripts, trained.familiar("가나 ab")) == (["HANGUL"], 0.5)
+    trained = tokenizers.train("jamo", [*korean, "the quick brown fox"], 500)
+    assert trained.scripts == ["HANGUL", "LATIN"]
 
 
 def test_familiar_after_normalisation_and_a_tag():
