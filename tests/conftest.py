@@ -82,6 +82,12 @@ def _one_thread() -> Iterator[None]:
     torch.set_num_threads(before)
 
 
+@pytest.fixture(autouse=True)
+def _english(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Begin each test with English messages, also after one that called the program with `--lang ko`."""
+    monkeypatch.setenv("SEQ2SEE_LANG", "en")
+
+
 def random_words(count: int, seed: int, longest: int = 6) -> list[str]:
     """Return distinct words over a few letters, the same for the same seed."""
     dice = random.Random(seed)

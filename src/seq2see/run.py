@@ -116,7 +116,7 @@ class Run:
             raise SettingError(f"--to {to}: unknown. Choose from: {', '.join(known)}")
         if to is None and len(known) == 1:
             to = known[0]
-        own = self.tokenizers.source.tags
+        own = (*map(language_tag, known), *self.tokenizers.source.tags)  # imports may have tags of their own
         if to is None and own and not all(line.lstrip().startswith(own) for line in lines if line.strip()):
             raise SettingError(f"{self.folder} translates to {', '.join(known)}: choose with --to")
         if to is None:

@@ -357,9 +357,7 @@ def test_evaluate_with_further_references_and_output(trained: Path, cli) -> None
 
 
 def test_evaluate_names_the_set(trained: Path, cli, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(
-        "seq2see.text.corpora.DateSplit.__iter__", lambda split: iter([Pair("ab", split.split, "here")])
-    )
+    monkeypatch.setattr("seq2see.text.dates.pairs", lambda split: iter([Pair("ab", split, "here")]))
     assert cli("evaluate", trained, "dates").out.startswith("1 pair of dates (test), ")
     assert json.loads(cli("evaluate", trained, "dates", "--json").out)["set"] == "dates (test)"
 
@@ -463,7 +461,7 @@ def test_chat_answers_each_line(trained: Path, cli) -> None:
 def test_data_list(cli) -> None:
     assert cli("data", "list").out.startswith("dates ")
     listed = [entry["name"] for entry in json.loads(cli("data", "list", "--json").out)]
-    assert listed == ["dates", "multi30k-en-de", "chatbot-ko"]
+    assert listed == ["dates", "pronouns", "pronouns-fi", "multi30k-en-de", "chatbot-ko"]
 
 
 def test_version(cli) -> None:

@@ -181,3 +181,14 @@ def test_a_score_that_does_not_apply_has_its_reason(tmp_path):
     rows = [("bleu", None, "does not apply: <short> targets"), ("exact", 100.0, "refs:any")]
     report.write(path, **PARTS | {"scores": report.ScoredSet("validation set", "", rows)}, curves_svg="")
     assert "does not apply: <short> targets" in texts_of(path.read_text(encoding="utf-8")).text
+
+
+def test_a_korean_report_translates_facts_and_keeps_settings(tmp_path, monkeypatch):
+    monkeypatch.setenv("SEQ2SEE_LANG", "ko")
+    parts = PARTS | {"settings": {"model": {"dropout": 0.1}, "training": {"metric": "loss"}}}
+    parts |= {"data": {"source tokens": "500 of 23 kinds"}}
+    report.write(tmp_path / "report.html", curves_svg="", **parts)
+    page = (tmp_path / "report.html").read_text(encoding="utf-8")
+    for row in ('원문 토큰</th><td dir="auto">500개, 23종', "dropout</th>", 'metric</th><td dir="auto">loss</td>'):
+        assert row in page
+    assert "3개 중 1개가 참조 번역과 같음" in page
