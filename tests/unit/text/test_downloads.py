@@ -344,7 +344,9 @@ def test_from_a_changed_file(server: Server, cli) -> None:
 
 def test_names(server: Server, cli) -> None:
     refused(cli("data", "get", "tinny"), "tinny: no such corpus. Did you mean 'tiny'?")
-    refused(cli("data", "get", "xyzzy"), "xyzzy: no such corpus. Choose from: dates, pronouns, pronouns-fi, table, tiny.")
+    refused(
+        cli("data", "get", "xyzzy"), "xyzzy: no such corpus. Choose from: dates, pronouns, pronouns-fi, table, tiny."
+    )
     refused(cli("train", "tinny"), "tinny: no such file or corpus. Did you mean 'tiny'?")
     refused(cli("data", "get", "tiny", "table"), "one corpus at a time", "--from")
     assert cli("data", "get", "dates").out == "dates is built in\n"
