@@ -30,10 +30,11 @@ engine_process.main()
 """
 SERVING = """
 import sys
-from seq2see.serve import engine_process, server
+from seq2see.serve import lanes, server
 from seq2see.serve.limits import Limits
 
-engine_process.PROGRAM = {program!r}
+assert lanes.PROGRAM
+lanes.PROGRAM = {program!r}
 server.serve(sys.argv[1:2], port=0, limits=Limits(deadline={deadline}, load_seconds={load}), log=False)
 """
 

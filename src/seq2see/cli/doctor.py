@@ -13,7 +13,7 @@ import typer
 
 from seq2see.cli import options
 from seq2see.cli.data import Downloads
-from seq2see.cli.messages import echo, write_line
+from seq2see.cli.messages import echo, padded, write_line
 from seq2see.display.wording import translated
 from seq2see.errors import visible
 
@@ -135,8 +135,9 @@ def _print(name: str, diagnosis: "Diagnosis") -> None:
         _table(diagnosis)
     else:
         for finding in diagnosis.findings:
-            count = finding.pairs and f", {finding.pairs}"
-            echo(f"{finding.severity:<8} {finding.name}{count}: {_about(finding)}{ACTIONS[finding.action]}")
+            count = finding.pairs and f", {translated(finding.pairs)}"
+            severity, action = padded(translated(finding.severity), 8), translated(ACTIONS[finding.action])
+            echo(f"{severity} {finding.name}{count}: {_about(finding)}{action}")
             for example in finding.examples:
                 echo(f"         {_shown(example)}")
     problems, notes = len(diagnosis.problems), len(diagnosis.findings) - len(diagnosis.problems)
@@ -145,7 +146,7 @@ def _print(name: str, diagnosis: "Diagnosis") -> None:
     ]
     if not problems:
         counts.insert(0, "no problem" if diagnosis.changes else "clean")
-    echo(", ".join(counts))
+    echo(", ".join(map(translated, counts)))
 
 
 def _table(diagnosis: "Diagnosis") -> None:
@@ -156,17 +157,18 @@ def _table(diagnosis: "Diagnosis") -> None:
     if not diagnosis.findings:
         return
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
-    table.add_column("finding", no_wrap=True)
-    table.add_column("pairs", justify="right", no_wrap=True)
+    table.add_column(translated("finding"), no_wrap=True)
+    table.add_column(translated("pairs"), justify="right", no_wrap=True)
     table.add_column("--write", no_wrap=True)
-    table.add_column("what, and what to do", overflow="fold")
+    table.add_column(translated("what, and what to do"), overflow="fold")
     for finding in diagnosis.findings:
         about = Text(visible(_about(finding)))
         for example in finding.examples:
             about.append(f"\n{_shown(example)}", "dim")
         name = Text(finding.name, COLOURS[finding.severity])
         count = finding.pairs.replace(" pairs", "").replace(" pair", "")
-        table.add_row(name, count, {"dropped": "drops", "repaired": "repairs"}.get(finding.action, ""), about)
+        action = {"dropped": "drops", "repaired": "repairs"}.get(finding.action, "")
+        table.add_row(name, count, translated(action), about)
     Console(highlight=False).print(table)
 
 
@@ -176,6 +178,6 @@ def _about(finding: "Finding") -> str:
 
 
 def _shown(example: "Example") -> str:
-    line = f"line {example.line:,}" if isinstance(example.line, int) else visible(example.line)
+    line = translated(f"line {example.line:,}") if isinstance(example.line, int) else visible(example.line)
     source, target = (visible(text, keep="") for text in (example.source, example.target))
     return f"{line}: {source} -> {target}"

@@ -2,7 +2,7 @@
 
 import contextlib
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,7 @@ from seq2see.text.corpora import Corpus
 from seq2see.text.pair import Pair
 from seq2see.text.rows import in_blocks
 from seq2see.text.tags import language_tag, tagged
+from seq2see.tokens.interface import Tokenizer
 from seq2see.training import events, journal
 from seq2see.training.bad_numbers import NotFinite
 
@@ -222,5 +223,12 @@ def _find_lines(prepared: Prepared, pairs: list[int], corpus: Callable[[], Corpu
                 if (key := tuple(tokens)) in missing:
                     missing.remove(key)
                     where[key] = f"{pair.where} "
-    said = {key: (cut.source.decode([*key[0]])[:40], cut.target.decode([*key[1]])[:40]) for key in where}
+    said = {key: (_without_tag(cut.source, key[0])[:40], cut.target.decode([*key[1]])[:40]) for key in where}
     return [f"{where[key]}({source!r} -> {target!r})" for key, (source, target) in said.items()]
+
+
+def _without_tag(tokenizer: Tokenizer, ids: Sequence[int]) -> str:
+    """Return the text of `ids` as the corpus has it: tokenizers of some kinds spell the tag that was put before it."""
+    text = tokenizer.decode(ids)
+    tag = next((tag for tag in tokenizer.tags if text.startswith(tag)), "")
+    return text.removeprefix(tag).lstrip() if tag else text

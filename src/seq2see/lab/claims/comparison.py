@@ -115,9 +115,9 @@ def minutes(run: Run, steps: int) -> float:
     spans = [
         (after["seconds"] - before["seconds"]) / (after["step"] - before["step"])
         for before, after in pairwise(rows)
-        if "seconds" in before and "seconds" in after
+        if "loss" in before and "loss" in after  # the seconds of other rows are those of a validation alone
     ]
-    whole = max(row["seconds"] for row in rows if "seconds" in row)  # less, if the machine was busy at times
+    whole = max(row["seconds"] for row in rows if "loss" in row)  # less, if the machine was busy at times
     return min(float(statistics.median(spans)) * steps, float(whole)) / 60
 
 
