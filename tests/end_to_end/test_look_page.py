@@ -229,6 +229,15 @@ def test_sixty_tokens_in_the_dark_and_on_a_narrow_screen(browser, cli, trained, 
     assert page.problems == []
 
 
+def test_a_long_word_of_the_model_beside_a_given_one_is_broken(browser, cli, trained, tmp_path):
+    page = opened(browser, cli, trained, "abcdefgh" * 8, tmp_path, "--target", "ABC")
+    try:
+        page.ask("Emulation.setDeviceMetricsOverride", width=420, height=800, deviceScaleFactor=1, mobile=True)
+        page.wait("document.documentElement.scrollWidth <= 420")
+    finally:
+        page.ask("Emulation.setDeviceMetricsOverride", width=1280, height=900, deviceScaleFactor=1, mobile=False)
+
+
 def test_how_blanks_are_written_is_said_once(page):
     assert said(page, "main").count("▁ stands for a space") == said(page, "#tokens p").count("▁") == 1
 
