@@ -39,7 +39,7 @@ class RunError(SeqError):
 
 
 class PassingError(RunError):
-    """An error that may be gone when the command is repeated with --resume."""
+    """An error that may be gone when the command is repeated; a training is repeated with --resume."""
 
     exit_code = 75
     """Exit code EX_TEMPFAIL of sysexits.h, after which schedulers repeat a command."""

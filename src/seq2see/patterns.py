@@ -22,7 +22,7 @@ from seq2see.machine import WorkerProcess
 
 
 class Named(NamedTuple):
-    """An expression that goes by a name."""
+    """A regular expression for tokens that users can choose by its name."""
 
     about: str
     expression: str

@@ -175,7 +175,7 @@ def check_tokenizer(tokenize: str) -> None:
 def edit_distance(left: Sequence[str], right: Sequence[str]) -> int:
     """Return the fewest insertions, deletions and substitutions that turn one sequence into the other (Levenshtein).
 
-    Computed row by row over the table of prefixes: `above[j]` is the distance of `left[:i]` to `right[:j]`.
+    Computed row by row: in row i, `above[j]` is the distance of `left[:i - 1]` to `right[:j]`.
     """
     if left == right:
         return 0

@@ -266,7 +266,7 @@ class _Tables:
             self.output = self.read((rows["target"], width), OUTPUT)
 
     def read(self, shape: tuple[int, ...], *names: str) -> Any:
-        """Return the first weight of these names that is there; an error where its shape is another."""
+        """Return the first weight of these names that the file has; an error if there is none in this shape."""
         found = next((name for name in names if name in self._stored), None)
         if found is None:
             raise RunError(f"{self._path}: no weight {names[0]}. Copy the folder again")

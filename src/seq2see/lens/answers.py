@@ -53,7 +53,7 @@ class Confidence(Answer):
 
 @dataclass(frozen=True)
 class Layers(Answer):
-    """Prediction of each decoder layer as if it were the last (logit lens); for an RNN, that of its decoder."""
+    """Prediction of each decoder layer as if it were the last (logit lens); an RNN has one, its whole decoder."""
 
     probability: Floats
     """LT: the probability of the token that is the output."""

@@ -199,7 +199,7 @@ class FixedState(DecoderState):
 
     @property
     def bytes(self) -> int:
-        """Size of all keys and values, beside which the rest is small."""
+        """Bytes of the attention keys and values of all layers; the rest of the state is small."""
         memory_BHSK = self.layers[0].memory_key_BHSK
         places = memory_BHSK.shape[2] + self.at.width * self.at.steps
         return 2 * len(self.layers) * places * memory_BHSK[:, :, 0].numel() * memory_BHSK.element_size()

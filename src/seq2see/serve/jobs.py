@@ -245,6 +245,8 @@ class FairQueue:
     def ahead_of(self, cost: int, client: str | None) -> int:
         """Estimate how much of the waiting work is done before a new job of this cost would be finished.
 
+        Of each job at most `cost` counts; of each other client, at most what this client would have waiting.
+
         Args:
             client: who would send it; None: the one who sent everything that waits.
         """

@@ -97,7 +97,7 @@ def _digest(key: str) -> bytes:
 
 
 def _from_header(text: str) -> str:
-    """A key as most clients send it in a header: its UTF-8 bytes, which HTTP libraries read as Latin-1."""
+    """Return the key that a header holds: most clients send UTF-8, which HTTP libraries decode as Latin-1."""
     try:
         return text.encode("latin-1").decode("utf-8")
     except UnicodeError:

@@ -253,8 +253,8 @@ class Service:
     def _beam(self, run: Run, beam: int | None, n_best: int) -> int:
         """Return the width that is asked for, at least n_best."""
         width = max(beam or run.settings.decoding.beam, n_best)
-        if width > max(self.limits.beam, run.settings.decoding.beam):
-            raise RefusedError(400, f"beam, n_best: {width:,} is too wide, at most {self.limits.beam}")
+        if width > (most := max(self.limits.beam, run.settings.decoding.beam)):
+            raise RefusedError(400, f"beam, n_best: {width:,} is too wide, at most {most}")
         return width
 
     def _estimated(self, lane: Lane, key: Key, asked: Asked, client: str) -> tuple[Lane, Job]:

@@ -348,7 +348,7 @@ class _Pause(Stop):
 
 
 def advance(name: str, folder: Path, until: int) -> Standing:
-    """Train the model in a run folder up to a step, unless it ended before; measure it there."""
+    """Train the model in a run folder up to step `until`, unless a limit ended its training earlier, and measure it."""
     device = machine.pick_device()
     prepared = resume.reopen(folder, [])
     settings = prepared.settings

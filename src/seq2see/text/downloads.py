@@ -190,8 +190,8 @@ def take(corpus: str, wanted: Sequence[File], places: Iterable[Path]) -> None:
     if lacking:
         names = ", ".join(file.name for file in lacking.values())
         raise DataError(
-            f"{corpus}: not among these files: {names}. A file is recognised by its SHA-256, plain or in .gz; "
-            f"a modified copy is not accepted{''.join(faults)}"
+            f"{corpus}: none of the files given is one of {names}, which are still missing. A file is recognised by "
+            f"its SHA-256, plain or in .gz; a modified copy is not accepted{''.join(faults)}"
         )
 
 

@@ -296,7 +296,7 @@ def tokenised(pairs: Iterable[Pair], files: tuple[Path, Path], limit: int) -> It
 
 
 def longer_sides(pairs: Sequence[Pair], cut: TokenizerPair) -> list[int]:
-    """Return the number of tokens of the longer side of each pair."""
+    """Return the number of tokens of the longer side of each pair, without the end token."""
     sources, targets = _sides(pairs)
     return [max(map(len, both)) for both in zip(cut[0].encode(sources), cut[1].encode(targets), strict=True)]
 

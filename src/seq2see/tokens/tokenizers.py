@@ -47,7 +47,7 @@ class Subwords(Tokenizer):
         if not model or [self._processor.id_to_piece(id) for id in range(special.COUNT)] != list(special.SPELLINGS):
             raise ValueError("not a SentencePiece model of ours: the special tokens have other ids")
         if any(self._tag_id(tag) == special.UNKNOWN for tag in self.tags):
-            raise ValueError("not a SentencePiece model of ours: a tag is missing")
+            raise ValueError("not a SentencePiece model of ours: it has no token for a language tag")
         self.spellings(), self._processor.decode([special.UNKNOWN])  # a ValueError where one is not UTF-8
 
     @classmethod

@@ -262,7 +262,7 @@ class _Loop:
         return Returned(restored.step, failed.step, failed.skipped, failed.slowed + 1)
 
     def _not_finite(self, batch: list[Int64s]) -> NotFinite:
-        """Return what is wrong with a batch whose update failed, in parts that fit into memory."""
+        """Find layer and pairs that made an update not finite (`batch` is in micro-batches); return the error."""
 
         def loss(pairs: Int64s) -> Tensor:
             part = make_batch(self.store, pairs).to(self.device)
