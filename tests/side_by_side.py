@@ -3,6 +3,7 @@
 import contextlib
 import multiprocessing
 import os
+import random
 import socket
 import time
 from collections.abc import Callable
@@ -28,13 +29,20 @@ def start(work: Callable[..., Any], *words: Any, world: int = 2) -> list[ForkSer
     context.set_forkserver_preload(
         ["seq2see.api", "seq2see.pictures.translations", "torch.utils.tensorboard", "torch._dynamo"]
     )
-    with contextlib.closing(socket.socket()) as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = _free_port()
     processes = [context.Process(target=_be, args=(rank, world, port, work, words)) for rank in range(world)]
     for process in processes:
         process.start()
     return processes
+
+
+def _free_port() -> int:
+    """Return a port below those that the system gives to servers of other tests: the first process takes it later."""
+    while True:
+        port = random.SystemRandom().randrange(20_000, 30_000)
+        with contextlib.closing(socket.socket()) as free, contextlib.suppress(OSError):
+            free.bind(("127.0.0.1", port))
+            return port
 
 
 def finish(processes: list[ForkServerProcess], wait: bool = True) -> list[int | None]:
