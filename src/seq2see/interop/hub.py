@@ -85,14 +85,14 @@ def push(run: Path, name: str, *, private: bool = False, endpoint: str | None = 
                 *Tokenizers.files(run),
             }:
                 shutil.copy(path, folder / path.name)
-        (folder / "README.md").write_text(card(run, name), encoding="utf-8")
+        (folder / "README.md").write_text(model_card(run, name), encoding="utf-8")
         with _in_one_line(name):
             address = hub.create_repo(name, private=private, exist_ok=True)
             hub.upload_folder(repo_id=name, folder_path=folder, commit_message="Upload a model of seq2see")
     return str(address)
 
 
-def card(run: Path, name: str) -> str:
+def model_card(run: Path, name: str) -> str:
     """Return a model card in Markdown: what the manifest knows, and what the author has to fill in."""
     facts, settings = storage.read_manifest(run), config.read_settings(run)
     is_marian = huggingface_writer.obstacle(settings) is None

@@ -157,7 +157,7 @@ def _mean_loss(bundle: Bundle, sources: list[list[int]], targets: list[list[int]
 
 
 class Habits(NamedTuple):
-    """Where one head attends, on average over all tokens of some pairs."""
+    """Statistics of where one head attends, as means over all tokens of some pairs."""
 
     place: Place
     layer: int

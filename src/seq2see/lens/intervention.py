@@ -7,7 +7,7 @@
 """
 
 import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -47,7 +47,7 @@ def changed(model: nn.Module | HasModel, changes: Mapping[str, Changing]) -> Ite
     try:
         for name, function in changes.items():
             if name not in known:
-                raise SettingError(f"nothing is computed under '{name}'. {nearest(name, known)}")
+                raise _unknown(name, known)
             if name.rpartition(".")[2] in fixed:
                 raise SettingError(f"'{name}' can be recorded, not changed. Change the output of this layer instead")
             handles.append(_hook(*known[name], function))
@@ -55,6 +55,10 @@ def changed(model: nn.Module | HasModel, changes: Mapping[str, Changing]) -> Ite
     finally:
         for handle in handles:
             handle.remove()
+
+
+def _unknown(name: str, known: Collection[str]) -> SettingError:
+    return SettingError(f"nothing is computed under '{name}'. {nearest(name, known)}")
 
 
 def _hook(part: nn.Module, where: Where, function: Changing) -> Any:
@@ -152,9 +156,7 @@ def _activations(bundle: Bundle, reading: Reading, name: str) -> Tensor:
     with torch.inference_mode(), capture(bundle.model, lambda each: each == name) as seen:
         bundle.model.output(decoded(bundle, [reading.source_ids], [reading.target_ids]))
     if name not in seen:
-        raise SettingError(
-            f"nothing is computed under '{name}'. {nearest(name, [each for each, *_ in points(bundle)])}"
-        )
+        raise _unknown(name, [each for each, *_ in points(bundle)])
     return seen[name][0]
 
 

@@ -131,7 +131,7 @@ def test_any_other_run_goes_there_as_it_is(server: StandIn, trained: Path, tmp_p
 
 
 def test_the_card_says_what_the_manifest_knows(trained: Path) -> None:
-    text = hub.card(trained, "owner/letters")
+    text = hub.model_card(trained, "owner/letters")
     assert "updates of 1,000 tokens" in text
     assert "## Licence\n\nFill in." in text
     assert "training pairs" in text
