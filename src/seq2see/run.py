@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
     from seq2see.decoding.search import Choose
+    from seq2see.documents.document import Joined, Options
     from seq2see.lens.alignment import Alignment, Importance, Method
     from seq2see.lens.answers import Look
     from seq2see.lens.heads import Head, Statistics, Worth
@@ -213,6 +214,39 @@ class Run:
             )
         return translator.translate(
             engine, self.tokenizers, self.settings, lines, beam=beam, n_best=n_best, prefixes=prefixes
+        )
+
+    @cached_property
+    def text_options(self) -> "Options":
+        """How `translate_text` cuts documents: language, longest sentence, words that stand for placeholders."""
+        from seq2see.decoding import running_text
+
+        return running_text.options(self.settings, self.tokenizers, self.languages, lambda: self.validation_pairs)
+
+    def translate_text(
+        self,
+        text: str,
+        markup: str = "auto",
+        beam: int | None = None,
+        to: str | None = None,
+        engine: Engine | None = None,
+    ) -> "Joined":
+        """Translate a document: its sentences, with all blanks, tags and placeholders between and inside them.
+
+        `run.translate_text("<p>Click <b>here</b>.</p>").text` is the translation; `.counts` says how it was made.
+
+        Args:
+            markup: `plain`, `html`, `xml`, or `auto`: whatever the text looks like.
+        """
+        from seq2see.decoding import running_text
+
+        engine, aligns = engine or self.engine(), machine.has_torch() and self.settings.model.attention
+        return running_text.translate(
+            text,
+            markup,
+            self.text_options,
+            lambda lines: self.search(lines, beam, engine=engine, to=to),
+            (lambda lines, results: self.align(lines, results, to)) if aligns else None,
         )
 
     def look(self, sentence: str, to: str | None = None, target: str | None = None) -> "Look":
