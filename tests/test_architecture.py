@@ -26,7 +26,7 @@ LAYERS = [
     {"doctor", "tokens", "model"},
     {"bundle"},
     {"training", "decoding"},
-    {"lens", "evaluation", "interop"},
+    {"lens", "evaluation", "interop", "documents"},
     {"run", "pictures"},
     {"session", "look", "conversation"},
     {"api"},
