@@ -23,8 +23,8 @@ from seq2see import special
 from seq2see.config import Decoding, Settings
 from seq2see.decoding.hypothesis import Constraint, Engine, Hypothesis, Task
 from seq2see.decoding.translator import EnforcedTerm, Result, SearchPlan, TermSource, Translation
-from seq2see.text import terms as words
-from seq2see.text.terms import Span, Term
+from seq2see.text import words
+from seq2see.text.words import Span, Term
 from seq2see.tokens import spans
 from seq2see.tokens.interface import Tokenizer
 from seq2see.tokens.store import Tokenizers

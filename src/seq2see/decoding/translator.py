@@ -10,7 +10,7 @@ from seq2see import machine, special
 from seq2see.config import Decoding, Model, Settings, check_decoding
 from seq2see.decoding.hypothesis import Engine, Hypothesis, Task
 from seq2see.errors import RunError, SettingError
-from seq2see.text.terms import Span
+from seq2see.text.words import Span
 from seq2see.tokens.store import Tokenizers
 
 TermSource = Literal["search", "constraint", "n-best", "prefix", "replacement", "missing"]

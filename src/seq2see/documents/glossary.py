@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from seq2see.errors import DataError, shown
-from seq2see.text import languages, rows, terms
+from seq2see.text import languages, rows, words
 from seq2see.text.pair import NOTHING, Sides
-from seq2see.text.terms import Term
+from seq2see.text.words import Term
 
 MOST_ENTRIES: Final = 100_000
 """Terms of a glossary; the largest public ones have some tens of thousands for two languages."""
@@ -131,7 +131,7 @@ class Glossary:
         folded, found = _folded(sentence), []
         place = 0
         while place < len(folded):
-            term = self._at(sentence, folded, place) if terms.is_boundary(sentence, place) else None
+            term = self._at(sentence, folded, place) if words.is_boundary(sentence, place) else None
             if term is not None:
                 found.append(term)
             place = place + 1 if term is None else term.end
@@ -143,7 +143,7 @@ class Glossary:
             for length in self._lengths.get(folded[place : place + size], ()):
                 end = place + length
                 entries = self._folded.get(folded[place:end], ())
-                if not entries or not terms.ends_word(sentence, end):
+                if not entries or not words.ends_word(sentence, end):
                     continue
                 written = sentence[place:end]
                 for entry in entries:
@@ -201,7 +201,7 @@ def _fault(entry: Entry) -> str:
             return f"{shown(text)} is longer than {LONGEST_TERM} characters. A term is a few words"
         if any(unicodedata.category(each) in ("Cc", "Cs", "Co", "Cn") for each in text):
             return f"{shown(text)} holds a control character or no character at all"
-        if not any(terms.is_word_character(each) for each in text):
+        if not any(words.is_word_character(each) for each in text):
             return f"{shown(text)} has no letter and no digit"
     return ""
 

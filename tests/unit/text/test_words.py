@@ -2,7 +2,7 @@
 
 import pytest
 
-from seq2see.text import terms
+from seq2see.text import words
 
 
 @pytest.mark.parametrize(
@@ -17,9 +17,9 @@ from seq2see.text import terms
     ],
 )
 def test_occurrences(text: str, phrase: str, expected: list[tuple[int, int]]) -> None:
-    assert list(terms.occurrences(text, phrase)) == expected
+    assert list(words.occurrences(text, phrase)) == expected
 
 
 def test_what_a_script_needs() -> None:
-    assert [terms.needs_blanks(each) for each in "aé가中のก-"] == [True, True, True, False, False, False, False]
-    assert [terms.is_whole_word(each) for each in ("Datei", "파일", "文件")] == [True, False, False]
+    assert [words.needs_blanks(each) for each in "aé가中のก-"] == [True, True, True, False, False, False, False]
+    assert [words.is_whole_word(each) for each in ("Datei", "파일", "文件")] == [True, False, False]
