@@ -33,7 +33,7 @@ EXPECTED: Final = "Expected a glossary: .tsv, .csv or .tbx, each also .gz."
 HEADERS: Final = {"source", "target", "term", "translation", "source term", "target term"}
 
 
-class Entry(NamedTuple):
+class GlossaryEntry(NamedTuple):
     """A term, the translations that are allowed for it, and where it was read."""
 
     source: str
@@ -45,11 +45,11 @@ class Entry(NamedTuple):
 class Glossary:
     """Terms with the translations that they must have."""
 
-    def __init__(self, entries: Iterable[Entry], name: str = "the glossary") -> None:
+    def __init__(self, entries: Iterable[GlossaryEntry], name: str = "the glossary") -> None:
         """Check and index entries; one error names the first faults of all of them."""
         self.name = name
-        self.entries: dict[str, Entry] = {}
-        self._folded: dict[str, list[Entry]] = {}
+        self.entries: dict[str, GlossaryEntry] = {}
+        self._folded: dict[str, list[GlossaryEntry]] = {}
         self._lengths: dict[str, list[int]] = {}
         """The lengths of all terms that begin with some characters, longest first; see `KEY`."""
         faults: list[str] = []
@@ -74,7 +74,7 @@ class Glossary:
         A term without a translation (an empty text) is kept as it is.
         """
         pairs = ((source, (given,) if isinstance(given, str) else tuple(given)) for source, given in entries.items())
-        return cls((Entry(source, forms) for source, forms in pairs), name)
+        return cls((GlossaryEntry(source, forms) for source, forms in pairs), name)
 
     @classmethod
     def read(cls, path: str | Path, languages: Sides = NOTHING) -> "Glossary":
@@ -101,7 +101,7 @@ class Glossary:
     def __len__(self) -> int:
         return len(self.entries)
 
-    def _conflict(self, entry: Entry) -> str:
+    def _conflict(self, entry: GlossaryEntry) -> str:
         before = self.entries.get(entry.source)
         if before is None or before.forms == entry.forms:
             return ""
@@ -168,7 +168,7 @@ def _is_spelling(written: str, term: str) -> bool:
     return term == term.lower() and all(word[:1] + word[1:].lower() == word for word in written.split())
 
 
-def _forms(entry: Entry, written: str) -> tuple[str, ...]:
+def _forms(entry: GlossaryEntry, written: str) -> tuple[str, ...]:
     """Return the allowed translations of a term as it is written in a sentence.
 
     Where it has a capital letter that the glossary has not, the translation may have one, too.
@@ -181,7 +181,7 @@ def _forms(entry: Entry, written: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys((*entry.forms, *capital)))
 
 
-def _clean(entry: Entry) -> Entry:
+def _clean(entry: GlossaryEntry) -> GlossaryEntry:
     """Return an entry in NFC with single blanks; a form may hold several, separated by `|`."""
     forms = [part for form in entry.forms for part in form.split(BETWEEN)]
     source, *cleaned = (
@@ -190,7 +190,7 @@ def _clean(entry: Entry) -> Entry:
     return entry._replace(source=source, forms=tuple(dict.fromkeys(filter(None, cleaned))))
 
 
-def _fault(entry: Entry) -> str:
+def _fault(entry: GlossaryEntry) -> str:
     """Return what is wrong with an entry; nothing if it is sound."""
     if not entry.source:
         return "a translation without a term"
@@ -215,7 +215,7 @@ def _check_size(path: Path) -> None:
                 raise DataError(f"{path}: larger than {LARGEST_FILE >> 20} MiB. Is it a glossary?")
 
 
-def _table(path: Path, format: str) -> Iterator[Entry]:
+def _table(path: Path, format: str) -> Iterator[GlossaryEntry]:
     """Yield the entries of a TSV or CSV file."""
     faults = rows.Faults()
     read = rows.tsv_rows if format == "tsv" else rows.csv_rows
@@ -234,7 +234,7 @@ def _table(path: Path, format: str) -> Iterator[Entry]:
                 "To keep a term as it is, leave its translation empty.",
             )  # fmt: skip
         else:
-            yield Entry(columns[0], tuple(columns[1:]), f"{path}, line {number}")
+            yield GlossaryEntry(columns[0], tuple(columns[1:]), f"{path}, line {number}")
     if faults:
         raise DataError(str(faults))
 

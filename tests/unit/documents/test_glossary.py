@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from seq2see.documents import glossary as module
-from seq2see.documents.glossary import Entry, Glossary
+from seq2see.documents.glossary import Glossary, GlossaryEntry
 from seq2see.errors import DataError
 
 
@@ -92,7 +92,7 @@ def test_files_that_are_no_glossaries(tmp_path: Path, monkeypatch: pytest.Monkey
         read(tmp_path, "file\tDatei\n" * 200)
     monkeypatch.setattr(module, "MOST_ENTRIES", 3)
     with pytest.raises(DataError, match="more than 3 terms"):
-        Glossary([Entry(f"a{number}", ("b",)) for number in range(4)])
+        Glossary([GlossaryEntry(f"a{number}", ("b",)) for number in range(4)])
 
 
 def test_equal_rows_count_once(tmp_path: Path) -> None:
