@@ -2,7 +2,7 @@
 
 import contextlib
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from functools import cached_property
 from importlib import import_module
 from pathlib import Path
@@ -10,16 +10,15 @@ from typing import TYPE_CHECKING, Literal, get_args
 
 from seq2see import bundle, config, machine, storage
 from seq2see.bundle import Bundle
-from seq2see.config import Decoding, Place, Settings
-from seq2see.decoding import ct2_engine, translator
-from seq2see.decoding.hypothesis import Engine, Hypothesis, Task
+from seq2see.config import Place, Settings
+from seq2see.decoding import ct2_engine, terms, translator
+from seq2see.decoding.hypothesis import Engine
 from seq2see.decoding.translator import Result
 from seq2see.display import notebook
-from seq2see.distributed import ranks
+from seq2see.documents.glossary import Glossary
 from seq2see.errors import DataError, RunError, SeqError, SettingError, nearest
 from seq2see.evaluation import metrics
 from seq2see.evaluation.evaluations import Evaluation
-from seq2see.machine import Group
 from seq2see.text.corpora import Pairs
 from seq2see.text.pair import Pair, Sides, usual_sources
 from seq2see.text.tags import language_tag
@@ -39,30 +38,6 @@ if TYPE_CHECKING:
     from seq2see.lens.reading import Reading, Watch
     from seq2see.lens.sublayers import Sublayer, WordInContexts
     from seq2see.model.interface import Seq2Seq
-
-
-class Shared:
-    """An engine of several ranks that get the same tasks: each searches for a share, and all get all answers.
-
-    They exchange answers after every `AT_ONCE` tasks, so that the first can be printed while the rest is searched for.
-    """
-
-    AT_ONCE = 1000
-
-    def __init__(self, engine: Engine, group: Group) -> None:
-        self.name = engine.name
-        self._engine, self._group = engine, group
-
-    def search(self, tasks: list[Task], settings: Decoding) -> list[list[Hypothesis]]:
-        rank, world = self._group.rank, self._group.world
-        answers: list[list[Hypothesis]] = []
-        for begin in range(0, len(tasks), self.AT_ONCE * world):
-            block = tasks[begin : begin + self.AT_ONCE * world]
-            places = ranks.dealt([len(task.source) for task in block], world)
-            mine = self._engine.search([block[place] for place in places[rank]], settings)
-            parts = self._group.from_all([[asdict(each) for each in found] for found in mine])
-            answers += [[Hypothesis(**each) for each in found] for found in ranks.put_back(parts, places)]
-        return answers
 
 
 EngineName = Literal["auto", "torch", "ctranslate2"]
@@ -184,9 +159,19 @@ class Run:
         """Return an engine that samples its tokens (`decoding.search.sampling`)."""
         return self._torch_engine(precision, choose)
 
-    def translate(self, lines: Sequence[str], beam: int | None = None, to: str | None = None) -> list[str]:
-        """Return the best translation of each line; an empty line stays empty."""
-        return [result.text for result in self.search(lines, beam, to=to)]
+    def translate(
+        self,
+        lines: Sequence[str],
+        beam: int | None = None,
+        to: str | None = None,
+        glossary: Glossary | None = None,
+    ) -> list[str]:
+        """Return the best translation of each line; an empty line stays empty.
+
+        Args:
+            glossary: terms that have to be translated as it says (`seq2see.Glossary`).
+        """
+        return [result.text for result in self.search(lines, beam, to=to, glossary=glossary)]
 
     def search(
         self,
@@ -196,25 +181,34 @@ class Run:
         prefixes: Sequence[str] | None = None,
         engine: Engine | None = None,
         to: str | None = None,
+        glossary: Glossary | None = None,
     ) -> list[Result]:
         """Return translations with scores and tokens.
 
         Args:
             engine: of `engine()` or `sampler()`; `engine()` if not given.
             to: the language, one of `tags`.
+            glossary: terms that have to be translated as it says; a line without any gives the same as without it.
         """
         if isinstance(lines, str):
             raise TypeError("translate expects a list of lines, not one text: put it in [ ]")
-        lines = self.tagged(lines, to)
+        given, lines = lines, self.tagged(lines, to)
         engine = engine or self.engine()
         if self._is_recorded() and self._is_unseen(engine):
             raise SettingError(
                 f"activations of the model are recorded, but this engine ({engine.name}) uses its own copy of it. "
                 'Leave engine= out, or make it inside capture(run): run.engine("torch"); or use capture(engine)'
             )
-        return translator.translate(
-            engine, self.tokenizers, self.settings, lines, beam=beam, n_best=n_best, prefixes=prefixes
-        )
+        found = [] if glossary is None else [glossary.terms_in(line) for line in given]
+        if not any(found):
+            return translator.translate(
+                engine, self.tokenizers, self.settings, lines, beam=beam, n_best=n_best, prefixes=prefixes
+            )
+        shifts = [len(line) - len(before) for before, line in zip(given, lines, strict=True)]
+        return terms.translate(
+            engine, self.tokenizers, self.settings, lines, found,
+            beam=beam, n_best=n_best, prefixes=prefixes, shifts=shifts,
+        )  # fmt: skip
 
     @cached_property
     def text_options(self) -> "Options":
@@ -230,6 +224,7 @@ class Run:
         beam: int | None = None,
         to: str | None = None,
         engine: Engine | None = None,
+        glossary: Glossary | None = None,
     ) -> "Joined":
         """Translate a document: its sentences, with all blanks, tags and placeholders between and inside them.
 
@@ -245,7 +240,7 @@ class Run:
             text,
             markup,
             self.text_options,
-            lambda lines: self.search(lines, beam, engine=engine, to=to),
+            lambda lines: self.search(lines, beam, engine=engine, to=to, glossary=glossary),
             (lambda lines, results: self.align(lines, results, to)) if aligns else None,
         )
 
