@@ -13,7 +13,7 @@ from seq2see.lab.claim import Chart, Claim, Expectation, Measurement, conclude
 FACTS = {"command": "seq2see lab --quick", "seeds": "1 to 2", "processor": "Tube & <Relay>"}
 
 
-def outcome(values=(0.1, 0.101), limit=0.5):
+def outcome(values=(0.1, 0.101), limit=0.5, control=9.0):
     claim = Claim(
         "sample",
         "Small <models> & | large ones",
@@ -21,7 +21,12 @@ def outcome(values=(0.1, 0.101), limit=0.5):
         "loss",
         lambda plan: [],
         lambda trial: {},
-        (Expectation("it is small", "loss of b", lambda rows: rows.get("loss", kind="b"), at_most=limit),),
+        (
+            Expectation(
+                "it is small", "loss of b", lambda rows: rows.get("loss", kind="b"), limit, "of | it", limit * 2
+            ),
+        ),
+        (Expectation("not a", "loss of a", lambda rows: rows.get("loss", kind="a"), control, "of it"),),
         (Chart("loss", "loss", "kind"), Chart("loss", "loss", "depth", ("kind",), log_x=True, log_y=True)),
     )
     rows = [
@@ -105,7 +110,7 @@ def test_a_number_without_a_place_counts_once_for_a_seed():
         lambda plan: [{}],
         lambda trial: {},
         (),
-        (Chart("loss", "loss", "kind"),),
+        charts=(Chart("loss", "loss", "kind"),),
         places="length",
     )
     losses = (1.0, 2.0, 4.0)
