@@ -31,7 +31,7 @@ def lab(
         typer.Option(
             min=1,
             max=100,
-            help=f"Number of seeds per trial; default: up to {QUICK_SEEDS} with --quick, else {FULL_SEEDS}.",
+            help=f"Number of seeds per trial; default: 3 to 8 with --quick, else {FULL_SEEDS}.",
         ),
     ] = None,
     first_seed: Annotated[

@@ -20,7 +20,7 @@ Conditions = Mapping[str, Any]
 Numbers = Mapping[str, float]
 Verdict = Literal["held", "did not hold", "undecided", "not trusted"]
 
-QUICK_SEEDS, FULL_SEEDS = 8, 10
+QUICK_SEEDS, FULL_SEEDS = 5, 10
 """The number of seeds if neither the user nor the claim gives one."""
 
 

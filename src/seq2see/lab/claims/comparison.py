@@ -13,12 +13,14 @@ from seq2see import api, storage
 from seq2see.errors import DataError
 from seq2see.lab.claim import Measurements, Numbers, Plan, Trial, Value, grid
 from seq2see.lab.models import ARCHITECTURES, OTHER_WEIGHTS, PREDECESSORS
+from seq2see.machine import pick_device
 from seq2see.run import Run
 from seq2see.text import corpora
 from seq2see.text.pair import Pair
 from seq2see.training import journal
 
-ALONE = True
+ALONE = pick_device().type == "cuda"
+"""On a CPU, trainings share the cores with one thread each; a GPU is not shared."""
 SCORES = {"exact": "exact_match", "bleu": "bleu"}
 """The reported score: exact match if training chose its best checkpoint by that, else BLEU."""
 TEST_PAIRS = 1000
@@ -34,7 +36,7 @@ def trials(plan: Plan) -> list[dict[str, Any]]:
         if not any(_is_held_out(pair, every) for pair in corpus.train):
             raise DataError(f"{pairs}: too few different sources to keep some for a test. Give more pairs")
     # For the same number of tokens, more and smaller steps give better scores: docs/lab.md lists what was tried.
-    budget = {"steps": 800, "batch_tokens": 1024}
+    budget = {"steps": 400, "batch_tokens": 1024}
     if not plan.quick:
         budget = {"steps": 3000 if plan.pairs else 1000, "batch_tokens": 4096}
     common = {"pairs": pairs, **content}
