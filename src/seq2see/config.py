@@ -487,8 +487,7 @@ def describe() -> Iterable[tuple[str, str, str, str]]:
     for section, kind in SECTIONS.items():
         types = typing.get_type_hints(kind)
         for each in fields(kind):
-            hint = types[each.name]
-            values = " | ".join(typing.get_args(hint)) or hint.__name__
+            values = " | ".join(typing.get_args(types[each.name])) or types[each.name].__name__
             yield f"{section}.{each.name}", values, str(each.default), each.metadata["about"]
 
 
