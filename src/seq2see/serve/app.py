@@ -64,6 +64,8 @@ CLIENT = "seq2see.client"
 """Key in the scope of a request for its client, as `Service.admit` returns it."""
 INTERNAL = 500, "an internal error; the log says where"
 UNCOUNTED = ("/health", "/ready")
+WITHOUT_KEY = (*UNCOUNTED, "/languages")
+"""Routes that need no API key."""
 KEY_IN_BODY = ("/translate", "/detect")
 """Routes that check the API key of their clients themselves."""
 QUICK: dict[str, tuple[bytes, ...]] = {
@@ -108,7 +110,7 @@ def build(
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    app = FastAPI(
+    app = _Described(
         title="seq2see",
         version=__version__,
         description="Translate, chat, and look inside a Transformer.",
@@ -117,12 +119,26 @@ def build(
         lifespan=engines,
         responses=bodies.PROBLEMS,
     )
-    app.include_router(_root(service))
+    # The routes that are used most come first: each request is compared with them one after the other.
     app.include_router(_v1(service))
     app.include_router(libretranslate.routes(service))
+    app.include_router(_root(service))
     for problem in (RefusedError, RequestValidationError, HTTPException, Exception):
         app.add_exception_handler(problem, _problem)
     return Guard(app, service, log, origins or Origins())
+
+
+class _Described(FastAPI):
+    """An app whose OpenAPI description says which routes need an API key."""
+
+    def openapi(self) -> dict[str, Any]:
+        """Return the description."""
+        document = super().openapi()
+        document["components"]["securitySchemes"] = bodies.SECURITY_SCHEMES
+        for path, operations in document["paths"].items():
+            for operation in operations.values() if path not in WITHOUT_KEY else ():
+                operation["security"] = [{name: []} for name in bodies.SECURITY_SCHEMES]
+        return document
 
 
 def _root(service: Service) -> APIRouter:
@@ -140,7 +156,7 @@ def _root(service: Service) -> APIRouter:
             raise RefusedError(503, why, 2)
         return bodies.StatusResponse(status="ready")
 
-    @routes.get("/metrics", tags=["operation"], response_class=Response, dependencies=bodies.KEYS)
+    @routes.get("/metrics", tags=["operation"], response_class=Response)
     async def metrics() -> Response:
         """Counters and gauges for Prometheus."""
         return Response(
@@ -166,31 +182,12 @@ def _root(service: Service) -> APIRouter:
 
 
 def _v1(service: Service) -> APIRouter:
-    routes = APIRouter(prefix="/v1", tags=["v1"], dependencies=bodies.KEYS)
+    routes = APIRouter(prefix="/v1", tags=["v1"])
 
     def streamed(body: bodies.SearchRequest, asked: Asked, scope: Message) -> Response:
         events = service.stream(asked, scope[CLIENT], body.model, body.beam)
         return StreamingResponse(
             sent_events(events, scope[DUE], service.limits.deadline), media_type="text/event-stream"
-        )
-
-    @routes.get("/models")
-    async def models() -> bodies.ModelsResponse:
-        """The runs that are served."""
-        facts = service.quick.facts
-        return bodies.ModelsResponse(
-            models=[
-                bodies.ServedModel(
-                    name=name,
-                    source=run.languages.source,
-                    targets=run.tags or [code for code in (run.languages.target,) if code],
-                    choose=len(run.tags) > 1,
-                    engine=facts[name].engine if name in facts else None,
-                    parameters=run.manifest.get("parameters", 0),
-                    examples=run.examples,
-                )
-                for name, run in service.runs.items()
-            ]
         )
 
     @routes.post("/translate", response_model=bodies.TranslateResponse, responses=bodies.STREAMED)
@@ -212,6 +209,25 @@ def _v1(service: Service) -> APIRouter:
         if body.stream:
             return streamed(body, asked, request.scope)
         return JSONResponse(await service.chat(asked, request.scope[CLIENT], body.model, body.beam))
+
+    @routes.get("/models")
+    async def models() -> bodies.ModelsResponse:
+        """The runs that are served."""
+        facts = service.quick.facts
+        return bodies.ModelsResponse(
+            models=[
+                bodies.ServedModel(
+                    name=name,
+                    source=run.languages.source,
+                    targets=run.tags or [code for code in (run.languages.target,) if code],
+                    choose=len(run.tags) > 1,
+                    engine=facts[name].engine if name in facts else None,
+                    parameters=run.manifest.get("parameters", 0),
+                    examples=run.examples,
+                )
+                for name, run in service.runs.items()
+            ]
+        )
 
     @routes.post("/look", response_model=bodies.LookResponse)
     async def look(body: bodies.LookRequest, request: Request) -> Any:

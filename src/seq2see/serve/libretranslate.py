@@ -17,7 +17,6 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from seq2see.decoding import translator
 from seq2see.run import Run
-from seq2see.serve import bodies
 from seq2see.serve.jobs import Asked
 from seq2see.serve.limits import RefusedError
 from seq2see.serve.service import Service, in_words
@@ -106,7 +105,7 @@ def routes(service: Service) -> APIRouter:
         """List the languages and the languages that each can be translated to."""
         return listed
 
-    @found.post("/detect", dependencies=bodies.KEYS, openapi_extra=_described(DetectRequest))
+    @found.post("/detect", openapi_extra=_described(DetectRequest))
     async def detect(request: Request) -> list[DetectedLanguage]:
         """Return the languages that a text may be in, most probable first, by the letters and words known to the
         models."""
@@ -119,12 +118,7 @@ def routes(service: Service) -> APIRouter:
         order = sorted(shares, key=lambda code: -shares[code])
         return [DetectedLanguage(confidence=_percent(shares[code]), language=code) for code in order]
 
-    @found.post(
-        "/translate",
-        dependencies=bodies.KEYS,
-        openapi_extra=_described(LibreTranslateRequest),
-        response_model_exclude_none=True,
-    )
+    @found.post("/translate", openapi_extra=_described(LibreTranslateRequest), response_model_exclude_none=True)
     async def translate(request: Request) -> LibreTranslateResponse:
         """Translate a text, or a list of them."""
         asked, client = await _admitted(service, request, LibreTranslateRequest)
