@@ -8,8 +8,8 @@ SECURITY_SCHEMES = {
     "Bearer": {"type": "http", "scheme": "bearer"},
     "X-API-Key": {"type": "apiKey", "in": "header", "name": "X-API-Key"},
 }
-"""Places where an API key may be sent, for the OpenAPI description. They are no dependencies of the routes, which FastAPI
-would solve for each request: the service itself checks the key."""
+"""Places where an API key may be sent, for the OpenAPI description. They are no dependencies of the routes, which
+FastAPI would solve for each request: the service itself checks the key."""
 
 
 class RequestBody(BaseModel):

@@ -152,11 +152,14 @@ class Lane:
         """Return whether an ordinary request of a client would be one too many, or would wait for half of its deadline.
         Without a client: whether it would if everything that waits came from one."""
         queue = self.queue
-        if len(queue) >= self._limits.queue_requests:
-            # A client that has few jobs in a full queue displaces one of the many of another.
-            if client is None or 2 * queue.counts[client] + 2 >= max(queue.counts.values(), default=0):
-                return True
+        if len(queue) >= self._limits.queue_requests and not self._may_displace(client):
+            return True
         return queue.work >= self._limits.queue_tokens or self._waits_too_long(self._ordinary, client)
+
+    def _may_displace(self, client: str | None) -> bool:
+        """Return whether a client has so few jobs that a new one displaces one of the many of another client."""
+        counts = self.queue.counts
+        return client is not None and 2 * counts[client] + 2 < max(counts.values(), default=0)
 
     def _waits_too_long(self, cost: int, client: str | None) -> bool:
         most = self.rate * self._limits.deadline / 2

@@ -35,8 +35,8 @@ VERSIONS: Final = (1, 2)
 """Formats of tokenizer files: the second has tags in the texts, which releases before it would overlook."""
 SILENT: Final = {special.PAD, special.BEGIN, special.END}
 FEW_TEXTS: Final = 16
-"""Number of texts up to which SentencePiece encodes each in a call of its own, in about 2 us for a short one. A call with
-a list starts threads, which takes 0.1 ms of CPU time and, on a busy machine, 2 ms until they have run."""
+"""Number of texts up to which SentencePiece encodes each in a call of its own, in about 2 us for a short one. A call
+with a list starts threads, which takes 0.1 ms of CPU time and, on a busy machine, 2 ms until they have run."""
 
 
 class Subwords(Tokenizer):
