@@ -64,8 +64,6 @@ CLIENT = "seq2see.client"
 """Key in the scope of a request for its client, as `Service.admit` returns it."""
 INTERNAL = 500, "an internal error; the log says where"
 UNCOUNTED = ("/health", "/ready")
-WITHOUT_KEY = (*UNCOUNTED, "/languages")
-"""Routes that need no API key."""
 KEY_IN_BODY = ("/translate", "/detect")
 """Routes that check the API key of their clients themselves."""
 QUICK: dict[str, tuple[bytes, ...]] = {
@@ -110,7 +108,7 @@ def build(
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    app = _Described(
+    app = bodies.Described(
         title="seq2see",
         version=__version__,
         description="Translate, chat, and look inside a Transformer.",
@@ -126,19 +124,6 @@ def build(
     for problem in (RefusedError, RequestValidationError, HTTPException, Exception):
         app.add_exception_handler(problem, _problem)
     return Guard(app, service, log, origins or Origins())
-
-
-class _Described(FastAPI):
-    """An app whose OpenAPI description says which routes need an API key."""
-
-    def openapi(self) -> dict[str, Any]:
-        """Return the description."""
-        document = super().openapi()
-        document["components"]["securitySchemes"] = bodies.SECURITY_SCHEMES
-        for path, operations in document["paths"].items():
-            for operation in operations.values() if path not in WITHOUT_KEY else ():
-                operation["security"] = [{name: []} for name in bodies.SECURITY_SCHEMES]
-        return document
 
 
 def _root(service: Service) -> APIRouter:

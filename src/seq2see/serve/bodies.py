@@ -2,6 +2,7 @@
 
 from typing import Annotated, Any, Literal
 
+from fastapi import FastAPI
 from pydantic import BaseModel, ConfigDict, Field
 
 SECURITY_SCHEMES = {
@@ -10,6 +11,21 @@ SECURITY_SCHEMES = {
 }
 """Places where an API key may be sent, for the OpenAPI description. They are no dependencies of the routes, which
 FastAPI would solve for each request: the service itself checks the key."""
+WITHOUT_KEY = ("/health", "/ready", "/languages")
+"""Routes that need no API key."""
+
+
+class Described(FastAPI):
+    """An app whose OpenAPI description says which routes need an API key."""
+
+    def openapi(self) -> dict[str, Any]:
+        """Return the description."""
+        document = super().openapi()
+        document["components"]["securitySchemes"] = SECURITY_SCHEMES
+        for path, operations in document["paths"].items():
+            for operation in operations.values() if path not in WITHOUT_KEY else ():
+                operation["security"] = [{name: []} for name in SECURITY_SCHEMES]
+        return document
 
 
 class RequestBody(BaseModel):
