@@ -139,8 +139,14 @@ def _within_memory(decoding: Decoding, model: Model, vocabulary: int, tasks: Seq
     them twice. This is an estimate for the longest text, without what an engine needs besides.
     """
     length = max((task.limit for task in tasks), default=0)
-    each = 4 * (2 * model.decoder_layers * model.d_model * length + 4 * vocabulary)
-    if each * max(decoding.beam, decoding.batch_tokens) < 2**30:  # the usual case: no need to measure
+
+    def bytes_of(limit: int) -> int:
+        return 4 * (2 * model.decoder_layers * model.d_model * limit + 4 * vocabulary)
+
+    each = bytes_of(length)
+    # A batch is counted in source tokens, so that fewer long texts are searched together than short ones.
+    for_token = max((bytes_of(task.limit) // len(task.source) for task in tasks), default=1) or 1
+    if max(each * decoding.beam, for_token * decoding.batch_tokens) < 2**30:  # the usual case: no need to measure
         return decoding
     free = machine.free_memory()
     if each * decoding.beam > free:
@@ -148,7 +154,7 @@ def _within_memory(decoding: Decoding, model: Model, vocabulary: int, tasks: Seq
             f"decoding.beam = {decoding.beam:,} needs {each * decoding.beam / 2**30:,.1f} GiB for outputs of "
             f"{length:,} tokens, {free / 2**30:,.1f} GiB are free. Choose a smaller beam or decoding.max_extra"
         )
-    return replace(decoding, batch_tokens=max(1, min(decoding.batch_tokens, free // 2 // each)))
+    return replace(decoding, batch_tokens=max(1, min(decoding.batch_tokens, free // 2 // for_token)))
 
 
 def longest(settings: Settings) -> int:
