@@ -11,6 +11,7 @@ import tomllib
 import typing
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, fields
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, NoReturn
 
@@ -143,6 +144,11 @@ class Model:
             encoder, decoder = (self.encoder_layers, self.heads), (self.decoder_layers, self.heads)
             return {"encoder": encoder, "decoder": decoder, "cross": decoder}
         return {"cross": (1, 1)} if self.architecture == "rnn-attention" else {}
+
+    @cached_property
+    def longest(self) -> int:
+        """The most tokens that the model has positions for."""
+        return self.max_positions if self.positions == "learned" else sys.maxsize
 
 
 @dataclass(frozen=True)
@@ -481,9 +487,7 @@ def describe() -> Iterable[tuple[str, str, str, str]]:
     for section, kind in SECTIONS.items():
         types = typing.get_type_hints(kind)
         for each in fields(kind):
-            hint = types[each.name]
-            choices = typing.get_args(hint)
-            values = " | ".join(choices) if choices else hint.__name__
+            values = " | ".join(typing.get_args(types[each.name])) or types[each.name].__name__
             yield f"{section}.{each.name}", values, str(each.default), each.metadata["about"]
 
 

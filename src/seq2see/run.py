@@ -4,7 +4,6 @@ import contextlib
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import cached_property
-from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, get_args
 
@@ -250,9 +249,10 @@ class Run:
 
         method = self.alignment_method if self.settings.model.attention else None
         found = answers.look(self.bundle, self.read(sentence, to, target), method)
-        # The page is made by a higher layer, which is loaded by its name, as the public names of `seq2see` are.
-        page = import_module("seq2see.look.page") if notebook.is_notebook() else None
-        vars(found)["page"] = page and (lambda: notebook.frame(page.render(page.gather(self, sentence, to, target))))
+        if notebook.is_notebook():
+            from seq2see.look import page
+
+            vars(found)["page"] = lambda: notebook.frame(page.render(page.gather(self, sentence, to, target)))
         return found
 
     def read(self, sentence: str, to: str | None = None, target: str | None = None) -> "Reading":
