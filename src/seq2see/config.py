@@ -167,6 +167,9 @@ class Training:
     agreement: float = _float32(
         0.0, "weight of R-Drop, a consistency loss between two forward passes with different dropout; 0: off", 0
     )
+    alignment_weight: float = about(
+        0.0, "weight of the loss that teaches a cross-attention head to align (Transformer only); 0: off", 0, 100
+    )
     adam_beta1: float = about(0.9, "decay of Adam's mean of gradients", 0, 0.9999)
     adam_beta2: float = about(0.98, "decay of Adam's mean of squared gradients", 0, 0.999999)
     adam_epsilon: float = about(1e-9, "Adam's epsilon", 1e-30, 1, "it would outweigh the gradients")

@@ -37,9 +37,10 @@ ROWS: dict[str, tuple[str, ...]] = {
     "learning rate": ("training.learning_rate", "training.warmup_steps", "training.schedule"),
     "steps": ("training.max_steps", "training.max_minutes"),
     "stopping": ("training.metric", "training.patience", "training.validate_every"),
+    "alignment": ("training.alignment_weight",),
     "machine": ("training.micro_batch_tokens", "training.precision"),
 }
-"""The rows of the table that `train` prints, with the settings that each shows."""
+"""The rows of the table that `train` prints, with the settings that each shows. A row without a value is left out."""
 
 METRICS = {
     "loss": "validation loss",
@@ -88,7 +89,7 @@ def choices(
     vocabularies: tuple[int, int],
     machine: str,
 ) -> list[Choice]:
-    """Return all rows of `ROWS`.
+    """Return all rows of `ROWS` that have a value.
 
     Args:
         reasons: The reason for each row, where the user has not chosen.
@@ -119,11 +120,16 @@ def choices(
         "stopping": f"if {METRICS[training.metric]} does not improve for {counted(stale, 'step')}"
         if training.patience
         else f"only at the last step; best by {METRICS[training.metric]}",
+        "alignment": f"one head learns to align words, weight {training.alignment_weight:g}"
+        if training.alignment_weight
+        else "",
         "machine": machine,
     }
     tree = {"data": data, "model": model, "training": training}
     found = []
     for name, keys in ROWS.items():
+        if not values[name]:
+            continue
         own = [key for key in keys if key in yours]
         held = {key: getattr(tree[key.partition(".")[0]], key.partition(".")[2]) for key in keys}
         found.append(Choice(name, values[name], "" if own else reasons.get(name, ""), own, held))

@@ -26,7 +26,7 @@ from seq2see.text.corpora import Corpus, Parts
 from seq2see.text.pair import Pair, Sides, write_pairs
 from seq2see.text.rows import ReadingOptions
 from seq2see.text.tags import tagged
-from seq2see.tokens import store
+from seq2see.tokens import aligner, store
 from seq2see.tokens.store import Store, Tokenizers
 
 MANY = 50
@@ -123,6 +123,12 @@ def settle(survey: Survey, corpus: Corpus, overlays: Sequence[Overlay], hold_out
     model = {key: value for overlay in overlays for key, value in overlay.get("model", {}).items()}
     suggestion = suggest.suggest(survey, model, corpus.settings)
     found = config.resolve(suggestion.settings, *overlays)
+    weight, architecture = found.training.alignment_weight, found.model.architecture
+    if weight and architecture != "transformer":
+        raise SettingError(
+            f"training.alignment_weight = {weight:g}: model.architecture = '{architecture}' has no heads to teach. "
+            "Leave it out"
+        )
     data, most = found.data, min(LONGEST, translator.longest(found) - 1)
     if "data.max_length" in config.keys(corpus.settings, *overlays):
         most = data.max_length
@@ -214,6 +220,10 @@ def write_corpus(
     valid, _ = write_tokens(folder, "valid", valid_pairs, tokenizers, limit, "the validation set")
     write_pairs(folder / "validation.jsonl", valid_pairs)
     settings = _with_room(settings, train, request, base)
+    if settings.training.alignment_weight:
+        settings = _with_links(
+            settings, train, valid, say, "training.alignment_weight" in config.keys(*request.overlays)
+        )
     config.write_toml(settings, folder / "settings.toml")
     facts = {
         "corpus": corpus.name,
@@ -232,6 +242,28 @@ def write_corpus(
     }
     yours = config.keys(*request.overlays)
     return Prepared(settings, tokenizers, train, valid, valid_pairs, facts, chosen.reasons, yours)
+
+
+LEAST_LINKED = 0.4
+"""Share of the validation set's target tokens that an aligner links, below which the two sides are no translations of
+each other. Questions and their answers have 0.26, translations 0.54 and more (docs/log.md)."""
+
+
+def _with_links(settings: Settings, train: Store, valid: Store, say: Callable[[str], None], asked: bool) -> Settings:
+    """Align the corpus for the loss of the head that learns to align; switch that loss off where there is no alignment.
+
+    Args:
+        asked: Whether the user has set the weight of this loss, which is then kept.
+    """
+    say("aligning tokens")
+    learned = aligner.learn(train)
+    share = aligner.write_links(learned, valid)
+    if share < LEAST_LINKED and not asked:
+        say(f"no alignment loss: an aligner links only {share:.0%} of the target tokens of the validation set")
+        (valid.folder / store.LINKS).unlink()
+        return replace(settings, training=replace(settings.training, alignment_weight=0.0))
+    aligner.write_links(learned, train)
+    return settings
 
 
 def _with_room(settings: Settings, train: Store, request: Request, base: Base | None) -> Settings:

@@ -76,6 +76,10 @@ EXACT = (
 )
 """For outputs that are either right or wrong: sounds, inflected forms, molecules."""
 
+ALIGNMENT_WEIGHT, ALIGNED_PAIRS = 0.05, 1000
+"""Weight of the alignment loss for sentences (Garg et al. 2019; docs/log.md), and the number of pairs below which there
+is none, since an aligner learns little from them."""
+
 
 def suggest(corpus: Survey, chosen: Mapping[str, Any] | None = None, known: config.Overlay | None = None) -> Suggestion:
     """Return settings for a corpus that was surveyed.
@@ -84,7 +88,7 @@ def suggest(corpus: Survey, chosen: Mapping[str, Any] | None = None, known: conf
         chosen: The model settings of the user; an RNN gets the others.
         known: Settings that are known to suit this corpus, which override those of the rules.
     """
-    tokens = token_kinds.choose(corpus)
+    tokens, architecture = token_kinds.choose(corpus), (chosen or {}).get("architecture", "transformer")
     language, shared = tokens.language, tokens.shared
     text = tokens_of(corpus, tokens.settings)
     rule = between(SENTENCES if language else EXACT, math.sqrt(corpus.pairs * text))
@@ -93,6 +97,8 @@ def suggest(corpus: Survey, chosen: Mapping[str, Any] | None = None, known: conf
         "model": {**_model(rule), "tie": "all" if shared else "decoder"},
         "training": {**_training(rule), "metric": "loss" if language else "exact"},
     }
+    aligned = language and corpus.pairs >= ALIGNED_PAIRS and architecture == "transformer"
+    settings["training"]["alignment_weight"] = ALIGNMENT_WEIGHT if aligned else 0.0
     pairs = counted(corpus.pairs, "pair")
     size = "for a model of this size"
     reasons = tokens.reasons | {
@@ -103,13 +109,14 @@ def suggest(corpus: Survey, chosen: Mapping[str, Any] | None = None, known: conf
         "batch": f"works well {size}",
         "learning rate": f"works well {size}",
         "steps": f"for about {float(f'{text:.2g}'):,.0f} tokens of text",
+        "alignment": "sentences of languages can be aligned",
         "stopping": "a sentence has several correct translations" if language else "an output is either right or wrong",
     }
     for section, values in (known or {}).items():
         settings[section] |= values
-    if chosen and chosen.get("architecture", "transformer") != "transformer":
+    if chosen and architecture != "transformer":
         settings["model"] = _recurrent(config.resolve(settings).model, chosen)
-        if chosen["architecture"] == "rnn":
+        if architecture == "rnn":
             settings["model"]["source_reversed"] = language
         settings["training"]["learning_rate"] *= RNN_RATE
         reasons["model"] = "as many parameters as a Transformer"

@@ -1,0 +1,79 @@
+"""The statistical aligner: known links are found, the time is bounded, and files of links are checked."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from bench.alignment import generated
+
+from seq2see.errors import DataError
+from seq2see.tokens import aligner, store
+from seq2see.tokens.store import NO_LINK, Store
+
+
+def tokens_of(texts: list[str], first: int = 4) -> tuple[list[list[int]], int]:
+    """Return words as ids from `first`, and the size of the vocabulary."""
+    ids = {
+        word: first + number for number, word in enumerate(sorted({word for text in texts for word in text.split()}))
+    }
+    return [[ids[word] for word in text.split()] for text in texts], first + len(ids)
+
+
+def stored(folder: Path, pairs: list[tuple[str, str]]) -> Store:
+    (sources, one), (targets, other) = (tokens_of([pair[side] for pair in pairs]) for side in (0, 1))
+    store.write(folder, zip(sources, targets, strict=True), max(one, other))
+    return Store(folder, (one, other))
+
+
+def test_links_of_two_made_up_languages_are_found(tmp_path):
+    pairs, known = generated(1000, seed=5)
+    corpus = stored(tmp_path, pairs)
+    share = aligner.write_links(aligner.learn(corpus), corpus)
+    found = Store(tmp_path).links(np.arange(len(pairs)))
+    right = words = linked = start = 0
+    for (_, target), links in zip(pairs, known, strict=True):
+        sources = {output: source for source, output in links}  # a particle has none, and may be linked to an article
+        length = len(target.split())
+        words += len(sources)
+        right += sum(found[start + output] == source for output, source in sources.items())
+        linked += int((found[start : start + length] >= 0).sum())
+        assert found[start + length] == -1, "the end comes from nowhere"
+        start += length + 1
+    assert right / words >= 0.95
+    assert share == pytest.approx(linked / (start - len(pairs)))
+
+
+def test_a_corpus_of_one_pair_and_pairs_that_are_too_long(tmp_path):
+    corpus = stored(tmp_path / "one", [("a", "b")])
+    assert 0 <= aligner.write_links(aligner.learn(corpus), corpus) <= 1
+    long = " ".join(["a"] * (aligner.LONGEST + 1))
+    corpus = stored(tmp_path / "long", [(long, "b"), ("a", long.replace("a", "b"))])
+    assert aligner.write_links(aligner.learn(corpus), corpus) == 0
+    assert (Store(tmp_path / "long").links(np.arange(2)) == -1).all()
+
+
+def test_of_a_large_corpus_a_part_is_aligned(tmp_path, monkeypatch):
+    pairs, _ = generated(300, seed=5)
+    corpus = stored(tmp_path, pairs)
+    monkeypatch.setattr(aligner, "MOST_PAIRS", 100)
+    monkeypatch.setattr(aligner, "MOST_CELLS", 4000)
+    monkeypatch.setattr(aligner, "BLOCK", 7)
+    aligner.write_links(aligner.learn(corpus), corpus)
+    corpus = Store(tmp_path)
+    linked = [bool((corpus.links(np.array([pair])) >= 0).any()) for pair in range(300)]
+    assert not any(linked[pair] for pair in range(300) if pair % 4)
+    assert sum(linked) > 60
+
+
+def test_damaged_links_are_refused_and_a_new_store_has_none(tmp_path):
+    corpus = stored(tmp_path, [("a b", "c d")])
+    links = tmp_path / store.LINKS
+    with pytest.raises(DataError, match=r"no target\.links"):
+        corpus.links(np.array([0]))
+    links.write_bytes(np.array([0, 7, NO_LINK], "<u2").tobytes())
+    with pytest.raises(DataError, match="links are damaged"):
+        Store(tmp_path).links(np.array([0]))
+    links.write_bytes(b"\0")
+    with pytest.raises(DataError, match=r"target\.links: 1 bytes, expected 6"):
+        Store(tmp_path)
+    assert not stored(tmp_path, [("a b", "c d")]).has_links
