@@ -229,9 +229,14 @@ UNITS = {"word_error": "word error, %", "exact": "exact match, %", "bleu": "BLEU
 
 
 def write_page(options: argparse.Namespace) -> None:
-    """Write the table: both versions beside each other, with the comparison over seeds of `seq2see evaluate`."""
+    """Write the table: both versions beside each other, with the comparison over seeds of `seq2see evaluate`.
+
+    Lines of the present page whose corpora are not among the results of both versions stay as they are.
+    """
     rows = sorted((row for row in read_rows(options.results) if row["on"] == "test"), key=lambda row: row["seed"])
     groups = {"sounds, six languages of 800 words": SMALL} | {name: (name,) for name in CORPORA if name not in SMALL}
+    page = options.write.read_text(encoding="utf-8") if options.write.exists() else ""
+    earlier = {line.split(" | ")[0].removeprefix("| "): line for line in page.splitlines() if line.startswith("| ")}
     lines = []
     for title, names in groups.items():
         sides = [
@@ -240,6 +245,8 @@ def write_page(options: argparse.Namespace) -> None:
         ]
         if all(any(each) for each in sides):
             lines.append(table_row(title, names, *sides, options.data))
+        elif title in earlier:
+            lines.append(earlier[title])
     columns = ["corpus", "score", "0.1.0", "now", "difference (95 % interval)", "verdict", "published", "settings now"]
     head = f"| {' | '.join([*columns, 'seconds, trials'])} |"
     page = PAGE.format(table="\n".join([head, "|---" * 9 + "|", *lines]))

@@ -113,7 +113,7 @@ def save(model: Any, folder: Path) -> None:
     """Write the weights, with OPUS-MT's settings of generation."""
     generation = model.generation_config
     generation.bad_words_ids, generation.num_beams = [[model.config.pad_token_id]], 4
-    generation.max_length = LENGTH
+    generation.max_length, generation.renormalize_logits = LENGTH, True
     model.eval().save_pretrained(folder)
 
 
@@ -154,11 +154,11 @@ class Comparison:
         theirs, ours = zip(*self.ours.items(), strict=True)
         return float((logits[..., list(ours)] - their_logits[..., list(theirs)]).abs().max())
 
-    def generated(self, lines: Sequence[str], beam: int) -> list[list[int]]:
+    def generated(self, lines: Sequence[str], beam: int, length: int = LENGTH) -> list[list[int]]:
         """Return the tokens that `generate` gives, as our ids, up to the end token."""
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            found = self.model.generate(**self.batch(lines), num_beams=beam, do_sample=False, max_length=LENGTH)
+            found = self.model.generate(**self.batch(lines), num_beams=beam, do_sample=False, max_length=length)
         rows = [row[1:] for row in found.tolist()]
         return [[self.ours[id] for id in (row[: row.index(0)] if 0 in row else row)] for row in rows]
 

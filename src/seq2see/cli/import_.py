@@ -34,6 +34,8 @@ def import_(
     pairs = [] if valid is None else list(corpora.for_scoring(valid))
     found = importing.import_model(source, Path(run), valid=pairs, force=force, revision=revision)
     facts = storage.read_manifest(Path(run))
+    for note in found.notes:
+        echo(f"{run}: {note}, so outputs may differ from those of transformers", err=True)
     if as_json:
         write_line(json.dumps({"run": run, **facts}, ensure_ascii=False))
         return

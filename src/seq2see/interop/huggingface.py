@@ -40,6 +40,8 @@ class Foreign:
     weights: "Weights"
     facts: dict[str, Any] = field(default_factory=dict)
     """More facts for the manifest."""
+    notes: tuple[str, ...] = ()
+    """What the run does otherwise than the other program."""
 
 
 @dataclass(frozen=True)
@@ -83,8 +85,9 @@ def renumbered(
 def read(folder: Path) -> Foreign:
     """Read a folder; refuse what is damaged, and what our model cannot hold."""
     about = _read_json(folder / "config.json")
-    if (folder / "generation_config.json").exists():
-        about |= {key: value for key, value in _read_json(folder / "generation_config.json").items() if key in SEARCH}
+    said = folder / "generation_config.json"
+    if said.exists():
+        about |= {key: value for key, value in _read_json(said).items() if key in SEARCH}
     model = _model(folder / "config.json", about)
     source, target = _sides(folder, about)
     files = [folder / name for name in (SAFETENSORS, PICKLE) if (folder / name).exists()]
@@ -92,16 +95,65 @@ def read(folder: Path) -> Foreign:
         raise RunError(f"{folder}: neither {SAFETENSORS} nor {PICKLE} is there. Several files of weights are not read")
     stored = _read_weights(files[0])
     weights, chosen = _converted(files[0], stored, about, model, source, target)
-    settings = settings_of(folder / "config.json", chosen, about, source, target)
+    notes = _without_bad_words(said if said.exists() else folder / "config.json", about, target, weights)
+    chosen = replace(chosen, output_bias="output.bias" in weights)
+    settings = settings_of(said if said.exists() else folder / "config.json", chosen, about, source, target)
     tokenizers = tokenizers_of(folder, source, target)
     named = folder / "tokenizer_config.json"
     codes = _read_json(named) if named.exists() else {}
     sides = {side: _language(codes.get(f"{side}_lang")) for side in ("source", "target")}
-    return Foreign(settings, tokenizers, weights, {"languages": sides, "weights": files[0].name})
+    notes += [
+        f"{key} = {shown(about[key])} is not used" for key, usual in UNUSED.items() if about.get(key) not in usual
+    ]
+    facts = {"languages": sides, "weights": files[0].name}
+    return Foreign(settings, tokenizers, weights, facts, tuple(notes))
 
 
-SEARCH = ("num_beams", "length_penalty", "bad_words_ids", "decoder_start_token_id", "eos_token_id", "pad_token_id")
-"""Keys of `generation_config.json` that are used."""
+IDS = ("decoder_start_token_id", "eos_token_id", "pad_token_id", "forced_eos_token_id", "bad_words_ids")
+UNUSED: dict[str, tuple[Any, ...]] = {
+    "do_sample": (None, False),
+    "early_stopping": (None, False),
+    "no_repeat_ngram_size": (None, 0),
+    "encoder_no_repeat_ngram_size": (None, 0),
+    "repetition_penalty": (None, 1),
+    "encoder_repetition_penalty": (None, 1),
+    "min_length": (None, 0),
+    "min_new_tokens": (None, 0),
+    "num_beam_groups": (None, 1),
+    "diversity_penalty": (None, 0),
+    "exponential_decay_length_penalty": (None,),
+    "forced_bos_token_id": (None,),
+    "suppress_tokens": (None, []),
+    "begin_suppress_tokens": (None, []),
+    "sequence_bias": (None, {}),
+}
+"""Keys of `generation_config.json` that change outputs and that our search does not have, with the values that change
+nothing."""
+SEARCH = {"num_beams", "length_penalty", "max_length", "max_new_tokens", *IDS, *UNUSED}
+"""Keys of `generation_config.json` that are read."""
+
+
+def _without_bad_words(path: Path, about: Mapping[str, Any], target: SideVocabulary, weights: "Weights") -> list[str]:
+    """Mute the tokens that no output may contain (`bad_words_ids`); return a note where whole words are forbidden.
+
+    Padding is among them in every model, and our search never writes it.
+    """
+    import numpy as np
+
+    words = about.get("bad_words_ids") or []
+    size = len(target.rows) - len(target.muted)
+    if not isinstance(words, list) or not all(
+        isinstance(word, list) and word and all(type(id) is int and 0 <= id < size for id in word) for word in words
+    ):
+        raise RunError(f"{path}: bad_words_ids is not a list of lists of ids from 0 to {size - 1:,}")
+    single = {word[0] for word in words if len(word) == 1}
+    kept = (special.PAD, special.BEGIN, special.END)
+    banned = [place for place, id in enumerate(target.rows) if id in single and place not in kept]
+    if banned:
+        bias_V = weights.setdefault("output.bias", np.zeros(len(target.rows), np.float32))
+        bias_V[banned] += MUTED
+    longer = sum(len(word) > 1 for word in words)
+    return [f"bad_words_ids: {longer:,} words of several tokens are not forbidden"] if longer else []
 
 
 def _language(code: Any) -> str | None:
@@ -346,10 +398,31 @@ def settings_of(
     languages = source.languages
     data = IMPORTED | {"source_vocabulary": len(source.rows), "target_vocabulary": len(target.rows)}
     data |= {"tags": " ".join(languages), "max_length": min(256, longest - 1)}
-    beam, penalty = about.get("num_beams", 4), about.get("length_penalty", 1.0)
-    decoding: dict[str, Any] = {"beam": beam if type(beam) is int else 4, "max_source": longest}
-    decoding |= {"length_penalty": float(penalty) if type(penalty) in (int, float) else 1.0}
+    penalty = about.get("length_penalty", 1.0)
+    decoding: dict[str, Any] = {"beam": about.get("num_beams", 4), "max_source": longest}
+    decoding |= {"length_penalty": float(penalty) if type(penalty) is int else penalty}
+    if (most := _most_output(path, about)) is not None:
+        decoding |= {"max_ratio": 0.0, "max_extra": min(most, MOST_OUTPUT)}
     return checked(path, {"data": data, "model": asdict(model), "training": FINE_TUNED, "decoding": decoding})
+
+
+MOST_OUTPUT = 1000
+"""The largest `decoding.max_extra`."""
+
+
+def _most_output(path: Path, about: Mapping[str, Any]) -> int | None:
+    """Return the most tokens of an output without its end, as `generate` counts them; None where nothing is said.
+
+    `max_length` counts what an output begins with. Where the end is forced (`forced_eos_token_id`), it takes the last
+    place.
+    """
+    key, begins = ("max_length", 1) if about.get("max_new_tokens") is None else ("max_new_tokens", 0)
+    given = about.get(key)
+    if given is None:
+        return None
+    if type(given) is not int or not 3 <= given <= 10**9:
+        raise RunError(f"{path}: {key} = {shown(given)}, expected a number of tokens, at least 3")
+    return given - begins - (about.get("forced_eos_token_id") is not None)
 
 
 FINE_TUNED = {"learning_rate": 1e-4, "batch_tokens": 4096, "metric": "bleu"}

@@ -132,6 +132,7 @@ def write_configuration(folder: Path, settings: Settings, tokenizers: Tokenizers
     }
     never = [[special.PAD], [special.BEGIN]]
     search = {"bad_words_ids": never, "num_beams": decoding.beam, "length_penalty": decoding.length_penalty}
+    search |= {"renormalize_logits": True}  # as our search: the probability of these two is given to all others
     write_json(folder / "config.json", about)
     write_json(folder / "generation_config.json", ids | search | {"max_length": 512, "forced_eos_token_id": None})
 

@@ -70,7 +70,7 @@ def _import(source: Path, run: Path, valid: Sequence[Pair], facts: dict[str, Any
         kind = "marian" if any(source.glob("*.npz")) else "seq2see" if (source / "manifest.json").exists() else kind
     found = READERS[kind](source)
     weights = {name: torch.from_numpy(weight.copy(order="C")) for name, weight in found.weights.items()}
-    about = {"format": kind, **facts, "files": _checksums(source)}
+    about = {"format": kind, **facts, "files": _checksums(source)} | ({"notes": found.notes} if found.notes else {})
     with storage.held(run), storage.made(run) as folder:
         config.write_toml(found.settings, folder / "settings.toml")
         found.tokenizers.save(folder)

@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 SETTINGS, BIAS, OUTPUT = "special:model.yml", "decoder_ff_logit_out_b", "decoder_ff_logit_out_W"
 POSITIONS = 1024
 """Length of the table of positions; Marian computes them for any length."""
-EPSILON = 1e-9
+EPSILON = 1e-6
+"""What Marian's Transformer adds to the variance in layer norm."""
 MUST_BE = {
     "type": "transformer",
     "transformer-preprocess": "",

@@ -7,6 +7,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any, Final
@@ -121,7 +122,9 @@ def settle(survey: Survey, corpus: Corpus, overlays: Sequence[Overlay], hold_out
         hold_out: The number of pairs to validate on, or their share below 1, where the user says it.
     """
     model = {key: value for overlay in overlays for key, value in overlay.get("model", {}).items()}
-    suggestion = suggest.suggest(survey, model, corpus.settings)
+    steps = [overlay["training"]["max_steps"] for overlay in overlays if "max_steps" in overlay.get("training", {})]
+    propose = partial(suggest.suggest, chosen=model, known=corpus.settings, steps=steps[-1] if steps else None)
+    suggestion = propose(survey)
     found = config.resolve(suggestion.settings, *overlays)
     weight, architecture = found.training.alignment_weight, found.model.architecture
     if weight and architecture != "transformer":
@@ -134,7 +137,7 @@ def settle(survey: Survey, corpus: Corpus, overlays: Sequence[Overlay], hold_out
         most = data.max_length
     limit, kept = fitting(survey, data, None, most)
     if kept.left_out:
-        suggestion = suggest.suggest(kept, model, corpus.settings)
+        suggestion = propose(kept)
     known = [name for name, keys in choices.ROWS.items() if config.keys(corpus.settings).intersection(keys)]
     reasons = suggestion.reasons | dict.fromkeys(known, "tuned for this corpus")
     derived: dict[str, Any] = {"max_length": limit}

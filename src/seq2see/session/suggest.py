@@ -65,9 +65,9 @@ SENTENCES = (
 EXACT = (
     Rule(3e2, 64, 2, 0.3, 2.0, 0.5, 5e-3, 1024, 1.2e6),
     Rule(3e3, 96, 2, 0.3, 2.0, 0.5, 5e-3, 1024, 3e6),  # 800 words
-    Rule(1.5e4, 128, 3, 0.3, 2.0, 0.5, 3e-3, 1536, 4.8e6),  # 3,600 words
-    Rule(3.3e4, 192, 3, 0.3, 1.5, 0.4, 2e-3, 3072, 1.1e7),  # 8,000 words
-    Rule(1.35e5, 256, 4, 0.25, 1.0, 0.3, 1e-3, 8192, 4.7e7),  # 33,000 words
+    Rule(1.5e4, 128, 3, 0.3, 2.0, 0.5, 3e-3, 1536, 8e6),  # 3,600 words
+    Rule(3.3e4, 192, 3, 0.3, 1.5, 0.4, 2e-3, 3072, 2.45e7),  # 8,000 words
+    Rule(1.35e5, 256, 4, 0.25, 1.0, 0.3, 1e-3, 8192, 6.5e7),  # 33,000 words
     Rule(4.5e5, 256, 4, 0.2, 1.0, 0.3, 1e-3, 8192, 1.64e8),  # 113,000 words: CMUdict
     Rule(1e6, 256, 4, 0.2, 1.0, 0.3, 1e-3, 8192, 2.5e8),
     Rule(6e6, 384, 5, 0.1, 0.0, 0.0, 7e-4, 16_384, 8e8),
@@ -81,12 +81,18 @@ ALIGNMENT_WEIGHT, ALIGNED_PAIRS = 0.05, 1000
 is none, since an aligner learns little from them."""
 
 
-def suggest(corpus: Survey, chosen: Mapping[str, Any] | None = None, known: config.Overlay | None = None) -> Suggestion:
+def suggest(
+    corpus: Survey,
+    chosen: Mapping[str, Any] | None = None,
+    known: config.Overlay | None = None,
+    steps: int | None = None,
+) -> Suggestion:
     """Return settings for a corpus that was surveyed.
 
     Args:
         chosen: The model settings of the user; an RNN gets the others.
         known: Settings that are known to suit this corpus, which override those of the rules.
+        steps: The number of updates that the user asks for; warm-up and validations are placed accordingly.
     """
     tokens, architecture = token_kinds.choose(corpus), (chosen or {}).get("architecture", "transformer")
     language, shared = tokens.language, tokens.shared
@@ -95,7 +101,7 @@ def suggest(corpus: Survey, chosen: Mapping[str, Any] | None = None, known: conf
     settings = {
         "data": tokens.settings,
         "model": {**_model(rule), "tie": "all" if shared else "decoder"},
-        "training": {**_training(rule), "metric": "loss" if language else "exact"},
+        "training": {**_training(rule, steps), "metric": "loss" if language else "exact"},
     }
     aligned = language and corpus.pairs >= ALIGNED_PAIRS and architecture == "transformer"
     settings["training"]["alignment_weight"] = ALIGNMENT_WEIGHT if aligned else 0.0
@@ -177,14 +183,18 @@ def _model(rule: Rule) -> dict[str, Any]:
     }
 
 
-def _training(rule: Rule) -> dict[str, Any]:
-    """Return the settings of training: about thirty validations, eight of which without improvement end it."""
+def _training(rule: Rule, steps: int | None) -> dict[str, Any]:
+    """Return the settings of training: about thirty validations, eight of which without improvement end it.
+
+    Args:
+        steps: The number of updates; None for that of the rule.
+    """
     batch = int(rounded(rule.batch, 256))
-    steps = int(float(f"{rule.trained / batch:.3g}"))
+    steps = steps or int(float(f"{rule.trained / batch:.3g}"))
     return {
         "batch_tokens": batch,
         "max_steps": steps,
-        "warmup_steps": int(rounded(max(min(400, steps / 6), steps / 50), 10)),
+        "warmup_steps": max(1, int(rounded(max(min(400, steps / 6), steps / 50), 10))),
         "learning_rate": float(f"{rule.learning_rate:.2g}"),
         "schedule": "cosine",
         "agreement": rounded(rule.agreement, 0.5),

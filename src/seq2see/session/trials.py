@@ -36,6 +36,8 @@ FEW_PAIRS = 20_000
 EARLY, EARLY_OF_MANY = 0.25, 0.1
 """Share of all steps after which candidates are compared, for few and for many pairs."""
 MOST_CHALLENGERS = 3
+MOST_AT_ONCE = 5
+"""Trainings side by side on a GPU: each has a process with its own memory there."""
 FEWEST_TO_COMPARE = 50
 """Validation pairs below which no difference would be beyond noise."""
 STANDARD_ERRORS = 2.0
@@ -274,20 +276,25 @@ def _in_words(standings: Mapping[str, Standing]) -> str:
 def _train_all(
     places: Mapping[str, Path], until: int, watch: Watch, began: float, minutes: float
 ) -> dict[str, Standing]:
-    """Train each candidate up to a step: one after another on a CPU, side by side on a GPU.
+    """Train each candidate up to a step: one after another on a CPU, several at a time on a GPU.
 
     Args:
         minutes: Start no further challenger when so many have passed since `began`; 0 for no limit.
     """
-    if machine.pick_device().type != "cpu" and len(places) > 1:
-        return _side_by_side(places, until)
-    found: dict[str, Standing] = {}
-    for name, place in places.items():
+    at_once = 1 if machine.pick_device().type == "cpu" else MOST_AT_ONCE
+    waiting, found = list(places.items()), dict[str, Standing]()
+    while waiting:
+        group, waiting = dict(waiting[:at_once]), waiting[at_once:]
         if found and minutes and time.monotonic() - began > 60 * minutes:
-            watch(Said(f"trials: the {minutes:g} minutes are over: {name} is not tried"))
+            for name in group:
+                watch(Said(f"trials: the {minutes:g} minutes are over: {name} is not tried"))
             continue
-        found[name] = advance(name, place, until)
-        watch(Said(f"trials: {name}, step {found[name].step:,}: loss of a sentence {found[name].loss:.3f}"))
+        if len(group) > 1:
+            found |= _side_by_side(group, until)
+        else:
+            found |= {name: advance(name, place, until) for name, place in group.items()}
+        for name in group:
+            watch(Said(f"trials: {name}, step {found[name].step:,}: loss of a sentence {found[name].loss:.3f}"))
     return found
 
 

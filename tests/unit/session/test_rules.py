@@ -99,6 +99,16 @@ def test_training_always_stops_early(kind: str) -> None:
         assert training.warmup_steps < training.max_steps
 
 
+def test_warm_up_and_validations_follow_the_number_of_steps_of_the_user() -> None:
+    survey = corpus("words", 8000, **LENGTHS["words"])
+    usual = suggest.suggest(survey).settings["training"]
+    for steps in (1, 7, 60, 3 * usual["max_steps"]):
+        training = suggest.suggest(survey, steps=steps).settings["training"]
+        assert training["max_steps"] == steps
+        assert 1 <= training["warmup_steps"] <= max(1, steps / 5)
+    assert training["validate_every"] == pytest.approx(3 * usual["validate_every"], rel=0.05)
+
+
 def test_a_large_corpus_gets_a_size_between_small_and_base() -> None:
     models = [resolved(corpus("sentences", pairs)).model for pairs in (300_000, 1_000_000, 5_000_000)]
     assert [(model.encoder_layers, model.d_model) for model in models] == [(3, 288), (4, 384), (6, 512)]

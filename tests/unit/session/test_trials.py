@@ -2,10 +2,12 @@
 
 import os
 import signal
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 import seq2see
 from seq2see import config, storage
@@ -145,3 +147,21 @@ def test_minutes_are_checked(files: dict[str, str], tmp_path: Path) -> None:
         with pytest.raises(SettingError, match="--tune"):
             train(files, tmp_path / "run", tune=minutes)
     assert issubclass(Interrupted, KeyboardInterrupt)
+
+
+def test_on_a_gpu_no_further_group_starts_when_the_minutes_are_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The candidates of one group are trained side by side."""
+    groups: list[list[str]] = []
+    said: list[Any] = []
+
+    def side_by_side(places: dict[str, Path], until: int) -> dict[str, trials.Standing]:
+        groups.append(list(places))
+        return {name: trials.Standing(name, until, {"a": 1.0}, None, 1.0, 1.0) for name in places}
+
+    monkeypatch.setattr(trials, "_side_by_side", side_by_side)
+    monkeypatch.setattr(trials.machine, "pick_device", lambda: torch.device("cuda"))
+    places = {str(number): Path(str(number)) for number in range(trials.MOST_AT_ONCE + 2)}
+    found = trials._train_all(places, 10, said.append, time.monotonic() - 61, minutes=1)
+    assert groups == [list(places)[: trials.MOST_AT_ONCE]]
+    assert list(found) == groups[0]
+    assert sum("not tried" in each.line for each in said) == 2
