@@ -15,7 +15,6 @@ from urllib.parse import parse_qs
 from fastapi import APIRouter, Request
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from seq2see.decoding import translator
 from seq2see.run import Run
 from seq2see.serve.jobs import Asked
 from seq2see.serve.limits import RefusedError
@@ -378,7 +377,7 @@ def _lines(text: str, by_lines: bool) -> Iterator[str]:
 
 
 def _most_tokens(run: Run) -> int:
-    return min(run.settings.decoding.max_source, translator.longest(run.settings))
+    return min(run.settings.decoding.max_source, run.settings.model.longest)
 
 
 def _room(service: Service, name: str) -> float:

@@ -9,14 +9,16 @@ from IBM model 1. Pairs of similar lengths are computed together, so that a step
 multiplication. Time and memory are bounded, whatever the size of the corpus.
 """
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from seq2see import special
+from seq2see.config import Settings
+from seq2see.errors import SettingError
 from seq2see.tokens.store import LINKS, NO_LINK, Store
 
 Floats = NDArray[np.float32]
@@ -43,6 +45,9 @@ UNSEEN: Final = 1e-7
 """Probability of a token given one that it has never been seen with."""
 SURE: Final = 0.3
 """Product of the probabilities of a link in both directions above which it counts."""
+LEAST_LINKED: Final = 0.4
+"""Share of the validation set's target tokens with a link below which the sides are no translations of each other.
+Questions and their answers have 0.26, translations 0.54 and more (docs/log.md)."""
 NONE: Final = -1
 """Place of the source of a token that comes from nowhere."""
 
@@ -215,6 +220,33 @@ def write_links(aligner: Aligner, store: Store) -> float:
             file.write(places.tobytes())
             linked, tokens = linked + int((found != NONE).sum()), tokens + len(found) - int(is_aligned.sum())
     return linked / max(1, tokens)
+
+
+def prepare(
+    settings: Settings, train: Store, valid: Store, say: Callable[[str], None], yours: Collection[str]
+) -> Settings:
+    """Write the links that the alignment loss of a training needs; return settings without it where it is of no use.
+
+    Args:
+        yours: The settings that the user has chosen: a weight of their own is kept.
+    """
+    weight, architecture = settings.training.alignment_weight, settings.model.architecture
+    if not weight:
+        return settings
+    if architecture != "transformer":
+        raise SettingError(
+            f"training.alignment_weight = {weight:g}: model.architecture = '{architecture}' has no heads to teach. "
+            "Leave it out"
+        )
+    say("aligning tokens")
+    aligner = learn(train)
+    share = write_links(aligner, valid)
+    if share < LEAST_LINKED and "training.alignment_weight" not in yours:
+        say(f"no alignment loss: an aligner links only {share:.0%} of the target tokens of the validation set")
+        (valid.folder / LINKS).unlink()
+        return replace(settings, training=replace(settings.training, alignment_weight=0.0))
+    write_links(aligner, train)
+    return settings
 
 
 def _in_order(emitted_BTS: Floats, nowhere_BT: Floats, jumps: Floats) -> tuple[Floats, Counts]:

@@ -19,9 +19,8 @@ from torch import Tensor
 from seq2see import special
 from seq2see.model.attention import MultiHeadAttention
 from seq2see.model.interface import Seq2Seq
-from seq2see.model.layers import DecoderLayer
 from seq2see.model.packing import Reach
-from seq2see.model.transformer import Transformer
+from seq2see.model.transformer import DecoderLayer, Transformer
 
 
 @dataclass

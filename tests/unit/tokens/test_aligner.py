@@ -1,12 +1,15 @@
 """The statistical aligner: known links are found, the time is bounded, and files of links are checked."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 from bench.alignment import generated
 
-from seq2see.errors import DataError
+from seq2see import config
+from seq2see.config import Settings
+from seq2see.errors import DataError, SettingError
 from seq2see.tokens import aligner, store
 from seq2see.tokens.store import NO_LINK, Store
 
@@ -19,9 +22,9 @@ def tokens_of(texts: list[str], first: int = 4) -> tuple[list[list[int]], int]:
     return [[ids[word] for word in text.split()] for text in texts], first + len(ids)
 
 
-def stored(folder: Path, pairs: list[tuple[str, str]]) -> Store:
+def stored(folder: Path, pairs: list[tuple[str, str]], some: slice = slice(None)) -> Store:
     (sources, one), (targets, other) = (tokens_of([pair[side] for pair in pairs]) for side in (0, 1))
-    store.write(folder, zip(sources, targets, strict=True), max(one, other))
+    store.write(folder, zip(sources[some], targets[some], strict=True), max(one, other))
     return Store(folder, (one, other))
 
 
@@ -77,3 +80,26 @@ def test_damaged_links_are_refused_and_a_new_store_has_none(tmp_path):
     with pytest.raises(DataError, match=r"target\.links: 1 bytes, expected 6"):
         Store(tmp_path)
     assert not stored(tmp_path, [("a b", "c d")]).has_links
+
+
+def test_a_training_gets_links_only_where_the_sides_are_translations(tmp_path):
+    pairs, _ = generated(1000, seed=5)
+    shuffled = [(source, target) for (source, _), (_, target) in zip(pairs, pairs[1:] + pairs[:1], strict=True)]
+    said: list[str] = []
+    asked = config.resolve({"training": {"alignment_weight": 0.05}})
+
+    def prepared(name: str, pairs: list[tuple[str, str]], settings: Settings, *yours: str) -> tuple[float, bool]:
+        train = stored(tmp_path / name / "train", pairs, slice(200, None))
+        valid = stored(tmp_path / name / "valid", pairs, slice(200))
+        weight = aligner.prepare(settings, train, valid, said.append, yours).training.alignment_weight
+        has_links = {Store(each.folder).has_links for each in (train, valid)}
+        assert len(has_links) == 1
+        return weight, has_links.pop()
+
+    assert prepared("off", pairs, Settings()) == (0, False)
+    assert prepared("good", pairs, asked) == (0.05, True)
+    assert prepared("bad", shuffled, asked) == (0, False)
+    assert "no alignment loss" in said[-1]
+    assert prepared("theirs", shuffled, asked, "training.alignment_weight") == (0.05, True)
+    with pytest.raises(SettingError, match="'rnn' has no heads to teach"):
+        prepared("rnn", pairs, replace(asked, model=replace(asked.model, architecture="rnn")))
