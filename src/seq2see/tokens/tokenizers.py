@@ -7,7 +7,7 @@ Subwords give back any text to the letter: an unseen character is spelled in UTF
 Characters, Korean letters and patterns give back what they have seen. Symbols give back the text with each run of
 spaces made one. Normalisation comes first, here and not inside SentencePiece, so that every kind means the same by it.
 
-A new kind is a subclass of `Kind` (or of `Listed`, where the vocabulary is a list) with an entry in `KINDS` at the
+A new kind is a subclass of `BaseTokenizer` (or of `Listed`, where the vocabulary is a list) with an entry in `KINDS` at the
 end of this file, and its name in `config.TokenizerKind`. Where the spellings of its tokens are not text, it overrides
 `_in_scripts`, by which `familiar` decides what a conversation can answer.
 """
@@ -51,7 +51,7 @@ def normalize(text: str, how: Normalization) -> str:
     return text
 
 
-class Kind(Tokenizer):
+class BaseTokenizer(Tokenizer):
     """What all kinds of tokenizers share: a tag in front of a text is one token, and a file keeps it all."""
 
     def __init__(self, setup: TokenizerSetup) -> None:
@@ -78,7 +78,7 @@ class Kind(Tokenizer):
         path.write_text(json.dumps(state, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
 
 
-class Subwords(Kind):
+class Subwords(BaseTokenizer):
     """SentencePiece, unigram or BPE; a word at the start of a text is cut like one after a space."""
 
     def __init__(self, setup: TokenizerSetup, model: bytes) -> None:
@@ -145,7 +145,7 @@ class Subwords(Kind):
         return self._model
 
 
-class Listed(Kind):
+class Listed(BaseTokenizer):
     """Tokenizers other than subwords: the vocabulary is a list, and anything else is unknown."""
 
     between = ""
@@ -329,7 +329,7 @@ class Imported(Listed):
         return self._model
 
 
-class Tagged(Kind):
+class Tagged(BaseTokenizer):
     """Tokenizer of texts with tags such as `<RX_1> CCO` and `walk V;PST`: another kind cuts the text between them.
 
     The ids of tags, or of their parts, follow those of the other kind.
