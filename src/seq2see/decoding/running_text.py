@@ -5,7 +5,6 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from seq2see.config import Settings
-from seq2see.decoding import translator
 from seq2see.decoding.translator import Result
 from seq2see.documents import document, placeholders
 from seq2see.documents.document import Joined, Options, Translated
@@ -64,7 +63,7 @@ def options(
         pairs = validation()[:MOST_PAIRS]
     source = tokenizers.source
     is_language = translates_language(settings, languages, pairs)
-    most = min(settings.decoding.max_source, settings.data.max_length, translator.longest(settings)) - 2
+    most = min(settings.decoding.max_source, settings.data.max_length, settings.model.longest) - 2
 
     def count(texts: Sequence[str]) -> list[int]:
         if source.kind == "pattern":  # which may take long
