@@ -21,7 +21,7 @@ FIRST, LATER = 0, 1
 """Nodes at which the first token of a hypothesis is looked up, and any other that does not continue a form."""
 
 
-class Progress(NamedTuple):
+class TrieProgress(NamedTuple):
     """How far one hypothesis is: its node of the trie, the constraints that it has met, and the one it has just met."""
 
     node: int = FIRST
@@ -66,7 +66,7 @@ class Trie:
             self._nodes[at].part_of |= 1 << number
         self._nodes[at].completes = number
 
-    def after(self, progress: Progress, token: int) -> Progress:
+    def after(self, progress: TrieProgress, token: int) -> TrieProgress:
         """Return the progress of a hypothesis with one more token; a form that it does not continue is given up."""
         at = self._nodes[progress.node].children.get(token)
         if at is None:
@@ -75,19 +75,19 @@ class Trie:
         completes = node.completes
         if completes >= 0:
             met |= 1 << completes
-        return Progress(at if node.children else LATER, met, completes)
+        return TrieProgress(at if node.children else LATER, met, completes)
 
-    def is_met(self, progress: Progress) -> bool:
+    def is_met(self, progress: TrieProgress) -> bool:
         """Return whether a hypothesis has met all constraints."""
         return progress.met == self.everything
 
-    def bank(self, progress: Progress) -> int:
+    def bank(self, progress: TrieProgress) -> int:
         """Return the number of tokens of constraints that a hypothesis has, those of a form that it is in included."""
         node = self._nodes[progress.node]
         begun = node.depth if node.part_of & ~progress.met else 0
         return begun + sum(length for number, length in enumerate(self._lengths) if progress.met >> number & 1)
 
-    def wanted(self, progress: Progress) -> list[int]:
+    def wanted(self, progress: TrieProgress) -> list[int]:
         """Return the tokens that begin or continue a form of a constraint that is not met."""
         key = progress.node, progress.met
         if key not in self._children_of:
@@ -98,7 +98,7 @@ class Trie:
             )
         return self._children_of[key]
 
-    def banned(self, progress: Progress) -> Sequence[int]:
+    def banned(self, progress: TrieProgress) -> Sequence[int]:
         """Return tokens that must not follow: the end before all is met, and what would continue the word of a term."""
         found = [] if self.is_met(progress) else [special.END]
         if progress.just_met >= 0:
@@ -113,12 +113,12 @@ class _Candidate(NamedTuple):
     total: float
     row: int
     token: int
-    progress: Progress
+    progress: TrieProgress
     bank: int = 0
     done: bool = False
 
 
-NOTHING = _Candidate(-torch.inf, 0, special.PAD, Progress(LATER))
+NOTHING = _Candidate(-torch.inf, 0, special.PAD, TrieProgress(LATER))
 """Value where there are fewer candidates than rows."""
 
 
@@ -137,7 +137,7 @@ class ConstrainedBeam:
 
     def __init__(self, constraints: Sequence[Sequence[Constraint]], width: int) -> None:
         self._tries = [Trie(each) for each in constraints]
-        self._progress = [[Progress()] * width for _ in constraints]
+        self._progress = [[TrieProgress()] * width for _ in constraints]
         self._width = width
 
     def keep_sentences(self, sentences: Sequence[int]) -> None:

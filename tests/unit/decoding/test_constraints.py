@@ -7,7 +7,7 @@ import torch
 
 from seq2see import config, special
 from seq2see.decoding import constraints, search
-from seq2see.decoding.constraints import FIRST, LATER, Progress, Trie
+from seq2see.decoding.constraints import FIRST, LATER, Trie, TrieProgress
 from seq2see.decoding.hypothesis import Constraint, Task
 from seq2see.decoding.torch_engine import TorchEngine
 from seq2see.model.build import build
@@ -38,7 +38,7 @@ def contains(tokens: list[int], wanted: tuple[int, ...]) -> bool:
 
 def test_the_progress_of_a_hypothesis() -> None:
     trie = Trie([Constraint(((A, B),), ((A, B), (C,))), form(D)])
-    begun = trie.after(Progress(), A)
+    begun = trie.after(TrieProgress(), A)
     assert (trie.bank(begun), begun.met) == (1, 0)
     assert trie.wanted(begun) == [A, B, C, D]
     done = trie.after(begun, B)
@@ -56,9 +56,9 @@ def test_the_progress_of_a_hypothesis() -> None:
 def test_what_may_follow_a_term() -> None:
     trie = Trie([Constraint(((A,), (A, B)), ((A,),), frozenset({B, C}), frozenset({D}))])
     assert trie.never == [D]
-    after = trie.after(Progress(FIRST), A)
+    after = trie.after(TrieProgress(FIRST), A)
     assert trie.banned(after) == [C], "B continues a longer form of the same term"
-    assert {*trie.banned(trie.after(Progress(LATER), A))} == {B, C}
+    assert {*trie.banned(trie.after(TrieProgress(LATER), A))} == {B, C}
 
 
 @pytest.mark.parametrize("wanted", [[(A,)], [(A, B)], [(A, B), (C,)], [(D, D), (A,), (B,)]], ids=str)
