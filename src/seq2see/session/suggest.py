@@ -74,6 +74,10 @@ EXACT = (
 )
 """For outputs that are either right or wrong: sounds, inflected forms, molecules."""
 
+ALIGNMENT_WEIGHT, ALIGNED_PAIRS = 0.05, 1000
+"""Weight of the alignment loss for sentences (Garg et al. 2019; docs/log.md), and the number of pairs below which there
+is none, since an aligner learns little from them."""
+
 
 def suggest(
     corpus: Survey,
@@ -88,7 +92,7 @@ def suggest(
         known: Settings that are known to suit this corpus, which override those of the rules.
         steps: The number of updates that the user asks for; warm-up and validations are placed accordingly.
     """
-    tokens = choose_tokenizers(corpus)
+    tokens, architecture = choose_tokenizers(corpus), (chosen or {}).get("architecture", "transformer")
     language, shared = tokens.language, tokens.shared
     text = tokens_of(corpus, tokens.settings)
     rule = between(SENTENCES if language else EXACT, math.sqrt(corpus.pairs * text))
@@ -97,6 +101,8 @@ def suggest(
         "model": {**_model(rule), "tie": "all" if shared else "decoder"},
         "training": {**_training(rule, steps), "metric": "loss" if language else "exact"},
     }
+    aligned = language and corpus.pairs >= ALIGNED_PAIRS and architecture == "transformer"
+    settings["training"]["alignment_weight"] = ALIGNMENT_WEIGHT if aligned else 0.0
     pairs = counted(corpus.pairs, "pair")
     size = "for a model of this size"
     reasons = tokens.reasons | {
@@ -107,13 +113,14 @@ def suggest(
         "batch": f"works well {size}",
         "learning rate": f"works well {size}",
         "steps": f"for about {float(f'{text:.2g}'):,.0f} tokens of text",
+        "alignment": "sentences of languages can be aligned",
         "stopping": "a sentence has several correct translations" if language else "an output is either right or wrong",
     }
     for section, values in (known or {}).items():
         settings[section] |= values
-    if chosen and chosen.get("architecture", "transformer") != "transformer":
+    if chosen and architecture != "transformer":
         settings["model"] = _recurrent(config.resolve(settings).model, chosen)
-        if chosen["architecture"] == "rnn":
+        if architecture == "rnn":
             settings["model"]["source_reversed"] = language
         settings["training"]["learning_rate"] *= RNN_RATE
         reasons["model"] = "as many parameters as a Transformer"
@@ -379,9 +386,10 @@ ROWS: dict[str, tuple[str, ...]] = {
     "learning rate": ("training.learning_rate", "training.warmup_steps", "training.schedule"),
     "steps": ("training.max_steps", "training.max_minutes"),
     "stopping": ("training.metric", "training.patience", "training.validate_every"),
+    "alignment": ("training.alignment_weight",),
     "machine": ("training.micro_batch_tokens", "training.precision"),
 }
-"""The rows of the table that `train` prints, with the settings that each shows."""
+"""The rows of the table that `train` prints, with the settings that each shows. A row without a value is left out."""
 
 METRICS = {
     "loss": "validation loss",
@@ -430,7 +438,7 @@ def choices(
     vocabularies: tuple[int, int],
     machine: str,
 ) -> list[Choice]:
-    """Return all rows of `ROWS`.
+    """Return all rows of `ROWS` that have a value.
 
     Args:
         reasons: The reason for each row, where the user has not chosen.
@@ -461,11 +469,16 @@ def choices(
         "stopping": f"if {METRICS[training.metric]} does not improve for {counted(stale, 'step')}"
         if training.patience
         else f"only at the last step; best by {METRICS[training.metric]}",
+        "alignment": f"one head learns to align words, weight {training.alignment_weight:g}"
+        if training.alignment_weight
+        else "",
         "machine": machine,
     }
     tree = {"data": data, "model": model, "training": training}
     found = []
     for name, keys in ROWS.items():
+        if not values[name]:
+            continue
         own = [key for key in keys if key in yours]
         held = {key: getattr(tree[key.partition(".")[0]], key.partition(".")[2]) for key in keys}
         found.append(Choice(name, values[name], "" if own else reasons.get(name, ""), own, held))
