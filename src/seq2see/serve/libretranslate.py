@@ -7,7 +7,7 @@ code of languages that are not known.
 import asyncio
 import json
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import replace
 from typing import Any, Literal, NamedTuple, TypeVar
 from urllib.parse import parse_qs
@@ -24,6 +24,7 @@ from seq2see.serve.jobs import Asked
 from seq2see.serve.limits import RefusedError
 from seq2see.serve.service import Service, in_words
 from seq2see.text.languages import matches
+from seq2see.text.words import Term
 
 Fields = TypeVar("Fields", bound=BaseModel)
 UNKNOWN = "und"
@@ -31,6 +32,8 @@ MOST_FIELDS = 1000
 """Maximum number of fields of a form."""
 Way = tuple[str, str | None]
 """Name of a run, and the language tag where it needs one."""
+FindTerms = Callable[[Sequence[str]], Awaitable[list[list[Term]]]]
+"""Function that returns the terms of a glossary in each line."""
 
 
 class LibreTranslateRequest(BaseModel):
@@ -90,6 +93,8 @@ class Wanted(NamedTuple):
     split: Split = "paragraphs"
     elements: Elements = Elements()
     """Elements of markup that are treated differently from what HTML or the form of an XML document says."""
+    find_terms: FindTerms | None = None
+    """Finds the terms of a glossary, which must be translated as it says."""
 
 
 class TextTranslation(NamedTuple):
@@ -159,7 +164,7 @@ async def translate_texts(service: Service, texts: Sequence[str], wanted: Wanted
     results: dict[Way, dict[str, dict[str, Any]]] = {}
     for way in dict.fromkeys(ways):
         some = [plan for plan, each in zip(plans, ways, strict=True) if each == way]
-        results[way] = await _translated(service, some, way, wanted.n_best, client)
+        results[way] = await _translated(service, some, way, wanted, client)
     translations = []
     for plan, way in zip(plans, ways, strict=True):
         found = [results[way][sentence] for sentence in plan.sentences]
@@ -331,7 +336,7 @@ async def _ways(service: Service, wanted: Wanted, texts: Sequence[str], client: 
 
 
 async def _translated(
-    service: Service, plans: Sequence[DocumentPlan], way: Way, n_best: int, client: str
+    service: Service, plans: Sequence[DocumentPlan], way: Way, wanted: Wanted, client: str
 ) -> dict[str, dict[str, Any]]:
     """Return the result of each sentence of some texts, with alignments where tags or placeholders need them."""
     name, to = way
@@ -344,7 +349,8 @@ async def _translated(
         lines = [sentence for sentence, is_aligned in aligned.items() if is_aligned == alignments]
         for begin in range(0, len(lines), service.limits.texts):
             some = lines[begin : begin + service.limits.texts]
-            asked = Asked(some, to, n_best, alignments=alignments, familiar=True)
+            terms = await wanted.find_terms(some) if wanted.find_terms else ()
+            asked = Asked(some, to, wanted.n_best, alignments=alignments, familiar=True, terms=terms)
             _, _, found = await service.translate(asked, client, name)
             for line, result in zip(some, found, strict=True):
                 if result["cut"]:
