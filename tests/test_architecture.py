@@ -23,12 +23,14 @@ LINES_THAT_NEED_TESTS = 150
 LAYERS = [
     {"errors", "special", "storage", "machine", "patterns", "config", "display"},
     {"text", "kernels", "distributed"},
-    {"doctor", "tokens", "model"},
+    {"doctor", "tokens", "model", "documents"},
     {"bundle"},
     {"training", "decoding"},
     {"lens", "evaluation", "interop"},
-    {"run", "pictures"},
-    {"session", "look", "conversation"},
+    {"pictures"},
+    {"look"},
+    {"run"},
+    {"session", "conversation"},
     {"api"},
     {"lab", "serve"},  # the lab trains whole runs, so it is above `session`
     {"cli"},

@@ -2,27 +2,25 @@
 
 import contextlib
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from functools import cached_property
-from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from seq2see import bundle, config, machine, storage
 from seq2see.bundle import Bundle
-from seq2see.config import Decoding, Place, Settings
-from seq2see.decoding import ct2_engine, translator
-from seq2see.decoding.hypothesis import Engine, Hypothesis, Task
+from seq2see.config import Place, Settings
+from seq2see.decoding import ct2_engine, terms, translator
+from seq2see.decoding.hypothesis import Engine
 from seq2see.decoding.translator import Result
 from seq2see.display import notebook
-from seq2see.distributed import ranks
+from seq2see.documents.glossary import Glossary
 from seq2see.errors import DataError, RunError, SeqError, SettingError, nearest
 from seq2see.evaluation import metrics
 from seq2see.evaluation.evaluations import Evaluation
-from seq2see.machine import Group
 from seq2see.text.corpora import Pairs
 from seq2see.text.pair import Pair, Sides, usual_sources
-from seq2see.text.tags import language_tag
+from seq2see.text.tags import language_tag, tag_of, with_tag
 from seq2see.tokens import store
 from seq2see.tokens.store import Tokenizers
 from seq2see.tokens.tokenizers import KINDS
@@ -31,6 +29,7 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
     from seq2see.decoding.search import Choose
+    from seq2see.documents.document import Joined, Options
     from seq2see.lens.alignment import Alignment, Importance, Method
     from seq2see.lens.answers import Look
     from seq2see.lens.heads import Head, Statistics, Worth
@@ -38,30 +37,6 @@ if TYPE_CHECKING:
     from seq2see.lens.reading import Reading, Watch
     from seq2see.lens.sublayers import Sublayer, WordInContexts
     from seq2see.model.interface import Seq2Seq
-
-
-class Shared:
-    """An engine of several ranks that get the same tasks: each searches for a share, and all get all answers.
-
-    They exchange answers after every `AT_ONCE` tasks, so that the first can be printed while the rest is searched for.
-    """
-
-    AT_ONCE = 1000
-
-    def __init__(self, engine: Engine, group: Group) -> None:
-        self.name = engine.name
-        self._engine, self._group = engine, group
-
-    def search(self, tasks: list[Task], settings: Decoding) -> list[list[Hypothesis]]:
-        rank, world = self._group.rank, self._group.world
-        answers: list[list[Hypothesis]] = []
-        for begin in range(0, len(tasks), self.AT_ONCE * world):
-            block = tasks[begin : begin + self.AT_ONCE * world]
-            places = ranks.dealt([len(task.source) for task in block], world)
-            mine = self._engine.search([block[place] for place in places[rank]], settings)
-            parts = self._group.from_all([[asdict(each) for each in found] for found in mine])
-            answers += [[Hypothesis(**each) for each in found] for found in ranks.put_back(parts, places)]
-        return answers
 
 
 EngineName = Literal["auto", "torch", "ctranslate2"]
@@ -117,12 +92,12 @@ class Run:
         if to is None and len(known) == 1:
             to = known[0]
         own = (*map(language_tag, known), *self.tokenizers.source.tags)  # imports may have tags of their own
-        if to is None and own and not all(line.lstrip().startswith(own) for line in lines if line.strip()):
+        if to is None and own and not all(tag_of(line.lstrip(), own) for line in lines if line.strip()):
             raise SettingError(f"{self.folder} translates to {', '.join(known)}: choose with --to")
         if to is None:
             return list(lines)
         tag = language_tag(to)
-        return [line if line.lstrip().startswith(own) or not line.strip() else f"{tag} {line}" for line in lines]
+        return [line if tag_of(line.lstrip(), own) or not line.strip() else with_tag(tag, line) for line in lines]
 
     @cached_property
     def bundle(self) -> Bundle:
@@ -183,9 +158,19 @@ class Run:
         """Return an engine that samples its tokens (`decoding.search.sampling`)."""
         return self._torch_engine(precision, choose)
 
-    def translate(self, lines: Sequence[str], beam: int | None = None, to: str | None = None) -> list[str]:
-        """Return the best translation of each line; an empty line stays empty."""
-        return [result.text for result in self.search(lines, beam, to=to)]
+    def translate(
+        self,
+        lines: Sequence[str],
+        beam: int | None = None,
+        to: str | None = None,
+        glossary: Glossary | None = None,
+    ) -> list[str]:
+        """Return the best translation of each line; an empty line stays empty.
+
+        Args:
+            glossary: terms that have to be translated as it says (`seq2see.Glossary`).
+        """
+        return [result.text for result in self.search(lines, beam, to=to, glossary=glossary)]
 
     def search(
         self,
@@ -195,24 +180,67 @@ class Run:
         prefixes: Sequence[str] | None = None,
         engine: Engine | None = None,
         to: str | None = None,
+        glossary: Glossary | None = None,
     ) -> list[Result]:
         """Return translations with scores and tokens.
 
         Args:
             engine: of `engine()` or `sampler()`; `engine()` if not given.
             to: the language, one of `tags`.
+            glossary: terms that have to be translated as it says; a line without any gives the same as without it.
         """
         if isinstance(lines, str):
             raise TypeError("translate expects a list of lines, not one text: put it in [ ]")
-        lines = self.tagged(lines, to)
+        given, lines = lines, self.tagged(lines, to)
         engine = engine or self.engine()
         if self._is_recorded() and self._is_unseen(engine):
             raise SettingError(
                 f"activations of the model are recorded, but this engine ({engine.name}) uses its own copy of it. "
                 'Leave engine= out, or make it inside capture(run): run.engine("torch"); or use capture(engine)'
             )
-        return translator.translate(
-            engine, self.tokenizers, self.settings, lines, beam=beam, n_best=n_best, prefixes=prefixes
+        found = [] if glossary is None else [glossary.terms_in(line) for line in given]
+        if not any(found):
+            return translator.translate(
+                engine, self.tokenizers, self.settings, lines, beam=beam, n_best=n_best, prefixes=prefixes
+            )
+        shifts = [len(line) - len(before) for before, line in zip(given, lines, strict=True)]
+        return terms.translate(
+            engine, self.tokenizers, self.settings, lines, found,
+            beam=beam, n_best=n_best, prefixes=prefixes, shifts=shifts,
+        )  # fmt: skip
+
+    @cached_property
+    def text_options(self) -> "Options":
+        """How `translate_text` cuts documents: language, longest sentence, words that stand for placeholders."""
+        from seq2see.decoding import running_text
+
+        return running_text.options(self.settings, self.tokenizers, self.languages, lambda: self.validation_pairs)
+
+    def translate_text(
+        self,
+        text: str,
+        markup: str = "auto",
+        beam: int | None = None,
+        to: str | None = None,
+        engine: Engine | None = None,
+        glossary: Glossary | None = None,
+    ) -> "Joined":
+        """Translate a document: its sentences, with all blanks, tags and placeholders between and inside them.
+
+        `run.translate_text("<p>Click <b>here</b>.</p>").text` is the translation; `.counts` says how it was made.
+
+        Args:
+            markup: `plain`, `html`, `xml`, or `auto`: whatever the text looks like.
+        """
+        from seq2see.decoding import running_text
+
+        engine, aligns = engine or self.engine(), machine.has_torch() and self.settings.model.attention
+        return running_text.translate(
+            text,
+            markup,
+            self.text_options,
+            lambda lines: self.search(lines, beam, engine=engine, to=to, glossary=glossary),
+            (lambda lines, results: self.align(lines, results, to)) if aligns else None,
         )
 
     def look(self, sentence: str, to: str | None = None, target: str | None = None) -> "Look":
@@ -221,9 +249,10 @@ class Run:
 
         method = self.alignment_method if self.settings.model.attention else None
         found = answers.look(self.bundle, self.read(sentence, to, target), method)
-        # The page is made by a higher layer, which is loaded by its name, as the public names of `seq2see` are.
-        page = import_module("seq2see.look.page") if notebook.is_notebook() else None
-        vars(found)["page"] = page and (lambda: notebook.frame(page.render(page.gather(self, sentence, to, target))))
+        if notebook.is_notebook():
+            from seq2see.look import page
+
+            vars(found)["page"] = lambda: notebook.frame(page.render(page.gather(self, sentence, to, target)))
         return found
 
     def read(self, sentence: str, to: str | None = None, target: str | None = None) -> "Reading":
@@ -367,20 +396,24 @@ class Run:
 
     @cached_property
     def alignment_method(self) -> "Method":
-        """The heads that align words, chosen on the validation set once and kept in the manifest."""
+        """The head that was taught to align words, or those chosen on the validation set, kept in the manifest."""
         from seq2see.lens import alignment
 
         self.need_attention("alignments")
         kept = alignment.from_json(self.manifest.get("alignment"), self.settings)
         if kept is not None:
             return kept
-        method = alignment.choose(self.bundle, self.validation_pairs, self.watch)
+        method = alignment.guided(self.settings) or alignment.choose(self.bundle, self.validation_pairs, self.watch)
         if method.pairs:
-            self.manifest["alignment"] = method.json()
-            with contextlib.suppress(RunError):  # a read-only folder, a full disk: it is chosen again next time
-                facts = storage.read_manifest(self.folder)  # as it is now: a training may have ended meanwhile
-                storage.write_manifest(self.folder, facts | {"alignment": method.json()})
+            self.keep_fact("alignment", method.json())
         return method
+
+    def keep_fact(self, name: str, fact: dict[str, Any]) -> None:
+        """Keep something in the manifest that was found out; in a read-only folder it is found out again next time."""
+        self.manifest[name] = fact
+        with contextlib.suppress(RunError):  # a read-only folder, a full disk
+            facts = storage.read_manifest(self.folder)  # as it is now: a training may have ended meanwhile
+            storage.write_manifest(self.folder, facts | {name: fact})
 
     def align(self, lines: Sequence[str], results: Sequence[Result], to: str | None = None) -> "list[list[Alignment]]":
         """Align each of the translations that `search` found; spans count characters of `lines`."""

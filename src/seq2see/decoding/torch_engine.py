@@ -3,13 +3,17 @@
 On a CPU each step of a search multiplies few rows, so weights are transposed, or quantized to int8.
 """
 
+import contextlib
 import copy
 import math
 import warnings
+from collections.abc import Sequence
+from dataclasses import replace
 
 import torch
 from torch import Tensor, nn
 
+from seq2see import special
 from seq2see.config import Decoding
 from seq2see.decoding import search
 from seq2see.decoding.continuous import SlotSearch
@@ -22,6 +26,10 @@ from seq2see.kernels import threads
 from seq2see.model.interface import Seq2Seq
 
 PRECISIONS = ("float32", "int8", "bfloat16")
+SCORED_AT_ONCE = 4096
+"""Tokens of sources and targets in one batch of targets whose log-probabilities are asked for."""
+LEAST_CONSTRAINED = 10
+"""Beam width of a search with constraints, where that of the settings is smaller: it is dealt out over the banks."""
 SMALLEST = 1e-12
 """Used instead of a scale of zero, for rows that are all zeros."""
 
@@ -59,6 +67,18 @@ class TorchEngine:
         return recorded if recorded and recorded.can(settings.beam) and not has_hooks(self.model) else None
 
     def search(self, tasks: list[Task], settings: Decoding) -> list[list[Hypothesis]]:
+        if not any(task.constraints for task in tasks):
+            return self._search_all(tasks, settings)
+        free = [place for place, task in enumerate(tasks) if not task.constraints]
+        bound = [place for place, task in enumerate(tasks) if task.constraints]
+        wide = replace(settings, beam=max(settings.beam, LEAST_CONSTRAINED))
+        found = dict(zip(free, self._search_all([tasks[place] for place in free], settings), strict=True))
+        answers = self._search_in_batches([tasks[place] for place in bound], wide)
+        found |= dict(zip(bound, answers, strict=True))
+        return [found[place] for place in range(len(tasks))]
+
+    def _search_all(self, tasks: list[Task], settings: Decoding) -> list[list[Hypothesis]]:
+        """Search for tasks without constraints."""
         if recorded := self._recorder(settings):
             try:
                 return recorded.search(tasks, settings)
@@ -69,14 +89,20 @@ class TorchEngine:
                     stacklevel=2,
                 )
             torch.cuda.empty_cache()
+        return self._search_in_batches(tasks, settings)
+
+    def _search_in_batches(self, tasks: list[Task], settings: Decoding) -> list[list[Hypothesis]]:
+        """Search step by step; either all tasks have constraints or none has."""
         found: list[list[Hypothesis]] = [[] for _ in tasks]
         budget = settings.batch_tokens // settings.beam
-        with threads.sharing("search") as ours:
+        one_thread = torch.get_num_threads() == 1  # then there is nothing to share
+        with contextlib.nullcontext() if one_thread else threads.sharing("search") as ours:
             for batch in batches([len(task.source) for task in tasks], budget):
                 hypotheses = self._search([tasks[index] for index in batch], settings, self._watch_of(batch))
                 for index, each in zip(batch, hypotheses, strict=True):
                     found[index] = each
-                ours.after(sum(len(each[0].tokens) + 1 for each in hypotheses), is_last=True)
+                if ours is not None:
+                    ours.after(sum(len(each[0].tokens) + 1 for each in hypotheses), is_last=True)
         return found
 
     def _watch_of(self, batch: list[int]) -> Watch | None:
@@ -90,16 +116,42 @@ class TorchEngine:
 
         return counted
 
+    @property
+    def constrains(self) -> bool:
+        """Return whether it obeys constraints: a beam does, and sampling does not."""
+        return self.choose is None
+
+    @torch.inference_mode()
+    def score(self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]) -> list[list[float]]:
+        """Return the log-probabilities of given targets; see `Engine.score`."""
+        found: list[list[float]] = [[] for _ in targets]
+        sizes = [len(source) + len(target) for source, target in zip(sources, targets, strict=True)]
+        for batch in batches(sizes, SCORED_AT_ONCE):
+            source_N, source_offsets = self._packed([sources[index] for index in batch])
+            ended = [[*targets[index], special.END] for index in batch]
+            wanted_N, offsets = self._packed(ended)
+            input_N, _ = self._packed([[special.BEGIN, *target[:-1]] for target in ended])
+            memory = self.model.encode(source_N, source_offsets)
+            logs_NV = search.log_probabilities(self.model.output(self.model.decode(input_N, offsets, memory)))
+            logs_N = logs_NV.gather(1, wanted_N[:, None])[:, 0].tolist()
+            for place, index in enumerate(batch):
+                found[index] = logs_N[offsets[place] : offsets[place + 1]]
+        return found
+
+    def _packed(self, sequences: Sequence[Sequence[int]]) -> tuple[Tensor, Tensor]:
+        """Return sequences end to end on the device of the model, and where each begins."""
+        device = next(self.model.parameters()).device
+        tokens_N = torch.tensor([token for each in sequences for token in each], device=device)
+        return tokens_N, torch.tensor([0, *map(len, sequences)]).cumsum(0)
+
     @torch.inference_mode()
     def _search(self, tasks: list[Task], settings: Decoding, watch: Watch | None) -> list[list[Hypothesis]]:
-        device = next(self.model.parameters()).device
-        source_N = torch.tensor([token for task in tasks for token in task.source], device=device)
-        offsets = torch.tensor([0, *(len(task.source) for task in tasks)]).cumsum(0)
-        memory = self.model.encode(source_N, offsets)
+        memory = self.model.encode(*self._packed([task.source for task in tasks]))
         limits, prefixes = [task.limit for task in tasks], [task.prefix for task in tasks]
         penalty, width = search.penalty_of(settings), 1 if self.choose is not None else settings.beam
         stop = settings.stop_against
-        return search.beam(self.model, memory, limits, width, penalty, prefixes, watch, stop, self.choose)
+        constraints = [task.constraints for task in tasks] if tasks[0].constraints else ()
+        return search.beam(self.model, memory, limits, width, penalty, prefixes, watch, stop, self.choose, constraints)
 
 
 def for_decoding(model: Seq2Seq, precision: str = "float32") -> Seq2Seq:

@@ -25,6 +25,10 @@ from seq2see.tokens.interface import SURROGATE
 Event = tuple[str, Any]
 Peer = tuple[str, int] | None
 """Address and port that a request comes from."""
+CLIENT = "seq2see.client"
+"""Key in the scope of a request for its client, as `Service.admit` returns it."""
+KEY_SCHEMES = ("bearer", "deepl-auth-key")
+"""Words before an API key in the Authorization header; the second is that of DeepL's clients."""
 SMALL_SECONDS = 0.02
 """Seconds that a request may be expected to take and still count as small, however many ordinary ones it is worth. With
 a fast model an ordinary request takes a few milliseconds, and would wait for a batch of a large one many times that."""
@@ -36,6 +40,8 @@ DETECTED = 200
 """Number of characters whose comparison with a vocabulary costs one unit of work."""
 ALIGNED = 2
 """Cost of translating and aligning a text, as a multiple of translating it."""
+TERMED = 3
+"""Cost of making sure that a translation contains one term of a glossary, as a multiple of finding it."""
 LOOKED = 4
 """Cost of recording and describing the inside of a translation, as a multiple of finding it."""
 LOOK_TOKENS = 128
@@ -166,9 +172,9 @@ class Service:
         """
         if self.keys is None:
             return self.count(peer)
-        authorization = headers.get(b"authorization", b"").decode("latin-1")
-        bearer = authorization[7:].strip() if authorization[:7].lower() == "bearer " else ""
-        key = own_key or bearer or headers.get(b"x-api-key", b"").decode("latin-1")
+        scheme, _, credentials = headers.get(b"authorization", b"").decode("latin-1").partition(" ")
+        key = credentials.strip() if scheme.lower() in KEY_SCHEMES else ""
+        key = own_key or key or headers.get(b"x-api-key", b"").decode("latin-1")
         try:
             self.keys.check(key)
         except RefusedError:
@@ -228,7 +234,8 @@ class Service:
         if kind in ("translate", "chat") and not asked.sampling:
             width = self._beam(run, beam, asked.n_best)
         alone = kind == "look" or bool(asked.sampling) or asked.chat
-        key = Key(kind, name, width, bool(asked.prefix) and kind == "translate", next(self._alone) if alone else 0)
+        is_forced = bool(asked.prefix) and kind == "translate"
+        key = Key(kind, name, width, is_forced, any(asked.terms), next(self._alone) if alone else 0)
         lane = self._lane(kind, asked)
         lane.check(client)
         if kind == "detect":
@@ -273,6 +280,8 @@ class Service:
             math.ceil(times * cost(each, beam, facts.output_ratio, settings.decoding, most, least_output))
             for each in tokens
         ]
+        if asked.terms:
+            costs = [each * (1 + TERMED * len(terms)) for each, terms in zip(costs, asked.terms, strict=True)]
         splits = key.kind == "translate" and not asked.sampling
         about = f"{sum(tokens):,} tokens x beam {beam}"
         due = time.monotonic() + self.limits.deadline

@@ -1,8 +1,7 @@
 """The end of a training: scores, what a fine-tuned model forgot, likely problems, and `report.html`."""
 
 import contextlib
-import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -11,23 +10,41 @@ import numpy as np
 import torch
 
 from seq2see import bundle, storage
-from seq2see.config import LOWER_IS_BETTER
+from seq2see.config import LOWER_IS_BETTER, Training
 from seq2see.errors import RunError, SeqError
 from seq2see.evaluation import assessment, report, validation
 from seq2see.evaluation.evaluations import Evaluation
+from seq2see.lens import alignment
 from seq2see.run import Run, error_unit
 from seq2see.session.request import Prepared, Said, Watch
 from seq2see.text.corpora import Corpus
 from seq2see.text.pair import Pair
 from seq2see.text.rows import in_blocks
-from seq2see.text.tags import language_tag, tagged
-from seq2see.tokens.interface import Tokenizer
+from seq2see.text.tags import language_tag, tagged, without_tag
 from seq2see.training import events, journal
 from seq2see.training.bad_numbers import NotFinite
 
 REPORTED, SHOWN = 200, 40
 """Validation pairs that are scored for the report, by greedy search: a poor model writes long outputs, which takes
 time; and those of them that are shown with their translations."""
+
+
+DAY = 24 * 60 * 60
+
+
+def forecast(training: Training, seconds: float) -> str:
+    """Return how long a training takes at most on this CPU, and what to do if that is more than a day.
+
+    Args:
+        seconds: The mean duration of the first updates.
+    """
+    whole = seconds * training.max_steps
+    speed = f"{training.batch_tokens / seconds:,.0f} tokens/s"
+    line = f"at most {in_words(whole)} for {training.max_steps:,} steps on this CPU, at {speed}"
+    if whole <= DAY:
+        return line
+    fewer = max(1, int(float(f"{DAY / seconds:.2g}")))
+    return f"{line}. To end within a day, use a GPU, or train anew with --force --set training.max_steps={fewer}"
 
 
 def finish(folder: Path, prepared: Prepared, end: events.Finished, device: torch.device, watch: Watch) -> Run:
@@ -49,7 +66,11 @@ def finish(folder: Path, prepared: Prepared, end: events.Finished, device: torch
     watch(Said(f"scoring {_scored_part(prepared)} by greedy search for report.html"))
     run = Run(folder)
     findings = write_report(run, prepared)
-    if settings.model.attention:
+    if settings.training.alignment_weight:
+        method = alignment.measure_guided(run.bundle, prepared.valid)
+        if method is not None and method.pairs:
+            run.keep_fact("alignment", method.json())
+    elif settings.model.attention:
         _ = run.alignment_method  # chosen now, and kept in the manifest
     for line in findings:
         watch(Said(f"warning: {line}"))
@@ -106,11 +127,11 @@ def measure_forgetting(folder: Path, prepared: Prepared, device: torch.device, w
 
 def _diagnose(run: Run, prepared: Prepared, shown: list[Pair], evaluation: Evaluation) -> assessment.Assessment:
     """Compare a finished model with baselines that need no model."""
-    tags = "|".join(re.escape(language_tag(language)) for language in run.tags)
+    tags = [language_tag(language) for language in run.tags]
     return assessment.assess(
         evaluation.scores,
         [result.text for result in evaluation.results],
-        [re.sub(f"^(?:{tags}) ", "", pair.source) if tags else pair.source for pair in shown],
+        [without_tag(pair.source, tags) for pair in shown],
         [[pair.target, *pair.references] for pair in shown],
         assessment.frequencies(prepared.train, prepared.valid, prepared.tokenizers.target),
         journal.read(run.folder),
@@ -223,12 +244,8 @@ def _find_lines(prepared: Prepared, pairs: list[int], corpus: Callable[[], Corpu
                 if (key := tuple(tokens)) in missing:
                     missing.remove(key)
                     where[key] = f"{pair.where} "
-    said = {key: (_without_tag(cut.source, key[0])[:40], cut.target.decode([*key[1]])[:40]) for key in where}
-    return [f"{where[key]}({source!r} -> {target!r})" for key, (source, target) in said.items()]
-
-
-def _without_tag(tokenizer: Tokenizer, ids: Sequence[int]) -> str:
-    """Return the text of `ids` as the corpus has it: tokenizers of some kinds spell the tag that was put before it."""
-    text = tokenizer.decode(ids)
-    tag = next((tag for tag in tokenizer.tags if text.startswith(tag)), "")
-    return text.removeprefix(tag).lstrip() if tag else text
+    found = []
+    for (source_ids, target_ids), place in where.items():
+        text = without_tag(cut.source.decode(source_ids), cut.source.tags)
+        found.append(f"{place}({text[:40]!r} -> {cut.target.decode(target_ids)[:40]!r})")
+    return found
