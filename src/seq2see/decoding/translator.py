@@ -184,7 +184,7 @@ def _within_memory(decoding: Decoding, model: Model, vocabulary: int, tasks: Seq
 
 def longest(settings: Settings) -> int:
     """Return the most tokens that a model has positions for."""
-    return settings.model.max_positions if settings.model.positions == "learned" else sys.maxsize
+    return settings.model.max_positions if settings.model.has_learned_positions else sys.maxsize
 
 
 def limit(source_length: int, max_ratio: float, max_extra: int) -> int:

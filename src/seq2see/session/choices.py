@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from seq2see import patterns
-from seq2see.config import Data, Settings, model_in_words
+from seq2see.bundle import model_in_words
+from seq2see.config import Data, Settings
 
 ROWS: dict[str, tuple[str, ...]] = {
     "source": (

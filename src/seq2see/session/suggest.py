@@ -7,7 +7,7 @@ slightly different settings.
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from seq2see import config
@@ -86,7 +86,7 @@ def suggest(
     """Return settings for a corpus that was surveyed.
 
     Args:
-        chosen: The model settings of the user; an RNN gets the others.
+        chosen: The model settings of the user; a model that the Transformer replaced gets the others.
         known: Settings that are known to suit this corpus, which override those of the rules.
         steps: The number of updates that the user asks for; warm-up and validations are placed accordingly.
     """
@@ -114,10 +114,10 @@ def suggest(
     for section, values in (known or {}).items():
         settings[section] |= values
     if chosen and chosen.get("architecture", "transformer") != "transformer":
-        settings["model"] = _recurrent(config.resolve(settings).model, chosen)
+        settings["model"] = _replaced(config.resolve(settings).model, chosen, corpus)
         if chosen["architecture"] == "rnn":
             settings["model"]["source_reversed"] = language
-        settings["training"]["learning_rate"] *= RNN_RATE
+        settings["training"]["learning_rate"] *= RATE
         reasons["model"] = "as many parameters as a Transformer"
         reasons["learning rate"] = "twice that of a Transformer"
     return Suggestion(settings, reasons, tokens.candidates)
@@ -197,18 +197,36 @@ def _training(rule: Rule, steps: int | None) -> dict[str, Any]:
     }
 
 
-RNN_LAYERS, RNN_RATE = 1, 2
-"""Layers of each side of an RNN, and its learning rate relative to a Transformer's, both measured (docs/log.md)."""
+RNN_LAYERS, RATE = 1, 2
+"""Layers of each side of an RNN; the learning rate of models that the Transformer replaced, relative to its own;
+both measured (docs/log.md)."""
 
 
-def _recurrent(transformer: Model, chosen: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the RNN that the user asks for, with as many parameters as the Transformer for this corpus."""
-    from seq2see.model.build import count_parameters
+CONVOLUTION_LAYERS = 2
+"""Convolutional layers of each side for one layer of a Transformer, measured (docs/log.md)."""
 
-    layers = chosen.get("encoder_layers", chosen.get("decoder_layers", RNN_LAYERS))
+
+def _replaced(transformer: Model, chosen: Mapping[str, Any], corpus: Survey) -> dict[str, Any]:
+    """Return the RNN or the convolutional model that the user asks for, with as many parameters as the Transformer."""
+    from seq2see.model.build import as_large, count_parameters
+
     found = {name: getattr(transformer, name) for name in ("d_model", "dropout", "tie")}
-    found |= {"encoder_layers": layers, "decoder_layers": layers}
+    if chosen["architecture"] == "convolutional":
+        for stack in ("encoder_layers", "decoder_layers"):
+            found[stack] = chosen.get(stack, CONVOLUTION_LAYERS * getattr(transformer, stack))
+        found["max_positions"] = _positions(corpus)
+    else:
+        layers = chosen.get("encoder_layers", chosen.get("decoder_layers", RNN_LAYERS))
+        found |= {"encoder_layers": layers, "decoder_layers": layers}
     asked = Model(**found | dict(chosen))
-    sizes = {width: count_parameters(replace(asked, d_hidden=width), 0, 0) for width in range(4, 8192, 4)}
-    wanted = count_parameters(transformer, 0, 0)
-    return found | {"d_hidden": min(sizes, key=lambda width: abs(sizes[width] - wanted))}
+    return found | {"d_hidden": as_large(asked, count_parameters(transformer, 0, 0)).d_hidden}
+
+
+def _positions(corpus: Survey) -> int:
+    """Return how many positions to learn: the bytes of the longest text, which has no more tokens, within limits.
+
+    At least a few more than `data.max_length`, and at most the default, since a position that no text has costs
+    parameters that are never trained.
+    """
+    longest = max((len(side.encode()) for pair in corpus.sample for side in (pair.source, pair.target)), default=0)
+    return min(Model.max_positions, max(config.Data.max_length, longest) + 16)
