@@ -11,6 +11,7 @@ import tomllib
 import typing
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, fields
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, NoReturn
 
@@ -26,8 +27,7 @@ Place = Literal["encoder", "decoder", "cross"]
 Architecture = Literal[
     "transformer", "rnn", "rnn-bidirectional", "rnn-attention", "rnn-dot", "rnn-general", "convolutional"
 ]
-ALIGNMENTS: Mapping[str, str] = {"rnn-attention": "additive", "rnn-dot": "dot", "rnn-general": "general"}
-"""Kind of attention of each RNN that has attention."""
+ALIGNMENTS = {"rnn-attention": "additive", "rnn-dot": "dot", "rnn-general": "general"}  # kinds of attention of RNNs
 StopAgainst = Literal["worst", "best"]
 
 
@@ -148,13 +148,15 @@ class Model:
         if self.architecture == "transformer":
             encoder, decoder = (self.encoder_layers, self.heads), (self.decoder_layers, self.heads)
             return {"encoder": encoder, "decoder": decoder, "cross": decoder}
-        if self.architecture == "convolutional":
-            return {"cross": (self.decoder_layers, 1)}
-        return {"cross": (1, 1)} if self.architecture in ALIGNMENTS else {}
+        layers = {**dict.fromkeys(ALIGNMENTS, 1), "convolutional": self.decoder_layers}.get(self.architecture, 0)
+        return {"cross": (layers, 1)} if layers else {}
 
-    @property
-    def has_learned_positions(self) -> bool:
-        return self.positions == "learned" or self.architecture == "convolutional"
+    @cached_property
+    def longest(self) -> int:
+        """The most tokens that the model has positions for."""
+        return (
+            sys.maxsize if self.positions != "learned" and self.architecture != "convolutional" else self.max_positions
+        )
 
 
 @dataclass(frozen=True)
@@ -415,7 +417,7 @@ def _check_together(settings: Settings) -> None:
     """Refuse settings that contradict each other, before anything is read or allocated."""
     data, model = settings.data, settings.model
     _check_model(model)
-    if model.has_learned_positions and model.max_positions <= data.max_length:
+    if model.longest <= data.max_length:
         raise SettingError("model.max_positions must be larger than data.max_length (one is for the end token)")
     for side, kind, pattern in _sides(data):
         if kind == "pattern" and not pattern:
@@ -494,7 +496,5 @@ def describe() -> Iterable[tuple[str, str, str, str]]:
     for section, kind in SECTIONS.items():
         types = typing.get_type_hints(kind)
         for each in fields(kind):
-            hint = types[each.name]
-            choices = typing.get_args(hint)
-            values = " | ".join(choices) if choices else hint.__name__
+            values = " | ".join(typing.get_args(types[each.name])) or types[each.name].__name__
             yield f"{section}.{each.name}", values, str(each.default), each.metadata["about"]

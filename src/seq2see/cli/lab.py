@@ -22,12 +22,16 @@ def lab(
         list[str] | None,
         typer.Argument(metavar="CLAIM", help=f"Claims to measure; default: all. One or more of: {', '.join(CLAIMS)}."),
     ] = None,
-    quick: Annotated[bool, typer.Option("--quick", help="Run fewer and smaller trials, in under 20 minutes.")] = False,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Run fewer and smaller trials, in under 25 minutes on two cores.")
+    ] = False,
     out: Annotated[str, typer.Option("--out", metavar="DIR", help="Folder for results and reports.")] = "runs/lab",
     seeds: Annotated[
         int | None,
         typer.Option(
-            min=1, max=100, help=f"Number of seeds per trial; default: {QUICK_SEEDS} with --quick, else {FULL_SEEDS}."
+            min=1,
+            max=100,
+            help=f"Number of seeds per trial; default: 3 to 8 with --quick, else {FULL_SEEDS}.",
         ),
     ] = None,
     first_seed: Annotated[
@@ -78,7 +82,7 @@ def lab(
             raise
     if as_json:
         write_line(json.dumps(report.as_json(outcomes, facts), ensure_ascii=False))
-    if any(len(outcome.measured.seeds) < QUICK_SEEDS for outcome in outcomes):
+    if seeds is not None and seeds < QUICK_SEEDS:
         echo(f"few seeds give wide intervals: use --seeds {QUICK_SEEDS} or more", err=True)
     for page in ("report.html", "report.md"):
         echo(f"report {Path(out) / page}", err=True)
@@ -101,8 +105,9 @@ def _line(name: str, verdict: str, decided: str) -> str:
 
 def _row(outcome: Outcome) -> str:
     """Format a claim, its verdict, and the number that decided, in columns; long reasons are wrapped."""
-    first, *rest = textwrap.wrap(outcome.reason, WIDTH - NAME_WIDTH - VERDICT_WIDTH - 2)
-    return "\n".join([_line(outcome.claim.name, outcome.verdict, first), *(_line("", "", more) for more in rest)])
+    first, *rest = textwrap.wrap(translated(outcome.reason), WIDTH - NAME_WIDTH - VERDICT_WIDTH - 2)
+    head = _line(outcome.claim.name, translated(outcome.verdict), first)
+    return "\n".join([head, *(_line("", "", more) for more in rest)])
 
 
 class _Bar:

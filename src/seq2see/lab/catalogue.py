@@ -2,6 +2,7 @@
 
 import tomllib
 from collections.abc import Sequence
+from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 from typing import Final
@@ -27,6 +28,10 @@ def find(name: str) -> Claim:
     module = import_module(f"seq2see.lab.claims.{name.replace('-', '_')}")
     rows_of = getattr(module, "ROWS_OF", "")
     text = _TEXTS.get(rows_of, {}) | _TEXTS[name]  # claims that share their trials share what is measured and drawn
+    expected = {key: Expectation(value=module.VALUES[key], **each) for key, each in text["expectations"].items()}
+    controls = (  # the same decision by the same effect that matters
+        replace(expected[key], value=module.CONTROLS[key], **each) for key, each in text["controls"].items()
+    )
     return Claim(
         name=name,
         words=text["words"],
@@ -34,9 +39,11 @@ def find(name: str) -> Claim:
         measured=text["measured"],
         trials=module.trials,
         measure=module.measure,
-        expectations=tuple(Expectation(value=module.VALUES[key], **each) for key, each in text["expectations"].items()),
+        expectations=tuple(expected.values()),
+        controls=tuple(controls),
         charts=tuple(Chart(**each) for each in text["charts"]),
         alone=getattr(module, "ALONE", False),
         places=getattr(module, "PLACES", ""),
+        quick_seeds=text.get("quick_seeds", 0),
         rows_of=rows_of,
     )

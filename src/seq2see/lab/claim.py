@@ -1,4 +1,9 @@
-"""A claim, what was measured for it, and the verdict (held, did not hold, undecided) by the numbers alone."""
+"""A claim, what was measured for it, and the verdict by the numbers alone.
+
+The decision rule: an expectation names the smallest effect that matters. Over the seeds, its number has a mean and a
+95 % confidence interval. The effect is there if the interval excludes "no effect" and reaches the effect that matters;
+it is not there if the interval excludes the effect that matters; if the interval contains both, nothing is decided.
+"""
 
 import itertools
 import math
@@ -13,9 +18,10 @@ from seq2see.display import notebook
 Conditions = Mapping[str, Any]
 """What distinguishes one trial from another, except for the seed: strings, numbers, booleans. It is the key on disk."""
 Numbers = Mapping[str, float]
-Verdict = Literal["held", "did not hold", "undecided"]
+Verdict = Literal["held", "did not hold", "undecided", "not trusted"]
 
-QUICK_SEEDS, FULL_SEEDS = 3, 5
+QUICK_SEEDS, FULL_SEEDS = 5, 10
+"""The number of seeds if neither the user nor the claim gives one."""
 
 
 @dataclass(frozen=True)
@@ -26,10 +32,14 @@ class Plan:
     pairs: str = ""
     """A corpus of the user, for the claims that can use one."""
 
-    @property
-    def usual_seeds(self) -> int:
-        """The number of seeds if the user gives none."""
-        return QUICK_SEEDS if self.quick else FULL_SEEDS
+    seeds: int | None = None
+    """The number of seeds of every claim, if the user gives it."""
+    first_seed: int = 1
+
+    def seeds_of(self, claim: "Claim") -> range:
+        """Return the seeds with which each trial of a claim is measured."""
+        usual = (claim.quick_seeds or QUICK_SEEDS) if self.quick else FULL_SEEDS
+        return range(self.first_seed, self.first_seed + (self.seeds or usual))
 
 
 def grid(**conditions: Any) -> list[dict[str, Any]]:
@@ -117,19 +127,38 @@ Value = Callable[[Measurements], float]
 
 @dataclass(frozen=True)
 class Expectation:
-    """Expected result if the claim is true: a number of each seed, and the bounds in which it must lie."""
+    """Expected result if the claim is true: a number of each seed, and the effect that it must show, or must not."""
 
     words: str
     label: str
     """The name of the number."""
     value: Value
-    at_least: float = -math.inf
-    at_most: float = math.inf
-    tolerance: float = 0.0
-    """The smallest effect that counts, however well the seeds agree. A bound that is the value of no effect (a
-    difference of 0, a ratio of 1) needs one: without it, rounding errors would be an effect."""
+    matters: float
+    """The number from which on the effect matters, in the direction in which it lies from `none`."""
+    reason: str
+    """Why an effect of that size matters."""
+    none: float = 0.0
+    """The number if there is no effect: 0 for a difference, 1 for a ratio."""
+    absent: Literal["", "one side", "both sides"] = ""
+    """The claim is that there is no such effect: none in the direction of `matters`, or none in either direction."""
     exact: bool = False
     """The number does not depend on chance, so that one seed is enough."""
+
+    @property
+    def size(self) -> float:
+        """The smallest effect that matters, as a distance from no effect."""
+        return abs(self.matters - self.none)
+
+    @property
+    def bounds(self) -> str:
+        """What is expected, in words."""
+        if self.absent == "both sides":
+            return f"{show(self.none - self.size)} to {show(self.none + self.size)}"
+        larger = self.matters > self.none
+        if self.absent:
+            return f"less than {show(self.matters)}" if larger else f"more than {show(self.matters)}"
+        side = "at least" if larger else "at most"
+        return f"{side} {show(self.matters)} (no effect: {show(self.none)})"
 
 
 @dataclass(frozen=True)
@@ -139,11 +168,14 @@ class Judgement:
     words: str
     label: str
     bounds: str
+    reason: str
     values: list[float]
     """One for each seed."""
     mean: float
     margin: float
-    """Half of the 95 % confidence interval of the mean, or the tolerance if that is larger."""
+    """Half of the 95 % confidence interval of the mean."""
+    power: float
+    """The probability to find an effect that just matters, with this number of seeds and their deviation."""
     verdict: Verdict
 
     def __str__(self) -> str:
@@ -155,34 +187,60 @@ T_95: Final = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2
 
 
 def judge(expectation: Expectation, measured: Measurements) -> Judgement:
-    """Compare the 95 % confidence interval of a number over the seeds with its bounds.
+    """Compare the 95 % confidence interval of a number over the seeds with no effect and with the effect that matters.
 
-    The expectation held if the whole interval lies strictly within the bounds, and did not hold if all of it lies
-    strictly outside. An interval that touches a bound is undecided: an effect of exactly 0 in every seed, whose
-    interval has no width, does not show that something helps.
+    Both sides of a comparison have the same seed, so that a number is a paired difference or ratio.
     """
     values = [_value(expectation, measured.of_seed(seed)) for seed in measured.seeds]
-    low, high = expectation.at_least, expectation.at_most
-    mean, margin = math.nan, math.nan
+    mean, margin, power = math.nan, math.nan, math.nan
     if values and all(map(math.isfinite, values)):
-        mean = statistics.fmean(values)
-        chance = 0.0 if expectation.exact else math.inf
+        mean, margin = statistics.fmean(values), 0.0 if expectation.exact else math.inf
+        power = 1.0 if expectation.exact else 0.0
         if len(values) > 1:
-            quantile = T_95[min(len(values) - 1, len(T_95)) - 1]
-            chance = quantile * statistics.stdev(values) / math.sqrt(len(values))
-        margin = max(chance, expectation.tolerance)
+            error = statistics.stdev(values) / math.sqrt(len(values))
+            margin = _t_95(len(values)) * error
+            power = find_probability(expectation.size, error, len(values))
+    there = effect(mean - margin - expectation.none, mean + margin - expectation.none, expectation)
     verdict: Verdict = "undecided"
-    if low < mean - margin and mean + margin < high:
-        verdict = "held"
-    elif mean + margin < low or mean - margin > high:
-        verdict = "did not hold"
-    if math.isinf(high):
-        bounds = f"at least {show(low)}"
-    else:
-        bounds = f"at most {show(high)}" if math.isinf(low) else f"{show(low)} to {show(high)}"
-    if expectation.tolerance:
-        bounds += f", by {show(expectation.tolerance)} or more"
-    return Judgement(expectation.words, expectation.label, bounds, values, mean, margin, verdict)
+    if there is not None:
+        verdict = "held" if there != bool(expectation.absent) else "did not hold"
+    about = (expectation.words, expectation.label, expectation.bounds, expectation.reason)
+    return Judgement(*about, values, mean, margin, power, verdict)
+
+
+def effect(low: float, high: float, expectation: Expectation) -> bool | None:
+    """Return whether an effect that matters is there, by the interval of its size; None if that is undecided.
+
+    An interval without an end (one seed, a number that is not finite) is undecided. If the effect is there, its mean is
+    more than half of what matters.
+    """
+    size = expectation.size
+    if expectation.matters < expectation.none:
+        low, high = -high, -low
+    if expectation.absent == "both sides":
+        if -size < low and high < size:
+            return False
+        return True if (low > 0 and high >= size) or (high < 0 and low <= -size) else None
+    if high < size:
+        return False
+    return True if low > 0 and math.isfinite(high) else None
+
+
+def find_probability(size: float, error: float, seeds: int) -> float:
+    """Return the probability that the interval of an effect of this size excludes 0 (noncentral t, approximately).
+
+    Args:
+        error: the standard error of the mean over the seeds.
+    """
+    if not error:
+        return 1.0
+    freedom, quantile = seeds - 1, _t_95(seeds)
+    distance = size / error - quantile * (1 - 1 / (4 * freedom))
+    return statistics.NormalDist().cdf(distance / math.sqrt(1 + quantile**2 / (2 * freedom)))
+
+
+def _t_95(seeds: int) -> float:
+    return T_95[min(seeds - 1, len(T_95)) - 1]
 
 
 def _value(expectation: Expectation, measured: Measurements) -> float:
@@ -220,25 +278,32 @@ class Claim:
     measure: Callable[[Trial], Numbers]
     """Called with each of them and each seed: with one thread beside others, or, `alone`, on the whole machine."""
     expectations: tuple[Expectation, ...]
+    controls: tuple[Expectation, ...] = ()
+    """The same decisions on comparisons from which the effect was removed: none of them may hold."""
     charts: tuple[Chart, ...] = ()
     alone: bool = False
     """It measures time, so that nothing else may run."""
     places: str = ""
     """The name of the condition behind the @ in `right@4`, if a trial measures at several places."""
+    quick_seeds: int = 0
+    """The number of seeds with `--quick`, if it is not the usual one: few if the effect is large and a trial long."""
     rows_of: str = ""
     """The claim whose trials these are, if two claims share them."""
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """A claim, what was measured for it, and the judgement of each expectation."""
+    """A claim, what was measured for it, and the judgement of each expectation and of each control."""
 
     claim: Claim
     measured: Measurements
     judgements: list[Judgement]
+    controls: list[Judgement]
 
     @property
     def verdict(self) -> Verdict:
+        if any(control.verdict == "held" for control in self.controls):
+            return "not trusted"
         found = [judgement.verdict for judgement in self.judgements]
         if "did not hold" in found:
             return "did not hold"
@@ -246,14 +311,25 @@ class Outcome:
 
     @property
     def deciding(self) -> Judgement:
-        """The first judgement that has the verdict of the claim."""
+        """The first judgement that has the verdict of the claim, or the first control that held."""
+        if self.verdict == "not trusted":
+            return next(control for control in self.controls if control.verdict == "held")
         return next(judgement for judgement in self.judgements if judgement.verdict == self.verdict)
+
+    @property
+    def controls_in_words(self) -> str:
+        """Say how many controls there are, and whether one of them held."""
+        held = sum(control.verdict == "held" for control in self.controls)
+        return f"{held} of {len(self.controls)} held" if held else f"none of {len(self.controls)} held"
 
     @property
     def reason(self) -> str:
         """One line: a single expectation that did not hold decides, but a claim holds only if all of them do."""
-        every = f"all {len(self.judgements)}, such as " if self.verdict == "held" and len(self.judgements) > 1 else ""
-        return f"{every}{self.deciding}"
+        if self.verdict == "not trusted":
+            return f"a control held: {self.deciding}"
+        if self.verdict == "held" and len(self.judgements) > 1:
+            return f"all {len(self.judgements)}, such as {self.deciding}"
+        return str(self.deciding)
 
 
 class Measured(NamedTuple):
@@ -268,9 +344,10 @@ class Measured(NamedTuple):
 
 
 def conclude(claim: Claim, measured: Sequence[Measurement]) -> Outcome:
-    """Judge every expectation of a claim."""
+    """Judge every expectation of a claim, and every control."""
     rows = Measurements(row for each in measured for row in each.unfold(claim.places))
-    return Outcome(claim, rows, [judge(expectation, rows) for expectation in claim.expectations])
+    judged, controls = ([judge(each, rows) for each in kind] for kind in (claim.expectations, claim.controls))
+    return Outcome(claim, rows, judged, controls)
 
 
 def show(number: float) -> str:

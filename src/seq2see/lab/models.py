@@ -12,10 +12,16 @@ from seq2see import config
 from seq2see.config import Model
 from seq2see.model.build import build, count_parameters
 from seq2see.model.interface import Seq2Seq
-from seq2see.model.layers import DecoderLayer, Residual
+from seq2see.model.layers import Residual
 from seq2see.model.packing import Reach
+from seq2see.model.transformer import DecoderLayer
 
-ARCHITECTURES = ("transformer", "rnn-attention", "rnn")
+WITHOUT_ATTENTION = ("rnn",)
+RECURRENT = ("rnn-attention", *WITHOUT_ATTENTION)
+PREDECESSORS = RECURRENT
+"""What the Transformer replaced."""
+ARCHITECTURES = ("transformer", *PREDECESSORS)
+WITH_ATTENTION = tuple(kind for kind in ARCHITECTURES if kind not in WITHOUT_ATTENTION)
 SMALL = {
     "encoder_layers": 1,
     "decoder_layers": 1,
@@ -28,6 +34,9 @@ SMALL = {
     "tie": "none",
 }
 """A model that learns to reverse eight letters in half a minute on one core."""
+
+OTHER_WEIGHTS = 10_000_000
+"""Added to the seed of a trial for a second model of the same kind, from other initial weights: a control."""
 
 
 def small_model(seed: int, vocabularies: tuple[int, int], kind: str = "transformer", **changes: Any) -> Seq2Seq:

@@ -1,4 +1,7 @@
-"""The reports of the lab: `report.html`, one file with its pictures inside, and `report.md` with pictures beside it."""
+"""The reports of the lab in the language of the user: `report.html`, with its pictures inside, and `report.md`.
+
+`results.md` and `results.ko.md` have the verdicts, intervals and controls alone: the page of results in the docs.
+"""
 
 import json
 import math
@@ -10,12 +13,13 @@ from typing import Any, Final
 import jinja2
 
 from seq2see import storage
+from seq2see.display.wording import language, translated
 from seq2see.evaluation import report
 from seq2see.lab import charts
-from seq2see.lab.claim import Measurement, Measurements, Outcome, show
+from seq2see.lab.claim import Judgement, Measurement, Measurements, Outcome, show
 from seq2see.pictures import drawing
 
-SIGNS: Final = {"held": "✓", "did not hold": "✗", "undecided": "?"}
+SIGNS: Final = {"held": "✓", "did not hold": "✗", "undecided": "?", "not trusted": "!"}
 _TEMPLATES: Final = jinja2.Environment(
     loader=jinja2.FileSystemLoader(Path(__file__).with_name("templates")),
     autoescape=jinja2.select_autoescape(["html"]),
@@ -25,11 +29,17 @@ _TEMPLATES: Final = jinja2.Environment(
     keep_trailing_newline=True,
 )
 _TEMPLATES.globals["SIGNS"] = SIGNS
-_TEMPLATES.filters |= {"show": show, "cell": lambda text: text.replace("|", "\\|")}
+_TEMPLATES.filters |= {
+    "show": show,
+    "cell": lambda text: text.replace("|", "\\|"),
+    "in_words": translated,
+    "interval": lambda found: "" if math.isnan(found.mean) else _interval(found),
+    "per_cent": lambda share: "" if math.isnan(share) else f"{100 * share:.0f} %",
+}
 
 
 def write(out: Path, outcomes: Sequence[Outcome], facts: Mapping[str, str]) -> None:
-    """Write both reports, the pictures of the second, and `verdicts.json`."""
+    """Write the reports, the pictures of the second, the page of results in both languages, and `verdicts.json`."""
     pictures = out / "pictures"
     storage.own_folder(pictures)
     svgs = {}
@@ -40,11 +50,15 @@ def write(out: Path, outcomes: Sequence[Outcome], facts: Mapping[str, str]) -> N
             svgs[name] = drawing.inline(figure, f"{name}, measured", tight=False)
             with storage.replacing(pictures / f"{name}.svg") as beside:
                 beside.write_text(f"{svgs[name]}\n", encoding="utf-8")
-    shown = {"outcomes": [(outcome, *table(outcome.measured)) for outcome in outcomes], "facts": facts, "svgs": svgs}
+    given: dict[str, Any] = {"outcomes": [(outcome, *table(outcome.measured)) for outcome in outcomes]}
     style = (Path(__file__).with_name("templates") / "report.css").read_text(encoding="utf-8")
-    body = _TEMPLATES.get_template("report.html").render(shown)
-    storage.write_text(out / "report.html", report.page("the paper's claims, measured", style, body))
-    storage.write_text(out / "report.md", _TEMPLATES.get_template("report.md").render(shown))
+    given |= {"facts": facts, "svgs": svgs, "to": language()}
+    body = _TEMPLATES.get_template("report.html").render(given)
+    title = translated("the paper's claims, measured")
+    storage.write_text(out / "report.html", report.page(title, style, body))
+    storage.write_text(out / "report.md", _TEMPLATES.get_template("report.md").render(given))
+    for to, name in (("en", "results.md"), ("ko", "results.ko.md")):
+        storage.write_text(out / name, _TEMPLATES.get_template("results.md").render(given | {"to": to}))
     storage.write_text(out / "verdicts.json", json.dumps(as_json(outcomes, facts), ensure_ascii=False, indent=1) + "\n")
 
 
@@ -58,11 +72,21 @@ def as_json(outcomes: Sequence[Outcome], facts: Mapping[str, str]) -> dict[str, 
             "measured": outcome.claim.measured,
             "verdict": outcome.verdict,
             "findings": [_plain(vars(judgement)) for judgement in outcome.judgements],
+            "controls": [_plain(vars(control)) for control in outcome.controls],
             "rows": [_plain(vars(row)) for row in outcome.measured],
         }
         for outcome in outcomes
     ]
     return {"facts": dict(facts), "claims": claims}
+
+
+def _interval(found: Judgement) -> str:
+    """Format the 95 % confidence interval of a number; an exact number has none."""
+    if not math.isfinite(found.margin):
+        return show(math.inf)
+    return (
+        f"{show(found.mean - found.margin)} … {show(found.mean + found.margin)}" if found.margin else show(found.mean)
+    )
 
 
 def _plain(value: Any) -> Any:

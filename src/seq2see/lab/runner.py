@@ -45,14 +45,14 @@ def measure_claims(
         names: the claims; all if none is given. The reports also show all other claims that were measured before with
             the same seeds and of the same size.
         out: the folder of the lab; trials that are kept there are not measured again.
-        seeds: the number of seeds, from `first_seed` on; `Plan.usual_seeds` if not given.
+        seeds: the number of seeds, from `first_seed` on; `Plan.seeds_of` each claim if not given.
         pairs: a corpus for the comparison.
         force: measure again.
         command: shown in the reports.
         tell: called with each outcome as soon as it is complete, which is not always the order of the claims.
     """
     names = [names] if isinstance(names, str) else names
-    claims, folder, plan = catalogue.pick(names), Path(out), Plan(quick, pairs)
+    claims, folder, plan = catalogue.pick(names), Path(out), Plan(quick, pairs, seeds, first_seed)
     if seeds is not None and seeds < 1:
         raise SettingError(f"seeds: {seeds}, expected at least 1")
     _check_folder(folder)
@@ -60,15 +60,14 @@ def measure_claims(
         if names and "comparison" not in names:
             raise SettingError("--pairs is for the comparison: name it among the claims, or leave --pairs out")
         next(iter(corpora.open_corpus(pairs).train), None)  # report a mistake before anything is measured
-    numbers = range(first_seed, first_seed + (seeds or plan.usual_seeds))
     facts = {"command": command} if command else {}
-    facts |= {"seeds": ", ".join(map(str, numbers)), **circumstances.facts()}
+    facts |= {"seeds": _seeds(claims, plan), **circumstances.facts()}
     with storage.in_one_line(folder):
         folder.mkdir(parents=True, exist_ok=True)
     with storage.sole_writer(folder):
         storage.write_text(folder / MARK, json.dumps(facts, ensure_ascii=False, indent=1) + "\n")
         outcomes = []
-        with closing(run(claims, folder, plan, numbers, force=force, watch=watch)) as running:
+        with closing(run(claims, folder, plan, force=force, watch=watch)) as running:
             for outcome in running:
                 outcomes.append(outcome)
                 tell(outcome)
@@ -76,7 +75,7 @@ def measure_claims(
 
         asked_for, order = [claim.name for claim in claims], list(catalogue.CLAIMS)
         others = [claim for claim in catalogue.pick([]) if claim.name not in asked_for]
-        outcomes += kept(others, folder, plan, numbers)  # some of them may share trials that were only made now
+        outcomes += kept(others, folder, plan)  # some of them may share trials that were only made now
         outcomes.sort(key=lambda outcome: order.index(outcome.claim.name))
         report.write(folder, outcomes, facts)
     return Measured([outcome for outcome in outcomes if outcome.claim.name in asked_for], facts)
@@ -96,7 +95,6 @@ def run(
     claims: Sequence[Claim],
     out: Path,
     plan: Plan,
-    seeds: Sequence[int],
     *,
     force: bool = False,
     watch: Watch = lambda claim, done, total: None,
@@ -105,11 +103,10 @@ def run(
 
     Args:
         out: the folder of the lab; trials that are kept there are not measured again.
-        seeds: each trial is measured with each of them.
         force: delete what is kept of these trials, then measure them again.
     """
     results = _Results(out)
-    wanted = {claim.name: results.trials(claim, plan, seeds) for claim in claims}
+    wanted = {claim.name: results.trials(claim, plan) for claim in claims}
     if force:
         results.forget([trial for trials in wanted.values() for trial in trials])
     own = [claim for claim in claims if claim.rows_of not in wanted]  # the others share the trials of one of these
@@ -138,10 +135,18 @@ def run(
             yield from ready()
 
 
-def kept(claims: Sequence[Claim], out: Path, plan: Plan, seeds: Sequence[int]) -> list[Outcome]:
+def _seeds(claims: Sequence[Claim], plan: Plan) -> str:
+    """Return the seeds in words: `1, 2, 3`, or `1, 2, 3 (comparison: 1, 2)` where claims have different numbers."""
+    found = {claim.name: ", ".join(map(str, plan.seeds_of(claim))) for claim in claims}
+    usual = max(found.values(), key=len)
+    others = "; ".join(f"{name}: {numbers}" for name, numbers in found.items() if numbers != usual)
+    return f"{usual} ({others})" if others else usual
+
+
+def kept(claims: Sequence[Claim], out: Path, plan: Plan) -> list[Outcome]:
     """Return the outcomes of those claims of which every trial is kept; nothing is measured."""
     results = _Results(out)
-    found = (results.outcome(claim, results.trials(claim, plan, seeds)) for claim in claims)
+    found = (results.outcome(claim, results.trials(claim, plan)) for claim in claims)
     return [outcome for outcome in found if outcome]
 
 
@@ -167,12 +172,12 @@ class _Results:
         self._kept: dict[str, dict[str, Measurement]] = {}
         self._where = circumstances.where()
 
-    def trials(self, claim: Claim, plan: Plan, seeds: Sequence[int]) -> list[Trial]:
+    def trials(self, claim: Claim, plan: Plan) -> list[Trial]:
         """Return all trials of a claim, each with a folder that no other trial, version or machine has."""
         name = claim.rows_of or claim.name
         found = []
         for conditions in claim.trials(plan):
-            for seed in seeds:
+            for seed in plan.seeds_of(claim):
                 digest = hashlib.sha256(f"{_key(conditions, seed)} {self._where}".encode()).hexdigest()[:12]
                 found.append(Trial(name, conditions, seed, self._out / "runs" / f"{name}-{seed}-{digest}"))
         return found

@@ -1,6 +1,6 @@
 """Tasks with known answers that a small model learns in seconds, so that no claim needs a downloaded corpus."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -17,10 +17,17 @@ Sample = tuple[list[int], list[int]]
 NEEDLES = range(special.COUNT, special.COUNT + 8)
 """The symbols to be found in a `Haystack`; the others are hay."""
 
+ANSWERS: dict[str, Callable[[list[int]], list[int]]] = {
+    "copy": list,
+    "reverse": lambda source: source[::-1],
+    "sort": sorted,
+    "last": lambda source: source[-1:],
+}
+
 
 @dataclass(frozen=True)
 class SymbolTask:
-    """Copy or reverse sequences of random symbols."""
+    """Copy or reverse sequences of random symbols, sort different ones, or name the last one (as "last")."""
 
     answer: str
     symbols: int
@@ -35,8 +42,13 @@ class SymbolTask:
     def draw(self, dice: np.random.Generator, count: int) -> list[Sample]:
         """Draw new samples each time, so that nothing can be memorised."""
         lengths = dice.integers(self.shortest, self.longest + 1, count)
-        sources = [dice.integers(special.COUNT, self.vocabularies[0], length).tolist() for length in lengths]
-        return [(source, source[::-1] if self.answer == "reverse" else source) for source in sources]
+        if self.answer == "sort":
+            every = range(special.COUNT, self.vocabularies[0])
+            sources = [dice.permutation(every)[:length].tolist() for length in lengths]
+        else:
+            sources = [dice.integers(special.COUNT, self.vocabularies[0], length).tolist() for length in lengths]
+        answer = ANSWERS[self.answer]
+        return [(source, answer(source)) for source in sources]
 
     def batches(self, seed: int, pairs: int) -> Iterator[Batch]:
         """Yield training batches without end."""

@@ -26,7 +26,6 @@ from torch import Tensor
 from seq2see import special
 from seq2see.bundle import Bundle
 from seq2see.config import Place, Settings
-from seq2see.decoding.translator import longest
 from seq2see.lens.reading import AT_ONCE, Answer, Floats, Reading, Watch, attention_of, encode, target_logs, unwatched
 from seq2see.text.pair import Pair
 from seq2see.tokens import spans
@@ -256,7 +255,7 @@ def align(
         target_ids: the output tokens without the end (`Translation.tokens`). Learned positions have no room for the end
             of an output that fills them: its last token is left out.
     """
-    most = longest(bundle.settings) - 1
+    most = bundle.settings.model.longest - 1
     target_ids = [ids[:most] for ids in target_ids]
     asked = [index for index, sides in enumerate(zip(source_ids, target_ids, strict=True)) if all(sides)]
     ended = [[*target_ids[index], special.END] for index in asked]

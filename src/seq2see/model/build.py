@@ -29,8 +29,6 @@ def count_parameters(settings: Model, source_vocabulary: int, target_vocabulary:
     D = settings.d_model
     kinds = {"transformer": _transformer_stacks, "convolutional": _convolutional_stacks}
     stacks = kinds.get(settings.architecture, _recurrent_stacks)(settings)
-    if settings.has_learned_positions:
-        stacks += 2 * D * settings.max_positions
     tables = {"all": source_vocabulary, "decoder": source_vocabulary + target_vocabulary}
     embeddings = D * tables.get(settings.tie, source_vocabulary + 2 * target_vocabulary)
     return stacks + embeddings + target_vocabulary * settings.output_bias
@@ -58,6 +56,8 @@ def _transformer_stacks(settings: Model) -> int:
     stacks += settings.decoder_layers * (2 * attention + feed_forward)
     if settings.norm == "pre":
         stacks += 2 * norm
+    if settings.positions == "learned":
+        stacks += 2 * D * settings.max_positions
     return stacks
 
 
@@ -82,4 +82,5 @@ def _convolutional_stacks(settings: Model) -> int:
     D, width = settings.d_model, settings.d_hidden or settings.d_model
     convolution = (settings.kernel * width + 1) * 2 * width
     around = (D + 1) * width + (width + 1) * D  # into a stack and out of it; of an attention: queries and contexts
-    return 2 * around + settings.encoder_layers * convolution + settings.decoder_layers * (convolution + around)
+    stacks = settings.encoder_layers * convolution + settings.decoder_layers * (convolution + around)
+    return stacks + 2 * around + 2 * D * settings.max_positions

@@ -18,8 +18,8 @@ from seq2see.display import wording
 
 PACKAGE = Path(seq2see.__file__).parent
 CATALOGUE: dict[str, dict[str, str]] = tomllib.loads((PACKAGE / "display" / "korean.toml").read_text(encoding="utf-8"))
-FOREIGN = ("library", "composed")
-"""Texts of a library, and texts that the sources compose from parts."""
+FOREIGN = ("library", "composed", "lab")
+"""Texts of a library, texts that the sources compose from parts, and those of the lab (tests/unit/lab)."""
 OURS = {key: value for name, table in CATALOGUE.items() if name not in FOREIGN for key, value in table.items()}
 ERRORS = ("SettingError", "DataError", "RunError", "RefusedError")
 LEAST_OF_HELP, LEAST_OF_ERRORS = 0.9, 0.85

@@ -38,7 +38,8 @@ def test_what_is_asked_for_is_measured(name, tmp_path, monkeypatch):
         numbers = claim.measure(Trial(name, smaller, 1, tmp_path))
         rows += [Measurement(smaller, seed, numbers) for seed in (1, 2)]
     outcome = conclude(claim, rows)
-    for judgement in outcome.judgements:
+    assert outcome.controls
+    for judgement in outcome.judgements + outcome.controls:
         assert not math.isnan(judgement.mean), judgement.label
     for chart in claim.charts:
         drawn = outcome.measured.where(**chart.only)

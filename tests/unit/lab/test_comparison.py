@@ -42,7 +42,9 @@ def tiny(trial: Trial) -> Trial:
 def trials_of(pairs: str, folder: Path, seed: int = 1) -> list[Trial]:
     """As the runner makes them, of very short trainings."""
     conditions = catalogue.find("comparison").trials(Plan(quick=True, pairs=pairs))
-    made = (Trial("comparison", each, seed, folder / f"{each['model']}-{seed}") for each in conditions)
+    made = (
+        Trial("comparison", each, seed, folder / f"{each['model']}-{each['weights']}-{seed}") for each in conditions
+    )
     return [tiny(trial) for trial in made]
 
 
@@ -98,18 +100,27 @@ def test_a_file_too_small_to_test_on_is_refused_before_anything_is_measured(tmp_
         trials_of(pairs, tmp_path / "runs")
 
 
-def scored(name: str, transformer: float, attention: float, rnn: float) -> list[Measurement]:
-    values = zip(ARCHITECTURES, (transformer, attention, rnn), strict=True)
+def scored(name: str, transformer: float, others: float, second: float) -> list[Measurement]:
+    values = [(kind, 1, transformer if kind == "transformer" else others) for kind in ARCHITECTURES]
     return [
-        Measurement({"pairs": "dates", "model": kind, "steps": 400}, seed, {name: value + seed / 10, "minutes": 1.0})
-        for kind, value in values
+        Measurement(
+            {"pairs": "dates", "model": kind, "weights": weights, "steps": 400},
+            seed,
+            {name: value + seed / 10, "minutes": 1.0},
+        )
+        for kind, weights, value in [*values, ("transformer", 2, second)]
         for seed in (1, 2, 3)
     ]
 
 
 @pytest.mark.parametrize(
     ("scores", "verdict"),
-    [((90, 80, 70), "held"), ((80, 90, 70), "did not hold"), ((99.7, 99.7, 99.7), "undecided")],
+    [
+        ((90, 80, 90), "held"),
+        ((80, 90, 80), "did not hold"),
+        ((99.7, 99.7, 99.7), "did not hold"),
+        ((90, 80, 70), "not trusted"),  # it is better than its like
+    ],
 )
 @pytest.mark.parametrize(("name", "shown"), [("exact_match", "exact match"), ("bleu", "BLEU")])
 def test_better_is_more_than_equal_and_the_score_has_a_name(tmp_path, scores, verdict, name, shown):
@@ -118,8 +129,8 @@ def test_better_is_more_than_equal_and_the_score_has_a_name(tmp_path, scores, ve
     assert outcome.verdict == verdict
     report.write(tmp_path, [outcome], {})
     text = (tmp_path / "report.md").read_text()
-    assert f"| model | {shown} | minutes |" in text
-    assert f"| transformer | {scores[0] + 0.2:.3g} ± 0.1 | 1 |" in text
-    assert "<details open" in (tmp_path / "report.html").read_text()
+    assert f"| model | weights | {shown} | minutes |" in text
+    assert f"| transformer | 1 | {scores[0] + 0.2:.3g} ± 0.1 | 1 |" in text
+    assert ("not trusted" in (tmp_path / "report.html").read_text()) == (verdict == "not trusted")
     titles = [axes.get_title(loc="left") for axes in charts.draw(claim.charts, outcome.measured).axes]
     assert titles == [shown, "minutes of training"]

@@ -10,7 +10,7 @@ import torch
 from seq2see.lab import catalogue, learning
 from seq2see.lab.claim import Measurement, Measurements, Plan, Trial, judge
 from seq2see.lab.claims import cost, heads, parallelism, warm_up
-from seq2see.lab.models import small_model
+from seq2see.lab.models import ARCHITECTURES, WITHOUT_ATTENTION, small_model
 from seq2see.lab.tasks import NEEDLES, Haystack, SymbolTask, some_dates
 from seq2see.training import loop
 
@@ -79,18 +79,21 @@ def test_a_head_that_says_nothing_can_be_cut_at_no_cost():
 
 def test_one_head_is_compared_with_the_papers_eight_not_with_the_luckiest():
     losses = {1: 0.5, 8: 0.6, 16: 0.1}
-    rows = [Measurement({"heads": count, "place": "cross"}, 1, {"loss": loss}) for count, loss in losses.items()]
+    rows = [
+        Measurement({"heads": count, "weights": 1, "place": "cross"}, 1, {"loss": loss})
+        for count, loss in losses.items()
+    ]
     assert verdicts("heads", rows)["one head is worse than 8"] == "did not hold"
 
 
 @pytest.mark.parametrize(("rival", "words"), [("rnn-attention", "RNN with attention"), ("transformer", "Transformer")])
 def test_attention_that_gets_worse_on_long_rows_is_told(rival, words):
     def right(model: str, length: int) -> float:
-        return 1.0 if length == 4 else 0.0 if model == "rnn" else 0.5 if model == rival else 1.0
+        return 1.0 if length == 4 else 0.0 if model in WITHOUT_ATTENTION else 0.5 if model == rival else 1.0
 
     rows = [
-        Measurement({"model": model, "length": length}, 1, {"right": right(model, length)})
-        for model in ("rnn", "rnn-attention", "transformer")
+        Measurement({"task": "reverse", "model": model, "length": length}, 1, {"right": right(model, length)})
+        for model in ARCHITECTURES
         for length in (4, 16)
     ]
     found = verdicts("bottleneck", rows)
@@ -120,7 +123,7 @@ def test_costs_are_measured_alone_with_one_thread_and_counts_need_one_seed(monke
     assert small["bytes"] == 4 * 7 * (5 + 4)  # inputs, and states after the first one; the weights are there anyway
 
 
-def test_the_three_learn_by_the_passes_that_training_has_for_them(monkeypatch, tmp_path):
+def test_all_learn_by_the_passes_that_training_has_for_them(monkeypatch, tmp_path):
     made, used = [], []
 
     def fastest(model, settings):
@@ -131,5 +134,5 @@ def test_the_three_learn_by_the_passes_that_training_has_for_them(monkeypatch, t
     monkeypatch.setattr(loop, "fastest_passes", fastest)
     conditions = {"length": 4, "width": 16, "rounds": 2}
     numbers = parallelism.measure(Trial("parallelism", conditions, 1, tmp_path))
-    assert len(made) == len(numbers) == 3
-    assert [used.count(model) for model in made] == [parallelism.UNTIMED + 2] * 3
+    assert len(made) == len(numbers) == len(ARCHITECTURES) + 1
+    assert [used.count(model) for model in made] == [parallelism.UNTIMED + 2] * len(made)

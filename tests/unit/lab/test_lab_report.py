@@ -7,13 +7,14 @@ from html.parser import HTMLParser
 
 import pytest
 
-from seq2see.lab import charts, report
-from seq2see.lab.claim import Chart, Claim, Expectation, Measurement, conclude
+from seq2see.display.wording import translated
+from seq2see.lab import catalogue, charts, report
+from seq2see.lab.claim import Chart, Claim, Expectation, Measurement, Plan, conclude
 
 FACTS = {"command": "seq2see lab --quick", "seeds": "1 to 2", "processor": "Tube & <Relay>"}
 
 
-def outcome(values=(0.1, 0.101), limit=0.5):
+def outcome(values=(0.1, 0.101), limit=0.5, control=9.0):
     claim = Claim(
         "sample",
         "Small <models> & | large ones",
@@ -21,7 +22,12 @@ def outcome(values=(0.1, 0.101), limit=0.5):
         "loss",
         lambda plan: [],
         lambda trial: {},
-        (Expectation("it is small", "loss of b", lambda rows: rows.get("loss", kind="b"), at_most=limit),),
+        (
+            Expectation(
+                "it is small", "loss of b", lambda rows: rows.get("loss", kind="b"), limit, "of | it", limit * 2
+            ),
+        ),
+        (Expectation("not a", "loss of a", lambda rows: rows.get("loss", kind="a"), control, "of it"),),
         (Chart("loss", "loss", "kind"), Chart("loss", "loss", "depth", ("kind",), log_x=True, log_y=True)),
     )
     rows = [
@@ -62,6 +68,57 @@ def test_both_pages_say_the_verdict(tmp_path, limit, verdict):
         assert "seq2see lab --quick" in each
         assert "nobody 2017" in each
     assert json.loads((tmp_path / "verdicts.json").read_text())["claims"][0]["verdict"] == verdict
+
+
+def test_controls_power_and_reasons_are_shown(tmp_path):
+    report.write(tmp_path, [outcome(control=0.01)], FACTS)
+    for name in ("report.html", "report.md", "results.md"):
+        text = (tmp_path / name).read_text()
+        assert "not trusted" in text
+        assert "a control held: loss of a: 0.251" in text
+        assert "1 of 1 held" in text
+        assert "0.251 … 0.251" not in text  # the interval has a width
+        assert "100 %" in text
+    assert "of \\| it" in (tmp_path / "results.md").read_text()
+    (found,) = json.loads((tmp_path / "verdicts.json").read_text())["claims"]
+    assert [each["verdict"] for each in found["controls"]] == ["held"]
+
+
+def test_the_reports_are_korean_where_the_user_is(tmp_path, monkeypatch):
+    monkeypatch.setenv("SEQ2SEE_LANG", "ko")
+    claim = catalogue.find("masks")
+    conditions = claim.trials(Plan(quick=True))
+    rows = [Measurement(each, seed, {"loss_early": 1.0, "tokens": 1.0}) for each in conditions for seed in (1, 2)]
+    report.write(tmp_path, [conclude(claim, rows)], FACTS)
+    page, english = (tmp_path / "report.html").read_text(), (tmp_path / "results.md").read_text()
+    for words in (
+        "성립하지 않음",
+        "대조군: 성립하면 안 됨",
+        "마스크가 없으면 생성에 실패한다",
+        "0.2 이상(효과 없음: 0)",
+    ):
+        assert words in page
+    assert '<html lang="ko"' in page
+    assert "맞은 토큰, 마스크 있음 - 없음" in (tmp_path / "results.ko.md").read_text()
+    assert "correct tokens, with - without the mask" in english
+    assert not re.search("[가-힣]", english)
+    assert json.loads((tmp_path / "verdicts.json").read_text())["claims"][0]["verdict"] == "did not hold"
+
+
+def texts_of_claims() -> set[str]:
+    found = set()
+    for name in catalogue.CLAIMS:
+        claim = catalogue.find(name)
+        found |= {claim.words, claim.measured, *(chart.title for chart in claim.charts)} - {"BLEU"}
+        for each in (*claim.expectations, *claim.controls):
+            found |= {each.words, each.label, each.reason, each.bounds}
+    return found
+
+
+def test_every_text_of_every_claim_is_there_in_korean():
+    texts = texts_of_claims()
+    missing = [text for text in texts if not re.fullmatch(r"[-\d. to]+", text) and translated(text, "ko") == text]
+    assert missing == []
 
 
 def test_the_page_is_sound_and_needs_nothing(tmp_path):
@@ -105,7 +162,7 @@ def test_a_number_without_a_place_counts_once_for_a_seed():
         lambda plan: [{}],
         lambda trial: {},
         (),
-        (Chart("loss", "loss", "kind"),),
+        charts=(Chart("loss", "loss", "kind"),),
         places="length",
     )
     losses = (1.0, 2.0, 4.0)

@@ -19,7 +19,7 @@ class Bench:
     def __init__(self) -> None:
         self.made: list[tuple[int, int]] = []
         self.stop_at: int | None = None
-        expectation = Expectation("large", "mean", lambda rows: rows.get("value", n=3), at_least=2.5)
+        expectation = Expectation("large", "mean", lambda rows: rows.get("value", n=3), 2.5, "because")
         self.claim = Claim(
             "bench", "words", "source", "measured", self.trials, self.measure, (expectation,), alone=True
         )
@@ -42,7 +42,7 @@ def bench(monkeypatch: pytest.MonkeyPatch) -> Bench:
 
 
 def run(bench: Bench, out: Path, quick: bool = False, seeds: int = 2, **options) -> list[Outcome]:
-    return list(runner.run([bench.claim], out, Plan(quick), range(1, seeds + 1), **options))
+    return list(runner.run([bench.claim], out, Plan(quick, seeds=seeds), **options))
 
 
 def test_all_trials_with_all_seeds(bench, tmp_path):
@@ -82,14 +82,12 @@ def test_quick_and_full_share_what_is_the_same(bench, tmp_path):
 def test_two_claims_share_their_trials(bench, tmp_path):
     second = replace(bench.claim, name="second", rows_of="bench")
     told = []
-    both = list(
-        runner.run([bench.claim, second], tmp_path, Plan(), (1, 2), watch=lambda *told_of: told.append(told_of))
-    )
+    both = list(runner.run([bench.claim, second], tmp_path, Plan(seeds=2), watch=lambda *told_of: told.append(told_of)))
     assert [outcome.claim.name for outcome in both] == ["bench", "second"]
     assert len(bench.made) == 6
     assert told[0] == ("", 0, 6)
     bench.made.clear()
-    (alone,) = runner.run([second], tmp_path, Plan(), (1, 2))
+    (alone,) = runner.run([second], tmp_path, Plan(seeds=2))
     assert alone.verdict == "held"
     assert bench.made == []
 
@@ -185,7 +183,7 @@ def test_other_sources_or_versions_measure_anew(tmp_path, monkeypatch):
 def test_fresh_seeds_are_measured_and_told_apart(bench, tmp_path):
     run(bench, tmp_path)
     bench.made.clear()
-    (outcome,) = runner.run([bench.claim], tmp_path, Plan(), (2, 3))
+    (outcome,) = runner.run([bench.claim], tmp_path, Plan(seeds=2, first_seed=2))
     assert sorted(bench.made) == [(1, 3), (2, 3), (3, 3)]
     assert outcome.measured.seeds == [2, 3]
 
@@ -193,10 +191,10 @@ def test_fresh_seeds_are_measured_and_told_apart(bench, tmp_path):
 def test_what_is_kept_is_told_where_it_is_whole(bench, tmp_path):
     run(bench, tmp_path, quick=True)
     bench.made.clear()
-    (outcome,) = runner.kept([bench.claim], tmp_path, Plan(quick=True), (1, 2))
+    (outcome,) = runner.kept([bench.claim], tmp_path, Plan(quick=True, seeds=2))
     assert outcome.verdict == "held"
-    assert runner.kept([bench.claim], tmp_path, Plan(), (1, 2)) == []
-    assert runner.kept([bench.claim], tmp_path, Plan(quick=True), (1, 2, 3)) == []
+    assert runner.kept([bench.claim], tmp_path, Plan(seeds=2)) == []
+    assert runner.kept([bench.claim], tmp_path, Plan(quick=True, seeds=3)) == []
     assert bench.made == []
 
 
@@ -265,6 +263,11 @@ def test_every_claim_is_in_the_catalogue_and_says_what_it_is():
         module = import_module(f"seq2see.lab.claims.{name.replace('-', '_')}")
         assert claim.expectations
         assert {each.value for each in claim.expectations} == set(module.VALUES.values())
+        assert claim.controls
+        assert {each.value for each in claim.controls} == set(module.CONTROLS.values())
+        for each in (*claim.expectations, *claim.controls):
+            assert each.reason
+            assert each.size > 0
         for quick in (True, False):
             trials = claim.trials(Plan(quick))
             assert trials
@@ -285,6 +288,15 @@ def test_the_pages_have_a_claim_that_shares_its_trials_at_once(tmp_path, names, 
     outcomes, _ = runner.measure_claims(names, tmp_path / "lab", quick=True, seeds=1)
     assert [outcome.claim.name for outcome in outcomes] == ["order"]
     assert "## longer" in (tmp_path / "lab" / "report.md").read_text(encoding="utf-8")
+
+
+def test_a_claim_may_have_seeds_of_its_own(bench):
+    few = replace(bench.claim, quick_seeds=2)
+    assert list(Plan(quick=True).seeds_of(bench.claim)) == [1, 2, 3, 4, 5]
+    assert list(Plan(quick=True, first_seed=101).seeds_of(few)) == [101, 102]
+    assert list(Plan(quick=True, seeds=3).seeds_of(few)) == [1, 2, 3]
+    assert len(Plan().seeds_of(few)) == 10
+    assert runner._seeds([bench.claim, replace(few, name="few")], Plan(True)) == "1, 2, 3, 4, 5 (few: 1, 2)"
 
 
 def test_no_seeds_are_too_few(tmp_path):

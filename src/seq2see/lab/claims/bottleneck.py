@@ -5,15 +5,16 @@ from typing import Any
 
 from seq2see.lab import learning
 from seq2see.lab.claim import Measurements, Numbers, Plan, Trial, Value, grid
-from seq2see.lab.models import ARCHITECTURES, small_model
+from seq2see.lab.models import ARCHITECTURES, WITH_ATTENTION, WITHOUT_ATTENTION, small_model
 from seq2see.lab.tasks import SymbolTask
 
 PLACES = "length"
 
 
 def trials(plan: Plan) -> list[dict[str, Any]]:
-    longest, steps = (12, 600) if plan.quick else (24, 5000)
-    return grid(model=ARCHITECTURES, task="reverse", longest=longest, steps=steps)
+    longest, steps = (12, 400) if plan.quick else (24, 5000)
+    reverse = grid(task="reverse", model=ARCHITECTURES, longest=longest, steps=steps)
+    return reverse + grid(task="last", model=("transformer", *WITHOUT_ATTENTION), longest=longest, steps=steps)
 
 
 def measure(trial: Trial) -> Numbers:
@@ -34,15 +35,20 @@ def measure(trial: Trial) -> Numbers:
     return numbers
 
 
-def _lost(rows: Measurements, model: str) -> float:
+def _lost(rows: Measurements, model: str, task: str = "reverse") -> float:
     """Return what is lost from the shortest to the longest sequences."""
-    lengths = rows.values("length")
-    return rows.get("right", model=model, length=min(lengths)) - rows.get("right", model=model, length=max(lengths))
+    own, lengths = rows.where(model=model, task=task), rows.values("length")
+    return own.get("right", length=min(lengths)) - own.get("right", length=max(lengths))
+
+
+def _loses_more(rows: Measurements, model: str, task: str = "reverse") -> float:
+    return _lost(rows, model, task) - _lost(rows, "transformer", task)
 
 
 VALUES: dict[str, Value] = {
-    "rnn-attention": lambda rows: _lost(rows, "rnn") - _lost(rows, "rnn-attention"),
-    "transformer": lambda rows: _lost(rows, "rnn") - _lost(rows, "transformer"),
-    "rnn-attention-keeps": partial(_lost, model="rnn-attention"),
-    "transformer-keeps": partial(_lost, model="transformer"),
+    **{f"{model}-loses": partial(_loses_more, model=model) for model in WITHOUT_ATTENTION},
+    **{f"{model}-keeps": partial(_lost, model=model) for model in WITH_ATTENTION},
+}
+CONTROLS: dict[str, Value] = {
+    f"{model}-loses": partial(_loses_more, model=model, task="last") for model in WITHOUT_ATTENTION
 }

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn.functional import conv1d
 from torch.utils.flop_counter import FlopCounterMode
 
 from seq2see.kernels import threads
@@ -18,9 +19,11 @@ from seq2see.model.packing import EVERYWHERE
 from seq2see.model.recording import RecordingPoint
 
 ALONE = True
-REPEATED_FOR = 0.4
+REPEATED_FOR = 0.2
 """Seconds of repetitions, of which the fastest counts."""
-LAYERS = ("attention", "fused attention", "recurrent")
+LAYERS = ("attention", "fused attention", "recurrent", "convolutional", "position-wise")
+"""The last one is the control: it compares no positions."""
+KERNEL = 3
 
 
 def trials(plan: Plan) -> list[dict[str, Any]]:
@@ -72,6 +75,10 @@ def _layer(kind: str, n: int, d: int) -> tuple[Callable[[], Tensor], list[Tensor
             return state
 
         return recur, [w_h]
+    if kind in ("convolutional", "position-wise"):
+        wide = torch.randn(1, d, n, requires_grad=True)
+        kernel = torch.randn(d, d, KERNEL if kind == "convolutional" else 1, requires_grad=True)
+        return lambda: torch.tanh(conv1d(wide, kernel, padding="same")), [kernel]
     query, key, value = (torch.randn(1, 1, n, d, requires_grad=True) for _ in range(3))
     inside = RecordingPoint()
     if kind == "attention":
@@ -117,11 +124,16 @@ def _longest(rows: Measurements, layer: str) -> float:
 
 
 EXPONENTS = [
-    *product(("attention", "recurrent"), ("multiplications", "seconds"), ("n", "d")),
-    *product(("attention", "recurrent"), ("chain",), ("n",)),
-    *product(LAYERS, ("bytes",), ("n", "d")),
+    *product(("attention", "recurrent", "convolutional"), ("multiplications",), ("n", "d")),
+    *product(("attention", "recurrent"), ("seconds",), ("n", "d")),
+    *product(("attention", "recurrent", "convolutional"), ("chain",), ("n",)),
+    *product(("attention", "fused attention", "recurrent"), ("bytes",), ("n", "d")),
 ]
 VALUES: dict[str, Value] = {
     f"{layer} {number} {along}": partial(_exponent, layer=layer, number=number, along=along)
     for layer, number, along in EXPONENTS
 } | {"fused / written out": lambda rows: _longest(rows, "fused attention") / _longest(rows, "attention")}
+CONTROLS: dict[str, Value] = {
+    "attention multiplications n": partial(_exponent, layer="position-wise", number="multiplications", along="n"),
+    "recurrent chain n": partial(_exponent, layer="position-wise", number="chain", along="n"),
+}

@@ -3,6 +3,7 @@
 import itertools
 import math
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -10,8 +11,8 @@ from torch import Tensor
 
 from seq2see.config import Place
 from seq2see.lab import learning
-from seq2see.lab.claim import Numbers, Plan, Trial, Value, grid
-from seq2see.lab.models import small_model
+from seq2see.lab.claim import Measurements, Numbers, Plan, Trial, Value, grid
+from seq2see.lab.models import OTHER_WEIGHTS, small_model
 from seq2see.lab.tasks import Sample, pack, some_dates
 from seq2see.lens.capture import capture
 from seq2see.lens.heads import Head, switched_off
@@ -26,22 +27,23 @@ MANY = 8
 
 def trials(plan: Plan) -> list[dict[str, Any]]:
     counts, steps = ((1, MANY, 16), 250) if plan.quick else ((1, 2, 4, MANY, 16), 2000)
-    return grid(heads=counts, width=64, pairs=4000, tests=1000, steps=steps)
+    sizes = {"width": 64, "pairs": 4000, "tests": 1000, "steps": steps}
+    return grid(heads=counts, weights=1, **sizes) + grid(heads=MANY, weights=2, **sizes)  # the last is the control
 
 
 def measure(trial: Trial) -> Numbers:
     """Learn dates character by character; then compare the heads, and switch each of them off."""
     dates = some_dates(trial.seed, trial["pairs"], trial["tests"])
-    model = small_model(trial.seed, dates.vocabularies, heads=trial["heads"], d_model=trial["width"])
+    seed = trial.seed + (trial["weights"] - 1) * OTHER_WEIGHTS
+    model = small_model(seed, dates.vocabularies, heads=trial["heads"], d_model=trial["width"])
+    untrained = _differences(model, trial["heads"], dates.test[:50], "untrained")
     learning.train(model, dates.batches(trial.seed, 48), trial["steps"], learning_rate=5e-3)
     numbers = {"loss": learning.loss(model, dates.test), "exact": learning.accuracy(model, dates.test)[0]}
     for place in ATTENTIONS:
         growth = loss_growth(model, place, trial["heads"], dates.test[:200])
         numbers[f"cuttable@{place}"] = sum(each < 1.1 for each in growth) / len(growth)
         numbers |= {f"without_{head}@{place}": each for head, each in enumerate(growth)}
-        if trial["heads"] > 1:
-            numbers[f"difference@{place}"] = _difference(model, place, dates.test[:50])
-    return numbers
+    return numbers | untrained | _differences(model, trial["heads"], dates.test[:50], "difference")
 
 
 def loss_growth(model: Seq2Seq, place: Place, heads: int, samples: Sequence[Sample]) -> list[float]:
@@ -51,6 +53,10 @@ def loss_growth(model: Seq2Seq, place: Place, heads: int, samples: Sequence[Samp
         with switched_off(model, [Head(place, 0, head)]):
             growth.append(learning.loss(model, samples) / whole)
     return growth
+
+
+def _differences(model: Seq2Seq, heads: int, samples: Sequence[Sample], name: str) -> dict[str, float]:
+    return {f"{name}@{place}": _difference(model, place, samples) for place in ATTENTIONS} if heads > 1 else {}
 
 
 @torch.inference_mode()
@@ -78,8 +84,18 @@ def _entropy(weights_LM: Tensor) -> Tensor:
     return -surprise_LM.sum(-1) / math.log(2)
 
 
+def _worse(rows: Measurements, **than_many: int) -> float:
+    """Return how many times the loss doubles against eight heads, so that no large ratio outweighs the others."""
+    return math.log2(rows.get("loss", **than_many) / rows.get("loss", heads=MANY, weights=1))
+
+
 VALUES: dict[str, Value] = {
-    "loss": lambda rows: rows.get("loss", heads=1) - rows.get("loss", heads=MANY),
-    "difference": lambda rows: rows.get("difference", heads=MANY),
-    "removable": lambda rows: rows.get("cuttable", heads=16),
+    "loss": partial(_worse, heads=1),
+    "difference": lambda rows: rows.get("difference", heads=MANY, weights=1),
+    "removable": lambda rows: rows.get("cuttable", heads=16) - 0.5,
+}
+CONTROLS: dict[str, Value] = {
+    "loss": partial(_worse, heads=MANY, weights=2),
+    "difference": lambda rows: rows.get("untrained", heads=MANY, weights=1),
+    "removable": lambda rows: rows.get("cuttable", heads=1) - 0.5,
 }

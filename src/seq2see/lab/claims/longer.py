@@ -1,12 +1,22 @@
 """Claim: sinusoids extrapolate beyond the lengths of training; the trials are those of `order`."""
 
-from seq2see.lab.claim import Value
+from functools import partial
+
+from seq2see.lab.claim import Measurements, Value
 from seq2see.lab.claims import order
 
 ROWS_OF = "order"
 trials, measure = order.trials, order.measure
 
+
+def _kept(rows: Measurements, of: str) -> float:
+    """Return the share of what positions bring that is left on longer sequences."""
+    beyond, within = (order.gain(rows, "none", of, number) for number in ("tokens_beyond", "tokens"))
+    return beyond / within
+
+
 VALUES: dict[str, Value] = {
     "within": lambda rows: order.gain(rows, over="none"),
-    "beyond": lambda rows: rows.get("tokens_beyond", positions="sinusoid") / rows.get("tokens", positions="sinusoid"),
+    "beyond": partial(_kept, of="sinusoid"),
 }
+CONTROLS: dict[str, Value] = {"beyond": partial(_kept, of="learned")}

@@ -3,18 +3,20 @@
 from typing import Any
 
 from seq2see.lab import learning, models
-from seq2see.lab.claim import Numbers, Plan, Trial, Value, grid
+from seq2see.lab.claim import Measurements, Numbers, Plan, Trial, Value
 from seq2see.lab.tasks import SymbolTask
 
 
 def trials(plan: Plan) -> list[dict[str, Any]]:
-    return grid(mask=(True, False), task="reverse", longest=8, steps=300 if plan.quick else 3000)
+    steps = 300 if plan.quick else 3000
+    systems = ((True, 1), (False, 1), (True, 2))  # the last one is the control
+    return [{"mask": mask, "weights": weights, "longest": 8, "steps": steps} for mask, weights in systems]
 
 
 def measure(trial: Trial) -> Numbers:
-    """Train twice, with the mask and without it."""
-    task, steps = SymbolTask(trial["task"], symbols=10, shortest=4, longest=trial["longest"]), trial["steps"]
-    model = models.small_model(trial.seed, task.vocabularies)
+    """Train with the mask or without it."""
+    task, steps = SymbolTask("reverse", symbols=10, shortest=4, longest=trial["longest"]), trial["steps"]
+    model = models.small_model(trial.seed + (trial["weights"] - 1) * models.OTHER_WEIGHTS, task.vocabularies)
     if not trial["mask"]:
         models.without_look_ahead_mask(model)
     losses = learning.train(model, task.batches(trial.seed, pairs=64), steps, learning_rate=5e-3)
@@ -28,7 +30,15 @@ def measure(trial: Trial) -> Numbers:
     }
 
 
+def _usual(rows: Measurements, number: str) -> float:
+    return rows.get(number, mask=True, weights=1)
+
+
 VALUES: dict[str, Value] = {
-    "loss": lambda rows: rows.get("loss_early", mask=False) / rows.get("loss_early", mask=True),
-    "generation": lambda rows: rows.get("tokens", mask=True) - rows.get("tokens", mask=False),
+    "loss": lambda rows: rows.get("loss_early", mask=False) / _usual(rows, "loss_early"),
+    "generation": lambda rows: _usual(rows, "tokens") - rows.get("tokens", mask=False),
+}
+CONTROLS: dict[str, Value] = {
+    "loss": lambda rows: rows.get("loss_early", weights=2) / _usual(rows, "loss_early"),
+    "generation": lambda rows: _usual(rows, "tokens") - rows.get("tokens", weights=2),
 }

@@ -13,8 +13,9 @@ from seq2see.model.interface import Seq2Seq
 
 def trials(plan: Plan) -> list[dict[str, Any]]:
     steps, longest = (350, 8) if plan.quick else (3000, 16)
-    positions = ("none", "sinusoid", "learned", "rotary")
-    return grid(positions=positions, task="reverse", longest=longest, beyond=longest + longest // 2, steps=steps)
+    sizes = {"longest": longest, "beyond": longest + longest // 2, "steps": steps}
+    reverse = grid(task="reverse", positions=("none", "sinusoid", "learned", "rotary"), **sizes)
+    return reverse + grid(task="sort", positions=("none", "sinusoid"), **sizes)
 
 
 def measure(trial: Trial) -> Numbers:
@@ -44,14 +45,15 @@ def _unlike_shuffled(model: Seq2Seq, seed: int) -> float:
     return float((shuffled - states[order]).abs().max())
 
 
-def gain(rows: Measurements, over: str) -> float:
-    """Return the share of correct tokens that sinusoids have more than other positions."""
-    return rows.get("tokens", positions="sinusoid") - rows.get("tokens", positions=over)
+def gain(rows: Measurements, over: str, of: str = "sinusoid", number: str = "tokens", task: str = "reverse") -> float:
+    """Return the share of correct tokens that one kind of positions has more than another."""
+    return rows.get(number, positions=of, task=task) - rows.get(number, positions=over, task=task)
 
 
 VALUES: dict[str, Value] = {
-    "equivariant": lambda rows: rows.get("unlike_shuffled", positions="none"),
-    "ordered": lambda rows: rows.get("unlike_shuffled", positions="sinusoid"),
+    "equivariant": lambda rows: rows.get("unlike_shuffled", positions="none", task="reverse"),
+    "ordered": lambda rows: rows.get("unlike_shuffled", positions="sinusoid", task="reverse"),
     "needed": lambda rows: gain(rows, over="none"),
     "learned": lambda rows: gain(rows, over="learned"),
 }
+CONTROLS: dict[str, Value] = {"needed": lambda rows: gain(rows, over="none", task="sort")}

@@ -1,5 +1,7 @@
 """Claim: a signal travels one step in attention, and many in a recurrent layer."""
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -7,14 +9,14 @@ from torch import Tensor
 
 from seq2see.lab import learning
 from seq2see.lab.claim import Measurements, Numbers, Plan, Trial, Value, grid
-from seq2see.lab.models import ARCHITECTURES, small_model
+from seq2see.lab.models import ARCHITECTURES, WITH_ATTENTION, WITHOUT_ATTENTION, small_model
 from seq2see.lab.tasks import NEEDLES, Haystack, pack
 from seq2see.model.interface import Seq2Seq
 from seq2see.training import loop
 
 
 def trials(plan: Plan) -> list[dict[str, Any]]:
-    distances, steps = ((2, 8, 32), 250) if plan.quick else ((2, 4, 8, 16, 32, 64, 128), 2000)
+    distances, steps = ((2, 24), 200) if plan.quick else ((2, 4, 8, 16, 32, 64, 128), 2000)
     return grid(model=ARCHITECTURES, distance=distances, symbols=16, steps=steps, rate=5e-3)
 
 
@@ -61,9 +63,17 @@ def _far(rows: Measurements, model: str) -> float:
     return rows.get("right", model=model, distance=max(rows.values("distance")))
 
 
+def _finds_more(rows: Measurements, model: str, at: Callable[[Measurements, str], float] = _far) -> float:
+    return at(rows, model) - at(rows, "rnn")
+
+
+def _lost(rows: Measurements, model: str) -> float:
+    return _near(rows, model) - _far(rows, model)
+
+
 VALUES: dict[str, Value] = {
-    "transformer": lambda rows: _far(rows, "transformer") - _far(rows, "rnn"),
-    "rnn-attention": lambda rows: _far(rows, "rnn-attention") - _far(rows, "rnn"),
-    "transformer-keeps": lambda rows: _near(rows, "transformer") - _far(rows, "transformer"),
-    "rnn-loses": lambda rows: _near(rows, "rnn") - _far(rows, "rnn"),
+    **{model: partial(_finds_more, model=model) for model in WITH_ATTENTION},
+    "transformer-keeps": partial(_lost, model="transformer"),
+    **{f"{model}-loses": partial(_lost, model=model) for model in WITHOUT_ATTENTION},
 }
+CONTROLS: dict[str, Value] = {model: partial(_finds_more, model=model, at=_near) for model in WITH_ATTENTION}

@@ -21,13 +21,15 @@ TASK = SymbolTask("copy", symbols=10, shortest=2, longest=6)
 
 def trials(plan: Plan) -> list[dict[str, Any]]:
     depths, deep, steps = ((1, 2, 4, DEEP), 4, 150) if plan.quick else ((1, 2, 4, DEEP, 16, 32), DEEP, 1500)
-    conditions = grid(residuals=(True, False), norm=(True, False), depth=depths, fresh=8)
+    conditions = grid(residuals=(True, False), norm=(True, False), weights=1, depth=depths, fresh=8)
+    conditions += grid(residuals=True, norm=True, weights=2, depth=tuple(sorted({deep, DEEP})), fresh=8)  # the control
     return [each | {"steps": steps if each["depth"] == deep else 0} for each in conditions]
 
 
 def measure(trial: Trial) -> Numbers:
     """Measure gradients and similarities in some untrained models, and train one of them for one depth."""
-    fresh = [_model(trial, 100 * trial.seed + number) for number in range(trial["fresh"])]
+    first = 100 * trial.seed + (trial["weights"] - 1) * models.OTHER_WEIGHTS
+    fresh = [_model(trial, first + number) for number in range(trial["fresh"])]
     ratios = [_gradient_ratio(model, trial.seed) for model in fresh]
     numbers = {
         "gradient_digits": sum(math.log10(max(ratio, 1e-30)) for ratio in ratios) / len(ratios),
@@ -73,18 +75,23 @@ def _alike(model: Seq2Seq) -> float:
     return float((unit_ND @ unit_ND.T)[~torch.eye(len(symbols), dtype=torch.bool)].mean())
 
 
-def _unlike(rows: Measurements, residuals: bool) -> float:
-    return 1 - rows.get("alike", residuals=residuals, norm=True, depth=DEEP)
+WHOLE = {"residuals": True, "norm": True, "weights": 1}
 
 
-def _lost(rows: Measurements, **without: bool) -> float:
-    whole = {"residuals": True, "norm": True}
-    return rows.get("loss", **(whole | without)) - rows.get("loss", **whole)
+def _left(rows: Measurements, **other: Any) -> float:
+    """Return how different two symbols are in a model that is changed / in the whole model."""
+    changed, whole = (1 - rows.get("alike", **each, depth=DEEP) for each in (WHOLE | other, WHOLE))
+    return changed / whole
+
+
+def _lost(rows: Measurements, **other: Any) -> float:
+    return rows.get("loss", **(WHOLE | other)) - rows.get("loss", **WHOLE)
 
 
 VALUES: dict[str, Value] = {
-    "gradient": lambda rows: rows.get("gradient_digits", residuals=True, norm=True, depth=DEEP),
-    "similarity": lambda rows: _unlike(rows, residuals=False) / _unlike(rows, residuals=True),
+    "gradient": lambda rows: rows.get("gradient_digits", **WHOLE, depth=DEEP),
+    "similarity": partial(_left, residuals=False),
     "residuals": partial(_lost, residuals=False),
     "norm": partial(_lost, norm=False),
 }
+CONTROLS: dict[str, Value] = {"similarity": partial(_left, weights=2), "residuals": partial(_lost, weights=2)}

@@ -1,6 +1,7 @@
 """Claim: dividing attention scores by sqrt(d_k) keeps the gradient of the softmax from vanishing at large d_k."""
 
 import math
+from functools import partial
 from typing import Any
 
 import torch
@@ -8,21 +9,27 @@ import torch
 from seq2see.lab.claim import Measurements, Numbers, Plan, Trial, Value, grid
 from seq2see.model.attention import scaled_dot_product_attention
 
+USUAL, SMALL = "of variance 1", "of variance 1/d_k"
+"""Components of the queries: as the paper assumes, and the control, in which scores do not grow with d_k."""
+SHARING = 100
+"""Queries that are compared with the same keys: few, so that the variance does not depend on a few keys."""
+
 
 def trials(plan: Plan) -> list[dict[str, Any]]:
     widths = (4, 16, 64, 256) if plan.quick else (2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
-    return grid(d_k=widths, scaled=(True, False), keys=64, queries=2000)
+    return grid(queries_are=(USUAL, SMALL), d_k=widths, scaled=(True, False), keys=64, queries=2000)
 
 
 def measure(trial: Trial) -> Numbers:
     """Draw queries and keys with independent components of mean 0 and variance 1, as the paper assumes."""
     torch.manual_seed(trial.seed)
     d_k = trial["d_k"]
-    query = torch.randn(trial["queries"], d_k)
-    key, value = torch.randn(trial["keys"], d_k), torch.randn(trial["keys"], 1)
+    sets = max(1, trial["queries"] // SHARING)
+    query = torch.randn(sets, SHARING, d_k) / (1.0 if trial["queries_are"] == USUAL else math.sqrt(d_k))
+    key, value = torch.randn(sets, trial["keys"], d_k), torch.randn(sets, trial["keys"], 1)
     factor = 1.0 if trial["scaled"] else math.sqrt(d_k)  # undoes the division inside
-    _, weights = scaled_dot_product_attention(query * factor, key, value)
-    scores = query @ key.T / (math.sqrt(d_k) if trial["scaled"] else 1.0)
+    weights = scaled_dot_product_attention(query * factor, key, value)[1].flatten(0, 1)
+    scores = query @ key.transpose(1, 2) / (math.sqrt(d_k) if trial["scaled"] else 1.0)
     entropy = -(weights * weights.clamp_min(1e-30).log()).sum(-1) / math.log(trial["keys"])
     # The gradient reaches the scores through the Jacobian of the softmax, diag(w) - w w^T: its Frobenius norm.
     jacobian = torch.diag_embed(weights) - weights[:, :, None] * weights[:, None, :]
@@ -34,15 +41,24 @@ def measure(trial: Trial) -> Numbers:
     }
 
 
-def _widest(rows: Measurements, number: str, scaled: bool) -> float:
-    return rows.get(number, d_k=max(rows.values("d_k")), scaled=scaled)
+def _widest(rows: Measurements, number: str, scaled: bool, queries_are: str = USUAL) -> float:
+    return rows.get(number, d_k=max(rows.values("d_k")), scaled=scaled, queries_are=queries_are)
+
+
+def _gradient_left(rows: Measurements, queries_are: str = USUAL) -> float:
+    without, with_it = (_widest(rows, "softmax_gradient", scaled, queries_are) for scaled in (False, True))
+    return without / with_it
+
+
+def _entropy_lost(rows: Measurements) -> float:
+    narrowest = rows.get("entropy", d_k=min(rows.values("d_k")), scaled=True, queries_are=USUAL)
+    return narrowest - _widest(rows, "entropy", scaled=True)
 
 
 VALUES: dict[str, Value] = {
     "variance": lambda rows: _widest(rows, "variance", scaled=False) / max(rows.values("d_k")),
-    "growth": lambda rows: rows.slope("variance", "d_k", scaled=True),
-    "gradient": lambda rows: (
-        _widest(rows, "softmax_gradient", scaled=False) / _widest(rows, "softmax_gradient", scaled=True)
-    ),
-    "entropy": lambda rows: _widest(rows, "entropy", scaled=True),
+    "growth": lambda rows: rows.slope("variance", "d_k", scaled=True, queries_are=USUAL),
+    "gradient": _gradient_left,
+    "entropy": _entropy_lost,
 }
+CONTROLS: dict[str, Value] = {"gradient": partial(_gradient_left, queries_are=SMALL)}

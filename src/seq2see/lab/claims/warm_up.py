@@ -15,7 +15,7 @@ DEEP = 6
 
 
 def trials(plan: Plan) -> list[dict[str, Any]]:
-    depths, steps = ((1, DEEP, 12), 150) if plan.quick else ((1, 2, 4, DEEP, 12, 18), 2000)
+    depths, steps = ((1, DEEP), 150) if plan.quick else ((1, 2, 4, DEEP, 12, 18), 2000)
     return grid(norm=("post", "pre"), depth=depths, warm_up=(True, False), steps=steps, rate=3e-3)
 
 
@@ -38,10 +38,11 @@ def rate_at(step: int, steps: int, peak: float, warm_up: bool) -> float:
     return schedule.rate(place, schedule="cosine", peak=peak, d_model=0, warmup_steps=ramp, max_steps=steps)
 
 
-def _lost(rows: Measurements, norm: str) -> float:
-    """Return how much higher the loss of a deep model is without warm-up."""
-    deep = rows.where(norm=norm, depth=DEEP)
-    return deep.get("loss", warm_up=False) - deep.get("loss", warm_up=True)
+def _lost(rows: Measurements, norm: str, depth: int = DEEP) -> float:
+    """Return how much higher the loss of a model is without warm-up."""
+    own = rows.where(norm=norm, depth=depth)
+    return own.get("loss", warm_up=False) - own.get("loss", warm_up=True)
 
 
 VALUES: dict[str, Value] = {"post": partial(_lost, norm="post"), "pre": partial(_lost, norm="pre")}
+CONTROLS: dict[str, Value] = {"post": partial(_lost, norm="post", depth=1)}
