@@ -176,7 +176,7 @@ def test_alignment_attention_by_hand():
     attention = AdditiveAttention(3).double()
     memory_ND = torch.randn(4, 3, dtype=torch.float64)
     looked = attention.start(memory_ND, Packing(torch.tensor([0, 4]), torch.device("cpu")))
-    query = torch.randn(1, 1, 2, dtype=torch.float64)
+    query = torch.randn(1, 1, 3, dtype=torch.float64)
     context, inside = attention(query, looked)
     scores = [
         float(attention.v @ torch.tanh(attention.w_q.weight @ query[0, 0] + attention.w_k(row))) for row in memory_ND
