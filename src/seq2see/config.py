@@ -1,8 +1,7 @@
 """Every setting: one frozen tree of data, model, training and decoding.
 
-Order of precedence, lowest first: the defaults below, what the corpus suggests, a preset, a TOML file,
-`--set section.key=value`. An overlay is a plain nested dict, `{"model": {"d_model": 256}}`; `resolve` lays
-them over each other, checks types, ranges and contradictions, and returns `Settings`.
+Order of precedence, lowest first: the defaults below, what the corpus suggests, a preset, a file, `--set`. An overlay
+is a plain nested dict, `{"model": {"d_model": 256}}`; `resolve` lays them over each other and checks the result.
 """
 
 import math
@@ -181,6 +180,7 @@ class Training:
     agreement: float = _float32(
         0.0, "weight of R-Drop, a consistency loss between two forward passes with different dropout; 0: off", 0
     )
+    alignment_weight: float = about(0.0, "weight of the loss that teaches a head to align words; 0: off", 0, 100)
     adam_beta1: float = about(0.9, "decay of Adam's mean of gradients", 0, 0.9999)
     adam_beta2: float = about(0.98, "decay of Adam's mean of squared gradients", 0, 0.999999)
     adam_epsilon: float = about(1e-9, "Adam's epsilon", 1e-30, 1, "it would outweigh the gradients")

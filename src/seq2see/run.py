@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from seq2see import bundle, config, machine, storage
 from seq2see.bundle import Bundle
@@ -396,20 +396,24 @@ class Run:
 
     @cached_property
     def alignment_method(self) -> "Method":
-        """The heads that align words, chosen on the validation set once and kept in the manifest."""
+        """The head that was taught to align words, or those chosen on the validation set, kept in the manifest."""
         from seq2see.lens import alignment
 
         self.need_attention("alignments")
         kept = alignment.from_json(self.manifest.get("alignment"), self.settings)
         if kept is not None:
             return kept
-        method = alignment.choose(self.bundle, self.validation_pairs, self.watch)
+        method = alignment.guided(self.settings) or alignment.choose(self.bundle, self.validation_pairs, self.watch)
         if method.pairs:
-            self.manifest["alignment"] = method.json()
-            with contextlib.suppress(RunError):  # a read-only folder, a full disk: it is chosen again next time
-                facts = storage.read_manifest(self.folder)  # as it is now: a training may have ended meanwhile
-                storage.write_manifest(self.folder, facts | {"alignment": method.json()})
+            self.keep_fact("alignment", method.json())
         return method
+
+    def keep_fact(self, name: str, fact: dict[str, Any]) -> None:
+        """Keep something in the manifest that was found out; in a read-only folder it is found out again next time."""
+        self.manifest[name] = fact
+        with contextlib.suppress(RunError):  # a read-only folder, a full disk
+            facts = storage.read_manifest(self.folder)  # as it is now: a training may have ended meanwhile
+            storage.write_manifest(self.folder, facts | {name: fact})
 
     def align(self, lines: Sequence[str], results: Sequence[Result], to: str | None = None) -> "list[list[Alignment]]":
         """Align each of the translations that `search` found; spans count characters of `lines`."""

@@ -1,14 +1,18 @@
 """Build a model from its settings. No other module turns settings into layers."""
 
 import bisect
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
+from typing import Any
 
-from seq2see.config import ALIGNMENTS, Model, foreign
+from seq2see.config import ALIGNMENTS, Data, Model, foreign
 from seq2see.model.convolutional import Convolutional
 from seq2see.model.interface import Seq2Seq
 from seq2see.model.recurrent import Recurrent
 from seq2see.model.transformer import Transformer
+
+RNN_LAYERS, CONVOLUTION_LAYERS = 1, 2
+"""Layers of each side of an RNN, and of a convolutional model for one layer of a Transformer, measured (docs/log.md)."""
 
 
 def build(settings: Model, source_vocabulary: int, target_vocabulary: int) -> Seq2Seq:
@@ -43,6 +47,26 @@ def as_large(settings: Model, parameters: int, widths: Sequence[int] = range(4, 
     above = bisect.bisect_left(widths, 0, key=excess)
     nearest = min(widths[max(0, above - 1) : above + 1], key=lambda width: abs(excess(width)))
     return replace(settings, d_hidden=nearest)
+
+
+def replaced(transformer: Model, chosen: Mapping[str, Any], longest: int) -> dict[str, Any]:
+    """Return settings of the RNN or convolutional model that was chosen, with as many parameters as a Transformer.
+
+    Args:
+        chosen: settings of the model that the user has chosen, with its architecture.
+        longest: bytes of the longest text of the corpus, which has no more tokens. Positions are learned for so many,
+            but no more than the default, since those that no text has cost parameters that are never trained.
+    """
+    found = {name: getattr(transformer, name) for name in ("d_model", "dropout", "tie")}
+    if chosen["architecture"] == "convolutional":
+        for stack in ("encoder_layers", "decoder_layers"):
+            found[stack] = chosen.get(stack, CONVOLUTION_LAYERS * getattr(transformer, stack))
+        found["max_positions"] = min(Model.max_positions, max(Data.max_length, longest) + 16)
+    else:
+        layers = chosen.get("encoder_layers", chosen.get("decoder_layers", RNN_LAYERS))
+        found |= {"encoder_layers": layers, "decoder_layers": layers}
+    asked = Model(**found | dict(chosen))
+    return found | {"d_hidden": as_large(asked, count_parameters(transformer, 0, 0)).d_hidden}
 
 
 def _transformer_stacks(settings: Model) -> int:

@@ -15,6 +15,7 @@ from seq2see.config import LOWER_IS_BETTER, Training
 from seq2see.errors import RunError, SeqError
 from seq2see.evaluation import assessment, report, validation
 from seq2see.evaluation.evaluations import Evaluation
+from seq2see.lens import alignment
 from seq2see.run import Run, error_unit
 from seq2see.session.request import Prepared, Said, Watch
 from seq2see.text.corpora import Corpus
@@ -67,7 +68,11 @@ def finish(folder: Path, prepared: Prepared, end: events.Finished, device: torch
     watch(Said(f"scoring {_scored_part(prepared)} by greedy search for report.html"))
     run = Run(folder)
     findings = write_report(run, prepared)
-    if settings.model.attention:
+    if settings.training.alignment_weight:
+        method = alignment.measure_guided(run.bundle, prepared.valid)
+        if method is not None and method.pairs:
+            run.keep_fact("alignment", method.json())
+    elif settings.model.attention:
         _ = run.alignment_method  # chosen now, and kept in the manifest
     for line in findings:
         watch(Said(f"warning: {line}"))

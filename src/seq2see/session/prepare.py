@@ -38,7 +38,7 @@ from seq2see.text.corpora import Corpus
 from seq2see.text.pair import Pair, Sides
 from seq2see.text.rows import ReadingOptions, write_pairs
 from seq2see.text.tags import tagged
-from seq2see.tokens import store
+from seq2see.tokens import aligner, store
 from seq2see.tokens.store import Store, Tokenizers
 from seq2see.training import loop
 from seq2see.training.checkpoint import Progress
@@ -231,6 +231,7 @@ def write_corpus(
     valid, _ = write_tokens(folder, "valid", valid_pairs, tokenizers, limit, "the validation set")
     write_pairs(folder / "validation.jsonl", valid_pairs)
     settings = _with_room(settings, train, request, base)
+    settings = aligner.prepare(settings, train, valid, say, config.keys(*request.overlays))
     config.write_toml(settings, folder / "settings.toml")
     facts = {
         "corpus": corpus.name,

@@ -76,6 +76,11 @@ def reopen(folder: Path, overlays: list[Overlay]) -> Prepared:
         train, valid = (Store(folder / "corpus" / each, vocabularies) for each in ("train", "valid"))
     except DataError as problem:
         raise RunError(str(problem)) from None
+    if settings.training.alignment_weight and not train.has_links:
+        raise RunError(
+            f"{folder}: the corpus was not aligned when the run started, so training.alignment_weight must stay 0. "
+            "Train anew with --force"
+        )
     for fact in COUNTED:
         if type(facts.get(fact)) is not int:
             raise RunError(f"{folder / 'manifest.json'}: no number for '{fact}'; it was damaged. Copy the run again")

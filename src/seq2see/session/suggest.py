@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from seq2see import config, patterns, special
 from seq2see.bundle import model_in_words
-from seq2see.config import Data, Model, Settings, preset
+from seq2see.config import Data, Settings, preset
 from seq2see.session.survey import Side, Survey, Text, in_common
 
 
@@ -75,6 +75,10 @@ EXACT = (
 )
 """For outputs that are either right or wrong: sounds, inflected forms, molecules."""
 
+ALIGNMENT_WEIGHT, ALIGNED_PAIRS = 0.05, 1000
+"""Weight of the alignment loss for sentences (Garg et al. 2019; docs/log.md), and the number of pairs below which there
+is none, since an aligner learns little from them."""
+
 
 def suggest(
     corpus: Survey,
@@ -89,7 +93,7 @@ def suggest(
         known: Settings that are known to suit this corpus, which override those of the rules.
         steps: The number of updates that the user asks for; warm-up and validations are placed accordingly.
     """
-    tokens = choose_tokenizers(corpus)
+    tokens, architecture = choose_tokenizers(corpus), (chosen or {}).get("architecture", "transformer")
     language, shared = tokens.language, tokens.shared
     text = tokens_of(corpus, tokens.settings)
     rule = between(SENTENCES if language else EXACT, math.sqrt(corpus.pairs * text))
@@ -98,6 +102,8 @@ def suggest(
         "model": {**_model(rule), "tie": "all" if shared else "decoder"},
         "training": {**_training(rule, steps), "metric": "loss" if language else "exact"},
     }
+    aligned = language and corpus.pairs >= ALIGNED_PAIRS and architecture == "transformer"
+    settings["training"]["alignment_weight"] = ALIGNMENT_WEIGHT if aligned else 0.0
     pairs = counted(corpus.pairs, "pair")
     size = "for a model of this size"
     reasons = tokens.reasons | {
@@ -108,15 +114,18 @@ def suggest(
         "batch": f"works well {size}",
         "learning rate": f"works well {size}",
         "steps": f"for about {float(f'{text:.2g}'):,.0f} tokens of text",
+        "alignment": "sentences of languages can be aligned",
         "stopping": "a sentence has several correct translations" if language else "an output is either right or wrong",
     }
     for section, values in (known or {}).items():
         settings[section] |= values
-    if chosen and chosen.get("architecture", "transformer") != "transformer":
-        settings["model"] = _replaced(config.resolve(settings).model, chosen, corpus)
-        if chosen["architecture"] == "rnn":
+    if chosen and architecture != "transformer":
+        from seq2see.model.build import replaced
+
+        settings["model"] = replaced(config.resolve(settings).model, chosen, corpus.longest_text)
+        if architecture == "rnn":
             settings["model"]["source_reversed"] = language
-        settings["training"]["learning_rate"] *= RATE
+        settings["training"]["learning_rate"] *= REPLACED_RATE
         reasons["model"] = "as many parameters as a Transformer"
         reasons["learning rate"] = "twice that of a Transformer"
     return Suggestion(settings, reasons, tokens.candidates)
@@ -196,39 +205,8 @@ def _training(rule: Rule, steps: int | None) -> dict[str, Any]:
     }
 
 
-RNN_LAYERS, RATE = 1, 2
-"""Layers of each side of an RNN; the learning rate of models that the Transformer replaced, relative to its own;
-both measured (docs/log.md)."""
-
-
-CONVOLUTION_LAYERS = 2
-"""Convolutional layers of each side for one layer of a Transformer, measured (docs/log.md)."""
-
-
-def _replaced(transformer: Model, chosen: Mapping[str, Any], corpus: Survey) -> dict[str, Any]:
-    """Return the RNN or the convolutional model that the user asks for, with as many parameters as the Transformer."""
-    from seq2see.model.build import as_large, count_parameters
-
-    found = {name: getattr(transformer, name) for name in ("d_model", "dropout", "tie")}
-    if chosen["architecture"] == "convolutional":
-        for stack in ("encoder_layers", "decoder_layers"):
-            found[stack] = chosen.get(stack, CONVOLUTION_LAYERS * getattr(transformer, stack))
-        found["max_positions"] = _positions(corpus)
-    else:
-        layers = chosen.get("encoder_layers", chosen.get("decoder_layers", RNN_LAYERS))
-        found |= {"encoder_layers": layers, "decoder_layers": layers}
-    asked = Model(**found | dict(chosen))
-    return found | {"d_hidden": as_large(asked, count_parameters(transformer, 0, 0)).d_hidden}
-
-
-def _positions(corpus: Survey) -> int:
-    """Return how many positions to learn: the bytes of the longest text, which has no more tokens, within limits.
-
-    At least a few more than `data.max_length`, and at most the default, since a position that no text has costs
-    parameters that are never trained.
-    """
-    longest = max((len(side.encode()) for pair in corpus.sample for side in (pair.source, pair.target)), default=0)
-    return min(Model.max_positions, max(config.Data.max_length, longest) + 16)
+REPLACED_RATE = 2
+"""Learning rate of a model that the Transformer replaced, relative to that of the Transformer, measured (docs/log.md)."""
 
 
 # Tokenizers
@@ -398,9 +376,10 @@ ROWS: dict[str, tuple[str, ...]] = {
     "learning rate": ("training.learning_rate", "training.warmup_steps", "training.schedule"),
     "steps": ("training.max_steps", "training.max_minutes"),
     "stopping": ("training.metric", "training.patience", "training.validate_every"),
+    "alignment": ("training.alignment_weight",),
     "machine": ("training.micro_batch_tokens", "training.precision"),
 }
-"""The rows of the table that `train` prints, with the settings that each shows."""
+"""The rows of the table that `train` prints, with the settings that each shows. A row without a value is left out."""
 
 METRICS = {
     "loss": "validation loss",
@@ -449,7 +428,7 @@ def choices(
     vocabularies: tuple[int, int],
     machine: str,
 ) -> list[Choice]:
-    """Return all rows of `ROWS`.
+    """Return all rows of `ROWS` that have a value.
 
     Args:
         reasons: The reason for each row, where the user has not chosen.
@@ -480,11 +459,16 @@ def choices(
         "stopping": f"if {METRICS[training.metric]} does not improve for {counted(stale, 'step')}"
         if training.patience
         else f"only at the last step; best by {METRICS[training.metric]}",
+        "alignment": f"one head learns to align words, weight {training.alignment_weight:g}"
+        if training.alignment_weight
+        else "",
         "machine": machine,
     }
     tree = {"data": data, "model": model, "training": training}
     found = []
     for name, keys in ROWS.items():
+        if not values[name]:
+            continue
         own = [key for key in keys if key in yours]
         held = {key: getattr(tree[key.partition(".")[0]], key.partition(".")[2]) for key in keys}
         found.append(Choice(name, values[name], "" if own else reasons.get(name, ""), own, held))

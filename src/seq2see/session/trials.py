@@ -44,7 +44,7 @@ FEWEST_TO_COMPARE = 50
 STANDARD_ERRORS = 2.0
 """The mean difference of two losses of a sentence must exceed so many standard errors to be beyond noise."""
 UNRELATED = {
-    *("seed", "micro_batch_tokens", "precision", "deterministic", "log_every", "keep"),
+    *("seed", "alignment_weight", "micro_batch_tokens", "precision", "deterministic", "log_every", "keep"),
     *("max_minutes", "validate_every", "patience", "metric"),
 }
 """Settings of training that a user may set without giving up the trials."""

@@ -110,7 +110,9 @@ def test_what_it_replaced_is_as_large_as_the_transformer(name: str, preset: str,
     assert settings.model.source_reversed == (preset == "rnn" and "sentences" in name)  # dates end with the year
     lines = table(list(rows(settings, {**suggestion.reasons, "machine": "found here"}).values()))
     assert max(map(len, lines)) <= 116
-    assert len(lines) <= len(suggest.ROWS) + 1  # the model in words may take two
+    assert len(lines) <= len(
+        suggest.ROWS
+    )  # no row about alignment, as there is no head to teach; the model may take two
 
 
 @pytest.mark.parametrize(
@@ -350,11 +352,12 @@ def rows(settings: Settings, reasons: dict[str, str], yours: set[str] | None = N
 def test_every_row_has_a_reason_and_all_fits_in_116_columns(name: str) -> None:
     suggestion = suggest.suggest(look(CORPORA[name]))
     made = rows(config.resolve(suggestion.settings), {**suggestion.reasons, "machine": "found here"})
-    assert list(made) == list(suggest.ROWS)
+    unaligned = () if suggestion.settings["training"]["alignment_weight"] else ("alignment",)
+    assert list(made) == [name for name in suggest.ROWS if name not in unaligned]
     assert all(choice.why and not choice.yours for choice in made.values())
     lines = table(list(made.values()))
     assert max(map(len, lines)) <= 116
-    assert len(lines) == len(suggest.ROWS)  # one line for each: short enough
+    assert len(lines) == len(made)  # one line for each: short enough
 
 
 def test_reasons_name_facts_of_the_corpus() -> None:
@@ -408,4 +411,19 @@ def test_no_settings_break_the_table(width: int, number: int, schedule: str, met
     overlay = {"model": model, "training": {**training, "schedule": schedule, "metric": metric, "max_minutes": 1.5}}
     lines = table(list(rows(config.resolve(overlay), {}, yours).values()))
     assert max(map(len, lines)) <= 116
-    assert [line[:13].strip() for line in lines if line[0] != " "] == list(suggest.ROWS)
+    assert [line[:13].strip() for line in lines if line[0] != " "] == [
+        name for name in suggest.ROWS if name != "alignment"
+    ]
+
+
+def test_one_head_learns_to_align_where_many_sentences_are_translated() -> None:
+    words = [word() for _ in range(3000)]
+    pairs = [(sentence(words), sentence(words)) for _ in range(1000)]
+
+    def weight(pairs: list[tuple[str, str]], **chosen: object) -> float:
+        return float(suggest.suggest(look(pairs), chosen).settings["training"]["alignment_weight"])
+
+    assert weight(pairs) > 0
+    assert weight(pairs[:999]) == 0
+    assert weight(pairs, architecture="rnn") == 0
+    assert weight([(word(), word()) for _ in range(1000)]) == 0
