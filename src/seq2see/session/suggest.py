@@ -477,7 +477,7 @@ def choices(
 
 def _tokens(data: Data, side: str, vocabulary: int) -> str:
     kind, pattern = getattr(data, f"{side}_tokenizer"), getattr(data, f"{side}_pattern")
-    unit = UNITS[kind]
+    unit = UNITS.get(kind, f"tokens ({kind})")
     if kind == "pattern" and pattern in patterns.NAMED:
         unit = f"tokens (pattern {pattern})"
     return f"{vocabulary:,} {unit}" + (" and tags" if getattr(data, f"{side}_tags") != "none" else "")
