@@ -23,7 +23,7 @@ LINES_THAT_NEED_TESTS = 150
 LAYERS = [
     {"errors", "special", "storage", "machine", "patterns", "config", "display"},
     {"text", "kernels", "distributed"},
-    {"doctor", "tokens", "model"},
+    {"doctor", "tokens", "model", "documents"},
     {"bundle"},
     {"training", "decoding"},
     {"lens", "evaluation", "interop"},

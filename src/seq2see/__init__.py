@@ -14,6 +14,7 @@ _HOMES = {
     "load": "run",
     "import_model": "interop.importing",
     "Run": "run",
+    "Glossary": "documents.glossary",
     "scaled_dot_product_attention": "model.attention",
     "MultiHeadAttention": "model.attention",
     "keep_padding": "model.attention",

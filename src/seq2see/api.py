@@ -1,5 +1,6 @@
 """The public Python API: every name that a program or a notebook needs, in one place."""
 
+from seq2see.documents.glossary import Glossary
 from seq2see.interop.importing import import_model
 from seq2see.run import Run, load
 from seq2see.session.request import Began, Event, Interrupted, Said
@@ -10,6 +11,7 @@ __all__ = [
     "Began",
     "Event",
     "Finished",
+    "Glossary",
     "Interrupted",
     "Returned",
     "Run",

@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Literal, get_args
 from seq2see import bundle, config, machine, storage
 from seq2see.bundle import Bundle
 from seq2see.config import Decoding, Place, Settings
-from seq2see.decoding import ct2_engine, translator
+from seq2see.decoding import ct2_engine, terms, translator
 from seq2see.decoding.hypothesis import Engine, Hypothesis, Task
 from seq2see.decoding.translator import Result
 from seq2see.display import notebook
 from seq2see.distributed import ranks
+from seq2see.documents.glossary import Glossary
 from seq2see.errors import DataError, RunError, SeqError, SettingError, nearest
 from seq2see.evaluation import metrics
 from seq2see.evaluation.evaluations import Evaluation
@@ -52,6 +53,10 @@ class Shared:
         self.name = engine.name
         self._engine, self._group = engine, group
 
+    @property
+    def constrains(self) -> bool:
+        return self._engine.constrains
+
     def search(self, tasks: list[Task], settings: Decoding) -> list[list[Hypothesis]]:
         rank, world = self._group.rank, self._group.world
         answers: list[list[Hypothesis]] = []
@@ -62,6 +67,10 @@ class Shared:
             parts = self._group.from_all([[asdict(each) for each in found] for found in mine])
             answers += [[Hypothesis(**each) for each in found] for found in ranks.put_back(parts, places)]
         return answers
+
+    def score(self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]) -> list[list[float]]:
+        """Return the log-probabilities of given targets; every rank computes all of them."""
+        return self._engine.score(sources, targets)
 
 
 EngineName = Literal["auto", "torch", "ctranslate2"]
@@ -183,9 +192,19 @@ class Run:
         """Return an engine that samples its tokens (`decoding.search.sampling`)."""
         return self._torch_engine(precision, choose)
 
-    def translate(self, lines: Sequence[str], beam: int | None = None, to: str | None = None) -> list[str]:
-        """Return the best translation of each line; an empty line stays empty."""
-        return [result.text for result in self.search(lines, beam, to=to)]
+    def translate(
+        self,
+        lines: Sequence[str],
+        beam: int | None = None,
+        to: str | None = None,
+        glossary: Glossary | None = None,
+    ) -> list[str]:
+        """Return the best translation of each line; an empty line stays empty.
+
+        Args:
+            glossary: terms that have to be translated as it says (`seq2see.Glossary`).
+        """
+        return [result.text for result in self.search(lines, beam, to=to, glossary=glossary)]
 
     def search(
         self,
@@ -195,25 +214,34 @@ class Run:
         prefixes: Sequence[str] | None = None,
         engine: Engine | None = None,
         to: str | None = None,
+        glossary: Glossary | None = None,
     ) -> list[Result]:
         """Return translations with scores and tokens.
 
         Args:
             engine: of `engine()` or `sampler()`; `engine()` if not given.
             to: the language, one of `tags`.
+            glossary: terms that have to be translated as it says; a line without any gives the same as without it.
         """
         if isinstance(lines, str):
             raise TypeError("translate expects a list of lines, not one text: put it in [ ]")
-        lines = self.tagged(lines, to)
+        given, lines = lines, self.tagged(lines, to)
         engine = engine or self.engine()
         if self._is_recorded() and self._is_unseen(engine):
             raise SettingError(
                 f"activations of the model are recorded, but this engine ({engine.name}) uses its own copy of it. "
                 'Leave engine= out, or make it inside capture(run): run.engine("torch"); or use capture(engine)'
             )
-        return translator.translate(
-            engine, self.tokenizers, self.settings, lines, beam=beam, n_best=n_best, prefixes=prefixes
-        )
+        found = [] if glossary is None else [glossary.terms_in(line) for line in given]
+        if not any(found):
+            return translator.translate(
+                engine, self.tokenizers, self.settings, lines, beam=beam, n_best=n_best, prefixes=prefixes
+            )
+        shifts = [len(line) - len(before) for before, line in zip(given, lines, strict=True)]
+        return terms.translate(
+            engine, self.tokenizers, self.settings, lines, found,
+            beam=beam, n_best=n_best, prefixes=prefixes, shifts=shifts,
+        )  # fmt: skip
 
     def look(self, sentence: str, to: str | None = None, target: str | None = None) -> "Look":
         """Return the inside of one translation (or of `target`), as arrays with token labels."""

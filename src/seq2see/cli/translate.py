@@ -3,7 +3,9 @@
 import json
 import select
 import sys
+from collections import Counter
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -40,6 +42,13 @@ def translate(
             "with --json also by characters.",
         ),
     ] = False,
+    glossary: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="TERMS",
+            help="File of terms that have to be translated as it says: .tsv, .csv (term, translation) or .tbx.",
+        ),
+    ] = None,
     sample: options.Sample = False,
     temperature: options.Temperature = 1.0,
     top_k: options.TopK = 0,
@@ -55,9 +64,11 @@ def translate(
         raise SettingError("--sample gives one translation per line: leave --n-best out")
     if sample and ranks.from_torchrun()[1] > 1:
         raise SettingError("--sample runs in one process: start it without torchrun")
+    from seq2see.documents.glossary import Glossary
     from seq2see.run import Shared, load
 
     run = load(folder)
+    terms = None if glossary is None else Glossary.read(glossary, run.languages)
     if engine == "auto" and prefix and has_torch():  # scores count forced tokens: the engines differ in how
         engine = "torch"
     run.tagged([], to)  # finds a mistake in --to before any line is read
@@ -68,11 +79,11 @@ def translate(
     with ranks.joined() as group:
         chosen = group.after_first(lambda: options.pick_engine(run, engine, precision, sampling))
         searching = chosen if group.alone else Shared(chosen, group)
-        first = 1
+        first, used = 1, Counter[str]()
         blocks = _blocks(AT_ONCE * group.world)
         while block := group.first_does(lambda: next(blocks, None)):
             prefixes = None if prefix is None else [prefix] * len(block)
-            results = run.search(block, beam, n_best, prefixes, searching, to)
+            results = run.search(block, beam, n_best, prefixes, searching, to, terms)
             if group.is_first:
                 with progress() as run.watch:
                     aligned = run.align(block, results, to) if alignments else [[]] * len(block)
@@ -84,8 +95,12 @@ def translate(
                     else:
                         _print(number, result, links, n_best)
                     _warn(number, result, run.settings.decoding.max_source)
+                    used.update(term.how for each in result.translations[:1] for term in each.terms)
                 sys.stdout.flush()
             first += len(block)
+    if terms is not None and used:
+        counts = ", ".join(f"{how} {count:,}" for how, count in used.most_common())
+        echo(f"{used.total():,} terms of {glossary}: {counts}", err=True)
 
 
 def _print(number: int, result: "Result", aligned: "list[Alignment]", n_best: int) -> None:
@@ -100,10 +115,16 @@ def _print_json(line: str, result: "Result", aligned: "list[Alignment]") -> None
     ]
     for translation, links in zip(translations, aligned, strict=False):
         translation["alignment"] = links.json()
+    for translation, each in zip(translations, result.translations, strict=True):
+        if each.terms:
+            translation["terms"] = [term.json() for term in each.terms]
     write_line(json.dumps({"source": line, "translations": translations}, ensure_ascii=False))
 
 
 def _warn(number: int, result: "Result", limit: int) -> None:
+    for term in result.translations[0].terms if result.translations else ():
+        if term.how == "missing":
+            echo(f"line {number}: no translation with the term '{term.text}' as '{term.form}' was found", err=True)
     if len(result.source) > 1 and set(result.source[:-1]) == {special.UNKNOWN}:
         echo(f"line {number}: the model knows no part of it, so the translation is a guess", err=True)
     if result.cut:

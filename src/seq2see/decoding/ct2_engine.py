@@ -12,7 +12,7 @@ import secrets
 import stat
 import sys
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from hashlib import file_digest, sha256
 from itertools import groupby
 from pathlib import Path
@@ -45,6 +45,8 @@ PART = ".part-"
 TOKENS_AT_ONCE, FEWEST_AT_ONCE = 256, 5
 """Source tokens in one batch of one worker, and its least sentences: more were no faster, and fewer long sentences were
 slower (docs/log.md)."""
+SCORED_AT_ONCE = 2048
+"""Tokens in one batch of targets whose log-probabilities are asked for."""
 PATIENCE, FEW_WORDS = 2.0, 1000
 """CTranslate2 stops when `patience * beam` hypotheses are finished, whatever `decoding.stop_against` says. The patience
 is `PATIENCE` where the target vocabulary has fewer than `FEW_WORDS` tokens, and 1 elsewhere: with few tokens a wrong
@@ -115,6 +117,8 @@ def open_engine(run: Path, precision: str) -> "Ct2Engine":
 class Ct2Engine:
     """A converted model, with a worker of one thread for each core: by far the fastest way to share them."""
 
+    constrains = False
+
     def __init__(self, folder: Path, tokenizers: Tokenizers, precision: str) -> None:
         import ctranslate2
 
@@ -177,6 +181,15 @@ class Ct2Engine:
             suppress_sequences=[[special.SPELLINGS[special.PAD]], [special.SPELLINGS[special.BEGIN]]],
             return_scores=True,
         )
+
+    def score(self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]) -> list[list[float]]:
+        """Return the log-probabilities of given targets; see `Engine.score`."""
+        texts = [[self._source[id] for id in ids[: -1 if self._adds_end else None]] for ids in sources]
+        outputs = [[self._target[id] for id in ids] for ids in targets]
+        found = self._translator.score_batch(
+            texts, outputs, max_batch_size=SCORED_AT_ONCE, batch_type="tokens", max_input_length=0
+        )
+        return [list(each.log_probs) for each in found]
 
 
 def _log_probability(score: float, tokens: int, task: Task, alpha: float) -> float | None:

@@ -1,7 +1,8 @@
 """The interface of all engines: tokens in, hypotheses out. Nothing here needs torch."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from seq2see.config import Decoding
 
@@ -16,6 +17,17 @@ class Hypothesis:
     """Sum of the log-probabilities of all tokens, without a length penalty; None where the engine has none."""
 
 
+class Constraint(NamedTuple):
+    """Sequences of tokens of which an output must contain one."""
+
+    first: tuple[tuple[int, ...], ...]
+    """Sequences that the output may begin with."""
+    later: tuple[tuple[int, ...], ...]
+    """Sequences that may stand anywhere else."""
+    not_after: frozenset[int] = frozenset()
+    """Tokens that must not follow at once, since they would continue the word."""
+
+
 @dataclass(frozen=True)
 class Task:
     """One sentence to translate."""
@@ -26,6 +38,8 @@ class Task:
     """Maximum number of tokens of the output, including the end token if it has one."""
     prefix: list[int]
     """Tokens that the output must begin with."""
+    constraints: tuple[Constraint, ...] = ()
+    """Sequences that the output must contain; only for an engine that `constrains`, and not with a prefix."""
 
 
 class Engine(Protocol):
@@ -34,6 +48,20 @@ class Engine(Protocol):
     name: str
     """Engine and precision, as signatures show it: "torch float32", "ctranslate2 int8"."""
 
+    @property
+    def constrains(self) -> bool:
+        """Return whether its search obeys the constraints of a task."""
+        ...
+
     def search(self, tasks: list[Task], settings: Decoding) -> list[list[Hypothesis]]:
         """Return up to `settings.beam` hypotheses for each task, best first."""
+        ...
+
+    def score(self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]) -> list[list[float]]:
+        """Return the log-probability of each token of each target, and of the end token after it.
+
+        Args:
+            sources: tokens of each sentence, with the end token.
+            targets: tokens of an output for each of them, without the end token.
+        """
         ...

@@ -6,10 +6,12 @@ On a CPU each step of a search multiplies few rows, so weights are transposed, o
 import copy
 import math
 import warnings
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
 
+from seq2see import special
 from seq2see.config import Decoding
 from seq2see.decoding import search
 from seq2see.decoding.continuous import SlotSearch
@@ -22,6 +24,8 @@ from seq2see.kernels import threads
 from seq2see.model.interface import Seq2Seq
 
 PRECISIONS = ("float32", "int8", "bfloat16")
+SCORED_AT_ONCE = 4096
+"""Tokens of sources and targets in one batch of targets whose log-probabilities are asked for."""
 SMALLEST = 1e-12
 """Used instead of a scale of zero, for rows that are all zeros."""
 
@@ -90,12 +94,37 @@ class TorchEngine:
 
         return counted
 
+    @property
+    def constrains(self) -> bool:
+        """Return whether it obeys constraints: a beam does, and sampling does not."""
+        return False
+
+    @torch.inference_mode()
+    def score(self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]) -> list[list[float]]:
+        """Return the log-probabilities of given targets; see `Engine.score`."""
+        found: list[list[float]] = [[] for _ in targets]
+        sizes = [len(source) + len(target) for source, target in zip(sources, targets, strict=True)]
+        for batch in batches(sizes, SCORED_AT_ONCE):
+            source_N, source_offsets = self._packed([sources[index] for index in batch])
+            ended = [[*targets[index], special.END] for index in batch]
+            wanted_N, offsets = self._packed(ended)
+            input_N, _ = self._packed([[special.BEGIN, *target[:-1]] for target in ended])
+            memory = self.model.encode(source_N, source_offsets)
+            logs_NV = search.log_probabilities(self.model.output(self.model.decode(input_N, offsets, memory)))
+            logs_N = logs_NV.gather(1, wanted_N[:, None])[:, 0].tolist()
+            for place, index in enumerate(batch):
+                found[index] = logs_N[offsets[place] : offsets[place + 1]]
+        return found
+
+    def _packed(self, sequences: Sequence[Sequence[int]]) -> tuple[Tensor, Tensor]:
+        """Return sequences end to end on the device of the model, and where each begins."""
+        device = next(self.model.parameters()).device
+        tokens_N = torch.tensor([token for each in sequences for token in each], device=device)
+        return tokens_N, torch.tensor([0, *map(len, sequences)]).cumsum(0)
+
     @torch.inference_mode()
     def _search(self, tasks: list[Task], settings: Decoding, watch: Watch | None) -> list[list[Hypothesis]]:
-        device = next(self.model.parameters()).device
-        source_N = torch.tensor([token for task in tasks for token in task.source], device=device)
-        offsets = torch.tensor([0, *(len(task.source) for task in tasks)]).cumsum(0)
-        memory = self.model.encode(source_N, offsets)
+        memory = self.model.encode(*self._packed([task.source for task in tasks]))
         limits, prefixes = [task.limit for task in tasks], [task.prefix for task in tasks]
         penalty, width = search.penalty_of(settings), 1 if self.choose is not None else settings.beam
         stop = settings.stop_against

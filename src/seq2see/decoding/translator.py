@@ -4,12 +4,34 @@ import math
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any, Literal, NamedTuple
 
 from seq2see import machine, special
 from seq2see.config import Decoding, Model, Settings, check_decoding
 from seq2see.decoding.hypothesis import Engine, Hypothesis, Task
 from seq2see.errors import RunError, SettingError
+from seq2see.text.words import Span
 from seq2see.tokens.store import Tokenizers
+
+TermSource = Literal["search", "constraint", "n-best", "prefix", "replacement", "missing"]
+"""How a term got into a translation: the search would have found it anyway; a search with constraints; a hypothesis
+below the best one; a search that went on after the term was put there; words that were replaced; or not at all."""
+
+
+class EnforcedTerm(NamedTuple):
+    """A term of a glossary in a source line, and what became of it in the translation."""
+
+    source: Span
+    """Its characters in the line."""
+    text: str
+    target: Span | None
+    """Its characters in the translation; None where it is missing."""
+    form: str
+    """The translation of the term that was used."""
+    how: TermSource
+
+    def json(self) -> dict[str, Any]:
+        return self._asdict()
 
 
 @dataclass(frozen=True)
@@ -21,6 +43,15 @@ class Translation:
     tokens: tuple[int, ...] = ()
     probability: float | None = 1.0
     """The probability of exactly these tokens; None where the engine has none (ctranslate2 with a prefix)."""
+    terms: tuple[EnforcedTerm, ...] = ()
+    """The terms of a glossary that the source has, in its order."""
+
+    @staticmethod
+    def of(hypothesis: Hypothesis, text: str) -> "Translation":
+        """Return a hypothesis with its text."""
+        log = hypothesis.log_probability
+        probability = None if log is None else math.exp(min(0.0, log))
+        return Translation(text, hypothesis.score, tuple(hypothesis.tokens), probability)
 
 
 @dataclass(frozen=True)
@@ -69,7 +100,7 @@ class SearchPlan:
     """One task for each line that is not empty."""
     decoding: Decoding
     _tokenizers: Tokenizers
-    _lines: list[int | None]
+    task_of_line: list[int | None]
     """For each line the number of its task; None for an empty line."""
     _cut: list[bool]
     """For each task whether its line had more tokens than are read."""
@@ -116,18 +147,12 @@ class SearchPlan:
         """Return the translations of all lines from the hypotheses for each task."""
         return [
             Result((Translation("", 0.0),)) if number is None else self._result(number, found[number])
-            for number in self._lines
+            for number in self.task_of_line
         ]
 
     def _result(self, number: int, hypotheses: Sequence[Hypothesis]) -> Result:
         translations = tuple(
-            Translation(
-                self._tokenizers.target.decode(each.tokens),
-                each.score,
-                tuple(each.tokens),
-                None if each.log_probability is None else math.exp(min(0.0, each.log_probability)),
-            )
-            for each in hypotheses[: self._n_best]
+            Translation.of(each, self._tokenizers.target.decode(each.tokens)) for each in hypotheses[: self._n_best]
         )
         return Result(translations, tuple(self.tasks[number].source), self._cut[number])
 

@@ -22,7 +22,7 @@ import signal
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -57,8 +57,15 @@ class Bounded:
         self._engine = engine
         self._most = most
 
+    @property
+    def constrains(self) -> bool:
+        return self._engine.constrains
+
     def search(self, tasks: list[Task], settings: Decoding) -> list[list[Hypothesis]]:
         return self._engine.search([replace(task, limit=min(task.limit, self._most)) for task in tasks], settings)
+
+    def score(self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]) -> list[list[float]]:
+        return self._engine.score(sources, targets)
 
 
 Jobs = list[tuple[int, Asked]]
@@ -131,7 +138,8 @@ class Worker:
                 facts[name] = _facts(run, engine, 1 if setup.inside else None, setup.output_tokens)
             if (search := self._slot_search(run, Key("translate", name), Asked(first))) is not None:
                 search.warm_up()
-                facts[name] = _facts(run, Bounded(search, setup.output_tokens), None, setup.output_tokens)
+                in_slots = Bounded(search, setup.output_tokens)  # type: ignore[arg-type]  # it is only searched with
+                facts[name] = _facts(run, in_slots, None, setup.output_tokens)
                 facts[name] = facts[name]._replace(slots=search.most)
         send(("ready", facts))
 

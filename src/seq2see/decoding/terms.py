@@ -1,0 +1,481 @@
+"""Translations that contain the terms of a glossary, whatever the engine. Nothing here needs torch.
+
+    1. Search as without a glossary. An output that contains all terms of its sentence is taken as it is.
+    2. An engine that has constraints searches again with them (`decoding/constraints.py`).
+       For any other, take the best hypothesis of the n-best list that contains all terms; if there is none, keep the
+       output up to the words that the term was translated by, put the term there, and search on from there.
+    3. The last resort: replace words of the output, those for which the model finds the term most probable.
+
+The words that a term was translated by are those whose log-probability falls most when the term is left out of the
+source, which any engine can compute. What is missing is decided on the text, by whole words, never on tokens: the same
+text has several of these.
+"""
+
+import math
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from itertools import pairwise
+from typing import Final, NamedTuple
+
+from seq2see import special
+from seq2see.config import Decoding, Settings
+from seq2see.decoding.hypothesis import Constraint, Engine, Hypothesis, Task
+from seq2see.decoding.translator import EnforcedTerm, Result, SearchPlan, TermSource, Translation
+from seq2see.text import words
+from seq2see.text.words import Span, Term
+from seq2see.tokens import spans
+from seq2see.tokens.interface import Tokenizer
+from seq2see.tokens.store import Tokenizers
+
+MOST_TERMS: Final = 16
+"""Different terms of one sentence that are enforced; more are reported as missing, unless the search has found them."""
+MOST_CUTS: Final = 100
+"""Places of an output at which a term is tried."""
+PLACES: Final = 2
+"""Places in an output, those that depend most on a term, from which the search goes on with the term."""
+MOST_FORMS: Final = 4
+"""Forms of a term that are tried at each place."""
+CERTAIN: Final = 1.0
+"""Nats that a word must lose without a term to be taken for its translation."""
+WIDEST: Final = 3
+"""Words of an output that one term may replace."""
+
+
+def translate(
+    engine: Engine,
+    tokenizers: Tokenizers,
+    settings: Settings,
+    lines: Sequence[str],
+    terms: Sequence[Sequence[Term]],
+    *,
+    beam: int | None = None,
+    n_best: int = 1,
+    prefixes: Sequence[str | Sequence[int]] | None = None,
+    shifts: Sequence[int] | None = None,
+) -> list[Result]:
+    """Translate lines so that each output contains the terms of its line; see `translator.translate`.
+
+    A line without terms gives the same result as without a glossary.
+
+    Args:
+        terms: the terms of each line, in its order.
+        shifts: the number of characters in front of each line, of a tag, that the places of terms do not count.
+    """
+    plan = SearchPlan.of(tokenizers, settings, lines, beam=beam, n_best=n_best, prefixes=prefixes)
+    found = engine.search(plan.tasks, plan.decoding)
+    results = plan.results(found)
+    shifts = shifts or [0] * len(lines)
+    asked = {
+        number: _Sentence(plan.tasks[number], lines[line], shifts[line], terms[line], tokenizers)
+        for line, number in enumerate(plan.task_of_line)
+        if number is not None and terms[line]
+    }
+    for number, sentence in asked.items():
+        sentence.begin([sentence.candidate(each) for each in found[number]])
+    _enforce(engine, plan.decoding, [each for each in asked.values() if each.candidates])
+    for line, task in enumerate(plan.task_of_line):
+        if task is not None and task in asked:
+            results[line] = replace(results[line], translations=asked[task].translations(n_best))
+    return results
+
+
+def _enforce(engine: Engine, decoding: Decoding, sentences: Sequence["_Sentence"]) -> None:
+    """Make sure that the best candidate of each sentence contains all of its terms."""
+    if open_ := [each for each in sentences if each.missing]:
+        _find_rivals(engine, open_)
+    constrained = [each for each in sentences if each.missing and engine.constrains and each.constraints]
+    if constrained:
+        tasks = [replace(each.task, constraints=each.constraints) for each in constrained]
+        for sentence, hypotheses in zip(constrained, engine.search(tasks, decoding), strict=True):
+            sentence.consider([sentence.candidate(each) for each in hypotheses], "constraint")
+    for sentence in sentences:
+        if sentence.missing:
+            sentence.consider([each._replace(rank=each.score) for each in sentence.candidates], "n-best")
+    for _ in range(max((len(each.missing) for each in sentences), default=0) + 1):
+        if open_ := [each for each in sentences if each.missing]:
+            _force_prefixes(engine, decoding, open_)
+    for sentence in sentences:
+        if sentence.missing:
+            _replace_words(engine, decoding, sentence)
+
+
+class _Candidate(NamedTuple):
+    """An output, and where each of the distinct terms stands in it."""
+
+    text: str
+    tokens: list[int]
+    score: float
+    log_probability: float | None
+    places: tuple[Span | None, ...]
+    rank: float = 0.0
+    """What it is compared with others by, once it is scored: see `_scored`."""
+
+    @property
+    def met(self) -> int:
+        """The number of terms that it contains."""
+        return sum(place is not None for place in self.places)
+
+
+class _Sentence:
+    """One sentence with terms, and the best output for it so far."""
+
+    def __init__(self, task: Task, line: str, shift: int, terms: Sequence[Term], tokenizers: Tokenizers) -> None:
+        self.task, self.tokenizer = task, tokenizers.target
+        self.every_term = terms
+        self.terms = list({term.forms: term for term in reversed(terms)}.values())[::-1]
+        """The terms that have different translations, each once."""
+        self.candidates: list[_Candidate] = []
+        self.how: list[TermSource] = ["search"] * len(self.terms)
+        self.rivals: frozenset[int] = frozenset()
+        """First tokens of words of the first output that stand for a term in another translation."""
+        self._doubles = _doubles(line)
+        self._read = [(start - shift, end - shift) for start, end in spans.read(tokenizers.source, line)]
+
+    def source_without(self, number: int) -> list[int]:
+        """Return the tokens of the source without those of a term; with one unknown token where nothing is left."""
+        text, source = self.terms[number].text, self.task.source
+        same = [(term.start, term.end) for term in self.every_term if term.text == text]
+        touched = {
+            place
+            for place, (start, end) in enumerate(self._read[: len(source) - 1])
+            if any(start < other and end > one for one, other in same)
+        }
+        rest = [token for place, token in enumerate(source) if place not in touched]
+        return rest if len(rest) > 1 else [special.UNKNOWN, *rest]
+
+    def begin(self, candidates: list[_Candidate]) -> None:
+        """Start from the result of a search, best first."""
+        self.candidates = candidates
+        if candidates:
+            self.best = candidates[0]
+            self._doubles = max(self._doubles, _doubles(self.best.text))
+
+    def candidate(self, found: Hypothesis, text: str | None = None) -> _Candidate:
+        """Return a hypothesis with its text, which is not that of its tokens where some are unknown."""
+        text = self.tokenizer.decode(found.tokens) if text is None else text
+        return _Candidate(text, found.tokens, found.score, found.log_probability, _places(text, self.terms))
+
+    @property
+    def missing(self) -> list[int]:
+        """The terms that the best output does not contain."""
+        return [number for number, place in enumerate(self.best.places[:MOST_TERMS]) if place is None]
+
+    def consider(self, candidates: Sequence[_Candidate], how: TermSource) -> None:
+        """Take the candidate that contains more terms than the best one so far; of several, the one that ranks first.
+
+        One that says a term twice, in another translation too, comes after the others. An output in which a word is
+        doubled that was not doubled before is not taken.
+        """
+        sound = [each for each in candidates if _doubles(each.text) <= self._doubles]
+        chosen = max(sound, key=lambda each: (each.met, self.rivals.isdisjoint(each.tokens), each.rank), default=None)
+        if chosen is None or chosen.met <= self.best.met:
+            return
+        for number in range(len(self.terms)):
+            if self.best.places[number] is None and chosen.places[number] is not None:
+                self.how[number] = how
+        self.best = chosen
+
+    @property
+    def constraints(self) -> tuple[Constraint, ...]:
+        """What a search has to obey; nothing where a prefix is forced, or a term cannot be written in tokens."""
+        if self.task.prefix:
+            return ()
+        found = [_constraint(self.tokenizer, term) for term in self.terms[:MOST_TERMS]]
+        return tuple(each for each in found if each is not None)
+
+    def translations(self, n_best: int) -> tuple[Translation, ...]:
+        """Return the best output and then the others that were found, each with the terms of the sentence."""
+        if not self.candidates:
+            return ()
+        others = [each for each in self.candidates if each.text != self.best.text]
+        return tuple(self._translation(each) for each in [self.best, *others][:n_best])
+
+    def _translation(self, chosen: _Candidate) -> Translation:
+        spans_of = {number: list(_occurrences(chosen.text, term)) for number, term in enumerate(self.terms)}
+        seen = [0] * len(self.terms)
+        shown = []
+        for term in self.every_term:
+            number = next(place for place, each in enumerate(self.terms) if each.forms == term.forms)
+            place, how = chosen.places[number], self.how[number] if chosen is self.best else "n-best"
+            if place is not None:  # the second time that a term occurs, its translation does so, too
+                every = sorted({place, *spans_of[number]})
+                place = every[min(seen[number], len(every) - 1)]
+                seen[number] += 1
+            form = chosen.text[slice(*place)] if place else term.forms[0]
+            shown.append(EnforcedTerm((term.start, term.end), term.text, place, form, how if place else "missing"))
+        hypothesis = Hypothesis(chosen.tokens, chosen.score, chosen.log_probability)
+        return replace(Translation.of(hypothesis, chosen.text), terms=tuple(shown))
+
+
+# Terms in a text
+
+
+def _occurrences(text: str, term: Term) -> Iterator[Span]:
+    """Yield where a text contains one of the forms of a term; the first word may have a capital letter."""
+    for form in term.forms:
+        yield from words.occurrences(text, form)
+    first = next((place for place, each in enumerate(text) if words.is_word_character(each)), 0)
+    if not term.is_kept:
+        for form in term.forms:
+            capital = form[:1].upper() + form[1:]
+            if capital != form and text.startswith(capital, first) and words.ends_word(text, first + len(capital)):
+                yield first, first + len(capital)
+
+
+def _places(text: str, terms: Sequence[Term]) -> tuple[Span | None, ...]:
+    """Return where a text contains each term, or None; no two terms share a character, the longest comes first."""
+    places: list[Span | None] = [None] * len(terms)
+    taken: list[Span] = []
+    for number in sorted(range(len(terms)), key=lambda number: -max(map(len, terms[number].forms))):
+        for start, end in _occurrences(text, terms[number]):
+            if all(end <= other[0] or start >= other[1] for other in taken):
+                places[number] = start, end
+                taken.append((start, end))
+                break
+    return tuple(places)
+
+
+_WORD: Final = re.compile(r"\w+")
+
+
+def _doubles(text: str) -> int:
+    """Count the words that stand twice in a row, and the pairs of words that do."""
+    found: list[str] = [each.lower() for each in _WORD.findall(text)]
+    once = sum(one == two for one, two in pairwise(found))
+    return once + sum(found[here : here + 2] == found[here + 2 : here + 4] for here in range(len(found) - 3))
+
+
+# Terms in tokens
+
+
+def _constraint(tokenizer: Tokenizer, term: Term) -> Constraint | None:
+    """Return the tokens of all forms that the vocabulary can write; None if it can write none."""
+    written = [form for form in term.forms if special.UNKNOWN not in tokenizer.encode([form])[0]]
+    if not written:
+        return None
+    later = dict.fromkeys(tokens for form in written for tokens in _within(tokenizer, form))
+    first = dict.fromkeys(tuple(tokenizer.encode([form])[0]) for form in written)
+    whole = words.is_whole_word(written[0])
+    return Constraint(tuple(first), tuple(later), _inside_words(tokenizer) if whole else frozenset())
+
+
+def _within(tokenizer: Tokenizer, form: str) -> list[tuple[int, ...]]:
+    """Return the tokens of a form after another word; without a blank between them, too, in scripts that have none."""
+    anchor, anchor_ids = _anchor(tokenizer)
+    texts = [f"{anchor} {form}"] + ([] if words.needs_blanks(form[0]) else [f"{anchor}{form}"])
+    found = []
+    for ids in tokenizer.encode(texts):
+        if ids[: len(anchor_ids)] == anchor_ids and len(ids) > len(anchor_ids):
+            found.append(tuple(ids[len(anchor_ids) :]))
+    return found or [tuple(tokenizer.encode([form])[0])]
+
+
+@lru_cache(8)
+def _anchor(tokenizer: Tokenizer) -> tuple[str, list[int]]:
+    """Return a text that ends a token whatever follows, if there is one: a full stop, or a letter."""
+    for text in (".", "。", ",", "-", "a", "e", "1"):
+        ids = tokenizer.encode([text])[0]
+        if special.UNKNOWN not in ids and tokenizer.encode([f"{text} {text}"])[0][: len(ids)] == ids:
+            return text, ids
+    return "", []
+
+
+@lru_cache(8)
+def _inside_words(tokenizer: Tokenizer) -> frozenset[int]:
+    """Return the tokens that continue the word that a letter before them belongs to."""
+    before = tokenizer.encode(["a"])[0]
+    start = len(tokenizer.decode(before))
+    if not start:
+        return frozenset()
+    texts = ((id, tokenizer.decode([*before, id])) for id in range(special.COUNT, len(tokenizer)))
+    return frozenset(id for id, text in texts if len(text) > start and not words.is_boundary(text, start))
+
+
+def _cuts(tokenizer: Tokenizer, tokens: Sequence[int], least: int) -> list[tuple[int, int]]:
+    """Return where words of an output begin: the number of the token, and of the character; the end comes last."""
+    text, written = tokenizer.decode(tokens), spans.written(tokenizer, tokens)
+    found = [
+        (token, start)
+        for token, (start, end) in enumerate(written)
+        if token >= least and start < end and text[start:end].strip() and words.is_boundary(text, start)
+    ]
+    ending = (len(tokens), len(text))
+    return [*found[: MOST_CUTS - 1], ending] if ending not in found else found[:MOST_CUTS]
+
+
+# Forced prefixes
+
+
+def _losses(engine: Engine, sentences: Sequence[_Sentence]) -> list[list[list[float]]]:
+    """Return for each missing term of each sentence how far each token of the output falls without the term.
+
+    Falls are those of log-probabilities, for the best output so far.
+    """
+    asked = [(sentence, number) for sentence in sentences for number in sentence.missing]
+    sources = [sentence.task.source for sentence in sentences]
+    sources += [sentence.source_without(number) for sentence, number in asked]
+    targets = [each.best.tokens for each in (*sentences, *(sentence for sentence, _ in asked))]
+    logs = engine.score(sources, targets)
+    whole, without = dict(zip(sentences, logs, strict=False)), iter(logs[len(sentences) :])
+    return [
+        [[one - two for one, two in zip(whole[each], next(without), strict=True)] for _ in each.missing]
+        for each in sentences
+    ]
+
+
+def _by_loss(sentence: _Sentence, losses: Sequence[float]) -> list[tuple[float, int, int]]:
+    """Return the words of the best output: what each loses without a term, and its first token and character.
+
+    The word that loses most comes first.
+    """
+    cuts = _cuts(sentence.tokenizer, sentence.best.tokens, len(sentence.task.prefix))
+    found = [(sum(losses[first:last]), first, start) for (first, start), (last, _) in pairwise(cuts)]
+    return sorted(found, key=lambda each: -each[0])
+
+
+def _find_rivals(engine: Engine, sentences: Sequence[_Sentence]) -> None:
+    """Find the word of each first output that a missing term was translated by, if it depends on the term at all."""
+    for sentence, all_losses in zip(sentences, _losses(engine, sentences), strict=True):
+        tokenizer, found = sentence.tokenizer, set()
+        for losses in all_losses:
+            ranked = _by_loss(sentence, losses)
+            if ranked and ranked[0][0] > CERTAIN:
+                token = sentence.best.tokens[ranked[0][1]]
+                written = tokenizer.decode([token]).strip()
+                if len(written) > 1 or not words.needs_blanks(written[:1] or "a"):
+                    found.add(token)
+        forms = [form for term in sentence.terms for form in term.forms]
+        allowed = {token for form in forms for tokens in _within(tokenizer, form) for token in tokens}
+        sentence.rivals = frozenset(found - allowed)
+
+
+@dataclass(frozen=True)
+class _Trial:
+    """An output up to a word, with a term after it."""
+
+    sentence: _Sentence
+    place: int
+    """The number of the first token after which the term stands."""
+    prefix: list[int]
+    form_tokens: int
+    """The number of tokens at the end of the prefix that are those of the term."""
+
+
+def _trials(sentence: _Sentence, losses: Sequence[float]) -> Iterator[_Trial]:
+    """Yield the first missing term, in each form, at the places of the best output that depend on it most."""
+    tokens, tokenizer = sentence.best.tokens, sentence.tokenizer
+    term = sentence.terms[sentence.missing[0]]
+    cuts = [first for _, first, _ in _by_loss(sentence, losses)[:PLACES]] or [len(tokens)]
+    for form in term.forms[:MOST_FORMS]:
+        first = tokenizer.encode([form])[0]
+        if special.UNKNOWN in first:
+            continue
+        for cut in cuts:
+            before = tokens[:cut]
+            while before and not tokenizer.decode(before[-1:]).strip():  # a blank that the form brings itself
+                before = before[:-1]
+            for of_form in _within(tokenizer, form) if before else [tuple(first)]:
+                if len(before) + len(of_form) < sentence.task.limit:
+                    yield _Trial(sentence, cut, [*before, *of_form], len(of_form))
+
+
+def _force_prefixes(engine: Engine, decoding: Decoding, sentences: Sequence[_Sentence]) -> None:
+    """Search on from a missing term in the place of the words that it was translated by; keep what scores highest."""
+    losses = _losses(engine, sentences)
+    trials = [trial for sentence, each in zip(sentences, losses, strict=True) for trial in _trials(sentence, each[0])]
+    if not trials:
+        return
+    logs = engine.score([trial.sentence.task.source for trial in trials], [trial.prefix for trial in trials])
+    chosen: dict[tuple[_Sentence, int], tuple[float, _Trial]] = {}
+    for trial, each in zip(trials, logs, strict=True):  # of all forms, the one that is most probable at a place
+        form_logs = each[len(trial.prefix) - trial.form_tokens : len(trial.prefix)]
+        expected = sum(form_logs) / trial.form_tokens
+        if expected > chosen.get((trial.sentence, trial.place), (-math.inf,))[0]:
+            chosen[trial.sentence, trial.place] = expected, trial
+    picked = [trial for _, trial in chosen.values()]
+    tasks = [replace(trial.sentence.task, prefix=trial.prefix) for trial in picked]
+    outputs: dict[_Sentence, list[list[int]]] = {sentence: [] for sentence in sentences}
+    for trial, hypotheses in zip(picked, engine.search(tasks, decoding), strict=True):
+        outputs[trial.sentence] += [each.tokens for each in hypotheses]
+    for sentence, targets in outputs.items():
+        sentence.consider(_scored(engine, decoding, sentence, targets), "prefix")
+
+
+def _scored(
+    engine: Engine,
+    decoding: Decoding,
+    sentence: _Sentence,
+    targets: Sequence[Sequence[int]],
+    texts: Sequence[str] | None = None,
+) -> list[_Candidate]:
+    """Return outputs with the scores that a search would give them: engines do not score forced tokens alike.
+
+    A term that the model would not have said is improbable, and the more words an output has, the less that counts in
+    the mean: the longest would be the best. So outputs are compared by the mean of the other tokens, and by the sum of
+    those of the terms over the length of the first output.
+    """
+    found = []
+    for place, logs in enumerate(engine.score([sentence.task.source] * len(targets), targets)):
+        hypothesis = Hypothesis(list(targets[place]), sum(logs) / _penalty(decoding, len(logs)), sum(logs))
+        each = sentence.candidate(hypothesis, texts[place] if texts else None)
+        shown = [span for span in each.places if span is not None] if texts is None else []
+        written = spans.written(sentence.tokenizer, each.tokens) if shown else []
+        of_terms = {
+            token
+            for token, (start, end) in enumerate(written)
+            if any(start < last and end > first for first, last in shown)
+        }
+        rest = [log for token, log in enumerate(logs) if token not in of_terms]
+        fixed = (sum(logs) - sum(rest)) / _penalty(decoding, 1 + len(sentence.candidates[0].tokens))
+        found.append(each._replace(rank=sum(rest) / _penalty(decoding, len(rest)) + fixed))
+    return found
+
+
+def _penalty(decoding: Decoding, length: int) -> float:
+    return float(((5 + length) / 6 if decoding.length_formula == "paper" else length) ** decoding.length_penalty)
+
+
+# Words replaced
+
+
+def _replace_words(engine: Engine, decoding: Decoding, sentence: _Sentence) -> None:
+    """Put each missing term in the place of a word: of the one that it was translated by, else of any other."""
+    for number in sentence.missing:
+        form, met = sentence.terms[number].forms[0], sentence.best.met
+        losses = _losses(engine, [sentence])[0][sentence.missing.index(number)]
+        likely = [start for loss, _, start in _by_loss(sentence, losses)[:1] if loss > CERTAIN]
+        for starts in (likely, None):
+            texts = list(dict.fromkeys(_replaced(sentence, form, starts)))
+            if texts and sentence.best.met == met:
+                targets = [tokens[: sentence.task.limit] for tokens in sentence.tokenizer.encode(texts)]
+                sentence.consider(_scored(engine, decoding, sentence, targets, texts), "replacement")
+
+
+def _replaced(sentence: _Sentence, form: str, chosen: Sequence[int] | None) -> Iterator[str]:
+    """Yield the best output with a form in the place of one word, of two or of three, or between words.
+
+    Args:
+        chosen: where the words begin one of which is replaced; any word, if not given.
+    """
+    text, tokenizer = sentence.best.text, sentence.tokenizer
+    least = len(tokenizer.decode(sentence.task.prefix))
+    kept = [place for place in sentence.best.places if place is not None]
+    blank = " " if words.needs_blanks(form[0]) else ""
+    tokens = tokenizer.encode([text])[0]
+    starts = [start for _, start in _cuts(tokenizer, tokens, 0)]
+    if tokenizer.decode(tokens) != text:  # it has a form that has no tokens
+        starts = [start for start, _ in spans.words(text)]
+    starts = sorted({start for start in starts if least <= start < len(text)})[:MOST_CUTS]
+    for place, start in enumerate(starts):
+        if chosen is None and not any(one < start < other for one, other in kept):
+            yield f"{text[:start]}{form}{blank}{text[start:]}"
+        for after in [*starts, len(text)][place + 1 : place + 1 + (WIDEST if chosen is None else 1)]:
+            end = start + len(text[start:after].rstrip())
+            while end > start + 1 and not words.is_word_character(text[end - 1]):  # punctuation stays
+                end -= 1
+            if (chosen is None or start in chosen) and not any(start < other and end > one for one, other in kept):
+                yield f"{text[:start]}{form}{text[end:]}"
+    if chosen is None:
+        yield f"{text}{blank if text else ''}{form}"
