@@ -27,8 +27,10 @@ LAYERS = [
     {"bundle"},
     {"training", "decoding"},
     {"lens", "evaluation", "interop"},
-    {"run", "pictures"},
-    {"session", "look", "conversation"},
+    {"pictures"},
+    {"look"},
+    {"run"},
+    {"session", "conversation"},
     {"api"},
     {"lab", "serve"},  # the lab trains whole runs, so it is above `session`
     {"cli"},

@@ -1,8 +1,7 @@
 """Every setting: one frozen tree of data, model, training and decoding.
 
-Order of precedence, lowest first: the defaults below, what the corpus suggests, a preset, a TOML file,
-`--set section.key=value`. An overlay is a plain nested dict, `{"model": {"d_model": 256}}`; `resolve` lays
-them over each other, checks types, ranges and contradictions, and returns `Settings`.
+Order of precedence, lowest first: the defaults below, what the corpus suggests, a preset, a file, `--set`. An overlay
+is a plain nested dict, `{"model": {"d_model": 256}}`; `resolve` lays them over each other and checks the result.
 """
 
 import math
@@ -11,6 +10,7 @@ import tomllib
 import typing
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, fields
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, NoReturn
 
@@ -144,6 +144,11 @@ class Model:
             return {"encoder": encoder, "decoder": decoder, "cross": decoder}
         return {"cross": (1, 1)} if self.architecture == "rnn-attention" else {}
 
+    @cached_property
+    def longest(self) -> int:
+        """The most tokens that the model has positions for."""
+        return self.max_positions if self.positions == "learned" else sys.maxsize
+
 
 @dataclass(frozen=True)
 class Training:
@@ -167,6 +172,7 @@ class Training:
     agreement: float = _float32(
         0.0, "weight of R-Drop, a consistency loss between two forward passes with different dropout; 0: off", 0
     )
+    alignment_weight: float = about(0.0, "weight of the loss that teaches a head to align words; 0: off", 0, 100)
     adam_beta1: float = about(0.9, "decay of Adam's mean of gradients", 0, 0.9999)
     adam_beta2: float = about(0.98, "decay of Adam's mean of squared gradients", 0, 0.999999)
     adam_epsilon: float = about(1e-9, "Adam's epsilon", 1e-30, 1, "it would outweigh the gradients")
@@ -481,9 +487,7 @@ def describe() -> Iterable[tuple[str, str, str, str]]:
     for section, kind in SECTIONS.items():
         types = typing.get_type_hints(kind)
         for each in fields(kind):
-            hint = types[each.name]
-            choices = typing.get_args(hint)
-            values = " | ".join(choices) if choices else hint.__name__
+            values = " | ".join(typing.get_args(types[each.name])) or types[each.name].__name__
             yield f"{section}.{each.name}", values, str(each.default), each.metadata["about"]
 
 

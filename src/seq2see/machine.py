@@ -379,6 +379,8 @@ class Group:
     """The number of processes, which are called ranks."""
     patience = 0
     """Seconds to wait for a run folder that another process holds."""
+    echo = 0.0
+    """Seconds within which a signal that comes again counts as the first: several processes may forward it."""
 
     @property
     def is_first(self) -> bool:

@@ -2,25 +2,22 @@
 
 import contextlib
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from functools import cached_property
-from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from seq2see import bundle, config, machine, storage
 from seq2see.bundle import Bundle
-from seq2see.config import Decoding, Place, Settings
+from seq2see.config import Place, Settings
 from seq2see.decoding import ct2_engine, terms, translator
-from seq2see.decoding.hypothesis import Engine, Hypothesis, Task
+from seq2see.decoding.hypothesis import Engine
 from seq2see.decoding.translator import Result
 from seq2see.display import notebook
-from seq2see.distributed import ranks
 from seq2see.documents.glossary import Glossary
 from seq2see.errors import DataError, RunError, SeqError, SettingError, nearest
 from seq2see.evaluation import metrics
 from seq2see.evaluation.evaluations import Evaluation
-from seq2see.machine import Group
 from seq2see.text.corpora import Pairs
 from seq2see.text.pair import Pair, Sides, usual_sources
 from seq2see.text.tags import language_tag
@@ -32,6 +29,7 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
     from seq2see.decoding.search import Choose
+    from seq2see.documents.document import Joined, Options
     from seq2see.lens.alignment import Alignment, Importance, Method
     from seq2see.lens.answers import Look
     from seq2see.lens.heads import Head, Statistics, Worth
@@ -39,38 +37,6 @@ if TYPE_CHECKING:
     from seq2see.lens.reading import Reading, Watch
     from seq2see.lens.sublayers import Sublayer, WordInContexts
     from seq2see.model.interface import Seq2Seq
-
-
-class Shared:
-    """An engine of several ranks that get the same tasks: each searches for a share, and all get all answers.
-
-    They exchange answers after every `AT_ONCE` tasks, so that the first can be printed while the rest is searched for.
-    """
-
-    AT_ONCE = 1000
-
-    def __init__(self, engine: Engine, group: Group) -> None:
-        self.name = engine.name
-        self._engine, self._group = engine, group
-
-    @property
-    def constrains(self) -> bool:
-        return self._engine.constrains
-
-    def search(self, tasks: list[Task], settings: Decoding) -> list[list[Hypothesis]]:
-        rank, world = self._group.rank, self._group.world
-        answers: list[list[Hypothesis]] = []
-        for begin in range(0, len(tasks), self.AT_ONCE * world):
-            block = tasks[begin : begin + self.AT_ONCE * world]
-            places = ranks.dealt([len(task.source) for task in block], world)
-            mine = self._engine.search([block[place] for place in places[rank]], settings)
-            parts = self._group.from_all([[asdict(each) for each in found] for found in mine])
-            answers += [[Hypothesis(**each) for each in found] for found in ranks.put_back(parts, places)]
-        return answers
-
-    def score(self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]) -> list[list[float]]:
-        """Return the log-probabilities of given targets; every rank computes all of them."""
-        return self._engine.score(sources, targets)
 
 
 EngineName = Literal["auto", "torch", "ctranslate2"]
@@ -243,15 +209,50 @@ class Run:
             beam=beam, n_best=n_best, prefixes=prefixes, shifts=shifts,
         )  # fmt: skip
 
+    @cached_property
+    def text_options(self) -> "Options":
+        """How `translate_text` cuts documents: language, longest sentence, words that stand for placeholders."""
+        from seq2see.decoding import running_text
+
+        return running_text.options(self.settings, self.tokenizers, self.languages, lambda: self.validation_pairs)
+
+    def translate_text(
+        self,
+        text: str,
+        markup: str = "auto",
+        beam: int | None = None,
+        to: str | None = None,
+        engine: Engine | None = None,
+        glossary: Glossary | None = None,
+    ) -> "Joined":
+        """Translate a document: its sentences, with all blanks, tags and placeholders between and inside them.
+
+        `run.translate_text("<p>Click <b>here</b>.</p>").text` is the translation; `.counts` says how it was made.
+
+        Args:
+            markup: `plain`, `html`, `xml`, or `auto`: whatever the text looks like.
+        """
+        from seq2see.decoding import running_text
+
+        engine, aligns = engine or self.engine(), machine.has_torch() and self.settings.model.attention
+        return running_text.translate(
+            text,
+            markup,
+            self.text_options,
+            lambda lines: self.search(lines, beam, engine=engine, to=to, glossary=glossary),
+            (lambda lines, results: self.align(lines, results, to)) if aligns else None,
+        )
+
     def look(self, sentence: str, to: str | None = None, target: str | None = None) -> "Look":
         """Return the inside of one translation (or of `target`), as arrays with token labels."""
         from seq2see.lens import answers
 
         method = self.alignment_method if self.settings.model.attention else None
         found = answers.look(self.bundle, self.read(sentence, to, target), method)
-        # The page is made by a higher layer, which is loaded by its name, as the public names of `seq2see` are.
-        page = import_module("seq2see.look.page") if notebook.is_notebook() else None
-        vars(found)["page"] = page and (lambda: notebook.frame(page.render(page.gather(self, sentence, to, target))))
+        if notebook.is_notebook():
+            from seq2see.look import page
+
+            vars(found)["page"] = lambda: notebook.frame(page.render(page.gather(self, sentence, to, target)))
         return found
 
     def read(self, sentence: str, to: str | None = None, target: str | None = None) -> "Reading":
@@ -395,20 +396,24 @@ class Run:
 
     @cached_property
     def alignment_method(self) -> "Method":
-        """The heads that align words, chosen on the validation set once and kept in the manifest."""
+        """The head that was taught to align words, or those chosen on the validation set, kept in the manifest."""
         from seq2see.lens import alignment
 
         self.need_attention("alignments")
         kept = alignment.from_json(self.manifest.get("alignment"), self.settings)
         if kept is not None:
             return kept
-        method = alignment.choose(self.bundle, self.validation_pairs, self.watch)
+        method = alignment.guided(self.settings) or alignment.choose(self.bundle, self.validation_pairs, self.watch)
         if method.pairs:
-            self.manifest["alignment"] = method.json()
-            with contextlib.suppress(RunError):  # a read-only folder, a full disk: it is chosen again next time
-                facts = storage.read_manifest(self.folder)  # as it is now: a training may have ended meanwhile
-                storage.write_manifest(self.folder, facts | {"alignment": method.json()})
+            self.keep_fact("alignment", method.json())
         return method
+
+    def keep_fact(self, name: str, fact: dict[str, Any]) -> None:
+        """Keep something in the manifest that was found out; in a read-only folder it is found out again next time."""
+        self.manifest[name] = fact
+        with contextlib.suppress(RunError):  # a read-only folder, a full disk
+            facts = storage.read_manifest(self.folder)  # as it is now: a training may have ended meanwhile
+            storage.write_manifest(self.folder, facts | {name: fact})
 
     def align(self, lines: Sequence[str], results: Sequence[Result], to: str | None = None) -> "list[list[Alignment]]":
         """Align each of the translations that `search` found; spans count characters of `lines`."""

@@ -97,6 +97,8 @@ def folder(trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pa
     (tmp_path / "memory.tmx").write_text(memory, encoding="utf-8")
     (tmp_path / "more.txt").write_text("a reference\n" * len(pairs), encoding="utf-8")
     (tmp_path / "lines.txt").write_text("abc\nbad\n", encoding="utf-8")
+    (tmp_path / "letter.txt").write_text("abc\n\n- bad\n", encoding="utf-8")
+    (tmp_path / "page.html").write_text("<p>abc <b>bad</b></p>\n", encoding="utf-8")
     (tmp_path / "my.toml").write_text("[model]\ndropout = 0.2\n", encoding="utf-8")
     monkeypatch.chdir(tmp_path)
     return tmp_path

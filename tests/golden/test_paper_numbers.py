@@ -8,7 +8,7 @@ import torch
 from seq2see import config, special
 from seq2see.model.attention import keep_padding, keep_past, scaled_dot_product_attention
 from seq2see.model.build import build, count_parameters
-from seq2see.model.positions import sinusoid
+from seq2see.model.layers import sinusoid
 from seq2see.training import schedule
 from seq2see.training.loss import smoothed_cross_entropy
 

@@ -55,6 +55,7 @@ KEYS = [
     "training.warmup_steps",
     "training.label_smoothing",
     "training.agreement",
+    "training.alignment_weight",
     "training.adam_beta1",
     "training.adam_beta2",
     "training.adam_epsilon",

@@ -12,7 +12,7 @@ from safetensors import SafetensorError
 
 from seq2see import storage
 from seq2see.errors import PassingError, RunError
-from seq2see.session import prepare
+from seq2see.session import survey
 
 
 @pytest.mark.parametrize("content", ["", "{", "[" * 100_000, "9" * 10_000, '{"a": "\ud800"}'])
@@ -128,10 +128,10 @@ def test_links_in_a_circle_are_no_hang(tmp_path: Path) -> None:
     storage.refuse_tricks(tmp_path)
 
 
-@pytest.mark.parametrize("name", [*prepare.HASHES, "md5"])
+@pytest.mark.parametrize("name", [*survey.HASHES, "md5"])
 def test_a_manifest_names_a_hash_that_there_is(tmp_path: Path, name: str) -> None:
     storage.write_manifest(tmp_path, {"held_out_by": name})
-    if name in prepare.HASHES:
+    if name in survey.HASHES:
         assert storage.read_manifest(tmp_path)["held_out_by"] == name
     else:
         with pytest.raises(RunError, match="'held_out_by' is 'md5'; the run folder is damaged"):

@@ -18,7 +18,7 @@ from seq2see.training.events import INTERRUPTED, Finished, Returned, Shrunk, Ste
 if TYPE_CHECKING:
     from seq2see.api import Event
     from seq2see.config import Training
-    from seq2see.session.choices import Choice
+    from seq2see.session.suggest import Choice
 
 QUIET_SECONDS = 10
 """Seconds between two plain lines about training; validations are always shown."""

@@ -124,7 +124,8 @@ def _evaluate(
     to: str | None,
 ) -> "list[Evaluation]":
     """Translate and score the pairs with every run, all with the beam of the first one if none is given."""
-    from seq2see.run import Shared, error_unit
+    from seq2see.decoding.shared_engine import Shared
+    from seq2see.run import error_unit
 
     beam, unit = beam or runs[0].settings.decoding.beam, error_unit(runs[0].settings)
     evaluations = []

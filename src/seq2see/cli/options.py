@@ -70,6 +70,21 @@ PrecisionOption = Annotated[
         autocompletion=lambda: ["float32", "int8", "bfloat16"],
     ),
 ]
+Text = Annotated[
+    bool,
+    typer.Option("--text", help="Translate running text as a whole: its sentences, with all that is between them."),
+]
+Markup = Annotated[
+    str, typer.Option(help="With --text, how it is written: auto, plain, html or xml.", metavar="FORMAT")
+]
+GlossaryOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--glossary",
+        metavar="TERMS",
+        help="File of terms that have to be translated as it says: .tsv, .csv (term, translation) or .tbx.",
+    ),
+]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 Force = Annotated[bool, typer.Option("--force", help="Replace the file if it exists.")]
 Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]

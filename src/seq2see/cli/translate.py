@@ -1,11 +1,10 @@
-"""`seq2see translate`: one line of output for each line of input."""
+"""`seq2see translate`: one line of output for each line of input, or one document for another."""
 
 import json
 import select
 import sys
 from collections import Counter
 from collections.abc import Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -19,11 +18,16 @@ from seq2see.machine import has_torch
 from seq2see.text import rows
 
 if TYPE_CHECKING:
+    from seq2see.decoding.hypothesis import Engine
     from seq2see.decoding.translator import Result
+    from seq2see.documents.glossary import Glossary
     from seq2see.lens.alignment import Alignment
+    from seq2see.run import Run
 
 AT_ONCE = 2000
 """Lines that are translated together: enough for good batches, few enough that output keeps coming."""
+LONGEST_TEXT = 2**26
+"""Bytes of a document that is translated as a whole."""
 PAUSE = "\n"
 """The value that `read_lines` yields where the input pauses; no line contains it."""
 
@@ -42,13 +46,9 @@ def translate(
             "with --json also by characters.",
         ),
     ] = False,
-    glossary: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="TERMS",
-            help="File of terms that have to be translated as it says: .tsv, .csv (term, translation) or .tbx.",
-        ),
-    ] = None,
+    text: options.Text = False,
+    markup: options.Markup = "auto",
+    glossary: options.GlossaryOption = None,
     sample: options.Sample = False,
     temperature: options.Temperature = 1.0,
     top_k: options.TopK = 0,
@@ -59,13 +59,16 @@ def translate(
     as_json: options.Json = False,
     debug: options.Debug = False,
 ) -> None:
-    """Translate standard input to standard output, line by line."""
+    """Translate standard input to standard output, line by line or, with --text, as running text."""
+    if text and (sample or n_best > 1 or prefix or alignments):
+        raise SettingError("--text: leave --sample, --n-best, --prefix and --alignments out")
     if sample and n_best > 1:
         raise SettingError("--sample gives one translation per line: leave --n-best out")
     if sample and ranks.from_torchrun()[1] > 1:
         raise SettingError("--sample runs in one process: start it without torchrun")
+    from seq2see.decoding.shared_engine import Shared
     from seq2see.documents.glossary import Glossary
-    from seq2see.run import Shared, load
+    from seq2see.run import load
 
     run = load(folder)
     terms = None if glossary is None else Glossary.read(glossary, run.languages)
@@ -75,6 +78,9 @@ def translate(
     if alignments:
         options.check_torch("--alignments")
         run.need_attention("alignments")
+    if text:
+        _translate_text(run, options.pick_engine(run, engine, precision, None), markup, beam, to, terms, as_json)
+        return
     sampling = (temperature, top_k, top_p, seed) if sample else None
     with ranks.joined() as group:
         chosen = group.after_first(lambda: options.pick_engine(run, engine, precision, sampling))
@@ -101,6 +107,49 @@ def translate(
     if terms is not None and used:
         counts = ", ".join(f"{how} {count:,}" for how, count in used.most_common())
         echo(f"{used.total():,} terms of {glossary}: {counts}", err=True)
+
+
+def _translate_text(
+    run: "Run",
+    engine: "Engine",
+    markup: str,
+    beam: int | None,
+    to: str | None,
+    terms: "Glossary | None",
+    as_json: bool,
+) -> None:
+    """Translate standard input as one document."""
+    from seq2see.documents import document
+
+    data = sys.stdin.buffer.read(LONGEST_TEXT + 1)
+    if len(data) > LONGEST_TEXT:
+        raise DataError(f"standard input: more than {LONGEST_TEXT:,} bytes. Translate it in parts")
+    try:
+        text = data.decode("utf-8")
+    except UnicodeDecodeError as problem:
+        line = data.count(b"\n", 0, problem.start) + 1
+        raise DataError(f"standard input, line {line}: not UTF-8. Convert the input, for example with iconv") from None
+    document.check_format(markup)
+    if not run.text_options.is_language:
+        echo(
+            "each line is translated as it is: the model was not trained on human languages, so that sentences are not "
+            "split and placeholders are not protected",
+            err=True,
+        )
+    with progress() as run.watch:
+        joined = run.translate_text(text, markup, beam, to, engine, terms)
+    counts = joined.counts
+    if as_json:
+        write_line(json.dumps({"text": joined.text, "counts": counts.json()}, ensure_ascii=False))
+    else:
+        sys.stdout.buffer.write(joined.text.encode("utf-8", "replace"))
+    if counts.guessed or counts.tags_guessed:
+        echo(
+            f"placed without an alignment: {counts.tags_guessed} of {counts.tags} tags, "
+            f"{counts.guessed} of {counts.placeholders} placeholders",
+            err=True,
+        )
+    sys.stdout.flush()
 
 
 def _print(number: int, result: "Result", aligned: "list[Alignment]", n_best: int) -> None:

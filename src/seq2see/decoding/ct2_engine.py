@@ -401,8 +401,12 @@ def _specification(settings: Settings, weights: "Weights") -> Any:
         options |= {"rotary_dim": 0, "rotary_interleave": True}
     if model.d_key:
         options["head_dim"] = model.d_key
+    align = {}
+    if settings.training.alignment_weight:  # the weights that `return_attention` gives are those of this head
+        layer, _ = special.alignment_head(model.decoder_layers)
+        align = {"alignment_layer": layer, "alignment_heads": 1}
     encoder = TransformerEncoderSpec(model.encoder_layers, model.heads, **options)
-    decoder = TransformerDecoderSpec(model.decoder_layers, model.heads, **options)
+    decoder = TransformerDecoderSpec(model.decoder_layers, model.heads, **options, **align)
     query_rows = model.heads * (model.d_key or model.d_model // model.heads)
 
     def linear(place: Any, name: str, rows: slice = slice(None)) -> None:

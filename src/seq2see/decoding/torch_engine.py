@@ -3,6 +3,7 @@
 On a CPU each step of a search multiplies few rows, so weights are transposed, or quantized to int8.
 """
 
+import contextlib
 import copy
 import math
 import warnings
@@ -75,12 +76,14 @@ class TorchEngine:
             torch.cuda.empty_cache()
         found: list[list[Hypothesis]] = [[] for _ in tasks]
         budget = settings.batch_tokens // settings.beam
-        with threads.sharing("search") as ours:
+        one_thread = torch.get_num_threads() == 1  # then there is nothing to share
+        with contextlib.nullcontext() if one_thread else threads.sharing("search") as ours:
             for batch in batches([len(task.source) for task in tasks], budget):
                 hypotheses = self._search([tasks[index] for index in batch], settings, self._watch_of(batch))
                 for index, each in zip(batch, hypotheses, strict=True):
                     found[index] = each
-                ours.after(sum(len(each[0].tokens) + 1 for each in hypotheses), is_last=True)
+                if ours is not None:
+                    ours.after(sum(len(each[0].tokens) + 1 for each in hypotheses), is_last=True)
         return found
 
     def _watch_of(self, batch: list[int]) -> Watch | None:

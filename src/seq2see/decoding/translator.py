@@ -1,7 +1,6 @@
 """Translate strings: tokenize them, search with an engine, and restore their order. Nothing here needs torch."""
 
 import math
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple
@@ -123,7 +122,7 @@ class SearchPlan:
         if n_best > decoding.beam:
             decoding = replace(decoding, beam=n_best)
             check_decoding(decoding)
-        room = longest(settings)
+        room = settings.model.longest
         most = min(decoding.max_source, room)
         encoded = tokenizers.source.encode([line.strip() for line in lines])  # as the readers strip training data
         forced = [
@@ -180,11 +179,6 @@ def _within_memory(decoding: Decoding, model: Model, vocabulary: int, tasks: Seq
             f"{length:,} tokens, {free / 2**30:,.1f} GiB are free. Choose a smaller beam or decoding.max_extra"
         )
     return replace(decoding, batch_tokens=max(1, min(decoding.batch_tokens, free // 2 // for_token)))
-
-
-def longest(settings: Settings) -> int:
-    """Return the most tokens that a model has positions for."""
-    return settings.model.max_positions if settings.model.positions == "learned" else sys.maxsize
 
 
 def limit(source_length: int, max_ratio: float, max_extra: int) -> int:

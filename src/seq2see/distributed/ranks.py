@@ -154,6 +154,7 @@ class Ranks(Group):
     """The processes that torchrun started for one training."""
 
     patience = 120
+    echo = 2.0
     """Seconds to wait for a run folder, which a lost machine may still hold on a shared disk."""
 
     def __init__(self, rank: int, world: int, board: Board) -> None:

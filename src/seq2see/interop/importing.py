@@ -10,7 +10,8 @@ from seq2see import bundle, config, storage
 from seq2see.errors import RunError, SettingError
 from seq2see.interop import hub, huggingface, marian
 from seq2see.interop.huggingface import Foreign
-from seq2see.text.pair import Pair, write_pairs
+from seq2see.text.pair import Pair
+from seq2see.text.rows import write_pairs
 from seq2see.text.tags import tagged
 from seq2see.tokens.store import Tokenizers
 

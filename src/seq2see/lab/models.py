@@ -12,8 +12,9 @@ from seq2see import config
 from seq2see.config import Model
 from seq2see.model.build import build, count_parameters
 from seq2see.model.interface import Seq2Seq
-from seq2see.model.layers import DecoderLayer, Residual
+from seq2see.model.layers import Residual
 from seq2see.model.packing import Reach
+from seq2see.model.transformer import DecoderLayer
 
 WITHOUT_ATTENTION = ("rnn", "rnn-bidirectional")
 RECURRENT = ("rnn-attention", "rnn-dot", "rnn-general", *WITHOUT_ATTENTION)

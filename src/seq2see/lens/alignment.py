@@ -8,6 +8,9 @@ sure by leaving the token out, which takes one forward pass for each token. So t
 and the heads that agree with it best are used from then on, in one forward pass. Half of these pairs choose the heads,
 and the other half measures how well they agree: the best of many heads always looks better on the pairs that chose it.
 
+A run with `training.alignment_weight` has a head that was taught to align (`training.guided_alignment`). Then nothing
+is chosen, and the agreement of this head with the statistical aligner that taught it is measured (`measure_guided`).
+
 A token that follows surely from the one before it does not depend on the input when it is predicted: after 2, the years
 of this century continue with 0. But the decoder looks up its place in the source when it reads this token in the next
 step. So that row may count for it, too; and in choosing, the tokens beside it lend it a little of their importance.
@@ -15,7 +18,7 @@ step. So that row may count for it, too; and in choosing, the tokens beside it l
 
 import itertools
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -26,11 +29,11 @@ from torch import Tensor
 from seq2see import special
 from seq2see.bundle import Bundle
 from seq2see.config import Place, Settings
-from seq2see.decoding.translator import longest
 from seq2see.lens.reading import AT_ONCE, Answer, Floats, Reading, Watch, attention_of, encode, target_logs, unwatched
 from seq2see.text.pair import Pair
 from seq2see.tokens import spans
 from seq2see.tokens.spans import Span
+from seq2see.tokens.store import Store
 
 MOST_PAIRS = 100
 MOST_TOKENS = 20_000
@@ -119,6 +122,9 @@ class Method(Answer):
     chosen_on: int = 0
     """Number of other validation pairs that the heads were chosen on; 0 where they were not chosen, or, in a run
     of an earlier release, where the pairs that chose them are those that measured the agreement."""
+    guided: bool = False
+    """Whether one head was taught to align, in the row that reads a token, which alone is used then. The agreement is
+    that with the statistical aligner that taught it, over the tokens that the aligner links."""
 
     @property
     def is_weak(self) -> bool:
@@ -133,6 +139,12 @@ class Method(Answer):
         where = f"layer {layers[0] + 1}" if len(layers) == 1 else f"{len(layers)} layers"
         if not self.pairs:
             return f"by {many}{where}; how well is unknown without short validation pairs"
+        if self.guided:
+            weak = ". Weak: most lines may be wrong" if self.is_weak else ""
+            return (
+                f"by {many}{where}, which was taught to, and agrees with a statistical aligner for "
+                f"{self.agreement:.0%} of the output tokens of {self.pairs} validation pairs{weak}"
+            )
         share = f"{self.agreement:.0%} of the output tokens of {self.pairs} validation pairs"
         share += f" (chosen on {self.chosen_on} others)" if self.chosen_on else " (those that chose them: too high)"
         weak = ". Weak: most lines may be wrong" if self.is_weak else ""
@@ -142,6 +154,36 @@ class Method(Answer):
 def standard(bundle: Bundle) -> Method:
     """Return the method for a run without validation pairs to choose by: all heads."""
     return Method(_every(bundle.settings), 0.25)
+
+
+def guided(settings: Settings) -> Method | None:
+    """Return the method of a run whose head was taught to align, not measured yet; None where none was taught."""
+    if not settings.training.alignment_weight:
+        return None
+    return Method([list(special.alignment_head(settings.model.decoder_layers))], 1.0, guided=True)
+
+
+def measure_guided(bundle: Bundle, store: Store, watch: Watch = unwatched) -> Method | None:
+    """Return the method of the head that was taught to align, with its agreement with the links of validation pairs."""
+    method = guided(bundle.settings)
+    if method is None or not store.has_links:
+        return method
+    some = np.arange(min(len(store), MOST_PAIRS))
+    source_N, source_offsets, target_N, target_offsets = store.gather(some)
+    sources, targets = _unpacked(source_N, source_offsets), _unpacked(target_N, target_offsets)
+    links = _unpacked(store.links(some), target_offsets)
+    hits = tokens = 0
+    for number, (index, weights) in enumerate(attention_of(bundle, sources, targets, CROSS), start=1):
+        watch("measuring the head that aligns, by validation pairs", number, len(some))
+        wanted_T = np.array(links[index][:-1], np.int64)
+        picked_T = _mean(weights["cross"], method)[:-1, :-1].argmax(-1)
+        hits += int((picked_T == wanted_T).sum())
+        tokens += int((wanted_T >= 0).sum())
+    return replace(method, agreement=round(hits / tokens, 4), pairs=len(some)) if tokens else method
+
+
+def _unpacked(tokens_N: NDArray[np.int64], offsets: NDArray[np.int64]) -> list[list[int]]:
+    return [each.tolist() for each in np.split(tokens_N, offsets[1:-1])]
 
 
 def from_json(kept: Any, settings: Settings) -> Method | None:
@@ -156,6 +198,7 @@ def from_json(kept: Any, settings: Settings) -> Method | None:
     except TypeError:
         return None
     fits = places and len(places) == len(method.heads) and are_integers and are_shares
+    fits = fits and type(method.guided) is bool and (not method.guided or len(method.heads) == 1)
     return method if fits and 0 <= method.pairs <= MOST_PAIRS else None
 
 
@@ -256,7 +299,7 @@ def align(
         target_ids: the output tokens without the end (`Translation.tokens`). Learned positions have no room for the end
             of an output that fills them: its last token is left out.
     """
-    most = longest(bundle.settings) - 1
+    most = bundle.settings.model.longest - 1
     target_ids = [ids[:most] for ids in target_ids]
     asked = [index for index, sides in enumerate(zip(source_ids, target_ids, strict=True)) if all(sides)]
     ended = [[*target_ids[index], special.END] for index in asked]
@@ -300,6 +343,9 @@ def _visible(bundle: Bundle, source: str, read: list[Span]) -> NDArray[np.bool_]
 
 def _mean(weights_LHTS: Floats, method: Method) -> Floats:
     mean_TS: Floats = np.mean([weights_LHTS[layer, head] for layer, head in method.heads], axis=0)
+    if method.guided:
+        mean_TS[:-1] = mean_TS[1:]
+        return mean_TS
     mean_TS[:-1] += method.reading * weights_LHTS[:, :, 1:].mean((0, 1))
     return mean_TS
 

@@ -21,7 +21,7 @@ from seq2see.bundle import Bundle
 from seq2see.config import Place
 from seq2see.decoding import search
 from seq2see.decoding.torch_engine import TorchEngine
-from seq2see.decoding.translator import batches, longest, translate
+from seq2see.decoding.translator import batches, translate
 from seq2see.errors import SettingError
 from seq2see.lens.capture import capture
 from seq2see.text.pair import Pair
@@ -125,7 +125,7 @@ def read(
     finally:
         engine.watch = before
     own = result.text  # an error where the search found nothing
-    said, most = list(result.translations[0].tokens), longest(bundle.settings) - 1
+    said, most = list(result.translations[0].tokens), bundle.settings.model.longest - 1
     notes = _unknown(bundle.tokenizers.source, sentence, "the sentence")
     if result.cut:
         notes.insert(0, f"the sentence is too long: only its first {len(result.source) - 1} tokens were read")
@@ -162,7 +162,7 @@ def _unknown(tokenizer: Tokenizer, text: str, what: str) -> list[str]:
 
 def encode(bundle: Bundle, pairs: Sequence[Pair]) -> tuple[list[list[int]], list[list[int]]]:
     """Return both sides of pairs in ids with their end tokens, as long as the model has positions for."""
-    most = longest(bundle.settings) - 1
+    most = bundle.settings.model.longest - 1
     sources = bundle.tokenizers.source.encode([pair.source.strip() for pair in pairs])
     targets = bundle.tokenizers.target.encode([pair.target.strip() for pair in pairs])
     return [[*ids[:most], special.END] for ids in sources], [[*ids[:most], special.END] for ids in targets]

@@ -171,6 +171,8 @@ const KOREAN_SENTENCES = [
     (_, head, layer, share, pairs, others, weak) => `${layer}층 헤드 ${head}의 어텐션을 따라 그렸습니다. 검증 데이터 ${pairs}쌍에서 출력 토큰의 ${share}가 토큰 제거 결과와 일치했습니다${others ? `(헤드는 다른 ${others}쌍으로 골랐습니다)` : "(헤드를 고른 것과 같은 쌍이므로 실제보다 높습니다)"}.${weak ? " 일치도가 낮아 선이 대부분 틀릴 수 있습니다." : ""}`],
   [/^The lines are drawn by (\d+) heads of (layer (\d+)|(\d+) layers), which agree with leaving tokens out for (\d+%) of the output tokens of (\d+) validation pairs \((?:chosen on (\d+) others|[^)]*)\)(\. Weak.*)?\.$/,
     (_, heads, where, layer, layers, share, pairs, others, weak) => `${layer ? `${layer}층` : `${layers}개 층`} 헤드 ${heads}개의 어텐션을 따라 그렸습니다. 검증 데이터 ${pairs}쌍에서 출력 토큰의 ${share}가 토큰 제거 결과와 일치했습니다${others ? `(헤드는 다른 ${others}쌍으로 골랐습니다)` : "(헤드를 고른 것과 같은 쌍이므로 실제보다 높습니다)"}.${weak ? " 일치도가 낮아 선이 대부분 틀릴 수 있습니다." : ""}`],
+  [/^The lines are drawn by head (\d+) of layer (\d+), which was taught to, and agrees with a statistical aligner for (\d+%) of the output tokens of (\d+) validation pairs(\. Weak.*)?\.$/,
+    (_, head, layer, share, pairs, weak) => `단어 정렬을 학습한 ${layer}층 헤드 ${head}의 어텐션을 따라 그렸습니다. 검증 데이터 ${pairs}쌍에서 출력 토큰의 ${share}가 통계적 단어 정렬 결과와 일치했습니다.${weak ? " 일치도가 낮아 선이 대부분 틀릴 수 있습니다." : ""}`],
   [/^The lines are drawn by .*; how well is unknown without short validation pairs\.$/, "짧은 검증 문장이 없어 선이 얼마나 정확한지는 알 수 없습니다."],
   [/^(the .*?) has what the model has no token for: (.*)\. It can only guess there$/,
     (_, where, letters) => `${/given/.test(where) ? "지정된 번역" : "문장"}에 모델의 토큰으로 나타낼 수 없는 글자가 있습니다: ${letters.replace(/ and (\d+) more$/, " 외 $1자")}. 그 부분은 추측일 뿐입니다.`],

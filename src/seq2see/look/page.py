@@ -7,7 +7,8 @@ one to the same scripts.
 import json
 from collections.abc import Sequence
 from dataclasses import asdict
-from typing import Any
+from pathlib import Path
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -15,27 +16,47 @@ from numpy.typing import NDArray
 
 from seq2see import special
 from seq2see.bundle import Bundle
-from seq2see.config import Model, model_in_words
+from seq2see.config import Model, Settings, model_in_words
 from seq2see.decoding import search
 from seq2see.decoding.torch_engine import TorchEngine
-from seq2see.decoding.translator import longest
 from seq2see.errors import DataError, nearest
 from seq2see.lens import answers
-from seq2see.lens.alignment import importance
+from seq2see.lens.alignment import Method, importance
 from seq2see.lens.answers import Look
 from seq2see.lens.capture import capture
 from seq2see.lens.heads import Head, switched_off
-from seq2see.lens.reading import ATTENTIONS, Reading, decoded, read
+from seq2see.lens.reading import ATTENTIONS, Reading, Watch, decoded, read
 from seq2see.look import files
 from seq2see.model.recurrent import AlignmentAttention
 from seq2see.pictures import labels
-from seq2see.run import Run
+from seq2see.text.pair import Sides
+from seq2see.tokens.store import Tokenizers
 
 LONGEST = 128
 """Maximum number of tokens of a side on a page. It is smooth up to 60; numbers and pixels grow with the square."""
 
 
-def gather(run: Run, sentence: str, to: str | None = None, target: str | None = None) -> dict[str, Any]:
+class Translates(Protocol):
+    """What a page needs of a run (`run.Run`, which makes pages itself, in notebooks)."""
+
+    folder: Path
+    manifest: dict[str, Any]
+    watch: Watch
+
+    @property
+    def settings(self) -> Settings: ...
+    @property
+    def tokenizers(self) -> Tokenizers: ...
+    @property
+    def languages(self) -> Sides: ...
+    @property
+    def bundle(self) -> Bundle: ...
+    @property
+    def alignment_method(self) -> Method: ...
+    def tagged(self, lines: Sequence[str], to: str | None = None) -> list[str]: ...
+
+
+def gather(run: Translates, sentence: str, to: str | None = None, target: str | None = None) -> dict[str, Any]:
     """Look into the translation of a sentence, or into `target`, and return all parts of a page."""
     inside = Inside(run, sentence, to, target)
     return {name: inside.part(name) for name in inside.names}
@@ -52,7 +73,7 @@ class Inside:
 
     def __init__(
         self,
-        run: Run,
+        run: Translates,
         sentence: str,
         to: str | None = None,
         target: str | None = None,
@@ -66,7 +87,7 @@ class Inside:
             raise DataError("prefix: has ids that are not tokens of the target, or is the end token")
         line = run.tagged([sentence], to)[0]
         # Checked before the search, which takes long for a long sentence.
-        most = longest(run.settings)
+        most = run.settings.model.longest
         source_tokens = len(run.tokenizers.source.encode([line.strip()])[0]) + 1
         _check_length("the sentence", min(source_tokens, run.settings.decoding.max_source, most), "Shorten it")
         if target is not None:
@@ -135,7 +156,7 @@ def rounded(values: NDArray[np.floating[Any]], digits: int) -> Any:
     return (values.astype(np.float64).round(digits) + 0.0).tolist()  # and no -0.0
 
 
-def parts(run: Run, look: Look, own_translation: str | None = None) -> dict[str, Any]:
+def parts(run: Translates, look: Look, own_translation: str | None = None) -> dict[str, Any]:
     """Return what the page shows by the names under which its components ask for it, except for what takes long.
 
     Args:

@@ -12,8 +12,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from seq2see.kernels import loading
+from seq2see.model.layers import rotate, rotate_rows
 from seq2see.model.packing import EVERYWHERE, Packing, Reach
-from seq2see.model.positions import rotate, rotate_rows
 from seq2see.model.recording import AttentionTensors, RecordingPoint
 from seq2see.model.state import FixedPast, Past
 

@@ -1,8 +1,10 @@
-"""Embeddings (3.4), feed-forward network (3.3), residual sum and norm, and one layer of each stack (3.1)."""
+"""Parts of layers: positions (3.5), embeddings (3.4), feed-forward network (3.3), residual sum and norm (3.1, 5.4).
+
+Attention (3.2) is in `attention`; `transformer` puts the parts together.
+"""
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
@@ -13,11 +15,7 @@ from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
 from seq2see.kernels import loading
-from seq2see.model.attention import MultiHeadAttention
-from seq2see.model.packing import Packing, Reach
-from seq2see.model.positions import sinusoid
 from seq2see.model.recording import RecordingPoint
-from seq2see.model.state import LayerState
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"relu": F.relu_, "gelu": F.gelu, "silu": F.silu}
 """ReLU works in place, as nothing else uses its input."""
@@ -63,6 +61,52 @@ class _Dropped(torch.autograd.Function):
     def backward(ctx, grad: Tensor) -> tuple[Tensor, Tensor | None, None]:  # type: ignore[no-untyped-def]
         onto = grad if ctx.needs_input_grad[1] else None
         return ctx.keep.to(grad.dtype).mul_(ctx.scale).mul_(grad), onto, None
+
+
+def sinusoid(
+    length: int, d_model: int, device: torch.device | None = None, dtype: torch.dtype = torch.float32
+) -> Tensor:
+    """Return LD: sin(p / 10000^(2i/d)) in the even columns, the cosine of the same angle in the odd ones (3.5).
+
+    Computed in float64: at position 1,000 a float32 angle is already off by 3e-5.
+    """
+    place_L1 = torch.arange(length, dtype=torch.float64, device=device)[:, None]
+    column_D2 = torch.arange(0, d_model, 2, dtype=torch.float64, device=device)
+    angle_LD2 = place_L1 / 10_000 ** (column_D2 / d_model)
+    return torch.stack([angle_LD2.sin(), angle_LD2.cos()], -1).flatten(1)[:, :d_model].to(dtype)
+
+
+def rotate(x_BHLK: Tensor, first: int = 0) -> Tensor:
+    """Rotate each pair of columns by an angle that grows with the position (Su et al., 2021).
+
+    The dot product of a rotated query and a rotated key then depends only on the distance between their positions. A
+    pair of columns is one complex number, and its rotation is one multiplication.
+    """
+    *_, L, K = x_BHLK.shape
+    dtype = torch.promote_types(x_BHLK.dtype, torch.float32)
+    turns_LK2 = _turns(1 << (first + L).bit_length(), K, x_BHLK.device, dtype)[first : first + L]
+    return _turned(x_BHLK, turns_LK2)
+
+
+def rotate_rows(x_NHK: Tensor, places_N: Tensor, longest: int) -> Tensor:
+    """Rotate packed rows by their positions, which are all below `longest`."""
+    dtype = torch.promote_types(x_NHK.dtype, torch.float32)
+    turns_N1K2 = _turns(1 << longest.bit_length(), x_NHK.shape[-1], x_NHK.device, dtype)[places_N, None]
+    return _turned(x_NHK, turns_N1K2)
+
+
+def _turned(x: Tensor, turns: Tensor) -> Tensor:
+    """Multiply each pair of the last columns by its complex number, in the precision of the latter."""
+    pairs = torch.view_as_complex(x.to(turns.real.dtype).reshape(*x.shape[:-1], -1, 2))
+    return torch.view_as_real(pairs * turns).flatten(-2).to(x.dtype)
+
+
+@lru_cache(maxsize=64)
+@torch.inference_mode(False)  # a table made while decoding is used in training, too
+def _turns(length: int, d_key: int, device: torch.device, dtype: torch.dtype) -> Tensor:
+    """Return the complex numbers of length 1 that `rotate` multiplies by, made once for each power of two."""
+    waves_LK = sinusoid(length, d_key, device, dtype)
+    return torch.complex(waves_LK[:, 1::2].contiguous(), waves_LK[:, 0::2].contiguous())
 
 
 class Embedding(nn.Module):
@@ -234,81 +278,3 @@ class Residual(nn.Module):
             inner_ND = sublayer(norm_of_sum(x_ND, None, self.norm, 0.0, dtype))
             return norm_of_sum(x_ND, inner_ND, None, rate, dtype)  # type: ignore[no-any-return]
         return norm_of_sum(x_ND, sublayer(x_ND), self.norm, rate, dtype)  # type: ignore[no-any-return]
-
-
-@dataclass(frozen=True)
-class LayerShape:
-    """The widths and choices that all layers of a Transformer share; the defaults are those of the paper's base model.
-
-    >>> EncoderLayer(LayerShape(d_model=16, heads=4, d_ff=32))(torch.randn(2, 5, 16)).shape
-    torch.Size([2, 5, 16])
-    """
-
-    d_model: int = 512
-    heads: int = 8
-    d_ff: int = 2048
-    dropout: float = 0.1
-    d_key: int = 0
-    """Width of a head's queries and keys; 0 means d_model / heads."""
-    d_value: int = 0
-    """Width of a head's values; 0 means d_key."""
-    activation: str = "relu"
-    norm: str = "post"
-    """Layer norm after the residual sum ("post", the paper) or before the sub-layer ("pre")."""
-    norm_epsilon: float = 1e-5
-    rotary: bool = False
-    """Rotate queries and keys of self-attention by their positions."""
-
-    def attention(self, rotary: bool = False) -> MultiHeadAttention:
-        return MultiHeadAttention(self.d_model, self.heads, self.d_key, self.d_value, rotary)
-
-    def residual(self) -> Residual:
-        return Residual(self.d_model, self.dropout, self.norm, self.norm_epsilon)
-
-
-class EncoderLayer(nn.Module):
-    """Self-attention, then feed-forward, over a rectangle with a `keep` mask or packed rows with a packed `Reach`."""
-
-    def __init__(self, shape: LayerShape) -> None:
-        super().__init__()
-        self.self_attention = shape.attention(rotary=shape.rotary)
-        self.feed_forward = FeedForward(shape.d_model, shape.d_ff, shape.activation)
-        self.around_attention = shape.residual()
-        self.around_feed_forward = shape.residual()
-
-    def forward(self, x: Tensor, reach: Reach | Tensor | None = None) -> Tensor:
-        x = self.around_attention(x, lambda y: self.self_attention(y, reach=reach))
-        return self.around_feed_forward(x, self.feed_forward)  # type: ignore[no-any-return]
-
-
-class DecoderLayer(nn.Module):
-    """Masked self-attention, attention over the memory, then feed-forward."""
-
-    def __init__(self, shape: LayerShape) -> None:
-        super().__init__()
-        self.self_attention = shape.attention(rotary=shape.rotary)
-        self.cross_attention = shape.attention()
-        self.feed_forward = FeedForward(shape.d_model, shape.d_ff, shape.activation)
-        self.around_self = shape.residual()
-        self.around_cross = shape.residual()
-        self.around_feed_forward = shape.residual()
-
-    def forward(
-        self, x: Tensor, memory: Tensor, past: Reach | Tensor | None = None, across: Reach | Tensor | None = None
-    ) -> Tensor:
-        """Compute all positions at once; `past` must hide the future, `across` the padding of the memory."""
-        x = self.around_self(x, lambda y: self.self_attention(y, reach=past))
-        x = self.around_cross(x, lambda y: self.cross_attention(y, memory, across))
-        return self.around_feed_forward(x, self.feed_forward)  # type: ignore[no-any-return]
-
-    def start(self, memory_ND: Tensor, packing: Packing) -> LayerState:
-        return LayerState(*self.cross_attention.start(memory_ND, packing))
-
-    def step(
-        self, x_RD: Tensor, state: LayerState, keep_B1WP: Tensor | None, keep_B11S: Tensor | None, width: int = 1
-    ) -> Tensor:
-        """Compute one position with the state of earlier steps; the same numbers as `forward` at that position."""
-        key, value = state.memory_key_BHSK, state.memory_value_BHSK
-        x_RD = self.around_self(x_RD, lambda y: self.self_attention.step(y, state.past, keep_B1WP, width))
-        x_RD = self.around_cross(x_RD, lambda y: self.cross_attention.step_across(y, key, value, keep_B11S))
-        return self.around_feed_forward(x_RD, self.feed_forward)  # type: ignore[no-any-return]

@@ -31,9 +31,9 @@ class Packing:
     def fixed(offsets: Tensor, places_N: Tensor, longest: int) -> "Packing":
         """Return a packing of fixed shapes for a recorded step: its numbers are on the GPU and may change there.
 
-        Only kernels that need no padding can use it; `longest` is the most rows that a sequence may have.
+        `longest` is the most rows that a sequence may have. Sequences after the last row are empty.
         """
-        packing = Packing(offsets, places_N.device)
+        packing = FixedPacking(offsets, places_N.device)
         vars(packing).update(offsets_on_device=offsets, places_N=places_N, longest=longest)
         return packing
 
@@ -93,6 +93,29 @@ class Packing:
         """Return B x L rows as N rows, without the padding."""
         rows = x_BLD.reshape(-1, x_BLD.shape[-1])
         return rows if self.even else _Pick.apply(rows, self.slots_N)  # type: ignore[no-untyped-call]
+
+
+class FixedPacking(Packing):
+    """A packing whose offsets are on the GPU: nothing but their number becomes a shape there."""
+
+    @property
+    def even(self) -> bool:
+        return False
+
+    @cached_property
+    def slots_N(self) -> Tensor:
+        rows_N = torch.arange(len(self.places_N), device=self.device)
+        sequence_N = torch.searchsorted(self.offsets, rows_N.to(self.offsets.dtype), right=True) - 1
+        return sequence_N * self.longest + self.places_N
+
+    @cached_property
+    def keep_BL(self) -> Tensor:
+        return torch.arange(self.longest, device=self.device) < self.lengths[:, None]
+
+    @cached_property
+    def rows_S(self) -> Tensor:
+        places_BL = self.offsets[:-1, None] + torch.arange(self.longest, device=self.device)
+        return places_BL.clamp_(max=len(self.places_N) - 1).flatten()
 
 
 class _Pad(torch.autograd.Function):

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from seq2see.kernels import loading
+from seq2see.model.layers import rotate, rotate_rows
 from seq2see.model.packing import Packing
-from seq2see.model.positions import rotate, rotate_rows
 
 
 class State(Protocol):

@@ -1,14 +1,94 @@
-"""The Transformer: embeddings with positions, the two stacks, the output layer (paper, sections 3.1, 3.4, 3.5)."""
+"""The Transformer of figure 1 (paper, section 3.1): a layer of each stack, then embeddings, stacks and output layer."""
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any, cast
 
 from torch import Tensor, nn
 
+from seq2see.model.attention import MultiHeadAttention
 from seq2see.model.interface import Memory, Seq2Seq
-from seq2see.model.layers import DecoderLayer, EncoderLayer, LayerNorm, LayerShape, make_embeddings, make_output
+from seq2see.model.layers import FeedForward, LayerNorm, Residual, make_embeddings, make_output
 from seq2see.model.packing import Packing, Reach
-from seq2see.model.state import DecoderState, FixedState, Places, State
+from seq2see.model.state import DecoderState, FixedState, LayerState, Places, State
+
+
+@dataclass(frozen=True)
+class LayerShape:
+    """The widths and choices that all layers of a Transformer share; the defaults are those of the paper's base model.
+
+    >>> EncoderLayer(LayerShape(d_model=16, heads=4, d_ff=32))(torch.randn(2, 5, 16)).shape
+    torch.Size([2, 5, 16])
+    """
+
+    d_model: int = 512
+    heads: int = 8
+    d_ff: int = 2048
+    dropout: float = 0.1
+    d_key: int = 0
+    """Width of a head's queries and keys; 0 means d_model / heads."""
+    d_value: int = 0
+    """Width of a head's values; 0 means d_key."""
+    activation: str = "relu"
+    norm: str = "post"
+    """Layer norm after the residual sum ("post", the paper) or before the sub-layer ("pre")."""
+    norm_epsilon: float = 1e-5
+    rotary: bool = False
+    """Rotate queries and keys of self-attention by their positions."""
+
+    def attention(self, rotary: bool = False) -> MultiHeadAttention:
+        return MultiHeadAttention(self.d_model, self.heads, self.d_key, self.d_value, rotary)
+
+    def residual(self) -> Residual:
+        return Residual(self.d_model, self.dropout, self.norm, self.norm_epsilon)
+
+
+class EncoderLayer(nn.Module):
+    """Self-attention, then feed-forward, over a rectangle with a `keep` mask or packed rows with a packed `Reach`."""
+
+    def __init__(self, shape: LayerShape) -> None:
+        super().__init__()
+        self.self_attention = shape.attention(rotary=shape.rotary)
+        self.feed_forward = FeedForward(shape.d_model, shape.d_ff, shape.activation)
+        self.around_attention = shape.residual()
+        self.around_feed_forward = shape.residual()
+
+    def forward(self, x: Tensor, reach: Reach | Tensor | None = None) -> Tensor:
+        x = self.around_attention(x, lambda y: self.self_attention(y, reach=reach))
+        return self.around_feed_forward(x, self.feed_forward)  # type: ignore[no-any-return]
+
+
+class DecoderLayer(nn.Module):
+    """Masked self-attention, attention over the memory, then feed-forward."""
+
+    def __init__(self, shape: LayerShape) -> None:
+        super().__init__()
+        self.self_attention = shape.attention(rotary=shape.rotary)
+        self.cross_attention = shape.attention()
+        self.feed_forward = FeedForward(shape.d_model, shape.d_ff, shape.activation)
+        self.around_self = shape.residual()
+        self.around_cross = shape.residual()
+        self.around_feed_forward = shape.residual()
+
+    def forward(
+        self, x: Tensor, memory: Tensor, past: Reach | Tensor | None = None, across: Reach | Tensor | None = None
+    ) -> Tensor:
+        """Compute all positions at once; `past` must hide the future, `across` the padding of the memory."""
+        x = self.around_self(x, lambda y: self.self_attention(y, reach=past))
+        x = self.around_cross(x, lambda y: self.cross_attention(y, memory, across))
+        return self.around_feed_forward(x, self.feed_forward)  # type: ignore[no-any-return]
+
+    def start(self, memory_ND: Tensor, packing: Packing) -> LayerState:
+        return LayerState(*self.cross_attention.start(memory_ND, packing))
+
+    def step(
+        self, x_RD: Tensor, state: LayerState, keep_B1WP: Tensor | None, keep_B11S: Tensor | None, width: int = 1
+    ) -> Tensor:
+        """Compute one position with the state of earlier steps; the same numbers as `forward` at that position."""
+        key, value = state.memory_key_BHSK, state.memory_value_BHSK
+        x_RD = self.around_self(x_RD, lambda y: self.self_attention.step(y, state.past, keep_B1WP, width))
+        x_RD = self.around_cross(x_RD, lambda y: self.cross_attention.step_across(y, key, value, keep_B11S))
+        return self.around_feed_forward(x_RD, self.feed_forward)  # type: ignore[no-any-return]
 
 
 class Transformer(Seq2Seq):

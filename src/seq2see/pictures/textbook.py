@@ -17,7 +17,7 @@ from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
 from seq2see.model.attention import keep_padding, keep_past
-from seq2see.model.positions import sinusoid
+from seq2see.model.layers import sinusoid
 from seq2see.pictures import drawing, labels
 from seq2see.pictures.drawing import BELOW_TO_ABOVE, BLUE, INK, ORANGE, PAPER_TO_INK, QUIET, SERIES, Picture
 from seq2see.training import schedule

@@ -7,12 +7,10 @@ with a whole body, and cancelled when the deadline has passed or the client hung
 import asyncio
 import contextlib
 import json
-import re
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, MutableMapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, MutableMapping
 from functools import lru_cache
 from http import HTTPStatus
-from ipaddress import ip_address
 from typing import Any
 
 from fastapi import APIRouter, FastAPI, Request, Response
@@ -23,14 +21,14 @@ from starlette.exceptions import HTTPException
 
 from seq2see import __version__
 from seq2see.display.wording import translated
-from seq2see.errors import SettingError
 from seq2see.look import files
 from seq2see.serve import bodies, libretranslate
+from seq2see.serve.deepl import routes as deepl
 from seq2see.serve.jobs import Asked
 from seq2see.serve.lanes import Lane
-from seq2see.serve.limits import RefusedError
+from seq2see.serve.limits import Origins, RefusedError
 from seq2see.serve.log import log, report
-from seq2see.serve.service import Event, Peer, Service, in_words
+from seq2see.serve.service import CLIENT, Event, Peer, Service, in_words
 
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
@@ -49,23 +47,16 @@ HEADERS = {
 }
 """Headers of every response: a browser does not guess types, loads nothing from elsewhere, and caches nothing."""
 _HEADERS = [(name.encode(), value.encode()) for name, value in HEADERS.items()]
-SHARED_HEADERS = [
-    (b"access-control-allow-methods", b"GET, POST"),
-    (b"access-control-allow-headers", b"authorization, content-type, x-api-key"),
-    (b"access-control-expose-headers", b"retry-after"),
-    (b"vary", b"origin"),
-]
-"""Headers that let a page of an allowed site read the answer, besides the one with its name."""
 DUE = "seq2see.due"
 """Key in the scope of a request for its deadline, by the clock of the event loop."""
 SURPLUS = "seq2see.surplus"
 """Key in the scope of a request that came on a surplus connection."""
-CLIENT = "seq2see.client"
-"""Key in the scope of a request for its client, as `Service.admit` returns it."""
 INTERNAL = 500, "an internal error; the log says where"
 UNCOUNTED = ("/health", "/ready")
 KEY_IN_BODY = ("/translate", "/detect")
 """Routes that check the API key of their clients themselves."""
+DEEPL = "/v2/"
+"""Beginning of the paths of DeepL's routes, whose errors have DeepL's form."""
 QUICK: dict[str, tuple[bytes, ...]] = {
     "/translate": (),
     "/v1/translate": (b'"stream"', b'"sample"', b'"alignments"', b'"prefix"'),
@@ -83,7 +74,7 @@ def build(
     service: Service,
     log: bool = False,
     failed: Callable[[str], None] = lambda line: None,
-    origins: "Origins | None" = None,
+    origins: Origins | None = None,
 ) -> "Guard":
     """Return the whole app around a service.
 
@@ -108,7 +99,7 @@ def build(
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    app = FastAPI(
+    app = bodies.Described(
         title="seq2see",
         version=__version__,
         description="Translate, chat, and look inside a Transformer.",
@@ -117,9 +108,11 @@ def build(
         lifespan=engines,
         responses=bodies.PROBLEMS,
     )
-    app.include_router(_root(service))
+    # The routes that are used most come first: each request is compared with them one after the other.
     app.include_router(_v1(service))
     app.include_router(libretranslate.routes(service))
+    app.include_router(deepl.routes(service))
+    app.include_router(_root(service))
     for problem in (RefusedError, RequestValidationError, HTTPException, Exception):
         app.add_exception_handler(problem, _problem)
     return Guard(app, service, log, origins or Origins())
@@ -140,7 +133,7 @@ def _root(service: Service) -> APIRouter:
             raise RefusedError(503, why, 2)
         return bodies.StatusResponse(status="ready")
 
-    @routes.get("/metrics", tags=["operation"], response_class=Response, dependencies=bodies.KEYS)
+    @routes.get("/metrics", tags=["operation"], response_class=Response)
     async def metrics() -> Response:
         """Counters and gauges for Prometheus."""
         return Response(
@@ -166,31 +159,12 @@ def _root(service: Service) -> APIRouter:
 
 
 def _v1(service: Service) -> APIRouter:
-    routes = APIRouter(prefix="/v1", tags=["v1"], dependencies=bodies.KEYS)
+    routes = APIRouter(prefix="/v1", tags=["v1"])
 
     def streamed(body: bodies.SearchRequest, asked: Asked, scope: Message) -> Response:
         events = service.stream(asked, scope[CLIENT], body.model, body.beam)
         return StreamingResponse(
             sent_events(events, scope[DUE], service.limits.deadline), media_type="text/event-stream"
-        )
-
-    @routes.get("/models")
-    async def models() -> bodies.ModelsResponse:
-        """The runs that are served."""
-        facts = service.quick.facts
-        return bodies.ModelsResponse(
-            models=[
-                bodies.ServedModel(
-                    name=name,
-                    source=run.languages.source,
-                    targets=run.tags or [code for code in (run.languages.target,) if code],
-                    choose=len(run.tags) > 1,
-                    engine=facts[name].engine if name in facts else None,
-                    parameters=run.manifest.get("parameters", 0),
-                    examples=run.examples,
-                )
-                for name, run in service.runs.items()
-            ]
         )
 
     @routes.post("/translate", response_model=bodies.TranslateResponse, responses=bodies.STREAMED)
@@ -212,6 +186,25 @@ def _v1(service: Service) -> APIRouter:
         if body.stream:
             return streamed(body, asked, request.scope)
         return JSONResponse(await service.chat(asked, request.scope[CLIENT], body.model, body.beam))
+
+    @routes.get("/models")
+    async def models() -> bodies.ModelsResponse:
+        """The runs that are served."""
+        facts = service.quick.facts
+        return bodies.ModelsResponse(
+            models=[
+                bodies.ServedModel(
+                    name=name,
+                    source=run.languages.source,
+                    targets=run.tags or [code for code in (run.languages.target,) if code],
+                    choose=len(run.tags) > 1,
+                    engine=facts[name].engine if name in facts else None,
+                    parameters=run.manifest.get("parameters", 0),
+                    examples=run.examples,
+                )
+                for name, run in service.runs.items()
+            ]
+        )
 
     @routes.post("/look", response_model=bodies.LookResponse)
     async def look(body: bodies.LookRequest, request: Request) -> Any:
@@ -247,8 +240,9 @@ async def sent_events(events: AsyncIterator[Event], due: float, seconds: float) 
 
 async def _problem(request: Request, problem: Exception) -> Response:
     """Answer a problem in JSON. Where a route fails, its error is raised again after that, and the guard logs it."""
+    path = request.url.path
     if isinstance(problem, HTTPException) and problem.status_code != 400:  # no such path or method
-        return JSONResponse({"error": str(problem.detail)}, problem.status_code, problem.headers)
+        return JSONResponse({error_field(path): str(problem.detail)}, problem.status_code, problem.headers)
     if isinstance(problem, RefusedError):
         refused = problem
     elif not isinstance(problem, RequestValidationError | HTTPException):
@@ -259,14 +253,14 @@ async def _problem(request: Request, problem: Exception) -> Response:
         refused = RefusedError(400, in_words(problem.errors()))
     else:
         refused = RefusedError(400, "the body is not JSON in UTF-8")
-    headers, body = in_json(refused)
+    headers, body = in_json(refused, error_field(path))
     return Response(body, refused.status, headers)
 
 
 class Guard:
     """An ASGI app around another, which decides what reaches it."""
 
-    def __init__(self, app: App, service: Service, log: bool, origins: "Origins") -> None:
+    def __init__(self, app: App, service: Service, log: bool, origins: Origins) -> None:
         self._app = app
         self._service = service
         self._limits = service.limits
@@ -290,8 +284,8 @@ class Guard:
                 message["headers"] = [*message.get("headers", []), *safe, *shared]
             await send(message)
 
+        headers, path = dict(scope["headers"]), scope["path"]
         try:
-            headers, path = dict(scope["headers"]), scope["path"]
             shared += self._origins.check(scope["method"], headers)
             if scope.get(SURPLUS) and path != "/health":
                 raise RefusedError(503, "too many connections", 2, hang_up=True)
@@ -300,7 +294,7 @@ class Guard:
                 await sending({"type": "http.response.start", "status": 204, "headers": []})
                 await sending({"type": "http.response.body", "body": b""})
             elif body is not None:
-                if path.startswith("/v1/") or path == "/metrics":
+                if path.startswith(("/v1/", DEEPL)) or path == "/metrics":
                     scope[CLIENT] = self._service.admit(scope.get("client"), headers)
                 elif path not in UNCOUNTED and path not in KEY_IN_BODY:
                     self._service.count(scope.get("client"))
@@ -308,14 +302,14 @@ class Guard:
                     scope = {**scope, "method": "GET"}
                 await self._answer(scope, body, receive, sending, lambda: bool(status), begun)
         except RefusedError as refused:
-            await refuse(sending, refused)
+            await refuse(sending, refused, path)
         except Exception as problem:
             report(problem, "the service")
             if not status:
-                await refuse(sending, RefusedError(*INTERNAL))
+                await refuse(sending, RefusedError(*INTERNAL), path)
         except asyncio.CancelledError:  # the time to end the service in is over
             if not status:
-                await refuse(sending, RefusedError(503, "the service is being stopped", 5, hang_up=True))
+                await refuse(sending, RefusedError(503, "the service is being stopped", 5, hang_up=True), path)
             raise
         route = getattr(scope.get("route"), "path", None) or "other"
         self._note(scope["method"], route, status, time.monotonic() - begun)
@@ -339,7 +333,7 @@ class Guard:
         return None
 
     def _note(self, method: str, route: str, status: int, seconds: float) -> None:
-        method = method if method in ("GET", "POST", "OPTIONS") else "other"
+        method = method if method in ("GET", "POST", "DELETE", "OPTIONS") else "other"
         self._service.metrics.requests.labels(method, route, status).inc()
         self._service.metrics.seconds.labels(route).observe(seconds)
         if self._log:
@@ -407,65 +401,9 @@ class Guard:
             raise RefusedError(504, f"no answer within {self._limits.deadline:g} seconds", 1)
 
 
-class Origins:
-    """Check of the pages that may send requests from a browser: our own, and those of sites that the operator allows.
-
-    Args:
-        allowed: origins as a browser sends them, `https://example.org`; `*` for all.
-        hosts: names in the Host header that are accepted; None: any. A browser takes a site whose name leads to this
-            machine (DNS rebinding) for the service itself, and then only the name tells them apart.
-        addresses: whether any IP address is accepted as well: no site can have one as its name.
-    """
-
-    def __init__(
-        self, allowed: Sequence[str] = (), hosts: Collection[str] | None = None, addresses: bool = False
-    ) -> None:
-        self._allowed = {each.lower().rstrip("/") for each in allowed}
-        for each in self._allowed - {"*"}:
-            if not re.fullmatch(r"[a-z][a-z0-9+.-]*://[^/?#@\s]+", each):
-                raise SettingError(f"--allow-origin {each}: expected https://example.org, or * for all")
-        named = {_without_port(each.partition("://")[2]) for each in self._allowed}  # a proxy may hand on its own name
-        self._hosts = None if hosts is None or "*" in self._allowed else {*hosts, *named}
-        self._addresses = addresses
-
-    def check(self, method: str, headers: Mapping[bytes, bytes]) -> list[tuple[bytes, bytes]]:
-        """Return the headers that let a page of another site read the answer; none where it may not, or need not."""
-        host = headers.get(b"host", b"").decode("latin-1").lower()
-        if host and not self._is_ours(_without_port(host)):
-            raise RefusedError(
-                403, "Host: this host name is not allowed; start the service with --allow-host NAME to allow it"
-            )
-        origin = headers.get(b"origin", b"").decode("latin-1").lower()
-        if not origin or (host and origin.partition("://")[2] == host):
-            return []
-        if "*" not in self._allowed and origin not in self._allowed:
-            if method in ("POST", "OPTIONS"):
-                raise RefusedError(
-                    403, "Origin: pages of this site may not send requests here; --allow-origin allows them"
-                )
-            return []
-        return [(b"access-control-allow-origin", origin.encode("latin-1")), *SHARED_HEADERS]
-
-    def _is_ours(self, name: str) -> bool:
-        return self._hosts is None or name in self._hosts or (self._addresses and _is_address(name))
-
-
-def _without_port(host: str) -> str:
-    return re.sub(r":[0-9]*$", "", host).rstrip(".")
-
-
-def _is_address(name: str) -> bool:
-    """Return whether a name is an IPv4 address, or an IPv6 address in brackets."""
-    is_bracketed = name.startswith("[") and name.endswith("]")
-    try:
-        return (ip_address(name[1:-1] if is_bracketed else name).version == 6) == is_bracketed
-    except ValueError:
-        return False
-
-
-async def refuse(send: Send, refused: RefusedError) -> None:
-    """Send a refusal through ASGI."""
-    headers, body = in_json(refused)
+async def refuse(send: Send, refused: RefusedError, path: str = "") -> None:
+    """Send a refusal through ASGI, in the form that clients of this path expect."""
+    headers, body = in_json(refused, error_field(path))
     encoded = [(name.encode(), value.encode()) for name, value in headers.items()]
     await send({"type": "http.response.start", "status": refused.status, "headers": encoded})
     await send({"type": "http.response.body", "body": body})
@@ -480,9 +418,14 @@ def on_the_wire(status: int, line: str, retry_after: int | None = None, hang_up:
     return "\r\n".join([*lines, "\r\n"]).encode() + body
 
 
-def in_json(refused: RefusedError) -> tuple[dict[str, str], bytes]:
+def error_field(path: str) -> str:
+    """Return the field of a refusal that has the message: DeepL's clients read another one."""
+    return "message" if path.startswith(DEEPL) else "error"
+
+
+def in_json(refused: RefusedError, field: str = "error") -> tuple[dict[str, str], bytes]:
     """Return the headers and the body of a refusal."""
-    body = json.dumps({"error": translated(refused.line)}, ensure_ascii=False).encode("utf-8", "replace")
+    body = json.dumps({field: translated(refused.line)}, ensure_ascii=False).encode("utf-8", "replace")
     headers = {"content-type": "application/json", "content-length": str(len(body))}
     if refused.retry_after is not None:
         headers["retry-after"] = str(refused.retry_after)

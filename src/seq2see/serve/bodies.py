@@ -2,15 +2,30 @@
 
 from typing import Annotated, Any, Literal
 
-from fastapi import Depends
-from fastapi.security import APIKeyHeader, HTTPBearer
+from fastapi import FastAPI
 from pydantic import BaseModel, ConfigDict, Field
 
-KEYS = [
-    Depends(HTTPBearer(scheme_name="Bearer", auto_error=False)),
-    Depends(APIKeyHeader(name="X-API-Key", scheme_name="X-API-Key", auto_error=False)),
-]
-"""Places where an API key may be sent, for the OpenAPI description; the service itself checks the key."""
+SECURITY_SCHEMES = {
+    "Bearer": {"type": "http", "scheme": "bearer"},
+    "X-API-Key": {"type": "apiKey", "in": "header", "name": "X-API-Key"},
+}
+"""Places where an API key may be sent, for the OpenAPI description. They are no dependencies of the routes, which
+FastAPI would solve for each request: the service itself checks the key."""
+WITHOUT_KEY = ("/health", "/ready", "/languages")
+"""Routes that need no API key."""
+
+
+class Described(FastAPI):
+    """An app whose OpenAPI description says which routes need an API key."""
+
+    def openapi(self) -> dict[str, Any]:
+        """Return the description."""
+        document = super().openapi()
+        document["components"]["securitySchemes"] = SECURITY_SCHEMES
+        for path, operations in document["paths"].items():
+            for operation in operations.values() if path not in WITHOUT_KEY else ():
+                operation["security"] = [{name: []} for name in SECURITY_SCHEMES]
+        return document
 
 
 class RequestBody(BaseModel):

@@ -11,7 +11,11 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 TURN_SECONDS = 0.001
-"""Seconds for which requests of one client are read in one iteration of the event loop."""
+"""Seconds for which requests of one client are read in one turn, and after which no second turns are given in one
+iteration of the event loop."""
+MOST_BEGUN = 8
+"""Number of requests from which on no second turns are given in one iteration of the event loop. One at a time, the
+first of many requests that come together would go to the engine alone, and the others wait until it is free again."""
 
 PIPELINED_SECONDS = 0.02
 """Time between two requests of one client that were sent before the answers to those before them. Browsers and proxies
@@ -191,17 +195,26 @@ class Connections:
             loop.call_soon(self._give_turns, loop)
 
     def _give_turns(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Let each client begin one request; of those that are refused at once, as many as fit into its time."""
+        """Let each client begin one request, and the same again where few clients wait."""
         self._is_turn_due = False
-        for network, line in list(self._lines.items()):
-            ends = time.monotonic() + TURN_SECONDS
-            went_to_app = False
-            while line and not went_to_app and time.monotonic() < ends:
-                connection, _ = line.popitem(last=False)
-                went_to_app = connection.read_request()
-                if connection.can_read:
-                    line[connection] = None
-            if not line:
-                del self._lines[network]
+        ends, begun = time.monotonic() + TURN_SECONDS, 0
+        while self._lines:
+            begun += sum(self._give_turn(network) for network in list(self._lines))
+            if begun >= MOST_BEGUN or time.monotonic() >= ends:
+                break
         if self._lines:
             self._ask_for_turns(loop)
+
+    def _give_turn(self, network: str) -> bool:
+        """Let a client begin one request; of those that are refused at once, as many as fit into its time."""
+        line = self._lines[network]
+        ends = time.monotonic() + TURN_SECONDS
+        went_to_app = False
+        while line and not went_to_app and time.monotonic() < ends:
+            connection, _ = line.popitem(last=False)
+            went_to_app = connection.read_request()
+            if connection.can_read:
+                line[connection] = None
+        if not line:
+            del self._lines[network]
+        return went_to_app

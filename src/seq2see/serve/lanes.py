@@ -152,15 +152,19 @@ class Lane:
         """Return whether an ordinary request of a client would be one too many, or would wait for half of its deadline.
         Without a client: whether it would if everything that waits came from one."""
         queue = self.queue
-        # A client that has few jobs in a full queue displaces one of the many of another.
-        may_displace = client is not None and 2 * queue.counts[client] + 2 < max(queue.counts.values(), default=0)
-        if len(queue) >= self._limits.queue_requests and not may_displace:
+        if len(queue) >= self._limits.queue_requests and not self._may_displace(client):
             return True
         return queue.work >= self._limits.queue_tokens or self._waits_too_long(self._ordinary, client)
 
+    def _may_displace(self, client: str | None) -> bool:
+        """Return whether a client has so few jobs that a new one displaces one of the many of another client."""
+        counts = self.queue.counts
+        return client is not None and 2 * counts[client] + 2 < max(counts.values(), default=0)
+
     def _waits_too_long(self, cost: int, client: str | None) -> bool:
-        rate = self.rate
-        return bool(rate and self.queue.ahead_of(cost, client) / rate > self._limits.deadline / 2)
+        most = self.rate * self._limits.deadline / 2
+        # Without load all that waits is less than that, and nobody has to compute the part of it that counts.
+        return 0 < most < self.queue.work and self.queue.ahead_of(cost, client) > most
 
     @property
     def _ordinary(self) -> int:

@@ -8,16 +8,14 @@ import html
 import json
 import math
 import re
-from collections.abc import Iterator, Sequence
-from typing import Any, Literal, TypeVar
+from collections.abc import Collection, Iterator, Sequence
+from typing import Any, Literal, NamedTuple, TypeVar
 from urllib.parse import parse_qs
 
 from fastapi import APIRouter, Request
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from seq2see.decoding import translator
 from seq2see.run import Run
-from seq2see.serve import bodies
 from seq2see.serve.jobs import Asked
 from seq2see.serve.limits import RefusedError
 from seq2see.serve.service import Service, in_words
@@ -31,6 +29,8 @@ Pieces = list[tuple[str, bool]]
 """Parts of a text in order, and whether each is to be translated."""
 Way = tuple[str, str | None]
 """Name of a run, and the language tag where it needs one."""
+Split = Literal["nowhere", "sentences", "lines"]
+"""Where a text is cut: nowhere, where a sentence ends if it is long, or besides at each line break."""
 _UNSAID = re.compile(
     r"(<!--.*?(?:-->|\Z)|<script\b.*?(?:</script\s*>|\Z)|<style\b.*?(?:</style\s*>|\Z)|<[^<>]*>)",
     re.DOTALL | re.IGNORECASE,
@@ -88,12 +88,31 @@ class LibreTranslateResponse(BaseModel):
     alternatives: list[str] | list[list[str]] | None = None
 
 
+class Wanted(NamedTuple):
+    """The languages of texts, the run where languages do not tell, their format, and the number of translations."""
+
+    source: str
+    target: str
+    model: str | None = None
+    format: str = "text"
+    n_best: int = 1
+    split: Split = "lines"
+
+
+class TextTranslation(NamedTuple):
+    """The translations of a text, best first, its language, and the share of it that the model knows."""
+
+    texts: list[str]
+    source: str
+    familiar: float
+
+
 def routes(service: Service) -> APIRouter:
     """Return the routes of LibreTranslate that runs can answer."""
     found = APIRouter(tags=["LibreTranslate"])
     directions: dict[str, dict[str, None]] = {}
     for run in service.runs.values():
-        directions.setdefault(_source(run), {}).update(dict.fromkeys(_targets(run)))
+        directions.setdefault(source_language(run), {}).update(dict.fromkeys(target_languages(run)))
     # Targets have names, too, in the lists that people choose from.
     known = {code: list(targets) for code, targets in directions.items()}
     known |= {code: [code] for targets in directions.values() for code in targets if code not in known}
@@ -106,7 +125,7 @@ def routes(service: Service) -> APIRouter:
         """List the languages and the languages that each can be translated to."""
         return listed
 
-    @found.post("/detect", dependencies=bodies.KEYS, openapi_extra=_described(DetectRequest))
+    @found.post("/detect", openapi_extra=described(DetectRequest))
     async def detect(request: Request) -> list[DetectedLanguage]:
         """Return the languages that a text may be in, most probable first, by the letters and words known to the
         models."""
@@ -114,35 +133,20 @@ def routes(service: Service) -> APIRouter:
         shares: dict[str, float] = {}
         (known,) = await service.familiar([asked.q], client)
         for name, share in known.items():
-            code = _source(service.runs[name])
+            code = source_language(service.runs[name])
             shares[code] = max(share, shares.get(code, 0.0))
         order = sorted(shares, key=lambda code: -shares[code])
         return [DetectedLanguage(confidence=_percent(shares[code]), language=code) for code in order]
 
-    @found.post(
-        "/translate",
-        dependencies=bodies.KEYS,
-        openapi_extra=_described(LibreTranslateRequest),
-        response_model_exclude_none=True,
-    )
+    @found.post("/translate", openapi_extra=described(LibreTranslateRequest), response_model_exclude_none=True)
     async def translate(request: Request) -> LibreTranslateResponse:
         """Translate a text, or a list of them."""
         asked, client = await _admitted(service, request, LibreTranslateRequest)
         texts = [asked.q] if isinstance(asked.q, str) else asked.q
-        service.check_texts(texts)
-        pieces = [cut(text, asked.format) for text in texts]
-        ways = await _ways(service, asked, pieces, client)
-        pieces = [in_sentences(text, _room(service, name)) for text, (name, _) in zip(pieces, ways, strict=True)]
-        n_best = asked.alternatives + 1
-        results = await _translated(service, pieces, ways, n_best, client)
-        best: list[list[str]] = []
-        detected = []
-        for text, found, (name, _) in zip(pieces, results, ways, strict=True):
-            best.append(joined(text, found, n_best, asked.format))
-            known = [each["familiar"] for each in found if each is not None]
-            share = sum(known) / len(known) if known else 0.0
-            detected.append(DetectedLanguage(confidence=_percent(share), language=_source(service.runs[name])))
-        first, others = [each[0] for each in best], [each[1:] for each in best]
+        wanted = Wanted(asked.source, asked.target, asked.model, asked.format, asked.alternatives + 1)
+        found = await translate_texts(service, texts, wanted, client)
+        first, others = [each.texts[0] for each in found], [each.texts[1:] for each in found]
+        detected = [DetectedLanguage(confidence=_percent(each.familiar), language=each.source) for each in found]
         alone = isinstance(asked.q, str)
         answer = LibreTranslateResponse(translatedText=first[0] if alone else first)
         if asked.source == "auto":
@@ -154,8 +158,25 @@ def routes(service: Service) -> APIRouter:
     return found
 
 
-def _described(body: type[BaseModel]) -> dict[str, Any]:
-    """Describe a body for OpenAPI, which cannot see what we read by ourselves."""
+async def translate_texts(service: Service, texts: Sequence[str], wanted: Wanted, client: str) -> list[TextTranslation]:
+    """Translate whole texts: each is cut into lines and sentences, whose translations are joined again."""
+    service.check_texts(texts)
+    pieces = [cut(text, wanted.format, by_lines=wanted.split == "lines") for text in texts]
+    ways = await _ways(service, wanted, pieces, client)
+    if wanted.split != "nowhere":
+        pieces = [in_sentences(text, _room(service, name)) for text, (name, _) in zip(pieces, ways, strict=True)]
+    results = await _translated(service, pieces, ways, wanted.n_best, client)
+    translations = []
+    for text, found, (name, _) in zip(pieces, results, ways, strict=True):
+        known = [each["familiar"] for each in found if each is not None]
+        share = sum(known) / len(known) if known else 0.0
+        said = joined(text, found, wanted.n_best, wanted.format)
+        translations.append(TextTranslation(said, source_language(service.runs[name]), share))
+    return translations
+
+
+def described(body: type[BaseModel]) -> dict[str, Any]:
+    """Describe a body for OpenAPI, which cannot see fields that a route reads by itself."""
     schema = body.model_json_schema()
     kinds = ("application/json", "application/x-www-form-urlencoded", "multipart/form-data")
     content = {kind: {"schema": schema} for kind in kinds}
@@ -179,7 +200,7 @@ async def _admitted(service: Service, request: Request, kind: type[Fields]) -> t
 
 async def _fields(request: Request) -> Any:
     """Return the fields of body and query string; empty ones count as not sent, except `q`."""
-    fields = await _sent(request)
+    fields = await read_fields(request, ("q",))
     if not isinstance(fields, dict):
         return fields
     fields = {name: value for name, value in fields.items() if value is not None and (value != "" or name == "q")}
@@ -189,22 +210,27 @@ async def _fields(request: Request) -> Any:
     return fields
 
 
-async def _sent(request: Request) -> Any:
+async def read_fields(request: Request, lists: Collection[str]) -> Any:
+    """Return the fields of a form or a JSON object, and of the query string.
+
+    Args:
+        lists: fields that a form may have several times.
+    """
     body = await request.body()
     sent_as = request.headers.get("content-type", "")
     kind = sent_as.partition(";")[0].strip().lower()
     try:
-        query = _lists(_urlencoded(request.url.query))
+        query = _last_values(_urlencoded(request.url.query), lists)
         match kind:
             case "application/x-www-form-urlencoded":
-                return query | _lists(_urlencoded(body.decode()))
+                return query | _last_values(_urlencoded(body.decode()), lists)
             case "multipart/form-data":
-                return query | _lists(parse_multipart(body, sent_as))
+                return query | _last_values(parse_multipart(body, sent_as), lists)
     except ValueError:
         raise RefusedError(400, "the body or the query is not a form in UTF-8") from None
     if kind not in ("application/json", ""):
         raise RefusedError(415, "Content-Type: expected application/json, or that of an HTML form")
-    if query and not body:
+    if not body and (query or request.method == "GET"):
         return query
     try:
         fields = json.loads(body)
@@ -213,9 +239,9 @@ async def _sent(request: Request) -> Any:
     return query | fields if isinstance(fields, dict) else fields
 
 
-def _lists(form: dict[str, list[str]]) -> dict[str, Any]:
-    """Return the last value of each field, but all values of `q`."""
-    return {name: values if name == "q" and len(values) > 1 else values[-1] for name, values in form.items()}
+def _last_values(form: dict[str, list[str]], lists: Collection[str]) -> dict[str, Any]:
+    """Return the last value of each field, but all values of those that may be lists."""
+    return {name: values if name in lists and len(values) > 1 else values[-1] for name, values in form.items()}
 
 
 def _urlencoded(text: str) -> dict[str, list[str]]:
@@ -236,11 +262,11 @@ def parse_multipart(body: bytes, sent_as: str) -> dict[str, list[str]]:
     return form
 
 
-def _source(run: Run) -> str:
+def source_language(run: Run) -> str:
     return run.languages.source or UNKNOWN
 
 
-def _targets(run: Run) -> list[str]:
+def target_languages(run: Run) -> list[str]:
     return run.tags or [run.languages.target or UNKNOWN]
 
 
@@ -248,12 +274,12 @@ def fitting_runs(runs: dict[str, Run], source: str, target: str) -> list[Way]:
     """Return the runs that fit best: those with these languages before those whose languages are not known."""
     found: dict[Way, int] = {}
     for name, run in runs.items():
-        from_it = 1 if source == "auto" else _fit(source, _source(run))
-        code = max(_targets(run), key=lambda code: _fit(target, code))
+        from_it = 1 if source == "auto" else _fit(source, source_language(run))
+        code = max(target_languages(run), key=lambda code: _fit(target, code))
         if from_it and (to_it := _fit(target, code)):
             found[name, code if run.tags else None] = from_it + to_it
     if not found:
-        known = "; ".join(f"{_source(run)} to {', '.join(_targets(run))}" for run in runs.values())
+        known = "; ".join(f"{source_language(run)} to {', '.join(target_languages(run))}" for run in runs.values())
         raise RefusedError(400, f"no model translates from {source!a} to {target!a}. There is: {known}")
     return [way for way, fit in found.items() if fit == max(found.values())]
 
@@ -265,10 +291,10 @@ def _fit(wanted: str, found: str) -> int:
     return 2 if matches(wanted, found) or matches(found, wanted) else 0
 
 
-async def _ways(service: Service, asked: LibreTranslateRequest, texts: Sequence[Pieces], client: str) -> list[Way]:
+async def _ways(service: Service, wanted: Wanted, texts: Sequence[Pieces], client: str) -> list[Way]:
     """Return the run for each text; where several would do, the one that knows it best."""
-    runs = service.runs if asked.model is None else dict([service.run(asked.model)])
-    fitting = fitting_runs(runs, asked.source, asked.target)
+    runs = service.runs if wanted.model is None else dict([service.run(wanted.model)])
+    fitting = fitting_runs(runs, wanted.source, wanted.target)
     if len(fitting) == 1:
         return [fitting[0]] * len(texts)
     spoken = [" ".join(piece for piece, is_text in text if is_text) for text in texts]
@@ -320,15 +346,16 @@ def _percent(share: float) -> float:
     return round(100 * share, 1)
 
 
-def cut(text: str, format: str) -> Pieces:
-    """Cut a text into lines, and what stands between them and is left as it is."""
+def cut(text: str, format: str, by_lines: bool = True) -> Pieces:
+    """Cut a text into lines, or flows of lines between tags, and what stands between them and is left as it is."""
     found: Pieces = []
     for number, part in enumerate(_UNSAID.split(text) if format == "html" else [text]):
         if number % 2:
             found.append((part, False))
             continue
-        for piece in _lines(part):
+        for piece in _lines(part, by_lines):
             said = _unescaped(piece) if format == "html" else piece
+            said = said if by_lines else " ".join(said.split("\n"))
             found.append((said, True) if said.strip() else (piece, False))
     return found
 
@@ -338,11 +365,11 @@ def _unescaped(text: str) -> str:
     return html.unescape(re.sub(r"&#0*([0-9]{1,8})[0-9]*", r"&#\1", text))
 
 
-def _lines(text: str) -> Iterator[str]:
+def _lines(text: str, by_lines: bool) -> Iterator[str]:
     """Yield lines, and the blanks around them, in linear time; a single expression would take quadratic time."""
     at = 0
     for blank in re.finditer(r"\s+", text):
-        if "\n" in blank[0] or blank.start() == 0 or blank.end() == len(text):
+        if ("\n" in blank[0] and by_lines) or blank.start() == 0 or blank.end() == len(text):
             yield from filter(None, (text[at : blank.start()], blank[0]))
             at = blank.end()
     if text[at:]:
@@ -350,7 +377,7 @@ def _lines(text: str) -> Iterator[str]:
 
 
 def _most_tokens(run: Run) -> int:
-    return min(run.settings.decoding.max_source, translator.longest(run.settings))
+    return min(run.settings.decoding.max_source, run.settings.model.longest)
 
 
 def _room(service: Service, name: str) -> float:

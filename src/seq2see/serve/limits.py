@@ -1,10 +1,10 @@
-"""Limits of sizes and times, API keys, rates of requests, and what a refusal is."""
+"""Limits of sizes and times, API keys, hosts and origins, rates of requests, and what a refusal is."""
 
 import hmac
 import re
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from hashlib import sha256
@@ -12,6 +12,14 @@ from ipaddress import IPv6Address, ip_address, ip_network
 from pathlib import Path
 
 from seq2see.errors import SettingError
+
+SHARED_HEADERS = [
+    (b"access-control-allow-methods", b"GET, POST, DELETE"),
+    (b"access-control-allow-headers", b"authorization, content-type, x-api-key"),
+    (b"access-control-expose-headers", b"retry-after"),
+    (b"vary", b"origin"),
+]
+"""Headers that let a page of an allowed site read the answer, besides the one with its name."""
 
 
 @dataclass(frozen=True)
@@ -132,6 +140,62 @@ def host_names(allowed: Sequence[str]) -> set[str]:
                 f"--allow-host {each}: expected a host name without scheme, port or path, such as translate.example.org"
             )
     return names
+
+
+class Origins:
+    """Check of the pages that may send requests from a browser: our own, and those of sites that the operator allows.
+
+    Args:
+        allowed: origins as a browser sends them, `https://example.org`; `*` for all.
+        hosts: names in the Host header that are accepted; None: any. A browser takes a site whose name leads to this
+            machine (DNS rebinding) for the service itself, and then only the name tells them apart.
+        addresses: whether any IP address is accepted as well: no site can have one as its name.
+    """
+
+    def __init__(
+        self, allowed: Sequence[str] = (), hosts: Collection[str] | None = None, addresses: bool = False
+    ) -> None:
+        self._allowed = {each.lower().rstrip("/") for each in allowed}
+        for each in self._allowed - {"*"}:
+            if not re.fullmatch(r"[a-z][a-z0-9+.-]*://[^/?#@\s]+", each):
+                raise SettingError(f"--allow-origin {each}: expected https://example.org, or * for all")
+        named = {_without_port(each.partition("://")[2]) for each in self._allowed}  # a proxy may hand on its own name
+        self._hosts = None if hosts is None or "*" in self._allowed else {*hosts, *named}
+        self._addresses = addresses
+
+    def check(self, method: str, headers: Mapping[bytes, bytes]) -> list[tuple[bytes, bytes]]:
+        """Return the headers that let a page of another site read the answer; none where it may not, or need not."""
+        host = headers.get(b"host", b"").decode("latin-1").lower()
+        if host and not self._is_ours(_without_port(host)):
+            raise RefusedError(
+                403, "Host: this host name is not allowed; start the service with --allow-host NAME to allow it"
+            )
+        origin = headers.get(b"origin", b"").decode("latin-1").lower()
+        if not origin or (host and origin.partition("://")[2] == host):
+            return []
+        if "*" not in self._allowed and origin not in self._allowed:
+            if method not in ("GET", "HEAD"):
+                raise RefusedError(
+                    403, "Origin: pages of this site may not send requests here; --allow-origin allows them"
+                )
+            return []
+        return [(b"access-control-allow-origin", origin.encode("latin-1")), *SHARED_HEADERS]
+
+    def _is_ours(self, name: str) -> bool:
+        return self._hosts is None or name in self._hosts or (self._addresses and _is_address(name))
+
+
+def _without_port(host: str) -> str:
+    return re.sub(r":[0-9]*$", "", host).rstrip(".")
+
+
+def _is_address(name: str) -> bool:
+    """Return whether a name is an IPv4 address, or an IPv6 address in brackets."""
+    is_bracketed = name.startswith("[") and name.endswith("]")
+    try:
+        return (ip_address(name[1:-1] if is_bracketed else name).version == 6) == is_bracketed
+    except ValueError:
+        return False
 
 
 class Rates:

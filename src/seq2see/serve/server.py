@@ -17,9 +17,9 @@ from seq2see.display.wording import translated
 from seq2see.errors import SettingError
 from seq2see.run import Run
 from seq2see.serve import app
-from seq2see.serve.app import SURPLUS, Guard, Origins, on_the_wire
+from seq2see.serve.app import SURPLUS, Guard, on_the_wire
 from seq2see.serve.connections import Connections
-from seq2see.serve.limits import Keys, Limits, Rates, host_names, network, unmapped
+from seq2see.serve.limits import Keys, Limits, Origins, Rates, host_names, network, unmapped
 from seq2see.serve.log import Log
 from seq2see.serve.log import log as log_line
 from seq2see.serve.service import Peer, Service

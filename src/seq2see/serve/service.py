@@ -25,6 +25,10 @@ from seq2see.tokens.interface import SURROGATE
 Event = tuple[str, Any]
 Peer = tuple[str, int] | None
 """Address and port that a request comes from."""
+CLIENT = "seq2see.client"
+"""Key in the scope of a request for its client, as `Service.admit` returns it."""
+KEY_SCHEMES = ("bearer", "deepl-auth-key")
+"""Words before an API key in the Authorization header; the second is that of DeepL's clients."""
 SMALL_SECONDS = 0.02
 """Seconds that a request may be expected to take and still count as small, however many ordinary ones it is worth. With
 a fast model an ordinary request takes a few milliseconds, and would wait for a batch of a large one many times that."""
@@ -166,9 +170,9 @@ class Service:
         """
         if self.keys is None:
             return self.count(peer)
-        authorization = headers.get(b"authorization", b"").decode("latin-1")
-        bearer = authorization[7:].strip() if authorization[:7].lower() == "bearer " else ""
-        key = own_key or bearer or headers.get(b"x-api-key", b"").decode("latin-1")
+        scheme, _, credentials = headers.get(b"authorization", b"").decode("latin-1").partition(" ")
+        key = credentials.strip() if scheme.lower() in KEY_SCHEMES else ""
+        key = own_key or key or headers.get(b"x-api-key", b"").decode("latin-1")
         try:
             self.keys.check(key)
         except RefusedError:

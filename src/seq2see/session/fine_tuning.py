@@ -18,7 +18,8 @@ from seq2see.session.prepare import Chosen, as_count, fitting, reporter, to_hold
 from seq2see.session.request import Base, Prepared, Request
 from seq2see.session.survey import Survey
 from seq2see.text.corpora import Corpus, Pairs
-from seq2see.text.pair import Sides, write_pairs
+from seq2see.text.pair import Sides
+from seq2see.text.rows import write_pairs
 from seq2see.tokens import store
 
 EPOCHS = 10

@@ -11,10 +11,11 @@ import numpy as np
 import torch
 
 from seq2see import bundle, storage
-from seq2see.config import LOWER_IS_BETTER
+from seq2see.config import LOWER_IS_BETTER, Training
 from seq2see.errors import RunError, SeqError
 from seq2see.evaluation import assessment, report, validation
 from seq2see.evaluation.evaluations import Evaluation
+from seq2see.lens import alignment
 from seq2see.run import Run, error_unit
 from seq2see.session.request import Prepared, Said, Watch
 from seq2see.text.corpora import Corpus
@@ -28,6 +29,24 @@ from seq2see.training.bad_numbers import NotFinite
 REPORTED, SHOWN = 200, 40
 """Validation pairs that are scored for the report, by greedy search: a poor model writes long outputs, which takes
 time; and those of them that are shown with their translations."""
+
+
+DAY = 24 * 60 * 60
+
+
+def forecast(training: Training, seconds: float) -> str:
+    """Return how long a training takes at most on this CPU, and what to do if that is more than a day.
+
+    Args:
+        seconds: The mean duration of the first updates.
+    """
+    whole = seconds * training.max_steps
+    speed = f"{training.batch_tokens / seconds:,.0f} tokens/s"
+    line = f"at most {in_words(whole)} for {training.max_steps:,} steps on this CPU, at {speed}"
+    if whole <= DAY:
+        return line
+    fewer = max(1, int(float(f"{DAY / seconds:.2g}")))
+    return f"{line}. To end within a day, use a GPU, or train anew with --force --set training.max_steps={fewer}"
 
 
 def finish(folder: Path, prepared: Prepared, end: events.Finished, device: torch.device, watch: Watch) -> Run:
@@ -49,7 +68,11 @@ def finish(folder: Path, prepared: Prepared, end: events.Finished, device: torch
     watch(Said(f"scoring {_scored_part(prepared)} by greedy search for report.html"))
     run = Run(folder)
     findings = write_report(run, prepared)
-    if settings.model.attention:
+    if settings.training.alignment_weight:
+        method = alignment.measure_guided(run.bundle, prepared.valid)
+        if method is not None and method.pairs:
+            run.keep_fact("alignment", method.json())
+    elif settings.model.attention:
         _ = run.alignment_method  # chosen now, and kept in the manifest
     for line in findings:
         watch(Said(f"warning: {line}"))

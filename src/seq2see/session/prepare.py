@@ -1,34 +1,48 @@
-"""Prepare a run folder for training: validation pairs, tokenizers, and the tokenized corpus on disk."""
+"""Prepare a run folder for training: validation pairs, tokenizers, and the tokenized corpus on disk.
 
+The last part of this file makes the model of a folder that is ready, and trains it; new runs, runs that are resumed,
+trials of settings and further processes all do it in this way.
+"""
+
+import contextlib
 import math
+import platform
 import re
-import shlex
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
 from functools import partial
-from hashlib import blake2b
 from pathlib import Path
-from typing import Any, Final
-from zlib import crc32
+from typing import Any
 
 import numpy as np
+import torch
 
-from seq2see import config
+import seq2see
+from seq2see import bundle, config, machine, storage
+from seq2see.bundle import Bundle
 from seq2see.config import Data, Overlay, Settings
-from seq2see.decoding import translator
 from seq2see.errors import DataError, SettingError
-from seq2see.session import choices, suggest
-from seq2see.session.request import Base, Prepared, Request, Said
-from seq2see.session.survey import Survey
+from seq2see.evaluation import validation
+from seq2see.kernels import threads
+from seq2see.machine import Group, Stop
+from seq2see.model.build import build, count_parameters
+from seq2see.model.interface import Seq2Seq
+from seq2see.run import error_unit
+from seq2see.session import suggest
+from seq2see.session.request import Base, Began, Prepared, Request, Said, Watch
+from seq2see.session.survey import HASH, Decides, Survey, by_either, by_source, held_out
 from seq2see.text import corpora
-from seq2see.text.corpora import Corpus, Parts
-from seq2see.text.pair import Pair, Sides, write_pairs
-from seq2see.text.rows import ReadingOptions
+from seq2see.text.corpora import Corpus
+from seq2see.text.pair import Pair, Sides
+from seq2see.text.rows import ReadingOptions, write_pairs
 from seq2see.text.tags import tagged
-from seq2see.tokens import store
+from seq2see.tokens import aligner, store
 from seq2see.tokens.store import Store, Tokenizers
+from seq2see.training import loop
+from seq2see.training.checkpoint import Progress
+from seq2see.training.events import Event, Stepped, ThreadsChanged, Validated
 
 MANY = 50
 """If more than one pair in this many is too long, settings are chosen for the others alone, with a warning."""
@@ -107,7 +121,7 @@ class Chosen:
 
     settings: Settings
     reasons: dict[str, str]
-    """Reasons for the settings, by the rows of `choices.ROWS`."""
+    """Reasons for the settings, by the rows of `suggest.ROWS`."""
     survey: Survey
     """The survey of the pairs that are short enough for them."""
     candidates: tuple[dict[str, Any], ...] = ()
@@ -126,13 +140,13 @@ def settle(survey: Survey, corpus: Corpus, overlays: Sequence[Overlay], hold_out
     propose = partial(suggest.suggest, chosen=model, known=corpus.settings, steps=steps[-1] if steps else None)
     suggestion = propose(survey)
     found = config.resolve(suggestion.settings, *overlays)
-    data, most = found.data, min(LONGEST, translator.longest(found) - 1)
+    data, most = found.data, min(LONGEST, found.model.longest - 1)
     if "data.max_length" in config.keys(corpus.settings, *overlays):
         most = data.max_length
     limit, kept = fitting(survey, data, None, most)
     if kept.left_out:
         suggestion = propose(kept)
-    known = [name for name, keys in choices.ROWS.items() if config.keys(corpus.settings).intersection(keys)]
+    known = [name for name, keys in suggest.ROWS.items() if config.keys(corpus.settings).intersection(keys)]
     reasons = suggestion.reasons | dict.fromkeys(known, "tuned for this corpus")
     derived: dict[str, Any] = {"max_length": limit}
     if hold_out is not None:
@@ -180,7 +194,7 @@ def write_corpus(
     settings, survey = chosen.settings, chosen.survey
     valid_pairs = _tagged(valid_pairs, settings)
     _check_metric(settings, valid_pairs or survey.sample)
-    is_held_out = _choose(corpus, chosen, bool(valid_pairs), request, base)
+    is_held_out = _held_out(corpus, chosen, bool(valid_pairs), request, base)
     if base is None:
         request.watch(Said(f"training tokenizers on {len(survey.sample):,} pairs"))
         learned = [pair for pair in survey.sample if not is_held_out(pair)] or survey.sample
@@ -217,6 +231,7 @@ def write_corpus(
     valid, _ = write_tokens(folder, "valid", valid_pairs, tokenizers, limit, "the validation set")
     write_pairs(folder / "validation.jsonl", valid_pairs)
     settings = _with_room(settings, train, request, base)
+    settings = aligner.prepare(settings, train, valid, say, config.keys(*request.overlays))
     config.write_toml(settings, folder / "settings.toml")
     facts = {
         "corpus": corpus.name,
@@ -275,7 +290,7 @@ def _check_metric(settings: Settings, pairs: list[Pair]) -> None:
         metrics.check_metric("bleu", [[pair.target, *pair.references] for pair in pairs])
 
 
-def _without(pairs: Iterable[Pair], is_held_out: "Decides", settings: Settings, kept_out: list[Pair]) -> Iterator[Pair]:
+def _without(pairs: Iterable[Pair], is_held_out: Decides, settings: Settings, kept_out: list[Pair]) -> Iterator[Pair]:
     """Yield the pairs to train on, with their tags; the others are put into `kept_out`."""
     languages = settings.data.tags.split()
     for pair in pairs:
@@ -340,114 +355,127 @@ def write_tokens(
         raise
 
 
-def examine(corpus: Corpus, survey: Survey, valid_pairs: list[Pair], given: Iterable[Pair] | None) -> list[str]:
-    """Return lines about what seems wrong with the corpus. Nothing is left out for it: the user decides."""
-    from seq2see.doctor.examination import Examination, short
-
-    # Nothing else needs these pairs, and the survey would keep them in memory until the end of the training.
-    stretches, survey.stretches, survey.sample = survey.stretches, [], []
-    seen, held = Examination(survey.every), Examination()
-    for start, stretch in stretches:
-        seen.skip_to(start)
-        for pair in stretch:
-            seen.add(pair.source, pair.target)
-    for pair in valid_pairs:
-        held.add(pair.source, pair.target)
-    lines = short(seen.diagnose(held if valid_pairs else None, corpus.train.languages))
-    if not lines:
-        return []
-    looked_at = sum(len(stretch) for _, stretch in stretches)
-    if looked_at < survey.pairs:
-        lines.insert(
-            0, f"examined {looked_at:,} of {survey.pairs:,} pairs; duplicates among the others are not counted"
-        )
-    against = given.files if isinstance(given, Parts) else []
-    words = [*corpus.words, *(["--against", against[0]] if against else [])]
-    return [*lines, f"for details, run: seq2see doctor {shlex.join(words)}"]
-
-
-# Which pairs are held out for validation. A hash of one text of each pair decides, so that the choice is the same in
-# every pass over the corpus, on every machine and for every seed, and pairs with the same source stay together.
-
-
-def _choose(corpus: Corpus, chosen: Chosen, given: bool, request: Request, base: Base | None) -> "Decides":
+def _held_out(corpus: Corpus, chosen: Chosen, given: bool, request: Request, base: Base | None) -> Decides:
     """Return a function that decides whether a pair is held out for validation."""
     data, survey = chosen.settings.data, chosen.survey
     key = by_either([part.languages for part in corpus.train.parts]) if data.tags else by_source
     wanted = 0 if given else data.validation_pairs
     asked = to_hold_out(request.valid) is not None
-    return choose(survey.sample, survey.pairs, wanted, asked, key, HASH if base is None else base.held_out_by)
+    return held_out(survey.sample, survey.pairs, wanted, asked, key, HASH if base is None else base.held_out_by)
 
 
-FEW = 20
-"""Number of pairs below which none is held out; validation then uses training pairs."""
-
-HASHES: Final[Mapping[str, Callable[[bytes], float]]] = {
-    "blake2b": lambda text: int.from_bytes(blake2b(text, digest_size=8).digest(), "big") / 2**64,
-    "crc32": lambda text: crc32(text) / 2**32,
-}
-"""Hash functions from a text to a pseudo-random number from 0 to 1.
-
-CRC32 is linear, so that similar texts get similar numbers: of 000 to 999 it chooses 124 instead of 100, none of which
-ends in 3 or 7. It serves runs that are fine-tuned from one that seq2see 0.1.0 trained: only the same choice keeps pairs
-that its model has already learned out of the new validation set.
-"""
-HASH: Final = "blake2b"
-"""The one of `HASHES` that new runs use. The manifest records it as `held_out_by`; without that key it is CRC32."""
-
-Decides = Callable[[Pair], bool]
-Key = Callable[[Pair], str]
+# The model of a run folder that is ready, and its training
 
 
-def by_source(pair: Pair) -> str:
-    """Return the source, so that no source is both trained and validated on."""
-    return pair.source
+def check_memory(settings: Settings, device: torch.device) -> None:
+    """Refuse a model that does not fit into memory, before anything is written."""
+    sizes = settings.data.source_vocabulary, settings.data.target_vocabulary
+    machine.check_memory(count_parameters(settings.model, *sizes), device)
 
 
-def by_either(parts: Sequence[Sides]) -> Key:
-    """Return a function from a pair to the text by which it is held out, for tagged files of these languages.
+def new_model(folder: Path, prepared: Prepared, device: torch.device) -> Seq2Seq:
+    """Return a model with new weights, or with those that a fine-tuning starts from."""
+    settings, tokenizers = prepared.settings, prepared.tokenizers
+    torch.manual_seed(settings.training.seed)
+    model = build(settings.model, len(tokenizers.source), len(tokenizers.target)).to(device)
+    if "fine_tuning" in prepared.facts:
+        bundle.read_weights(model, folder / "start.safetensors")
+    return model
 
-    `m.en,m.de` beside `m.de,m.en` holds every pair twice, once turned round: what is validated on in one direction must
-    not be learned in the other. So a text decides that is the same in both, where any language is on both sides.
+
+def run_loop(
+    folder: Path, prepared: Prepared, model: Seq2Seq, micro_tokens: int, stop: Stop, group: Group
+) -> Generator[Event]:
+    """Train, on all ranks alike; yield the events of the loop.
+
+    In one process on a CPU, the number of threads of a Transformer follows what other programs leave. That of an RNN
+    does not, because its gradients depend on it: PyTorch splits their sums.
     """
-    if not {part.source for part in parts} & {part.target for part in parts} - {None}:
-        return by_source
-    # One language in all files, as English in en-de, de-en, en-fr and fr-en: its text holds all translations together.
-    if hubs := set[str | None].intersection(*map(set, parts)) - {None}:
-        hub = min(map(str, hubs))
-        return lambda pair: pair.target if pair.language == hub else pair.source
-    return lambda pair: min(pair.source, pair.target)
+    settings = prepared.settings
+    is_on_cpu = next(model.parameters()).device.type == "cpu"
+    may_change = is_on_cpu and group.alone and settings.model.architecture == "transformer"
+
+    def validate() -> dict[str, float]:
+        searched = validation.searched(prepared.valid_pairs, prepared.valid.target_tokens, settings.training)
+        used = Bundle(settings, prepared.tokenizers, model.eval())
+        with group.all_or_none(stop):
+            mine = validation.measure(used, prepared.valid, searched, group.rank, group.world)
+        return validation.scores(used, searched, error_unit(settings), group.from_all(mine))
+
+    with contextlib.ExitStack() as until_the_end:
+        until_the_end.enter_context(stop.listening())
+        until_the_end.enter_context(machine.deterministic(settings.training.deterministic))
+        ours = None if may_change else until_the_end.enter_context(threads.fixed())
+        for event in loop.train(
+            model,
+            prepared.train,
+            settings.training,
+            window_pairs=settings.data.window_pairs,
+            d_model=settings.model.d_model,
+            run=folder,
+            validate=validate,
+            lower_is_better=settings.training.metric in config.LOWER_IS_BETTER,
+            micro_tokens=micro_tokens,
+            should_stop=stop.asked,
+            group=group,
+        ):
+            yield event
+            if ours is None:  # not before: the first update allocates memory, so that its speed says nothing
+                ours = until_the_end.enter_context(threads.sharing("training"))
+            elif isinstance(event, Validated):
+                ours.begin("training")
+            elif isinstance(event, Stepped) and ours.after(1):
+                yield ThreadsChanged(event.step, ours.count, ours.reason)
 
 
-def choose(
-    sample: Sequence[Pair], pairs: int, wanted: int, asked: bool, key: Key = by_source, by: str = HASH
-) -> Decides:
-    """Return a function that decides whether a pair is kept for validation.
+def tokens_at_once(prepared: Prepared, before: Progress, device: torch.device, watch: Watch) -> int:
+    """Return how many tokens a forward pass takes: the user's number, that of the earlier steps, or the machine's."""
+    known = before.micro_tokens if before.device in ("", device.type) else 0  # equal bits are for equal devices
+    found = prepared.settings.training.micro_batch_tokens or known or machine.micro_tokens(device)
+    if before.micro_tokens not in (0, found):
+        watch(Said(f"{found:,} tokens per forward pass from now on, {before.micro_tokens:,} before"))
+    return found
 
-    Args:
-        sample: Some of the pairs, or all.
-        pairs: The number of pairs in the corpus.
-        wanted: About how many pairs to keep; never more than a tenth, or half where the user has asked.
-        asked: Whether the user has asked for it, so that some are kept however few pairs there are.
-        key: Returns the text of a pair that decides.
-        by: The hash of that text, one of `HASHES`.
-    """
-    fraction = HASHES[by]
-    share = min(0.5 if asked else 0.1, wanted / pairs) if asked or pairs >= FEW else 0.0
-    if not share:
-        return lambda pair: False
 
-    def chosen(pair: Pair) -> bool:
-        return fraction(key(pair).encode()) < share
-
-    # A text that stands in many pairs brings them all. Where that is too much, the most frequent ones are learned.
-    counts = Counter(key(pair) for pair in sample if chosen(pair))
-    room = min(2 * share, share + 0.2) * len(sample)
-    total = counts.total()
-    frequent = set()
-    for text, count in counts.most_common():
-        if total <= room or count == 1:
-            break
-        frequent.add(text)
-        total -= count
-    return (lambda pair: chosen(pair) and key(pair) not in frequent) if frequent else chosen
+def describe(
+    folder: Path,
+    prepared: Prepared,
+    model: Seq2Seq,
+    before: Progress,
+    device: torch.device,
+    micro_tokens: int,
+    group: Group,
+    watch: Watch,
+) -> Prepared:
+    """Record in the manifest what is about to be trained, and report it as an event."""
+    settings, sizes = prepared.settings, (len(prepared.tokenizers.source), len(prepared.tokenizers.target))
+    name = machine.name(device) if group.alone else f"{group.world} x {machine.name(device)}"
+    facts: dict[str, Any] = prepared.facts | {
+        "state": "training",
+        "parameters": sum(weight.numel() for weight in model.parameters()),
+        "device": name,
+        "versions": {"seq2see": seq2see.__version__, "torch": torch.__version__, "python": platform.python_version()},
+    }
+    precision = "bfloat16" if loop.in_bfloat16(settings.training, device) else "float32"
+    reasons = prepared.reasons | {"machine": "detected here; does not change the model"}
+    here = f"{name}, {precision}, {micro_tokens:,} tokens per forward pass"
+    rows = suggest.choices(settings, reasons, prepared.yours, facts, sizes, here)
+    facts["choices"] = [asdict(row) for row in rows]
+    storage.write_manifest(folder, facts)
+    watch(
+        Began(
+            folder,
+            settings,
+            len(prepared.train),
+            len(prepared.valid),
+            {name: facts[f"dropped_{name}"] for name in ("empty", "too_long")},
+            facts["parameters"],
+            sizes,
+            facts["device"],
+            before.step,
+            before.seconds,
+            Sides(**facts.get("languages", {})),
+            rows,
+        )
+    )
+    return replace(prepared, facts=facts)

@@ -7,14 +7,11 @@ from typing import Any, TypedDict
 
 from seq2see.bundle import Bundle
 from seq2see.config import Overlay, Settings
-from seq2see.display.notebook import Bar
-from seq2see.display.wording import translated
-from seq2see.session.choices import Choice
+from seq2see.session.suggest import Choice
 from seq2see.text.downloads import Fetching
 from seq2see.text.pair import Pair, Sides
 from seq2see.tokens.store import Store, Tokenizers
 from seq2see.training import events
-from seq2see.training.events import Finished, Stepped, Trained, Validated
 
 
 class ReadingKeywords(TypedDict, total=False):
@@ -102,7 +99,7 @@ class Prepared:
     facts: dict[str, Any]
     """The manifest."""
     reasons: dict[str, str]
-    """Reasons for the settings, by the rows of `choices.ROWS`."""
+    """Reasons for the settings, by the rows of `suggest.ROWS`."""
     yours: set[str]
     """The settings that the user has chosen."""
     old_valid: Store | None = None
@@ -122,7 +119,7 @@ class Base:
     original: dict[str, float]
     """Peak learning rate and batch size of the training that made its model, even if it was fine-tuned since."""
     held_out_by: str
-    """The hash that chose its validation pairs, one of `prepare.HASHES`."""
+    """The hash that chose its validation pairs, one of `survey.HASHES`."""
     met: set[str] = field(default_factory=set)
     """Sources of its validation pairs that are among the new training pairs."""
 
@@ -141,30 +138,3 @@ class Base:
             if pair.source in known:
                 self.met.add(pair.source)
             yield pair
-
-
-def in_notebook() -> Watch:
-    """Return a function that shows the events of a training in a notebook."""
-    bar = Bar()
-    state: dict[str, Any] = {"total": 1, "step": 0, "loss": "", "validated": "", "said": ""}
-
-    def show(event: Event) -> None:
-        match event:
-            case Said():
-                state["said"] = translated(event.line)
-            case Began():
-                state.update(total=event.settings.training.max_steps, step=event.step, said="")
-            case Stepped():
-                state["step"] = event.step
-            case Trained():
-                state["loss"] = f"{translated('loss')} {event.loss:.3f}"
-            case Validated():
-                scores = "  ".join(f"{translated(name)} {value:.3f}" for name, value in event.scores.items())
-                state["validated"] = f"{translated('validation')} {scores}"
-            case Finished():
-                reason = translated(event.reason)
-                state.update(step=event.step, said=reason)
-        text = "  ".join(filter(None, (state["loss"], state["validated"], state["said"])))
-        bar.show(state["step"], state["total"], text, last=isinstance(event, Finished | Said))
-
-    return show

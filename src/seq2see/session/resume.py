@@ -1,28 +1,23 @@
-"""Resume a run: check that it matches the request, read back its state, build its model, and run its training loop."""
+"""Read back a run folder that was prepared before: to resume its training, or to join it under torchrun."""
 
 import os
-from collections.abc import Generator
+from collections import deque
 from dataclasses import asdict, replace
 from pathlib import Path
 
-import torch
-
-from seq2see import bundle, config, machine, storage
-from seq2see.bundle import Bundle
+from seq2see import config, machine, storage
 from seq2see.config import Overlay, Settings
-from seq2see.errors import DataError, RunError
-from seq2see.evaluation import validation
-from seq2see.kernels import threads
+from seq2see.errors import DataError, OnlyHereError, RunError, SeqError
 from seq2see.machine import Group, Stop
-from seq2see.model.build import build
-from seq2see.model.interface import Seq2Seq
-from seq2see.run import error_unit
-from seq2see.session.request import Prepared, Request
+from seq2see.run import Run
+from seq2see.session import prepare
+from seq2see.session.request import Interrupted, Prepared, Request
 from seq2see.text import corpora
 from seq2see.text.corpora import Pairs
 from seq2see.tokens.store import Store, Tokenizers
 from seq2see.training import checkpoint, loop
-from seq2see.training.events import Event, Stepped, ThreadsChanged, Validated
+from seq2see.training.bad_numbers import NotFinite
+from seq2see.training.events import INTERRUPTED, Finished
 
 COUNTED = ("pairs", "validation_pairs", "dropped_empty", "dropped_too_long", "source_tokens", "target_tokens")
 """Numbers in the manifest that the rest of a training reports."""
@@ -81,6 +76,11 @@ def reopen(folder: Path, overlays: list[Overlay]) -> Prepared:
         train, valid = (Store(folder / "corpus" / each, vocabularies) for each in ("train", "valid"))
     except DataError as problem:
         raise RunError(str(problem)) from None
+    if settings.training.alignment_weight and not train.has_links:
+        raise RunError(
+            f"{folder}: the corpus was not aligned when the run started, so training.alignment_weight must stay 0. "
+            "Train anew with --force"
+        )
     for fact in COUNTED:
         if type(facts.get(fact)) is not int:
             raise RunError(f"{folder / 'manifest.json'}: no number for '{fact}'; it was damaged. Copy the run again")
@@ -123,52 +123,26 @@ def is_finished(folder: Path, prepared: Prepared) -> bool:
     return loop.limit_reached(checkpoint.read_progress(newest), prepared.settings.training) is not None
 
 
-def new_model(folder: Path, prepared: Prepared, device: torch.device) -> Seq2Seq:
-    """Return a model with new weights, or with those that a fine-tuning starts from."""
-    settings, tokenizers = prepared.settings, prepared.tokenizers
-    torch.manual_seed(settings.training.seed)
-    model = build(settings.model, len(tokenizers.source), len(tokenizers.target)).to(device)
-    if "fine_tuning" in prepared.facts:
-        bundle.read_weights(model, folder / "start.safetensors")
-    return model
-
-
-def run_loop(
-    folder: Path, prepared: Prepared, model: Seq2Seq, micro_tokens: int, stop: Stop, group: Group
-) -> Generator[Event]:
-    """Train, on all ranks alike; yield the events of the loop.
-
-    In one process on a CPU, the number of threads of a Transformer follows what other programs leave. That of an RNN
-    does not, because its gradients depend on it: PyTorch splits their sums.
-    """
-    settings = prepared.settings
-    is_on_cpu = next(model.parameters()).device.type == "cpu"
-    may_change = is_on_cpu and group.alone and settings.model.architecture == "transformer"
-
-    def validate() -> dict[str, float]:
-        searched = validation.searched(prepared.valid_pairs, prepared.valid.target_tokens, settings.training)
-        used = Bundle(settings, prepared.tokenizers, model.eval())
-        with group.all_or_none(stop):
-            mine = validation.measure(used, prepared.valid, searched, group.rank, group.world)
-        return validation.scores(used, searched, error_unit(settings), group.from_all(mine))
-
-    chosen = threads.sharing("training") if may_change else threads.fixed()
-    with stop.listening(), machine.deterministic(settings.training.deterministic), chosen as ours:
-        for event in loop.train(
-            model,
-            prepared.train,
-            settings.training,
-            window_pairs=settings.data.window_pairs,
-            d_model=settings.model.d_model,
-            run=folder,
-            validate=validate,
-            lower_is_better=settings.training.metric in config.LOWER_IS_BETTER,
-            micro_tokens=micro_tokens,
-            should_stop=stop.asked,
-            group=group,
-        ):
-            yield event
-            if isinstance(event, Validated):
-                ours.begin("training")
-            elif isinstance(event, Stepped) and ours.after(1):
-                yield ThreadsChanged(event.step, ours.count, ours.reason)
+def follow(group: Group) -> Run:
+    """Wait until the first process has something to train, and train it together with all others."""
+    device = machine.pick_device()
+    place, micro_tokens = group.first_does(lambda: None)
+    folder = Path(place)
+    if not micro_tokens:  # the run is finished already
+        return Run(folder)
+    try:
+        prepared = reopen(folder, [])
+        model = prepare.new_model(folder, prepared, device)
+    except SeqError as problem:
+        where = f"process {group.rank}: all machines need to see the run folder under the same name"
+        raise OnlyHereError(f"{problem} ({where})") from None
+    stop = Stop(group.echo)
+    try:
+        [end] = deque(prepare.run_loop(folder, prepared, model, micro_tokens, stop, group), maxlen=1)
+    except NotFinite:
+        group.barrier()  # where the error of the first process, which reports it, is raised
+        raise
+    if isinstance(end, Finished) and end.reason == INTERRUPTED:
+        raise Interrupted(int(group.largest(stop.signal)))
+    group.barrier()
+    return Run(folder)

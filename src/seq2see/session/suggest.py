@@ -1,20 +1,18 @@
-"""The settings that a corpus suggests: tokenizers (`token_kinds`), model size, regularisation, learning rate, steps.
+"""The settings that a corpus suggests, and the table that `train` prints of them, with a reason for each.
 
-The same corpus suggests the same settings on every machine; a preset, a file or `--set` overrides them. Every number is
-read from `RULES`, between whose rows it is interpolated on a logarithmic scale: a corpus that is slightly larger gets
-slightly different settings.
+The same corpus suggests the same settings on every machine; a preset, a file or `--set` overrides them. Tokenizers
+follow from what the texts are made of. Every number of model and training is read from `SENTENCES` or `EXACT`, between
+whose rows it is interpolated on a logarithmic scale: a corpus that is slightly larger gets slightly different settings.
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
-from seq2see import config
-from seq2see.config import Model, preset
-from seq2see.session import token_kinds
-from seq2see.session.choices import counted
-from seq2see.session.survey import Side, Survey
+from seq2see import config, patterns, special
+from seq2see.config import Data, Model, Settings, model_in_words, preset
+from seq2see.session.survey import Side, Survey, Text, in_common
 
 
 @dataclass(frozen=True)
@@ -24,7 +22,7 @@ class Suggestion:
     settings: dict[str, dict[str, Any]]
     """An overlay for `config.resolve`."""
     reasons: dict[str, str]
-    """Short reasons that name facts of the corpus, by the rows of `choices.ROWS`."""
+    """Short reasons that name facts of the corpus, by the rows of `ROWS`."""
     candidates: tuple[dict[str, Any], ...] = ()
     """Tokenizers that trials may compare, as overlays for `data`; the first is that of `settings`."""
 
@@ -76,6 +74,10 @@ EXACT = (
 )
 """For outputs that are either right or wrong: sounds, inflected forms, molecules."""
 
+ALIGNMENT_WEIGHT, ALIGNED_PAIRS = 0.05, 1000
+"""Weight of the alignment loss for sentences (Garg et al. 2019; docs/log.md), and the number of pairs below which there
+is none, since an aligner learns little from them."""
+
 
 def suggest(
     corpus: Survey,
@@ -90,7 +92,7 @@ def suggest(
         known: Settings that are known to suit this corpus, which override those of the rules.
         steps: The number of updates that the user asks for; warm-up and validations are placed accordingly.
     """
-    tokens = token_kinds.choose(corpus)
+    tokens, architecture = choose_tokenizers(corpus), (chosen or {}).get("architecture", "transformer")
     language, shared = tokens.language, tokens.shared
     text = tokens_of(corpus, tokens.settings)
     rule = between(SENTENCES if language else EXACT, math.sqrt(corpus.pairs * text))
@@ -99,6 +101,8 @@ def suggest(
         "model": {**_model(rule), "tie": "all" if shared else "decoder"},
         "training": {**_training(rule, steps), "metric": "loss" if language else "exact"},
     }
+    aligned = language and corpus.pairs >= ALIGNED_PAIRS and architecture == "transformer"
+    settings["training"]["alignment_weight"] = ALIGNMENT_WEIGHT if aligned else 0.0
     pairs = counted(corpus.pairs, "pair")
     size = "for a model of this size"
     reasons = tokens.reasons | {
@@ -109,13 +113,14 @@ def suggest(
         "batch": f"works well {size}",
         "learning rate": f"works well {size}",
         "steps": f"for about {float(f'{text:.2g}'):,.0f} tokens of text",
+        "alignment": "sentences of languages can be aligned",
         "stopping": "a sentence has several correct translations" if language else "an output is either right or wrong",
     }
     for section, values in (known or {}).items():
         settings[section] |= values
-    if chosen and chosen.get("architecture", "transformer") != "transformer":
+    if chosen and architecture != "transformer":
         settings["model"] = _recurrent(config.resolve(settings).model, chosen)
-        if chosen["architecture"] == "rnn":
+        if architecture == "rnn":
             settings["model"]["source_reversed"] = language
         settings["training"]["learning_rate"] *= RNN_RATE
         reasons["model"] = "as many parameters as a Transformer"
@@ -212,3 +217,277 @@ def _recurrent(transformer: Model, chosen: Mapping[str, Any]) -> dict[str, Any]:
     sizes = {width: count_parameters(replace(asked, d_hidden=width), 0, 0) for width in range(4, 8192, 4)}
     wanted = count_parameters(transformer, 0, 0)
     return found | {"d_hidden": min(sizes, key=lambda width: abs(sizes[width] - wanted))}
+
+
+# Tokenizers
+
+SAME_LANGUAGE = 0.05
+"""Share of text in common, by pairs of characters, above which two sides of sentences share a vocabulary. English has
+0.49 in common with German, 0.55 with French, 0.10 with the Korean of software, which keeps names in English, and 0.00
+with Japanese."""
+
+
+@dataclass(frozen=True)
+class TokenChoice:
+    """The tokenizers for a corpus, and the reasons for them."""
+
+    settings: dict[str, Any]
+    """An overlay for the section `data`."""
+    reasons: dict[str, str]
+    """Short reasons by the rows `source` and `target` of `ROWS`."""
+    lengths: str
+    """The mean lengths of the two sides in their own units, such as `7 characters + 6 symbols`."""
+    candidates: tuple[dict[str, Any], ...]
+    """Overlays for the section `data` that trials may compare, the preferred first, which equals `settings`."""
+
+    @property
+    def language(self) -> bool:
+        """Whether both sides are sentences of a language, in subwords."""
+        return {self.settings["source_tokenizer"], self.settings["target_tokenizer"]} == {"unigram"}
+
+    @property
+    def shared(self) -> bool:
+        """Whether both sides have one vocabulary."""
+        return bool(self.settings["shared"])
+
+
+def choose_tokenizers(corpus: Survey) -> TokenChoice:
+    """Return the tokenizers for a corpus: kinds, vocabulary sizes, and whether the sides share one."""
+    source, target = corpus.texts()
+    common = in_common(source.lines, target.lines)
+    (first, *_), (also_first, *_) = source.kinds, target.kinds
+    pairs_of_kinds = [(first, also_first)]
+    for kind in source.kinds[1:]:
+        together = source.kinds == target.kinds  # the same text on both sides is cut alike
+        pairs_of_kinds.append((kind, kind if together else also_first))
+    pairs_of_kinds += [(first, kind) for kind in target.kinds[1:] if source.kinds != target.kinds]
+    found = [_settings((source, target), kinds, common) for kinds in pairs_of_kinds]
+    reasons = _reasons((source, target), (first, also_first), found[0]["shared"], common)
+    lengths = _lengths(corpus.pairs, (source.side, first), (target.side, also_first))
+    return TokenChoice(found[0], reasons, lengths, tuple(found))
+
+
+def _settings(texts: tuple[Text, Text], kinds: tuple[str, str], common: float) -> dict[str, Any]:
+    """Return the settings of tokenizers of these kinds."""
+    each = _words_for_each(kinds)
+    shared = kinds[0] == kinds[1] and common > SAME_LANGUAGE and kinds[0] == "unigram"
+    sizes = [_vocabulary(text.side, kind, each) + text.tags for text, kind in zip(texts, kinds, strict=True)]
+    if shared:
+        sizes = [max(sizes)] * 2
+    return {
+        "source_tokenizer": kinds[0],
+        "target_tokenizer": kinds[1],
+        "source_pattern": "smiles" if kinds[0] == "pattern" else "",
+        "target_pattern": "smiles" if kinds[1] == "pattern" else "",
+        "source_tags": texts[0].where,
+        "target_tags": texts[1].where,
+        "source_vocabulary": sizes[0],
+        "target_vocabulary": sizes[1],
+        "shared": shared,
+    }
+
+
+def _words_for_each(kinds: tuple[str, str]) -> int:
+    """Return how many words of text there should be for each subword."""
+    return 50 if kinds == ("unigram", "unigram") else 100
+
+
+def _vocabulary(side: Side, kind: str, words_for_each: int) -> int:
+    """Return about one subword for each 50 or 100 words of text, in powers of two from 1,000 to 32,000.
+
+    At least two for each letter of the alphabet, beside the 256 bytes: else letters of large alphabets fall to bytes.
+    Of the largest alphabets some may; but not where letters are all there is.
+    """
+    size = next((size for size in (1000, 2000, 4000, 8000, 16_000) if side.words / words_for_each <= size), 32_000)
+    letters = len(side.alphabet) if kind == "characters" else min(len(side.alphabet), 2000)
+    return max(size, math.ceil((special.COUNT + 256 + 2 * letters) / 100) * 100)
+
+
+def _reasons(texts: tuple[Text, Text], kinds: tuple[str, str], shared: bool, common: float) -> dict[str, str]:
+    """Return the reasons for the tokenizers of both sides."""
+    each = _words_for_each(kinds)
+    source, target = (text.side for text in texts)
+    larger = (
+        target if shared and _vocabulary(target, "unigram", each) > _vocabulary(source, "unigram", each) else source
+    )
+    found = {
+        "source": _why_tokens(kinds[0], larger, each),
+        "target": f"the sides share {100 * common:.0f} % of their text"
+        if shared
+        else _why_tokens(kinds[1], target, each),
+    }
+    for name, text in zip(("source", "target"), texts, strict=True):
+        if text.where != "none":
+            found[name] += f"; {text.tags:,} for tags"
+    return found
+
+
+def _lengths(pairs: int, *sides: tuple[Side, str]) -> str:
+    """Return the mean lengths of the two sides in their own units: `13 + 12 words`, `7 characters + 6 symbols`."""
+    sizes, units = [], []
+    for side, kind in sides:
+        by_letter = kind in ("characters", "jamo", "pattern") or side.unspaced
+        sizes.append(f"{round((side.characters if by_letter else side.words) / pairs):,}")
+        units.append("characters" if by_letter else "symbols" if kind == "symbols" else "words")
+    if units[0] == units[1]:
+        return f"{sizes[0]} + {sizes[1]} {units[0]}"
+    return f"{sizes[0]} {units[0]} + {sizes[1]} {units[1]}"
+
+
+def _why_tokens(kind: str, side: Side, words_for_each: int) -> str:
+    match kind:
+        case "symbols":
+            return f"only {counted(len(side.lexicon), 'distinct word')}"
+        case "pattern":
+            return "the text is molecules in SMILES notation"
+        case "jamo":
+            return "words in Korean"
+        case "characters":
+            text = "words and phrases" if " " in side.alphabet else "no spaces in the text"
+            return f"{text}, {counted(len(side.alphabet), 'character')}"
+    size = _vocabulary(side, kind, words_for_each)
+    if size % 1000:  # the alphabet asked for more
+        return f"{len(side.alphabet):,} distinct characters need this many"
+    words = f"{'about ' * side.unspaced}{counted(side.words, 'word')}"
+    if size > 2 * side.words / words_for_each:
+        return f"the minimum, for {words}"
+    return f"one per {words_for_each} words, for {words}"
+
+
+# The table that `train` prints
+
+ROWS: dict[str, tuple[str, ...]] = {
+    "source": (
+        "data.source_tokenizer",
+        "data.source_vocabulary",
+        "data.source_pattern",
+        "data.source_tags",
+        "data.shared",
+    ),
+    "target": (
+        "data.target_tokenizer",
+        "data.target_vocabulary",
+        "data.target_pattern",
+        "data.target_tags",
+        "data.shared",
+    ),
+    "model": (
+        "model.architecture",
+        "model.encoder_layers",
+        "model.decoder_layers",
+        "model.d_model",
+        "model.heads",
+        "model.d_ff",
+        "model.cell",
+        "model.d_hidden",
+    ),
+    "dropout": ("model.dropout", "training.agreement", "training.weight_decay"),
+    "batch": ("training.batch_tokens",),
+    "learning rate": ("training.learning_rate", "training.warmup_steps", "training.schedule"),
+    "steps": ("training.max_steps", "training.max_minutes"),
+    "stopping": ("training.metric", "training.patience", "training.validate_every"),
+    "alignment": ("training.alignment_weight",),
+    "machine": ("training.micro_batch_tokens", "training.precision"),
+}
+"""The rows of the table that `train` prints, with the settings that each shows. A row without a value is left out."""
+
+METRICS = {
+    "loss": "validation loss",
+    "exact": "exact match",
+    "error_rate": "error rate",
+    "bleu": "BLEU",
+    "chrf": "chrF",
+    "ter": "TER",
+}
+"""Names of the metrics in the table."""
+UNITS = {
+    "unigram": "subwords (unigram)",
+    "bpe": "subwords (BPE)",
+    "characters": "characters",
+    "symbols": "symbols, split at spaces",
+    "pattern": "tokens (regular expression)",
+    "jamo": "characters and Korean letters (jamo)",
+    "imported": "subwords (imported)",
+}
+"""Names of the tokens of each kind of tokenizer in the table."""
+
+
+def counted(number: int, noun: str) -> str:
+    """Return a number with its noun, such as `1 pair` or `12,000 pairs`."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+@dataclass(frozen=True)
+class Choice:
+    """One row of the table that `train` prints: a value, and the reason for it."""
+
+    name: str
+    value: str
+    why: str
+    """The reason; empty where the user has chosen."""
+    yours: list[str]
+    """The settings of this row that the user has set, by option, file or preset."""
+    settings: dict[str, Any]
+
+
+def choices(
+    settings: Settings,
+    reasons: Mapping[str, str],
+    yours: Collection[str],
+    facts: Mapping[str, Any],
+    vocabularies: tuple[int, int],
+    machine: str,
+) -> list[Choice]:
+    """Return all rows of `ROWS` that have a value.
+
+    Args:
+        reasons: The reason for each row, where the user has not chosen.
+        yours: The settings that the user has chosen, such as `model.dropout`.
+        facts: The manifest: tokens, pairs and parameters.
+        vocabularies: The numbers of tokens of source and target.
+        machine: What depends on the machine, in words.
+    """
+    data, model, training = settings.data, settings.model, settings.training
+    tokens_a_pair = (facts["source_tokens"] + facts["target_tokens"]) / facts["pairs"]
+    pairs_a_step = max(1, round(training.batch_tokens / tokens_a_pair))
+    epochs = round(training.max_steps * training.batch_tokens / (tokens_a_pair * facts["pairs"]))
+    length = f"about {counted(epochs, 'epoch')}" if epochs else "less than an epoch"
+    rate = training.peak_rate(model.d_model)
+    stale = training.patience * training.validate_every
+    values = {
+        "source": _tokens(data, "source", vocabularies[0]) + (", for both sides" if data.shared else ""),
+        "target": "shared with the source" if data.shared else _tokens(data, "target", vocabularies[1]),
+        "model": f"{model_in_words(model)}: {facts['parameters']:,} parameters",
+        "dropout": f"{model.dropout:g}"
+        + (f"; R-Drop {training.agreement:g} (consistency loss)" if training.agreement else "")
+        + (f"; weight decay {training.weight_decay:g}" if training.weight_decay else ""),
+        "batch": f"{training.batch_tokens:,} tokens, about {counted(pairs_a_step, 'pair')}",
+        "learning rate": f"{rate:.1e} after {counted(training.warmup_steps, 'warm-up step')}, then "
+        f"{'cosine to 0' if training.schedule == 'cosine' else '1/sqrt(step)'}",
+        "steps": f"at most {training.max_steps:,}, {length}"
+        + (f"; {training.max_minutes:g} min" if training.max_minutes else ""),
+        "stopping": f"if {METRICS[training.metric]} does not improve for {counted(stale, 'step')}"
+        if training.patience
+        else f"only at the last step; best by {METRICS[training.metric]}",
+        "alignment": f"one head learns to align words, weight {training.alignment_weight:g}"
+        if training.alignment_weight
+        else "",
+        "machine": machine,
+    }
+    tree = {"data": data, "model": model, "training": training}
+    found = []
+    for name, keys in ROWS.items():
+        if not values[name]:
+            continue
+        own = [key for key in keys if key in yours]
+        held = {key: getattr(tree[key.partition(".")[0]], key.partition(".")[2]) for key in keys}
+        found.append(Choice(name, values[name], "" if own else reasons.get(name, ""), own, held))
+    return found
+
+
+def _tokens(data: Data, side: str, vocabulary: int) -> str:
+    kind, pattern = getattr(data, f"{side}_tokenizer"), getattr(data, f"{side}_pattern")
+    unit = UNITS[kind]
+    if kind == "pattern" and pattern in patterns.NAMED:
+        unit = f"tokens (pattern {pattern})"
+    return f"{vocabulary:,} {unit}" + (" and tags" if getattr(data, f"{side}_tags") != "none" else "")

@@ -1,13 +1,27 @@
-"""The survey of a corpus: one streaming pass that counts its pairs, words and characters, and keeps a sample."""
+"""The survey of a corpus: one streaming pass that counts its pairs, words and characters, and keeps a sample.
+
+The sample tells what the texts of each side are made of (`Survey.texts`), by which tokenizers are suggested, and which
+pairs are held out for validation (`held_out`). Blocks of consecutive pairs are kept for the doctor (`examine`).
+"""
 
 import random
-from collections.abc import Iterable, Iterator
+import shlex
+import unicodedata
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from hashlib import blake2b
+from itertools import pairwise
+from typing import Final
+from zlib import crc32
 
-from seq2see import machine
-from seq2see.text.pair import Pair
+from seq2see import machine, patterns
+from seq2see.config import TagPlace
+from seq2see.doctor import characters
+from seq2see.text.corpora import Corpus, Parts
+from seq2see.text.pair import Pair, Sides
 from seq2see.text.rows import in_blocks
-from seq2see.text.tags import noting_languages
+from seq2see.text.tags import noting_languages, tag_words, where_tags_are
 
 SAMPLE = 200_000
 """Pairs kept for training tokenizers: more change them little and cost minutes."""
@@ -17,6 +31,8 @@ LONGEST_WORD = 100
 """Characters of a word that are compared; longer texts are not words."""
 BLOCK = 2048
 """Consecutive pairs that are surveyed together."""
+LINES = 20_000
+"""Pairs of the sample that decide about tokenizers, taken at random."""
 STRETCHES = 64
 """Blocks of consecutive pairs that are kept, evenly taken, to examine what may be wrong with the corpus."""
 
@@ -109,6 +125,13 @@ class Survey:
             self.room = len(self.sample)
             self.sampled = sum(map(_length, self.sample))
 
+    def texts(self) -> tuple["Text", "Text"]:
+        """Return what both sides are made of, by pairs of the sample."""
+        dice = random.Random(0)
+        pairs = self.sample if len(self.sample) <= LINES else dice.sample(self.sample, LINES)
+        source = _text_of(self.source, self.pairs, [pair.source for pair in pairs], dice)
+        return source, _text_of(self.target, self.pairs, [pair.target for pair in pairs], dice)
+
     def only(self, kept: list[Pair]) -> "Survey":
         """Return the survey of a corpus of which these pairs of the sample, and as large a share of all, are kept."""
         pairs = round(self.pairs * len(kept) / len(self.sample))
@@ -150,3 +173,204 @@ class _Looking:
 
     def __call__(self, texts: list[str]) -> tuple[Side, Side]:
         return Side.of(texts[::2]), Side.of(texts[1::2])
+
+
+def examine(corpus: Corpus, survey: Survey, valid_pairs: list[Pair], given: Iterable[Pair] | None) -> list[str]:
+    """Return lines about what seems wrong with the corpus. Nothing is left out for it: the user decides."""
+    from seq2see.doctor.examination import Examination, short
+
+    # Nothing else needs these pairs, and the survey would keep them in memory until the end of the training.
+    stretches, survey.stretches, survey.sample = survey.stretches, [], []
+    seen, held = Examination(survey.every), Examination()
+    for start, stretch in stretches:
+        seen.skip_to(start)
+        for pair in stretch:
+            seen.add(pair.source, pair.target)
+    for pair in valid_pairs:
+        held.add(pair.source, pair.target)
+    lines = short(seen.diagnose(held if valid_pairs else None, corpus.train.languages))
+    if not lines:
+        return []
+    looked_at = sum(len(stretch) for _, stretch in stretches)
+    if looked_at < survey.pairs:
+        lines.insert(
+            0, f"examined {looked_at:,} of {survey.pairs:,} pairs; duplicates among the others are not counted"
+        )
+    against = given.files if isinstance(given, Parts) else []
+    words = [*corpus.words, *(["--against", against[0]] if against else [])]
+    return [*lines, f"for details, run: seq2see doctor {shlex.join(words)}"]
+
+
+# What a text is made of, and the kinds of tokenizer that suit it.
+
+SENTENCE, WORD = 10, 2
+"""Minimum number of letters of a sentence, and mean number of letters of a word, in scripts without spaces."""
+PHRASE = 2
+"""Mean number of words below which texts are words, cut into characters, and not sentences, cut into subwords."""
+
+
+@dataclass(frozen=True)
+class Text:
+    """One side of a corpus without its tags: how much there is of it, some lines, and what tokens suit it."""
+
+    side: Side
+    lines: list[str]
+    kinds: tuple[str, ...]
+    """The tokenizers that suit it, the preferred first."""
+    where: TagPlace
+    tags: int
+    """Tokens that tags take."""
+
+
+def _text_of(side: Side, pairs: int, lines: list[str], dice: random.Random) -> Text:
+    """Examine one side, given random lines of it."""
+    where: TagPlace = where_tags_are(lines) if side.words > 1.9 * pairs else "none"
+    count = 0
+    if where != "none":
+        tags = tag_words(lines, where)
+        count = len(tags.front | tags.back)
+        lines = [tags.split(line)[1] for line in lines]
+        side = Side.of(lines).times(pairs / len(lines))
+    few = lines if len(lines) <= 1000 else dice.sample(lines, 1000)
+    side = _with_words(side, pairs, few)
+    return Text(side, lines, _kinds(side, pairs, lines, few), where, count)
+
+
+def _with_words(side: Side, pairs: int, lines: Sequence[str]) -> Side:
+    """Return the same side, with an estimate of the number of words where they are written without spaces."""
+    letters = sum(not unicodedata.combining(sign) for line in lines for sign in line)
+    if letters < SENTENCE * len(lines) or not characters.are_unspaced(list(lines)):
+        return side
+    return replace(side, words=max(side.words, side.characters // WORD), unspaced=True)
+
+
+def _kinds(side: Side, pairs: int, lines: Sequence[str], few: Sequence[str]) -> tuple[str, ...]:
+    """Return the kinds of tokenizer that suit a side, the preferred first."""
+    if side.unspaced:
+        return "unigram", "characters"
+    if side.words >= PHRASE * pairs and _are_symbols(side, lines):
+        return ("symbols",)
+    if _are_molecules(few):
+        return "pattern", "characters"
+    if side.words >= PHRASE * pairs:
+        return ("unigram", "characters") if side.words < 2 * PHRASE * pairs else ("unigram",)
+    if _are_korean(few):
+        return "jamo", "characters"
+    return ("characters",) if side.words <= 1.05 * pairs else ("characters", "unigram")
+
+
+def _are_symbols(side: Side, lines: Sequence[str]) -> bool:
+    """Return whether words are a closed set, of which nearly every member occurs often.
+
+    The number of words that occur once estimates how much of a new text would be unknown (Good and Turing).
+    """
+    if len(side.lexicon) >= Side.MOST_WORDS or side.words < 20 * len(side.lexicon):
+        return False
+    counts = Counter(word for line in lines for word in line.split())
+    return sum(count == 1 for count in counts.values()) <= 0.005 * counts.total()
+
+
+def _are_molecules(lines: Sequence[str]) -> bool:
+    """Return whether nearly all lines are SMILES, and two thirds of them contain more than letters."""
+    if 3 * sum(not line.isalpha() for line in lines) < 2 * len(lines):
+        return False
+    return sum(bool(line.strip()) and all(map(patterns.is_smiles, line.split())) for line in lines) >= 0.9 * len(lines)
+
+
+def _are_korean(lines: Sequence[str]) -> bool:
+    letters = [letter for line in lines for letter in line if letter.isalpha()]
+    return 2 * sum("가" <= letter <= "힣" for letter in letters) > len(letters)
+
+
+def in_common(sources: Sequence[str], targets: Sequence[str]) -> float:
+    """Return how much text two sides share: the intersection of the frequencies of their pairs of characters."""
+    one, other = _frequencies(sources), _frequencies(targets)
+    return sum(min(share, other[each]) for each, share in one.items() if each in other)
+
+
+def _frequencies(lines: Sequence[str]) -> dict[str, float]:
+    words = Counter(word for line in lines for word in line.split())
+    counts = Counter[str]()
+    for word, times in words.items():
+        for pair in map("".join, pairwise(f" {word} ")):
+            counts[pair] += times
+    total = counts.total()
+    return {pair: count / total for pair, count in counts.items()}
+
+
+# Which pairs are held out for validation. A hash of one text of each pair decides, so that the choice is the same in
+# every pass over the corpus, on every machine and for every seed, and pairs with the same source stay together.
+
+
+FEW = 20
+"""Number of pairs below which none is held out; validation then uses training pairs."""
+
+HASHES: Final[Mapping[str, Callable[[bytes], float]]] = {
+    "blake2b": lambda text: int.from_bytes(blake2b(text, digest_size=8).digest(), "big") / 2**64,
+    "crc32": lambda text: crc32(text) / 2**32,
+}
+"""Hash functions from a text to a pseudo-random number from 0 to 1.
+
+CRC32 is linear, so that similar texts get similar numbers: of 000 to 999 it chooses 124 instead of 100, none of which
+ends in 3 or 7. It serves runs that are fine-tuned from one that seq2see 0.1.0 trained: only the same choice keeps pairs
+that its model has already learned out of the new validation set.
+"""
+HASH: Final = "blake2b"
+"""The one of `HASHES` that new runs use. The manifest records it as `held_out_by`; without that key it is CRC32."""
+
+Decides = Callable[[Pair], bool]
+Key = Callable[[Pair], str]
+
+
+def by_source(pair: Pair) -> str:
+    """Return the source, so that no source is both trained and validated on."""
+    return pair.source
+
+
+def by_either(parts: Sequence[Sides]) -> Key:
+    """Return a function from a pair to the text by which it is held out, for tagged files of these languages.
+
+    `m.en,m.de` beside `m.de,m.en` holds every pair twice, once turned round: what is validated on in one direction must
+    not be learned in the other. So a text decides that is the same in both, where any language is on both sides.
+    """
+    if not {part.source for part in parts} & {part.target for part in parts} - {None}:
+        return by_source
+    # One language in all files, as English in en-de, de-en, en-fr and fr-en: its text holds all translations together.
+    if hubs := set[str | None].intersection(*map(set, parts)) - {None}:
+        hub = min(map(str, hubs))
+        return lambda pair: pair.target if pair.language == hub else pair.source
+    return lambda pair: min(pair.source, pair.target)
+
+
+def held_out(
+    sample: Sequence[Pair], pairs: int, wanted: int, asked: bool, key: Key = by_source, by: str = HASH
+) -> Decides:
+    """Return a function that decides whether a pair is kept for validation.
+
+    Args:
+        sample: Some of the pairs, or all.
+        pairs: The number of pairs in the corpus.
+        wanted: About how many pairs to keep; never more than a tenth, or half where the user has asked.
+        asked: Whether the user has asked for it, so that some are kept however few pairs there are.
+        key: Returns the text of a pair that decides.
+        by: The hash of that text, one of `HASHES`.
+    """
+    fraction = HASHES[by]
+    share = min(0.5 if asked else 0.1, wanted / pairs) if asked or pairs >= FEW else 0.0
+    if not share:
+        return lambda pair: False
+
+    def chosen(pair: Pair) -> bool:
+        return fraction(key(pair).encode()) < share
+
+    # A text that stands in many pairs brings them all. Where that is too much, the most frequent ones are learned.
+    counts = Counter(key(pair) for pair in sample if chosen(pair))
+    room = min(2 * share, share + 0.2) * len(sample)
+    total = counts.total()
+    frequent = set()
+    for text, count in counts.most_common():
+        if total <= room or count == 1:
+            break
+        frequent.add(text)
+        total -= count
+    return (lambda pair: chosen(pair) and key(pair) not in frequent) if frequent else chosen

@@ -2,8 +2,8 @@
 
 `new_run` opens the corpus, surveys it, settles the settings, learns tokenizers and writes the corpus as tokens; `learn`
 builds the model, trains it and writes the report. Everything else joins here: a run that is resumed (`resume`) comes in
-at `learn`, fine-tuning (`fine_tuning`) replaces a few steps, and under torchrun all processes but the first one do
-nothing but train (`follow`).
+at `learn`, fine-tuning (`fine_tuning`) replaces a few steps, other settings may be tried first (`trials`), and under
+torchrun all processes but the first one do nothing but train (`resume.follow`).
 
 The pairs are read twice, whatever their number: once by the survey, and once to tokenise them.
 """
@@ -11,45 +11,29 @@ The pairs are read twice, whatever their number: once by the survey, and once to
 import contextlib
 import math
 import os
-import platform
-from collections import deque
+import sys
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Unpack
+from typing import Unpack
 
 import torch
 
-import seq2see
 from seq2see import config, machine, storage
-from seq2see.config import Overlay, Settings, Training
-from seq2see.display import notebook
+from seq2see.config import Overlay
 from seq2see.distributed import ranks
-from seq2see.errors import OnlyHereError, SeqError, SettingError
+from seq2see.errors import SettingError
 from seq2see.machine import ALONE, Group, Stop
-from seq2see.model.build import count_parameters
-from seq2see.model.interface import Seq2Seq
 from seq2see.run import Run
-from seq2see.session import choices, fine_tuning, finish, prepare, resume, trials
-from seq2see.session.request import (
-    Base,
-    Began,
-    Interrupted,
-    Prepared,
-    ReadingKeywords,
-    Request,
-    Said,
-    Watch,
-    in_notebook,
-)
-from seq2see.session.resume import new_model, run_loop
-from seq2see.session.survey import survey_corpus
+from seq2see.session import fine_tuning, finish, notebook, prepare, resume, trials
+from seq2see.session.request import Base, Interrupted, Prepared, ReadingKeywords, Request, Said, Watch
+from seq2see.session.survey import examine, survey_corpus
 from seq2see.text import corpora
 from seq2see.text.corpora import Corpus
-from seq2see.text.pair import Pair, Sides
+from seq2see.text.pair import Pair
 from seq2see.tokens.store import Store
-from seq2see.training import checkpoint, loop
+from seq2see.training import checkpoint
 from seq2see.training.bad_numbers import NotFinite
 from seq2see.training.checkpoint import Progress
 from seq2see.training.events import INTERRUPTED, Finished, Stepped
@@ -57,9 +41,6 @@ from seq2see.training.journal import Journal
 
 FORECAST_AFTER = 10
 """Updates by which the duration of a training on a CPU is estimated."""
-DAY = 24 * 60 * 60
-ECHO = 2.0
-"""Seconds within which a repeated signal counts as the first one: several processes may forward it."""
 
 
 def train(
@@ -114,7 +95,7 @@ def train(
     folder = Path("runs") / corpora.name_of(pairs) if out is None else Path(out)
     base = None if from_run is None else Path(from_run)
     if watch is None:
-        watch = in_notebook() if notebook.is_notebook() else lambda event: None
+        watch = notebook.progress() if "IPython" in sys.modules else lambda event: None
     request = Request(
         pairs, folder, valid, overlays, reading, reading.get("tag", False), resume, force, base, watch, tune
     )
@@ -122,11 +103,16 @@ def train(
         return start(request, ALONE)
     with ranks.joined() as group:  # torchrun has started this process and perhaps others
         ranks.check_restarts(resume, force)
-        return start(request, group) if group.is_first else follow(group)
+        return start(request, group)
 
 
 def start(request: Request, group: Group) -> Run:
-    """Resume the run in the folder, if that was asked for and there is one; else make a new one."""
+    """Resume the run in the folder, if that was asked for and there is one; else make a new one.
+
+    All processes but the first one wait until there is something to train.
+    """
+    if not group.is_first:
+        return resume.follow(group)
     if request.from_run is not None:
         fine_tuning.check_places(request.from_run, request.folder)
     if request.folder.exists() and resume.can_resume(request):
@@ -144,10 +130,9 @@ def resume_run(request: Request, group: Group) -> Run:
         run = finish.complete(folder, prepared, device, request.watch)
         group.first_does(lambda: [str(folder.absolute()), 0])
         return run
-    _check_memory(prepared.settings, device)  # the run may come from a larger machine, or from a stranger
+    prepare.check_memory(prepared.settings, device)  # the run may come from a larger machine, or from a stranger
     with storage.sole_writer(folder, group.patience):
         resume.begin_again(folder, prepared)
-        prepared = trials.decide(folder, prepared, request.overlays, request.watch, group.alone)
         return learn(request, prepared, device, group)
 
 
@@ -160,9 +145,8 @@ def new_run(request: Request, group: Group) -> Run:
     with storage.held(request.folder, group.patience):
         was_made = (request.folder / "manifest.json").exists()  # by another process, while this one waited
         if not (was_made and request.resume and resume.can_resume(request)):
-            prepared, examine = make_folder(request, corpus, given, base, device)
-            prepared = trials.decide(request.folder, prepared, request.overlays, request.watch, group.alone)
-            return learn(request, prepared, device, group, examine)
+            prepared, examined = make_folder(request, corpus, given, base, device)
+            return learn(request, prepared, device, group, examined)
     return start(request, group)
 
 
@@ -182,25 +166,28 @@ def make_folder(
         chosen = prepare.settle(survey, corpus, request.overlays, prepare.to_hold_out(request.valid))
     else:
         chosen = fine_tuning.settle(base, survey, corpus, request)
-    _check_memory(chosen.settings, device)
+    prepare.check_memory(chosen.settings, device)
     with storage.made(request.folder) as folder:
         prepared = prepare.write_corpus(folder, corpus, chosen, valid_pairs, request, base)
         if base is not None:
             prepared = fine_tuning.keep(base, folder, prepared, request)
-        elif not corpus.settings:
+        elif not corpus.settings and (len(chosen.candidates) > 1 or request.tune):
             quiet = replace(request, watch=lambda event: None)
-
-            def write(place: Path, settings: Settings) -> Prepared:
-                return prepare.write_corpus(place, corpus, replace(chosen, settings=settings), valid_pairs, quiet, None)
-
-            tried = trials.challengers(chosen.candidates, prepared.settings, prepared.yours, request.tune)
-            trials.prepare(folder, prepared, tried, request.tune, write)
+            trials.prepare(
+                folder,
+                prepared,
+                trials.challengers(chosen.candidates, prepared.settings, prepared.yours, request.tune),
+                request.tune,
+                lambda place, settings: prepare.write_corpus(
+                    place, corpus, replace(chosen, settings=settings), valid_pairs, quiet, None
+                ),
+            )
         storage.write_manifest(folder, prepared.facts)
     # The folder was moved to its place, so the stores are opened again there.
     sizes = len(prepared.tokenizers.source), len(prepared.tokenizers.target)
     train, valid = (Store(request.folder / "corpus" / name, sizes) for name in ("train", "valid"))
-    examine = partial(prepare.examine, corpus, survey, valid_pairs, given)  # called later, so that training starts soon
-    return replace(prepared, train=train, valid=valid), examine
+    examined = partial(examine, corpus, survey, valid_pairs, given)  # called later, so that training starts soon
+    return replace(prepared, train=train, valid=valid), examined
 
 
 def learn(
@@ -208,38 +195,38 @@ def learn(
     prepared: Prepared,
     device: torch.device,
     group: Group,
-    examine: Callable[[], list[str]] = list,
+    examined: Callable[[], list[str]] = list,
 ) -> Run:
     """Train the model of a run folder that is ready, from its newest checkpoint if it has one, and write the report.
 
     Args:
-        examine: Called after the first update; returns lines about what seems wrong with the corpus.
+        examined: Called after the first update; returns lines about what seems wrong with the corpus.
     """
     folder, watch = request.folder, request.watch
-    model = new_model(folder, prepared, device)
+    if (folder / trials.FOLDER).is_dir():
+        prepared = trials.decide(folder, prepared, request.overlays, watch, group.alone)
+    model = prepare.new_model(folder, prepared, device)
     before, is_pause = Progress(), False
     if (folder / "checkpoints").is_dir():
         newest = checkpoint.go_on_from(folder / "checkpoints", lambda line: watch(Said(f"warning: {line}")))
         if newest is not None:
             before, is_pause = checkpoint.read_progress(newest), checkpoint.is_pause(newest)
-    micro_tokens = _tokens_at_once(prepared, before, device, watch)
-    prepared = _describe(folder, prepared, model, before, device, micro_tokens, group, watch)
+    micro_tokens = prepare.tokens_at_once(prepared, before, device, watch)
+    prepared = prepare.describe(folder, prepared, model, before, device, micro_tokens, group, watch)
     group.first_does(lambda: [str(folder.absolute()), micro_tokens])
-    stop = Stop(0.0 if group.alone else ECHO)
-    journal, end = None, None
-    with contextlib.closing(run_loop(folder, prepared, model, micro_tokens, stop, group)) as happening:
+    stop, journal, end = Stop(group.echo), None, None
+    with contextlib.closing(prepare.run_loop(folder, prepared, model, micro_tokens, stop, group)) as happening:
         try:
             for event in happening:
                 if journal is None:  # after the first update
                     journal = Journal(folder, before.step, is_pause)
-                    for line in examine():
+                    for line in examined():
                         watch(Said(f"doctor: {line}"))
                 journal.write(event)
                 watch(event)
                 if isinstance(event, Stepped) and event.step == before.step + FORECAST_AFTER and device.type == "cpu":
-                    watch(
-                        Said(_forecast(prepared.settings.training, (event.seconds - before.seconds) / FORECAST_AFTER))
-                    )
+                    seconds = (event.seconds - before.seconds) / FORECAST_AFTER
+                    watch(Said(finish.forecast(prepared.settings.training, seconds)))
                 end = event
         except NotFinite as found:
             raise finish.not_finite(folder, prepared, found, partial(prepare.open_corpus, request)) from None
@@ -252,101 +239,3 @@ def learn(
     run = finish.finish(folder, prepared, end, device, watch)
     group.barrier()
     return run
-
-
-def _forecast(training: Training, seconds: float) -> str:
-    """Return how long a training takes at most on this CPU, and what to do if that is more than a day.
-
-    Args:
-        seconds: The mean duration of the first updates.
-    """
-    whole = seconds * training.max_steps
-    speed = f"{training.batch_tokens / seconds:,.0f} tokens/s"
-    line = f"at most {finish.in_words(whole)} for {training.max_steps:,} steps on this CPU, at {speed}"
-    if whole <= DAY:
-        return line
-    fewer = max(1, int(float(f"{DAY / seconds:.2g}")))
-    return f"{line}. To end within a day, use a GPU, or train anew with --force --set training.max_steps={fewer}"
-
-
-def follow(group: Group) -> Run:
-    """Wait until the first process has something to train, and train it together with all others."""
-    device = machine.pick_device()
-    place, micro_tokens = group.first_does(lambda: None)
-    folder = Path(place)
-    if not micro_tokens:  # the run is finished already
-        return Run(folder)
-    try:
-        prepared = resume.reopen(folder, [])
-        model = new_model(folder, prepared, device)
-    except SeqError as problem:
-        where = f"process {group.rank}: all machines need to see the run folder under the same name"
-        raise OnlyHereError(f"{problem} ({where})") from None
-    stop = Stop(0.0 if group.alone else ECHO)
-    try:
-        [end] = deque(run_loop(folder, prepared, model, micro_tokens, stop, group), maxlen=1)
-    except NotFinite:
-        group.barrier()  # where the error of the first process, which reports it, is raised
-        raise
-    if isinstance(end, Finished) and end.reason == INTERRUPTED:
-        raise Interrupted(int(group.largest(stop.signal)))
-    group.barrier()
-    return Run(folder)
-
-
-def _check_memory(settings: Settings, device: torch.device) -> None:
-    sizes = settings.data.source_vocabulary, settings.data.target_vocabulary
-    machine.check_memory(count_parameters(settings.model, *sizes), device)
-
-
-def _tokens_at_once(prepared: Prepared, before: Progress, device: torch.device, watch: Watch) -> int:
-    """Return how many tokens a forward pass takes: the user's number, that of the earlier steps, or the machine's."""
-    known = before.micro_tokens if before.device in ("", device.type) else 0  # equal bits are for equal devices
-    found = prepared.settings.training.micro_batch_tokens or known or machine.micro_tokens(device)
-    if before.micro_tokens not in (0, found):
-        watch(Said(f"{found:,} tokens per forward pass from now on, {before.micro_tokens:,} before"))
-    return found
-
-
-def _describe(
-    folder: Path,
-    prepared: Prepared,
-    model: Seq2Seq,
-    before: Progress,
-    device: torch.device,
-    micro_tokens: int,
-    group: Group,
-    watch: Watch,
-) -> Prepared:
-    """Record in the manifest what is about to be trained, and report it as an event."""
-    settings, sizes = prepared.settings, (len(prepared.tokenizers.source), len(prepared.tokenizers.target))
-    name = machine.name(device) if group.alone else f"{group.world} x {machine.name(device)}"
-    facts: dict[str, Any] = prepared.facts | {
-        "state": "training",
-        "parameters": sum(weight.numel() for weight in model.parameters()),
-        "device": name,
-        "versions": {"seq2see": seq2see.__version__, "torch": torch.__version__, "python": platform.python_version()},
-    }
-    precision = "bfloat16" if loop.in_bfloat16(settings.training, device) else "float32"
-    reasons = prepared.reasons | {"machine": "detected here; does not change the model"}
-    here = f"{name}, {precision}, {micro_tokens:,} tokens per forward pass"
-    rows = choices.choices(settings, reasons, prepared.yours, facts, sizes, here)
-    facts["choices"] = [asdict(row) for row in rows]
-    storage.write_manifest(folder, facts)
-    watch(
-        Began(
-            folder,
-            settings,
-            len(prepared.train),
-            len(prepared.valid),
-            {name: facts[f"dropped_{name}"] for name in ("empty", "too_long")},
-            facts["parameters"],
-            sizes,
-            facts["device"],
-            before.step,
-            before.seconds,
-            Sides(**facts.get("languages", {})),
-            rows,
-        )
-    )
-    return replace(prepared, facts=facts)

@@ -24,7 +24,8 @@ from seq2see.config import Overlay, Settings
 from seq2see.errors import RunError
 from seq2see.evaluation import validation
 from seq2see.machine import ALONE, Stop
-from seq2see.session import choices, resume
+from seq2see.session import prepare as preparation
+from seq2see.session import resume, suggest
 from seq2see.session.request import Interrupted, Prepared, Said, Watch
 from seq2see.training import checkpoint, loop
 from seq2see.training.events import INTERRUPTED, Finished, Stepped
@@ -43,7 +44,7 @@ FEWEST_TO_COMPARE = 50
 STANDARD_ERRORS = 2.0
 """The mean difference of two losses of a sentence must exceed so many standard errors to be beyond noise."""
 UNRELATED = {
-    *("seed", "micro_batch_tokens", "precision", "deterministic", "log_every", "keep"),
+    *("seed", "alignment_weight", "micro_batch_tokens", "precision", "deterministic", "log_every", "keep"),
     *("max_minutes", "validate_every", "patience", "metric"),
 }
 """Settings of training that a user may set without giving up the trials."""
@@ -206,7 +207,7 @@ def decide(folder: Path, prepared: Prepared, overlays: list[Overlay], watch: Wat
                     if (folder / path.name).exists():
                         storage.remove(folder / path.name)
                     path.rename(folder / path.name)
-        rows = [name for name, keys in choices.ROWS.items() if {*plan["challengers"].get(winner, [])} & {*keys}]
+        rows = [name for name, keys in suggest.ROWS.items() if {*plan["challengers"].get(winner, [])} & {*keys}]
         tried = f"the best of {len(plan['challengers']) + 1} in trials"
         prepared = replace(prepared, reasons=prepared.reasons | dict.fromkeys(rows, tried))
     storage.write_manifest(folder, facts)
@@ -359,7 +360,7 @@ def advance(name: str, folder: Path, until: int) -> Standing:
     device = machine.pick_device()
     prepared = resume.reopen(folder, [])
     settings = prepared.settings
-    model = resume.new_model(folder, prepared, device)
+    model = preparation.new_model(folder, prepared, device)
     newest = checkpoint.go_on_from(folder / "checkpoints") if (folder / "checkpoints").is_dir() else None
     before = checkpoint.Progress() if newest is None else checkpoint.read_progress(newest)
     ended = loop.limit_reached(before, settings.training) is not None and (folder / "model.safetensors").exists()
@@ -368,7 +369,7 @@ def advance(name: str, folder: Path, until: int) -> Standing:
         micro_tokens = settings.training.micro_batch_tokens or before.micro_tokens or machine.micro_tokens(device)
         journal = Journal(folder, before.step, newest is not None and checkpoint.is_pause(newest))
         try:
-            for event in resume.run_loop(folder, prepared, model, micro_tokens, stop, ALONE):
+            for event in preparation.run_loop(folder, prepared, model, micro_tokens, stop, ALONE):
                 journal.write(event)
                 if isinstance(event, Stepped) and event.step >= until < settings.training.max_steps:
                     stop.reached = True

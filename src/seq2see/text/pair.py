@@ -1,8 +1,6 @@
 """The only text record: one pair of sequences and where it came from."""
 
-import json
-from collections.abc import Iterable, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 
@@ -26,15 +24,6 @@ class Sides(NamedTuple):
 
 NOTHING: Final = Sides()
 """Value for sides of which nothing is known."""
-
-
-def write_pairs(path: Path, pairs: Iterable[Pair]) -> None:
-    """Write pairs as JSON lines, with their further references."""
-    rows = (
-        {"source": pair.source, "target": pair.target} | ({"references": pair.references} if pair.references else {})
-        for pair in pairs
-    )
-    path.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), encoding="utf-8")
 
 
 def usual_sources(pairs: Sequence[Pair], count: int = 4, longest: int = 80) -> list[str]:

@@ -10,6 +10,7 @@ import codecs
 import contextlib
 import csv
 import gzip
+import json
 import stat
 import zlib
 from collections import deque
@@ -420,3 +421,12 @@ def in_blocks(pairs: Iterable[Pair], most: int, characters: int = 1 << 22) -> It
             block, size = [], 0
     if block:
         yield block
+
+
+def write_pairs(path: Path, pairs: Iterable[Pair]) -> None:
+    """Write pairs as JSON lines, with their further references."""
+    rows = (
+        {"source": pair.source, "target": pair.target} | ({"references": pair.references} if pair.references else {})
+        for pair in pairs
+    )
+    path.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), encoding="utf-8")

@@ -32,6 +32,8 @@ class Batch:
     source_offsets: Tensor
     target_N: Tensor
     target_offsets: Tensor
+    links_N: Tensor | None = None
+    """Place in its source of the token from which the token that each row of `inputs_N` reads comes, -1 for none."""
 
     def __len__(self) -> int:
         return len(self.source_offsets) - 1
@@ -53,7 +55,8 @@ class Batch:
     def twice(self) -> "Batch":
         """Return the batch with all pairs repeated after themselves."""
         source_N, target_N = self.source_N.repeat(2), self.target_N.repeat(2)
-        return Batch(source_N, twice_over(self.source_offsets), target_N, twice_over(self.target_offsets))
+        links_N = None if self.links_N is None else self.links_N.repeat(2)
+        return Batch(source_N, twice_over(self.source_offsets), target_N, twice_over(self.target_offsets), links_N)
 
     def padded(self) -> tuple[Tensor, Tensor]:
         """Return (source_BS, target_BT), padded, for a model that needs rectangles."""
@@ -62,7 +65,8 @@ class Batch:
     def to(self, device: torch.device | str) -> "Batch":
         """Return the batch on another device; offsets stay on the CPU, where they become shapes."""
         source_N, target_N = self.source_N.to(device, non_blocking=True), self.target_N.to(device, non_blocking=True)
-        return Batch(source_N, self.source_offsets, target_N, self.target_offsets)
+        links_N = None if self.links_N is None else self.links_N.to(device, non_blocking=True)
+        return Batch(source_N, self.source_offsets, target_N, self.target_offsets, links_N)
 
 
 def twice_over(offsets: Tensor) -> Tensor:
@@ -77,9 +81,12 @@ def rectangle(tokens_N: Tensor, offsets: Tensor) -> Tensor:
     return torch.full(keep_BL.shape, special.PAD, device=tokens_N.device).masked_scatter(keep_BL, tokens_N)
 
 
-def make_batch(store: Store, indices: Int64s) -> Batch:
-    """Make a batch of the pairs `indices` of a store, in that order."""
-    return Batch(*(torch.from_numpy(array) for array in store.gather(indices)))
+def make_batch(store: Store, indices: Int64s, links: bool = False) -> Batch:
+    """Make a batch of the pairs `indices` of a store, in that order; `links` adds `links_N`."""
+    source_N, source_offsets, target_N, target_offsets = (torch.from_numpy(array) for array in store.gather(indices))
+    # A token is read one row after the row that predicts it. An END, which comes from nowhere, is read by none.
+    links_N = torch.from_numpy(np.roll(store.links(indices), 1)) if links else None
+    return Batch(source_N, source_offsets, target_N, target_offsets, links_N)
 
 
 @dataclass(frozen=True)

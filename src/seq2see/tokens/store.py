@@ -5,6 +5,7 @@ Texts become ids on all cores (`tokenised`), a block at a time; pairs that are t
     source.tokens   every source end to end, each closed by END; uint16, or uint32 for a vocabulary above 65,536
     source.offsets  int64, one more than there are pairs: source i is tokens[offsets[i] : offsets[i + 1]]
     target.*        the same for the targets
+    target.links    if an aligner was used: for each target token the place of its source token, uint16, or 65,535
     store.json      format, dtype and counts; written last, so a folder without it is half written
 
 Numbers are little-endian, so that a folder may move between machines.
@@ -33,6 +34,9 @@ Int64s = NDArray[np.int64]
 
 FORMAT: Final = 1
 DTYPES: Final = ("<u2", "<u4")
+LINKS: Final = "target.links"
+NO_LINK: Final = 0xFFFF
+"""Stands in the file of links for a token that comes from nowhere, or from too far behind."""
 
 
 class Store:
@@ -54,7 +58,7 @@ class Store:
             if dtype.str not in DTYPES:
                 raise ValueError(f"dtype {dtype}")
             self.source_tokens, self.target_tokens = int(about["source_tokens"]), int(about["target_tokens"])
-            self._vocabularies = vocabularies or (int(about["vocabulary"]), int(about["vocabulary"]))
+            self.vocabularies = vocabularies or (int(about["vocabulary"]), int(about["vocabulary"]))
             if min(pairs, self.source_tokens, self.target_tokens) < 1:
                 raise ValueError("nothing in it")
         except FileNotFoundError:
@@ -71,6 +75,9 @@ class Store:
         self._target = _open(folder / "target.tokens", dtype, self.target_tokens)
         self._source_offsets = _open(folder / "source.offsets", np.dtype("<i8"), pairs + 1)
         self._target_offsets = _open(folder / "target.offsets", np.dtype("<i8"), pairs + 1)
+        self.has_links = (folder / LINKS).exists()
+        """Whether the source token of each target token is known (`tokens.aligner`)."""
+        self._links = _open(folder / LINKS, np.dtype("<u2"), self.target_tokens) if self.has_links else None
 
     def __len__(self) -> int:
         return len(self._source_offsets) - 1
@@ -97,9 +104,23 @@ class Store:
             *_gather(self._source, self._source_offsets, indices),
             *_gather(self._target, self._target_offsets, indices),
         )
-        if sides[0].max() >= self._vocabularies[0] or sides[2].max() >= self._vocabularies[1]:
+        if sides[0].max() >= self.vocabularies[0] or sides[2].max() >= self.vocabularies[1]:
             raise DataError(f"{self.folder}: its tokens are damaged. Copy the run again, or train again with --force")
         return sides
+
+    def links(self, indices: Int64s) -> Int64s:
+        """Return the place of its source token in the source, or -1, for each target token of these pairs, END
+        included, end to end."""
+        if self._links is None:
+            raise DataError(
+                f"{self.folder}: no {LINKS}, which training.alignment_weight needs. Train again with --force"
+            )
+        lengths = self.target_lengths(indices)
+        places, _ = _gather(self._links, self._target_offsets, indices)
+        places[places == NO_LINK] = -1
+        if np.any(places >= np.repeat(self.source_lengths(indices), lengths)):
+            raise DataError(f"{self.folder}: its links are damaged. Copy the run again, or train again with --force")
+        return places
 
 
 class Block(NamedTuple):
@@ -135,7 +156,8 @@ def write(folder: Path, encoded: Iterable[tuple[list[int], list[int]]], vocabula
 def write_blocks(folder: Path, blocks: Iterable[Block], vocabulary: int) -> Store:
     """Write pairs that are packed already, and open the result; an earlier store is replaced."""
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "store.json").unlink(missing_ok=True)
+    for earlier in ("store.json", LINKS):
+        (folder / earlier).unlink(missing_ok=True)
     with _SideFiles(folder, "source") as source, _SideFiles(folder, "target") as target:
         for block in blocks:
             source.add(block.source, block.source_lengths)

@@ -132,30 +132,31 @@ def compile_kernels(model: Seq2Seq, settings: Training, bfloat16: bool) -> None:
         with loading.compiled_ahead(wait=False), torch.no_grad():
             model.eval()
             for numbers, shape in given if RecordedPasses.can(model, False) else []:
-                _loss(model, numbers, shape, replace(settings, label_smoothing=0.0, agreement=0.0), bfloat16=False)
+                plain = replace(settings, label_smoothing=0.0, agreement=0.0, alignment_weight=0.0)
+                _loss(model, numbers, shape, plain, bfloat16=False)
     model.train(was_training)
     torch.cuda.set_rng_state(dice)
 
 
 def _loss(model: Seq2Seq, numbers: Tensor, shape: Shape, settings: Training, bfloat16: bool) -> tuple[Tensor, ...]:
     parts = torch.split(numbers, sizes(shape))
-    source_N, source_places_N, source_offsets, inputs_N, places_N, offsets, labels_N = parts
+    source_N, source_places_N, source_offsets, inputs_N, places_N, offsets, labels_N, links_N = parts
     if settings.agreement:  # both halves with rows to spare of their own
-        source_N, source_places_N, inputs_N, places_N, labels_N = (
-            rows.repeat(2) for rows in (source_N, source_places_N, inputs_N, places_N, labels_N)
+        source_N, source_places_N, inputs_N, places_N, labels_N, links_N = (
+            rows.repeat(2) for rows in (source_N, source_places_N, inputs_N, places_N, labels_N, links_N)
         )
         source_offsets, offsets = twice_over(source_offsets), twice_over(offsets)
     # As plain passes have them, so that the same kernels serve both: compiling them takes most of the first minute.
     sources = Packing.fixed(source_offsets.to(torch.int32), source_places_N, shape.longest_source)
     targets = Packing.fixed(offsets.to(torch.int32), places_N, shape.longest_target)
     with torch.autocast("cuda", torch.bfloat16, enabled=bfloat16):
-        smoothing, agreement = settings.label_smoothing, settings.agreement
-        return teacher_forced(model, source_N, sources, inputs_N, targets, labels_N, smoothing, agreement)
+        weights = settings.label_smoothing, settings.agreement, links_N, settings.alignment_weight
+        return teacher_forced(model, source_N, sources, inputs_N, targets, labels_N, *weights)
 
 
 def sizes(shape: Shape) -> list[int]:
     source, _, target, _, sentences = astuple(shape)
-    return [source, source, sentences + 1, target, target, sentences + 1, target]
+    return [source, source, sentences + 1, target, target, sentences + 1, target, target]
 
 
 def laid_out(batch: Batch, shape: Shape) -> NDArray[np.int64]:
@@ -166,7 +167,10 @@ def laid_out(batch: Batch, shape: Shape) -> NDArray[np.int64]:
     side = batch.target_offsets, shape.target_rows, shape.longest_target, shape.sentences
     inputs, places, offsets = _side(batch.inputs_N, *side)
     labels, *_ = _side(batch.target_N, *side)
-    return np.concatenate([source, source_places, source_offsets, inputs, places, offsets, labels])
+    links = np.full(shape.target_rows, -1)
+    if batch.links_N is not None:
+        links[: len(batch.links_N)] = batch.links_N.numpy()
+    return np.concatenate([source, source_places, source_offsets, inputs, places, offsets, labels, links])
 
 
 def _side(

@@ -174,7 +174,7 @@ class _Loop:
         try:
             with self.meter, _whole_or_not_at_all(self.optimizer):
                 self.group.throw_dice(settings.seed, step)
-                batch = [make_batch(self.store, piece) for piece in pieces]
+                batch = [make_batch(self.store, piece, bool(settings.alignment_weight)) for piece in pieces]
                 sums = accumulate_gradients(
                     self.model, batch, tokens, self.forward_backward, self.should_stop, self.group
                 )
@@ -330,7 +330,7 @@ def plain_passes(model: Seq2Seq, settings: Training) -> Passes:
     def forward_backward(piece: Batch, tokens: int) -> Tensor:
         piece = (piece.twice() if settings.agreement else piece).to(device)
         with torch.autocast(device.type, torch.bfloat16, enabled=in_bfloat16(settings, device)):
-            loss = loss_of(model, piece, settings.label_smoothing, settings.agreement)
+            loss = loss_of(model, piece, settings.label_smoothing, settings.agreement, settings.alignment_weight)
         (loss.total / tokens).backward()  # type: ignore[no-untyped-call]
         return torch.stack([part.detach().double() for part in loss])
 
@@ -391,10 +391,12 @@ def update(
     return apply_gradients(model, optimizer, sums, settings, rate)
 
 
-def loss_of(model: Seq2Seq, batch: Batch, smoothing: float = 0.0, agreement: float = 0.0) -> Loss:
-    """Return the loss of a batch on the device of the model; see `smoothed_cross_entropy`."""
+def loss_of(
+    model: Seq2Seq, batch: Batch, smoothing: float = 0.0, agreement: float = 0.0, alignment_weight: float = 0.0
+) -> Loss:
+    """Return the loss of a batch on the device of the model; see `teacher_forced`."""
     sides = batch.source_N, batch.source_offsets, batch.inputs_N, batch.target_offsets, batch.target_N
-    return teacher_forced(model, *sides, smoothing, agreement)
+    return teacher_forced(model, *sides, smoothing, agreement, batch.links_N, alignment_weight)
 
 
 def in_bfloat16(settings: Training, device: torch.device) -> bool:

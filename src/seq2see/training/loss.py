@@ -15,6 +15,7 @@ from seq2see import special
 from seq2see.kernels import loading
 from seq2see.model.interface import Seq2Seq
 from seq2see.model.packing import Packing
+from seq2see.training import guided_alignment
 
 CHUNK_NUMBERS = 6_000_000
 """Logits computed at once: 24 MB in float32. Fewer make matrix multiplications slow, more cost memory (docs/log.md)."""
@@ -69,10 +70,21 @@ def teacher_forced(
     labels_N: Tensor,
     smoothing: float = 0.0,
     agreement: float = 0.0,
+    links_N: Tensor | None = None,
+    alignment_weight: float = 0.0,
 ) -> Loss:
-    """Return the loss with teacher forcing: each target token is predicted from the true tokens before it."""
-    hidden_ND = model.decode(inputs_N, targets, model.encode(source_N, sources))
-    return smoothed_cross_entropy(hidden_ND, model.output, labels_N, smoothing, agreement)
+    """Return the loss with teacher forcing: each target token is predicted from the true tokens before it.
+
+    With `links_N` (see `Batch`), the loss of the head that is to align, times `alignment_weight`, is added to it.
+    """
+    if links_N is None or not alignment_weight:
+        hidden_ND = model.decode(inputs_N, targets, model.encode(source_N, sources))
+        return smoothed_cross_entropy(hidden_ND, model.output, labels_N, smoothing, agreement)
+    with guided_alignment.observed(model) as seen:
+        hidden_ND = model.decode(inputs_N, targets, model.encode(source_N, sources))
+    loss = smoothed_cross_entropy(hidden_ND, model.output, labels_N, smoothing, agreement)
+    passes = 2 if agreement else 1
+    return loss._replace(total=loss.total + seen.loss(links_N) * (alignment_weight / passes))
 
 
 class _OutputLoss(torch.autograd.Function):

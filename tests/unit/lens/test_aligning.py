@@ -13,6 +13,7 @@ from seq2see.lens import alignment
 from seq2see.lens.alignment import Alignment, Link, Method
 from seq2see.run import load
 from seq2see.text.pair import Pair
+from seq2see.tokens import store
 
 WORDS = ["badge", "face", "bed", "hag", "deaf"]
 
@@ -44,7 +45,16 @@ def test_training_has_chosen_and_kept_the_heads(run, monkeypatch):
 
 @pytest.mark.parametrize(
     "kept",
-    [None, [], {}, {"heads": [], "reading": 0.5}, {"heads": [[7, 0]], "reading": 0.5}, {"heads": 3, "reading": "x"}],
+    [
+        None,
+        [],
+        {},
+        {"heads": [], "reading": 0.5},
+        {"heads": [[7, 0]], "reading": 0.5},
+        {"heads": 3, "reading": "x"},
+        {"heads": [[0, 0], [0, 1]], "reading": 1, "guided": True},
+        {"heads": [[0, 0]], "reading": 1, "guided": 1},
+    ],
 )
 def test_an_older_or_damaged_manifest_is_completed(run, kept):
     path = run.folder / "manifest.json"
@@ -53,6 +63,48 @@ def test_an_older_or_damaged_manifest_is_completed(run, kept):
     path.write_text(json.dumps(manifest | {"alignment": kept}))
     assert load(run.folder).alignment_method.json() == expected
     assert json.loads(path.read_text())["alignment"] == expected
+
+
+def guided_run(run):
+    """Return a run that says of itself that its head was taught to align."""
+    path = run.folder / "settings.toml"
+    text = path.read_text().replace("alignment_weight = 0.0", "alignment_weight = 0.05")
+    path.write_text(text)
+    manifest = json.loads((run.folder / "manifest.json").read_text())
+    del manifest["alignment"]
+    (run.folder / "manifest.json").write_text(json.dumps(manifest))
+    return load(run.folder)
+
+
+def test_a_head_that_was_taught_is_used_in_the_row_that_reads_a_token(run, monkeypatch):
+    run = guided_run(run)
+    monkeypatch.setattr(alignment, "choose", None)  # not asked
+    method = run.alignment_method
+    layers = run.settings.model.decoder_layers
+    assert method == Method([[max(0, layers - 2), 0]], 1.0, guided=True)
+    assert "unknown" in method.in_words
+    weights_LHTS = np.zeros((layers, run.settings.model.heads, 3, 3))
+    weights_LHTS[method.heads[0][0], 0] = [[0, 0, 1], [1, 0, 0], [0, 1, 0]]
+    links = alignment.of_weights(run.bundle, method, "ab", run.tokenizers.target.encode(["ba"])[0], weights_LHTS).links
+    assert links == [Link((0, 1), (0, 1)), Link((1, 2), (1, 2))]
+
+
+def test_a_head_that_was_taught_is_measured_by_the_links_of_an_aligner(run, tmp_path):
+    run = guided_run(run)
+    sides = run.tokenizers.source.encode(WORDS), run.tokenizers.target.encode(WORDS)
+    folder = tmp_path / "store"
+    written = store.write(
+        folder, zip(*sides, strict=True), max(map(len, (run.tokenizers.source, run.tokenizers.target)))
+    )
+    assert not alignment.measure_guided(run.bundle, written).pairs, "nothing is known without links"
+    links = [place for ids in sides[1] for place in (*range(len(ids)), store.NO_LINK)]
+    (folder / store.LINKS).write_bytes(np.array(links, "<u2").tobytes())
+    method = alignment.measure_guided(run.bundle, store.Store(folder))
+    assert (method.guided, method.pairs) == (True, len(WORDS))
+    assert 0 < method.agreement <= 1
+    run.keep_fact("alignment", method.json())
+    assert load(run.folder).alignment_method == method
+    assert "statistical aligner" in method.in_words
 
 
 def test_a_folder_that_may_only_be_read(run, monkeypatch):

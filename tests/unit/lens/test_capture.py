@@ -16,7 +16,7 @@ from seq2see.lens.answers import look, plant
 from seq2see.lens.capture import capture
 from seq2see.model.attention import MultiHeadAttention
 from seq2see.model.build import build
-from seq2see.model.positions import sinusoid
+from seq2see.model.layers import sinusoid
 from seq2see.model.recording import RecordingPoint
 from seq2see.model.transformer import Transformer
 from seq2see.run import load

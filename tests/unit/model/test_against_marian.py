@@ -14,7 +14,7 @@ from seq2see.config import Decoding
 from seq2see.decoding.hypothesis import Task
 from seq2see.decoding.recorded import RecordedSearch
 from seq2see.decoding.torch_engine import TorchEngine
-from seq2see.model.positions import sinusoid
+from seq2see.model.layers import sinusoid
 from seq2see.model.transformer import Transformer
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")

@@ -14,11 +14,11 @@ from seq2see.model.attention import (
     keep_unless,
     scaled_dot_product_attention,
 )
-from seq2see.model.layers import EncoderLayer, LayerShape
+from seq2see.model.layers import rotate
 from seq2see.model.packing import Packing, Reach
-from seq2see.model.positions import rotate
 from seq2see.model.recording import RecordingPoint
 from seq2see.model.state import Past
+from seq2see.model.transformer import EncoderLayer, LayerShape
 
 B, H, L, M, K, VALUE = 2, 3, 4, 5, 6, 7
 D = 8

@@ -7,8 +7,9 @@ from torch.nn import functional as F
 
 from seq2see.kernels import threads
 from seq2see.model.attention import keep_padding, keep_past
-from seq2see.model.layers import DecoderLayer, Dropout, EncoderLayer, FeedForward, LayerNorm, LayerShape, Residual
+from seq2see.model.layers import Dropout, FeedForward, LayerNorm, Residual
 from seq2see.model.packing import Packing, Reach
+from seq2see.model.transformer import DecoderLayer, EncoderLayer, LayerShape
 
 B, S, T, D, HEADS, D_FF = 2, 5, 3, 8, 4, 12
 SOURCE = torch.tensor([[7, 7, 7, 0, 0], [7, 7, 7, 7, 7]])

@@ -8,7 +8,7 @@ from torch import nn
 import seq2see
 from seq2see import bundle, config
 from seq2see.model.build import build, count_parameters
-from seq2see.model.positions import sinusoid
+from seq2see.model.layers import sinusoid
 from seq2see.model.transformer import Transformer
 
 SIZES = {"encoder_layers": 2, "decoder_layers": 1, "d_model": 8, "heads": 2, "d_ff": 12, "dropout": 0.0}

@@ -9,9 +9,9 @@ import pytest
 pytest.importorskip("fastapi", reason="the extra 'serve' is not installed")
 
 from seq2see.errors import SettingError
-from seq2see.serve.app import DUE, HEADERS, SURPLUS, Guard, Origins, in_json
+from seq2see.serve.app import DUE, HEADERS, SURPLUS, Guard, in_json
 from seq2see.serve.jobs import Facts
-from seq2see.serve.limits import Keys, Limits, Rates, RefusedError, host_names
+from seq2see.serve.limits import Keys, Limits, Origins, Rates, RefusedError, host_names
 from seq2see.serve.service import Service
 
 

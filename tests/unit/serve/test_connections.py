@@ -1,11 +1,12 @@
 """Which connections are closed when room gets short, and whose turn it is."""
 
+import itertools
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from seq2see.serve.connections import PIPELINED_SECONDS, Connections
+from seq2see.serve.connections import MOST_BEGUN, PIPELINED_SECONDS, TURN_SECONDS, Connections
 
 
 class Loop:
@@ -173,21 +174,51 @@ def test_who_left_makes_room(loop):
     assert dropped(later) == []
 
 
+@pytest.fixture
+def stopped_clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let no time pass while requests are read, however busy the machine is."""
+    monkeypatch.setattr("seq2see.serve.connections.time.monotonic", lambda: 100.0)
+
+
 @pytest.mark.parametrize("connections", [1, 100])
+@pytest.mark.usefixtures("stopped_clock")
 def test_a_client_has_one_turn_however_many_connections_it_has(loop, connections):
     room = Connections(1000)
-    greedy = [Connection("greedy", loop, requests=50) for _ in range(connections)]
-    polite = Connection("polite", loop, requests=3)
+    greedy = [Connection("greedy", loop, requests=100) for _ in range(connections)]
+    polite = Connection("polite", loop, requests=3 * MOST_BEGUN // 2)
     for each in (*greedy, polite):
         room.enter(each)
         room.wait_for_turn(each)
-    for turn in range(1, 4):
+    for iteration in range(1, 4):
         loop.iterate()
-        assert polite.read == turn
-        assert sum(each.read for each in greedy) == turn
+        assert polite.read == sum(each.read for each in greedy) == iteration * MOST_BEGUN // 2
     for _ in range(7):
         loop.iterate()
     assert max(each.read for each in greedy) - min(each.read for each in greedy) <= 1
+    assert sum(each.read for each in greedy) == 17 * MOST_BEGUN // 2
+
+
+@pytest.mark.usefixtures("stopped_clock")
+def test_where_many_clients_wait_each_begins_one_request_in_an_iteration(loop):
+    room = Connections(1000)
+    many = [Connection(f"client {number}", loop, requests=5) for number in range(3 * MOST_BEGUN)]
+    for each in many:
+        room.enter(each)
+        room.wait_for_turn(each)
+    for iteration in range(1, 4):
+        loop.iterate()
+        assert {each.read for each in many} == {iteration}
+
+
+def test_no_second_turn_is_given_when_the_first_took_long(loop, monkeypatch):
+    clock = itertools.count()
+    monkeypatch.setattr("seq2see.serve.connections.time.monotonic", lambda: next(clock) * TURN_SECONDS / 3)
+    room = Connections(10)
+    slow = Connection("slow", loop, requests=5)
+    room.enter(slow)
+    room.wait_for_turn(slow)
+    loop.iterate()
+    assert slow.read == 1
 
 
 def test_after_the_last_request_no_more_turns_are_given(loop):

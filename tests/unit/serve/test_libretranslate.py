@@ -1,7 +1,6 @@
 """Texts are cut into what is translated and what is not, and put together again."""
 
 import contextlib
-import dataclasses
 import html
 from types import SimpleNamespace
 from urllib.parse import urlencode
@@ -16,54 +15,10 @@ from fastapi import FastAPI
 from fastapi.responses import JSONResponse
 from starlette.testclient import TestClient
 
-from seq2see.config import Settings
 from seq2see.serve import libretranslate
-from seq2see.serve.jobs import Asked, Facts
 from seq2see.serve.libretranslate import cut, fitting_runs, in_sentences, joined, language_name, parse_multipart
-from seq2see.serve.limits import Limits, RefusedError
-from seq2see.serve.service import Service
-from seq2see.text.pair import Sides
-
-
-class Shouting(Service):
-    """A service whose runs write everything large, in the place of engines; each knows the letters it is given."""
-
-    def __init__(self, letters=None, **languages):
-        self.runs = {name: run(*sides) for name, sides in languages.items()}
-        self.limits = Limits(texts=3, characters=200)
-        self.quick = SimpleNamespace(facts={name: Facts("shout", 1.0) for name in self.runs})
-        self.letters = letters or {}
-        self.asked = []
-
-    def admit(self, peer, headers, own_key=None):
-        self.key = own_key
-        return "somebody"
-
-    async def translate(self, asked: Asked, client, model=None, beam=None):
-        texts = asked.lines
-        self.check_texts(texts)
-        self.asked.append((model, texts))
-        most = self.runs[model].settings.decoding.max_source
-        return (
-            model,
-            "shout",
-            [{"translations": [{"text": text.upper()}], "familiar": 1.0, "cut": len(text) >= most} for text in texts],
-        )
-
-    async def familiar(self, texts, client):
-        def share(name, text):
-            return sum(letter in self.letters[name] for letter in text) / max(1, len(text))
-
-        return [
-            dict(sorted({name: share(name, text) for name in self.runs}.items(), key=lambda each: -each[1]))
-            for text in texts
-        ]
-
-
-def run(source, target, *tags, max_source=40):
-    settings = Settings()
-    settings = dataclasses.replace(settings, decoding=dataclasses.replace(settings.decoding, max_source=max_source))
-    return SimpleNamespace(languages=Sides(source, target), tags=list(tags), settings=settings)
+from seq2see.serve.limits import RefusedError
+from shouting import Shouting, run
 
 
 def client(service):

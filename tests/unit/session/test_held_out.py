@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from seq2see.session import prepare as held_out
+from seq2see.session import survey
 from seq2see.text.pair import Pair, Sides
 
 DICE = random.Random(3)
@@ -22,20 +22,20 @@ def pairs(*directions: tuple[int, int]) -> list[Pair]:
 
 def split(corpus: list[Pair], *languages: tuple[str | None, str | None]) -> tuple[list[Pair], list[Pair]]:
     """What is trained and what is validated on."""
-    key = held_out.by_either([Sides(*each) for each in languages]) if languages else held_out.by_source
-    decides = held_out.choose(corpus, len(corpus), len(corpus) // 10, True, key)
+    key = survey.by_either([Sides(*each) for each in languages]) if languages else survey.by_source
+    decides = survey.held_out(corpus, len(corpus), len(corpus) // 10, True, key)
     return [pair for pair in corpus if not decides(pair)], [pair for pair in corpus if decides(pair)]
 
 
 def numbers_held_out(by: str) -> list[str]:
     corpus = [Pair(str(number), "x", "") for number in range(40)]
-    decides = held_out.choose(corpus, len(corpus), 4, True, by=by)
+    decides = survey.held_out(corpus, len(corpus), 4, True, by=by)
     return [pair.source for pair in corpus if decides(pair)]
 
 
 def test_the_choice_never_changes() -> None:
     """Another machine or another release must not validate on pairs that the model has learned."""
-    assert numbers_held_out(held_out.HASH) == ["18", "29"]
+    assert numbers_held_out(survey.HASH) == ["18", "29"]
     assert numbers_held_out("crc32") == ["23", "27", "33", "37"]
 
 
@@ -60,7 +60,7 @@ def test_similar_sources_are_chosen_as_if_at_random(text: str, share: float) -> 
     """
     count = 10_000
     corpus = [Pair(text.format(number), "x", "") for number in range(count)]
-    decides = held_out.choose([], count, round(share * count), True)
+    decides = survey.held_out([], count, round(share * count), True)
     chosen = [number for number, pair in enumerate(corpus) if decides(pair)]
     expected = share * count
     assert abs(len(chosen) - expected) < 3.5 * (expected * (1 - share)) ** 0.5
@@ -113,33 +113,33 @@ def test_a_frequent_source_is_not_held_out() -> None:
     """`90` would be chosen, and would bring 8,000 pairs with it."""
     frequent = [Pair("90", str(number), "") for number in range(8000)]
     corpus = frequent + [Pair(f"{number} x", "y", "") for number in range(32_000)]
-    assert held_out.choose([], len(corpus), 1000, False)(frequent[0])
-    decides = held_out.choose(corpus, len(corpus), 1000, False)
+    assert survey.held_out([], len(corpus), 1000, False)(frequent[0])
+    decides = survey.held_out(corpus, len(corpus), 1000, False)
     assert decides(Pair("90", "", "")) is False
     assert 700 < sum(map(decides, corpus)) < 900
     rare = [pair for pair in corpus if pair.source != "90"]
-    alone = held_out.choose(rare, len(corpus), 1000, False)
+    alone = survey.held_out(rare, len(corpus), 1000, False)
     assert [decides(pair) for pair in rare] == [alone(pair) for pair in rare]
 
 
 def test_a_few_sources_many_times_are_held_out_only_so_far_as_fits() -> None:
     corpus = [Pair(str(number % 40), str(number), "") for number in range(4000)]
-    decides = held_out.choose(corpus, len(corpus), 400, True)
+    decides = survey.held_out(corpus, len(corpus), 400, True)
     assert {pair.source for pair in corpus if decides(pair)} == {"18", "29"}
     corpus = [Pair(str(18 + number % 2), str(number), "") for number in range(4000)]
-    decides = held_out.choose(corpus, len(corpus), 400, True)
+    decides = survey.held_out(corpus, len(corpus), 400, True)
     assert not any(map(decides, corpus))
 
 
 def test_different_sources_stay_held_out_though_they_are_more_than_wanted() -> None:
-    tenth = held_out.choose([], 100, 10, True)
+    tenth = survey.held_out([], 100, 10, True)
     names = [str(number) for number in range(100) if tenth(Pair(str(number), "", ""))]
     corpus = [Pair(name, "x", "") for name in names] + [Pair("24", "x", "")] * 10
-    decides = held_out.choose(corpus, len(corpus), len(corpus) // 10, True)
+    decides = survey.held_out(corpus, len(corpus), len(corpus) // 10, True)
     assert sum(map(decides, corpus)) > 0.2 * len(corpus)
 
 
 def test_of_few_pairs_none_is_held_out_unless_that_is_asked() -> None:
     corpus = [Pair(str(number), "x", "") for number in range(23, 42)]
-    assert not any(map(held_out.choose(corpus, len(corpus), 1000, False), corpus))
-    assert any(map(held_out.choose(corpus, len(corpus), 5, True), corpus))
+    assert not any(map(survey.held_out(corpus, len(corpus), 1000, False), corpus))
+    assert any(map(survey.held_out(corpus, len(corpus), 5, True), corpus))

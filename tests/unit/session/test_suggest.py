@@ -12,7 +12,7 @@ from seq2see import config, machine
 from seq2see.cli.display import table
 from seq2see.config import Settings
 from seq2see.model.build import count_parameters
-from seq2see.session import choices, suggest, survey, token_kinds
+from seq2see.session import suggest, survey
 from seq2see.session.survey import Side, Survey, survey_corpus
 from seq2see.text import dates
 from seq2see.text.pair import Pair
@@ -107,7 +107,7 @@ def test_an_rnn_is_as_large_as_the_transformer(name: str, preset: str, chosen: d
     assert settings.model.source_reversed == (preset == "rnn" and "sentences" in name)  # dates end with the year
     lines = table(list(rows(settings, {**suggestion.reasons, "machine": "found here"}).values()))
     assert max(map(len, lines)) <= 116
-    assert len(lines) == len(choices.ROWS)
+    assert len(lines) == len(suggest.ROWS) - 1  # no head to teach, so no row about alignment
 
 
 @pytest.mark.parametrize(
@@ -170,7 +170,7 @@ def test_no_false_alarm_of_molecules(name: str) -> None:
 
 
 def kinds(pairs: list[tuple[str, str]]) -> tuple[object, ...]:
-    data = token_kinds.choose(look(pairs)).settings
+    data = suggest.choose_tokenizers(look(pairs)).settings
     return tuple(data[key] for key in ("source_tokenizer", "target_tokenizer", "source_tags", "shared"))
 
 
@@ -223,13 +223,13 @@ def test_a_few_foreign_words_do_not_tie_two_languages() -> None:
 
 def test_candidates_begin_with_the_choice_and_all_resolve() -> None:
     for name, pairs in CORPORA.items():
-        chosen = token_kinds.choose(look(pairs))
+        chosen = suggest.choose_tokenizers(look(pairs))
         assert chosen.candidates[0] == chosen.settings
         for candidate in chosen.candidates:
             config.resolve({"data": candidate, "model": {"tie": "all" if candidate["shared"] else "decoder"}})
         found = [(each["source_tokenizer"], each["target_tokenizer"]) for each in chosen.candidates]
         assert len(set(found)) == len(found) <= 3, name
-    words = token_kinds.choose(look(CORPORA["Korean words"])).candidates
+    words = suggest.choose_tokenizers(look(CORPORA["Korean words"])).candidates
     assert [each["source_tokenizer"] for each in words] == ["jamo", "characters"]
 
 
@@ -338,8 +338,8 @@ def test_nothing_is_counted_from_nothing() -> None:
 FACTS = {"source_tokens": 400_000, "target_tokens": 420_000, "pairs": 29_000, "parameters": 7_012_352}
 
 
-def rows(settings: Settings, reasons: dict[str, str], yours: set[str] | None = None) -> dict[str, choices.Choice]:
-    made = choices.choices(settings, reasons, yours or set(), FACTS, (8000, 41), "CPU, 2 threads, float32")
+def rows(settings: Settings, reasons: dict[str, str], yours: set[str] | None = None) -> dict[str, suggest.Choice]:
+    made = suggest.choices(settings, reasons, yours or set(), FACTS, (8000, 41), "CPU, 2 threads, float32")
     return {choice.name: choice for choice in made}
 
 
@@ -347,11 +347,12 @@ def rows(settings: Settings, reasons: dict[str, str], yours: set[str] | None = N
 def test_every_row_has_a_reason_and_all_fits_in_116_columns(name: str) -> None:
     suggestion = suggest.suggest(look(CORPORA[name]))
     made = rows(config.resolve(suggestion.settings), {**suggestion.reasons, "machine": "found here"})
-    assert list(made) == list(choices.ROWS)
+    unaligned = () if suggestion.settings["training"]["alignment_weight"] else ("alignment",)
+    assert list(made) == [name for name in suggest.ROWS if name not in unaligned]
     assert all(choice.why and not choice.yours for choice in made.values())
     lines = table(list(made.values()))
     assert max(map(len, lines)) <= 116
-    assert len(lines) == len(choices.ROWS)  # one line for each: short enough
+    assert len(lines) == len(made)  # one line for each: short enough
 
 
 def test_reasons_name_facts_of_the_corpus() -> None:
@@ -397,7 +398,7 @@ def test_sides_that_share_say_so() -> None:
     st.integers(1, 10**7),
     st.sampled_from(["noam", "cosine"]),
     st.sampled_from(["loss", "error_rate"]),
-    st.sets(st.sampled_from(sorted(key for keys in choices.ROWS.values() for key in keys))),
+    st.sets(st.sampled_from(sorted(key for keys in suggest.ROWS.values() for key in keys))),
 )
 def test_no_settings_break_the_table(width: int, number: int, schedule: str, metric: str, yours: set[str]) -> None:
     training = {"max_steps": number, "batch_tokens": number, "warmup_steps": number, "validate_every": number}
@@ -405,4 +406,19 @@ def test_no_settings_break_the_table(width: int, number: int, schedule: str, met
     overlay = {"model": model, "training": {**training, "schedule": schedule, "metric": metric, "max_minutes": 1.5}}
     lines = table(list(rows(config.resolve(overlay), {}, yours).values()))
     assert max(map(len, lines)) <= 116
-    assert [line[:13].strip() for line in lines if line[0] != " "] == list(choices.ROWS)
+    assert [line[:13].strip() for line in lines if line[0] != " "] == [
+        name for name in suggest.ROWS if name != "alignment"
+    ]
+
+
+def test_one_head_learns_to_align_where_many_sentences_are_translated() -> None:
+    words = [word() for _ in range(3000)]
+    pairs = [(sentence(words), sentence(words)) for _ in range(1000)]
+
+    def weight(pairs: list[tuple[str, str]], **chosen: object) -> float:
+        return float(suggest.suggest(look(pairs), chosen).settings["training"]["alignment_weight"])
+
+    assert weight(pairs) > 0
+    assert weight(pairs[:999]) == 0
+    assert weight(pairs, architecture="rnn") == 0
+    assert weight([(word(), word()) for _ in range(1000)]) == 0

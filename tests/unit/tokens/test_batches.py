@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from seq2see import special
+from seq2see.errors import DataError
 from seq2see.tokens import batches, store
 from seq2see.tokens.batches import Batches, Position
 
@@ -41,6 +42,20 @@ def test_a_batch_is_packed_in_the_order_asked(batch):
 def test_inputs_are_the_labels_shifted_right(batch):
     assert batch.inputs_N.tolist() == [BEGIN, 11, 12, 13, BEGIN, 7, BEGIN]
     assert batch.target_N.tolist() == [11, 12, 13, END, 7, END, END], "the labels stay as they were"
+
+
+def test_links_are_in_the_row_that_reads_a_token(tmp_path):
+    small = store.write(tmp_path, [([4, 5, 6], [7]), ([8], []), ([9, 10], [11, 12, 13])], vocabulary=14)
+    links = [2, store.NO_LINK, store.NO_LINK, 1, store.NO_LINK, 0, store.NO_LINK]
+    (tmp_path / store.LINKS).write_bytes(np.array(links, "<u2").tobytes())
+    batch = batches.make_batch(store.Store(tmp_path), np.array([2, 0, 1]), links=True)
+    assert batch.inputs_N.tolist() == [BEGIN, 11, 12, 13, BEGIN, 7, BEGIN]
+    assert batch.links_N.tolist() == [-1, 1, -1, 0, -1, 2, -1]
+    assert batch.twice().links_N.tolist() == 2 * [-1, 1, -1, 0, -1, 2, -1]
+    assert batch.to("cpu").links_N is batch.links_N
+    assert batches.make_batch(small, np.array([0])).links_N is None
+    with pytest.raises(DataError, match=r"training\.alignment_weight"):
+        batches.make_batch(small, np.array([0]), links=True)
 
 
 def test_padded_rectangles(batch):

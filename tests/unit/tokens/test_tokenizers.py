@@ -40,6 +40,11 @@ def test_subwords_give_any_text_back(subwords, text):
     assert subwords.decode(ids) == text
 
 
+def test_a_text_has_the_same_ids_alone_and_among_many(subwords):
+    texts = [f"hello world {number} 안녕" for number in range(3 * tokenizers.FEW_TEXTS)]
+    assert subwords.encode(texts) == [subwords.encode([text])[0] for text in texts]
+
+
 def test_special_ids_are_silent_and_unknown_is_a_mark(subwords):
     [ids] = subwords.encode(["hello"])
     assert subwords.decode([special.BEGIN, *ids, special.END, special.PAD, special.PAD]) == "hello"

@@ -24,7 +24,9 @@ def test_a_batch_keeps_its_numbers_and_the_rest_is_padding(pairs):
     batch = Batch(*packed([s for s, _ in pairs], 5), *packed([t for _, t in pairs], 200))
     shape = Shape.of(batch)
     cuts = np.cumsum(sizes(shape))[:-1]
-    source, source_places, source_offsets, inputs, places, offsets, labels = np.split(laid_out(batch, shape), cuts)
+    *parts, links = np.split(laid_out(batch, shape), cuts)
+    source, source_places, source_offsets, inputs, places, offsets, labels = parts
+    assert (links == -1).all(), "no token of this batch has a link"
     for tokens, expected in (
         (source, batch.source_N),
         (inputs, batch.inputs_N),

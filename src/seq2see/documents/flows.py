@@ -1,0 +1,168 @@
+"""Flows: stretches of text that a reader reads on, however a file writes them, and where each character comes from.
+
+A paragraph of plain text is a flow whose lines are joined; in HTML it is what stands between two block elements, with
+entities read and inline tags taken out. Both are then treated alike.
+"""
+
+import re
+from bisect import bisect_right
+from collections.abc import Iterator
+from typing import Literal, NamedTuple
+
+from seq2see.documents import placeholders, segments
+from seq2see.documents.segments import Span
+
+OBJECT = "\ufffc"
+"""Unicode's object replacement character, which stands for a part of a flow that is not translated."""
+_BLANKS = re.compile(r"[ \t\r\n\f]+")
+
+
+class Mark(NamedTuple):
+    """A tag, a comment or a line break inside a flow, which stays in its place in the text."""
+
+    place: int
+    """Number of characters of the flow before it."""
+    kind: Literal["open", "close", "point", "break"]
+    raw: Span
+    """Where it stands in the document."""
+    number: int = -1
+    """Number of the tag in the document; the two tags of an element are partners."""
+    partner: int = -1
+    """Number of the tag at the other end of its element; -1 where there is none."""
+    name: str = ""
+
+
+class _Chunk(NamedTuple):
+    """Characters of a flow that follow each other in the document: one for one, or all for one as in an entity."""
+
+    place: int
+    raw: Span
+    is_literal: bool
+
+
+class TextFlow:
+    """A stretch of text, built from left to right."""
+
+    def __init__(self) -> None:
+        self.text = ""
+        """The text as a reader sees it: one blank between words, `OBJECT` for what is not translated."""
+        self.marks: list[Mark] = []
+        self._parts: list[str] = []
+        self._length = 0
+        self._last = ""
+        self._chunks: list[_Chunk] = []
+
+    def _add(self, text: str, raw: Span, is_literal: bool) -> None:
+        self._chunks.append(_Chunk(self._length, raw, is_literal))
+        self._parts.append(text)
+        self._length += len(text)
+        self._last = text[-1:]
+
+    def add_text(self, document: str, start: int, end: int) -> None:
+        """Add characters of the document, blanks as one."""
+        at = start
+        for found in _BLANKS.finditer(document, start, end):
+            if at < found.start():
+                self._add(document[at : found.start()], (at, found.start()), True)
+            self.add_blanks(document, *found.span())
+            at = found.end()
+        if at < end:
+            self._add(document[at:end], (at, end), True)
+
+    def add_blanks(self, document: str, start: int, end: int) -> None:
+        """Add blanks as one, and remember a line break."""
+        if self._last == " " or not self._length:
+            last = self.marks[-1] if self.marks else None
+            if last and last.kind == "point" and last.raw[1] == start:  # both blanks around an image or a comment
+                self.marks[-1] = last._replace(raw=(last.raw[0], end))
+            return
+        if "\n" in document[start:end] or "\r" in document[start:end]:
+            self.marks.append(Mark(self._length, "break", (start, end)))
+        self._add(" ", (start, end), False)
+
+    def add_break(self, start: int, end: int, blank: bool = False) -> None:
+        """Add a line break between two words, which need a blank between them or not."""
+        if blank and self._length and self._last != " ":
+            self.marks.append(Mark(self._length, "break", (start, end)))
+            self._add(" ", (start, end), False)
+        else:
+            self.marks.append(Mark(self._length, "break", (start, end)))
+
+    def add_literal(self, text: str, start: int, end: int) -> None:
+        """Add a text that is written differently in the document, as entities are."""
+        self._add(text, (start, end), False)
+
+    def add_object(self, start: int, end: int) -> None:
+        """Add a part of the document that is not translated."""
+        self._add(OBJECT, (start, end), False)
+
+    def add_mark(self, mark: Mark) -> None:
+        """Add a tag or a comment here."""
+        self.marks.append(mark._replace(place=self._length))
+
+    def finish(self, protect: bool) -> "TextFlow":
+        """Join the parts; with `protect`, replace every placeholder by `OBJECT`."""
+        self.text = "".join(self._parts)
+        return self._protected() if protect else self
+
+    def _protected(self) -> "TextFlow":
+        spans = [span for span in placeholders.find(self.text) if not self._is_marked(span)]
+        if not spans:
+            return self
+        found, at = TextFlow(), 0
+        moved = iter(self.marks)
+        mark = next(moved, None)
+        for start, end in [*spans, (self._length, self._length)]:
+            while mark is not None and mark.place <= start:
+                found.marks.append(mark._replace(place=found._length + mark.place - at))
+                mark = next(moved, None)
+            for piece in self._pieces(at, start):
+                found._add(*piece)
+            if start < end:
+                found.add_object(*self.raw(start, end))
+            at = end
+        found.text = "".join(found._parts)
+        return found
+
+    def _is_marked(self, span: Span) -> bool:
+        """Return whether a tag or a line break stands inside a span."""
+        first = bisect_right(self.marks, span[0], key=lambda mark: mark.place)
+        return first < len(self.marks) and self.marks[first].place < span[1]
+
+    def _pieces(self, start: int, end: int) -> Iterator[tuple[str, Span, bool]]:
+        """Yield a part of the text in chunks: the characters, where they stand in the document, and if literally."""
+        number = max(0, bisect_right(self._chunks, start, key=lambda chunk: chunk.place) - 1)
+        while start < end:
+            chunk = self._chunks[number]
+            following = self._chunks[number + 1].place if number + 1 < len(self._chunks) else self._length
+            stop = min(end, following)
+            yield self.text[start:stop], self.raw(start, stop), chunk.is_literal
+            start, number = stop, number + 1
+
+    def raw(self, start: int, end: int) -> Span:
+        """Return where characters of the text, at least one, stand in the document."""
+        first = self._chunk(start)
+        last = self._chunk(end - 1)
+        raw_start = first.raw[0] + (start - first.place if first.is_literal else 0)
+        raw_end = last.raw[0] + end - last.place if last.is_literal else last.raw[1]
+        return raw_start, raw_end
+
+    def _chunk(self, place: int) -> _Chunk:
+        return self._chunks[bisect_right(self._chunks, place, key=lambda chunk: chunk.place) - 1]
+
+
+def of_plain_text(document: str, is_language: bool) -> Iterator[TextFlow]:
+    """Yield the flows of plain text: paragraphs, with their lines joined; each line of what is no human language."""
+    for lines in segments.paragraphs(document) if is_language else segments.single_lines(document):
+        flow = TextFlow()
+        before = None
+        for start, end in lines:
+            if before is not None:
+                near = document[before - 1], document[start]
+                if all(map(segments.needs_no_blank, near)):
+                    flow.add_break(before, start)
+                else:
+                    flow.add_blanks(document, before, start)
+            flow.add_text(document, start, end)
+            before = end
+        yield flow.finish(is_language)

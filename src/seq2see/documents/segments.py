@@ -1,0 +1,265 @@
+"""Sentences of running text: paragraphs of plain text, their sentences, and parts of sentences that are too long.
+
+The rules for the ends of sentences are those of sentencex (Wikimedia), which knows abbreviations of many languages.
+Everything here returns spans of the text that it was given, so that nothing of the text is lost between them.
+"""
+
+import re
+import unicodedata
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import NamedTuple
+
+Span = tuple[int, int]
+"""Characters from the first up to the second, which is not included."""
+
+WINDOW = 2000
+"""Characters that are searched for ends of sentences at once: sentencex takes quadratic time on unmatched quotes."""
+WRAPPED = 40
+"""Characters that a line has at least if its end is taken for the work of a program that wraps lines."""
+LONGEST_TOKEN = 16
+"""Characters of a token on average, at most: bounds the text that is counted in search of a place to cut."""
+
+_LINE_END = re.compile(r"\r\n|[\n\r\u2028\u2029\v\f\x85]")
+_PREFIX = re.compile(r"[^\S\n]*+((?:>[^\S\n]*+)*+)")
+_MARKER = re.compile(r"(?:[-*+•‣◦·–—]|\d{1,3}[.)]|\(\d{1,3}\)|\(?[a-z]\))[^\S\n]+(?:\[[ xX]\][^\S\n]+)?|#{1,6}[^\S\n]+")
+_FENCE = re.compile(r"[^\S\n]*+(```|~~~)")
+_FINAL = tuple(".!?…:;؟۔।。！？｡：；")
+_SCRIPTS = {
+    "HANGUL": "ko",
+    "HIRAGANA": "ja",
+    "KATAKANA": "ja",
+    "THAI": "th",
+    "DEVANAGARI": "hi",
+    "ARABIC": "ar",
+    "CYRILLIC": "ru",
+    "GREEK": "el",
+    "HEBREW": "he",
+    "ARMENIAN": "hy",
+    "BENGALI": "bn",
+    "TAMIL": "ta",
+}
+_CLAUSES = (
+    re.compile(r"(?<=[.!?…;:؛])\s|\s(?=[–—(])|(?<=[。！？；：])"),
+    re.compile(r"(?<=[,،])\s|(?<=[，、])"),
+    re.compile(r"\s"),
+)
+"""Places where a sentence may be cut, the best first."""
+
+
+@dataclass(frozen=True)
+class Limit:
+    """Length up to which a model reads sentences."""
+
+    count: Callable[[Sequence[str]], Sequence[int]]
+    """Returns the number of tokens of each text."""
+    most: int
+    """Maximum number of tokens of a sentence."""
+
+
+class Line(NamedTuple):
+    """One line of plain text."""
+
+    start: int
+    end: int
+    quoted: str
+    """Signs of a quotation in front of it (`>`), without blanks."""
+    is_item: bool
+    """Whether the line begins with the marker of a list or of a heading, which lies before `start`."""
+
+    @property
+    def length(self) -> int:
+        return self.end - self.start
+
+
+def paragraphs(text: str) -> Iterator[list[Span]]:
+    """Yield the lines of each paragraph of plain text, without the blanks and markers around them.
+
+    A line belongs to the paragraph of the line before where a program has wrapped the text: that line is long, and the
+    next begins with a small letter, or its first word would not have fitted. Items of lists, headings, rows and cells
+    of tables and quotations of another depth are paragraphs of their own. Fenced code is left out.
+    """
+    group: list[Line] = []
+    is_code = False
+    for start, end in _lines(text):
+        if _FENCE.match(text, start, end):
+            is_code = not is_code
+            yield from _joined(text, group)
+            group = []
+            continue
+        if is_code:
+            continue
+        line = _line(text, start, end)
+        if line is None or line.is_item or (group and line.quoted != group[-1].quoted):
+            yield from _joined(text, group)
+            group = []
+        if line is None:
+            continue
+        if text.startswith("|", line.start) and text.count("|", line.start, line.end) > 1:
+            yield from ([cell] for cell in _cells(text, line))
+            continue
+        group.append(line)
+    yield from _joined(text, group)
+
+
+def single_lines(text: str) -> Iterator[list[Span]]:
+    """Yield each line that is not blank as a paragraph of its own."""
+    for start, end in _lines(text):
+        line = trimmed(text, start, end)
+        if line[0] < line[1]:
+            yield [line]
+
+
+def _lines(text: str) -> Iterator[Span]:
+    start = 0
+    for found in _LINE_END.finditer(text):
+        yield start, found.start()
+        start = found.end()
+    yield start, len(text)
+
+
+def _line(text: str, start: int, end: int) -> Line | None:
+    """Return what a line has to say; None if that is nothing."""
+    prefix = _PREFIX.match(text, start, end)
+    start = prefix.end() if prefix else start
+    marker = _MARKER.match(text, start, end)
+    start, end = trimmed(text, marker.end() if marker else start, end)
+    if start == end:
+        return None
+    return Line(start, end, "".join(prefix[1].split()) if prefix else "", marker is not None)
+
+
+def _cells(text: str, line: Line) -> Iterator[Span]:
+    start = line.start
+    for found in re.finditer(r"\||\Z", text[line.start : line.end]):
+        cell = trimmed(text, start, line.start + found.start())
+        if cell[0] < cell[1]:
+            yield cell
+        start = line.start + found.end()
+
+
+def _joined(text: str, lines: Sequence[Line]) -> Iterator[list[Span]]:
+    """Yield paragraphs of consecutive lines: those that a program has wrapped are joined."""
+    if not lines:
+        return
+    width = max(line.length for line in lines)
+    near = sum(line.length >= 0.8 * width for line in lines[:-1])
+    found = [lines[0][:2]]
+    for line, following in pairwise(lines):
+        if _is_wrapped(text, line, following, width, near):
+            found.append(following[:2])
+        else:
+            yield found
+            found = [following[:2]]
+    yield found
+
+
+def _is_wrapped(text: str, line: Line, following: Line, width: int, near: int) -> bool:
+    first = text[following.start]
+    if needs_no_blank(first) and needs_no_blank(text[line.end - 1]):
+        return line.length >= WRAPPED // 2 and line.length >= width - 2
+    if line.length < WRAPPED or first.isdigit():
+        return False
+    if first.islower():
+        return True
+    word = text[following.start : following.end].split(None, 1)[0]
+    is_full = line.length + 1 + len(word) > width
+    return is_full and (near > 1 or line.length >= 65 or text[line.end - 1] in _FINAL)
+
+
+def needs_no_blank(letter: str) -> bool:
+    """Return whether words of the script of a letter are written without blanks between them."""
+    if letter < "\u0e00":
+        return False
+    if "\u0e00" <= letter <= "\u0eff" or "\u1000" <= letter <= "\u109f" or "\u1780" <= letter <= "\u17ff":
+        return True  # Thai, Lao, Burmese, Khmer
+    return (
+        "\u2e80" <= letter <= "\u9fff"
+        or "\uf900" <= letter <= "\ufaff"
+        or "\uff00" <= letter <= "\uffef"
+        or ("\U00020000" <= letter <= "\U0003ffff")
+    )
+
+
+def trimmed(text: str, start: int, end: int) -> Span:
+    """Return a span without the blanks at its ends."""
+    while start < end and text[start].isspace():
+        start += 1
+    while end > start and text[end - 1].isspace():
+        end -= 1
+    return start, end
+
+
+def guess_language(text: str) -> str:
+    """Return the language whose rules suit the script of a text: `en` for Latin letters."""
+    counts: dict[str, int] = {}
+    for letter in text[:WINDOW]:
+        if letter.isalpha():
+            name = unicodedata.name(letter, "").partition(" ")[0]
+            found = "zh" if name == "CJK" else _SCRIPTS.get(name, "en")
+            counts[found] = counts.get(found, 0) + 1
+    if not counts:
+        return "en"
+    if "ja" in counts and counts.get("zh", 0) + counts["ja"] > sum(counts.values()) / 2:
+        return "ja"
+    return max(counts, key=lambda code: counts[code])
+
+
+def sentences(text: str, language: str | None = None) -> list[Span]:
+    """Return the spans of the sentences of a paragraph that has no line breaks, without the blanks around them.
+
+    Args:
+        language: a code such as `de`; if not known, the script decides.
+    """
+    from sentencex import segment
+
+    language = (language or guess_language(text)).partition("-")[0]
+    found: list[Span] = []
+    begin = 0
+    while begin < len(text):
+        window = text[begin : begin + WINDOW]
+        parts = segment(language, window)
+        if "".join(parts) != window:
+            parts = [window]
+        if begin + len(window) < len(text) and len(parts) > 1:
+            parts.pop()  # it may continue behind the window
+        for part in parts:
+            span = trimmed(text, begin, begin + len(part))
+            begin += len(part)
+            if span[0] < span[1]:
+                found.append(span)
+    return found
+
+
+def cut(text: str, limit: Limit) -> list[Span]:
+    """Return the spans of parts of a sentence that are no longer than a model reads; one if it is short enough.
+
+    It is cut between clauses if possible, else after a comma, between words, or anywhere.
+    """
+    found = []
+    begin = 0
+    while begin < len(text):
+        window = text[begin : begin + limit.most * LONGEST_TOKEN]
+        if limit.count([window])[0] <= limit.most:
+            size = len(window) if begin + len(window) == len(text) else _best_cut(window)
+        else:
+            low, high = 1, len(window)  # so many characters fit, and so many do not
+            while high - low > 1:
+                middle = (low + high) // 2
+                low, high = (middle, high) if limit.count([window[:middle]])[0] <= limit.most else (low, middle)
+            size = _best_cut(window[:low])
+        span = trimmed(text, begin, begin + size)
+        if span[0] < span[1]:
+            found.append(span)
+        begin += size
+    return found
+
+
+def _best_cut(text: str) -> int:
+    """Return how many characters of a text to keep together, so that the rest begins at the best place."""
+    for places in _CLAUSES:
+        found = [place.end() for place in places.finditer(text, len(text) // 2)]
+        if found:
+            return found[-1]
+    return len(text)

@@ -1,0 +1,121 @@
+"""Units of a translation: its words, signs and placeholders, and where in the sentence each comes from."""
+
+import unicodedata
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from seq2see.documents.segments import Span, needs_no_blank
+
+
+class Item(NamedTuple):
+    """A tag, a comment or a placeholder of a sentence."""
+
+    kind: str
+    """`open`, `close`, `point`, `object`, or `break`."""
+    span: Span
+    """The characters of the sentence that stand for it; empty except for placeholders."""
+    raw: Span
+    """Where it stands in the document."""
+    number: int = -1
+    partner: int = -1
+    blank_before: bool = False
+    blank_after: bool = False
+
+
+class Unit(NamedTuple):
+    """A word, a sign, or a letter of a script without blanks, of a translation; or a placeholder."""
+
+    span: Span
+    votes: tuple[float, ...] = ()
+    """Places in the sentence that it comes from."""
+    item: Item | None = None
+
+
+def units_of(translation: str, links: Sequence[tuple[Span, Span]], objects: Sequence[tuple[Span, Item]]) -> list[Unit]:
+    """Return the units of a translation with the places that they come from.
+
+    Args:
+        objects: where placeholders were found in the translation.
+    """
+    spans = word_spans(translation)
+    ordered = sorted(objects, key=lambda each: each[0])
+    found: list[Unit] = []
+    place = 0
+    for span, item in ordered:
+        while place < len(spans) and spans[place][0] < span[1]:
+            if spans[place][1] <= span[0]:
+                found.append(Unit(spans[place]))
+            elif spans[place][0] < span[0]:
+                found.append(Unit((spans[place][0], span[0])))
+            if spans[place][1] > span[1]:  # a stand-in inside a longer word
+                spans[place] = span[1], spans[place][1]
+                break
+            place += 1
+        found.append(Unit(span, (sum(item.span) / 2,), item))
+    found += [Unit(span) for span in spans[place:]]
+    votes: list[list[float]] = [[] for _ in found]
+    first = 0
+    for source, target in sorted(links, key=lambda link: link[1]):
+        while first < len(found) and found[first].span[1] <= target[0]:
+            first += 1
+        for number in range(first, len(found)):
+            if found[number].span[0] >= target[1]:
+                break
+            votes[number].append((source[0] + source[1]) / 2)
+    return [unit if unit.item else unit._replace(votes=tuple(each)) for unit, each in zip(found, votes, strict=True)]
+
+
+def word_spans(text: str) -> list[Span]:
+    """Return the spans of words and signs; letters of scripts without blanks are words of their own."""
+    found: list[Span] = []
+    start, kind = 0, "blank"
+    for at, letter in enumerate(text):
+        following = _kind(letter)
+        if following == "joint":  # accents belong to the letter before; so do hyphens and apostrophes inside a word
+            is_inside = unicodedata.category(letter).startswith("M") or (
+                kind == "word" and at + 1 < len(text) and _kind(text[at + 1]) == "word"
+            )
+            following = kind if is_inside and kind != "blank" else "sign"
+            if following == kind and is_inside:
+                continue
+        if following != kind or kind in ("sign", "letter"):
+            if kind != "blank":
+                found.append((start, at))
+            start, kind = at, following
+    if kind != "blank":
+        found.append((start, len(text)))
+    return found
+
+
+def _kind(letter: str) -> str:
+    if letter.isspace():
+        return "blank"
+    category = unicodedata.category(letter)
+    if letter in "-'’‑·_" or category[0] == "M":
+        return "joint"
+    if category[0] in "LN":
+        return "letter" if needs_no_blank(letter) else "word"
+    return "sign"
+
+
+def score(unit: Unit, span: Span, outside: float) -> float:
+    """Return how much a unit belongs to a part of the sentence: 1 wholly, `-outside` not at all."""
+    if not unit.votes:
+        return -0.1
+    share = sum(span[0] <= vote < span[1] for vote in unit.votes) / len(unit.votes)
+    length = unit.span[1] - unit.span[0]
+    weight = 3 if unit.item else 1 + min(length, 20) / 100  # a placeholder is certain; of two words, the longer counts
+    return weight * (share - outside * (1 - share))
+
+
+def best_run(scores: Sequence[float]) -> Span:
+    """Return the consecutive scores with the greatest sum, the shortest of these; nothing where none is positive."""
+    best, found = 0.0, (0, 0)
+    total, start = 0.0, 0
+    for place, score in enumerate(scores):
+        if total <= 0:
+            total, start = 0.0, place
+        total += score
+        if total > best:
+            best, found = total, (start, place + 1)
+    return found

@@ -1,0 +1,194 @@
+"""DeepL's routes under `/v2`, as its official clients use them with `server_url`: JSON or form bodies.
+
+Errors have DeepL's form, `{"message": ...}`. What a run cannot do, such as a choice of formality, is refused with the
+name of the option; options that only express a preference are accepted.
+"""
+
+from collections import OrderedDict
+from collections.abc import Iterator
+from typing import Literal, TypeVar
+
+from fastapi import APIRouter, Request
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from seq2see.serve import libretranslate
+from seq2see.serve.libretranslate import UNKNOWN, Split, Wanted, language_name, source_language, target_languages
+from seq2see.serve.limits import RefusedError
+from seq2see.serve.service import CLIENT, Service, in_words
+
+Fields = TypeVar("Fields", bound=BaseModel)
+NO_LIMIT = 1_000_000_000_000
+"""Characters that a client may translate in a month: the number that DeepL sends for accounts without a limit."""
+MOST_CLIENTS = 10_000
+"""Maximum number of clients whose characters are counted; the least recently seen are forgotten first."""
+VARIANTS = {"EN": ("EN-GB", "EN-US"), "PT": ("PT-BR", "PT-PT")}
+"""Targets that the official clients refuse without a region. A run that knows none translates to all of them alike."""
+SPLITS: dict[str, Split] = {"0": "nowhere", "1": "lines", "nonewlines": "sentences"}
+UNSUPPORTED = (
+    *("context", "custom_instructions", "style_id", "translation_memory_id", "translation_memory_threshold"),
+    *("glossary_ids", "splitting_tags", "non_splitting_tags", "ignore_tags"),
+)
+"""Options of `/v2/translate` that change a translation in ways that runs do not offer."""
+
+
+class DeepLRequest(BaseModel):
+    """Texts, from which language to which, and how."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    text: str | list[str] = Field(description="A text, or a list of them.")
+    target_lang: str = Field(max_length=40, description="The language to translate to.")
+    source_lang: str | None = Field(
+        None, max_length=40, description="The language of the texts; found out if not given."
+    )
+    split_sentences: Literal["0", "1", "nonewlines"] | None = Field(
+        None, description="`0`: each text is one sentence to the model; `nonewlines`: a line break ends no sentence."
+    )
+    preserve_formatting: bool = Field(False, description="Accepted: runs never change the formatting.")
+    formality: Literal["default", "prefer_more", "prefer_less", "more", "less"] = Field(
+        "default", description="`more` and `less` are refused: runs have no choice of it."
+    )
+    tag_handling: Literal["html"] | None = Field(None, description="`html`: what stands between tags is translated.")
+    tag_handling_version: Literal["v1", "v2"] | None = Field(None, description="Accepted: there is one version.")
+    outline_detection: bool = Field(True, description="Accepted.")
+    model_type: Literal["latency_optimized", "quality_optimized", "prefer_quality_optimized"] | None = Field(
+        None, description="Accepted: a run has one model."
+    )
+    show_billed_characters: bool = Field(False, description="Count the characters of each text.")
+
+
+class DeepLTranslation(BaseModel):
+    """One text's translation and language."""
+
+    detected_source_language: str
+    text: str
+    billed_characters: int | None = None
+
+
+class DeepLTranslations(BaseModel):
+    """The translations of all texts, in order."""
+
+    translations: list[DeepLTranslation]
+
+
+class DeepLLanguage(BaseModel):
+    """A language, by DeepL's code."""
+
+    language: str
+    name: str
+    supports_formality: bool = False
+
+
+class DeepLUsage(BaseModel):
+    """Characters that were translated for this client since the service was started, and the limit."""
+
+    character_count: int
+    character_limit: int = NO_LIMIT
+
+
+class CharacterCounts:
+    """The number of characters that were translated for each client; in memory, since the service was started."""
+
+    def __init__(self) -> None:
+        self._counts: OrderedDict[str, int] = OrderedDict()
+
+    def add(self, client: str, characters: int) -> None:
+        self._counts[client] = self._counts.pop(client, 0) + characters
+        while len(self._counts) > MOST_CLIENTS:
+            self._counts.popitem(last=False)
+
+    def of(self, client: str) -> int:
+        return self._counts.get(client, 0)
+
+
+def routes(service: Service) -> APIRouter:
+    """Return the routes of DeepL that runs can answer."""
+    found = APIRouter(prefix="/v2", tags=["DeepL"])
+    counts = CharacterCounts()
+    listed = {kind: list(_languages(service, kind)) for kind in ("source", "target")}
+
+    @found.post("/translate", openapi_extra=libretranslate.described(DeepLRequest), response_model_exclude_none=True)
+    async def translate(request: Request) -> DeepLTranslations:
+        """Translate one text or several."""
+        client = request.scope[CLIENT]
+        asked = await _asked(request, DeepLRequest, ("text",))
+        texts = [asked.text] if isinstance(asked.text, str) else asked.text
+        _check_formality(asked.formality)
+        translations = await libretranslate.translate_texts(service, texts, _wanted(asked), client)
+        counts.add(client, sum(map(len, texts)))
+        return DeepLTranslations(
+            translations=[
+                DeepLTranslation(
+                    detected_source_language=_base(each.source if each.source != UNKNOWN else asked.source_lang),
+                    text=each.texts[0],
+                    billed_characters=len(text) if asked.show_billed_characters else None,
+                )
+                for text, each in zip(texts, translations, strict=True)
+            ]
+        )
+
+    @found.get("/languages")
+    async def languages(request: Request) -> list[DeepLLanguage]:
+        """List the languages to translate from, or those to translate to (`type=target`)."""
+        fields = await libretranslate.read_fields(request, ())
+        kind = fields.get("type", "source")
+        if kind not in listed:
+            raise RefusedError(400, "type: expected source or target")
+        return listed[kind]
+
+    @found.get("/usage")
+    async def usage(request: Request) -> DeepLUsage:
+        """Return how many characters were translated for this client."""
+        return DeepLUsage(character_count=counts.of(request.scope[CLIENT]))
+
+    return found
+
+
+async def _asked(request: Request, kind: type[Fields], lists: tuple[str, ...] = ()) -> Fields:
+    """Return the fields of a request; those that are null count as not sent."""
+    fields = await libretranslate.read_fields(request, lists)
+    if isinstance(fields, dict):
+        fields = {name: value for name, value in fields.items() if value is not None}
+        if unsupported := next((name for name in UNSUPPORTED if fields.get(name)), None):
+            raise RefusedError(400, f"{unsupported}: not supported by this server. Leave it out")
+        fields = {name: value for name, value in fields.items() if name not in UNSUPPORTED}
+    try:
+        return kind.model_validate(fields)
+    except ValidationError as problem:
+        raise RefusedError(400, in_words(problem.errors(include_input=False, include_url=False))) from None
+
+
+def _check_formality(formality: str) -> None:
+    if formality in ("more", "less"):
+        raise RefusedError(400, f"formality: runs have no choice of it. Leave it out, or ask for prefer_{formality}")
+
+
+def _wanted(asked: DeepLRequest) -> Wanted:
+    format = asked.tag_handling or "text"
+    by_default: Split = "lines" if format == "text" else "sentences"
+    split = by_default if asked.split_sentences is None else SPLITS[asked.split_sentences]
+    return Wanted((asked.source_lang or "auto").lower(), asked.target_lang.lower(), None, format, 1, split)
+
+
+def _languages(service: Service, kind: str) -> Iterator[DeepLLanguage]:
+    """Yield the source or target languages of all runs, by DeepL's codes."""
+    codes = {
+        code: None
+        for run in service.runs.values()
+        for code in ([source_language(run)] if kind == "source" else target_languages(run))
+    }
+    for code in codes:
+        upper = _base(code) if kind == "source" else code.upper()
+        for each in VARIANTS.get(upper, (upper,)) if kind == "target" else (upper,):
+            yield DeepLLanguage(language=each, name=language_name(_spelled(each)))
+
+
+def _base(code: str | None) -> str:
+    """Return DeepL's code of a language to translate from, which has no region."""
+    return (code or UNKNOWN).partition("-")[0].upper()
+
+
+def _spelled(code: str) -> str:
+    """Return a code as Babel spells it: `en-GB`."""
+    language, dash, region = code.partition("-")
+    return f"{language.lower()}{dash}{region}"

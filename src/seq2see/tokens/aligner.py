@@ -1,0 +1,282 @@
+"""A statistical word aligner over the tokens of a corpus: which source token each target token comes from.
+
+    aligner = learn(store)
+    write_links(aligner, store)             # beside its tokens, where `Store.links` finds them
+
+Two hidden Markov models (Vogel et al. 1996), one for each direction, are trained to agree: the expected count of a link
+is the product of its probabilities under both (Liang, Taskar and Klein, "Alignment by agreement", 2006). They start
+from IBM model 1. Pairs of similar lengths are computed together, so that a step of a hidden Markov model is one matrix
+multiplication. Time and memory are bounded, whatever the size of the corpus.
+"""
+
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from seq2see import special
+from seq2see.config import Settings
+from seq2see.errors import SettingError
+from seq2see.tokens.store import LINKS, NO_LINK, Store
+
+Floats = NDArray[np.float32]
+Counts = NDArray[np.float64]
+Int64s = NDArray[np.int64]
+
+MOST_CELLS: Final = 6_000_000
+"""Pairs of a source token and a target token of the same pair of texts that the models are learned from, which decide
+how much time and memory that takes. 29,000 captions have so many."""
+MOST_PAIRS, BLOCK = 200_000, 20_000
+"""Number of pairs, spread over the corpus, that are aligned: enough for a head to learn from, whatever the corpus has;
+and those that are aligned at once."""
+AT_ONCE: Final = 300_000
+"""Such pairs of tokens that are computed together."""
+LONGEST: Final = 128
+"""Tokens of a side above which a pair is not aligned: memory grows with the square of it, and such pairs are few."""
+ROUNDS: Final = (3, 4)
+"""Iterations of IBM model 1, and of the hidden Markov models after it."""
+FROM_NOWHERE: Final = 0.1
+"""Probability that a token comes from no token of the other side."""
+FURTHEST: Final = 8
+"""Distance between the sources of two neighbours from which on all distances are equally likely."""
+UNSEEN: Final = 1e-7
+"""Probability of a token given one that it has never been seen with."""
+SURE: Final = 0.3
+"""Product of the probabilities of a link in both directions above which it counts."""
+LEAST_LINKED: Final = 0.4
+"""Share of the validation set's target tokens with a link below which the sides are no translations of each other.
+Questions and their answers have 0.26, translations 0.54 and more (docs/log.md)."""
+NONE: Final = -1
+"""Place of the source of a token that comes from nowhere."""
+
+
+@dataclass(frozen=True)
+class PairGroup:
+    """Pairs of similar lengths, padded, without their end tokens."""
+
+    members: Int64s
+    """Which of the pairs that were asked for these are."""
+    source_BS: Int64s
+    target_BT: Int64s
+
+    @property
+    def keys_BTS(self) -> Int64s:
+        """Return a number for each pair of a source token and a target token; negative in the padding."""
+        keys_BTS = (self.source_BS[:, None, :] << 32) | self.target_BT[:, :, None]
+        keep_BTS = (self.source_BS != special.PAD)[:, None, :] & (self.target_BT != special.PAD)[:, :, None]
+        return np.where(keep_BTS, keys_BTS, -1)
+
+
+def groups(store: Store, indices: Int64s) -> Iterator[PairGroup]:
+    """Yield all pairs that are not too long, those of similar lengths together."""
+    sources, targets = store.source_lengths(indices) - 1, store.target_lengths(indices) - 1
+    fits = np.flatnonzero((sources > 0) & (targets > 0) & (sources <= LONGEST) & (targets <= LONGEST))
+    fits = fits[np.lexsort((targets[fits], (sources[fits] + 1) // 2))]
+    for run in np.split(fits, np.flatnonzero(np.diff((sources[fits] + 1) // 2)) + 1):
+        first = 0
+        while first < len(run):
+            widest = targets[run[first]] * 5 // 4 + 1
+            room = max(1, AT_ONCE // int(widest * sources[run].max()))
+            last = min(first + room, int(np.searchsorted(targets[run], widest, side="right")))
+            some, first = run[first:last], last
+            source_N, source_offsets, target_N, target_offsets = store.gather(indices[some])
+            yield PairGroup(some, _rectangle(source_N, source_offsets), _rectangle(target_N, target_offsets))
+
+
+def _rectangle(tokens_N: Int64s, offsets: Int64s) -> Int64s:
+    """Return packed sequences as padded rows, without the last token of each."""
+    lengths_B = np.diff(offsets) - 1
+    keep_BL = np.arange(lengths_B.max()) < lengths_B[:, None]
+    rows_BL = np.full(keep_BL.shape, special.PAD, np.int64)
+    rows_BL[keep_BL] = np.delete(tokens_N, offsets[1:] - 1)
+    return rows_BL
+
+
+class Aligner:
+    """Two models of the links between tokens, one for each direction.
+
+    Args:
+        keys: The pairs of a source and a target token that were seen together, as in `PairGroup.keys_BTS`, in order.
+        frequencies: The share of each source token, and of each target token, in all tokens of its side.
+    """
+
+    def __init__(self, keys: Int64s, frequencies: Sequence[Floats]) -> None:
+        self.keys = keys
+        self.frequencies = frequencies
+        sides = keys >> 32, keys & 0xFFFFFFFF
+        self._sides = [np.unique(side, return_inverse=True)[1] for side in sides]
+        self._tables = [np.ones(len(keys), np.float32)] * 2
+        """The probability of the target token of each key given its source token, and the reverse."""
+        self._jumps = [np.full(2 * FURTHEST + 1, 1 / (2 * FURTHEST + 1), np.float32) for _ in range(2)]
+        """For each direction, the probability of each distance between the sources of two neighbours."""
+        self._normalise(np.ones(len(keys), np.float32))
+
+    def _normalise(self, counts: NDArray[np.floating]) -> None:
+        """Make the tables of both directions from the expected count of each key."""
+        totals = [np.bincount(side, counts) for side in self._sides]
+        self._tables = [
+            (counts / np.maximum(total[side], 1e-12)).astype(np.float32)
+            for total, side in zip(totals, self._sides, strict=True)
+        ]
+
+    def cells(self, group: PairGroup) -> Int64s:
+        """Return BTS: the index of each pair of tokens in `keys`; behind them are pairs never seen, and padding."""
+        wanted_BTS = group.keys_BTS
+        found_BTS = np.minimum(np.searchsorted(self.keys, wanted_BTS), len(self.keys) - 1)
+        unseen_BTS = np.where(wanted_BTS < 0, len(self.keys) + 1, len(self.keys))
+        return np.where(self.keys[found_BTS] == wanted_BTS, found_BTS, unseen_BTS).astype(np.int32)
+
+    def posteriors(self, group: PairGroup, cells_BTS: Int64s, ordered: bool) -> tuple[Floats, list[Counts]]:
+        """Return BTS, the product of a link's probabilities in both directions, and the jumps that were made in each.
+
+        Args:
+            ordered: Whether the source of a token depends on that of the token before it (not in IBM model 1).
+        """
+        product_BTS: Floats = np.ones(cells_BTS.shape, np.float32)
+        jumps: list[Counts] = []
+        for direction, (observed, table) in enumerate(
+            zip((group.target_BT, group.source_BS), self._tables, strict=True)
+        ):
+            emitted = np.append(table, np.array([UNSEEN, 0], np.float32))[cells_BTS]
+            nowhere = FROM_NOWHERE * self.frequencies[1 - direction][observed]
+            nowhere[observed == special.PAD] = 1.0
+            emitted = emitted if direction == 0 else np.ascontiguousarray(emitted.mT)
+            if ordered:
+                linked, jumped = _in_order(emitted, nowhere, self._jumps[direction])
+                jumps.append(jumped)
+            else:
+                states = np.maximum((emitted > 0).sum(-1, keepdims=True), 1)
+                emitted *= (1 - FROM_NOWHERE) / states
+                linked = emitted / (emitted.sum(-1, keepdims=True) + nowhere[:, :, None])
+            product_BTS *= linked if direction == 0 else linked.mT
+        return product_BTS, jumps
+
+    def learn(self, known: list[tuple[PairGroup, Int64s]], ordered: bool) -> None:
+        """Make one iteration of expectation maximisation over groups, with the cells of each."""
+        counts = np.zeros(len(self.keys) + 2)
+        jumped = [np.zeros(2 * FURTHEST + 1) for _ in range(2)]
+        for group, cells_BTS in known:
+            product_BTS, jumps = self.posteriors(group, cells_BTS, ordered)
+            counts += np.bincount(cells_BTS.ravel(), product_BTS.ravel(), len(counts))
+            for total, made in zip(jumped, jumps, strict=False):
+                total += made
+        self._normalise(counts[:-2])
+        if ordered:
+            self._jumps = [((total + 1) / (total + 1).sum()).astype(np.float32) for total in jumped]
+
+    def align(self, store: Store, indices: Int64s) -> NDArray[np.int64]:
+        """Return the place of the source of each target token of these pairs, end to end, or `NONE`."""
+        lengths = store.target_lengths(indices)
+        starts = lengths.cumsum() - lengths
+        places_N = np.full(lengths.sum(), NONE, np.int64)
+        for group in groups(store, indices):
+            product_BTS, _ = self.posteriors(group, self.cells(group), ordered=True)
+            best_BT = np.where(product_BTS.max(-1) > SURE, product_BTS.argmax(-1), NONE)
+            keep_BT = group.target_BT != special.PAD
+            rows_BT = starts[group.members, None] + np.arange(best_BT.shape[1])
+            places_N[rows_BT[keep_BT]] = best_BT[keep_BT]
+        return places_N
+
+
+def learn(store: Store) -> Aligner:
+    """Learn an aligner from the pairs of a store, or from a part of them that is spread over all."""
+    some = np.arange(0, len(store), 1 + len(store) // MOST_PAIRS)
+    cells = np.minimum(store.source_lengths(some), LONGEST) * np.minimum(store.target_lengths(some), LONGEST)
+    some = some[:: 1 + int(cells.sum()) // MOST_CELLS]
+    found = list(groups(store, some))
+    keys = np.unique(np.concatenate([np.zeros(1, np.int64), *(np.unique(group.keys_BTS) for group in found)]))
+    frequencies = []
+    for side, size in enumerate(store.vocabularies):
+        tokens = np.concatenate([np.arange(size), *((each.source_BS, each.target_BT)[side].ravel() for each in found)])
+        counts = np.bincount(tokens[tokens != special.PAD], minlength=size)
+        frequencies.append((counts / counts.sum()).astype(np.float32))
+    aligner = Aligner(keys[keys >= 0], frequencies)
+    known = [(group, aligner.cells(group)) for group in found]
+    for ordered, rounds in zip((False, True), ROUNDS, strict=True):
+        for _ in range(rounds):
+            aligner.learn(known, ordered)
+    return aligner
+
+
+def write_links(aligner: Aligner, store: Store) -> float:
+    """Align the pairs of a store, or a part of them that is spread over all, and write the links beside its tokens.
+
+    Returns:
+        The share of the target tokens of these pairs, their ends not counted, that have a link.
+    """
+    every = 1 + len(store) // MOST_PAIRS
+    size = BLOCK * min(every, 10)
+    linked, tokens = 0, 0
+    with (store.folder / LINKS).open("wb") as file:
+        for first in range(0, len(store), size):
+            block = np.arange(first, min(first + size, len(store)))
+            lengths = store.target_lengths(block)
+            is_aligned = block % every == 0
+            places = np.full(lengths.sum(), NO_LINK, "<u2")
+            found = aligner.align(store, block[is_aligned])
+            places[np.repeat(is_aligned, lengths)] = np.where(found == NONE, NO_LINK, found)
+            file.write(places.tobytes())
+            linked, tokens = linked + int((found != NONE).sum()), tokens + len(found) - int(is_aligned.sum())
+    return linked / max(1, tokens)
+
+
+def prepare(
+    settings: Settings, train: Store, valid: Store, say: Callable[[str], None], yours: Collection[str]
+) -> Settings:
+    """Write the links that the alignment loss of a training needs; return settings without it where it is of no use.
+
+    Args:
+        yours: The settings that the user has chosen: a weight of their own is kept.
+    """
+    weight, architecture = settings.training.alignment_weight, settings.model.architecture
+    if not weight:
+        return settings
+    if architecture != "transformer":
+        raise SettingError(
+            f"training.alignment_weight = {weight:g}: model.architecture = '{architecture}' has no heads to teach. "
+            "Leave it out"
+        )
+    say("aligning tokens")
+    aligner = learn(train)
+    share = write_links(aligner, valid)
+    if share < LEAST_LINKED and "training.alignment_weight" not in yours:
+        say(f"no alignment loss: an aligner links only {share:.0%} of the target tokens of the validation set")
+        (valid.folder / LINKS).unlink()
+        return replace(settings, training=replace(settings.training, alignment_weight=0.0))
+    write_links(aligner, train)
+    return settings
+
+
+def _in_order(emitted_BTS: Floats, nowhere_BT: Floats, jumps: Floats) -> tuple[Floats, Counts]:
+    """Return the probability of each link under a hidden Markov model, and how often each jump was made.
+
+    Each of S states has a twin that emits a token from nowhere and stays where the state before it was (Och and Ney
+    2003). In the padding, the twin alone goes on, with probability 1.
+    """
+    B, T, S = emitted_BTS.shape
+    distances_SS = np.clip(np.arange(S) - np.arange(S)[:, None], -FURTHEST, FURTHEST) + FURTHEST
+    jump_SS = jumps[distances_SS] * np.float32(1 - FROM_NOWHERE)
+    alpha_TBS, linked_TBS = np.empty((T, B, S), np.float32), np.empty((T, B, S), np.float32)
+    scale_TB = np.empty((T, B), np.float32)
+    emitted_TBS, nowhere_TB = np.ascontiguousarray(emitted_BTS.transpose(1, 0, 2)), np.ascontiguousarray(nowhere_BT.T)
+    moved_BS = np.broadcast_to(jumps[np.clip(np.arange(1, S + 1), 0, FURTHEST) + FURTHEST], (B, S))
+    before_BS = moved_BS * (emitted_TBS.max(0) > 0)
+    for t in range(T):
+        linked_TBS[t] = moved_BS * emitted_TBS[t]
+        alpha_BS = linked_TBS[t] + nowhere_TB[t, :, None] * before_BS
+        scale_TB[t] = np.maximum(alpha_BS.sum(-1), 1e-30)
+        before_BS = alpha_TBS[t] = alpha_BS / scale_TB[t, :, None]
+        moved_BS = before_BS @ jump_SS
+    linked_TBS /= scale_TB[:, :, None]
+    beta_BS = np.ones((B, S), np.float32)
+    made_SS = np.zeros((S, S), np.float32)
+    for t in reversed(range(T)):
+        linked_TBS[t] *= beta_BS
+        if t:
+            ahead_BS = emitted_TBS[t] * beta_BS / scale_TB[t, :, None]
+            made_SS += alpha_TBS[t - 1].T @ ahead_BS
+            beta_BS = ahead_BS @ jump_SS.T + (nowhere_TB[t] / scale_TB[t])[:, None] * beta_BS
+    made = np.bincount(distances_SS.ravel(), (made_SS * jump_SS).ravel(), len(jumps))
+    return linked_TBS.transpose(1, 0, 2), made.astype(np.float64)

@@ -1,0 +1,72 @@
+"""Guided alignment: one head of the cross-attention learns which source token each target token comes from.
+
+Garg et al., "Jointly learning to align and translate" (2019), with one difference: the head learns it in the row that
+*reads* a token, not in the row that predicts it, since where a token comes from is easier to say once it is known (Chen
+et al., "Accurate word alignment induction from neural machine translation", 2020). The links come from a statistical
+aligner (`tokens.aligner`). All other attention stays in its fused form: the weights of this head alone are computed
+once more, for the loss.
+"""
+
+import contextlib
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import cast
+
+import torch
+from torch import Tensor
+
+from seq2see import special
+from seq2see.model.attention import MultiHeadAttention
+from seq2see.model.interface import Seq2Seq
+from seq2see.model.packing import Reach
+from seq2see.model.transformer import DecoderLayer, Transformer
+
+
+@dataclass
+class Observed:
+    """The inputs of the attention whose head is to align, in one forward pass."""
+
+    attention: MultiHeadAttention
+    head: int
+    inputs: list[tuple[Tensor, Tensor, Reach]] = field(default_factory=list)
+    """Queries, memory, and their packings."""
+
+    def loss(self, links_N: Tensor) -> Tensor:
+        """Return the sum of the cross entropies of the head's weights and the links, over all rows that have a link.
+
+        Args:
+            links_N: For each row of the queries the place of a source token in its source; -1 for no link.
+        """
+        ((query_ND, memory_MD, reach),) = self.inputs
+        queries, keys, attention = reach.query, reach.key, self.attention
+        assert queries is not None
+        assert keys is not None
+        K, first = attention.d_key, self.head * attention.d_key
+        query_NK = attention.w_qkv(query_ND, slice(first, first + K))
+        key_MK = attention.w_qkv(memory_MD, slice(attention.widths[0] + first, attention.widths[0] + first + K))
+        scores_BLM = (queries.pad(query_NK) @ keys.pad(key_MK).mT).float() / math.sqrt(K)
+        if keys.keep_BL is not None:
+            hidden = torch.finfo(scores_BLM.dtype).min
+            scores_BLM = scores_BLM.masked_fill(~keys.keep_BL[:, None, :], hidden)
+        linked_BLM = queries.pad(links_N[:, None]) == torch.arange(scores_BLM.shape[-1], device=links_N.device)
+        if queries.keep_BL is not None:
+            linked_BLM = linked_BLM & queries.keep_BL[:, :, None]
+        return -scores_BLM.log_softmax(-1).masked_fill(~linked_BLM, 0.0).sum()
+
+
+@contextlib.contextmanager
+def observed(model: Seq2Seq) -> Iterator[Observed]:
+    """Note the inputs of the attention whose head is to align while the model runs."""
+    assert isinstance(model, Transformer)
+    layer, head = special.alignment_head(len(model.decoder))
+    seen = Observed(cast(DecoderLayer, model.decoder[layer]).cross_attention, head)
+
+    def note(_: object, inputs: tuple[Tensor, Tensor, Reach]) -> None:
+        seen.inputs.append(inputs)
+
+    handle = seen.attention.register_forward_pre_hook(note)
+    try:
+        yield seen
+    finally:
+        handle.remove()

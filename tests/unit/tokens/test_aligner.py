@@ -1,0 +1,105 @@
+"""The statistical aligner: known links are found, the time is bounded, and files of links are checked."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from bench.alignment import generated
+
+from seq2see import config
+from seq2see.config import Settings
+from seq2see.errors import DataError, SettingError
+from seq2see.tokens import aligner, store
+from seq2see.tokens.store import NO_LINK, Store
+
+
+def tokens_of(texts: list[str], first: int = 4) -> tuple[list[list[int]], int]:
+    """Return words as ids from `first`, and the size of the vocabulary."""
+    ids = {
+        word: first + number for number, word in enumerate(sorted({word for text in texts for word in text.split()}))
+    }
+    return [[ids[word] for word in text.split()] for text in texts], first + len(ids)
+
+
+def stored(folder: Path, pairs: list[tuple[str, str]], some: slice = slice(None)) -> Store:
+    (sources, one), (targets, other) = (tokens_of([pair[side] for pair in pairs]) for side in (0, 1))
+    store.write(folder, zip(sources[some], targets[some], strict=True), max(one, other))
+    return Store(folder, (one, other))
+
+
+def test_links_of_two_made_up_languages_are_found(tmp_path):
+    pairs, known = generated(1000, seed=5)
+    corpus = stored(tmp_path, pairs)
+    share = aligner.write_links(aligner.learn(corpus), corpus)
+    found = Store(tmp_path).links(np.arange(len(pairs)))
+    right = words = linked = start = 0
+    for (_, target), links in zip(pairs, known, strict=True):
+        sources = {output: source for source, output in links}  # a particle has none, and may be linked to an article
+        length = len(target.split())
+        words += len(sources)
+        right += sum(found[start + output] == source for output, source in sources.items())
+        linked += int((found[start : start + length] >= 0).sum())
+        assert found[start + length] == -1, "the end comes from nowhere"
+        start += length + 1
+    assert right / words >= 0.95
+    assert share == pytest.approx(linked / (start - len(pairs)))
+
+
+def test_a_corpus_of_one_pair_and_pairs_that_are_too_long(tmp_path):
+    corpus = stored(tmp_path / "one", [("a", "b")])
+    assert 0 <= aligner.write_links(aligner.learn(corpus), corpus) <= 1
+    long = " ".join(["a"] * (aligner.LONGEST + 1))
+    corpus = stored(tmp_path / "long", [(long, "b"), ("a", long.replace("a", "b"))])
+    assert aligner.write_links(aligner.learn(corpus), corpus) == 0
+    assert (Store(tmp_path / "long").links(np.arange(2)) == -1).all()
+
+
+def test_of_a_large_corpus_a_part_is_aligned(tmp_path, monkeypatch):
+    pairs, _ = generated(300, seed=5)
+    corpus = stored(tmp_path, pairs)
+    monkeypatch.setattr(aligner, "MOST_PAIRS", 100)
+    monkeypatch.setattr(aligner, "MOST_CELLS", 4000)
+    monkeypatch.setattr(aligner, "BLOCK", 7)
+    aligner.write_links(aligner.learn(corpus), corpus)
+    corpus = Store(tmp_path)
+    linked = [bool((corpus.links(np.array([pair])) >= 0).any()) for pair in range(300)]
+    assert not any(linked[pair] for pair in range(300) if pair % 4)
+    assert sum(linked) > 60
+
+
+def test_damaged_links_are_refused_and_a_new_store_has_none(tmp_path):
+    corpus = stored(tmp_path, [("a b", "c d")])
+    links = tmp_path / store.LINKS
+    with pytest.raises(DataError, match=r"no target\.links"):
+        corpus.links(np.array([0]))
+    links.write_bytes(np.array([0, 7, NO_LINK], "<u2").tobytes())
+    with pytest.raises(DataError, match="links are damaged"):
+        Store(tmp_path).links(np.array([0]))
+    links.write_bytes(b"\0")
+    with pytest.raises(DataError, match=r"target\.links: 1 bytes, expected 6"):
+        Store(tmp_path)
+    assert not stored(tmp_path, [("a b", "c d")]).has_links
+
+
+def test_a_training_gets_links_only_where_the_sides_are_translations(tmp_path):
+    pairs, _ = generated(1000, seed=5)
+    shuffled = [(source, target) for (source, _), (_, target) in zip(pairs, pairs[1:] + pairs[:1], strict=True)]
+    said: list[str] = []
+    asked = config.resolve({"training": {"alignment_weight": 0.05}})
+
+    def prepared(name: str, pairs: list[tuple[str, str]], settings: Settings, *yours: str) -> tuple[float, bool]:
+        train = stored(tmp_path / name / "train", pairs, slice(200, None))
+        valid = stored(tmp_path / name / "valid", pairs, slice(200))
+        weight = aligner.prepare(settings, train, valid, said.append, yours).training.alignment_weight
+        has_links = {Store(each.folder).has_links for each in (train, valid)}
+        assert len(has_links) == 1
+        return weight, has_links.pop()
+
+    assert prepared("off", pairs, Settings()) == (0, False)
+    assert prepared("good", pairs, asked) == (0.05, True)
+    assert prepared("bad", shuffled, asked) == (0, False)
+    assert "no alignment loss" in said[-1]
+    assert prepared("theirs", shuffled, asked, "training.alignment_weight") == (0.05, True)
+    with pytest.raises(SettingError, match="'rnn' has no heads to teach"):
+        prepared("rnn", pairs, replace(asked, model=replace(asked.model, architecture="rnn")))
