@@ -8,7 +8,7 @@ import html
 import json
 import math
 import re
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
 from typing import Any, Literal, NamedTuple, TypeVar
 from urllib.parse import parse_qs
 
@@ -20,6 +20,7 @@ from seq2see.serve.jobs import Asked
 from seq2see.serve.limits import RefusedError
 from seq2see.serve.service import Service, in_words
 from seq2see.text.languages import matches
+from seq2see.text.words import Term
 
 Fields = TypeVar("Fields", bound=BaseModel)
 UNKNOWN = "und"
@@ -29,6 +30,8 @@ Pieces = list[tuple[str, bool]]
 """Parts of a text in order, and whether each is to be translated."""
 Way = tuple[str, str | None]
 """Name of a run, and the language tag where it needs one."""
+FindTerms = Callable[[Sequence[str]], Awaitable[list[list[Term]]]]
+"""Function that returns the terms of a glossary in each line."""
 Split = Literal["nowhere", "sentences", "lines"]
 """Where a text is cut: nowhere, where a sentence ends if it is long, or besides at each line break."""
 _UNSAID = re.compile(
@@ -97,6 +100,8 @@ class Wanted(NamedTuple):
     format: str = "text"
     n_best: int = 1
     split: Split = "lines"
+    find_terms: FindTerms | None = None
+    """Finds the terms of a glossary, which must be translated as it says."""
 
 
 class TextTranslation(NamedTuple):
@@ -165,7 +170,7 @@ async def translate_texts(service: Service, texts: Sequence[str], wanted: Wanted
     ways = await _ways(service, wanted, pieces, client)
     if wanted.split != "nowhere":
         pieces = [in_sentences(text, _room(service, name)) for text, (name, _) in zip(pieces, ways, strict=True)]
-    results = await _translated(service, pieces, ways, wanted.n_best, client)
+    results = await _translated(service, pieces, ways, wanted, client)
     translations = []
     for text, found, (name, _) in zip(pieces, results, ways, strict=True):
         known = [each["familiar"] for each in found if each is not None]
@@ -304,7 +309,7 @@ async def _ways(service: Service, wanted: Wanted, texts: Sequence[Pieces], clien
 
 
 async def _translated(
-    service: Service, texts: Sequence[Pieces], ways: Sequence[Way], n_best: int, client: str
+    service: Service, texts: Sequence[Pieces], ways: Sequence[Way], wanted: Wanted, client: str
 ) -> list[list[dict[str, Any] | None]]:
     """Return the result of each part of a text; None where there was nothing to translate."""
     results: list[list[dict[str, Any] | None]] = [[None] * len(text) for text in texts]
@@ -319,7 +324,9 @@ async def _translated(
         ]
         for some in (places[begin : begin + at_once] for begin in range(0, len(places), at_once)):
             lines = [texts[number][place][0] for number, place in some]
-            _, _, found = await service.translate(Asked(lines, to, n_best, familiar=True), client, name)
+            terms = await wanted.find_terms(lines) if wanted.find_terms else ()
+            asked = Asked(lines, to, wanted.n_best, familiar=True, terms=terms)
+            _, _, found = await service.translate(asked, client, name)
             for (number, place), line, result in zip(some, lines, found, strict=True):
                 if result["cut"]:
                     raise RefusedError(
