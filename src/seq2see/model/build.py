@@ -12,7 +12,7 @@ from seq2see.model.recurrent import Recurrent
 from seq2see.model.transformer import Transformer
 
 RNN_LAYERS, CONVOLUTION_LAYERS = 1, 2
-"""Layers of each side of an RNN, and of a convolutional model for one layer of a Transformer, measured (docs/log.md)."""
+"""Layers of each side of an RNN, and of a convolutional model for each layer of a Transformer; see docs/log.md."""
 
 
 def build(settings: Model, source_vocabulary: int, target_vocabulary: int) -> Seq2Seq:

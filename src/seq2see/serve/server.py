@@ -38,8 +38,8 @@ MOST_PIECES = 64
 IDLE_SECONDS = 10
 """Seconds for which a client may leave a connection unused, or a request incomplete."""
 SWITCH_SECONDS = 0.0005
-"""Seconds for which another thread may compute before the event loop has its turn: Python's own 5 ms would be added to a
-request at each of its steps while glossaries or documents are worked on."""
+"""Seconds for which another thread may compute before the event loop has its turn: Python's own 5 ms would be added to
+a request at each of its steps while glossaries or documents are worked on."""
 _EMPTY_LINE = re.compile(rb"\n\r?\n")
 
 Refusal = Callable[[str, str, dict[bytes, bytes], bytes, Peer], bytes | None]

@@ -205,6 +205,10 @@ class Service:
             raise RefusedError(404, f"model: there is no '{_shown(name)}'. {nearest(name[:80], self.runs)}")
         return name, self.runs[name]
 
+    def can_align(self, name: str) -> bool:
+        """Return whether a run can say which words a translation comes from: with PyTorch, and attention."""
+        return self._has_torch and bool(self.runs[name].settings.model.attention)
+
     def check_texts(self, texts: Sequence[str]) -> None:
         if not texts:
             raise RefusedError(400, "text: nothing to translate")

@@ -206,7 +206,7 @@ def _training(rule: Rule, steps: int | None) -> dict[str, Any]:
 
 
 REPLACED_RATE = 2
-"""Learning rate of a model that the Transformer replaced, relative to that of the Transformer, measured (docs/log.md)."""
+"""Learning rate of a model that the Transformer replaced, relative to that of the Transformer; see docs/log.md."""
 
 
 # Tokenizers

@@ -7,9 +7,9 @@ Subwords give back any text to the letter: an unseen character is spelled in UTF
 Characters, Korean letters and patterns give back what they have seen. Symbols give back the text with each run of
 spaces made one. Normalisation comes first, here and not inside SentencePiece, so that every kind means the same by it.
 
-A new kind is a subclass of `BaseTokenizer` (or of `Listed`, where the vocabulary is a list) with an entry in `KINDS` at the
-end of this file, and its name in `config.TokenizerKind`. Where the spellings of its tokens are not text, it overrides
-`_in_scripts`, by which `familiar` decides what a conversation can answer.
+A new kind is a subclass of `BaseTokenizer` (or of `Listed`, where the vocabulary is a list) with an entry in `KINDS` at
+the end of this file, and its name in `config.TokenizerKind`. Where the spellings of its tokens are not text, it
+overrides `_in_scripts`, by which `familiar` decides what a conversation can answer.
 """
 
 import base64

@@ -12,9 +12,10 @@ from typing import Literal, TypeVar
 from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from seq2see.documents.document import Split
 from seq2see.serve import libretranslate
 from seq2see.serve.deepl.glossary_store import GlossaryStore, StoredGlossary
-from seq2see.serve.libretranslate import UNKNOWN, Split, Wanted, language_name, source_language, target_languages
+from seq2see.serve.libretranslate import UNKNOWN, Wanted, language_name, source_language, target_languages
 from seq2see.serve.limits import RefusedError
 from seq2see.serve.service import CLIENT, Service, in_words
 
