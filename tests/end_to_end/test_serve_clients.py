@@ -1,6 +1,7 @@
 """Clients of other services, from PyPI, with a server of ours: `deepl` and `libretranslatepy`."""
 
 import json
+import re
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -58,6 +59,21 @@ def test_options_of_the_client_of_deepl(client):
             client.translate_text("abc", target_lang="DE", **refused)
     with pytest.raises(deepl.DeepLException, match=r"no model translates from 'auto' to 'fr'\. There is: en to de"):
         client.translate_text("abc", target_lang="FR")
+
+
+def test_tags_by_the_client_of_deepl(client):
+    def translated(text: str, **options: object) -> str:
+        return client.translate_text(text, source_lang="EN", target_lang="DE", **options).text
+
+    assert translated("<p>abc</p><p>cab</p>", tag_handling="html") == "<p>ABC</p><p>CAB</p>"
+    assert translated("<x><i>abc</i>\n<y>cab</y></x>", tag_handling="xml", ignore_tags=["i"]) == (
+        "<x><i>abc</i>\n<y>CAB</y></x>"
+    )
+    found = translated('<p><b>ab</b> cab <a href="x">dab</a></p>', tag_handling="html")
+    assert sorted(re.findall("<[^>]*>", found)) == sorted(["<p>", "<b>", "</b>", '<a href="x">', "</a>", "</p>"])
+    made = client.create_glossary("terms", "EN", "DE", {"cab": "XYZ"})
+    assert translated("<p>cab</p><p>abc</p>", tag_handling="html", glossary=made) == "<p>XYZ</p><p>ABC</p>"
+    client.delete_glossary(made)
 
 
 def test_languages_by_the_client_of_deepl(client):

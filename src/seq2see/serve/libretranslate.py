@@ -354,8 +354,10 @@ async def _translated(
             _, _, found = await service.translate(asked, client, name)
             for line, result in zip(some, found, strict=True):
                 if result["cut"]:
-                    problem = f"a sentence of {len(line):,} characters is longer than the model reads"
-                    raise RefusedError(413, f"q: {problem}. Send it in parts")
+                    raise RefusedError(
+                        413,
+                        f"a sentence of {len(line):,} characters is longer than the model reads. Send it in parts",
+                    )
                 results[line] = result
     return results
 

@@ -7,12 +7,13 @@ name of the option; options that only express a preference are accepted.
 from collections import OrderedDict
 from collections.abc import Iterator
 from functools import partial
-from typing import Literal, TypeVar
+from typing import Annotated, Literal, TypeVar
 
 from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from seq2see.documents.document import Split
+from seq2see.documents.markup import Elements
 from seq2see.serve import libretranslate
 from seq2see.serve.deepl.glossary_store import GlossaryStore, StoredGlossary
 from seq2see.serve.libretranslate import UNKNOWN, Wanted, language_name, source_language, target_languages
@@ -27,11 +28,17 @@ MOST_CLIENTS = 10_000
 VARIANTS = {"EN": ("EN-GB", "EN-US"), "PT": ("PT-BR", "PT-PT")}
 """Targets that the official clients refuse without a region. A run that knows none translates to all of them alike."""
 SPLITS: dict[str, Split] = {"0": "nowhere", "1": "lines", "nonewlines": "sentences"}
+LISTS = ("text", "ignore_tags", "splitting_tags", "non_splitting_tags")
+"""Fields that a form may have several times."""
 UNSUPPORTED = (
     *("context", "custom_instructions", "style_id", "translation_memory_id", "translation_memory_threshold"),
-    *("glossary_ids", "splitting_tags", "non_splitting_tags", "ignore_tags"),
+    "glossary_ids",
 )
 """Options of `/v2/translate` that change a translation in ways that runs do not offer."""
+
+
+TagNames = Annotated[str, Field(max_length=10_000)] | Annotated[list[str], Field(max_length=1000)]
+"""Names of elements: a list, or a text with commas between them."""
 
 
 class DeepLRequest(BaseModel):
@@ -51,9 +58,12 @@ class DeepLRequest(BaseModel):
     formality: Literal["default", "prefer_more", "prefer_less", "more", "less"] = Field(
         "default", description="`more` and `less` are refused: runs have no choice of it."
     )
-    tag_handling: Literal["html"] | None = Field(None, description="`html`: what stands between tags is translated.")
+    tag_handling: Literal["html", "xml"] | None = Field(None, description="Tags return to the words that they enclose.")
     tag_handling_version: Literal["v1", "v2"] | None = Field(None, description="Accepted: there is one version.")
-    outline_detection: bool = Field(True, description="Accepted.")
+    outline_detection: bool = Field(True, description="`false` is refused: name `non_splitting_tags` instead.")
+    ignore_tags: TagNames = Field([], description="Elements whose content is not translated.")
+    splitting_tags: TagNames = Field([], description="Elements that end a sentence.")
+    non_splitting_tags: TagNames = Field([], description="Elements inside sentences.")
     model_type: Literal["latency_optimized", "quality_optimized", "prefer_quality_optimized"] | None = Field(
         None, description="Accepted: a run has one model."
     )
@@ -159,9 +169,9 @@ def routes(service: Service) -> APIRouter:
     async def translate(request: Request) -> DeepLTranslations:
         """Translate one text or several."""
         client = request.scope[CLIENT]
-        asked = await _asked(request, DeepLRequest, ("text",))
+        asked = await _asked(request, DeepLRequest, LISTS)
         texts = [asked.text] if isinstance(asked.text, str) else asked.text
-        _check_formality(asked.formality)
+        _check_options(asked)
         wanted = _wanted(asked)
         if asked.glossary_id is not None:
             glossary = store.find(client, asked.glossary_id)
@@ -279,7 +289,11 @@ async def _asked(request: Request, kind: type[Fields], lists: tuple[str, ...] = 
         raise RefusedError(400, in_words(problem.errors(include_input=False, include_url=False))) from None
 
 
-def _check_formality(formality: str) -> None:
+def _check_options(asked: DeepLRequest) -> None:
+    """Refuse values of options that runs do not offer."""
+    if not asked.outline_detection:
+        raise RefusedError(400, "outline_detection: cannot be switched off. Name non_splitting_tags instead")
+    formality = asked.formality
     if formality in ("more", "less"):
         raise RefusedError(400, f"formality: runs have no choice of it. Leave it out, or ask for prefer_{formality}")
 
@@ -288,7 +302,14 @@ def _wanted(asked: DeepLRequest) -> Wanted:
     format = asked.tag_handling or "text"
     by_default: Split = "lines" if format == "text" else "sentences"
     split = by_default if asked.split_sentences is None else SPLITS[asked.split_sentences]
-    return Wanted((asked.source_lang or "auto").lower(), asked.target_lang.lower(), None, format, 1, split)
+    elements = Elements(_names(asked.non_splitting_tags), _names(asked.splitting_tags), _names(asked.ignore_tags))
+    return Wanted((asked.source_lang or "auto").lower(), asked.target_lang.lower(), None, format, 1, split, elements)
+
+
+def _names(given: str | list[str]) -> frozenset[str]:
+    """Return names of elements in small letters."""
+    listed = [given] if isinstance(given, str) else given
+    return frozenset(name.strip().lower() for each in listed for name in each.split(",") if name.strip())
 
 
 def _languages(service: Service, kind: str) -> Iterator[DeepLLanguage]:
