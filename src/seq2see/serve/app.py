@@ -59,7 +59,7 @@ DEEPL = "/v2/"
 """Beginning of the paths of DeepL's routes, whose errors have DeepL's form."""
 QUICK: dict[str, tuple[bytes, ...]] = {
     "/translate": (),
-    "/v1/translate": (b'"stream"', b'"sample"', b'"alignments"', b'"prefix"'),
+    "/v1/translate": (b'"stream"', b'"sample"', b'"alignments"', b'"prefix"', b'"markup"'),
     "/v1/chat": (b'"stream"', b'"sample"'),
     "/v2/translate": (b"tag_handling",),
 }
@@ -174,6 +174,12 @@ def _v1(service: Service) -> APIRouter:
         texts = [body.text] if isinstance(body.text, str) else body.text
         sampling = body.model_dump(include=bodies.SAMPLING) if body.sample else None
         asked = Asked(texts, body.to, body.n_best, body.prefix or "", sampling, body.alignments)
+        if body.markup is not None:
+            if sampling or body.stream or body.prefix or body.alignments or body.beam:
+                raise RefusedError(400, "markup: leave stream, sample, prefix, alignments and beam out")
+            format, way = body.markup, (service.run(body.model)[0], body.to)
+            client = request.scope[CLIENT]
+            return await libretranslate.translate_documents(service, texts, format, way, body.n_best, client)
         if body.stream:
             return streamed(body, asked, request.scope)
         name, engine, results = await service.translate(asked, request.scope[CLIENT], body.model, body.beam)
