@@ -53,8 +53,11 @@ def _draw(axes: Axes, chart: Chart, rows: Measurements) -> None:
         )
     if in_words:
         words = [spell(value) for value in named]
-        slanted = {"rotation": 35, "ha": "right", "rotation_mode": "anchor"} if sum(map(len, words)) > FITS else {}
-        axes.set_xticks(range(len(named)), words, **slanted)
+        axes.set_xticks(range(len(named)), words)
+        if sum(map(len, words)) > FITS:
+            axes.tick_params(axis="x", rotation=35)
+            for name in axes.get_xticklabels():
+                name.set(ha="right", rotation_mode="anchor")
         axes.set_xlim(-0.5, len(named) - 0.5)
     if chart.log_x:
         axes.set_xscale("log", base=2)
