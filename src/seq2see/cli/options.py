@@ -1,11 +1,14 @@
 """Options and arguments that several verbs share, and the engine that they ask for."""
 
 import os
+import tomllib
+from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from seq2see.config import Overlay
 from seq2see.errors import INSTALL_ALL, SettingError
 from seq2see.machine import has_torch, keep_freed_memory
 
@@ -119,3 +122,19 @@ def pick_engine(
     from seq2see.decoding import search
 
     return run.sampler(search.sampling(*sampling), precision or "float32")
+
+
+def parse_assignments(assignments: Iterable[str]) -> Overlay:
+    """`["model.d_model=64"]` -> `{"model": {"d_model": 64}}`; a bare word is a string."""
+    overlay: dict[str, dict[str, Any]] = {}
+    for assignment in assignments:
+        name, equals, text = assignment.partition("=")
+        section, dot, key = name.strip().partition(".")
+        if not equals or not dot:
+            raise SettingError(f"--set {assignment}: expected section.key=value, such as model.d_model=256")
+        try:
+            value = tomllib.loads(f"value = {text}")["value"]
+        except (ValueError, RecursionError):  # not TOML, a number of thousands of digits, or nested very deep
+            value = text
+        overlay.setdefault(section, {})[key] = value
+    return overlay

@@ -253,6 +253,14 @@ def write_corpus(
     return Prepared(settings, tokenizers, train, valid, valid_pairs, facts, chosen.reasons, yours)
 
 
+def write_otherwise(
+    corpus: Corpus, chosen: Chosen, valid_pairs: list[Pair], request: Request, folder: Path, settings: Settings
+) -> Prepared:
+    """Write the corpus again into another folder, without messages, by the tokenizers of other settings."""
+    quiet = replace(request, watch=lambda event: None)
+    return write_corpus(folder, corpus, replace(chosen, settings=settings), valid_pairs, quiet, None)
+
+
 def _with_room(settings: Settings, train: Store, request: Request, base: Base | None) -> Settings:
     """Let outputs be twice as long as the corpus needs on average, and at least as long as nearly all of its targets.
 
