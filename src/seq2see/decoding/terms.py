@@ -19,12 +19,12 @@ from typing import Final, NamedTuple
 
 from seq2see import special
 from seq2see.config import Decoding, Settings
-from seq2see.decoding import term_tokens
 from seq2see.decoding.hypothesis import Constraint, Engine, Hypothesis, Task
 from seq2see.decoding.translator import EnforcedTerm, Result, SearchPlan, TermSource, Translation
 from seq2see.text import words
 from seq2see.text.words import Span, Term
-from seq2see.tokens import spans
+from seq2see.tokens import phrases, spans
+from seq2see.tokens.interface import Tokenizer
 from seq2see.tokens.store import Tokenizers
 
 MOST_TERMS: Final = 16
@@ -192,7 +192,7 @@ class _Sentence:
     @property
     def constraints(self) -> tuple[Constraint, ...]:
         """What a search has to obey, except for terms that cannot be written in tokens."""
-        found = [term_tokens.constraint_of(self.tokenizer, term) for term in self.terms[:MOST_TERMS]]
+        found = [_constraint(self.tokenizer, term) for term in self.terms[:MOST_TERMS]]
         return tuple(each._replace(never=self.rivals) for each in found if each is not None)
 
     def translations(self, n_best: int) -> tuple[Translation, ...]:
@@ -257,6 +257,17 @@ def _doubles(text: str) -> int:
     return once + sum(found[here : here + 2] == found[here + 2 : here + 4] for here in range(len(found) - 3))
 
 
+def _constraint(tokenizer: Tokenizer, term: Term) -> Constraint | None:
+    """Return the tokens of all forms that the vocabulary can write; None if it can write none."""
+    written = [form for form in term.forms if special.UNKNOWN not in tokenizer.encode([form])[0]]
+    if not written:
+        return None
+    later = dict.fromkeys(tokens for form in written for tokens in phrases.within(tokenizer, form))
+    first = dict.fromkeys(tuple(tokenizer.encode([form])[0]) for form in written)
+    whole = words.is_whole_word(written[0])
+    return Constraint(tuple(first), tuple(later), phrases.inside_words(tokenizer) if whole else frozenset())
+
+
 # Forced prefixes
 
 
@@ -283,7 +294,7 @@ def _by_loss(sentence: _Sentence, losses: Sequence[float]) -> list[tuple[float, 
 
     The word that loses most comes first.
     """
-    cuts = term_tokens.word_starts(sentence.tokenizer, sentence.best.tokens, len(sentence.task.prefix))
+    cuts = phrases.word_starts(sentence.tokenizer, sentence.best.tokens, len(sentence.task.prefix))
     found = [(sum(losses[first:last]), first, start) for (first, start), (last, _) in pairwise(cuts)]
     return sorted(found, key=lambda each: -each[0])
 
@@ -295,9 +306,9 @@ def _find_rivals(engine: Engine, sentences: Sequence[_Sentence]) -> None:
         for losses in all_losses:
             ranked = _by_loss(sentence, losses)
             if ranked and ranked[0][0] > CERTAIN:
-                found |= term_tokens.inflections(tokenizer, sentence.best.tokens[ranked[0][1]])
+                found |= phrases.inflections(tokenizer, sentence.best.tokens[ranked[0][1]])
         forms = [form for term in sentence.terms for form in term.forms]
-        allowed = {token for form in forms for tokens in term_tokens.within(tokenizer, form) for token in tokens}
+        allowed = {token for form in forms for tokens in phrases.within(tokenizer, form) for token in tokens}
         sentence.rivals = frozenset(found - allowed)
 
 
@@ -326,7 +337,7 @@ def _trials(sentence: _Sentence, which: int, losses: Sequence[Sequence[float]]) 
             before = tokens[:cut]
             while before and not tokenizer.decode(before[-1:]).strip():  # a blank that the form brings itself
                 before = before[:-1]
-            for of_form in term_tokens.within(tokenizer, form) if before else [tuple(first)]:
+            for of_form in phrases.within(tokenizer, form) if before else [tuple(first)]:
                 if len(before) + len(of_form) < sentence.task.limit:
                     yield _Trial(sentence, cut, [*before, *of_form], len(of_form))
 
@@ -424,10 +435,10 @@ def _replaced(sentence: _Sentence, form: str, chosen: Sequence[int] | None) -> I
     kept = [place for place in sentence.best.places if place is not None]
     blank = " " if words.needs_blanks(form[0]) else ""
     tokens = tokenizer.encode([text])[0]
-    starts = [start for _, start in term_tokens.word_starts(tokenizer, tokens, 0)]
+    starts = [start for _, start in phrases.word_starts(tokenizer, tokens, 0)]
     if tokenizer.decode(tokens) != text:  # it has a form that has no tokens
         starts = [start for start, _ in spans.words(text)]
-    starts = sorted({start for start in starts if least <= start < len(text)})[: term_tokens.MOST_CUTS]
+    starts = sorted({start for start in starts if least <= start < len(text)})[: phrases.MOST_CUTS]
     for place, start in enumerate(starts):
         if chosen is None and not any(one < start < other for one, other in kept):
             yield f"{text[:start]}{form}{blank}{text[start:]}"

@@ -1,29 +1,16 @@
-"""How a vocabulary writes terms, at the beginning of an output and inside it; and where the words of outputs begin."""
+"""How a vocabulary writes a phrase inside an output; which tokens continue a word, and where words begin."""
 
 from collections.abc import Sequence
 from functools import lru_cache
 from typing import Final
 
 from seq2see import special
-from seq2see.decoding.hypothesis import Constraint
 from seq2see.text import words
-from seq2see.text.words import Term
 from seq2see.tokens import spans
 from seq2see.tokens.interface import Tokenizer
 
 MOST_CUTS: Final = 100
-"""Words of an output at which a term is tried."""
-
-
-def constraint_of(tokenizer: Tokenizer, term: Term) -> Constraint | None:
-    """Return the tokens of all forms that the vocabulary can write; None if it can write none."""
-    written = [form for form in term.forms if special.UNKNOWN not in tokenizer.encode([form])[0]]
-    if not written:
-        return None
-    later = dict.fromkeys(tokens for form in written for tokens in within(tokenizer, form))
-    first = dict.fromkeys(tuple(tokenizer.encode([form])[0]) for form in written)
-    whole = words.is_whole_word(written[0])
-    return Constraint(tuple(first), tuple(later), _inside_words(tokenizer) if whole else frozenset())
+"""Words of an output that `word_starts` returns."""
 
 
 def within(tokenizer: Tokenizer, form: str) -> list[tuple[int, ...]]:
@@ -48,7 +35,7 @@ def _anchor(tokenizer: Tokenizer) -> tuple[str, list[int]]:
 
 
 @lru_cache(8)
-def _inside_words(tokenizer: Tokenizer) -> frozenset[int]:
+def inside_words(tokenizer: Tokenizer) -> frozenset[int]:
     """Return the tokens that continue the word that a letter before them belongs to."""
     before = tokenizer.encode(["a"])[0]
     start = len(tokenizer.decode(before))
