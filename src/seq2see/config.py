@@ -181,13 +181,7 @@ class Training:
         0.0, "weight of R-Drop, a consistency loss between two forward passes with different dropout; 0: off", 0
     )
     alignment_weight: float = about(0.0, "weight of the loss that teaches a head to align words; 0: off", 0, 100)
-    initial_gain: float = about(
-        1.0,
-        "factor of the initial weights of a Transformer's values, attention outputs and feed-forward layers; below 1, "
-        "layers change little at first, which helps post-norm",
-        0.01,
-        10,
-    )
+    initial_gain: float = about(1.0, "factor of the first weights of sub-layers; below 1 helps post-norm", 0.01, 10)
     adam_beta1: float = about(0.9, "decay of Adam's mean of gradients", 0, 0.9999)
     adam_beta2: float = about(0.98, "decay of Adam's mean of squared gradients", 0, 0.999999)
     adam_epsilon: float = about(1e-9, "Adam's epsilon", 1e-30, 1, "it would outweigh the gradients")
@@ -413,10 +407,8 @@ def _convert(name: str, value: Any, kind: Any, metadata: Mapping[str, Any]) -> A
     below, above = low is not None and value < low, high is not None and value > high
     if (below or above) and high is not None and not why:
         refuse(f"expected between {low:g} and {high}")
-    if below:
-        refuse(f"expected at least {low:g}")
-    if above:
-        refuse(f"expected at most {high:,} ({why})")
+    if below or above:
+        refuse(f"expected at least {low:g}" if below else f"expected at most {high:,} ({why})")
     return value
 
 
@@ -439,8 +431,6 @@ def _check_together(settings: Settings) -> None:
         raise SettingError("data.shared needs the same kind of tokenizer on both sides: set data.shared=false")
     if data.shared and data.source_pattern != data.target_pattern:
         raise SettingError("data.shared needs the same pattern on both sides: set data.shared=false")
-    if settings.training.initial_gain != 1 and model.architecture != "transformer":
-        raise SettingError("training.initial_gain: only a Transformer has it. Leave it out")
     check_decoding(settings.decoding)
     if model.tie == "all" and not data.shared and {data.source_tokenizer, data.target_tokenizer} != {"imported"}:
         raise SettingError('model.tie = "all" needs data.shared = true: set model.tie=decoder')
