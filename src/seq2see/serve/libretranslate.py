@@ -16,7 +16,7 @@ from fastapi import APIRouter, Request
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from seq2see.documents import document
-from seq2see.documents.document import DocumentPlan, Format, Joined, Options, Split, Translated
+from seq2see.documents.document import DocumentPlan, Joined, Options, Split, Translated
 from seq2see.documents.markup import Elements
 from seq2see.documents.segments import Span
 from seq2see.run import Run
@@ -175,18 +175,19 @@ async def translate_texts(service: Service, texts: Sequence[str], wanted: Wanted
 
 
 async def translate_documents(
-    service: Service, texts: Sequence[str], format: Format, way: Way, n_best: int, client: str
+    service: Service, texts: Sequence[str], wanted: Wanted, to: str | None, client: str
 ) -> dict[str, Any]:
     """Return the answer of `/v1/translate` to documents; the score of a document is the mean of its sentences'."""
     service.check_texts(texts)
-    options = service.runs[way[0]].text_options
-    plans = await asyncio.to_thread(lambda: [document.plan(text, format, options) for text in texts])
-    results = await _translated(service, plans, way, Wanted("auto", UNKNOWN, n_best=n_best), client)
+    name, run = service.run(wanted.model)
+    format: Any = wanted.format  # `auto` is one, too
+    plans = await asyncio.to_thread(lambda: [document.plan(text, format, run.text_options) for text in texts])
+    results = await _translated(service, plans, (name, to), wanted, client)
     answers = []
     for plan in plans:
         found = [results[sentence] for sentence in plan.sentences]
-        joined = await asyncio.to_thread(_joined, plan, found, n_best)
-        scores = [_mean_score(found, place) for place in range(n_best)]
+        joined = await asyncio.to_thread(_joined, plan, found, wanted.n_best)
+        scores = [_mean_score(found, place) for place in range(wanted.n_best)]
         answers.append(
             {
                 "translations": [
@@ -198,8 +199,8 @@ async def translate_documents(
                 "cut": False,
             }
         )
-    facts = service.quick.facts.get(way[0])
-    return {"model": way[0], "engine": facts.engine if facts else "", "results": answers}
+    facts = service.quick.facts.get(name)
+    return {"model": name, "engine": facts.engine if facts else "", "results": answers}
 
 
 def _mean_score(results: Sequence[dict[str, Any]], place: int) -> float:
