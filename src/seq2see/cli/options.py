@@ -88,6 +88,9 @@ GlossaryOption = Annotated[
         help="File of terms that have to be translated as it says: .tsv, .csv (term, translation) or .tbx.",
     ),
 ]
+Cache = Annotated[
+    bool, typer.Option("--cache", help="Keep translations in the user's cache, and do not compute them again.")
+]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 Force = Annotated[bool, typer.Option("--force", help="Replace the file if it exists.")]
 Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
@@ -107,6 +110,16 @@ def check_torch(option: str) -> None:
     """Refuse an option that needs PyTorch where that is not installed; an empty one needs nothing."""
     if option and not has_torch():
         raise SettingError(f"{option} needs PyTorch: {INSTALL_ALL}")
+
+
+def with_cache(run: "Run", engine: "Engine") -> "Engine":
+    """Return an engine that keeps its translations in the user's cache."""
+    from seq2see import storage
+    from seq2see.decoding.running_text import CachedEngine
+
+    return CachedEngine(
+        engine, run.folder / "model.safetensors", storage.cache_folder() / "seq2see" / "translations.sqlite"
+    )
 
 
 def pick_engine(
