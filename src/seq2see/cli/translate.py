@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from seq2see.decoding.hypothesis import Engine
     from seq2see.decoding.translator import Result
     from seq2see.documents.glossary import Glossary
+    from seq2see.evaluation.confidence import Calibration
     from seq2see.lens.alignment import Alignment
     from seq2see.run import Run
 
@@ -68,9 +69,11 @@ def translate(
         raise SettingError("--sample runs in one process: start it without torchrun")
     from seq2see.decoding.shared_engine import Shared
     from seq2see.documents.glossary import Glossary
+    from seq2see.evaluation import confidence
     from seq2see.run import load
 
     run = load(folder)
+    calibration = confidence.from_json(run.manifest.get("confidence"))
     terms = None if glossary is None else Glossary.read(glossary, run.languages)
     if engine == "auto" and prefix and has_torch():  # scores count forced tokens: the engines differ in how
         engine = "torch"
@@ -97,7 +100,7 @@ def translate(
                     echo(f"alignments are computed {run.alignment_method.in_words}", err=True)
                 for number, (line, result, links) in enumerate(zip(block, results, aligned, strict=True), first):
                     if as_json:
-                        _print_json(line, result, links)
+                        _print_json(line, result, links, calibration)
                     else:
                         _print(number, result, links, n_best)
                     _warn(number, result, run.settings.decoding.max_source)
@@ -158,13 +161,18 @@ def _print(number: int, result: "Result", aligned: "list[Alignment]", n_best: in
         write_line(f"{shown}\t{aligned[place].pharaoh}" if aligned else shown)
 
 
-def _print_json(line: str, result: "Result", aligned: "list[Alignment]") -> None:
+def _print_json(
+    line: str, result: "Result", aligned: "list[Alignment]", calibration: "Calibration | None" = None
+) -> None:
     translations: list[dict[str, Any]] = [
         {"text": each.text, "score": each.score, "probability": each.probability} for each in result.translations
     ]
     for translation, links in zip(translations, aligned, strict=False):
         translation["alignment"] = links.json()
     for translation, each in zip(translations, result.translations, strict=True):
+        known = None if calibration is None else calibration.of(each)
+        if known is not None:
+            translation["confidence"] = known._asdict()
         if each.terms:
             translation["terms"] = [term.json() for term in each.terms]
     write_line(json.dumps({"source": line, "translations": translations}, ensure_ascii=False))

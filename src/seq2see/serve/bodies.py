@@ -112,12 +112,23 @@ class TranslationAlignment(BaseModel):
     links: list[AlignedSpans]
 
 
+class TranslationConfidence(BaseModel):
+    """How good a translation is expected to be, calibrated on the validation set."""
+
+    value: float = Field(description="From 0 to 1: the probability that it is right, or its expected chrF / 100.")
+    measures: Literal["exact", "chrf"]
+    weak: bool = Field(
+        description="More likely wrong than right; for chrF, as low as the weakest tenth of the validation set."
+    )
+
+
 class TranslationCandidate(BaseModel):
     """One translation of a text."""
 
     text: str
     score: float = Field(description="Log-probability over length penalty.")
     probability: float | None
+    confidence: TranslationConfidence | None = Field(None, description="Where the run is calibrated.")
     alignment: TranslationAlignment | None = None
 
 

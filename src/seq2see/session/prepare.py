@@ -231,7 +231,8 @@ def write_corpus(
     valid, _ = write_tokens(folder, "valid", valid_pairs, tokenizers, limit, "the validation set")
     write_pairs(folder / "validation.jsonl", valid_pairs)
     settings = _with_room(settings, train, request, base)
-    settings = aligner.prepare(settings, train, valid, say, config.keys(*request.overlays))
+    if settings.training.alignment_weight:
+        settings = aligner.prepare(settings, train, valid, say, config.keys(*request.overlays))
     config.write_toml(settings, folder / "settings.toml")
     facts = {
         "corpus": corpus.name,
