@@ -4,6 +4,9 @@ import dataclasses
 from types import SimpleNamespace
 
 from seq2see.config import Settings
+from seq2see.documents.document import Options
+from seq2see.documents.segments import Limit
+from seq2see.documents.units import word_spans
 from seq2see.serve.jobs import Asked, Facts
 from seq2see.serve.limits import Limits
 from seq2see.serve.service import Service
@@ -19,6 +22,7 @@ class Shouting(Service):
         self.quick = SimpleNamespace(facts={name: Facts("shout", 1.0) for name in self.runs})
         self.letters = letters or {}
         self.asked = []
+        self._has_torch = True
 
     def admit(self, peer, headers, own_key=None):
         self.key = own_key
@@ -29,11 +33,15 @@ class Shouting(Service):
         self.check_texts(texts)
         self.asked.append((model, texts))
         most = self.runs[model].settings.decoding.max_source
-        return (
-            model,
-            "shout",
-            [{"translations": [{"text": text.upper()}], "familiar": 1.0, "cut": len(text) >= most} for text in texts],
-        )
+        found = [
+            {"translations": [{"text": text.upper()}], "familiar": 1.0, "cut": len(text) >= most} for text in texts
+        ]
+        for text, each in zip(texts, found, strict=True):
+            if asked.alignments:
+                each["translations"][0]["alignment"] = {
+                    "links": [{"source": span, "target": span} for span in word_spans(text)]
+                }
+        return model, "shout", found
 
     async def familiar(self, texts, client):
         def share(name, text):
@@ -48,4 +56,5 @@ class Shouting(Service):
 def run(source, target, *tags, max_source=40):
     settings = Settings()
     settings = dataclasses.replace(settings, decoding=dataclasses.replace(settings.decoding, max_source=max_source))
-    return SimpleNamespace(languages=Sides(source, target), tags=list(tags), settings=settings)
+    options = Options(source, Limit(lambda texts: [len(text) for text in texts], max_source - 1))
+    return SimpleNamespace(languages=Sides(source, target), tags=list(tags), settings=settings, text_options=options)

@@ -23,7 +23,10 @@ TagPlace = Literal["none", "first", "last", "both"]
 Metric = Literal["loss", "bleu", "chrf", "ter", "exact", "error_rate"]
 LOWER_IS_BETTER = ("loss", "ter", "error_rate")
 Place = Literal["encoder", "decoder", "cross"]
-Architecture = Literal["transformer", "rnn", "rnn-attention"]
+Architecture = Literal[
+    "transformer", "rnn", "rnn-bidirectional", "rnn-attention", "rnn-dot", "rnn-general", "convolutional"
+]
+ALIGNMENTS = {"rnn-attention": "additive", "rnn-dot": "dot", "rnn-general": "general"}  # kinds of attention of RNNs
 StopAgainst = Literal["worst", "best"]
 
 
@@ -108,17 +111,19 @@ class Data:
 
 @dataclass(frozen=True)
 class Model:
-    """Settings of the model: the encoder-decoder of the paper (section 3), or one of the RNNs that it replaced."""
+    """Settings of the model: the encoder-decoder of the paper (section 3), or one of the models that it replaced."""
 
     architecture: Architecture = about(
-        "transformer", "the Transformer of the paper, an RNN without attention (2014), or an RNN with attention (2015)"
+        "transformer",
+        "the Transformer of the paper, or a model that it replaced: RNNs (2014, 2015), convolutional (2017)",
     )
     encoder_layers: int = _layers(3, "number of encoder layers")
     decoder_layers: int = _layers(3, "number of decoder layers")
     d_model: int = _width(256, "width of embeddings and layer outputs", 1)
     cell: Literal["lstm", "gru"] = about("lstm", "kind of recurrent layer of an RNN")
-    d_hidden: int = _width(0, "width of an RNN's hidden state; 0: d_model", 0)
+    d_hidden: int = _width(0, "width of an RNN's hidden state, or of convolutions; 0: d_model", 0)
     source_reversed: bool = about(False, "an RNN without attention reads the source backwards")
+    kernel: int = about(3, "number of tokens that a convolution reads", 1, 255, "no published model reads so many")
     heads: int = about(4, "number of attention heads", 1, 4096, "no published model has nearly so many")
     d_key: int = _width(0, "width of a head's queries and keys; 0: d_model / heads", 0)
     d_value: int = _width(0, "width of a head's values; 0: d_key", 0)
@@ -129,7 +134,7 @@ class Model:
     )
     norm_epsilon: float = about(1e-5, "added to the variance in layer norm", 1e-30, 1, "it would outweigh the variance")
     positions: Literal["sinusoid", "learned", "rotary", "none"] = about("sinusoid", "kind of positional encoding")
-    max_positions: int = _length(1024, "maximum length with learned positions", 1_048_576)
+    max_positions: int = _length(1024, "maximum length with learned positions, or of a convolutional model", 1_048_576)
     dropout: float = about(0.1, "dropout of each sub-layer's output and of the embeddings", 0, 0.95)
     tie: Literal["all", "decoder", "none"] = about(
         "all", "which embeddings share weights: all three, decoder's two, none"
@@ -142,12 +147,15 @@ class Model:
         if self.architecture == "transformer":
             encoder, decoder = (self.encoder_layers, self.heads), (self.decoder_layers, self.heads)
             return {"encoder": encoder, "decoder": decoder, "cross": decoder}
-        return {"cross": (1, 1)} if self.architecture == "rnn-attention" else {}
+        layers = {**dict.fromkeys(ALIGNMENTS, 1), "convolutional": self.decoder_layers}.get(self.architecture, 0)
+        return {"cross": (layers, 1)} if layers else {}
 
     @cached_property
     def longest(self) -> int:
         """The most tokens that the model has positions for."""
-        return self.max_positions if self.positions == "learned" else sys.maxsize
+        return (
+            sys.maxsize if self.positions != "learned" and self.architecture != "convolutional" else self.max_positions
+        )
 
 
 @dataclass(frozen=True)
@@ -234,18 +242,17 @@ class Settings:
 
 SECTIONS: dict[str, type] = {"data": Data, "model": Model, "training": Training, "decoding": Decoding}
 
-TRANSFORMER_ONLY = (
-    *("heads", "d_key", "d_value", "d_ff", "activation"),
-    *("norm", "norm_epsilon", "positions", "max_positions"),
-)
-RNN_ONLY = ("cell", "d_hidden", "source_reversed")
+TRANSFORMER_ONLY = ("heads", "d_key", "d_value", "d_ff", "activation", "norm", "norm_epsilon", "positions")
 
 
 def foreign(architecture: str) -> tuple[str, ...]:
     """Return the settings of the model that an architecture has no use for."""
-    if architecture == "transformer":
-        return RNN_ONLY
-    return TRANSFORMER_ONLY if architecture == "rnn" else (*TRANSFORMER_ONLY, "source_reversed")  # it reads both ways
+    others = {
+        "transformer": ("cell", "d_hidden", "source_reversed", "kernel"),
+        "convolutional": (*TRANSFORMER_ONLY, "cell", "source_reversed"),
+        "rnn": (*TRANSFORMER_ONLY, "max_positions", "kernel"),
+    }
+    return others.get(architecture, (*others["rnn"], "source_reversed"))  # all other RNNs read both ways
 
 
 # Reading and writing
@@ -348,7 +355,7 @@ def check_keys(*overlays: Overlay) -> Settings:
                 if section == "data" and values.get(f"{side}_tokenizer", "pattern") != "pattern":
                     merged["data"].pop(f"{side}_pattern", None)
             if section == "model" and "architecture" in values:  # nor another architecture for what was of the first
-                for key in foreign(values["architecture"]):
+                for key in foreign(str(values["architecture"])):
                     merged["model"].pop(key, None)
             merged[section].update(values)
     settings = Settings(**{name: _build(name, kind, merged[name]) for name, kind in SECTIONS.items()})
@@ -410,7 +417,7 @@ def _check_together(settings: Settings) -> None:
     """Refuse settings that contradict each other, before anything is read or allocated."""
     data, model = settings.data, settings.model
     _check_model(model)
-    if model.positions == "learned" and model.max_positions <= data.max_length:
+    if model.longest <= data.max_length:
         raise SettingError("model.max_positions must be larger than data.max_length (one is for the end token)")
     for side, kind, pattern in _sides(data):
         if kind == "pattern" and not pattern:
@@ -437,18 +444,20 @@ def _check_model(model: Model) -> None:
                 f"model.{key} = {getattr(model, key)!r} has no effect with model.architecture = "
                 f"'{model.architecture}': leave it out"
             )
-    if model.architecture != "transformer":
+    if model.architecture.startswith("rnn"):
         if model.encoder_layers != model.decoder_layers:
             raise SettingError(
                 f"model.encoder_layers = {model.encoder_layers}, model.decoder_layers = {model.decoder_layers}: an RNN "
                 "needs the same number in both, since its decoder starts from the state of its encoder"
             )
         width = model.d_hidden or model.d_model
-        if model.architecture == "rnn-attention" and width % 2:
+        if model.architecture != "rnn" and width % 2:
             name = "d_hidden" if model.d_hidden else "d_model"
             raise SettingError(
                 f"model.{name} = {width}: each direction of an RNN has half of the state, so it must be even"
             )
+    elif model.architecture == "convolutional":
+        return
     elif not model.d_key and model.d_model % model.heads:
         raise SettingError(
             f"model.d_model = {model.d_model} is not divisible by model.heads = {model.heads}: "
@@ -489,12 +498,3 @@ def describe() -> Iterable[tuple[str, str, str, str]]:
         for each in fields(kind):
             values = " | ".join(typing.get_args(types[each.name])) or types[each.name].__name__
             yield f"{section}.{each.name}", values, str(each.default), each.metadata["about"]
-
-
-def model_in_words(model: Model) -> str:
-    """Return the size of a model in words: `3 + 3 layers, width 256, 4 heads`; `1 + 1 LSTM, width 168, attention`."""
-    layers = f"{model.encoder_layers} + {model.decoder_layers}"
-    if model.architecture == "transformer":
-        return f"{layers} layers, width {model.d_model}, {model.heads} heads"
-    seen = ", attention" if model.attention else ""
-    return f"{layers} {model.cell.upper()}, width {model.d_hidden or model.d_model}{seen}"

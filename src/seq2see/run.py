@@ -20,7 +20,7 @@ from seq2see.evaluation import metrics
 from seq2see.evaluation.evaluations import Evaluation
 from seq2see.text.corpora import Pairs
 from seq2see.text.pair import Pair, Sides, usual_sources
-from seq2see.text.tags import language_tag
+from seq2see.text.tags import language_tag, tag_of, with_tag
 from seq2see.tokens import store
 from seq2see.tokens.store import Tokenizers
 from seq2see.tokens.tokenizers import KINDS
@@ -57,7 +57,7 @@ class Run:
 
     def _repr_html_(self) -> str:
         """Return what a notebook shows: the facts about this model."""
-        model = f"{config.model_in_words(self.settings.model)}: {self.manifest.get('parameters', 0):,} parameters"
+        model = f"{bundle.model_in_words(self.settings.model)}: {self.manifest.get('parameters', 0):,} parameters"
         languages = " → ".join(code or "?" for code in self.languages)
         sizes = [f"{len(each):,} tokens" for each in (self.tokenizers.source, self.tokenizers.target)]
         rows = [("model", model), ("source", sizes[0]), ("target", sizes[1])]
@@ -92,12 +92,12 @@ class Run:
         if to is None and len(known) == 1:
             to = known[0]
         own = (*map(language_tag, known), *self.tokenizers.source.tags)  # imports may have tags of their own
-        if to is None and own and not all(line.lstrip().startswith(own) for line in lines if line.strip()):
+        if to is None and own and not all(tag_of(line.lstrip(), own) for line in lines if line.strip()):
             raise SettingError(f"{self.folder} translates to {', '.join(known)}: choose with --to")
         if to is None:
             return list(lines)
         tag = language_tag(to)
-        return [line if line.lstrip().startswith(own) or not line.strip() else f"{tag} {line}" for line in lines]
+        return [line if tag_of(line.lstrip(), own) or not line.strip() else with_tag(tag, line) for line in lines]
 
     @cached_property
     def bundle(self) -> Bundle:

@@ -1,4 +1,4 @@
-"""The recurrent baselines through the program: whatever a Transformer can be asked, they can, or say why not."""
+"""The models that the Transformer replaced, through the program: they do what it does, or say why not."""
 
 import json
 import re
@@ -14,7 +14,8 @@ from seq2see.errors import SettingError
 from seq2see.run import load
 from seq2see.training.events import Trained
 
-KINDS = ("rnn", "rnn-attention")
+KINDS = ("rnn", "rnn-attention", "rnn-dot", "convolutional")
+LAYERS = {"convolutional": {"encoder_layers": 2, "decoder_layers": 2}}
 TRAINING = {
     "max_steps": 150,
     "warmup_steps": 20,
@@ -35,13 +36,17 @@ def pairs(folder: Path, count: int = 600) -> Path:
     return path
 
 
+def settings_of(kind: str) -> dict[str, dict[str, object]]:
+    return SETTINGS | {"model": SETTINGS["model"] | LAYERS.get(kind, {})}
+
+
 @pytest.fixture(scope="module")
 def runs(once) -> dict[str, Path]:
     """One of each, trained for seconds; copy before changing anything."""
 
     def make(folder: Path) -> None:
         for kind in KINDS:
-            api.train(pairs(folder), folder / kind, preset=kind, settings=SETTINGS)
+            api.train(pairs(folder), folder / kind, preset=kind, settings=settings_of(kind))
 
     folder = once("recurrent", make)
     return {kind: folder / kind for kind in KINDS}
@@ -59,6 +64,15 @@ def test_it_learns_and_all_searches_find_it(cli, runs: dict[str, Path], kind: st
         assert right >= 0.9, (words, right)
         said[" ".join(words)] = ended.out
     assert said["--beam 1"] == said["--sample --top-k 1"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["rnn-bidirectional", "rnn-general"])
+def test_the_others_learn_too(kind: str, tmp_path: Path) -> None:
+    run = api.train(pairs(tmp_path), tmp_path / kind, preset=kind, settings=settings_of(kind))
+    unseen = run.validation_pairs
+    said = run.translate([pair.source for pair in unseen])
+    assert np.mean([line == pair.target for line, pair in zip(said, unseen, strict=True)]) >= 0.9
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -83,14 +97,16 @@ def test_ctranslate2_refuses_it(cli, runs: dict[str, Path], kind: str, tmp_path:
     assert not (tmp_path / "out").exists()
 
 
-def test_alignments_are_the_attention(cli, runs: dict[str, Path]) -> None:
-    ended = cli("translate", runs["rnn-attention"], "--alignments", "--json", stdin=b"123\n987\n")
+@pytest.mark.parametrize("kind", ["rnn-attention", "rnn-dot", "convolutional"])
+def test_alignments_are_the_attention(cli, runs: dict[str, Path], kind: str) -> None:
+    ended = cli("translate", runs[kind], "--alignments", "--json", stdin=b"123\n987\n")
     assert ended.code == 0, ended.err
     for line in ended.out.splitlines():
         links = json.loads(line)["translations"][0]["alignment"]["links"]
         assert [link["target"] for link in links] == [[place, place + 1] for place in range(4)]
         assert all(0 <= link["source"][0] < 3 for link in links)
-    assert json.loads((runs["rnn-attention"] / "manifest.json").read_text())["alignment"]["heads"] == [[0, 0]]
+    heads = json.loads((runs[kind] / "manifest.json").read_text())["alignment"]["heads"]
+    assert all(head == 0 and layer < (2 if kind == "convolutional" else 1) for layer, head in heads)
 
 
 def test_without_attention_there_is_nothing_to_align(cli, runs: dict[str, Path], tmp_path: Path) -> None:
@@ -113,19 +129,23 @@ def test_look_shows_what_there_is(cli, runs: dict[str, Path], kind: str, tmp_pat
     ended = cli("look", runs[kind], "123", "--json")
     assert ended.code == 0, ended.err
     parts = json.loads(ended.out)
-    heads = 1 if kind == "rnn-attention" else 0
+    heads = {"rnn": 0, "convolutional": 2}.get(kind, 1)
     assert parts["summary"]["layers"] == {"encoder": 0, "decoder": 0, "cross": heads}
-    assert [name for name in parts if name.startswith("attention/")] == ["attention/cross/0"][:heads]
+    assert [name for name in parts if name.startswith("attention/")] == [f"attention/cross/{n}" for n in range(heads)]
     assert parts["summary"]["translation"] == "n321"
-    assert len(parts["alignment"]) == 4 * heads
+    assert len(parts["alignment"]) == 4 * bool(heads)
     assert np.array(parts["importance"]["left_out"]).shape == (5, 4)
-    assert parts["summary"]["model_in_words"].startswith("1 + 1 LSTM, width 48")
+    words = "2 + 2 convolutions of 3 tokens, width 48" if kind == "convolutional" else "1 + 1 LSTM, width 48"
+    assert parts["summary"]["model_in_words"].startswith(words)
     if heads:
         weights, inside = np.array(parts["attention/cross/0"]), parts["inside/cross/0"]
         assert weights.shape == (1, 5, 4)
         np.testing.assert_allclose(weights.sum(-1), 1, atol=1e-3)
-        query, key, v = (np.array(inside[each]) for each in ("query", "key", "v"))
-        scores = np.tanh(query[0, :, None] + key[0, None]) @ v
+        query, key = (np.array(inside[each])[0] for each in ("query", "key"))
+        scores = query @ key.T / (1 if inside.get("unscaled") else query.shape[-1] ** 0.5)
+        if "v" in inside:
+            scores = np.tanh(query[:, None] + key[None]) @ np.array(inside["v"])
+        assert ("v" in inside, inside.get("unscaled", False)) == (kind == "rnn-attention", kind == "rnn-dot")
         np.testing.assert_allclose(np.exp(scores) / np.exp(scores).sum(-1, keepdims=True), weights[0], atol=0.01)
     for name in ("look.html", "beam.png", "layers.svg"):
         words = [] if name == "look.html" else ["--picture", name.partition(".")[0]]
@@ -151,7 +171,8 @@ def test_pictures_of_its_one_head(cli, runs: dict[str, Path], tmp_path: Path) ->
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_resumed_run_ends_to_the_bit_like_one_that_was_not_stopped(tmp_path: Path, kind: str) -> None:
-    model = {"d_model": 8, "d_hidden": 12, "dropout": 0.2, "encoder_layers": 2, "cell": "gru"}
+    model = {"d_model": 8, "d_hidden": 12, "dropout": 0.2, "encoder_layers": 2}
+    model |= {"kernel": 2, "decoder_layers": 3} if kind == "convolutional" else {"cell": "gru"}
     training = TRAINING | {"max_steps": 40, "validate_every": 15, "batch_tokens": 300, "log_every": 1}
     settings = {"model": model, "training": training}
     file = pairs(tmp_path, 200)

@@ -162,8 +162,8 @@ def test_as_libretranslate(server: Server):
     assert [len(each) for each in several["alternatives"]] == [2, 2]
     lines = server.post("/translate", q="\n cab \n\nbad\n", source="en", target="de").json()
     assert lines["translatedText"] == "\n CAB \n\nBAD\n"
-    page = server.post("/translate", q="<p class='cab'>bad <b>fade</b></p>", source="en", target="de", format="html")
-    assert page.json()["translatedText"] == "<p class='cab'>BAD <b>FADE</b></p>"
+    page = server.post("/translate", q="<p class='cab'><b>bad</b></p>fade", source="en", target="de", format="html")
+    assert page.json()["translatedText"] == "<p class='cab'><b>BAD</b></p>FADE"
     assert server.get("/languages").json() == [{"code": "und", "name": "Unknown", "targets": ["und"]}]
     assert server.post("/detect", q="cab").json() == [{"confidence": 100.0, "language": "und"}]
     missing = server.post("/translate", source="en", target="de")
@@ -259,10 +259,7 @@ ODD_TEXTS = [
 def test_odd_texts_are_answered(server: Server, text: str):
     for path, name in (("/v1/translate", "text"), ("/v1/chat", "text"), ("/translate", "q"), ("/detect", "q")):
         found = server.post(path, **{name: text})
-        if path == "/translate" and len(text) == 5000:  # there the part that is not read would be missed by nobody
-            assert (found.status, "longer than the model reads" in found.json()["error"]) == (413, True)
-        else:
-            assert found.status == 200
+        assert found.status == 200
     assert server.post("/v1/look", text=text).status in (200, 400)
 
 

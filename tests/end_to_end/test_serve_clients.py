@@ -1,6 +1,7 @@
 """Clients of other services, from PyPI, with a server of ours: `deepl` and `libretranslatepy`."""
 
 import json
+import re
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -60,6 +61,21 @@ def test_options_of_the_client_of_deepl(client):
         client.translate_text("abc", target_lang="FR")
 
 
+def test_tags_by_the_client_of_deepl(client):
+    def translated(text: str, **options: object) -> str:
+        return client.translate_text(text, source_lang="EN", target_lang="DE", **options).text
+
+    assert translated("<p>abc</p><p>cab</p>", tag_handling="html") == "<p>ABC</p><p>CAB</p>"
+    assert translated("<x><i>abc</i>\n<y>cab</y></x>", tag_handling="xml", ignore_tags=["i"]) == (
+        "<x><i>abc</i>\n<y>CAB</y></x>"
+    )
+    found = translated('<p><b>ab</b> cab <a href="x">dab</a></p>', tag_handling="html")
+    assert sorted(re.findall("<[^>]*>", found)) == sorted(["<p>", "<b>", "</b>", '<a href="x">', "</a>", "</p>"])
+    made = client.create_glossary("terms", "EN", "DE", {"cab": "XYZ"})
+    assert translated("<p>cab</p><p>abc</p>", tag_handling="html", glossary=made) == "<p>XYZ</p><p>ABC</p>"
+    client.delete_glossary(made)
+
+
 def test_languages_by_the_client_of_deepl(client):
     assert [(each.code, each.name) for each in client.get_source_languages()] == [("EN", "English")]
     (target,) = client.get_target_languages()
@@ -80,3 +96,27 @@ def test_a_translation_by_the_client_of_libretranslate(with_keys: Server):
     assert client.detect("abc")[0]["language"] == "en"
     with pytest.raises(HTTPError, match="401"):
         libretranslatepy.LibreTranslateAPI(with_keys.url).translate("abc", "en", "de")
+
+
+def test_glossaries_by_the_client_of_deepl(client):
+    assert [(each.source_lang, each.target_lang) for each in client.get_glossary_languages()] == [("en", "de")]
+    made = client.create_glossary("terms", "EN", "DE", {"abc": "XYZ", "fed": "FED"})
+    assert (made.name, made.ready, made.entry_count) == ("terms", True, 2)
+    assert (made.source_lang, made.target_lang) == ("EN", "DE")
+    assert client.get_glossary(made.glossary_id).creation_time == made.creation_time
+    assert client.get_glossary_entries(made) == {"abc": "XYZ", "fed": "FED"}
+    assert [each.glossary_id for each in client.list_glossaries()] == [made.glossary_id]
+    several = client.translate_text_with_glossary(["abc", "cab"], made)
+    assert [each.text for each in several] == ["XYZ", "CAB"]
+    assert client.translate_text("abc", source_lang="EN", target_lang="DE", glossary=made.glossary_id).text == "XYZ"
+    with pytest.raises(deepl.GlossaryNotFoundException):
+        deepl.DeepLClient("other", server_url=client.server_url).get_glossary(made.glossary_id)
+    client.delete_glossary(made)
+    assert client.list_glossaries() == []
+    with pytest.raises(deepl.DeepLException, match="there is no glossary with this id"):
+        client.translate_text("abc", source_lang="EN", target_lang="DE", glossary=made.glossary_id)
+    from_file = client.create_glossary_from_csv("table", "EN", "DE", 'abc,"X, Y"\nfed,FED,en,de\n')
+    assert client.get_glossary_entries(from_file) == {"abc": "X, Y", "fed": "FED"}
+    client.delete_glossary(from_file)
+    with pytest.raises(deepl.DeepLException, match="no model translates from 'de' to 'en'"):
+        client.create_glossary("terms", "DE", "EN", {"abc": "XYZ"})

@@ -233,6 +233,9 @@ BASES: dict[str, dict[str, dict[str, Any]]] = {
         "data": {"source_tokenizer": "jamo", "target_tokenizer": "jamo"},
         "model": {**TINY, "architecture": "rnn-attention"},
     },
+    "convolutional": {
+        "model": {**TINY, "architecture": "convolutional", "max_positions": 300, "kernel": 2},
+    },
 }
 
 
@@ -300,7 +303,8 @@ CHOICES = {
     "activation": ["relu", "gelu", "silu"],
     "tie": ["all", "decoder", "none"],
     "shared": [True, False],
-    "architecture": ["transformer", "rnn", "rnn-attention"],
+    "architecture": ["transformer", "rnn", "rnn-attention", "rnn-dot", "convolutional"],
+    "kernel": [1, 2, 3, 255],
     "d_key": [0, 1, 2, 4, 8],
     "d_value": [0, 2, 4],
     "d_model": [2, 4, 8, 16],

@@ -4,7 +4,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from seq2see.model.recurrent import Recurrent
+from seq2see.config import ALIGNMENTS, Model
+from seq2see.model.build import build
 from seq2see.model.transformer import Transformer
 
 V = 11
@@ -12,9 +13,10 @@ SIZES = {"encoder_layers": 2, "decoder_layers": 2, "d_model": 8, "heads": 2, "d_
 TRANSFORMERS = [
     (positions, norm) for positions in ("sinusoid", "learned", "rotary", "none") for norm in ("post", "pre")
 ]
-RNNS = [(kind, cell) for kind in ("rnn", "rnn-attention") for cell in ("lstm", "gru")]
+RNNS = [(kind, cell) for kind in ("rnn", "rnn-bidirectional", *ALIGNMENTS) for cell in ("lstm", "gru")]
+CONVOLUTIONAL = [("convolutional", kernel) for kernel in (1, 2, 3)]
 quick = settings(deadline=None, max_examples=12)
-every_model = pytest.mark.parametrize(("kind", "option"), TRANSFORMERS + RNNS)
+every_model = pytest.mark.parametrize(("kind", "option"), TRANSFORMERS + RNNS + CONVOLUTIONAL)
 
 sentence = st.lists(st.integers(4, V - 1), min_size=1, max_size=6)
 pair = st.tuples(sentence, sentence)
@@ -26,7 +28,10 @@ def made(kind, option, dtype=torch.float32):
     torch.manual_seed(1)
     if (kind, option) in RNNS:
         sizes = {"encoder_layers": 2, "decoder_layers": 2, "d_model": 8, "d_hidden": 6}
-        model = Recurrent(V, V, attention=kind == "rnn-attention", cell=option, **sizes)
+        model = build(Model(architecture=kind, cell=option, **sizes), V, V)
+    elif (kind, option) in CONVOLUTIONAL:
+        sizes = {"encoder_layers": 3, "decoder_layers": 2, "d_model": 8, "d_hidden": 6, "max_positions": 16}
+        model = build(Model(architecture=kind, kernel=option, **sizes), V, V)
     else:
         model = Transformer(V, V, positions=kind, norm=option, **SIZES)
     model = model.to(dtype).eval()
@@ -97,7 +102,7 @@ def test_company_and_order_do_not_change_the_answer(kind, option, dtype, pairs, 
         torch.testing.assert_close(alone, together[place], **TOLERANCE[dtype])
 
 
-@pytest.mark.parametrize(("kind", "option"), [("sinusoid", "post"), ("rotary", "post"), *RNNS])
+@pytest.mark.parametrize(("kind", "option"), [("sinusoid", "post"), ("rotary", "post"), *RNNS, *CONVOLUTIONAL])
 @quick
 @given(batch, st.integers(0, 3), st.integers(0, 3))
 def test_padding_does_not_change_the_answer(kind, option, pairs, more_source, more_target):

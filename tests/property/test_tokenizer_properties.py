@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from seq2see import patterns, special
 from seq2see.text.tags import TagWords
-from seq2see.tokens import interface, korean_letters, spans, tokenizers
+from seq2see.tokens import korean_letters, spans, tokenizers
 
 TEXTS = ["the cat sat on the mat", "a dog, a log (and 12 frogs)", "나는 학생입니다", "été ça"] * 5
 anything = st.text(st.characters(exclude_categories=["Cs"]))
@@ -60,7 +60,7 @@ def test_a_text_is_cut_the_same_alone_and_in_company(kind, texts, other):
 @given(text=anything)
 def test_what_comes_back_is_the_normalised_text(how, text):
     subwords = trained("unigram", how)
-    assert subwords.decode(subwords.encode([text])[0]) == interface.normalize(text, how)
+    assert subwords.decode(subwords.encode([text])[0]) == tokenizers.normalize(text, how)
 
 
 @pytest.mark.parametrize("kind", ["unigram", "bpe", "characters", "symbols", "pattern", "jamo"])

@@ -33,6 +33,7 @@ KEYS = [
     "model.cell",
     "model.d_hidden",
     "model.source_reversed",
+    "model.kernel",
     "model.heads",
     "model.d_key",
     "model.d_value",
@@ -151,6 +152,10 @@ def test_where_there_is_attention() -> None:
     assert places == {"encoder": (3, 4), "decoder": (2, 4), "cross": (2, 4)}
     assert config.resolve({"model": {"architecture": "rnn-attention"}}).model.attention == {"cross": (1, 1)}
     assert config.resolve({"model": {"architecture": "rnn"}}).model.attention == {}
+    assert config.resolve({"model": {"architecture": "rnn-bidirectional"}}).model.attention == {}
+    assert config.resolve({"model": {"architecture": "rnn-dot"}}).model.attention == {"cross": (1, 1)}
+    model = config.resolve({"model": {"architecture": "convolutional", "decoder_layers": 5}}).model
+    assert model.attention == {"cross": (5, 1)}
 
 
 def test_check_keys_leaves_contradictions_to_resolve() -> None:
@@ -263,6 +268,13 @@ def test_a_mean_that_never_moves_is_refused(key: str) -> None:
             ["model.source_reversed = True", "'rnn-attention'"],
         ),
         ({"model": {"architecture": "rnn-attention", "d_hidden": 7}}, ["model.d_hidden = 7", "even"]),
+        ({"model": {"architecture": "rnn-bidirectional", "d_hidden": 7}}, ["model.d_hidden = 7", "even"]),
+        ({"model": {"architecture": "rnn-dot", "kernel": 5}}, ["model.kernel = 5", "'rnn-dot'", "leave it out"]),
+        ({"model": {"architecture": "convolutional", "cell": "gru"}}, ["model.cell = 'gru'", "'convolutional'"]),
+        ({"model": {"architecture": "convolutional", "positions": "rotary"}}, ["model.positions", "'convolutional'"]),
+        ({"model": {"architecture": "convolutional", "kernel": 0}}, ["model.kernel = 0", "at least 1"]),
+        ({"model": {"architecture": "convolutional", "max_positions": 256}}, ["max_positions", "max_length"]),
+        ({"model": {"kernel": 5}}, ["model.kernel = 5", "'transformer'"]),
         ({"model": {"architecture": "rnn-attention", "d_model": 7}}, ["model.d_model = 7", "even"]),
     ],
 )
@@ -277,6 +289,7 @@ def test_what_looks_like_a_contradiction_and_is_none() -> None:
     config.resolve({"model": {"positions": "learned", "max_positions": 257}})
     config.resolve({"model": {"architecture": "rnn", "d_model": 9, "d_hidden": 7, "cell": "gru"}})
     config.resolve({"model": {"architecture": "rnn-attention", "d_model": 9, "d_hidden": 8}})
+    config.resolve({"model": {"architecture": "convolutional", "d_model": 9, "d_hidden": 7, "encoder_layers": 5}})
     config.resolve({"data": {"shared": False, "target_tokenizer": "symbols"}, "model": {"tie": "decoder"}})
     config.resolve({"training": {"max_minutes": 1, "clip_norm": 0}})  # whole numbers where any number will do
 
@@ -487,6 +500,6 @@ def test_unknown_presets_get_the_nearest() -> None:
         config.preset("paper_base")
     with pytest.raises(
         SettingError,
-        match=r"^unknown preset 'x'\. Choose from: compact, marian, paper-base, paper-big, rnn, rnn-attention, small, ",
+        match=r"^unknown preset 'x'\. Choose from: compact, convolutional, marian, paper-base, paper-big, rnn, ",
     ):
         config.preset("x")

@@ -65,7 +65,7 @@ def test_deterministic_settings_make_a_resume_exact_to_the_bit(tmp_path: Path, p
 
 
 @pytest.mark.parametrize("cell", ["lstm", "gru"])
-@pytest.mark.parametrize("preset", ["rnn", "rnn-attention"])
+@pytest.mark.parametrize("preset", ["rnn", "rnn-attention", "rnn-dot", "rnn-general"])
 def test_an_rnn_learns_in_bfloat16_what_it_learns_in_float32(tmp_path: Path, preset: str, cell: str) -> None:
     """The RNN itself stays in float32, and the output on a GPU is that on a CPU."""
     found: dict[str, list[float]] = {}

@@ -26,6 +26,8 @@ class Constraint(NamedTuple):
     """Sequences that may stand anywhere else."""
     not_after: frozenset[int] = frozenset()
     """Tokens that must not follow at once, since they would continue the word."""
+    never: frozenset[int] = frozenset()
+    """Tokens that the output must not contain at all: they begin another translation of the same words."""
 
 
 @dataclass(frozen=True)

@@ -73,7 +73,7 @@ def options(
     if pairs:
         most = min(most, max(SHORTEST_LIMIT, *count([pair.source for pair in pairs])))
     words = placeholders.copied_words((pair.source, pair.target) for pair in pairs) if is_language else ()
-    return Options(languages.source, Limit(count, max(1, most)), is_language, words)
+    return Options(languages.source, Limit(count, max(1, most)), is_language, stand_ins=words)
 
 
 def translates_language(settings: Settings, languages: Sides, pairs: Sequence[Pair]) -> bool:

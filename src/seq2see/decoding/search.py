@@ -16,7 +16,8 @@ from torch import Tensor
 
 from seq2see import special
 from seq2see.config import Decoding, StopAgainst
-from seq2see.decoding.hypothesis import Hypothesis
+from seq2see.decoding.constraints import ConstrainedBeam
+from seq2see.decoding.hypothesis import Constraint, Hypothesis
 from seq2see.model.interface import Memory, Seq2Seq
 from seq2see.model.state import State
 
@@ -180,6 +181,9 @@ class Hypotheses:
         self._scores_BW = torch.full((B, W), -torch.inf, dtype=torch.float64, device=device)
         self._ends_BW4 = torch.zeros(B, W, 4, dtype=torch.float64, device=device)
         self._complete_B = torch.zeros(B, **whole)  # type: ignore[call-overload]
+        self._constrained: ConstrainedBeam | None = None
+        self._enough = W
+        """Finished hypotheses of a sentence before its search may stop."""
 
     def begin(self, sentences: Tensor | slice, limits_b: Tensor) -> None:
         """Begin the search for some sentences, each with the most tokens that its output may have.
@@ -220,20 +224,35 @@ class Hypotheses:
         self._forced_BT[torch.tensor(sentences, device=device)] = forced_bT.to(device)
         self.is_forced = bool((self._forced_BT >= 0).any())
 
+    def constrain(self, constraints: Sequence[Sequence[Constraint]]) -> None:
+        """Set what the outputs of all sentences must contain; prefixes are not obeyed then.
+
+        Only a part of the beam is in the bank of hypotheses that may end, so fewer of these are enough.
+        """
+        self._constrained, self._rank_to_beat = ConstrainedBeam(constraints, self._width), 0
+        self._enough = max(1, self._width // 2)
+
     def keep_sentences(self, sentences_B: Tensor) -> None:
         """Drop all other sentences."""
         for name in self._OF_SENTENCES:
             setattr(self, name, getattr(self, name).index_select(0, sentences_B))
+        if self._constrained is not None:
+            self._constrained.keep_sentences(sentences_B.tolist())
 
     def advance(self, model: Seq2Seq, state: State, best: Best = best_tokens) -> SearchStep:
         """Add one more token to every hypothesis of every sentence that is not done."""
         scores_RV = model.step(self.last_BW.flatten(), state)
+        if self._constrained is not None:
+            return self._proceed(self._rank_constrained(self._constrained, log_probabilities(scores_RV)), state)
         logs_RC, tokens_RC = best(scores_RV, min(self._count, scores_RV.shape[-1]))
         if self.is_forced:
             logs_RC, tokens_RC = self._with_forced(scores_RV, logs_RC, tokens_RC)
         if self._width == 1:
             return self._extend(logs_RC, tokens_RC)
-        step = self._rank(logs_RC, tokens_RC)
+        return self._proceed(self._rank(logs_RC, tokens_RC), state)
+
+    def _proceed(self, step: SearchStep, state: State) -> SearchStep:
+        """Keep what has ended, and go on with the rest."""
         if step.done_BC.is_cuda or step.done_BC.any():  # to ask a GPU would mean to wait for it
             self._finish(step)
         self._continue(step, state)
@@ -277,6 +296,11 @@ class Hypotheses:
         picked_BW = totals_BC.masked_fill(ends_BC, -torch.inf).topk(W).indices
         return SearchStep(parents_BC, tokens_BC, totals_BC, done_BC, picked_BW)
 
+    def _rank_constrained(self, constrained: ConstrainedBeam, logs_RV: Tensor) -> SearchStep:
+        """Rank continuations by what they have met of their constraints, and then by their probability."""
+        at_limit = (self._limits_B == self.step_B + 1).tolist()
+        return SearchStep(*constrained.rank(logs_RV, self._totals_BW, at_limit, self._complete_B.tolist()))
+
     def _finish(self, step: SearchStep) -> None:
         """Keep the W best of all finished hypotheses, those of this step included."""
         parents_BC, tokens_BC, totals_BC, done_BC, *_ = step
@@ -306,7 +330,7 @@ class Hypotheses:
         self._totals_BW.copy_(totals_BW.masked_fill(tokens_BW == special.END, -torch.inf))
         self.last_BW.copy_(tokens_BW)
         best_open_B = self._totals_BW[:, 0].double() / self._penalty_T[self.step_B]
-        enough_B = (self._complete_B >= self._width) & (self._scores_BW[:, self._rank_to_beat] >= best_open_B)
+        enough_B = (self._complete_B >= self._enough) & (self._scores_BW[:, self._rank_to_beat] >= best_open_B)
         self.growing_B &= ~(enough_B | (self._limits_B == self.step_B + 1))
         self.step_B += self.growing_B  # what else happens to a sentence that is done has no effect
 
@@ -367,6 +391,7 @@ def beam(
     watch: Watch | None = None,
     stop_against: StopAgainst = "worst",
     choose: Choose | None = None,
+    constraints: Sequence[Sequence[Constraint]] = (),
 ) -> list[list[Hypothesis]]:
     """Search with a beam of `width` open hypotheses; return up to `width` finished ones per sentence, best first.
 
@@ -384,14 +409,18 @@ def beam(
         stop_against: "best" compares the best open hypothesis with the best finished one, as seq2see 0.1.0 did. It
             stops earlier with the same best hypothesis in most sentences, and with poorer ones below it.
         choose: picks each token instead of the most probable one; only with a width of 1.
+        constraints: what the output of each sentence must contain (`constraints.py`); only with a width above 1.
     """
     assert choose is None or width == 1
+    assert not constraints or width > 1
     alive, device = list(range(len(limits))), memory.states_ND.device
     done: list[int] = []
     finished: list[FinishedSentences] = []
     hypotheses = Hypotheses(len(alive), width, max([1, *limits]), penalty, stop_against, device)
     hypotheses.begin(slice(None), torch.tensor(limits, dtype=torch.int64, device=device))
     hypotheses.force(alive, prefixes)
+    if constraints:
+        hypotheses.constrain(constraints)
     best = best_tokens if choose is None else chosen_token(choose)
     state = model.start(memory)
     while alive:

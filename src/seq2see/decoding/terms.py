@@ -89,7 +89,8 @@ def _enforce(engine: Engine, decoding: Decoding, sentences: Sequence["_Sentence"
     if constrained:
         tasks = [replace(each.task, constraints=each.constraints) for each in constrained]
         for sentence, hypotheses in zip(constrained, engine.search(tasks, decoding), strict=True):
-            sentence.consider([sentence.candidate(each) for each in hypotheses], "constraint")
+            candidates = _scored(engine, decoding, sentence, [each.tokens for each in hypotheses])
+            sentence.consider(candidates, "constraint")
     for sentence in sentences:
         if sentence.missing:
             sentence.consider([each._replace(rank=each.score) for each in sentence.candidates], "n-best")
@@ -129,7 +130,7 @@ class _Sentence:
         self.candidates: list[_Candidate] = []
         self.how: list[TermSource] = ["search"] * len(self.terms)
         self.rivals: frozenset[int] = frozenset()
-        """First tokens of words of the first output that stand for a term in another translation."""
+        """Tokens that begin a word of the first output that stands for a term in another translation."""
         self._doubles = _doubles(line)
         self._read = [(start - shift, end - shift) for start, end in spans.read(tokenizers.source, line)]
 
@@ -183,7 +184,7 @@ class _Sentence:
         if self.task.prefix:
             return ()
         found = [_constraint(self.tokenizer, term) for term in self.terms[:MOST_TERMS]]
-        return tuple(each for each in found if each is not None)
+        return tuple(each._replace(never=self.rivals) for each in found if each is not None)
 
     def translations(self, n_best: int) -> tuple[Translation, ...]:
         """Return the best output and then the others that were found, each with the terms of the sentence."""
@@ -338,17 +339,35 @@ def _by_loss(sentence: _Sentence, losses: Sequence[float]) -> list[tuple[float, 
 def _find_rivals(engine: Engine, sentences: Sequence[_Sentence]) -> None:
     """Find the word of each first output that a missing term was translated by, if it depends on the term at all."""
     for sentence, all_losses in zip(sentences, _losses(engine, sentences), strict=True):
-        tokenizer, found = sentence.tokenizer, set()
+        tokenizer, found = sentence.tokenizer, set[int]()
         for losses in all_losses:
             ranked = _by_loss(sentence, losses)
             if ranked and ranked[0][0] > CERTAIN:
-                token = sentence.best.tokens[ranked[0][1]]
-                written = tokenizer.decode([token]).strip()
-                if len(written) > 1 or not words.needs_blanks(written[:1] or "a"):
-                    found.add(token)
+                found |= _inflections(tokenizer, sentence.best.tokens[ranked[0][1]])
         forms = [form for term in sentence.terms for form in term.forms]
         allowed = {token for form in forms for tokens in _within(tokenizer, form) for token in tokens}
         sentence.rivals = frozenset(found - allowed)
+
+
+@lru_cache(1024)
+def _inflections(tokenizer: Tokenizer, token: int) -> frozenset[int]:
+    """Return the tokens that begin with the same word: with other Korean particles, or two other letters at the end.
+
+    Nothing for a token of one letter, which says nothing about the word.
+    """
+    stem = tokenizer.decode([token]).strip()
+    if not stem or (len(stem) < 2 and words.needs_blanks(stem)):
+        return frozenset()
+    stem = next((stem[:end] for end in range(2, len(stem)) if stem[end:] in words.PARTICLES), stem)
+    is_korean = words.is_korean(stem)
+    rest = ((id, text[len(stem) :]) for id, text in enumerate(_texts(tokenizer)) if text.startswith(stem))
+    return frozenset(id for id, more in rest if (not more or more in words.PARTICLES if is_korean else len(more) < 3))
+
+
+@lru_cache(8)
+def _texts(tokenizer: Tokenizer) -> list[str]:
+    """Return the text of each token."""
+    return [tokenizer.decode([id]).strip() for id in range(len(tokenizer))]
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ import copy
 import math
 import warnings
 from collections.abc import Sequence
+from dataclasses import replace
 
 import torch
 from torch import Tensor, nn
@@ -27,6 +28,8 @@ from seq2see.model.interface import Seq2Seq
 PRECISIONS = ("float32", "int8", "bfloat16")
 SCORED_AT_ONCE = 4096
 """Tokens of sources and targets in one batch of targets whose log-probabilities are asked for."""
+LEAST_CONSTRAINED = 10
+"""Beam width of a search with constraints, where that of the settings is smaller: it is dealt out over the banks."""
 SMALLEST = 1e-12
 """Used instead of a scale of zero, for rows that are all zeros."""
 
@@ -64,6 +67,18 @@ class TorchEngine:
         return recorded if recorded and recorded.can(settings.beam) and not has_hooks(self.model) else None
 
     def search(self, tasks: list[Task], settings: Decoding) -> list[list[Hypothesis]]:
+        if not any(task.constraints for task in tasks):
+            return self._search_all(tasks, settings)
+        free = [place for place, task in enumerate(tasks) if not task.constraints]
+        bound = [place for place, task in enumerate(tasks) if task.constraints]
+        wide = replace(settings, beam=max(settings.beam, LEAST_CONSTRAINED))
+        found = dict(zip(free, self._search_all([tasks[place] for place in free], settings), strict=True))
+        answers = self._search_in_batches([tasks[place] for place in bound], wide)
+        found |= dict(zip(bound, answers, strict=True))
+        return [found[place] for place in range(len(tasks))]
+
+    def _search_all(self, tasks: list[Task], settings: Decoding) -> list[list[Hypothesis]]:
+        """Search for tasks without constraints."""
         if recorded := self._recorder(settings):
             try:
                 return recorded.search(tasks, settings)
@@ -74,6 +89,10 @@ class TorchEngine:
                     stacklevel=2,
                 )
             torch.cuda.empty_cache()
+        return self._search_in_batches(tasks, settings)
+
+    def _search_in_batches(self, tasks: list[Task], settings: Decoding) -> list[list[Hypothesis]]:
+        """Search step by step; either all tasks have constraints or none has."""
         found: list[list[Hypothesis]] = [[] for _ in tasks]
         budget = settings.batch_tokens // settings.beam
         one_thread = torch.get_num_threads() == 1  # then there is nothing to share
@@ -100,7 +119,7 @@ class TorchEngine:
     @property
     def constrains(self) -> bool:
         """Return whether it obeys constraints: a beam does, and sampling does not."""
-        return False
+        return self.choose is None
 
     @torch.inference_mode()
     def score(self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]) -> list[list[float]]:
@@ -131,7 +150,8 @@ class TorchEngine:
         limits, prefixes = [task.limit for task in tasks], [task.prefix for task in tasks]
         penalty, width = search.penalty_of(settings), 1 if self.choose is not None else settings.beam
         stop = settings.stop_against
-        return search.beam(self.model, memory, limits, width, penalty, prefixes, watch, stop, self.choose)
+        constraints = [task.constraints for task in tasks] if tasks[0].constraints else ()
+        return search.beam(self.model, memory, limits, width, penalty, prefixes, watch, stop, self.choose, constraints)
 
 
 def for_decoding(model: Seq2Seq, precision: str = "float32") -> Seq2Seq:

@@ -21,6 +21,7 @@ from seq2see.documents.units import Item
 from seq2see.errors import SettingError, nearest
 
 Format = Literal["auto", "plain", "html", "xml"]
+Split = flows.Split
 FOR_SPLITTING = "É"
 """Letter that stands for `OBJECT` where sentences are split: it may begin a sentence, and is no abbreviation."""
 
@@ -36,6 +37,9 @@ class Options:
     is_language: bool = True
     """Whether the text is in a human language: it is split into sentences, and placeholders, URLs and e-mail addresses
     come out unchanged. Otherwise each line or flow is one sentence, and `%12` may mean something else."""
+    split: Split = "paragraphs"
+    """Where plain text is split: at the ends of sentences and of paragraphs, or of all lines; at the ends of sentences
+    only; or nowhere. Sentences of markup are split unless this is `nowhere`."""
     stand_ins: tuple[str, ...] = ()
     """Words that the model copies, which stand for placeholders; without any, placeholders are left out."""
     elements: Elements = Elements()
@@ -164,8 +168,9 @@ class DocumentPlan:
         if not any(map(str.isalnum, flow.text)):
             return
         spans: list[Span] = []
+        splits = options.is_language and options.split != "nowhere"
         whole = [segments.trimmed(split, 0, len(split))]
-        for start, end in segments.sentences(split, options.language) if options.is_language else whole:
+        for start, end in segments.sentences(split, options.language) if splits else whole:
             parts = [(0, end - start)] if options.limit is None else segments.cut(split[start:end], options.limit)
             self._parts += len(parts) if len(parts) > 1 else 0
             spans += [(start + first, start + last) for first, last in parts]
@@ -235,7 +240,7 @@ def plan(text: str, format: Format = "auto", options: Options | None = None) -> 
     chosen = markup.detect(text) if format == "auto" else format
     found = DocumentPlan(text, chosen)
     if chosen == "plain":
-        for flow in flows.of_plain_text(text, options.is_language):
+        for flow in flows.of_plain_text(text, options.is_language, options.split):
             found._add_flow(flow, options)
         return found
     texts, attributes = markup.flows(text, chosen, options.elements, options.is_language)

@@ -12,6 +12,7 @@ from typing import Literal, NamedTuple
 from seq2see.documents import placeholders, segments
 from seq2see.documents.segments import Span
 
+Split = Literal["paragraphs", "lines", "sentences", "nowhere"]
 OBJECT = "\ufffc"
 """Unicode's object replacement character, which stands for a part of a flow that is not translated."""
 _BLANKS = re.compile(r"[ \t\r\n\f]+")
@@ -151,9 +152,15 @@ class TextFlow:
         return self._chunks[bisect_right(self._chunks, place, key=lambda chunk: chunk.place) - 1]
 
 
-def of_plain_text(document: str, is_language: bool) -> Iterator[TextFlow]:
+def of_plain_text(document: str, is_language: bool, split: Split = "paragraphs") -> Iterator[TextFlow]:
     """Yield the flows of plain text: paragraphs, with their lines joined; each line of what is no human language."""
-    for lines in segments.paragraphs(document) if is_language else segments.single_lines(document):
+    if split in ("paragraphs", "lines") and is_language:
+        parts = segments.paragraphs(document, join=split == "paragraphs")
+    else:
+        parts = segments.single_lines(document)
+        if split in ("sentences", "nowhere"):
+            parts = iter([[line for (line,) in parts]])
+    for lines in parts:
         flow = TextFlow()
         before = None
         for start, end in lines:

@@ -73,26 +73,27 @@ class Line(NamedTuple):
         return self.end - self.start
 
 
-def paragraphs(text: str) -> Iterator[list[Span]]:
+def paragraphs(text: str, join: bool = True) -> Iterator[list[Span]]:
     """Yield the lines of each paragraph of plain text, without the blanks and markers around them.
 
     A line belongs to the paragraph of the line before where a program has wrapped the text: that line is long, and the
     next begins with a small letter, or its first word would not have fitted. Items of lists, headings, rows and cells
-    of tables and quotations of another depth are paragraphs of their own. Fenced code is left out.
+    of tables and quotations of another depth are paragraphs of their own. Fenced code is left out. Without `join`, each
+    line is a paragraph.
     """
     group: list[Line] = []
     is_code = False
     for start, end in _lines(text):
         if _FENCE.match(text, start, end):
             is_code = not is_code
-            yield from _joined(text, group)
+            yield from _joined(text, group, join)
             group = []
             continue
         if is_code:
             continue
         line = _line(text, start, end)
         if line is None or line.is_item or (group and line.quoted != group[-1].quoted):
-            yield from _joined(text, group)
+            yield from _joined(text, group, join)
             group = []
         if line is None:
             continue
@@ -100,7 +101,7 @@ def paragraphs(text: str) -> Iterator[list[Span]]:
             yield from ([cell] for cell in _cells(text, line))
             continue
         group.append(line)
-    yield from _joined(text, group)
+    yield from _joined(text, group, join)
 
 
 def single_lines(text: str) -> Iterator[list[Span]]:
@@ -139,7 +140,7 @@ def _cells(text: str, line: Line) -> Iterator[Span]:
         start = line.start + found.end()
 
 
-def _joined(text: str, lines: Sequence[Line]) -> Iterator[list[Span]]:
+def _joined(text: str, lines: Sequence[Line], join: bool) -> Iterator[list[Span]]:
     """Yield paragraphs of consecutive lines: those that a program has wrapped are joined."""
     if not lines:
         return
@@ -147,7 +148,7 @@ def _joined(text: str, lines: Sequence[Line]) -> Iterator[list[Span]]:
     near = sum(line.length >= 0.8 * width for line in lines[:-1])
     found = [lines[0][:2]]
     for line, following in pairwise(lines):
-        if _is_wrapped(text, line, following, width, near):
+        if join and _is_wrapped(text, line, following, width, near):
             found.append(following[:2])
         else:
             yield found

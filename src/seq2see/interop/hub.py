@@ -4,20 +4,24 @@ import contextlib
 import re
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from fnmatch import fnmatch
+from hashlib import file_digest
 from pathlib import Path
 from typing import Any
 
 from seq2see import bundle, config, storage
-from seq2see.config import Settings, model_in_words
-from seq2see.errors import PassingError, SettingError, visible
+from seq2see.bundle import model_in_words
+from seq2see.config import Settings
+from seq2see.errors import PassingError, RunError, SettingError, visible
 from seq2see.interop import huggingface_writer
 from seq2see.tokens.store import Tokenizers
 
 NAME = re.compile(r"[A-Za-z0-9][\w.-]{0,95}/[A-Za-z0-9][\w.-]{0,95}")
 """What a model is called on the Hub: `Helsinki-NLP/opus-mt-en-de`."""
 FILES = ("*.json", "*.toml", "*.npz", "*.yml", "*.spm", "model.safetensors", "pytorch_model.bin", "README.md")
-"""Files of a model that are downloaded."""
+"""Files of a model that are downloaded, where they are not in a folder of their own."""
+MOST_FILES = 100
 
 
 def is_name(text: str) -> bool:
@@ -34,10 +38,24 @@ def _hub(endpoint: str | None) -> Any:
 
 
 @contextlib.contextmanager
-def _in_one_line(name: str) -> Iterator[None]:
+def _in_one_line(name: str, revision: str | None = None) -> Iterator[None]:
+    """Give an error of the connection, of HTTP or of huggingface_hub, which have no class in common, in one line."""
     try:
         yield
-    except Exception as problem:  # of the connection, of HTTP, of huggingface_hub: they have no class in common
+    except Exception as problem:
+        kinds = {each.__name__ for each in type(problem).__mro__}
+        if "GatedRepoError" in kinds:
+            raise PassingError(
+                f"{name}: its authors ask for consent. Agree to their terms on the page of the model, then log in: "
+                "hf auth login"
+            ) from None
+        if "RevisionNotFoundError" in kinds:
+            raise SettingError(f"--revision {revision}: {name} has no such branch, tag or commit") from None
+        if "RepositoryNotFoundError" in kinds:
+            raise SettingError(
+                f"{name}: the Hub has no model of this name, or it is private. Check the spelling, or log in: "
+                "hf auth login"
+            ) from None
         why = visible(" ".join(str(problem).split())[:200])
         raise PassingError(f"{name}: the Hub could not be used ({type(problem).__name__}: {why})") from None
 
@@ -54,12 +72,51 @@ def downloaded(
     hub = _hub(endpoint)
     with tempfile.TemporaryDirectory(prefix="seq2see-") as place:
         folder = Path(place) / "model"
-        with _in_one_line(name):
-            about = hub.model_info(name, revision=revision)
-            hub.snapshot_download(name, revision=about.sha, local_dir=folder, allow_patterns=list(FILES))
+        with _in_one_line(name, revision):
+            about = hub.model_info(name, revision=revision, files_metadata=True)
+        files = _chosen(name, about.siblings or (), shutil.disk_usage(place).free)
+        with _in_one_line(name, revision):
+            hub.snapshot_download(name, revision=about.sha, local_dir=folder, allow_patterns=list(files))
         shutil.rmtree(folder / ".cache", ignore_errors=True)
+        for file, checksum in files.items():
+            _check(name, folder / file, checksum)
         licence = getattr(about.card_data, "license", None) if about.card_data else None
+        licence = ", ".join(map(str, licence)) if isinstance(licence, list) else licence
         yield folder, {"from": name, "revision": about.sha, "licence": licence if isinstance(licence, str) else None}
+
+
+def _chosen(name: str, listed: Sequence[Any], room: int) -> dict[str, str | None]:
+    """Return the files to download with the SHA-256 that the Hub gives for large ones; refuse what has no room.
+
+    Args:
+        listed: The files that the Hub lists for a model.
+        room: Free bytes of the disk.
+    """
+    found = {each.rfilename: each for each in listed if any(fnmatch(each.rfilename, kind) for kind in FILES)}
+    found = {file: each for file, each in found.items() if re.fullmatch(r"[\w.-]+", file)}  # none in a folder
+    if "model.safetensors" in found:
+        found.pop("pytorch_model.bin", None)
+    if not found.keys() & {"config.json", "manifest.json"} and not any(file.endswith(".npz") for file in found):
+        raise RunError(f"{name}: has no config.json, so it is no Marian model")
+    if len(found) > MOST_FILES:
+        raise RunError(f"{name}: {len(found):,} files, more than the {MOST_FILES} of any Marian model. Refused")
+    size = sum(each.size or 0 for each in found.values())
+    if size > room:
+        raise PassingError(
+            f"{name}: {size / 2**30:,.1f} GiB, and {tempfile.gettempdir()} has {room / 2**30:,.1f} GiB left. "
+            "Make room, or set TMPDIR to a folder on another disk"
+        )
+    return {file: each.lfs.sha256 if each.lfs else None for file, each in found.items()}
+
+
+def _check(name: str, path: Path, checksum: str | None) -> None:
+    """Refuse a file that is missing, or is not the one that the Hub listed."""
+    if not path.is_file():
+        raise PassingError(f"{name}: {path.name} was not downloaded. Try again")
+    if checksum is not None:
+        with path.open("rb") as file:
+            if file_digest(file, "sha256").hexdigest() != checksum:
+                raise PassingError(f"{name}: {path.name} does not have the SHA-256 that the Hub lists. Try again")
 
 
 def push(run: Path, name: str, *, private: bool = False, endpoint: str | None = None) -> str:

@@ -6,6 +6,7 @@ source.spm, target.spm                  SentencePiece models
 model.safetensors or pytorch_model.bin  weights
 """
 
+import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -17,9 +18,9 @@ from seq2see.errors import RunError, SettingError, shown
 from seq2see.interop import names
 from seq2see.interop.names import refuse
 from seq2see.text.tags import language_tag
-from seq2see.tokens.interface import TokenizerSetup
+from seq2see.tokens.interface import SURROGATE, TokenizerSetup
 from seq2see.tokens.store import Tokenizers
-from seq2see.tokens.tokenizers import Imported
+from seq2see.tokens.tokenizers import LONGEST_TOKEN, Imported
 
 if TYPE_CHECKING:
     from seq2see.interop.names import Weights
@@ -28,6 +29,8 @@ ACTIVATIONS = {"relu": "relu", "gelu": "gelu", "swish": "silu", "silu": "silu"}
 """Our names of the activations that Marian's models have."""
 MUTED = -100.0
 """Added to the output of a token that is a copy of another one, so that its probability is zero in float32."""
+LANGUAGE = re.compile(r"[\w@.+-]{1,40}")
+"""A language as models name it: `fra`, `cmn_Hans`."""
 SAFETENSORS, PICKLE = "model.safetensors", "pytorch_model.bin"
 
 
@@ -58,7 +61,7 @@ class SideVocabulary:
     def languages(self) -> list[str]:
         """The languages that a source can ask for by a tag such as `>>fra<<`."""
         found = [each[2:-2] for each in self.spellings if each.startswith(">>") and each.endswith("<<")]
-        return sorted({each for each in found if each and not any(mark in each for mark in " <>")})
+        return sorted({each for each in found if LANGUAGE.fullmatch(each)})
 
 
 def renumbered(
@@ -67,6 +70,9 @@ def renumbered(
     """Renumber a vocabulary: padding, unknown, begin and end first, then all others in their order."""
     if not all(type(id) is int and 0 <= id < size for id in (*vocabulary.values(), pad, unknown, start, end)):
         raise RunError(f"{where}: an id is not a number from 0 to {size - 1:,}, the last row of the embeddings")
+    bad = [token for token in vocabulary if len(token) > LONGEST_TOKEN or SURROGATE.search(token)]
+    if bad:
+        raise RunError(f"{where}: the token {shown(bad[0])} is very long, or holds half of a surrogate pair. Refused")
     by_id = {id: token for token, id in vocabulary.items()}
     if len(by_id) < len(vocabulary):
         raise RunError(f"{where}: two tokens have the same id")
@@ -157,7 +163,7 @@ def _without_bad_words(path: Path, about: Mapping[str, Any], target: SideVocabul
 
 
 def _language(code: Any) -> str | None:
-    return code if isinstance(code, str) and 0 < len(code) < 40 else None
+    return code if isinstance(code, str) and LANGUAGE.fullmatch(code) else None
 
 
 def _read_json(path: Path) -> dict[str, Any]:
@@ -192,7 +198,7 @@ def _model(path: Path, about: Mapping[str, Any]) -> Model:
     for key in ("attention_heads", "ffn_dim"):
         if about.get(f"encoder_{key}") != about.get(f"decoder_{key}"):
             raise refuse(path, f"encoder_{key} and decoder_{key} differ")
-    if about.get("activation_function") not in ACTIVATIONS:
+    if str(about.get("activation_function")) not in ACTIVATIONS:
         raise refuse(path, f"activation_function = {shown(about.get('activation_function'))}")
     numbers = {
         "encoder_layers": about.get("encoder_layers"),
@@ -289,6 +295,8 @@ def _read_weights(path: Path) -> "Weights":
         isinstance(name, str) and isinstance(weight, torch.Tensor) for name, weight in stored.items()
     ):
         raise RunError(f"{path}: holds something other than tensors by name. Refused")
+    if whole := [name for name, weight in stored.items() if not weight.is_floating_point()]:
+        raise refuse(path, f"the weight {min(whole)[:80]} is not of floating-point numbers (a quantized model)")
     return {name: weight.detach().to(torch.float32).numpy() for name, weight in stored.items()}
 
 
@@ -376,13 +384,15 @@ def _positions(path: Path, stored: "Weights", model: Model, weights: "Weights", 
     """
     import numpy as np
 
-    places = np.arange(model.max_positions)[:, None]
-    angle = places / 10_000 ** (np.arange(0, model.d_model, 2) / model.d_model)
-    waves = np.concatenate([np.sin(angle), np.cos(angle)], 1).astype(np.float32)
     found = {side: stored[name] for side, name in POSITIONS.items() if name in stored}
+    if not found:
+        return {"positions": "sinusoid"}
+    shape = (model.max_positions, model.d_model)
     for side, table in found.items():
-        if table.shape != waves.shape:
-            raise RunError(f"{path}: {POSITIONS[side]} is {list(table.shape)}, expected {list(waves.shape)}")
+        if table.shape != shape:
+            raise RunError(f"{path}: {POSITIONS[side]} is {list(table.shape)}, expected {list(shape)}")
+    angle = np.arange(shape[0])[:, None] / 10_000 ** (np.arange(0, shape[1], 2) / shape[1])
+    waves = np.concatenate([np.sin(angle), np.cos(angle)], 1).astype(np.float32)
     if all(np.abs(table - waves).max() < 1e-3 for table in found.values()):
         return {"positions": "sinusoid"}
     for side in POSITIONS:
@@ -399,15 +409,15 @@ def settings_of(
     data = IMPORTED | {"source_vocabulary": len(source.rows), "target_vocabulary": len(target.rows)}
     data |= {"tags": " ".join(languages), "max_length": min(256, longest - 1)}
     penalty = about.get("length_penalty", 1.0)
-    decoding: dict[str, Any] = {"beam": about.get("num_beams", 4), "max_source": longest}
+    decoding: dict[str, Any] = {"beam": about.get("num_beams", 4), "max_source": min(longest, MOST_SOURCE)}
     decoding |= {"length_penalty": float(penalty) if type(penalty) is int else penalty}
     if (most := _most_output(path, about)) is not None:
         decoding |= {"max_ratio": 0.0, "max_extra": min(most, MOST_OUTPUT)}
     return checked(path, {"data": data, "model": asdict(model), "training": FINE_TUNED, "decoding": decoding})
 
 
-MOST_OUTPUT = 1000
-"""The largest `decoding.max_extra`."""
+MOST_OUTPUT, MOST_SOURCE = 1000, 8192
+"""The largest `decoding.max_extra`, and tokens of a source for which tables of positions are made."""
 
 
 def _most_output(path: Path, about: Mapping[str, Any]) -> int | None:

@@ -134,7 +134,8 @@ def write_configuration(folder: Path, settings: Settings, tokenizers: Tokenizers
     search = {"bad_words_ids": never, "num_beams": decoding.beam, "length_penalty": decoding.length_penalty}
     search |= {"renormalize_logits": True}  # as our search: the probability of these two is given to all others
     write_json(folder / "config.json", about)
-    write_json(folder / "generation_config.json", ids | search | {"max_length": 512, "forced_eos_token_id": None})
+    most = 512 if decoding.max_ratio else decoding.max_extra + 1  # Marian has no limit that grows with the source
+    write_json(folder / "generation_config.json", ids | search | {"max_length": most, "forced_eos_token_id": None})
 
 
 def write_tokenizers(folder: Path, tokenizers: Tokenizers, settings: Settings) -> None:

@@ -1,4 +1,4 @@
-"""Small models: a Transformer, RNNs with about as many parameters, and models without one of their parts."""
+"""Small models: a Transformer, models that it replaced with as many parameters, and models without one part."""
 
 import bisect
 from collections.abc import Callable
@@ -16,9 +16,9 @@ from seq2see.model.layers import Residual
 from seq2see.model.packing import Reach
 from seq2see.model.transformer import DecoderLayer
 
-WITHOUT_ATTENTION = ("rnn",)
-RECURRENT = ("rnn-attention", *WITHOUT_ATTENTION)
-PREDECESSORS = RECURRENT
+WITHOUT_ATTENTION = ("rnn", "rnn-bidirectional")
+RECURRENT = ("rnn-attention", "rnn-dot", "rnn-general", *WITHOUT_ATTENTION)
+PREDECESSORS = (*RECURRENT, "convolutional")
 """What the Transformer replaced."""
 ARCHITECTURES = ("transformer", *PREDECESSORS)
 WITH_ATTENTION = tuple(kind for kind in ARCHITECTURES if kind not in WITHOUT_ATTENTION)
@@ -31,6 +31,7 @@ SMALL = {
     "dropout": 0.0,
     "norm": "pre",
     "positions": "sinusoid",
+    "max_positions": 80,
     "tie": "none",
 }
 """A model that learns to reverse eight letters in half a minute on one core."""
@@ -40,20 +41,27 @@ OTHER_WEIGHTS = 10_000_000
 
 
 def small_model(seed: int, vocabularies: tuple[int, int], kind: str = "transformer", **changes: Any) -> Seq2Seq:
-    """Initialise a Transformer of the size `SMALL` with some changes, or an RNN with as many parameters as it."""
+    """Initialise a Transformer of the size `SMALL` with some changes, or a model of another kind that is as large."""
     shape = config.check_keys({"model": {**SMALL, **changes}}).model
     torch.manual_seed(seed)
     if kind != "transformer":
         wanted = count_parameters(shape, *vocabularies)
-        shape = as_large(kind, wanted, vocabularies, dropout=shape.dropout, tie=shape.tie)
+        options = {name: getattr(shape, name) for name in ("dropout", "tie")}
+        if kind == "convolutional":  # whose positions are learned
+            options |= {"max_positions": shape.max_positions}
+        shape = as_large(kind, wanted, vocabularies, **options)
     return build(shape, *vocabularies)
 
 
 def as_large(kind: str, parameters: int, vocabularies: tuple[int, int], **options: Any) -> Model:
-    """Return the RNN of one layer whose number of parameters is nearest; its state is as wide as its embeddings."""
+    """Return the model whose number of parameters is nearest; its layers are as wide as its embeddings.
+
+    An RNN has one layer; a convolutional model has two, as `seq2see train` chooses them for one of a Transformer.
+    """
+    layers = 2 if kind == "convolutional" else 1
 
     def shape(width: int) -> Model:
-        sizes = {"architecture": kind, "encoder_layers": 1, "decoder_layers": 1, "d_model": width}
+        sizes = {"architecture": kind, "encoder_layers": layers, "decoder_layers": layers, "d_model": width}
         return config.check_keys({"model": {**sizes, **options}}).model
 
     def excess(width: int) -> int:

@@ -233,7 +233,7 @@ def layer_outputs(bundle: Bundle, stack: str) -> list[str]:
     """Return the names that `capture` gives to the output of each layer of a stack."""
     model = bundle.settings.model
     if model.architecture != "transformer":
-        return [f"{stack}.0.states"]
+        return [f"{stack}.{layer}.states" for layer in range(len(getattr(bundle.model, stack)))]
     last = "sum" if model.norm == "pre" else "normed"
     return [f"{stack}.{layer}.around_feed_forward.{last}" for layer in range(len(getattr(bundle.model, stack)))]
 

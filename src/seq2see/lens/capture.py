@@ -24,6 +24,13 @@ from torch import Tensor, nn
 
 from seq2see.errors import nearest
 from seq2see.model.attention import MultiHeadAttention
+from seq2see.model.convolutional import (
+    Convolutional,
+    ConvolutionalDecoderLayer,
+    ConvolutionalEncoderLayer,
+    GatedConvolution,
+    StepAttention,
+)
 from seq2see.model.interface import Seq2Seq
 from seq2see.model.layers import Embedding, FeedForward, Residual
 from seq2see.model.recording import AttentionTensors
@@ -70,14 +77,21 @@ _POINTS: list[tuple[type[nn.Module], str, Where, str]] = [
     (Embedding, "dropout", "input", "with_positions"),
     *((MultiHeadAttention, "inside", "output", name) for name in _INSIDE),
     *((AlignmentAttention, "inside", "output", name) for name in _INSIDE),
+    *((StepAttention, "inside", "output", name) for name in _INSIDE),
     (MultiHeadAttention, "w_o", "input", "heads"),
     (MultiHeadAttention, "w_o", "output", "output"),
+    (StepAttention, "w_o", "output", "output"),
+    (GatedConvolution, "gate", "output", "gate"),
     (FeedForward, "w_2", "input", "hidden"),
     (FeedForward, "w_2", "output", "output"),
     (Residual, "norm", "output", "normed"),
     (Residual, "norm", "input", "sum"),  # of post-norm; with pre-norm it is the output of the whole
     (RecurrentEncoder, "states", "output", "states"),
     (RecurrentDecoder, "states", "output", "states"),
+    (ConvolutionalEncoderLayer, "states", "output", "states"),
+    (ConvolutionalDecoderLayer, "states", "output", "states"),
+    (Convolutional, "encoder_norm", "output", "encoder_norm"),
+    (Convolutional, "decoder_norm", "output", "decoder_norm"),
     (Transformer, "encoder_norm", "output", "encoder_norm"),
     (Transformer, "decoder_norm", "output", "decoder_norm"),
     (Seq2Seq, "output", "output", "logits"),

@@ -18,6 +18,7 @@ from seq2see.decoding.translator import batches, translate
 from seq2see.errors import DataError, SettingError, nearest
 from seq2see.lens.reading import AT_ONCE, ATTENTIONS, Answer, Watch, attention_of, encode, target_logs, unwatched
 from seq2see.model.attention import MultiHeadAttention
+from seq2see.model.convolutional import StepAttention
 from seq2see.model.interface import Seq2Seq
 from seq2see.model.recurrent import AlignmentAttention
 from seq2see.text.pair import Pair
@@ -50,7 +51,7 @@ def switched_off(model: Seq2Seq, heads: Sequence[Head]) -> Iterator[None]:
             handle.remove()
 
 
-def _attention(model: Seq2Seq, head: Head) -> MultiHeadAttention | AlignmentAttention:
+def _attention(model: Seq2Seq, head: Head) -> MultiHeadAttention | AlignmentAttention | StepAttention:
     """Return the attention that a head belongs to, or raise an error where there is no such head."""
     if head.place not in ATTENTIONS:
         raise SettingError(f"no attention '{head.place}'. {nearest(str(head.place), ATTENTIONS)}")
@@ -60,7 +61,7 @@ def _attention(model: Seq2Seq, head: Head) -> MultiHeadAttention | AlignmentAtte
         raise SettingError(f"no {head.place} attention in this model")
     if not 0 <= head.layer < len(layers):
         raise SettingError(f"no layer {head.layer} in the {stack}: it has {len(layers)}, counted from 0")
-    attention: MultiHeadAttention | AlignmentAttention = layers[head.layer]
+    attention: MultiHeadAttention | AlignmentAttention | StepAttention = layers[head.layer]
     if not 0 <= head.head < attention.heads:
         raise SettingError(f"no head {head.head}: a layer has {attention.heads}, counted from 0")
     return attention

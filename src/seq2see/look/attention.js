@@ -54,14 +54,14 @@ async function attention(root, summary, part) {
    *  That under the pointer, else the largest of the chosen row. */
   async function explain() {
     if (head < 0) return example.replaceChildren(element("p", {}, tell("Choose one head to see how its weights are computed."), live ? ` ${tell("It can also be switched off there.")}` : ""));
-    const now = [layer, head, pointed], { query, key, v } = await part(`inside/${place}/${layer}`);
+    const now = [layer, head, pointed], { query, key, v, unscaled } = await part(`inside/${place}/${layer}`);
     if (now[0] !== layer || now[1] !== head || now[2] !== pointed) return;
     const row = pointed?.[0] ?? chosen[sides[0]] ?? 0, weights = shown()[row];
     const to = pointed && level(0, ...pointed) !== null ? pointed[1] : weights.indexOf(Math.max(...weights));
     const q = query[head][row], k = key[head][to], products = q.map((value, index) => v ? v[index] * Math.tanh(value + k[index]) : value * k[index]);
     const sum = products.reduce((total, value) => total + value, 0), width = q.length;
     const line = (label, piece, values) => [element("span", {}, label, piece), vectorStrip(values)];
-    const score = v ? tell("sum {sum}; after the softmax of the row: ", { sum: number(sum, 2) })
+    const score = v || unscaled ? tell("sum {sum}; after the softmax of the row: ", { sum: number(sum, 2) })
       : tell("sum {sum}, divided by √{width}: {score}; after the softmax of the row: ", { sum: number(sum, 2), width, score: number(sum / Math.sqrt(width), 2) });
     example.replaceChildren(element("h3", {}, tell("One weight of head {n}", { n: head + 1 })),
       element("div", { class: "sum" }, ...line(tell("query of "), word(labels[0], row), q), ...line(tell("key of "), word(labels[1], to), k), ...line(v ? tell("v × tanh of their sum") : tell("their product"), "", products)),

@@ -259,16 +259,18 @@ const components = { heading, contents, tokens, vectors, waves, attention, align
 /** Sentences and equations that depend on the model. */
 function explainModel(summary) {
   const { model, decoding, layers } = summary, transformer = model.architecture === "transformer";
-  const values = [decoding.length_formula, ...(transformer ? ["transformer", model.positions, model.norm] : ["rnn"]),
-                  layers.cross ? transformer ? "dot" : "additive" : "blind", layers.cross ? "cross" : "", model.output_bias ? "bias" : "", live ? "live" : ""];
+  const rnn = model.architecture.startsWith("rnn"), convolutional = model.architecture === "convolutional";
+  const scores = { "rnn-attention": "additive", "rnn-dot": "unscaled", "rnn-general": "unscaled" }[model.architecture] ?? "dot";
+  const values = [decoding.length_formula, ...(transformer ? ["transformer", model.positions, model.norm] : rnn ? ["rnn"] : ["convolutional"]), rnn ? "" : "stacks",
+                  ...(layers.cross ? ["cross", scores, rnn ? "one-head" : "heads"] : ["blind"]), model.output_bias ? "bias" : "", live ? "live" : ""];
   for (const equation of document.querySelectorAll("[data-when]")) equation.toggleAttribute("hidden", !values.includes(equation.dataset.when));
   const words = {
-    positions: !transformer ? tell("An RNN needs no positions: it reads one token after the other.") : { sinusoid: tell("A sinusoidal positional encoding is added, so that the order matters: high frequencies on the left, low ones on the right."),
+    positions: rnn ? tell("An RNN needs no positions: it reads one token after the other.") : { sinusoid: tell("A sinusoidal positional encoding is added, so that the order matters: high frequencies on the left, low ones on the right."),
                  learned: tell("A learned vector for each position is added, so that the order matters."),
                  rotary: tell("This model adds nothing for the position: it rotates queries and keys by an angle that grows with it, so that only distances matter."),
-                 none: tell("This model has no positional encoding.") }[model.positions],
+                 none: tell("This model has no positional encoding.") }[convolutional ? "learned" : model.positions],
     norm: model.norm === "pre" ? tell("Layer normalization is applied to the input of each sub-layer.") : tell("Layer normalization is applied to each sum."),
-    lens: model.norm === "pre" ? tell("the last layer norm and the output layer") : tell("the output layer"),
+    lens: convolutional ? tell("the last linear layers") : model.norm === "pre" ? tell("the last layer norm and the output layer") : tell("the output layer"),
     leaves: model.norm === "pre" ? tell(", after a last layer norm,") : "",
     activation: model.activation === "relu" ? "ReLU" : model.activation.toUpperCase(),
     beam: (summary.forced ? tell("This is the model's own search, without the given translation. ") : "") +

@@ -95,6 +95,7 @@ const KOREAN = {
   "A learned vector for each position is added, so that the order matters.": "순서를 알 수 있도록 학습된 위치 임베딩을 더합니다.",
   "This model adds nothing for the position: it rotates queries and keys by an angle that grows with it, so that only distances matter.":
     "이 모델은 위치를 더하지 않습니다. 대신 쿼리와 키를 위치에 비례하는 각도만큼 회전시키므로 토큰 사이의 거리만 영향을 줍니다.",
+  "the last linear layers": "마지막 선형층",
   "An RNN needs no positions: it reads one token after the other.": "RNN은 토큰을 하나씩 차례로 읽으므로 위치 정보가 필요 없습니다.",
   "This model has no positional encoding.": "이 모델에는 포지셔널 인코딩이 없습니다.",
   "Layer normalization is applied to the input of each sub-layer.": "각 서브층의 입력에 층 정규화(LayerNorm)를 적용합니다.",

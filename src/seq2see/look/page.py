@@ -15,8 +15,8 @@ import torch
 from numpy.typing import NDArray
 
 from seq2see import special
-from seq2see.bundle import Bundle
-from seq2see.config import Model, Settings, model_in_words
+from seq2see.bundle import Bundle, model_in_words
+from seq2see.config import Model, Settings
 from seq2see.decoding import search
 from seq2see.decoding.torch_engine import TorchEngine
 from seq2see.errors import DataError, nearest
@@ -27,7 +27,7 @@ from seq2see.lens.capture import capture
 from seq2see.lens.heads import Head, switched_off
 from seq2see.lens.reading import ATTENTIONS, Reading, Watch, decoded, read
 from seq2see.look import files
-from seq2see.model.recurrent import AlignmentAttention
+from seq2see.model.recurrent import AdditiveAttention, AlignmentAttention
 from seq2see.pictures import labels
 from seq2see.text.pair import Sides
 from seq2see.tokens.store import Tokenizers
@@ -134,7 +134,8 @@ def _check_length(what: str, tokens: int, advice: str) -> None:
 def queries_and_keys(bundle: Bundle, reading: Reading) -> dict[str, Any]:
     """Return `{"cross/0": {"query": HTK, "key": HSK}}` for each place and layer: what the weights are computed from.
 
-    Alignment attention has `"v": K` besides: its scores are v . tanh(query + key).
+    The scores of additive attention are v . tanh(query + key): it has `"v": K` besides. Other attention of an RNN has
+    `"unscaled": true`, since its scores are not divided by sqrt(K).
     """
     with torch.inference_mode(), capture(bundle.model, lambda name: name.endswith((".query", ".key"))) as seen:
         decoded(bundle, [reading.source_ids], [reading.target_ids])
@@ -146,8 +147,10 @@ def queries_and_keys(bundle: Bundle, reading: Reading) -> dict[str, Any]:
                 each: rounded(seen[f"{name}.{each}"][0][0].float().numpy(), 3) for each in ("query", "key")
             }
             attention = bundle.model.get_submodule(name)
-            if isinstance(attention, AlignmentAttention):
+            if isinstance(attention, AdditiveAttention):
                 found[f"{place}/{layer}"]["v"] = rounded(attention.v.detach().float().cpu().numpy(), 3)
+            elif isinstance(attention, AlignmentAttention):
+                found[f"{place}/{layer}"]["unscaled"] = True
     return found
 
 
@@ -212,10 +215,11 @@ def parts(run: Translates, look: Look, own_translation: str | None = None) -> di
 def _vector_groups(model: Model, names: list[str]) -> dict[str, list[dict[str, Any]]]:
     """Return which vectors the page draws, under which titles."""
     embedding = []
-    waves = {"sinusoid": "the positional encoding", "learned": "the positions"}.get(model.positions)
+    kind = "learned" if model.architecture == "convolutional" else model.positions
+    waves = {"sinusoid": "the positional encoding", "learned": "the positions"}.get(kind)
     for side, title in (("source", "source"), ("target", "input of the decoder")):
         kinds = {"without_positions": "the tokens"}
-        if waves and model.architecture == "transformer":
+        if waves and not model.architecture.startswith("rnn"):
             kinds |= {"positions": waves, "with_positions": "their sum"}
         choices = [{"name": f"{side}_embedding.{kind}", "side": side, "label": label} for kind, label in kinds.items()]
         embedding.append({"title": title, "choices": choices})

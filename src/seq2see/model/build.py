@@ -1,11 +1,18 @@
 """Build a model from its settings. No other module turns settings into layers."""
 
-from dataclasses import asdict
+import bisect
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, replace
+from typing import Any
 
-from seq2see.config import Model, foreign
+from seq2see.config import ALIGNMENTS, Data, Model, foreign
+from seq2see.model.convolutional import Convolutional
 from seq2see.model.interface import Seq2Seq
 from seq2see.model.recurrent import Recurrent
 from seq2see.model.transformer import Transformer
+
+RNN_LAYERS, CONVOLUTION_LAYERS = 1, 2
+"""Layers of each side of an RNN, and of a convolutional model for each layer of a Transformer; see docs/log.md."""
 
 
 def build(settings: Model, source_vocabulary: int, target_vocabulary: int) -> Seq2Seq:
@@ -14,17 +21,52 @@ def build(settings: Model, source_vocabulary: int, target_vocabulary: int) -> Se
     options = {key: value for key, value in asdict(settings).items() if key not in unused}
     if settings.architecture == "transformer":
         return Transformer(source_vocabulary, target_vocabulary, **options)
-    with_attention = settings.architecture == "rnn-attention"
-    return Recurrent(source_vocabulary, target_vocabulary, attention=with_attention, **options)
+    if settings.architecture == "convolutional":
+        return Convolutional(source_vocabulary, target_vocabulary, **options)
+    options["attention"] = ALIGNMENTS.get(settings.architecture, "none")
+    options["bidirectional"] = settings.architecture != "rnn"
+    return Recurrent(source_vocabulary, target_vocabulary, **options)
 
 
 def count_parameters(settings: Model, source_vocabulary: int, target_vocabulary: int) -> int:
     """Count the weights of the model that `build` would make, without allocating any of them."""
     D = settings.d_model
-    stacks = _transformer_stacks(settings) if settings.architecture == "transformer" else _recurrent_stacks(settings)
+    kinds = {"transformer": _transformer_stacks, "convolutional": _convolutional_stacks}
+    stacks = kinds.get(settings.architecture, _recurrent_stacks)(settings)
     tables = {"all": source_vocabulary, "decoder": source_vocabulary + target_vocabulary}
     embeddings = D * tables.get(settings.tie, source_vocabulary + 2 * target_vocabulary)
     return stacks + embeddings + target_vocabulary * settings.output_bias
+
+
+def as_large(settings: Model, parameters: int, widths: Sequence[int] = range(4, 8192, 4)) -> Model:
+    """Return a model with the `d_hidden` whose number of parameters, embeddings of tokens not counted, is nearest."""
+
+    def excess(width: int) -> int:
+        return count_parameters(replace(settings, d_hidden=width), 0, 0) - parameters
+
+    above = bisect.bisect_left(widths, 0, key=excess)
+    nearest = min(widths[max(0, above - 1) : above + 1], key=lambda width: abs(excess(width)))
+    return replace(settings, d_hidden=nearest)
+
+
+def replaced(transformer: Model, chosen: Mapping[str, Any], longest: int) -> dict[str, Any]:
+    """Return settings of the RNN or convolutional model that was chosen, with as many parameters as a Transformer.
+
+    Args:
+        chosen: settings of the model that the user has chosen, with its architecture.
+        longest: bytes of the longest text of the corpus, which has no more tokens. Positions are learned for so many,
+            but no more than the default, since those that no text has cost parameters that are never trained.
+    """
+    found = {name: getattr(transformer, name) for name in ("d_model", "dropout", "tie")}
+    if chosen["architecture"] == "convolutional":
+        for stack in ("encoder_layers", "decoder_layers"):
+            found[stack] = chosen.get(stack, CONVOLUTION_LAYERS * getattr(transformer, stack))
+        found["max_positions"] = min(Model.max_positions, max(Data.max_length, longest) + 16)
+    else:
+        layers = chosen.get("encoder_layers", chosen.get("decoder_layers", RNN_LAYERS))
+        found |= {"encoder_layers": layers, "decoder_layers": layers}
+    asked = Model(**found | dict(chosen))
+    return found | {"d_hidden": as_large(asked, count_parameters(transformer, 0, 0)).d_hidden}
 
 
 def _transformer_stacks(settings: Model) -> int:
@@ -46,14 +88,23 @@ def _transformer_stacks(settings: Model) -> int:
 def _recurrent_stacks(settings: Model) -> int:
     D, state = settings.d_model, settings.d_hidden or settings.d_model
     gates = 4 if settings.cell == "lstm" else 3
-    attention = settings.architecture == "rnn-attention"
+    attention = ALIGNMENTS.get(settings.architecture, "none")
 
     def layers(count: int, d_input: int, directions: int) -> int:
         width = state // directions
         inputs = [d_input, *[state] * (count - 1)]
         return sum(directions * gates * width * (each + width + 2) for each in inputs)
 
-    stacks = layers(settings.encoder_layers, D, 2 if attention else 1)
-    stacks += layers(settings.decoder_layers, D + state * attention, 1)
-    stacks += (state + (state + D) * attention + 1) * D  # the read-out
-    return stacks + attention * (2 * state * state + 2 * state)
+    extra, read = {"none": (0, state), "additive": (state, 2 * state + D)}.get(attention, (D, 2 * state))
+    scores = {"additive": 2 * state * state + 2 * state, "general": state * state}
+    stacks = layers(settings.encoder_layers, D, 1 if settings.architecture == "rnn" else 2)
+    stacks += layers(settings.decoder_layers, D + extra, 1)
+    return stacks + (read + 1) * D + scores.get(attention, 0)
+
+
+def _convolutional_stacks(settings: Model) -> int:
+    D, width = settings.d_model, settings.d_hidden or settings.d_model
+    convolution = (settings.kernel * width + 1) * 2 * width
+    around = (D + 1) * width + (width + 1) * D  # into a stack and out of it; of an attention: queries and contexts
+    stacks = settings.encoder_layers * convolution + settings.decoder_layers * (convolution + around)
+    return stacks + 2 * around + 2 * D * settings.max_positions

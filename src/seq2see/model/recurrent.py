@@ -1,12 +1,12 @@
 """The models that the Transformer replaced: recurrent encoder-decoders, without attention and with it.
 
 An RNN reads one token after the other into a state of fixed width. Without attention (Sutskever et al., 2014) the
-encoder's last state is all that the decoder receives. With it (Bahdanau et al., 2015) a bidirectional encoder keeps a
-vector for each token, and the decoder attends to all of them before each output token.
+encoder's last state is all that the decoder receives. With it (Bahdanau et al., 2015; Luong et al., 2015) a
+bidirectional encoder keeps a vector for each token, and the decoder attends to all of them at each output token.
 
 Differs from the paper: Sutskever et al. stack four LSTM layers of 1,000 and reverse the source; the number of layers
-is a setting here, and `source_reversed` is off by default. The differences from Bahdanau et al. are described at
-`RecurrentEncoder` and `RecurrentDecoder`.
+is a setting here, and `source_reversed` is off by default. The differences from Bahdanau et al. and Luong et al. are
+described at `RecurrentEncoder`, `RecurrentDecoder` and `FeedingDecoder`.
 """
 
 import contextlib
@@ -34,7 +34,10 @@ Rows = TypeVar("Rows", Tensor, PackedSequence)
 class RecurrentShape:
     """The widths and choices that encoder and decoder of an RNN share."""
 
-    attention: bool = True
+    attention: str = "additive"
+    """How a state of the decoder is compared with those of the encoder: a name in `ATTENTIONS`, or "none"."""
+    bidirectional: bool = True
+    """Whether the encoder reads in both directions."""
     cell: str = "lstm"
     d_model: int = 256
     """Width of the embeddings."""
@@ -138,34 +141,36 @@ class AttendedMemory:
 
 
 class AlignmentAttention(nn.Module):
-    """Additive attention: softmax(v . tanh(W_q q + W_k k)) (Bahdanau et al., 2015, section 3.1).
+    """Attention of an RNN: weights are the softmax of the scores of a decoder state with each encoder state.
 
-    It has one head, whose query is the state of the decoder before this step.
+    It has one head. Subclasses differ in their scores, which no factor scales.
     """
 
     heads = 1
 
-    def __init__(self, d_query: int, d_memory: int, d_key: int) -> None:
+    def __init__(self, width: int) -> None:
         super().__init__()
-        self.d_value = d_memory
-        self.w_q = nn.Linear(d_query, d_key, bias=False)
-        self.w_k = nn.Linear(d_memory, d_key)
-        self.v = nn.Parameter(torch.empty(d_key))
+        self.d_value = width
         self.w_o = nn.Identity()  # the lens switches heads off here, as in multi-head attention
         self.inside = RecordingPoint()
-        for layer in (self.w_q, self.w_k):
-            nn.init.xavier_uniform_(layer.weight)
-        nn.init.zeros_(self.w_k.bias)
-        nn.init.normal_(self.v, std=d_key**-0.5)
+
+    def queries(self, known_BWD: Tensor) -> Tensor:
+        return known_BWD
+
+    def keys(self, memory_ND: Tensor) -> Tensor:
+        return memory_ND
+
+    def scores(self, query_BWK: Tensor, key_BSK: Tensor) -> Tensor:
+        return query_BWK @ key_BSK.transpose(1, 2)
 
     def start(self, memory_ND: Tensor, packing: Packing) -> AttendedMemory:
         """Compute the keys of a memory, once for all steps."""
-        return AttendedMemory(packing.pad(self.w_k(memory_ND)), packing.pad(memory_ND), packing.keep_BL)
+        return AttendedMemory(packing.pad(self.keys(memory_ND)), packing.pad(memory_ND), packing.keep_BL)
 
     def forward(self, known_BWD: Tensor, attended: AttendedMemory) -> tuple[Tensor, AttentionTensors]:
         """Return the contexts BWD of W queries of each sentence, and the tensors of the attention."""
-        query_BWK = self.w_q(known_BWD)
-        scores_BWS = torch.tanh(query_BWK[:, :, None] + attended.key_BSK[:, None]) @ self.v
+        query_BWK = self.queries(known_BWD)
+        scores_BWS = self.scores(query_BWK, attended.key_BSK)
         if attended.keep_BS is None:
             weights_BWS = scores_BWS.softmax(-1)
         else:
@@ -176,16 +181,63 @@ class AlignmentAttention(nn.Module):
         return context_BWD, AttentionTensors(*(each[:, None] for each in seen))
 
 
+class AdditiveAttention(AlignmentAttention):
+    """Scores v . tanh(W_q q + W_k k) (Bahdanau et al., 2015, section 3.1)."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__(width)
+        self.w_q = nn.Linear(width, width, bias=False)
+        self.w_k = nn.Linear(width, width)
+        self.v = nn.Parameter(torch.empty(width))
+        for layer in (self.w_q, self.w_k):
+            nn.init.xavier_uniform_(layer.weight)
+        nn.init.zeros_(self.w_k.bias)
+        nn.init.normal_(self.v, std=width**-0.5)
+
+    def queries(self, known_BWD: Tensor) -> Tensor:
+        return self.w_q(known_BWD)  # type: ignore[no-any-return]
+
+    def keys(self, memory_ND: Tensor) -> Tensor:
+        return self.w_k(memory_ND)  # type: ignore[no-any-return]
+
+    def scores(self, query_BWK: Tensor, key_BSK: Tensor) -> Tensor:
+        return torch.tanh(query_BWK[:, :, None] + key_BSK[:, None]) @ self.v
+
+
+class DotAttention(AlignmentAttention):
+    """Scores q . k of the states themselves, without parameters (Luong et al., 2015, section 3.1, "dot")."""
+
+
+class GeneralAttention(AlignmentAttention):
+    """Scores q . W_k k (Luong et al., 2015, section 3.1, "general")."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__(width)
+        self.w_k = nn.Linear(width, width, bias=False)
+        nn.init.xavier_uniform_(self.w_k.weight)
+
+    def keys(self, memory_ND: Tensor) -> Tensor:
+        return self.w_k(memory_ND)  # type: ignore[no-any-return]
+
+
+ATTENTIONS: dict[str, type[AlignmentAttention]] = {
+    "additive": AdditiveAttention,
+    "dot": DotAttention,
+    "general": GeneralAttention,
+}
+
+
 class RecurrentEncoder(nn.Module):
-    """Reads from the first token or, with `backwards`, from the last (Sutskever et al., 3.3); with attention both ways.
+    """Reads from the first token, from the last with `backwards` (Sutskever et al., 3.3), or in both directions.
 
     Differs from the paper: in Bahdanau et al. each direction is as wide as the decoder, and both are GRUs. Here the two
-    together are as wide, and cells are LSTMs unless `cell` is "gru".
+    together are as wide, and cells are LSTMs unless `cell` is "gru". In Luong et al. the encoder reads the reversed
+    source in one direction; here every encoder whose states are attended to reads in both.
     """
 
     def __init__(self, shape: RecurrentShape, layers: int, backwards: bool = False) -> None:
         super().__init__()
-        self.both_ways, self.backwards = shape.attention, backwards
+        self.both_ways, self.backwards = shape.bidirectional, backwards
         width = shape.width // 2 if self.both_ways else shape.width
         self.rnn = make_rnn(shape.cell, shape.d_model, width, layers, shape.dropout, self.both_ways)
         self.states = RecordingPoint()
@@ -208,6 +260,8 @@ class RecurrentState:
     """Layers x R x D. Before the first step each sentence has one hypothesis: R = B."""
     sentences: int
     attended: AttendedMemory | None
+    fed_RD: Tensor | None = None
+    """The last output of a decoder that gets it as an input of its next step."""
 
     def widen(self, rows: int) -> None:
         """Copy the first states of each sentence for all of its hypotheses."""
@@ -215,14 +269,25 @@ class RecurrentState:
         if self.hidden[0].shape[1] != rows:
             self.hidden = tuple(each.repeat_interleave(width, 1) for each in self.hidden)
 
+    def _pick(self, rows_R: Tensor) -> None:
+        self.hidden = pick(self.hidden, rows_R)
+        if self.fed_RD is not None:
+            self.fed_RD = self.fed_RD.index_select(0, rows_R)
+
+    def keep_first(self, sentences: int) -> None:
+        """Drop all sentences after the first ones, of which each has one hypothesis."""
+        self.sentences, self.hidden = sentences, tuple(each[:, :sentences] for each in self.hidden)
+        self.attended = None if self.attended is None else self.attended.first(sentences)
+        self.fed_RD = None if self.fed_RD is None else self.fed_RD[:sentences]
+
     def select(self, parents_BW: Tensor) -> None:
         first_B1 = torch.arange(len(parents_BW), device=parents_BW.device)[:, None] * parents_BW.shape[1]
-        self.hidden = pick(self.hidden, (first_B1 + parents_BW).flatten())
+        self._pick((first_B1 + parents_BW).flatten())
 
     def keep_sentences(self, sentences_B: Tensor) -> None:
         width = self.hidden[0].shape[1] // self.sentences
         rows_BW = sentences_B[:, None] * width + torch.arange(width, device=sentences_B.device)
-        self.hidden = pick(self.hidden, rows_BW.flatten())
+        self._pick(rows_BW.flatten())
         self.sentences = len(sentences_B)
         if self.attended is not None:
             self.attended = self.attended.of(sentences_B)
@@ -238,12 +303,15 @@ class RecurrentDecoder(nn.Module):
     step, s_i, as is usual since, not from s_{i-1}, and through tanh instead of maxout.
     """
 
-    def __init__(self, shape: RecurrentShape, layers: int) -> None:
+    def __init__(self, shape: RecurrentShape, layers: int, extra: int | None = None, read: int | None = None) -> None:
+        """Make a decoder; `extra` numbers beside each token enter its RNN, and `read` numbers its output."""
         super().__init__()
-        D, context = shape.width, shape.width if shape.attention else 0
-        self.rnn = make_rnn(shape.cell, shape.d_model + context, D, layers, shape.dropout)
-        self.cross_attention = AlignmentAttention(D, D, D) if shape.attention else None
-        self.w_r = nn.Linear(D + (context + shape.d_model if shape.attention else 0), shape.d_model)
+        D, attends = shape.width, shape.attention != "none"
+        extra = D * attends if extra is None else extra
+        read = D + (D + shape.d_model) * attends if read is None else read
+        self.rnn = make_rnn(shape.cell, shape.d_model + extra, D, layers, shape.dropout)
+        self.cross_attention = ATTENTIONS[shape.attention](D) if attends else None
+        self.w_r = nn.Linear(read, shape.d_model)
         self.states = RecordingPoint()
         self.dropout = Dropout(shape.dropout)
         nn.init.xavier_uniform_(self.w_r.weight)
@@ -256,13 +324,13 @@ class RecurrentDecoder(nn.Module):
             states, _ = run(self.rnn, rows, memory.last)
             return self._read_out(by_sentence(states, packing))
         order_B = cast(Tensor, rows.sorted_indices)
-        hidden = pick(memory.last, order_B)
         attended = self.cross_attention.start(memory.states_ND, memory.packing).of(order_B)
+        state = RecurrentState(pick(memory.last, order_B), packing.count, attended)
         steps, seen = [], []
         for x_RD in torch.split(rows.data, rows.batch_sizes.tolist()):
-            if len(x_RD) < len(attended.key_BSK):  # some have ended
-                attended, hidden = attended.first(len(x_RD)), tuple(each[:, : len(x_RD)] for each in hidden)
-            step_RD, hidden, inside = self._advance(self.cross_attention, x_RD, hidden, attended)
+            if len(x_RD) < state.sentences:  # some have ended
+                state.keep_first(len(x_RD))
+            step_RD, inside = self.advance(x_RD, state)
             steps.append(step_RD)
             if self.cross_attention.inside._forward_hooks:
                 seen.append(inside)
@@ -278,26 +346,54 @@ class RecurrentDecoder(nn.Module):
 
     def step(self, x_RD: Tensor, state: RecurrentState) -> Tensor:
         state.widen(len(x_RD))
-        if self.cross_attention is None or state.attended is None:
+        if self.cross_attention is None:
             states_1RD, state.hidden = run(self.rnn, x_RD[None], state.hidden)
             return self._read_out(states_1RD[0])
-        step_RD, state.hidden, inside = self._advance(self.cross_attention, x_RD, state.hidden, state.attended)
+        step_RD, inside = self.advance(x_RD, state)
         if self.cross_attention.inside._forward_hooks:
             self.cross_attention.inside(inside)
         return self._read_out(step_RD)
 
-    def _advance(
-        self, attention: AlignmentAttention, x_RD: Tensor, hidden: Hidden, attended: AttendedMemory
-    ) -> tuple[Tensor, Hidden, AttentionTensors]:
-        """Attend, then take a step; return state, context and token side by side."""
-        known_BWD = hidden[0][-1].unflatten(0, (len(attended.key_BSK), -1))  # type: ignore[no-untyped-call]
-        context_BWD, inside = attention(known_BWD, attended)
-        context_RD = context_BWD.flatten(0, 1)
-        states_1RD, hidden = run(self.rnn, torch.cat([x_RD, context_RD], -1)[None], hidden)
-        return torch.cat([states_1RD[0], context_RD, x_RD], -1), hidden, inside
+    def advance(self, x_RD: Tensor, state: RecurrentState) -> tuple[Tensor, AttentionTensors]:
+        """Attend with the state before this step, then take the step; return what the output is computed from."""
+        context_RD, inside = self.attend(state)
+        states_1RD, state.hidden = run(self.rnn, torch.cat([x_RD, context_RD], -1)[None], state.hidden)
+        return torch.cat([states_1RD[0], context_RD, x_RD], -1), inside
+
+    def attend(self, state: RecurrentState) -> tuple[Tensor, AttentionTensors]:
+        """Return the contexts RD of all rows, by their states of the last layer, and the tensors of the attention."""
+        assert self.cross_attention is not None
+        known_BWD = state.hidden[0][-1].unflatten(0, (state.sentences, -1))  # type: ignore[no-untyped-call]
+        context_BWD, inside = self.cross_attention(known_BWD, state.attended)
+        return context_BWD.flatten(0, 1), inside
 
     def _read_out(self, x_ND: Tensor) -> Tensor:
         return self.dropout(self.states(torch.tanh(self.w_r(x_ND))))  # type: ignore[no-any-return]
+
+
+class FeedingDecoder(RecurrentDecoder):
+    """A decoder with the global attention of Luong et al. (2015): step, then attend with the new state.
+
+    Its output is the attentional state tanh(W_c [context, state]) (equation 5), which is also an input of the next
+    step, beside the token (input feeding, section 3.3). So no step can begin before the output of the last one: unlike
+    without attention, all steps of known targets cannot be one call of PyTorch's fused RNN.
+
+    Differs from the paper: attentional states are as wide as the embeddings, since the output layer is tied to these.
+    Dropout of an attentional state reaches the output layer, and not the next step.
+    """
+
+    def __init__(self, shape: RecurrentShape, layers: int) -> None:
+        super().__init__(shape, layers, extra=shape.d_model, read=2 * shape.width)
+
+    def advance(self, x_RD: Tensor, state: RecurrentState) -> tuple[Tensor, AttentionTensors]:
+        fed_RD = torch.zeros_like(x_RD) if state.fed_RD is None else state.fed_RD
+        _, state.hidden = run(self.rnn, torch.cat([x_RD, fed_RD], -1)[None], state.hidden)
+        context_RD, inside = self.attend(state)
+        state.fed_RD = torch.tanh(self.w_r(torch.cat([context_RD, state.hidden[0][-1]], -1)))
+        return state.fed_RD, inside
+
+    def _read_out(self, x_ND: Tensor) -> Tensor:
+        return self.dropout(self.states(x_ND))  # type: ignore[no-any-return]
 
 
 def _joined(seen: list[AttentionTensors], order: PackedSequence) -> AttentionTensors:
@@ -316,7 +412,7 @@ class Recurrent(Seq2Seq):
     """An RNN encoder-decoder; encoder and decoder are one block each, which has all its layers inside.
 
     Args:
-        widths: the fields of `RecurrentShape`, such as `attention=True, cell="lstm", d_model=256, dropout=0.1`.
+        widths: the fields of `RecurrentShape`, such as `attention="dot", cell="lstm", d_model=256, dropout=0.1`.
     """
 
     def __init__(
@@ -337,7 +433,8 @@ class Recurrent(Seq2Seq):
             (source_vocabulary, target_vocabulary), shape.d_model, shape.dropout, tie
         )
         self.encoder = nn.ModuleList([RecurrentEncoder(shape, encoder_layers, source_reversed)])
-        self.decoder = nn.ModuleList([RecurrentDecoder(shape, decoder_layers)])
+        feeding = shape.attention in ("dot", "general")
+        self.decoder = nn.ModuleList([(FeedingDecoder if feeding else RecurrentDecoder)(shape, decoder_layers)])
         self.decoder_norm = nn.Identity()
         self.output = make_output(self.source_embedding, self.target_embedding, tie, output_bias)
 

@@ -13,13 +13,14 @@ import torch
 from matplotlib.axes import Axes
 from matplotlib.patches import FancyArrowPatch
 
-from seq2see.config import Model
+from seq2see.config import ALIGNMENTS, Model
 from seq2see.model.build import build
 from seq2see.pictures import drawing
 from seq2see.pictures.drawing import BLUE, FRAME, INK, ORANGE, QUIET, Picture
 
 Stack = Literal["encoder", "decoder"]
-Kind = Literal["tokens", "embedding", "positions", "attention", "feed forward", "recurrent", "add", "norm", "output"]
+Part = Literal["tokens", "embedding", "positions", "attention", "feed forward", "recurrent", "convolution"]
+Kind = Part | Literal["add", "norm", "output"]
 
 
 @dataclass(frozen=True)
@@ -50,7 +51,7 @@ def plan(model: Model, source_vocabulary: int, target_vocabulary: int) -> list[S
     ]
     for side, L, vocabulary, embedding in sides:
         encoder = side == "encoder"
-        backwards = encoder and model.architecture != "transformer" and built.encoder[0].backwards
+        backwards = encoder and model.source_reversed
         name = "source tokens" if encoder else "target tokens so far"
         stages.append(Stage(side, "tokens", name, "S, the last first" if backwards else L))
         shared = not encoder and model.tie == "all"
@@ -58,7 +59,8 @@ def plan(model: Model, source_vocabulary: int, target_vocabulary: int) -> list[S
         inside += ["the encoder's own matrix"] if shared else []
         parameters = 0 if shared else weigh(embedding.tokens)
         stages.append(Stage(side, "embedding", "embedding", f"{L} × {model.d_model:,}", tuple(inside), parameters))
-        stages += (_layers if model.architecture == "transformer" else _recurrence)(model, built, side, L, embedding)
+        kinds = {"transformer": _layers, "convolutional": _convolutions}
+        stages += kinds.get(model.architecture, _recurrence)(model, built, side, L, embedding)
     tied, shape = model.tie != "none", f"T × {target_vocabulary:,}"
     again = ("the embedding's matrix again",) if tied else ()
     parameters = target_vocabulary * model.output_bias if tied else weigh(built.output)
@@ -111,16 +113,41 @@ def _recurrence(model: Model, built: Any, side: Stack, L: str, _: Any) -> Iterat
         inside = layers, f"{ways}end {count} × {state:,}"
         yield Stage(side, "recurrent", cell, shape, inside, weigh(built.encoder[0].rnn))
         return
-    decoder, begins = built.decoder[0], "begins where the encoder ended"
-    attends = decoder.cross_attention is not None
-    if attends:
-        scores = f"v · tanh(Q 1 × T × {state:,} + K 1 × S × {state:,})"
-        seen = scores, "weights 1 × T × S", "asked by the state before"
-        yield Stage(side, "attention", "cross attention", shape, seen, weigh(decoder.cross_attention))
-    read = (layers, "reads token and what was seen", begins) if attends else (layers, begins)
-    yield Stage(side, "recurrent", cell, shape, read, weigh(decoder.rnn))
-    of = "of state, what was seen, and token" if attends else "of the state"
-    yield Stage(side, "feed forward", "read-out", f"T × {model.d_model:,}", (f"tanh {of}",), weigh(decoder.w_r))
+    decoder, begins, kind = built.decoder[0], "begins where the encoder ended", ALIGNMENTS.get(model.architecture)
+    D = f"{model.d_model:,}"
+    of = {None: "the state", "additive": "state, context and token"}.get(kind, "state and context")
+    output = Stage(side, "feed forward", "read-out", f"T × {D}", (f"tanh of {of}",), weigh(decoder.w_r))
+    if kind is None:
+        yield Stage(side, "recurrent", cell, shape, (layers, begins), weigh(decoder.rnn))
+        yield output
+        return
+    queries, keys = f"Q 1 × T × {state:,}", f"K 1 × S × {state:,}"
+    scores = f"v · tanh({queries} + {keys})" if kind == "additive" else f"{queries} · {keys}"
+    asked = "asked by the state before" if kind == "additive" else "asked by the new state"
+    seen = scores, "weights 1 × T × S", asked
+    attention = Stage(side, "attention", "cross attention", shape, seen, weigh(decoder.cross_attention))
+    reads = "reads token and context" if kind == "additive" else "reads token and the last read-out"
+    recurrence = Stage(side, "recurrent", cell, shape, (layers, reads, begins), weigh(decoder.rnn))
+    yield from (attention, recurrence, output) if kind == "additive" else (recurrence, attention, output)
+
+
+def _convolutions(model: Model, built: Any, side: Stack, L: str, embedding: Any) -> Iterator[Stage]:
+    """Yield what follows the embedding in one stack of a convolutional model."""
+    layers, width, D = getattr(built, side), model.d_hidden or model.d_model, f"{model.d_model:,}"
+    layer, shape, encoder = layers[0], f"{L} × {width:,}", side == "encoder"
+    enters, leaves = (getattr(built, f"{side}_{each}") for each in ("input", "norm"))
+    yield Stage(side, "positions", "plus learned positions", f"{L} × {D}", (), weigh(embedding.places))
+    yield Stage(side, "feed forward", "linear", shape, (), weigh(enters))
+    reach = f"of {model.kernel} tokens" if encoder else f"of a token and the {model.kernel - 1} before it"
+    gated = f"{reach}, {L} × {2 * width:,}", "half of it gates the other half"
+    yield Stage(side, "convolution", "convolution", shape, gated, weigh(layer.convolution), len(layers))
+    if not encoder:
+        inside = f"Q 1 × T × {D}    K, V 1 × S × {D}", "weights 1 × T × S", "V: plus the source embedding"
+        name, attention = "cross attention", layer.cross_attention
+        yield Stage(side, "attention", name, shape, inside, weigh(attention), len(layers))
+        yield Stage(side, "add", "add, times √0.5", shape, (), 0, len(layers))
+    yield Stage(side, "add", "add, times √0.5", shape, (), 0, len(layers))
+    yield Stage(side, "feed forward", "linear", f"{L} × {D}", (), weigh(leaves))
 
 
 def weigh(module: Any) -> int:
@@ -147,6 +174,7 @@ _FILL: dict[Kind, str] = {
     "attention": "#cfe3f2",
     "feed forward": "#dfead0",
     "recurrent": "#f7d9d9",
+    "convolution": "#f7d9d9",
     "add": "#eef1f4",
     "norm": "#eef1f4",
     "output": "#e8dcee",
@@ -252,14 +280,27 @@ def _frame(axes: Axes, boxes: list[_Box], outside: int) -> None:
 def _residuals(axes: Axes, boxes: list[_Box], outside: int) -> None:
     """Draw the residual stream around each sub-layer, into the sum."""
     edge = boxes[0].left if outside < 0 else boxes[0].left + _WIDTH
-    start = next((number for number, box in enumerate(boxes) if box.stage.kind in ("norm", "attention")), 0)
-    for number, box in enumerate(boxes):
-        if box.stage.kind == "add":
-            below = boxes[start].bottom - _GAP * 0.38
-            centre, side = box.centre[0], edge + outside * 0.24
-            points = [(centre, below), (side, below), (side, box.centre[1]), (edge, box.centre[1])]
-            _arrow(axes, points, "#9aa7b4")
-            start = number + 1
+    for start, box, distance in _sums(boxes):
+        below = start.bottom - _GAP * 0.38
+        centre, side = box.centre[0], edge + outside * distance
+        points = [(centre, below), (side, below), (side, box.centre[1]), (edge, box.centre[1])]
+        _arrow(axes, points, "#9aa7b4")
+
+
+def _sums(boxes: list[_Box]) -> Iterator[tuple[_Box, _Box, float]]:
+    """Yield the box below which each residual begins, the sum that it enters, and how far outside it passes.
+
+    Those of a Transformer follow each other. That of a convolution passes around the attention's.
+    """
+    sums = [box for box in boxes if box.stage.kind == "add"]
+    convolutions = [box for box in boxes if box.stage.kind == "convolution"]
+    if convolutions:
+        attentions = [box for box in boxes if box.stage.kind == "attention"]
+        yield from zip([*attentions, *convolutions], sums, (0.16, 0.3) if attentions else (0.24,), strict=True)
+        return
+    starts = [next((box for box in boxes if box.stage.kind in ("norm", "attention")), boxes[0])]
+    starts += [boxes[boxes.index(box) + 1] for box in sums[:-1]]
+    yield from ((start, box, 0.24) for start, box in zip(starts, sums, strict=False))
 
 
 def _memory(axes: Axes, last: _Box, across: _Box, names: tuple[str, ...]) -> None:

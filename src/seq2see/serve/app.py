@@ -61,6 +61,7 @@ QUICK: dict[str, tuple[bytes, ...]] = {
     "/translate": (),
     "/v1/translate": (b'"stream"', b'"sample"', b'"alignments"', b'"prefix"'),
     "/v1/chat": (b'"stream"', b'"sample"'),
+    "/v2/translate": (b"tag_handling",),
 }
 """Routes to the engine that only translates, and fields of a body that ask for another engine."""
 KINDS = {
@@ -329,7 +330,7 @@ class Guard:
             quick.check(self._service.address(peer))
         except RefusedError as refused:
             self._note(method, "other", refused.status, 0.0)
-            return on_the_wire(refused.status, refused.line, refused.retry_after)
+            return on_the_wire(refused.status, refused.line, refused.retry_after, field=error_field(path))
         return None
 
     def _note(self, method: str, route: str, status: int, seconds: float) -> None:
@@ -410,9 +411,11 @@ async def refuse(send: Send, refused: RefusedError, path: str = "") -> None:
 
 
 @lru_cache(128)
-def on_the_wire(status: int, line: str, retry_after: int | None = None, hang_up: bool = False) -> bytes:
+def on_the_wire(
+    status: int, line: str, retry_after: int | None = None, hang_up: bool = False, field: str = "error"
+) -> bytes:
     """Return a refusal as the bytes of an HTTP response, to be written to a connection without the ASGI app."""
-    headers, body = in_json(RefusedError(status, line, retry_after, hang_up))
+    headers, body = in_json(RefusedError(status, line, retry_after, hang_up), field)
     lines = [f"HTTP/1.1 {status} {HTTPStatus(status).phrase}"]
     lines += [f"{name}: {value}" for name, value in (headers | HEADERS).items()]
     return "\r\n".join([*lines, "\r\n"]).encode() + body

@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Any
 
 from seq2see import conversation
 from seq2see.config import Decoding
-from seq2see.decoding import translator
+from seq2see.decoding import terms, translator
 from seq2see.decoding.hypothesis import Engine, Hypothesis, Task
 from seq2see.errors import SeqError
 from seq2see.evaluation import confidence
@@ -185,9 +185,21 @@ class Worker:
         lines = [line for _, asked in jobs for line in run.tagged(asked.lines, asked.to)]
         prefixes = [asked.prefix for _, asked in jobs for _ in asked.lines] if key.forced else None
         n_best = max(asked.n_best for _, asked in jobs)
-        owners = [number for number, asked in jobs for _ in asked.lines]
-        with self._engine_for(run, jobs[0][1], owners, lines) as engine:
-            rest = iter(run.search(lines, key.beam, n_best, prefixes, engine))
+        # Terms take several searches of different sentences, of which none is given up.
+        owners = [number for number, asked in jobs for _ in asked.lines] if not key.has_terms else []
+        with self._engine_for(run, jobs[0][1], owners, lines[: len(owners)]) as engine:
+            if key.has_terms:
+                found = [each for _, asked in jobs for each in asked.terms]
+                given = [line for _, asked in jobs for line in asked.lines]
+                tags = [len(line) - len(untagged) for line, untagged in zip(lines, given, strict=True)]
+                rest = iter(
+                    terms.translate(
+                        engine, run.tokenizers, run.settings, lines, found,
+                        beam=key.beam, n_best=n_best, prefixes=prefixes, shifts=tags,
+                    )
+                )  # fmt: skip
+            else:
+                rest = iter(run.search(lines, key.beam, n_best, prefixes, engine))
         for number, asked in jobs:
             results = [next(rest) for _ in asked.lines]
             if number in self._gone:
@@ -212,7 +224,7 @@ class Worker:
     def _slot_search(self, run: Run, key: Key, asked: Asked) -> "SlotSearch | None":
         """Return a search in slots for jobs with this key; None where these are searched as one batch."""
         setup = self._setup
-        if setup.inside or asked.sampling or run in self._without_slots:
+        if setup.inside or asked.sampling or key.has_terms or run in self._without_slots:
             return None
         engine = run.engine(setup.engine, setup.precision)
         if not engine.name.startswith("torch"):

@@ -17,6 +17,7 @@ from typing import Any, Literal, NamedTuple
 from seq2see.config import Decoding
 from seq2see.decoding import translator
 from seq2see.run import Run
+from seq2see.text.words import Term
 
 Kind = Literal["translate", "chat", "stream", "look", "detect"]
 FIXED_COST = 3
@@ -68,6 +69,8 @@ class Key(NamedTuple):
     beam: int | None = None
     forced: bool = False
     """Whether the texts have forced prefixes."""
+    has_terms: bool = False
+    """Whether the texts have terms of a glossary."""
     alone: int = 0
     """A different number for each job that has to be worked on alone."""
 
@@ -91,6 +94,8 @@ class Asked:
     without: Sequence[tuple[Any, int, int]] = ()
     first_tokens: Sequence[int] = ()
     """Ids that the translation that is looked into begins with."""
+    terms: Sequence[Sequence[Term]] = ()
+    """Terms of a glossary in each line, which must be translated as it says; empty where there is no glossary."""
 
 
 def source_tokens(run: Run, texts: Sequence[str]) -> list[int]:
@@ -171,8 +176,10 @@ class Slice(NamedTuple):
     @property
     def asked(self) -> Asked:
         """The request for these lines only."""
-        asked = self.job.asked
-        return asked if len(self.job.costs) == 1 else replace(asked, lines=asked.lines[self.begin : self.end])
+        asked, part = self.job.asked, slice(self.begin, self.end)
+        if len(self.job.costs) == 1:
+            return asked
+        return replace(asked, lines=asked.lines[part], terms=asked.terms[part])
 
 
 class FairQueue:

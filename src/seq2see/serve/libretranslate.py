@@ -4,42 +4,36 @@ Which run translates is decided by the languages. A run that has none recorded t
 code of languages that are not known.
 """
 
-import html
+import asyncio
 import json
-import math
 import re
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
+from dataclasses import replace
 from typing import Any, Literal, NamedTuple, TypeVar
 from urllib.parse import parse_qs
 
 from fastapi import APIRouter, Request
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from seq2see.documents import document
+from seq2see.documents.document import DocumentPlan, Options, Split, Translated
+from seq2see.documents.markup import Elements
+from seq2see.documents.segments import Span
 from seq2see.run import Run
 from seq2see.serve.jobs import Asked
 from seq2see.serve.limits import RefusedError
 from seq2see.serve.service import Service, in_words
 from seq2see.text.languages import matches
+from seq2see.text.words import Term
 
 Fields = TypeVar("Fields", bound=BaseModel)
 UNKNOWN = "und"
 MOST_FIELDS = 1000
 """Maximum number of fields of a form."""
-Pieces = list[tuple[str, bool]]
-"""Parts of a text in order, and whether each is to be translated."""
 Way = tuple[str, str | None]
 """Name of a run, and the language tag where it needs one."""
-Split = Literal["nowhere", "sentences", "lines"]
-"""Where a text is cut: nowhere, where a sentence ends if it is long, or besides at each line break."""
-_UNSAID = re.compile(
-    r"(<!--.*?(?:-->|\Z)|<script\b.*?(?:</script\s*>|\Z)|<style\b.*?(?:</style\s*>|\Z)|<[^<>]*>)",
-    re.DOTALL | re.IGNORECASE,
-)
-"""Parts of a page that are not translated: comments, scripts and styles whole, and all tags."""
-_SENTENCE_END = re.compile(
-    r"""((?<=[.!?…؟۔।])\s+|(?<=[.!?…؟۔।]["')\]»”’])\s+|(?<=[。！？｡])\s*(?![。！？｡」』）”’]))"""
-)
-_NEEDS_NO_BLANK = ("。", "！", "？", "｡", "」", "』", "）")
+FindTerms = Callable[[Sequence[str]], Awaitable[list[list[Term]]]]
+"""Function that returns the terms of a glossary in each line."""
 
 
 class LibreTranslateRequest(BaseModel):
@@ -47,13 +41,13 @@ class LibreTranslateRequest(BaseModel):
 
     model_config = ConfigDict(allow_inf_nan=False)
 
-    q: str | list[str] = Field(description="A text, or a list of them. Each line of a text is translated by itself.")
+    q: str | list[str] = Field(description="A text, or a list of them.")
     source: str = Field("auto", max_length=40, description="Its language; `auto`: found out.")
     target: str = Field(UNKNOWN, max_length=40, description="The language to translate to.")
     model: str | None = Field(
         None, max_length=200, description="The run, where languages do not tell; not in LibreTranslate."
     )
-    format: Literal["text", "html"] = Field("text", description="`html`: what stands between tags is translated.")
+    format: Literal["text", "html"] = Field("text", description="`html`: tags return to their words.")
     alternatives: int = Field(0, ge=0, le=100, description="So many other translations besides.")
     api_key: str | None = Field(None, max_length=1000)
 
@@ -96,7 +90,11 @@ class Wanted(NamedTuple):
     model: str | None = None
     format: str = "text"
     n_best: int = 1
-    split: Split = "lines"
+    split: Split = "paragraphs"
+    elements: Elements = Elements()
+    """Elements of markup that are treated differently from what HTML or the form of an XML document says."""
+    find_terms: FindTerms | None = None
+    """Finds the terms of a glossary, which must be translated as it says."""
 
 
 class TextTranslation(NamedTuple):
@@ -159,20 +157,52 @@ def routes(service: Service) -> APIRouter:
 
 
 async def translate_texts(service: Service, texts: Sequence[str], wanted: Wanted, client: str) -> list[TextTranslation]:
-    """Translate whole texts: each is cut into lines and sentences, whose translations are joined again."""
+    """Translate whole texts: the sentences of each, whose translations are joined again."""
     service.check_texts(texts)
-    pieces = [cut(text, wanted.format, by_lines=wanted.split == "lines") for text in texts]
-    ways = await _ways(service, wanted, pieces, client)
-    if wanted.split != "nowhere":
-        pieces = [in_sentences(text, _room(service, name)) for text, (name, _) in zip(pieces, ways, strict=True)]
-    results = await _translated(service, pieces, ways, wanted.n_best, client)
+    ways = await _ways(service, wanted, texts, client)
+    plans = await asyncio.to_thread(_plans, service, texts, ways, wanted)
+    results: dict[Way, dict[str, dict[str, Any]]] = {}
+    for way in dict.fromkeys(ways):
+        some = [plan for plan, each in zip(plans, ways, strict=True) if each == way]
+        results[way] = await _translated(service, some, way, wanted, client)
     translations = []
-    for text, found, (name, _) in zip(pieces, results, ways, strict=True):
-        known = [each["familiar"] for each in found if each is not None]
-        share = sum(known) / len(known) if known else 0.0
-        said = joined(text, found, wanted.n_best, wanted.format)
-        translations.append(TextTranslation(said, source_language(service.runs[name]), share))
+    for plan, way in zip(plans, ways, strict=True):
+        found = [results[way][sentence] for sentence in plan.sentences]
+        said = await asyncio.to_thread(_joined, plan, found, wanted.n_best)
+        share = sum(each["familiar"] for each in found) / len(found) if found else 0.0
+        translations.append(TextTranslation(said, source_language(service.runs[way[0]]), share))
     return translations
+
+
+def _plans(service: Service, texts: Sequence[str], ways: Sequence[Way], wanted: Wanted) -> list[DocumentPlan]:
+    """Return what to translate of each text, for the run that translates it."""
+    found = []
+    for text, (name, _) in zip(texts, ways, strict=True):
+        options = replace(service.runs[name].text_options, split=wanted.split, elements=wanted.elements)
+        found.append(document.plan(text, _format(wanted), options))
+    return found
+
+
+def _format(wanted: Wanted) -> Literal["plain", "html", "xml"]:
+    match wanted.format:
+        case "html" | "xml":
+            return wanted.format
+    return "plain"
+
+
+def _joined(plan: DocumentPlan, results: Sequence[dict[str, Any]], n_best: int) -> list[str]:
+    """Return the n best translations of a text; of its sentences that have fewer, the last."""
+    texts = []
+    for place in range(n_best):
+        best = [each["translations"][min(place, len(each["translations"]) - 1)] for each in results]
+        texts.append(plan.join([Translated(each["text"], _links(each)) for each in best]).text)
+    return texts
+
+
+def _links(translation: dict[str, Any]) -> list[tuple[Span, Span]]:
+    """Return the links of a translation as the engine sends it; none where it was not aligned."""
+    links = translation.get("alignment", {}).get("links", ())
+    return [(tuple(link["source"]), tuple(link["target"])) for link in links]
 
 
 def described(body: type[BaseModel]) -> dict[str, Any]:
@@ -291,43 +321,44 @@ def _fit(wanted: str, found: str) -> int:
     return 2 if matches(wanted, found) or matches(found, wanted) else 0
 
 
-async def _ways(service: Service, wanted: Wanted, texts: Sequence[Pieces], client: str) -> list[Way]:
+async def _ways(service: Service, wanted: Wanted, texts: Sequence[str], client: str) -> list[Way]:
     """Return the run for each text; where several would do, the one that knows it best."""
     runs = service.runs if wanted.model is None else dict([service.run(wanted.model)])
     fitting = fitting_runs(runs, wanted.source, wanted.target)
     if len(fitting) == 1:
         return [fitting[0]] * len(texts)
-    spoken = [" ".join(piece for piece, is_text in text if is_text) for text in texts]
+    options = Options(split="nowhere", elements=wanted.elements)
+    plans = await asyncio.to_thread(lambda: [document.plan(text, _format(wanted), options) for text in texts])
+    spoken = [" ".join(plan.sentences) for plan in plans]
     tags = dict(fitting)
     best = [next(name for name in known if name in tags) for known in await service.familiar(spoken, client)]
     return [(name, tags[name]) for name in best]
 
 
 async def _translated(
-    service: Service, texts: Sequence[Pieces], ways: Sequence[Way], n_best: int, client: str
-) -> list[list[dict[str, Any] | None]]:
-    """Return the result of each part of a text; None where there was nothing to translate."""
-    results: list[list[dict[str, Any] | None]] = [[None] * len(text) for text in texts]
-    at_once = service.limits.texts
-    for name, to in dict.fromkeys(ways):
-        places = [
-            (number, place)
-            for number, text in enumerate(texts)
-            if ways[number] == (name, to)
-            for place, (_, is_text) in enumerate(text)
-            if is_text
-        ]
-        for some in (places[begin : begin + at_once] for begin in range(0, len(places), at_once)):
-            lines = [texts[number][place][0] for number, place in some]
-            _, _, found = await service.translate(Asked(lines, to, n_best, familiar=True), client, name)
-            for (number, place), line, result in zip(some, lines, found, strict=True):
+    service: Service, plans: Sequence[DocumentPlan], way: Way, wanted: Wanted, client: str
+) -> dict[str, dict[str, Any]]:
+    """Return the result of each sentence of some texts, with alignments where tags or placeholders need them."""
+    name, to = way
+    results: dict[str, dict[str, Any]] = {}
+    aligned: dict[str, bool] = {}
+    for plan in plans:
+        for sentence, is_aligned in zip(plan.sentences, plan.aligned, strict=True):
+            aligned[sentence] = aligned.get(sentence, False) or (is_aligned and service.can_align(name))
+    for alignments in (False, True):
+        lines = [sentence for sentence, is_aligned in aligned.items() if is_aligned == alignments]
+        for begin in range(0, len(lines), service.limits.texts):
+            some = lines[begin : begin + service.limits.texts]
+            terms = await wanted.find_terms(some) if wanted.find_terms else ()
+            asked = Asked(some, to, wanted.n_best, alignments=alignments, familiar=True, terms=terms)
+            _, _, found = await service.translate(asked, client, name)
+            for line, result in zip(some, found, strict=True):
                 if result["cut"]:
                     raise RefusedError(
                         413,
-                        f"q: a sentence of {len(line):,} characters is longer than the model reads "
-                        f"({_most_tokens(service.runs[name]):,} tokens). Send it in parts",
+                        f"a sentence of {len(line):,} characters is longer than the model reads. Send it in parts",
                     )
-                results[number][place] = result
+                results[line] = result
     return results
 
 
@@ -344,75 +375,3 @@ def language_name(code: str) -> str:
 
 def _percent(share: float) -> float:
     return round(100 * share, 1)
-
-
-def cut(text: str, format: str, by_lines: bool = True) -> Pieces:
-    """Cut a text into lines, or flows of lines between tags, and what stands between them and is left as it is."""
-    found: Pieces = []
-    for number, part in enumerate(_UNSAID.split(text) if format == "html" else [text]):
-        if number % 2:
-            found.append((part, False))
-            continue
-        for piece in _lines(part, by_lines):
-            said = _unescaped(piece) if format == "html" else piece
-            said = said if by_lines else " ".join(said.split("\n"))
-            found.append((said, True) if said.strip() else (piece, False))
-    return found
-
-
-def _unescaped(text: str) -> str:
-    """Replace the escapes of HTML; character numbers may have any length, which Python's `int` would refuse."""
-    return html.unescape(re.sub(r"&#0*([0-9]{1,8})[0-9]*", r"&#\1", text))
-
-
-def _lines(text: str, by_lines: bool) -> Iterator[str]:
-    """Yield lines, and the blanks around them, in linear time; a single expression would take quadratic time."""
-    at = 0
-    for blank in re.finditer(r"\s+", text):
-        if ("\n" in blank[0] and by_lines) or blank.start() == 0 or blank.end() == len(text):
-            yield from filter(None, (text[at : blank.start()], blank[0]))
-            at = blank.end()
-    if text[at:]:
-        yield text[at:]
-
-
-def _most_tokens(run: Run) -> int:
-    return min(run.settings.decoding.max_source, run.settings.model.longest)
-
-
-def _room(service: Service, name: str) -> float:
-    """Return how many characters of a line are surely read: its tokens are only estimated here, hence the half."""
-    facts = service.quick.facts.get(name)  # none while the engine is not loaded: the request will be refused
-    return _most_tokens(service.runs[name]) / facts.tokens_for_character / 2 if facts else math.inf
-
-
-def in_sentences(pieces: Pieces, room: float) -> Pieces:
-    """Cut lines that may be longer than a model reads where sentences end."""
-    found: Pieces = []
-    for piece, is_text in pieces:
-        if not is_text or len(piece) <= room:
-            found.append((piece, is_text))
-            continue
-        parts = ((part, not number % 2) for number, part in enumerate(_SENTENCE_END.split(piece)))
-        found += [(part, is_text) for part, is_text in parts if part]
-    return found
-
-
-def joined(pieces: Pieces, results: Sequence[dict[str, Any] | None], n_best: int, format: str) -> list[str]:
-    """Return the n best translations of a whole text, each joined from those of its parts."""
-    texts = []
-    for place in range(n_best):
-        said: list[str] = []
-        was_text = False
-        for (piece, is_text), result in zip(pieces, results, strict=True):
-            if result is None:
-                said.append(piece)
-            else:
-                translations = result["translations"]
-                text = translations[min(place, len(translations) - 1)]["text"]
-                if was_text and not said[-1].endswith(_NEEDS_NO_BLANK):  # as between sentences of Chinese
-                    said.append(" ")
-                said.append(html.escape(text, quote=False) if format == "html" else text)
-            was_text = is_text
-        texts.append("".join(said))
-    return texts

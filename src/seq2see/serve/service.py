@@ -40,6 +40,8 @@ DETECTED = 200
 """Number of characters whose comparison with a vocabulary costs one unit of work."""
 ALIGNED = 2
 """Cost of translating and aligning a text, as a multiple of translating it."""
+TERMED = 3
+"""Cost of making sure that a translation contains one term of a glossary, as a multiple of finding it."""
 LOOKED = 4
 """Cost of recording and describing the inside of a translation, as a multiple of finding it."""
 LOOK_TOKENS = 128
@@ -203,6 +205,10 @@ class Service:
             raise RefusedError(404, f"model: there is no '{_shown(name)}'. {nearest(name[:80], self.runs)}")
         return name, self.runs[name]
 
+    def can_align(self, name: str) -> bool:
+        """Return whether a run can say which words a translation comes from: with PyTorch, and attention."""
+        return self._has_torch and bool(self.runs[name].settings.model.attention)
+
     def check_texts(self, texts: Sequence[str]) -> None:
         if not texts:
             raise RefusedError(400, "text: nothing to translate")
@@ -232,7 +238,8 @@ class Service:
         if kind in ("translate", "chat") and not asked.sampling:
             width = self._beam(run, beam, asked.n_best)
         alone = kind == "look" or bool(asked.sampling) or asked.chat
-        key = Key(kind, name, width, bool(asked.prefix) and kind == "translate", next(self._alone) if alone else 0)
+        is_forced = bool(asked.prefix) and kind == "translate"
+        key = Key(kind, name, width, is_forced, any(asked.terms), next(self._alone) if alone else 0)
         lane = self._lane(kind, asked)
         lane.check(client)
         if kind == "detect":
@@ -277,6 +284,8 @@ class Service:
             math.ceil(times * cost(each, beam, facts.output_ratio, settings.decoding, most, least_output))
             for each in tokens
         ]
+        if asked.terms:
+            costs = [each * (1 + TERMED * len(terms)) for each, terms in zip(costs, asked.terms, strict=True)]
         splits = key.kind == "translate" and not asked.sampling
         about = f"{sum(tokens):,} tokens x beam {beam}"
         due = time.monotonic() + self.limits.deadline

@@ -2,8 +2,7 @@
 
 import contextlib
 import math
-import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -22,8 +21,7 @@ from seq2see.session.request import Prepared, Said, Watch
 from seq2see.text.corpora import Corpus
 from seq2see.text.pair import Pair
 from seq2see.text.rows import in_blocks
-from seq2see.text.tags import language_tag, tagged
-from seq2see.tokens.interface import Tokenizer
+from seq2see.text.tags import language_tag, tagged, without_tag
 from seq2see.training import events, journal
 from seq2see.training.bad_numbers import NotFinite
 
@@ -132,11 +130,11 @@ def measure_forgetting(folder: Path, prepared: Prepared, device: torch.device, w
 
 def _diagnose(run: Run, prepared: Prepared, shown: list[Pair], evaluation: Evaluation) -> assessment.Assessment:
     """Compare a finished model with baselines that need no model."""
-    tags = "|".join(re.escape(language_tag(language)) for language in run.tags)
+    tags = [language_tag(language) for language in run.tags]
     return assessment.assess(
         evaluation.scores,
         [result.text for result in evaluation.results],
-        [re.sub(f"^(?:{tags}) ", "", pair.source) if tags else pair.source for pair in shown],
+        [without_tag(pair.source, tags) for pair in shown],
         [[pair.target, *pair.references] for pair in shown],
         assessment.frequencies(prepared.train, prepared.valid, prepared.tokenizers.target),
         journal.read(run.folder),
@@ -289,12 +287,8 @@ def _find_lines(prepared: Prepared, pairs: list[int], corpus: Callable[[], Corpu
                 if (key := tuple(tokens)) in missing:
                     missing.remove(key)
                     where[key] = f"{pair.where} "
-    said = {key: (_without_tag(cut.source, key[0])[:40], cut.target.decode([*key[1]])[:40]) for key in where}
-    return [f"{where[key]}({source!r} -> {target!r})" for key, (source, target) in said.items()]
-
-
-def _without_tag(tokenizer: Tokenizer, ids: Sequence[int]) -> str:
-    """Return the text of `ids` as the corpus has it: tokenizers of some kinds spell the tag that was put before it."""
-    text = tokenizer.decode(ids)
-    tag = next((tag for tag in tokenizer.tags if text.startswith(tag)), "")
-    return text.removeprefix(tag).lstrip() if tag else text
+    found = []
+    for (source_ids, target_ids), place in where.items():
+        text = without_tag(cut.source.decode(source_ids), cut.source.tags)
+        found.append(f"{place}({text[:40]!r} -> {cut.target.decode(target_ids)[:40]!r})")
+    return found

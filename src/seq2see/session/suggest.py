@@ -7,11 +7,12 @@ whose rows it is interpolated on a logarithmic scale: a corpus that is slightly 
 
 import math
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from seq2see import config, patterns, special
-from seq2see.config import Data, Model, Settings, model_in_words, preset
+from seq2see.bundle import model_in_words
+from seq2see.config import Data, Settings, preset
 from seq2see.session.survey import Side, Survey, Text, in_common
 
 
@@ -88,7 +89,7 @@ def suggest(
     """Return settings for a corpus that was surveyed.
 
     Args:
-        chosen: The model settings of the user; an RNN gets the others.
+        chosen: The model settings of the user; a model that the Transformer replaced gets the others.
         known: Settings that are known to suit this corpus, which override those of the rules.
         steps: The number of updates that the user asks for; warm-up and validations are placed accordingly.
     """
@@ -119,10 +120,12 @@ def suggest(
     for section, values in (known or {}).items():
         settings[section] |= values
     if chosen and architecture != "transformer":
-        settings["model"] = _recurrent(config.resolve(settings).model, chosen)
+        from seq2see.model.build import replaced
+
+        settings["model"] = replaced(config.resolve(settings).model, chosen, corpus.longest_text)
         if architecture == "rnn":
             settings["model"]["source_reversed"] = language
-        settings["training"]["learning_rate"] *= RNN_RATE
+        settings["training"]["learning_rate"] *= REPLACED_RATE
         reasons["model"] = "as many parameters as a Transformer"
         reasons["learning rate"] = "twice that of a Transformer"
     return Suggestion(settings, reasons, tokens.candidates)
@@ -202,21 +205,8 @@ def _training(rule: Rule, steps: int | None) -> dict[str, Any]:
     }
 
 
-RNN_LAYERS, RNN_RATE = 1, 2
-"""Layers of each side of an RNN, and its learning rate relative to a Transformer's, both measured (docs/log.md)."""
-
-
-def _recurrent(transformer: Model, chosen: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the RNN that the user asks for, with as many parameters as the Transformer for this corpus."""
-    from seq2see.model.build import count_parameters
-
-    layers = chosen.get("encoder_layers", chosen.get("decoder_layers", RNN_LAYERS))
-    found = {name: getattr(transformer, name) for name in ("d_model", "dropout", "tie")}
-    found |= {"encoder_layers": layers, "decoder_layers": layers}
-    asked = Model(**found | dict(chosen))
-    sizes = {width: count_parameters(replace(asked, d_hidden=width), 0, 0) for width in range(4, 8192, 4)}
-    wanted = count_parameters(transformer, 0, 0)
-    return found | {"d_hidden": min(sizes, key=lambda width: abs(sizes[width] - wanted))}
+REPLACED_RATE = 2
+"""Learning rate of a model that the Transformer replaced, relative to that of the Transformer; see docs/log.md."""
 
 
 # Tokenizers
@@ -487,7 +477,7 @@ def choices(
 
 def _tokens(data: Data, side: str, vocabulary: int) -> str:
     kind, pattern = getattr(data, f"{side}_tokenizer"), getattr(data, f"{side}_pattern")
-    unit = UNITS[kind]
+    unit = UNITS.get(kind, f"tokens ({kind})")
     if kind == "pattern" and pattern in patterns.NAMED:
         unit = f"tokens (pattern {pattern})"
     return f"{vocabulary:,} {unit}" + (" and tags" if getattr(data, f"{side}_tags") != "none" else "")

@@ -125,6 +125,11 @@ class Survey:
             self.room = len(self.sample)
             self.sampled = sum(map(_length, self.sample))
 
+    @property
+    def longest_text(self) -> int:
+        """The number of bytes of the longest side of the sample."""
+        return max((len(side.encode()) for pair in self.sample for side in (pair.source, pair.target)), default=0)
+
     def texts(self) -> tuple["Text", "Text"]:
         """Return what both sides are made of, by pairs of the sample."""
         dice = random.Random(0)

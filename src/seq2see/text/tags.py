@@ -15,6 +15,22 @@ def language_tag(language: str) -> str:
     return f"<2{language}>"
 
 
+def with_tag(tag: str, text: str) -> str:
+    """Return a text with a tag in front of it."""
+    return f"{tag} {text}"
+
+
+def tag_of(text: str, tags: Iterable[str]) -> str:
+    """Return the tag that a text begins with; nothing where it has none."""
+    return next((tag for tag in tags if text.startswith(tag)), "")
+
+
+def without_tag(text: str, tags: Iterable[str]) -> str:
+    """Return a text without the tag in front of it, if it has one."""
+    tag = tag_of(text, tags)
+    return text.removeprefix(tag).lstrip() if tag else text
+
+
 def noting_languages(pairs: Iterable[Pair], languages: set[str]) -> Iterator[Pair]:
     """Yield the pairs, and put the target languages that they have into `languages`."""
     for pair in pairs:
@@ -37,7 +53,7 @@ def tagged(pair: Pair, languages: Sequence[str]) -> Pair:
     if pair.language is None or pair.language not in languages:
         known = nearest(str(pair.language), languages)
         raise DataError(f"{pair.where}: no training pair is in the language '{pair.language}'. {known}")
-    return pair._replace(source=f"{language_tag(pair.language)} {pair.source}")
+    return pair._replace(source=with_tag(language_tag(pair.language), pair.source))
 
 
 # Words that are tags in the texts themselves: `<RX_1> CCO`, `<N;DAT;SG> lemma`, `lemma V;PST`.

@@ -1,7 +1,6 @@
-"""The interface of every tokenizer, Unicode normalisation before it, and which part of a text training has shown."""
+"""The interface of every tokenizer, and which part of a text training has shown."""
 
 import functools
-import json
 import re
 import unicodedata
 from abc import ABC, abstractmethod
@@ -16,17 +15,6 @@ from seq2see.text.tags import NO_TAGS, TagWords
 Normalization = Literal["identity", "nfkc", "nfkc_lower"]
 SURROGATE = re.compile("[\ud800-\udfff]")
 """Half of a surrogate pair, which is no character and cannot be written as UTF-8."""
-
-
-def normalize(text: str, how: Normalization) -> str:
-    """Return the text as the tokenizer sees it; half a surrogate pair becomes U+FFFD whatever the setting."""
-    if not text.isascii():
-        text = SURROGATE.sub("\ufffd", text)
-        if how != "identity":
-            text = normal_form("NFKC", text)
-    if how == "nfkc_lower":
-        text = normal_form("NFKC", text.lower())  # again, since lower() may take a letter apart
-    return text
 
 
 MOST_MARKS: Final = 512
@@ -61,6 +49,9 @@ class TokenizerSetup(NamedTuple):
 class Tokenizer(ABC):
     """The interface of every kind of tokenizer; make one with `train` or `load`."""
 
+    kind: TokenizerKind
+    normalization: Normalization
+    tags: tuple[str, ...]
     whole_words = False
     """Whether each token is a word between blanks."""
     cuts_characters_alone = False
@@ -72,32 +63,21 @@ class Tokenizer(ABC):
     counts_characters = False
     """Whether error rates of outputs count characters; else they count words between spaces."""
 
-    def __init__(self, setup: TokenizerSetup) -> None:
-        self.kind, self.normalization, self.tags, _ = setup
-
     @abstractmethod
     def __len__(self) -> int:
         """Return the size of the vocabulary, special tokens included: ids are below this."""
 
+    @abstractmethod
     def encode(self, texts: list[str]) -> list[list[int]]:
         """Return the ids of each text, without begin and end. A tag in front is one token."""
-        if not self.tags:
-            return self._encode(texts)
-        found = [self._tag_of(text) for text in texts]
-        rest = self._encode([text[len(tag) :].lstrip() for tag, text in zip(found, texts, strict=True)])
-        return [[self._tag_id(tag), *ids] if tag else ids for tag, ids in zip(found, rest, strict=True)]
 
-    def _tag_of(self, text: str) -> str:
-        return next((tag for tag in self.tags if text.startswith(tag)), "")
-
+    @abstractmethod
     def can_write(self, text: str) -> bool:
         """Return whether a model can output this text: not where normalisation, unknown tokens or spaces change it."""
-        return self.decode(self.encode([text])[0]) == text
 
+    @abstractmethod
     def _parts(self, text: str) -> Iterable[str]:
         """Return the characters of a text, blanks and a tag apart; or the symbols between blanks."""
-        words = normalize(text.removeprefix(self._tag_of(text)), self.normalization).split()
-        return words if self.whole_words else "".join(words)
 
     def familiar(self, text: str) -> float:
         """Return the share of a text, blanks and tags apart, that training has shown: 0 to 1, and 1 for an empty text.
@@ -177,12 +157,9 @@ class Tokenizer(ABC):
     def _state(self) -> dict[str, Any]:
         """Return what `save` keeps besides kind, normalisation and tags."""
 
+    @abstractmethod
     def save(self, path: Path) -> None:
         """Write one UTF-8 JSON file, which `load` reads."""
-        state = {"version": self.version, "kind": self.kind, "normalization": self.normalization} | self._state()
-        if self.tags:
-            state["tags"] = self.tags
-        path.write_text(json.dumps(state, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
 
 
 _MARKED = re.compile("<.+>")

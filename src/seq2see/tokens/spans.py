@@ -6,8 +6,9 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Sequence
 from itertools import pairwise
 
-from seq2see.tokens.interface import Tokenizer, normalize
-from seq2see.tokens.tokenizers import Imported, Tagged
+from seq2see.text.tags import tag_of
+from seq2see.tokens.interface import Tokenizer
+from seq2see.tokens.tokenizers import Imported, Tagged, normalize
 
 Span = tuple[int, int]
 """Characters from the first up to the second, which is not included; two equal ones hold nothing."""
@@ -38,7 +39,7 @@ def written(tokenizer: Tokenizer, ids: Sequence[int]) -> list[Span]:
 def read(tokenizer: Tokenizer, text: str) -> list[Span]:
     """Return where in `text` each token of `encode([text.strip()])` comes from, also if normalisation changed it."""
     start, body = len(text) - len(text.lstrip()), text.strip()
-    tag = next((tag for tag in tokenizer.tags if body.startswith(tag)), "")
+    tag = tag_of(body, tokenizer.tags)
     spans = [(start, start + len(tag))] if tag else []
     rest = body[len(tag) :].lstrip() if tag else body
     start += len(body) - len(rest)

@@ -28,7 +28,8 @@ from seq2see.text.pair import Pair
 from seq2see.text.rows import in_blocks
 from seq2see.text.tags import NO_TAGS, TagWords, language_tag, tag_words
 from seq2see.tokens import tokenizers
-from seq2see.tokens.interface import Tokenizer, normalize
+from seq2see.tokens.interface import Tokenizer
+from seq2see.tokens.tokenizers import normalize
 
 Int64s = NDArray[np.int64]
 

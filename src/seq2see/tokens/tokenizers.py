@@ -7,14 +7,15 @@ Subwords give back any text to the letter: an unseen character is spelled in UTF
 Characters, Korean letters and patterns give back what they have seen. Symbols give back the text with each run of
 spaces made one. Normalisation comes first, here and not inside SentencePiece, so that every kind means the same by it.
 
-A new kind is a subclass of `Tokenizer` (or of `Listed`, where the vocabulary is a list) with an entry in `KINDS` at the
-end of this file, and its name in `config.TokenizerKind`. Where the spellings of its tokens are not text, it overrides
-`_in_scripts`, by which `familiar` decides what a conversation can answer.
+A new kind is a subclass of `BaseTokenizer` (or of `Listed`, where the vocabulary is a list) with an entry in `KINDS` at
+the end of this file, and its name in `config.TokenizerKind`. Where the spellings of its tokens are not text, it
+overrides `_in_scripts`, by which `familiar` decides what a conversation can answer.
 """
 
 import base64
 import functools
 import itertools
+import json
 from abc import abstractmethod
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -26,9 +27,9 @@ import sentencepiece
 from seq2see import patterns, special, storage
 from seq2see.config import TokenizerKind
 from seq2see.errors import DataError, RunError, SettingError
-from seq2see.text.tags import NO_TAGS, TagWords
+from seq2see.text.tags import NO_TAGS, TagWords, tag_of, without_tag
 from seq2see.tokens import korean_letters, sentencepiece_models
-from seq2see.tokens.interface import SURROGATE, Normalization, Tokenizer, TokenizerSetup, normalize
+from seq2see.tokens.interface import SURROGATE, Normalization, Tokenizer, TokenizerSetup, normal_form
 from seq2see.tokens.sentencepiece_models import SPACE_MARK, UNKNOWN_MARK, escape, unescape
 
 VERSIONS: Final = (1, 2)
@@ -39,7 +40,45 @@ FEW_TEXTS: Final = 16
 with a list starts threads, which takes 0.1 ms of CPU time and, on a busy machine, 2 ms until they have run."""
 
 
-class Subwords(Tokenizer):
+def normalize(text: str, how: Normalization) -> str:
+    """Return the text as the tokenizer sees it; half a surrogate pair becomes U+FFFD whatever the setting."""
+    if not text.isascii():
+        text = SURROGATE.sub("\ufffd", text)
+        if how != "identity":
+            text = normal_form("NFKC", text)
+    if how == "nfkc_lower":
+        text = normal_form("NFKC", text.lower())  # again, since lower() may take a letter apart
+    return text
+
+
+class BaseTokenizer(Tokenizer):
+    """What all kinds of tokenizers share: a tag in front of a text is one token, and a file keeps it all."""
+
+    def __init__(self, setup: TokenizerSetup) -> None:
+        self.kind, self.normalization, self.tags, _ = setup
+
+    def encode(self, texts: list[str]) -> list[list[int]]:
+        if not self.tags:
+            return self._encode(texts)
+        found = [tag_of(text, self.tags) for text in texts]
+        rest = self._encode([text[len(tag) :].lstrip() for tag, text in zip(found, texts, strict=True)])
+        return [[self._tag_id(tag), *ids] if tag else ids for tag, ids in zip(found, rest, strict=True)]
+
+    def _parts(self, text: str) -> Iterable[str]:
+        words = normalize(without_tag(text, self.tags) if self.tags else text, self.normalization).split()
+        return words if self.whole_words else "".join(words)
+
+    def can_write(self, text: str) -> bool:
+        return self.decode(self.encode([text])[0]) == text
+
+    def save(self, path: Path) -> None:
+        state = {"version": self.version, "kind": self.kind, "normalization": self.normalization} | self._state()
+        if self.tags:
+            state["tags"] = self.tags
+        path.write_text(json.dumps(state, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
+
+
+class Subwords(BaseTokenizer):
     """SentencePiece, unigram or BPE; a word at the start of a text is cut like one after a space."""
 
     def __init__(self, setup: TokenizerSetup, model: bytes) -> None:
@@ -106,7 +145,7 @@ class Subwords(Tokenizer):
         return self._model
 
 
-class Listed(Tokenizer):
+class Listed(BaseTokenizer):
     """Tokenizers other than subwords: the vocabulary is a list, and anything else is unknown."""
 
     between = ""
@@ -290,7 +329,7 @@ class Imported(Listed):
         return self._model
 
 
-class Tagged(Tokenizer):
+class Tagged(BaseTokenizer):
     """Tokenizer of texts with tags such as `<RX_1> CCO` and `walk V;PST`: another kind cuts the text between them.
 
     The ids of tags, or of their parts, follow those of the other kind.
@@ -338,7 +377,7 @@ class Tagged(Tokenizer):
         return self.inner.spellings() + self._marks
 
     def _parts(self, text: str) -> Iterable[str]:
-        normal = normalize(text.removeprefix(self._tag_of(text)).lstrip(), self.normalization)
+        normal = normalize(without_tag(text, self.tags), self.normalization)
         return self.inner._parts(self.words.split(normal)[1])
 
     def _have_tokens(self, texts: list[str]) -> list[bool]:

@@ -455,8 +455,8 @@ def test_what_it_cannot_run_is_said(
         ct2_engine.open_engine(run, "float32")
 
 
-@pytest.mark.parametrize("architecture", ["rnn", "rnn-attention"])
-def test_recurrent_models_are_not_for_it(architecture: str) -> None:
+@pytest.mark.parametrize("architecture", ["rnn", "rnn-attention", "rnn-dot", "convolutional"])
+def test_other_models_are_not_for_it(architecture: str) -> None:
     problem = ct2_engine.obstacle(config.resolve({"model": {"architecture": architecture}}))
     assert problem == f"ctranslate2 runs Transformers only (model.architecture = '{architecture}')"
 

@@ -7,12 +7,12 @@ import pytest
 import torch
 
 from searching import some_tasks, talkative
-from seq2see.config import Decoding
+from seq2see.config import Decoding, Model
 from seq2see.decoding import recorded
 from seq2see.decoding.hypothesis import Task
 from seq2see.decoding.recorded import RecordedSearch
 from seq2see.decoding.torch_engine import TorchEngine
-from seq2see.model.recurrent import Recurrent
+from seq2see.model.build import build
 from seq2see.model.transformer import Transformer
 
 KINDS = [("sinusoid", "post"), ("rotary", "pre"), ("learned", "post")]
@@ -115,8 +115,8 @@ def test_steps_are_not_recorded_on_a_cpu() -> None:
     assert not RecordedSearch(talkative(*KINDS[0])).can(1)
 
 
-@pytest.mark.parametrize("attention", [True, False])
-def test_a_model_without_a_state_of_fixed_shapes_says_so(attention) -> None:
-    model = Recurrent(9, 9, attention=attention, d_model=8)
+@pytest.mark.parametrize("architecture", ["rnn", "rnn-attention", "rnn-dot", "convolutional"])
+def test_a_model_without_a_state_of_fixed_shapes_says_so(architecture) -> None:
+    model = build(Model(architecture=architecture, encoder_layers=1, decoder_layers=1, d_model=8), 9, 9)
     assert not RecordedSearch(model).can(1)
     assert model.fixed_state(torch.zeros(2, dtype=torch.int64), 2, 16, 16) is None

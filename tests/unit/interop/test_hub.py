@@ -3,8 +3,11 @@
 import base64
 import hashlib
 import json
+import os
+import subprocess
+import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -13,7 +16,7 @@ import pytest
 
 import marian
 from seq2see import storage
-from seq2see.errors import PassingError, SettingError
+from seq2see.errors import PassingError, RunError, SettingError
 from seq2see.interop import hub
 from seq2see.interop.importing import import_model
 from seq2see.run import load
@@ -21,6 +24,8 @@ from seq2see.run import load
 pytest.importorskip("huggingface_hub", reason="the extra `export` is not installed")
 pytest.importorskip("transformers", reason="transformers is not installed")
 COMMIT = "c0ffee" * 6 + "beef"
+LARGE = ("model.safetensors", "pytorch_model.bin", "source.spm", "target.spm")
+"""Files that the Hub keeps apart, with their SHA-256."""
 
 
 class StandIn(ThreadingHTTPServer):
@@ -29,6 +34,11 @@ class StandIn(ThreadingHTTPServer):
     def __init__(self) -> None:
         self.files: dict[str, bytes] = {}
         self.asked: list[str] = []
+        self.damaged = False
+        """Whether another file is sent than the one that is listed."""
+        self.sizes: dict[str, int] = {}
+        """Sizes that are listed instead of the true ones."""
+        self.card: dict[str, Any] = {"license": "cc-by-4.0"}
         super().__init__(("127.0.0.1", 0), Handler)
 
     @property
@@ -79,9 +89,21 @@ class Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         self.server.asked.append(self.path)
         path = self.path.partition("?")[0]
-        if "/resolve/" in path:
+        if "/nobody/" in path:
+            self.refuse(401, "RepoNotFound")
+        elif "/gated/" in path:
+            self.refuse(403, "GatedRepo")
+        elif "/revision/" in path and not path.endswith((COMMIT, "/main")):
+            self.refuse(404, "RevisionNotFound")
+        elif "/resolve/" in path and path.split("/", 5)[5] in LARGE:
+            self.send_response(302)
+            self.send_header("Location", path.replace("/resolve/", "/storage/", 1))
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+        elif "/resolve/" in path or "/storage/" in path:
             body = self.server.files[path.split("/", 5)[5]]
             headers = {"ETag": f'"{hashlib.sha256(body).hexdigest()}"', "X_Repo_Commit": COMMIT}
+            body = body[:-1] + b"!" if self.server.damaged else body
             self.answer(body, "application/octet-stream", **headers)
         elif "/tree/" in path:
             found = [
@@ -91,8 +113,22 @@ class Handler(BaseHTTPRequestHandler):
             self.answer(json.dumps(found).encode())
         else:
             about: dict[str, Any] = {"id": "owner/model", "modelId": "owner/model", "sha": COMMIT, "private": False}
-            about |= {"siblings": [{"rfilename": name} for name in self.server.files], "tags": [], "downloads": 0}
-            self.answer(json.dumps(about | {"cardData": {"license": "cc-by-4.0"}}).encode())
+            about |= {"siblings": [self.listed(name) for name in self.server.files], "tags": [], "downloads": 0}
+            self.answer(json.dumps(about | {"cardData": self.server.card}).encode())
+
+    def listed(self, name: str) -> dict[str, Any]:
+        """Return a file as the Hub lists it."""
+        body = self.server.files[name]
+        about: dict[str, Any] = {"rfilename": name, "size": self.server.sizes.get(name, len(body)), "blobId": "0" * 40}
+        if name in LARGE:
+            about["lfs"] = {"size": len(body), "sha256": hashlib.sha256(body).hexdigest(), "pointerSize": 134}
+        return about
+
+    def refuse(self, code: int, why: str) -> None:
+        self.send_response(code)
+        self.send_header("X-Error-Code", why)
+        self.send_header("Content-Length", "0")
+        self.end_headers()
 
     do_HEAD = do_GET
 
@@ -120,6 +156,56 @@ def test_a_marian_model_goes_there_and_comes_back(server: StandIn, tmp_path: Pat
     lines = marian.sentences(20, 9)
     ours, again = (load(tmp_path / name).search(lines, 1) for name in ("run", "back"))
     assert [each.translations[0].tokens for each in ours] == [each.translations[0].tokens for each in again]
+
+
+@pytest.fixture
+def opus(server: StandIn, once: Callable[..., Path]) -> StandIn:
+    """Return a Hub with a model as OPUS-MT's are there: weights of several programs, and more folders."""
+    made = once("marian", lambda folder: marian.make(folder / "model")) / "model"
+    server.files = {path.name: path.read_bytes() for path in made.iterdir()}
+    server.files |= dict.fromkeys(("tf_model.h5", "rust_model.ot", "onnx/config.json"), b"of another program")
+    server.files |= {"pytorch_model.bin": b"not needed", ".gitattributes": b""}
+    return server
+
+
+def test_a_name_is_enough_for_the_command(opus: StandIn, tmp_path: Path) -> None:
+    opus.card = {"license": ["apache-2.0", "cc-by-4.0"]}
+    command = [sys.executable, "-m", "seq2see", "import", "Helsinki-NLP/opus-mt-xx-yy", "run", "--revision", "main"]
+    more = {"HF_ENDPOINT": opus.address, "HF_HOME": str(tmp_path / "cache"), "HF_HUB_DISABLE_PROGRESS_BARS": "1"}
+    ended = subprocess.run(command, cwd=tmp_path, env=os.environ | more, capture_output=True, text=True, timeout=120)
+    assert (ended.returncode, ended.stderr) == (0, ""), ended.stderr
+    about = storage.read_manifest(tmp_path / "run")["imported"]
+    assert (about["from"], about["revision"]) == ("Helsinki-NLP/opus-mt-xx-yy", COMMIT)
+    assert about["licence"] == "apache-2.0, cc-by-4.0"
+    sums = {name: hashlib.sha256(body).hexdigest() for name, body in opus.files.items()}
+    names = {"config.json", "generation_config.json", "tokenizer_config.json", "vocab.json"}
+    assert about["files"] == {name: sums[name] for name in names | {"model.safetensors", "source.spm", "target.spm"}}
+    fetched = {path.rpartition("/")[2] for path in opus.asked if "/resolve/" in path}
+    assert fetched == about["files"].keys()
+    assert any(path.partition("?")[0].endswith("/revision/main") for path in opus.asked)
+    assert all(COMMIT in path for path in opus.asked if "/resolve/" in path)  # not of a branch, which may move
+
+
+def test_what_the_hub_refuses_is_said_in_one_line(opus: StandIn, tmp_path: Path) -> None:
+    with pytest.raises(SettingError, match="no model of this name"):
+        import_model("nobody/model", tmp_path / "run", endpoint=opus.address)
+    with pytest.raises(PassingError, match="ask for consent"):
+        import_model("gated/model", tmp_path / "run", endpoint=opus.address)
+    with pytest.raises(SettingError, match="--revision v9: owner/model has no such"):
+        import_model("owner/model", tmp_path / "run", revision="v9", endpoint=opus.address)
+    opus.damaged = True
+    with pytest.raises(PassingError, match="does not have the SHA-256"):
+        import_model("owner/model", tmp_path / "run", endpoint=opus.address)
+    opus.sizes["model.safetensors"] = 10**18
+    with pytest.raises(PassingError, match="set TMPDIR"):
+        import_model("owner/model", tmp_path / "run", endpoint=opus.address)
+    opus.files |= {f"{number}.json": b"{}" for number in range(100)}
+    with pytest.raises(RunError, match="more than the 100"):
+        import_model("owner/model", tmp_path / "run", endpoint=opus.address)
+    opus.files = {"model.safetensors": b"", "../config.json": b"{}", "a/config.json": b"{}"}
+    with pytest.raises(RunError, match="has no config"):
+        import_model("owner/model", tmp_path / "run", endpoint=opus.address)
+    assert not (tmp_path / "run").exists()
 
 
 def test_any_other_run_goes_there_as_it_is(server: StandIn, trained: Path, tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
+from sentencepiece import sentencepiece_model_pb2
 
 import marian
 from seq2see.errors import RunError
@@ -109,6 +110,33 @@ def table_that_leads_out(folder: Path) -> None:
     (folder / "source.spm").write_bytes(model)
 
 
+def change_header(folder: Path, make: Callable[[dict[str, Any]], object], length: int | None = None) -> None:
+    """Change what the header of the weights says, and not the weights."""
+    content = (folder / "model.safetensors").read_bytes()
+    (size,) = struct.unpack("<Q", content[:8])
+    header = json.dumps(make(json.loads(content[8 : 8 + size]))).encode()
+    stored = struct.pack("<Q", len(header) if length is None else length) + header + content[8 + size :]
+    (folder / "model.safetensors").write_bytes(stored)
+
+
+def overlapping(header: dict[str, Any]) -> dict[str, Any]:
+    one, other, *_ = (name for name in header if name != "__metadata__")
+    return header | {one: header[one] | {"data_offsets": header[other]["data_offsets"]}}
+
+
+def change_pieces(folder: Path, change: Callable[[Any], object]) -> None:
+    """Change the pieces of a SentencePiece model."""
+    model = sentencepiece_model_pb2.ModelProto()
+    model.ParseFromString((folder / "source.spm").read_bytes())
+    change(model.pieces)
+    (folder / "source.spm").write_bytes(model.SerializeToString())
+
+
+def change_settings(folder: Path, **values: Any) -> None:
+    path = folder / "config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | values))
+
+
 HARMFUL: dict[str, tuple[Callable[[Path], object], str]] = {
     "a pickle with code": (pickle_with_code, "could execute code"),
     "a plain pickle with code": (plain_pickle_with_code, "could execute code"),
@@ -148,6 +176,38 @@ HARMFUL: dict[str, tuple[Callable[[Path], object], str]] = {
     ),
     "no weights": (lambda folder: (folder / "model.safetensors").unlink(), "neither model.safetensors"),
     "no vocabulary": (lambda folder: (folder / "vocab.json").unlink(), "no such file"),
+    "a header of another length": (lambda folder: change_header(folder, dict, 10**17), "header too large"),
+    "a header with overlapping weights": (lambda folder: change_header(folder, overlapping), "cannot be read"),
+    "a header with a huge shape": (
+        lambda folder: change_header(
+            folder, lambda found: {name: about | {"shape": [2**40] * 2} for name, about in found.items() if "." in name}
+        ),
+        "cannot be read",
+    ),
+    "a header that is a list": (lambda folder: change_header(folder, list), "cannot be read"),
+    "complex numbers": (
+        lambda folder: change(folder, "model.encoder.layers.0.fc1.bias", lambda w: w.to(torch.complex64)),
+        "floating-point",
+    ),
+    "scores that are not numbers": (
+        lambda folder: change_pieces(folder, lambda pieces: [setattr(each, "score", float("nan")) for each in pieces]),
+        "SentencePiece",
+    ),
+    "a piece without a letter": (
+        lambda folder: change_pieces(folder, lambda pieces: pieces.add(piece="", score=-1.0)),
+        "SentencePiece",
+    ),
+    "half of a surrogate pair": (lambda folder: change_vocabulary(folder, **{"\ud800": 3}), "surrogate"),
+    "a token of a million letters": (lambda folder: change_vocabulary(folder, **{"a" * 10**6: 3}), "very long"),
+    "an activation that is a list": (
+        lambda folder: change_settings(folder, activation_function=["relu"]),
+        "activation",
+    ),
+    "more positions than memory": (lambda folder: change_settings(folder, max_position_embeddings=10**9), "at most"),
+    "a folder called vocab.json": (
+        lambda folder: [(folder / "vocab.json").unlink(), (folder / "vocab.json").mkdir()],
+        "vocab.json",
+    ),
     "no unknown token": (lambda folder: (folder / "vocab.json").write_text('{"</s>": 0}'), "<unk> is missing"),
 }
 
@@ -163,6 +223,17 @@ def test_a_harmful_folder_is_refused_with_one_line(cli, folder: Path, name: str)
     assert not (folder / "executed").exists()
     assert not (folder.parent / "run").exists()
     assert not list(folder.parents[1].glob("**/escaped"))
+
+
+def test_what_only_looks_dangerous_is_not_used(folder: Path) -> None:
+    """Paths and code that other programs would follow, and a million positions for which no table is made."""
+    paths = {"source_spm": "/etc/passwd", "vocab": "../../vocab.json", "source_lang": "../x", "target_lang": "\x1b[31m"}
+    (folder / "tokenizer_config.json").write_text(json.dumps(paths))
+    change_settings(folder, auto_map={"AutoModel": "modeling.Harmful"}, max_position_embeddings=10**6)
+    (folder / "modeling.py").write_text("raise SystemExit('executed')")
+    found = huggingface.read(folder)
+    assert found.facts["languages"] == {"source": None, "target": None}
+    assert found.settings.decoding.max_source == 8192
 
 
 def test_weights_in_pytorchs_format_and_half_precision_are_read(folder: Path) -> None:

@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from seq2see.lab.claim import (
@@ -99,14 +99,17 @@ def test_the_margin_is_students():
     assert str(judgement) == "loss: 2 ± 2.48, expected at most -100 (no effect: 1)"
 
 
+@settings(deadline=None)
 @given(st.lists(st.floats(-10, 10), min_size=2, max_size=8), st.floats(0.01, 10))
 def test_a_claim_of_an_effect_is_the_opposite_of_the_claim_of_none(values, matters):
     opposite = {"held": "did not hold", "did not hold": "held", "undecided": "undecided"}
     one, other = judge(gain(matters), rows_of(*values)), judge(gain(matters, absent="one side"), rows_of(*values))
     assert one.verdict == opposite[other.verdict]
     if one.verdict == "held":
-        assert one.mean > matters / 2
-    assert (one.verdict == "undecided") == (one.mean - one.margin <= 0 and one.mean + one.margin >= matters)
+        assert one.mean > matters / 2 - 1e-9
+    low, high = one.mean - one.margin, one.mean + one.margin
+    if min(abs(low), abs(high - matters)) > 1e-9:
+        assert (one.verdict == "undecided") == (low <= 0 and high >= matters)
 
 
 def a_claim(*expectations: Expectation, controls: tuple[Expectation, ...] = ()) -> Claim:
@@ -197,7 +200,9 @@ COMPARISONS = 4000
 NOISE = {
     "normal": lambda dice, shape: dice.standard_normal(shape),
     "skewed": lambda dice, shape: dice.exponential(size=shape) - 1,
-    "one seed in ten fails": lambda dice, shape: ((dice.random(shape) < 0.1) - 0.1) / 0.3,
+    "one seed in ten fails": lambda dice, shape: (
+        0.6 * dice.standard_normal(shape) + 0.8 * ((dice.random(shape) < 0.1) - 0.1) / 0.3
+    ),
 }
 """Noise of mean 0 and deviation 1 between seeds."""
 
@@ -210,11 +215,17 @@ def shares(kind: str, effect: float, matters: float, seeds: int = SEEDS) -> dict
     return {verdict: verdicts.count(verdict) / COMPARISONS for verdict in ("held", "did not hold", "undecided")}
 
 
-@pytest.mark.parametrize(("kind", "most"), [("normal", 0.03), ("skewed", 0.03), ("one seed in ten fails", 0.03)])
-def test_no_effect_seldom_holds_and_one_that_matters_is_seldom_denied(kind, most):
-    """An effect of 2 deviations matters; 2.5 % each way are promised for normal noise."""
-    assert shares(kind, effect=0.0, matters=2.0)["held"] <= most
-    assert shares("normal", effect=2.0, matters=2.0)["did not hold"] <= 0.03
+@pytest.mark.parametrize("kind", NOISE)
+@pytest.mark.parametrize("matters", [0.5, 1.0, 2.0])
+def test_no_effect_seldom_holds(kind, matters):
+    """At most 2.5 % are promised for normal noise, whatever matters."""
+    assert shares(kind, effect=0.0, matters=matters)["held"] <= 0.03
+
+
+@pytest.mark.parametrize(("kind", "most"), [("normal", 0.03), ("skewed", 0.11), ("one seed in ten fails", 0.11)])
+def test_an_effect_that_just_matters_is_seldom_denied(kind, most):
+    """Noise that is skewed, so that few seeds miss its tail, is denied more often than 2.5 %; docs/lab.md says so."""
+    assert shares(kind, effect=2.0, matters=2.0)["did not hold"] <= most
 
 
 @pytest.mark.parametrize("matters", [1.0, 1.35, 2.0])

@@ -1,6 +1,7 @@
 """The recurrent baselines keep the contract of every model, and are what their papers say."""
 
 import itertools
+import math
 
 import pytest
 import torch
@@ -15,15 +16,30 @@ from seq2see.decoding.torch_engine import TorchEngine
 from seq2see.lens.capture import capture
 from seq2see.model.build import build, count_parameters
 from seq2see.model.packing import Packing
-from seq2see.model.recurrent import AlignmentAttention, Recurrent, by_sentence, by_time
+from seq2see.model.recurrent import (
+    AdditiveAttention,
+    DotAttention,
+    GeneralAttention,
+    Recurrent,
+    by_sentence,
+    by_time,
+)
 
 V = 13
 SOURCE = torch.tensor([[8, 9, 3, 0, 0], [4, 5, 6, 7, 3]])
 INPUTS = torch.tensor([[2, 4, 0], [2, 11, 12]])
+KINDS = {
+    "rnn": {"attention": "none", "bidirectional": False},
+    "rnn-bidirectional": {"attention": "none"},
+    "rnn-attention": {"attention": "additive"},
+    "rnn-dot": {"attention": "dot"},
+    "rnn-general": {"attention": "general"},
+}
 EACH = [
-    {"attention": attention, "cell": cell, "encoder_layers": layers, "decoder_layers": layers}
-    for attention, cell, layers in itertools.product((False, True), ("lstm", "gru"), (1, 2))
+    {**KINDS[kind], "cell": cell, "encoder_layers": layers, "decoder_layers": layers}
+    for kind, cell, layers in itertools.product(KINDS, ("lstm", "gru"), (1, 2))
 ]
+attending = pytest.mark.parametrize("kind", ["rnn-attention", "rnn-dot", "rnn-general"])
 every_kind = pytest.mark.parametrize("options", EACH, ids=lambda options: " ".join(map(str, options.values())))
 
 
@@ -54,7 +70,8 @@ def test_every_option_runs_and_teaches_every_weight(options, tie):
 @pytest.mark.parametrize(("d_model", "d_hidden"), [(8, 6), (8, 0), (5, 12)])
 def test_weights_are_counted_without_making_them(options, d_model, d_hidden):
     sizes = options | {"d_model": d_model, "d_hidden": d_hidden, "tie": "decoder", "output_bias": True}
-    architecture = "rnn-attention" if sizes.pop("attention") else "rnn"
+    kind = {"attention": sizes.pop("attention")} | {key: sizes.pop(key) for key in ("bidirectional",) if key in sizes}
+    (architecture,) = [name for name, options in KINDS.items() if options == kind]
     settings = resolve({"model": {"architecture": architecture, **sizes}, "data": {"shared": False}}).model
     built = build(settings, 11, V)
     assert isinstance(built, Recurrent)
@@ -127,7 +144,7 @@ def test_searches_know_nothing_of_it(options, beam):
 
 
 def test_an_lstm_begins_by_remembering():
-    for model in (recurrent(attention=False), recurrent(attention=True)):
+    for model in (recurrent(**kind) for kind in KINDS.values()):
         for rnn in (model.encoder[0].rnn, model.decoder[0].rnn):
             width = rnn.hidden_size
             for name, bias in rnn.named_parameters():
@@ -143,7 +160,7 @@ def test_an_lstm_begins_by_remembering():
 @pytest.mark.parametrize(("source_reversed", "read"), [(False, [4, 5, 3]), (True, [3, 5, 4])])
 def test_without_attention_only_the_last_state_counts(source_reversed, read):
     """The decoder begins with what the encoder knew at the end; read in reverse, that is after the first word."""
-    model = recurrent(attention=False, source_reversed=source_reversed).double().eval()
+    model = recurrent(**KINDS["rnn"], source_reversed=source_reversed).double().eval()
     memory = model.encode(torch.tensor([4, 5, 3]), torch.tensor([0, 3]))
     x = model.source_embedding(torch.tensor(read))
     _, last = model.encoder[0].rnn(x[:, None])
@@ -156,10 +173,10 @@ def test_without_attention_only_the_last_state_counts(source_reversed, read):
 
 @torch.no_grad()
 def test_alignment_attention_by_hand():
-    attention = AlignmentAttention(2, 3, 2).double()
+    attention = AdditiveAttention(3).double()
     memory_ND = torch.randn(4, 3, dtype=torch.float64)
     looked = attention.start(memory_ND, Packing(torch.tensor([0, 4]), torch.device("cpu")))
-    query = torch.randn(1, 1, 2, dtype=torch.float64)
+    query = torch.randn(1, 1, 3, dtype=torch.float64)
     context, inside = attention(query, looked)
     scores = [
         float(attention.v @ torch.tanh(attention.w_q.weight @ query[0, 0] + attention.w_k(row))) for row in memory_ND
@@ -170,10 +187,58 @@ def test_alignment_attention_by_hand():
     torch.testing.assert_close(context[0, 0], weights @ memory_ND)
 
 
+@torch.no_grad()
+def test_dot_and_general_scores_by_hand():
+    """Luong et al., 3.1. Query (1, 2), states (3, -1) and (0.5, 1): dot products 1 and 2.5. With W = [[0, 1], [2, 0]]
+    the states become (-1, 6) and (1, 1): 11 and 3."""
+    memory_ND = torch.tensor([[3.0, -1.0], [0.5, 1.0]])
+    query, packing = torch.tensor([[[1.0, 2.0]]]), Packing(torch.tensor([0, 2]), torch.device("cpu"))
+    dot, general = DotAttention(2), GeneralAttention(2)
+    general.w_k.weight.copy_(torch.tensor([[0.0, 1.0], [2.0, 0.0]]))
+    for attention, expected in ((dot, [1.0, 2.5]), (general, [11.0, 3.0])):
+        context, inside = attention(query, attention.start(memory_ND, packing))
+        assert inside.scores_BHLM[0, 0, 0].tolist() == expected
+        share = 1 / (1 + math.exp(expected[1] - expected[0]))
+        torch.testing.assert_close(context[0, 0], share * memory_ND[0] + (1 - share) * memory_ND[1])
+    assert not list(dot.parameters())
+
+
+@torch.no_grad()
+def test_input_feeding_by_hand():
+    """Luong et al., 3.3: the attentional state tanh(W_c [c, h]) enters the next step beside the token."""
+    model = recurrent(attention="general").double().eval()
+    memory = model.encode(torch.tensor([4, 5, 3]), torch.tensor([0, 3]))
+    decoder, inputs = model.decoder[0], torch.tensor([2, 4, 9])
+    found = model.decode(inputs, torch.tensor([0, 3]), memory)
+    hidden, fed = memory.last, torch.zeros(8, dtype=torch.float64)
+    for place, token in enumerate(inputs):
+        entering = torch.cat([model.target_embedding(token[None])[0], fed])
+        output, hidden = decoder.rnn(entering[None, None], hidden)
+        scores = memory.states_ND @ decoder.cross_attention.w_k.weight.T @ output[0, 0]
+        context = scores.softmax(0) @ memory.states_ND
+        fed = torch.tanh(decoder.w_r(torch.cat([context, output[0, 0]])))
+        torch.testing.assert_close(found[place], fed)
+
+
+@every_kind
+def test_gradients_are_those_of_finite_differences(options):
+    """The mean of scores, differentiated by every weight of a tiny model."""
+    model = recurrent(5, 7, **options, d_model=3, d_hidden=4, tie="none").double()
+    weights = list(model.parameters())
+    source, inputs = torch.tensor([[2, 4, 3], [3, 0, 0]]), torch.tensor([[2, 0], [5, 6]])
+
+    def score(*given):
+        named = dict(zip(dict(model.named_parameters()), given, strict=True))
+        return torch.func.functional_call(model, named, (source, inputs)).square().mean()
+
+    assert torch.autograd.gradcheck(score, weights, fast_mode=True)
+
+
+@attending
 @pytest.mark.parametrize("cell", ["lstm", "gru"])
-def test_attention_is_heard_as_one_head_of_one_layer(cell):
+def test_attention_is_heard_as_one_head_of_one_layer(cell, kind):
     """Rows of real tokens sum to 1, hidden cells are exactly 0, and listening changes nothing."""
-    model = recurrent(cell=cell).double().eval()
+    model = recurrent(**KINDS[kind], cell=cell).double().eval()
     before = model(SOURCE, INPUTS)
     with torch.no_grad(), capture(model) as seen:
         during = model(SOURCE, INPUTS)
@@ -185,7 +250,9 @@ def test_attention_is_heard_as_one_head_of_one_layer(cell):
     assert not weights[0, :, :, 3:].any(), "the padding of the shorter source"
     assert weights[0, :, :2, :3].all()
     (scores,), (query,), (key,) = (seen[f"decoder.0.cross_attention.{each}"] for each in ("scores", "query", "key"))
-    expected = torch.tanh(query[:, :, :, None] + key[:, :, None]) @ model.decoder[0].cross_attention.v
+    expected = query @ key.transpose(-2, -1)
+    if kind == "rnn-attention":
+        expected = torch.tanh(query[:, :, :, None] + key[:, :, None]) @ model.decoder[0].cross_attention.v
     torch.testing.assert_close(scores[1], expected[1])
     torch.testing.assert_close(scores.softmax(-1)[1], weights[1])
     assert seen["encoder.0.states"][0].shape == (8, 6)
@@ -193,8 +260,9 @@ def test_attention_is_heard_as_one_head_of_one_layer(cell):
     torch.testing.assert_close(model.output(seen["decoder.0.states"][0]), seen["logits"][0])
 
 
-def test_a_search_is_heard_step_by_step():
-    model = recurrent().double().eval()
+@attending
+def test_a_search_is_heard_step_by_step(kind):
+    model = recurrent(**KINDS[kind]).double().eval()
     with torch.no_grad(), capture(model) as seen:
         state = model.start(model.encode(torch.tensor([8, 9, 3, 4, 5, 6, 7, 3]), torch.tensor([0, 3, 8])))
         for _ in range(2):
@@ -206,7 +274,7 @@ def test_a_search_is_heard_step_by_step():
 
 
 def test_without_attention_nothing_is_heard_of_it():
-    model = recurrent(attention=False).eval()
+    model = recurrent(attention="none").eval()
     with torch.no_grad(), capture(model) as seen:
         model(SOURCE, INPUTS)
     assert not [name for name in seen if "attention" in name]
@@ -225,7 +293,7 @@ def test_rows_by_time_longest_first():
 def test_options_change_the_answer():
     """No option may be read and forgotten: the same seed with another option gives other numbers."""
     answers = []
-    for options in ({}, {"attention": False}, {"attention": False, "source_reversed": True}, {"cell": "gru"},
+    for options in (*KINDS.values(), {**KINDS["rnn"], "source_reversed": True}, {"cell": "gru"},
                     {"encoder_layers": 2, "decoder_layers": 2}, {"d_hidden": 10}, {"tie": "none"}):  # fmt: skip
         torch.manual_seed(1)
         answers.append(recurrent(**options).eval()(SOURCE, INPUTS))

@@ -22,14 +22,16 @@ def test_all_parameters_are_in_the_plan(norm, positions, tie, output_bias):
     assert architecture.count_parameters(plan) == count_parameters(model, 30, 30)
 
 
-@pytest.mark.parametrize("architecture_", ["rnn", "rnn-attention"])
+@pytest.mark.parametrize(
+    "architecture_", ["rnn", "rnn-bidirectional", "rnn-attention", "rnn-dot", "rnn-general", "convolutional"]
+)
 @pytest.mark.parametrize("tie", ["all", "none"])
-def test_all_parameters_of_an_rnn_are_in_the_plan(architecture_, tie):
+def test_all_parameters_of_what_it_replaced_are_in_the_plan(architecture_, tie):
     sizes = {"encoder_layers": 2, "decoder_layers": 2, "d_model": 12, "d_hidden": 10}
     model = Model(architecture=architecture_, **sizes, tie=tie, output_bias=True)
     plan = architecture.plan(model, 30, 30)
     assert architecture.count_parameters(plan) == count_parameters(model, 30, 30)
-    assert ("cross attention" in [step.name for step in plan]) == (architecture_ == "rnn-attention")
+    assert ("cross attention" in [step.name for step in plan]) == bool(model.attention)
 
 
 def test_the_tutorial_and_the_paper():
@@ -90,7 +92,7 @@ def test_every_preset_can_be_drawn(name, tmp_path):
     for step in plan:
         for text in (step.name.replace("&", "&amp;"), step.shape, *step.inside):
             assert f">{text}<" in svg, text
-    assert (f">× {model.encoder_layers}<" in svg) == (model.architecture == "transformer")
+    assert (f">× {model.encoder_layers}<" in svg) == (model.architecture in ("transformer", "convolutional"))
     assert f"{count_parameters(model, 1000, 1000):,} parameters" in svg
 
 
@@ -106,6 +108,8 @@ def test_a_single_layer_has_a_frame_too(tmp_path):
         ({}, "cross attention"),
         ({"norm": "pre"}, "cross attention"),
         ({"architecture": "rnn-attention"}, "cross attention"),
+        ({"architecture": "rnn-dot"}, "cross attention"),
+        ({"architecture": "convolutional"}, "cross attention"),
         ({"architecture": "rnn"}, "LSTM"),
     ],
 )

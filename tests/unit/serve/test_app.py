@@ -228,10 +228,11 @@ def counted(service: Service) -> float:
     return sum(each.value for family in service.metrics.requests.collect() for each in family.samples)
 
 
-def test_a_refusal_at_once_is_the_one_that_the_app_would_give():
+@pytest.mark.parametrize(("path", "field"), [("/v1/translate", "error"), ("/v2/translate", "message")])
+def test_a_refusal_at_once_is_the_one_that_the_app_would_give(path, field):
     service = overloaded()
     guard = Guard(answer, service, False, Origins())
-    found = guard.at_once("POST", "/v1/translate", {b"host": b"localhost"}, b"{}", ("10.0.0.1", 1))
+    found = guard.at_once("POST", path, {b"host": b"localhost"}, b"{}", ("10.0.0.1", 1))
     assert found is not None
     head, _, body = found.decode().partition("\r\n\r\n")
     first, *lines = head.split("\r\n")
@@ -239,7 +240,7 @@ def test_a_refusal_at_once_is_the_one_that_the_app_would_give():
     headers = dict(line.split(": ", 1) for line in lines)
     expected = {"content-type": "application/json", "content-length": str(len(body)), "retry-after": "1"}
     assert headers == HEADERS | expected
-    assert json.loads(body) == {"error": "too many requests are waiting"}
+    assert json.loads(body) == {field: "too many requests are waiting"}
     assert service.metrics.requests.labels("POST", "other", 429)._value.get() == 1.0
 
 

@@ -12,6 +12,7 @@ import pytest
 from seq2see.config import Decoding
 from seq2see.decoding import continuous
 from seq2see.decoding.torch_engine import TorchEngine
+from seq2see.documents.glossary import Glossary
 from seq2see.run import Run
 from seq2see.serve.engine_process import Inbox, Worker
 from seq2see.serve.jobs import Asked, Key, Setup, cost, source_tokens
@@ -61,6 +62,20 @@ def test_jobs_together_are_answered_as_alone(trained, heard):
         assert [[each["text"] for each in result["translations"]] for result in results] == [
             [each.text for each in result.translations] for result in alone
         ]
+
+
+@pytest.mark.parametrize("engine", ["torch", "ctranslate2"])
+def test_terms_of_different_glossaries_in_one_batch(trained, heard, engine):
+    if engine == "ctranslate2":
+        pytest.importorskip("ctranslate2", reason="the extra 'fast' is not installed")
+    first, second = Glossary.of({"cab": "XYZ"}), Glossary.of({"bad": "QQ"})
+    jobs = [
+        (number, Asked(lines, terms=[glossary.terms_in(line) for line in lines]))
+        for number, lines, glossary in ((1, ["cab", "bad"], first), (2, ["bad", "", "cab"], second))
+    ]
+    worker(trained, heard, engine).do(Key("translate", "run", 2, has_terms=True), jobs)
+    said = [[each["translations"][0]["text"] for each in results] for _, _, (_, results) in heard]
+    assert said == [["XYZ", "BAD"], ["QQ", "", "CAB"]]
 
 
 def with_pattern(trained: Path, folder: Path, expression: str) -> Path:

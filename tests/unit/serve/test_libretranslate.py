@@ -1,7 +1,6 @@
 """Texts are cut into what is translated and what is not, and put together again."""
 
 import contextlib
-import html
 from types import SimpleNamespace
 from urllib.parse import urlencode
 
@@ -16,7 +15,7 @@ from fastapi.responses import JSONResponse
 from starlette.testclient import TestClient
 
 from seq2see.serve import libretranslate
-from seq2see.serve.libretranslate import cut, fitting_runs, in_sentences, joined, language_name, parse_multipart
+from seq2see.serve.libretranslate import fitting_runs, language_name, parse_multipart
 from seq2see.serve.limits import RefusedError
 from shouting import Shouting, run
 
@@ -30,50 +29,6 @@ def client(service):
         return JSONResponse({"error": problem.line}, problem.status)
 
     return TestClient(app)
-
-
-def shouted(pieces, format):
-    results = [{"translations": [{"text": piece.upper()}]} if is_text else None for piece, is_text in pieces]
-    return joined(pieces, results, 1, format)[0]
-
-
-@given(st.text())
-def test_nothing_is_lost(text):
-    pieces = cut(text, "text")
-    assert "".join(piece for piece, _ in pieces) == text
-    assert all(piece.strip() and "\n" not in piece for piece, is_text in pieces if is_text)
-    assert not any(piece.strip() for piece, is_text in pieces if not is_text)
-
-
-@given(st.lists(st.sampled_from(["<b>", "</b>", "<br/>", "a", " b ", "\n", "&amp;", "&lt;", "<", ">", "안녕"])))
-def test_tags_stay_as_they_are(parts):
-    text = "".join(parts)
-    pieces = cut(text, "html")
-    assert "<b>" not in [piece for piece, is_text in pieces if is_text]
-    back = joined(
-        pieces, [{"translations": [{"text": piece}]} if is_text else None for piece, is_text in pieces], 1, "html"
-    )[0]
-    assert html.unescape(back) == html.unescape(text)
-
-
-def test_many_blanks_hold_nobody_up():
-    text = f"a{' ' * 200_000}b"  # for minutes, were it by the square
-    assert cut(text, "text") == [(text, True)]
-
-
-def test_a_blank_that_is_written_out_stays():
-    assert cut("<p>&nbsp;</p>", "html") == [("<p>", False), ("&nbsp;", False), ("</p>", False)]
-
-
-def test_html_by_hand():
-    pieces = cut("<p>one &amp; <b>two</b>\n three</p>", "html")
-    assert [piece for piece, is_text in pieces if is_text] == ["one &", "two", "three"]
-    assert shouted(pieces, "html") == "<p>ONE &amp; <b>TWO</b>\n THREE</p>"
-
-
-def test_where_there_are_fewer_translations_the_last_serves():
-    results = [{"translations": [{"text": "A"}, {"text": "B"}]}]
-    assert joined([("a", True)], results, 3, "text") == ["A", "B", "B"]
 
 
 @given(st.dictionaries(st.text("abc", min_size=1), st.text().filter(lambda text: "--x" not in text), max_size=5))
@@ -129,57 +84,19 @@ def test_the_language_is_found_out_where_several_runs_would_do():
     answer = client(service).post("/translate", json={"q": ["ab", "xy", "c\nab"], "target": "de"}).json()
     assert answer["translatedText"] == ["AB", "XY", "C\nAB"]
     assert [each["language"] for each in answer["detectedLanguage"]] == ["en", "fr", "en"]
-    assert service.asked == [("two", ["zyx"]), ("one", ["ab", "c", "ab"]), ("two", ["xy"])]
+    assert service.asked == [("two", ["zyx"]), ("one", ["ab", "c"]), ("two", ["xy"])]
     html = {"q": "<abc>x</abc>", "target": "de", "format": "html"}
     assert client(service).post("/translate", json=html).json()["detectedLanguage"]["language"] == "fr"
 
 
 def test_texts_are_counted_not_their_lines():
     service = Shouting(one=("en", "de"))
-    lines = "\n".join("abcdefg")
+    lines = "\n\n".join("abcdefg")
     assert client(service).post("/translate", json={"q": lines}).json()["translatedText"] == lines.upper()
     assert [len(texts) for _, texts in service.asked] == [3, 3, 1]
     refused = client(service).post("/translate", json={"q": ["a"] * 4})
     assert (refused.status_code, refused.json()) == (413, {"error": "4 texts: at most 3 in a request"})
     assert client(service).post("/translate", json={"q": "a" * 201}).status_code == 413
-
-
-def test_a_long_line_is_translated_sentence_by_sentence():
-    service = Shouting(one=("en", "de"))
-    text = "One is short.  Two (it is said!) is longer... Is three? 四。五！Six v1.0 ends"
-    answer = client(service).post("/translate", json={"q": text}).json()
-    assert answer["translatedText"] == text.upper()
-    said = [line for _, lines in service.asked for line in lines]
-    assert said == ["One is short.", "Two (it is said!)", "is longer...", "Is three?", "四。", "五！", "Six v1.0 ends"]
-    assert client(service).post("/translate", json={"q": "One. Two."}).status_code == 200
-    assert service.asked[-1] == ("one", ["One. Two."])  # short enough as it is
-
-
-def test_what_would_be_lost_is_refused():
-    refused = client(Shouting(one=("en", "de"))).post("/translate", json={"q": f"One. {'a' * 50}."})
-    assert refused.status_code == 413
-    assert refused.json()["error"] == (
-        "q: a sentence of 51 characters is longer than the model reads (40 tokens). Send it in parts"
-    )
-
-
-@given(st.text(), st.integers(0, 20))
-def test_sentences_hold_all_of_the_text(text, room):
-    pieces = in_sentences(cut(text, "text"), room)
-    assert "".join(piece for piece, _ in pieces) == text
-
-
-def test_sentences_without_blanks_between_them_get_some_where_they_are_needed():
-    pieces = in_sentences([("一。二。", True)], 1)
-    results = [{"translations": [{"text": text}, {"text": f"{text[0]}。"}]} for text in ("One.", "Two.")]
-    assert joined(pieces, results, 2, "text") == ["One. Two.", "O。T。"]
-
-
-def test_what_nobody_reads_of_a_page_is_left_alone():
-    page = "<style>p {}</style><!-- a <b>note</b> --><SCRIPT>if (a < b) c()</SCRIPT ><p>one</p><script>two"
-    pieces = cut(page, "html")
-    assert [piece for piece, is_text in pieces if is_text] == ["one"]
-    assert "".join(piece for piece, _ in pieces) == page
 
 
 @pytest.mark.parametrize("way", ["json", "form", "query", "half"])
@@ -214,16 +131,38 @@ def test_names_of_languages():
     ]
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("&#" + "9" * 5000 + ";", "\ufffd"),
-        ("&#" + "0" * 5000 + "65;b", "Ab"),
-        ("&#" + "0" * 5000 + ";", "\ufffd"),
-        ("&#65;&#x42;&amp;&#67 &#1114112;&#55296;", "AB&C \ufffd\ufffd"),
-        ("&#x" + "f" * 5000 + ";", "\ufffd"),
-        ("&#;&#x;&#", "&#;&#x;&#"),
-    ],
-)
-def test_numbers_of_characters_may_have_any_length(text, expected):
-    assert cut(text, "html") == [(expected, True)]
+def translated(text, service=None, **fields):
+    service = service or Shouting(one=("en", "de"))
+    answer = client(service).post("/translate", json={"q": text, **fields})
+    assert answer.status_code == 200
+    return answer.json()["translatedText"]
+
+
+def test_tags_return_to_their_words_and_placeholders_stay():
+    service = Shouting(one=("en", "de"))
+    page = "<p>Click <b>the red</b>\nbutton. <code>x</code></p><script>two</script>"
+    assert translated(page, service, format="html") == (
+        "<p>CLICK <b>THE RED</b>\nBUTTON. <code>x</code></p><script>two</script>"
+    )
+    assert service.asked == [("one", ["Click the red button."])]
+    assert translated("Hello %s &amp;", format="html") == "HELLO %s &amp;"
+    assert translated("Hello {{name}} & all") == "HELLO {{name}} & ALL"
+
+
+def test_texts_are_translated_sentence_by_sentence_and_a_repeated_one_once():
+    service = Shouting(one=("en", "de"))
+    text = "One is short.  Two is longer... Is three? \n\n One is short."
+    assert translated(text, service) == text.upper()
+    said = [line for _, lines in service.asked for line in lines]
+    assert said == ["One is short.", "Two is longer...", "Is three?"]
+
+
+def test_nothing_of_a_long_sentence_is_lost():
+    text = f"One, {'a' * 50} and two, three or four words."
+    assert translated(text) == text.upper()
+
+
+def test_where_there_is_no_pytorch_tags_keep_their_order():
+    service = Shouting(one=("en", "de"))
+    service._has_torch = False
+    assert translated("one <b>two</b> three", service, format="html") == "ONE <b>TWO</b> THREE"

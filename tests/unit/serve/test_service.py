@@ -9,9 +9,10 @@ import pytest
 
 pytest.importorskip("fastapi", reason="the extra 'serve' is not installed")
 
+from seq2see.documents.glossary import Glossary
 from seq2see.run import Run
 from seq2see.serve import app
-from seq2see.serve.jobs import Asked, Facts, Job
+from seq2see.serve.jobs import Asked, Facts, Job, Slice
 from seq2see.serve.limits import Keys, Limits, Rates, RefusedError
 from seq2see.serve.service import Service, look_times
 
@@ -242,6 +243,17 @@ def test_unseen_characters_are_counted_as_the_tokens_that_they_are(trained):
     service = loaded(trained, 1e6)
     plain = decided(service, "translate", Asked(["abc" * 30]))[1].work
     assert decided(service, "translate", Asked(["日本語" * 30]))[1].work >= plain
+
+
+def test_terms_cost_more_and_are_not_searched_together_with_texts_that_have_none(trained):
+    service, lines = loaded(trained, 1e6), ["cab", "fade"]
+    terms = [Glossary.of({"cab": "XYZ"}).terms_in(line) for line in lines]
+    plain, with_terms = (decided(service, "translate", Asked(lines, terms=each))[1] for each in ((), terms))
+    assert [with_terms.costs[0] > 2 * plain.costs[0], with_terms.costs[1] == plain.costs[1]] == [True, True]
+    assert (plain.key.has_terms, with_terms.key.has_terms) == (False, True)
+    assert Slice(with_terms, 1, 1, 2).asked.terms == [[]]
+    none = decided(service, "translate", Asked(["fade"], terms=[[]]))[1]
+    assert not none.key.has_terms
 
 
 def test_clients_are_told_apart_by_their_keys_or_addresses():

@@ -88,10 +88,13 @@ def test_every_preset_lies_over_every_suggestion(name: str, preset: str) -> None
     config.resolve(suggest.suggest(look(CORPORA[name])).settings, suggest.preset(preset))
 
 
-@pytest.mark.parametrize("chosen", [{}, {"cell": "gru"}, {"encoder_layers": 2}, {"d_model": 64, "decoder_layers": 3}])
-@pytest.mark.parametrize("preset", ["rnn", "rnn-attention"])
+REPLACED = ("rnn", "rnn-bidirectional", "rnn-attention", "rnn-dot", "rnn-general", "convolutional")
+
+
+@pytest.mark.parametrize("chosen", [{}, {"encoder_layers": 2}, {"d_model": 64, "decoder_layers": 3}])
+@pytest.mark.parametrize("preset", REPLACED)
 @pytest.mark.parametrize("name", ["one pair", "letters to phones", "sentences", "many sentences", "dates"])
-def test_an_rnn_is_as_large_as_the_transformer(name: str, preset: str, chosen: dict[str, object]) -> None:
+def test_what_it_replaced_is_as_large_as_the_transformer(name: str, preset: str, chosen: dict[str, object]) -> None:
     """With tables of the same width, and whatever the user has chosen of it."""
     overlay = {"model": suggest.preset(preset)["model"] | chosen}
     suggestion = suggest.suggest(look(CORPORA[name]), overlay["model"])
@@ -107,7 +110,9 @@ def test_an_rnn_is_as_large_as_the_transformer(name: str, preset: str, chosen: d
     assert settings.model.source_reversed == (preset == "rnn" and "sentences" in name)  # dates end with the year
     lines = table(list(rows(settings, {**suggestion.reasons, "machine": "found here"}).values()))
     assert max(map(len, lines)) <= 116
-    assert len(lines) == len(suggest.ROWS) - 1  # no head to teach, so no row about alignment
+    assert len(lines) <= len(
+        suggest.ROWS
+    )  # no row about alignment, as there is no head to teach; the model may take two
 
 
 @pytest.mark.parametrize(

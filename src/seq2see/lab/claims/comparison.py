@@ -36,7 +36,7 @@ def trials(plan: Plan) -> list[dict[str, Any]]:
         if not any(_is_held_out(pair, every) for pair in corpus.train):
             raise DataError(f"{pairs}: too few different sources to keep some for a test. Give more pairs")
     # For the same number of tokens, more and smaller steps give better scores: docs/lab.md lists what was tried.
-    budget = {"steps": 400, "batch_tokens": 1024}
+    budget = {"steps": 300, "batch_tokens": 1024}
     if not plan.quick:
         budget = {"steps": 3000 if plan.pairs else 1000, "batch_tokens": 4096}
     common = {"pairs": pairs, **content}

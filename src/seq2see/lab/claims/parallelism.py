@@ -36,7 +36,7 @@ def measure(trial: Trial) -> Numbers:
     device, length, width = pick_device(), trial["length"], trial["width"]
     task = SymbolTask("copy", symbols=1000, shortest=length, longest=length)
     batch = next(task.batches(trial.seed, pairs=TOKENS // (2 * length + 2)))
-    how, sizes = Training(), {"d_model": width, "d_ff": 4 * width, "dropout": 0.1}
+    how, sizes = Training(), {"d_model": width, "d_ff": 4 * width, "dropout": 0.1, "max_positions": length + 16}
     models = {kind: small_model(trial.seed, task.vocabularies, kind, **sizes).to(device) for kind in ARCHITECTURES}
     models[SECOND] = small_model(trial.seed + OTHER_WEIGHTS, task.vocabularies, **sizes).to(device)
     times = {kind: list[float]() for kind in models}

@@ -27,7 +27,8 @@ def measure(trial: Trial) -> Numbers:
     """
     distance = trial["distance"]
     task = Haystack("needle", symbols=trial["symbols"], shortest=distance, longest=distance + distance // 2)
-    model = small_model(trial.seed, task.vocabularies, trial["model"])
+    positions = max(80, 3 * task.longest)
+    model = small_model(trial.seed, task.vocabularies, trial["model"], max_positions=positions)
     reach = _reach(model, task, trial.seed)
     learning.train(model, task.batches(trial.seed, pairs=32), trial["steps"], learning_rate=trial["rate"])
     right, _ = learning.accuracy(model, task.test(trial.seed, 300))
@@ -76,4 +77,6 @@ VALUES: dict[str, Value] = {
     "transformer-keeps": partial(_lost, model="transformer"),
     **{f"{model}-loses": partial(_lost, model=model) for model in WITHOUT_ATTENTION},
 }
-CONTROLS: dict[str, Value] = {model: partial(_finds_more, model=model, at=_near) for model in WITH_ATTENTION}
+CONTROLS: dict[str, Value] = {
+    model: partial(_finds_more, model=model, at=_near) for model in ("transformer", "rnn-attention")
+}

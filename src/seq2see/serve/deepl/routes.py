@@ -6,13 +6,17 @@ name of the option; options that only express a preference are accepted.
 
 from collections import OrderedDict
 from collections.abc import Iterator
-from typing import Literal, TypeVar
+from functools import partial
+from typing import Annotated, Literal, TypeVar
 
-from fastapi import APIRouter, Request
+from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from seq2see.documents.document import Split
+from seq2see.documents.markup import Elements
 from seq2see.serve import libretranslate
-from seq2see.serve.libretranslate import UNKNOWN, Split, Wanted, language_name, source_language, target_languages
+from seq2see.serve.deepl.glossary_store import GlossaryStore, StoredGlossary
+from seq2see.serve.libretranslate import UNKNOWN, Wanted, language_name, source_language, target_languages
 from seq2see.serve.limits import RefusedError
 from seq2see.serve.service import CLIENT, Service, in_words
 
@@ -24,11 +28,17 @@ MOST_CLIENTS = 10_000
 VARIANTS = {"EN": ("EN-GB", "EN-US"), "PT": ("PT-BR", "PT-PT")}
 """Targets that the official clients refuse without a region. A run that knows none translates to all of them alike."""
 SPLITS: dict[str, Split] = {"0": "nowhere", "1": "lines", "nonewlines": "sentences"}
+LISTS = ("text", "ignore_tags", "splitting_tags", "non_splitting_tags")
+"""Fields that a form may have several times."""
 UNSUPPORTED = (
     *("context", "custom_instructions", "style_id", "translation_memory_id", "translation_memory_threshold"),
-    *("glossary_ids", "splitting_tags", "non_splitting_tags", "ignore_tags"),
+    "glossary_ids",
 )
 """Options of `/v2/translate` that change a translation in ways that runs do not offer."""
+
+
+TagNames = Annotated[str, Field(max_length=10_000)] | Annotated[list[str], Field(max_length=1000)]
+"""Names of elements: a list, or a text with commas between them."""
 
 
 class DeepLRequest(BaseModel):
@@ -48,13 +58,60 @@ class DeepLRequest(BaseModel):
     formality: Literal["default", "prefer_more", "prefer_less", "more", "less"] = Field(
         "default", description="`more` and `less` are refused: runs have no choice of it."
     )
-    tag_handling: Literal["html"] | None = Field(None, description="`html`: what stands between tags is translated.")
+    tag_handling: Literal["html", "xml"] | None = Field(None, description="Tags return to the words that they enclose.")
     tag_handling_version: Literal["v1", "v2"] | None = Field(None, description="Accepted: there is one version.")
-    outline_detection: bool = Field(True, description="Accepted.")
+    outline_detection: bool = Field(True, description="`false` is refused: name `non_splitting_tags` instead.")
+    ignore_tags: TagNames = Field([], description="Elements whose content is not translated.")
+    splitting_tags: TagNames = Field([], description="Elements that end a sentence.")
+    non_splitting_tags: TagNames = Field([], description="Elements inside sentences.")
     model_type: Literal["latency_optimized", "quality_optimized", "prefer_quality_optimized"] | None = Field(
         None, description="Accepted: a run has one model."
     )
+    glossary_id: str | None = Field(None, max_length=100, description="A glossary; needs `source_lang`.")
     show_billed_characters: bool = Field(False, description="Count the characters of each text.")
+
+
+class GlossaryRequest(BaseModel):
+    """A glossary to be created."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    name: str = Field(min_length=1, max_length=200)
+    source_lang: str = Field(max_length=40)
+    target_lang: str = Field(max_length=40)
+    entries: str = Field(description="Lines with a term and its translation.")
+    entries_format: Literal["tsv", "csv"] = Field(description="Separated by a tab, or by a comma.")
+
+
+class GlossaryInfo(BaseModel):
+    """A glossary that was created."""
+
+    glossary_id: str
+    name: str
+    ready: bool = True
+    source_lang: str
+    target_lang: str
+    creation_time: str
+    entry_count: int
+
+
+class GlossaryList(BaseModel):
+    """The glossaries of a client."""
+
+    glossaries: list[GlossaryInfo]
+
+
+class GlossaryPair(BaseModel):
+    """Languages of a glossary."""
+
+    source_lang: str
+    target_lang: str
+
+
+class GlossaryPairs(BaseModel):
+    """Languages that a glossary may have."""
+
+    supported_languages: list[GlossaryPair]
 
 
 class DeepLTranslation(BaseModel):
@@ -104,17 +161,23 @@ class CharacterCounts:
 def routes(service: Service) -> APIRouter:
     """Return the routes of DeepL that runs can answer."""
     found = APIRouter(prefix="/v2", tags=["DeepL"])
-    counts = CharacterCounts()
+    counts, store = CharacterCounts(), GlossaryStore()
+    found.include_router(_glossary_routes(service, store))
     listed = {kind: list(_languages(service, kind)) for kind in ("source", "target")}
 
     @found.post("/translate", openapi_extra=libretranslate.described(DeepLRequest), response_model_exclude_none=True)
     async def translate(request: Request) -> DeepLTranslations:
         """Translate one text or several."""
         client = request.scope[CLIENT]
-        asked = await _asked(request, DeepLRequest, ("text",))
+        asked = await _asked(request, DeepLRequest, LISTS)
         texts = [asked.text] if isinstance(asked.text, str) else asked.text
-        _check_formality(asked.formality)
-        translations = await libretranslate.translate_texts(service, texts, _wanted(asked), client)
+        _check_options(asked)
+        wanted = _wanted(asked)
+        if asked.glossary_id is not None:
+            glossary = store.find(client, asked.glossary_id)
+            _check_glossary(glossary, asked)
+            wanted = wanted._replace(find_terms=partial(store.find_terms, client, glossary))
+        translations = await libretranslate.translate_texts(service, texts, wanted, client)
         counts.add(client, sum(map(len, texts)))
         return DeepLTranslations(
             translations=[
@@ -131,8 +194,8 @@ def routes(service: Service) -> APIRouter:
     async def languages(request: Request) -> list[DeepLLanguage]:
         """List the languages to translate from, or those to translate to (`type=target`)."""
         fields = await libretranslate.read_fields(request, ())
-        kind = fields.get("type", "source")
-        if kind not in listed:
+        kind = fields.get("type", "source") if isinstance(fields, dict) else None
+        if kind not in ("source", "target"):
             raise RefusedError(400, "type: expected source or target")
         return listed[kind]
 
@@ -142,6 +205,74 @@ def routes(service: Service) -> APIRouter:
         return DeepLUsage(character_count=counts.of(request.scope[CLIENT]))
 
     return found
+
+
+def _glossary_routes(service: Service, store: GlossaryStore) -> APIRouter:
+    found = APIRouter()
+    pairs = {
+        (_base(source_language(run)).lower(), _base(code).lower()): None
+        for run in service.runs.values()
+        for code in target_languages(run)
+    }
+
+    @found.get("/glossary-language-pairs")
+    async def language_pairs() -> GlossaryPairs:
+        """List the languages that a glossary may have."""
+        return GlossaryPairs(
+            supported_languages=[GlossaryPair(source_lang=source, target_lang=target) for source, target in pairs]
+        )
+
+    @found.post("/glossaries", status_code=201, openapi_extra=libretranslate.described(GlossaryRequest))
+    async def create_glossary(request: Request) -> GlossaryInfo:
+        """Create a glossary, which is kept until it is deleted or the service ends."""
+        asked = await _asked(request, GlossaryRequest)
+        source, target = asked.source_lang.lower(), asked.target_lang.lower()
+        libretranslate.fitting_runs(service.runs, source, target)  # refuses languages that no run has
+        client = request.scope[CLIENT]
+        return _info(await store.create(client, asked.name, source, target, asked.entries, asked.entries_format))
+
+    @found.get("/glossaries")
+    async def list_glossaries(request: Request) -> GlossaryList:
+        """List the glossaries of this client."""
+        return GlossaryList(glossaries=[_info(each) for each in store.of(request.scope[CLIENT])])
+
+    @found.get("/glossaries/{glossary_id}")
+    async def glossary(glossary_id: str, request: Request) -> GlossaryInfo:
+        """Describe a glossary of this client."""
+        return _info(store.find(request.scope[CLIENT], glossary_id))
+
+    @found.get("/glossaries/{glossary_id}/entries", response_class=Response)
+    async def entries(glossary_id: str, request: Request) -> Response:
+        """Return the terms of a glossary and their translations, separated by tabs."""
+        stored = store.find(request.scope[CLIENT], glossary_id)
+        return Response(stored.entries, media_type="text/tab-separated-values; charset=utf-8")
+
+    @found.delete("/glossaries/{glossary_id}", status_code=204)
+    async def delete_glossary(glossary_id: str, request: Request) -> None:
+        """Delete a glossary of this client."""
+        store.delete(request.scope[CLIENT], glossary_id)
+
+    return found
+
+
+def _info(stored: StoredGlossary) -> GlossaryInfo:
+    return GlossaryInfo(
+        glossary_id=stored.id,
+        name=stored.name,
+        source_lang=stored.source,
+        target_lang=stored.target,
+        creation_time=stored.created.isoformat(timespec="microseconds").replace("+00:00", "Z"),
+        entry_count=len(stored.terms),
+    )
+
+
+def _check_glossary(stored: StoredGlossary, asked: DeepLRequest) -> None:
+    """Refuse a glossary of other languages than the request."""
+    if asked.source_lang is None:
+        raise RefusedError(400, "source_lang: required where glossary_id is given")
+    asked_for, has = (_base(asked.source_lang), _base(asked.target_lang)), (_base(stored.source), _base(stored.target))
+    if asked_for != has:
+        raise RefusedError(400, f"glossary_id: this glossary is for {has[0]} to {has[1]}")
 
 
 async def _asked(request: Request, kind: type[Fields], lists: tuple[str, ...] = ()) -> Fields:
@@ -158,7 +289,11 @@ async def _asked(request: Request, kind: type[Fields], lists: tuple[str, ...] = 
         raise RefusedError(400, in_words(problem.errors(include_input=False, include_url=False))) from None
 
 
-def _check_formality(formality: str) -> None:
+def _check_options(asked: DeepLRequest) -> None:
+    """Refuse values of options that runs do not offer."""
+    if not asked.outline_detection:
+        raise RefusedError(400, "outline_detection: cannot be switched off. Name non_splitting_tags instead")
+    formality = asked.formality
     if formality in ("more", "less"):
         raise RefusedError(400, f"formality: runs have no choice of it. Leave it out, or ask for prefer_{formality}")
 
@@ -167,7 +302,14 @@ def _wanted(asked: DeepLRequest) -> Wanted:
     format = asked.tag_handling or "text"
     by_default: Split = "lines" if format == "text" else "sentences"
     split = by_default if asked.split_sentences is None else SPLITS[asked.split_sentences]
-    return Wanted((asked.source_lang or "auto").lower(), asked.target_lang.lower(), None, format, 1, split)
+    elements = Elements(_names(asked.non_splitting_tags), _names(asked.splitting_tags), _names(asked.ignore_tags))
+    return Wanted((asked.source_lang or "auto").lower(), asked.target_lang.lower(), None, format, 1, split, elements)
+
+
+def _names(given: str | list[str]) -> frozenset[str]:
+    """Return names of elements in small letters."""
+    listed = [given] if isinstance(given, str) else given
+    return frozenset(name.strip().lower() for each in listed for name in each.split(",") if name.strip())
 
 
 def _languages(service: Service, kind: str) -> Iterator[DeepLLanguage]:

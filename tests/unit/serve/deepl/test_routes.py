@@ -49,10 +49,14 @@ def test_json_and_forms(client):
 
 @pytest.mark.parametrize(
     ("split", "asked"),
-    [(None, ["one.", "two. three."]), ("0", ["one. two. three."]), ("nonewlines", ["one. two. three."])],
+    [
+        (None, ["ONE", "two.", "Three."]),
+        ("0", ["ONE two. Three."]),
+        ("nonewlines", ["ONE two.", "Three."]),
+    ],
 )
 def test_where_texts_are_cut(client, service, split, asked):
-    fields = {"text": ["one.\ntwo. three."], "target_lang": "DE", "split_sentences": split}
+    fields = {"text": ["ONE\ntwo. Three."], "target_lang": "DE", "split_sentences": split}
     assert client.post("/v2/translate", json=fields).status_code == 200
     assert service.asked == [("german", asked)]
 
@@ -64,6 +68,28 @@ def test_html_is_translated_between_tags(client):
 
 
 @pytest.mark.parametrize(
+    ("text", "options", "expected"),
+    [
+        ("<x>a <y>b</y></x>", {"tag_handling": "xml"}, "<x>A <y>B</y></x>"),
+        ("<x>a <y>b</y></x>", {"tag_handling": "xml", "ignore_tags": ["Y", "z"]}, "<x>A <y>b</y></x>"),
+        ("<p>a</p><b>b</b>", {"tag_handling": "html", "ignore_tags": "p, i"}, "<p>a</p><b>B</b>"),
+        ("a &lt; <y>b</y>", {}, "A &LT; <Y>B</Y>"),
+    ],
+)
+def test_tags_are_handled_where_this_is_asked_for(client, text, options, expected):
+    fields = {"text": text, "target_lang": "DE", **options}
+    for found in (client.post("/v2/translate", json=fields), client.post("/v2/translate", data=fields)):
+        assert found.json()["translations"][0]["text"] == expected
+
+
+@pytest.mark.parametrize(("option", "sentences"), [("splitting_tags", 2), ("non_splitting_tags", 1)])
+def test_tags_may_end_a_sentence_or_not(client, service, option, sentences):
+    fields = {"text": ["<x>one <y>two</y></x>"], "target_lang": "DE", "tag_handling": "xml", option: ["y"]}
+    assert client.post("/v2/translate", json=fields).status_code == 200
+    assert sum(len(lines) for _, lines in service.asked) == sentences
+
+
+@pytest.mark.parametrize(
     ("fields", "message"),
     [
         ({}, "text: Field required"),
@@ -71,6 +97,8 @@ def test_html_is_translated_between_tags(client):
         ({"text": ["a"], "target_lang": "DE", "formality": "less"}, "formality: runs have no choice of it"),
         ({"text": ["a"], "target_lang": "DE", "context": "b"}, "context: not supported by this server. Leave it out"),
         ({"text": ["a"], "target_lang": "DE", "glossary_ids": ["1"]}, "glossary_ids: not supported by this server"),
+        ({"text": ["a"], "target_lang": "DE", "outline_detection": False}, "outline_detection: cannot be switched off"),
+        ({"text": ["a"], "target_lang": "DE", "ignore_tags": [""] * 1001}, "ignore_tags"),
         ({"text": ["a"], "target_lang": "DE", "colour": "red"}, "colour: Extra inputs are not permitted"),
         ({"text": ["a"], "target_lang": "FR"}, "no model translates from 'auto' to 'fr'"),
         ({"text": [], "target_lang": "DE"}, "text: nothing to translate"),

@@ -1,0 +1,225 @@
+"""Lexical constraints of a beam search: outputs that contain given sequences of tokens, such as those of terms.
+
+Dynamic beam allocation (Post and Vilar, 2018): each hypothesis has a bank, the number of tokens of constraints that it
+has. The beam is dealt out over the banks, so that hypotheses with few of these improbable tokens do not crowd out those
+with more, and a hypothesis ends only when it has met all of its constraints. A constraint may have several forms, of
+which one is enough. All forms of a sentence are in one trie, and a hypothesis is at one of its nodes.
+"""
+
+import itertools
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from seq2see import special
+from seq2see.decoding.hypothesis import Constraint
+
+FIRST, LATER = 0, 1
+"""Nodes at which the first token of a hypothesis is looked up, and any other that does not continue a form."""
+
+
+class TrieProgress(NamedTuple):
+    """How far one hypothesis is: its node of the trie, the constraints that it has met, and the one it has just met."""
+
+    node: int = FIRST
+    met: int = 0
+    """One bit for each constraint."""
+    just_met: int = -1
+
+
+@dataclass
+class _Node:
+    depth: int = 0
+    children: dict[int, int] = field(default_factory=dict)
+    part_of: int = 0
+    """Constraints with a form that goes through this node, one bit for each."""
+    completes: int = -1
+    """The constraint with a form that ends here."""
+
+
+class Trie:
+    """All forms of the constraints of one sentence."""
+
+    def __init__(self, constraints: Sequence[Constraint]) -> None:
+        self.constraints = constraints
+        self.everything = (1 << len(constraints)) - 1
+        self.never = sorted(frozenset().union(*(each.never for each in constraints)))
+        """Tokens that no output of this sentence may contain."""
+        self._nodes = [_Node(), _Node()]
+        for number, constraint in enumerate(constraints):
+            for root, forms in ((FIRST, constraint.first), (LATER, constraint.later)):
+                for form in forms:
+                    self._add(root, number, form)
+        self._lengths = [min(map(len, (*each.first, *each.later))) for each in constraints]
+        self._children_of: dict[tuple[int, int], list[int]] = {}
+
+    def _add(self, root: int, number: int, form: Sequence[int]) -> None:
+        at = root
+        for depth, token in enumerate(form, 1):
+            after = self._nodes[at].children.setdefault(token, len(self._nodes))
+            if after == len(self._nodes):
+                self._nodes.append(_Node(depth))
+            at = after
+            self._nodes[at].part_of |= 1 << number
+        self._nodes[at].completes = number
+
+    def after(self, progress: TrieProgress, token: int) -> TrieProgress:
+        """Return the progress of a hypothesis with one more token; a form that it does not continue is given up."""
+        at = self._nodes[progress.node].children.get(token)
+        if at is None:
+            at = self._nodes[LATER].children.get(token, LATER)
+        node, met = self._nodes[at], progress.met
+        completes = node.completes
+        if completes >= 0:
+            met |= 1 << completes
+        return TrieProgress(at if node.children else LATER, met, completes)
+
+    def is_met(self, progress: TrieProgress) -> bool:
+        """Return whether a hypothesis has met all constraints."""
+        return progress.met == self.everything
+
+    def bank(self, progress: TrieProgress) -> int:
+        """Return the number of tokens of constraints that a hypothesis has, those of a form that it is in included."""
+        node = self._nodes[progress.node]
+        begun = node.depth if node.part_of & ~progress.met else 0
+        return begun + sum(length for number, length in enumerate(self._lengths) if progress.met >> number & 1)
+
+    def wanted(self, progress: TrieProgress) -> list[int]:
+        """Return the tokens that begin or continue a form of a constraint that is not met."""
+        key = progress.node, progress.met
+        if key not in self._children_of:
+            roots = {progress.node, LATER} if progress.node != FIRST else {FIRST}
+            children = itertools.chain.from_iterable(self._nodes[node].children.items() for node in roots)
+            self._children_of[key] = sorted(
+                {token for token, node in children if self._nodes[node].part_of & ~progress.met}
+            )
+        return self._children_of[key]
+
+    def banned(self, progress: TrieProgress) -> Sequence[int]:
+        """Return tokens that must not follow: the end before all is met, and what would continue the word of a term."""
+        found = [] if self.is_met(progress) else [special.END]
+        if progress.just_met >= 0:
+            longer = self._nodes[progress.node].children if progress.node != LATER else {}
+            found += [each for each in self.constraints[progress.just_met].not_after if each not in longer]
+        return found
+
+
+class _Candidate(NamedTuple):
+    """A hypothesis with one more token."""
+
+    total: float
+    row: int
+    token: int
+    progress: TrieProgress
+    bank: int = 0
+    done: bool = False
+
+
+NOTHING = _Candidate(-torch.inf, 0, special.PAD, TrieProgress(LATER))
+"""Value where there are fewer candidates than rows."""
+
+
+class Ranked(NamedTuple):
+    """The candidates of one step, as `search.SearchStep` has them: W that stay open, then W that may have ended."""
+
+    parents_BC: Tensor
+    tokens_BC: Tensor
+    totals_BC: Tensor
+    done_BC: Tensor
+    picked_BW: Tensor
+
+
+class ConstrainedBeam:
+    """The constraints of B sentences, and the progress of the W hypotheses of each."""
+
+    def __init__(self, constraints: Sequence[Sequence[Constraint]], width: int) -> None:
+        self._tries = [Trie(each) for each in constraints]
+        self._progress = [[TrieProgress()] * width for _ in constraints]
+        self._width = width
+
+    def keep_sentences(self, sentences: Sequence[int]) -> None:
+        """Drop all other sentences."""
+        self._tries = [self._tries[each] for each in sentences]
+        self._progress = [self._progress[each] for each in sentences]
+
+    def rank(self, logs_RV: Tensor, totals_BW: Tensor, at_limit: Sequence[bool], complete: Sequence[int]) -> Ranked:
+        """Choose the W hypotheses of each sentence that stay open, in the highest banks first, and those that end.
+
+        Args:
+            logs_RV: log-probabilities of the next token; overwritten.
+            totals_BW: sums of log-probabilities so far.
+            at_limit: whether each sentence has no room for a further token.
+            complete: the number of hypotheses of each sentence that have ended.
+        """
+        W, device = self._width, logs_RV.device
+        self._ban(logs_RV)
+        chosen = [
+            self._dealt(sentence, found, at_limit[sentence], complete[sentence])
+            for sentence, found in enumerate(self._candidates(logs_RV, totals_BW.tolist()))
+        ]
+        self._progress = [[each.progress for each in rows[:W]] for rows in chosen]
+        return Ranked(
+            torch.tensor([[each.row for each in rows] for rows in chosen], device=device),
+            torch.tensor([[each.token for each in rows] for rows in chosen], device=device),
+            torch.tensor([[each.total for each in rows] for rows in chosen], dtype=totals_BW.dtype, device=device),
+            torch.tensor([[each.done for each in rows] for rows in chosen], device=device),
+            torch.arange(W, device=device).expand(len(chosen), -1),
+        )
+
+    def _ban(self, logs_RV: Tensor) -> None:
+        """Make the tokens impossible that must not follow."""
+        for sentence, (trie, rows) in enumerate(zip(self._tries, self._progress, strict=True)):
+            first = sentence * self._width
+            if trie.never:
+                logs_RV[first : first + self._width, trie.never] = -torch.inf
+            for row, progress in enumerate(rows):
+                if banned := trie.banned(progress):
+                    logs_RV[first + row, banned] = -torch.inf
+
+    def _candidates(self, logs_RV: Tensor, totals: list[list[float]]) -> Iterator[list[_Candidate]]:
+        """Yield the candidates of each sentence: the best tokens of its hypotheses, and those that constraints want."""
+        W, device = self._width, logs_RV.device
+        wanted = [
+            (sentence * W + row, token)
+            for sentence, (trie, rows) in enumerate(zip(self._tries, self._progress, strict=True))
+            for row, progress in enumerate(rows)
+            for token in trie.wanted(progress)
+        ]
+        places_N2 = torch.tensor(wanted, dtype=torch.int64, device=device).view(-1, 2)
+        best_RC, tokens_RC = logs_RV.topk(min(W + 1, logs_RV.shape[-1]))
+        found = [dict(zip(*row, strict=True)) for row in zip(tokens_RC.tolist(), best_RC.tolist(), strict=True)]
+        for (row, token), log in zip(wanted, logs_RV[places_N2[:, 0], places_N2[:, 1]].tolist(), strict=True):
+            found[row][token] = log
+        for sentence, (trie, rows) in enumerate(zip(self._tries, self._progress, strict=True)):
+            candidates = []
+            for row, progress in enumerate(rows):
+                for token, log in found[sentence * W + row].items():
+                    if (total := totals[sentence][row] + log) > -torch.inf:
+                        after = trie.after(progress, token)
+                        candidates.append(_Candidate(total, row, token, after, trie.bank(after)))
+            yield sorted(candidates, reverse=True, key=lambda each: each.total)
+
+    def _dealt(self, sentence: int, found: list[_Candidate], at_limit: bool, complete: int) -> list[_Candidate]:
+        """Return the W candidates that stay open, dealt out over the banks, and then up to W that have ended.
+
+        An end counts if it is among the W best of its bank. At the limit, whatever has met its constraints has ended,
+        and where nothing has, everything.
+        """
+        W, trie = self._width, self._tries[sentence]
+        banks: dict[int, list[_Candidate]] = {}
+        for each in found:
+            banks.setdefault(each.bank, []).append(each)
+        order = sorted(banks, reverse=True)
+        ends = [each for bank in order for each in banks[bank][:W] if each.token == special.END]
+        open_ = [[each for each in banks[bank] if each.token != special.END] for bank in order]
+        in_turn = [each for row in itertools.zip_longest(*open_) for each in row if each is not None]
+        picked = sorted(in_turn[:W], reverse=True, key=lambda each: (each.bank, each.total))
+        if at_limit:
+            met = [trie.is_met(each.progress) for each in picked]
+            all_end = not (any(met) or ends or complete)
+            picked = [each._replace(done=all_end or is_met) for each, is_met in zip(picked, met, strict=True)]
+        ended = [each._replace(done=True) for each in ends[:W]]
+        return [*picked, *[NOTHING] * (W - len(picked)), *ended, *[NOTHING] * (W - len(ended))]

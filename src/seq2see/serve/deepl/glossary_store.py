@@ -1,0 +1,149 @@
+"""Glossaries that clients of DeepL's API have created, in memory: each belongs to the client that created it.
+
+They are gone when the service ends. How many there are, and how many terms they have, is limited for each client and
+for all of them together.
+"""
+
+import asyncio
+import contextlib
+import csv
+import io
+from collections import Counter
+from collections.abc import AsyncIterator, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Literal
+from uuid import uuid4
+
+from seq2see.documents.glossary import BETWEEN, Glossary, GlossaryEntry
+from seq2see.errors import DataError
+from seq2see.serve.limits import RefusedError
+from seq2see.text.words import Term
+
+MOST_EACH = 100
+"""Maximum number of glossaries of a client."""
+MOST = 1000
+"""Maximum number of glossaries of all clients."""
+MOST_TERMS_EACH = 20_000
+"""Maximum number of terms in all glossaries of a client."""
+MOST_TERMS = 200_000
+"""Maximum number of terms in all glossaries: about 100 MB."""
+QUOTA = 456
+"""Status by which DeepL says that an account has used up what it may."""
+EntriesFormat = Literal["tsv", "csv"]
+
+
+@dataclass(frozen=True)
+class StoredGlossary:
+    """A glossary with the name, the languages and the time that its client is told."""
+
+    id: str
+    name: str
+    source: str
+    target: str
+    terms: Glossary
+    created: datetime
+
+    @property
+    def entries(self) -> str:
+        """The terms and their translations, separated by tabs."""
+        return "\n".join(f"{each.source}\t{BETWEEN.join(each.forms)}" for each in self.terms.entries.values())
+
+
+class GlossaryStore:
+    """The glossaries of all clients."""
+
+    def __init__(self) -> None:
+        self._of_clients: dict[str, dict[str, StoredGlossary]] = {}
+        self._one_at_a_time = asyncio.Lock()
+        """Lock of the thread that works on glossaries: several would leave less time to the event loop."""
+        self._turns: dict[str, asyncio.Lock] = {}
+        self._waiting: Counter[str] = Counter()
+
+    async def create(
+        self, client: str, name: str, source: str, target: str, entries: str, format: EntriesFormat
+    ) -> StoredGlossary:
+        """Create a glossary; an index of ten thousand terms takes half a second, for which nobody else waits."""
+        async with self._turn_of(client), self._one_at_a_time:
+            terms = await asyncio.to_thread(_glossary, entries, format)
+            self._check(client, len(terms))
+            made = StoredGlossary(str(uuid4()), name, source, target, terms, datetime.now(UTC))
+            self._of_clients.setdefault(client, {})[made.id] = made
+        return made
+
+    def _check(self, client: str, new: int) -> None:
+        """Refuse more glossaries or terms than a client, or all of them, may have."""
+        own = self.of(client)
+        every = [each for some in self._of_clients.values() for each in some.values()]
+        if len(own) >= MOST_EACH or sum(len(each.terms) for each in own) + new > MOST_TERMS_EACH:
+            raise RefusedError(
+                QUOTA,
+                f"at most {MOST_EACH:,} glossaries with {MOST_TERMS_EACH:,} terms in all of them. Delete one that is "
+                "not needed any more",
+            )
+        if len(every) >= MOST or sum(len(each.terms) for each in every) + new > MOST_TERMS:
+            raise RefusedError(QUOTA, "this server has no room for more glossaries")
+
+    async def find_terms(self, client: str, glossary: StoredGlossary, lines: Sequence[str]) -> list[list[Term]]:
+        """Return the terms of a glossary in each line.
+
+        This may take 50 ms for 10,000 characters: another thread does it, and of each client one request is waiting for
+        that at a time.
+        """
+        async with self._turn_of(client), self._one_at_a_time:
+            return await asyncio.to_thread(lambda: [glossary.terms.terms_in(line) for line in lines])
+
+    @contextlib.asynccontextmanager
+    async def _turn_of(self, client: str) -> AsyncIterator[None]:
+        """Wait until no other request of the same client waits for a thread."""
+        turn = self._turns.setdefault(client, asyncio.Lock())
+        self._waiting[client] += 1
+        try:
+            async with turn:
+                yield
+        finally:
+            self._waiting[client] -= 1
+            if not self._waiting[client]:
+                del self._waiting[client], self._turns[client]
+
+    def of(self, client: str) -> list[StoredGlossary]:
+        """Return the glossaries of a client, oldest first."""
+        return list(self._of_clients.get(client, {}).values())
+
+    def find(self, client: str, id: str) -> StoredGlossary:
+        """Return a glossary of a client; those of others are not there."""
+        try:
+            return self._of_clients[client][id]
+        except KeyError:
+            raise RefusedError(404, "there is no glossary with this id; glossaries are gone after a restart") from None
+
+    def delete(self, client: str, id: str) -> None:
+        """Delete a glossary of a client."""
+        self.find(client, id)
+        del self._of_clients[client][id]
+        if not self._of_clients[client]:
+            del self._of_clients[client]
+
+
+def _glossary(entries: str, format: EntriesFormat) -> Glossary:
+    try:
+        found = Glossary(_entries(entries, format), "entries")
+    except (DataError, csv.Error) as problem:
+        raise RefusedError(400, str(problem)) from None
+    if not found.entries:
+        raise RefusedError(400, "entries: no terms in it")
+    return found
+
+
+def _entries(text: str, format: EntriesFormat) -> Iterator[GlossaryEntry]:
+    """Yield the entries of a table with two columns; CSV may have the languages in two more."""
+    most = 2 if format == "tsv" else 4
+    rows = (line.split("\t") for line in text.splitlines()) if format == "tsv" else csv.reader(io.StringIO(text))
+    for number, cells in enumerate(rows, 1):
+        if not any(cell.strip() for cell in cells):
+            continue
+        if not 2 <= len(cells) <= most or not cells[1].strip():
+            raise RefusedError(400, f"entries, line {number}: expected two columns, a term and its translation")
+        if number > 2 * MOST_TERMS_EACH:
+            raise RefusedError(QUOTA, f"entries: more than {MOST_TERMS_EACH:,} terms")
+        yield GlossaryEntry(cells[0], (cells[1],), f"entries, line {number}")
