@@ -1,6 +1,8 @@
 """Confidence: calibrated where probabilities are not, monotone, bounded, and checked when it is read."""
 
 import json
+import shutil
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -8,6 +10,8 @@ import pytest
 from seq2see.decoding.translator import Translation
 from seq2see.evaluation import confidence
 from seq2see.evaluation.confidence import CurvePoint
+from seq2see.run import load
+from seq2see.session import finish
 
 
 def sample(count: int, seed: int = 1) -> tuple[list[float], list[int], list[float]]:
@@ -92,3 +96,33 @@ def test_the_curve_by_hand():
     curve = confidence.reliability(np.array([0.9, 0.1] * 20), np.array([1.0, 0.5] * 20))
     assert curve == [CurvePoint(0.1, 0.5, 20), CurvePoint(0.9, 1.0, 20)]
     assert confidence.calibration_error(curve) == pytest.approx(0.25)
+
+
+def test_a_training_calibrates_and_every_output_says_its_confidence(trained, tmp_path, monkeypatch, cli):
+    """Both engines, the command line, and a run whose manifest was damaged."""
+    shutil.copytree(trained, tmp_path / "run")
+    run = load(tmp_path / "run")
+    pairs = run.validation_pairs
+    assert len(pairs) < confidence.FEWEST
+    assert "not calibrated" in (run.folder / "report.html").read_text(encoding="utf-8")
+    monkeypatch.setattr(confidence, "FEWEST", 20)
+    trained_on = SimpleNamespace(valid_pairs=pairs, facts={"validated_on_training_pairs": True})
+    assert finish.calibrate(run, trained_on) is None
+    assert finish.calibrate(run, SimpleNamespace(valid_pairs=pairs, facts={})) is not None
+    kept = load(run.folder).manifest["confidence"]
+    assert kept["pairs"] == len(pairs)
+
+    def printed() -> list[dict[str, object]]:
+        ended = cli("translate", run.folder, "--json", stdin=b"cab\n\n")
+        assert ended.code == 0, ended.err
+        return [json.loads(line)["translations"][0] for line in ended.out.splitlines()]
+
+    word, empty = printed()
+    assert set(word["confidence"]) == {"value", "measures", "weak"}
+    assert 0 <= word["confidence"]["value"] <= 1
+    assert "confidence" not in empty
+    ours = confidence.from_json(kept).of(run.search(["cab"], engine=run.engine("torch"))[0].translations[0])
+    assert ours.value == pytest.approx(word["confidence"]["value"], abs=0.05), "the other engine computes in int8"
+    path = run.folder / "manifest.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"confidence": {"measures": "exact"}}))
+    assert "confidence" not in printed()[0]
