@@ -414,11 +414,13 @@ def _in_conversation(run: Run) -> Run:
 
 
 def _plain(result: translator.Result, calibration: confidence.Calibration | None = None) -> dict[str, Any]:
-    translations = []
+    translations: list[dict[str, Any]] = []
     for each in result.translations:
         translations.append({"text": each.text, "score": each.score, "probability": each.probability})
         if calibration is not None and (known := calibration.of(each)) is not None:
             translations[-1]["confidence"] = known._asdict()
+        if each.terms:
+            translations[-1]["terms"] = [term.json() for term in each.terms]
     return {
         "translations": translations,
         "source_tokens": len(result.source),
