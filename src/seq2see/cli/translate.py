@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from seq2see.decoding.hypothesis import Engine
     from seq2see.decoding.translator import Result
     from seq2see.documents.glossary import Glossary
-    from seq2see.evaluation.confidence import Calibration
     from seq2see.lens.alignment import Alignment
     from seq2see.run import Run
 
@@ -72,11 +71,9 @@ def translate(
         raise SettingError("--sample runs in one process: start it without torchrun")
     from seq2see.decoding.shared_engine import Shared
     from seq2see.documents.glossary import Glossary
-    from seq2see.evaluation import confidence
     from seq2see.run import load
 
     run = load(folder)
-    calibration = confidence.from_json(run.manifest.get("confidence"))
     terms = None if glossary is None else Glossary.read(glossary, run.languages)
     if engine == "auto" and prefix and has_torch():  # scores count forced tokens: the engines differ in how
         engine = "torch"
@@ -105,7 +102,7 @@ def translate(
                     echo(f"alignments are computed {run.alignment_method.in_words}", err=True)
                 for number, (line, result, links) in enumerate(zip(block, results, aligned, strict=True), first):
                     if as_json:
-                        _print_json(line, result, links, calibration)
+                        _print_json(line, result, links, run.manifest.get("confidence"))
                     else:
                         _print(number, result, links, n_best)
                     _warn(number, result, run.settings.decoding.max_source)
@@ -166,9 +163,11 @@ def _print(number: int, result: "Result", aligned: "list[Alignment]", n_best: in
         write_line(f"{shown}\t{aligned[place].pharaoh}" if aligned else shown)
 
 
-def _print_json(
-    line: str, result: "Result", aligned: "list[Alignment]", calibration: "Calibration | None" = None
-) -> None:
+def _print_json(line: str, result: "Result", aligned: "list[Alignment]", kept: Any) -> None:
+    """Print a result as JSON; `kept` is what the manifest has about the confidence."""
+    from seq2see.evaluation import confidence
+
+    calibration = None if kept is None else confidence.from_json(kept)
     translations: list[dict[str, Any]] = [
         {"text": each.text, "score": each.score, "probability": each.probability} for each in result.translations
     ]
