@@ -303,8 +303,15 @@ HTTP = """\
 `Authorization: Bearer KEY` or `X-API-Key: KEY` on the routes that are marked with *key*.
 
 Every error is JSON, [`{"error": "..."}`](#errorresponse): 4xx where the request is wrong or there are too many (429),
-503 where the service is not ready, 504 where the deadline passed."""
-GROUPS = {"operation": "Operation", "v1": "Translation, chat, inspection (v1)", "LibreTranslate": "LibreTranslate"}
+503 where the service is not ready, 504 where the deadline passed. Under `/v2` it is
+[`{"message": "..."}`](#deeplerror), as clients of DeepL expect, and the key may be sent as
+`Authorization: DeepL-Auth-Key KEY`."""
+GROUPS = {
+    "operation": "Operation",
+    "v1": "Translation, chat, inspection (v1)",
+    "LibreTranslate": "LibreTranslate",
+    "DeepL": "DeepL",
+}
 
 
 def _route(method: str, path: str, route: Mapping[str, Any], schemas: Mapping[str, Any]) -> list[str]:
@@ -315,12 +322,13 @@ def _route(method: str, path: str, route: Mapping[str, Any], schemas: Mapping[st
         schema = next(iter(content.values()))["schema"]
         kinds = ", ".join(f"`{kind}`" for kind in content)
         lines += [f"Request body ({kinds}):", "", *_fields(_resolved(schema, schemas))]
+    found = next((route["responses"][status] for status in ("200", "201") if status in route["responses"]), {})
     answers = [
         f"{_kind(each['schema'])} (`{kind}`)"
-        for kind, each in route["responses"].get("200", {}).get("content", {}).items()
+        for kind, each in found.get("content", {}).items()
         if kind != "text/event-stream"
     ]
-    if "text/event-stream" in route["responses"].get("200", {}).get("content", {}):
+    if "text/event-stream" in found.get("content", {}):
         answers.append("with `stream`, server-sent events `token`, `end` and `error` (`text/event-stream`)")
     return lines + ([f"Answer: {'; '.join(answers)}.", ""] if answers else [])
 

@@ -311,22 +311,6 @@ def read_settings(folder: Path) -> Settings:
         raise RunError(f"{folder}: half written or damaged ({problem})") from None
 
 
-def parse_assignments(assignments: Iterable[str]) -> Overlay:
-    """`["model.d_model=64"]` -> `{"model": {"d_model": 64}}`; a bare word is a string."""
-    overlay: dict[str, dict[str, Any]] = {}
-    for assignment in assignments:
-        name, equals, text = assignment.partition("=")
-        section, dot, key = name.strip().partition(".")
-        if not equals or not dot:
-            raise SettingError(f"--set {assignment}: expected section.key=value, such as model.d_model=256")
-        try:
-            value = tomllib.loads(f"value = {text}")["value"]
-        except (ValueError, RecursionError):  # not TOML, a number of thousands of digits, or nested very deep
-            value = text
-        overlay.setdefault(section, {})[key] = value
-    return overlay
-
-
 def keys(*overlays: Overlay) -> set[str]:
     """Return the settings that overlays contain: `{"model.d_model"}`."""
     return {f"{section}.{key}" for overlay in overlays for section, values in overlay.items() for key in values}
@@ -498,3 +482,15 @@ def describe() -> Iterable[tuple[str, str, str, str]]:
         for each in fields(kind):
             values = " | ".join(typing.get_args(types[each.name])) or types[each.name].__name__
             yield f"{section}.{each.name}", values, str(each.default), each.metadata["about"]
+
+
+def model_in_words(model: Model) -> str:
+    """Return the size of a model in words: `3 + 3 layers, width 256, 4 heads`; `1 + 1 LSTM, width 168, attention`."""
+    layers, width = f"{model.encoder_layers} + {model.decoder_layers}", model.d_hidden or model.d_model
+    if model.architecture == "transformer":
+        return f"{layers} layers, width {model.d_model}, {model.heads} heads"
+    if model.architecture == "convolutional":
+        return f"{layers} convolutions of {model.kernel} tokens, width {width}, attention"
+    seen = {"rnn": "", "rnn-bidirectional": ", both directions", "rnn-attention": ", attention"}
+    attends = f", {ALIGNMENTS.get(model.architecture)} attention"
+    return f"{layers} {model.cell.upper()}, width {width}{seen.get(model.architecture, attends)}"

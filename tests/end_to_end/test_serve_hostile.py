@@ -12,7 +12,7 @@ from serving import Server
 
 pytest.importorskip("fastapi", reason="the extra 'serve' is not installed")
 
-ROUTES = ["/v1/translate", "/v1/chat", "/v1/look", "/translate", "/detect"]
+ROUTES = ["/v1/translate", "/v1/chat", "/v1/look", "/translate", "/detect", "/v2/translate", "/v2/glossaries"]
 OTHERS = [
     "/",
     "/v1/models",
@@ -23,6 +23,10 @@ OTHERS = [
     "/openapi.json",
     "/page/%00",
     "/v1/%ff",
+    "/v2/languages",
+    "/v2/usage",
+    "/v2/glossaries/%00",
+    "/v2/glossaries/x/entries",
 ]
 KINDS = [
     "application/json",
@@ -51,6 +55,7 @@ NUMBERS = [0, -1, 1, 2, 3, 10**30, -(10**30), 1e308, float("nan"), float("inf"),
 FIELDS = [
     *("text", "q", "model", "to", "beam", "n_best", "prefix", "alignments", "sample", "temperature", "top_k", "top_p"),
     *("seed", "stream", "parts", "without", "target", "source", "format", "alternatives", "api_key"),
+    *("target_lang", "source_lang", "tag_handling", "ignore_tags", "glossary_id", "name", "entries", "entries_format"),
 ]
 
 
@@ -76,6 +81,8 @@ def body(dice: random.Random) -> bytes:
     if kind == 2:
         return b'{"text": "' + b"a" * dice.choice([100_000, 1_000_000]) + b'"}'
     fields = {"text": dice.choice(TEXTS), "q": dice.choice(TEXTS)} if dice.random() < 0.7 else {}
+    if dice.random() < 0.3:
+        fields |= {"target_lang": "DE", "source_lang": "EN", "name": "x", "entries": "a\tb", "entries_format": "tsv"}
     fields |= {dice.choice(FIELDS): value(dice) for _ in range(dice.randrange(4))}
     written = json.dumps(fields, ensure_ascii=dice.random() < 0.7).encode("utf-8", "surrogatepass")
     return written[: dice.randrange(len(written))] if kind == 3 else written
@@ -84,7 +91,7 @@ def body(dice: random.Random) -> bytes:
 def be_hostile(server: Server, requests: int, seed: int) -> None:
     dice = random.Random(seed)
     for _ in range(requests):
-        method = dice.choice(["POST"] * 8 + ["GET", "PUT"])
+        method = dice.choice(["POST"] * 8 + ["GET", "PUT", "DELETE"])
         path = dice.choice(ROUTES * 3 + OTHERS)
         headers = {"Content-Type": dice.choice([*KINDS[:1] * 6, *KINDS])}
         sent = body(dice)
@@ -92,7 +99,8 @@ def be_hostile(server: Server, requests: int, seed: int) -> None:
         assert found.status < 500, (method, path, headers, sent[:300], found.body)
         assert b"Traceback" not in found.body
         if found.status >= 400:
-            assert list(found.json()) == ["error"]
+            of_deepl = path.startswith("/v2/") and headers["Content-Type"] != "\x7f"  # which is refused before any path
+            assert list(found.json()) == ["message" if of_deepl else "error"]
             assert len(found.body) < 1000
     assert server.get("/ready").status == 200
 

@@ -231,7 +231,8 @@ def write_corpus(
     valid, _ = write_tokens(folder, "valid", valid_pairs, tokenizers, limit, "the validation set")
     write_pairs(folder / "validation.jsonl", valid_pairs)
     settings = _with_room(settings, train, request, base)
-    settings = aligner.prepare(settings, train, valid, say, config.keys(*request.overlays))
+    if settings.training.alignment_weight:
+        settings = aligner.prepare(settings, train, valid, say, config.keys(*request.overlays))
     config.write_toml(settings, folder / "settings.toml")
     facts = {
         "corpus": corpus.name,
@@ -250,6 +251,14 @@ def write_corpus(
     }
     yours = config.keys(*request.overlays)
     return Prepared(settings, tokenizers, train, valid, valid_pairs, facts, chosen.reasons, yours)
+
+
+def write_otherwise(
+    corpus: Corpus, chosen: Chosen, valid_pairs: list[Pair], request: Request, folder: Path, settings: Settings
+) -> Prepared:
+    """Write the corpus again into another folder, without messages, by the tokenizers of other settings."""
+    quiet = replace(request, watch=lambda event: None)
+    return write_corpus(folder, corpus, replace(chosen, settings=settings), valid_pairs, quiet, None)
 
 
 def _with_room(settings: Settings, train: Store, request: Request, base: Base | None) -> Settings:

@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from seq2see.documents.document import Split
 from seq2see.documents.markup import Elements
-from seq2see.serve import libretranslate
+from seq2see.serve import bodies, libretranslate
 from seq2see.serve.deepl.glossary_store import GlossaryStore, StoredGlossary
 from seq2see.serve.libretranslate import UNKNOWN, Wanted, language_name, source_language, target_languages
 from seq2see.serve.limits import RefusedError
@@ -114,6 +114,12 @@ class GlossaryPairs(BaseModel):
     supported_languages: list[GlossaryPair]
 
 
+class DeepLError(BaseModel):
+    """Reason why a request was not answered, in one line."""
+
+    message: str
+
+
 class DeepLTranslation(BaseModel):
     """One text's translation and language."""
 
@@ -160,7 +166,8 @@ class CharacterCounts:
 
 def routes(service: Service) -> APIRouter:
     """Return the routes of DeepL that runs can answer."""
-    found = APIRouter(prefix="/v2", tags=["DeepL"])
+    problems = {status: each | {"model": DeepLError} for status, each in bodies.PROBLEMS.items()}
+    found = APIRouter(prefix="/v2", tags=["DeepL"], responses=problems)
     counts, store = CharacterCounts(), GlossaryStore()
     found.include_router(_glossary_routes(service, store))
     listed = {kind: list(_languages(service, kind)) for kind in ("source", "target")}
