@@ -181,6 +181,7 @@ class Training:
         0.0, "weight of R-Drop, a consistency loss between two forward passes with different dropout; 0: off", 0
     )
     alignment_weight: float = about(0.0, "weight of the loss that teaches a head to align words; 0: off", 0, 100)
+    initial_gain: float = about(1.0, "factor of the first weights of sub-layers; below 1 helps post-norm", 0.01, 10)
     adam_beta1: float = about(0.9, "decay of Adam's mean of gradients", 0, 0.9999)
     adam_beta2: float = about(0.98, "decay of Adam's mean of squared gradients", 0, 0.999999)
     adam_epsilon: float = about(1e-9, "Adam's epsilon", 1e-30, 1, "it would outweigh the gradients")
@@ -390,10 +391,8 @@ def _convert(name: str, value: Any, kind: Any, metadata: Mapping[str, Any]) -> A
     below, above = low is not None and value < low, high is not None and value > high
     if (below or above) and high is not None and not why:
         refuse(f"expected between {low:g} and {high}")
-    if below:
-        refuse(f"expected at least {low:g}")
-    if above:
-        refuse(f"expected at most {high:,} ({why})")
+    if below or above:
+        refuse(f"expected at least {low:g}" if below else f"expected at most {high:,} ({why})")
     return value
 
 

@@ -58,6 +58,7 @@ KEYS = [
     "training.label_smoothing",
     "training.agreement",
     "training.alignment_weight",
+    "training.initial_gain",
     "training.adam_beta1",
     "training.adam_beta2",
     "training.adam_epsilon",

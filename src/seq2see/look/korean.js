@@ -129,6 +129,13 @@ const KOREAN = {
     "메시지를 보내면 모델이 답하고, 아래에는 논문 “Attention Is All You Need”의 순서대로 모델 내부가 단계별로 펼쳐집니다.",
   "A sentence, in: {language}": "문장을 입력하세요({language})",
   "Try one:": "예문:",
+  "Terms": "용어",
+  "One on each line: term = translation. Without a translation, a term stays as it is.": "한 줄에 하나씩: 용어 = 번역. 번역을 쓰지 않은 용어는 그대로 둡니다.",
+  "as the model would have said it": "모델이 원래 출력한 번역",
+  "by a search with constraints": "제약을 둔 빔 서치",
+  "in another hypothesis": "다른 후보에 있던 번역",
+  "by a search from this term on": "이 용어부터 다시 찾은 번역",
+  "put in the place of other words": "다른 단어를 바꾸어 넣음",
   "A sentence like those the model learned from": "모델이 학습한 것과 비슷한 문장을 입력하세요",
   "seq2see: all numbers are computed by the model on this server; nothing is sent elsewhere.":
     "seq2see: 모든 수치는 이 서버의 모델에서 계산하며, 외부로 전송되는 것은 없습니다.",

@@ -55,6 +55,8 @@ class SearchRequest(ModelRequest):
     )
 
 
+MOST_TERMS = 1000
+"""Terms in the glossary of a request."""
 SAMPLING = {"temperature", "top_k", "top_p", "seed"}
 """Fields of `SearchRequest` that control sampling."""
 
@@ -66,6 +68,12 @@ class TranslateRequest(SearchRequest):
     n_best: int = Field(1, ge=1, description="Translations of each text, best first.")
     prefix: str | None = Field(None, description="Every translation begins with this text.")
     alignments: bool = Field(False, description="Say which words and characters each translation comes from.")
+    glossary: dict[str, str | list[str]] | list[list[str]] = Field(
+        default={},
+        max_length=MOST_TERMS,
+        description="Terms with the translations that they must have, `{term: translation}` or "
+        "`[[term, translation, ...], ...]`; several are alternatives, and an empty one keeps the term as it is.",
+    )
 
 
 class ChatRequest(SearchRequest):
@@ -112,6 +120,16 @@ class TranslationAlignment(BaseModel):
     links: list[AlignedSpans]
 
 
+class TranslatedTerm(BaseModel):
+    """A term of the glossary: its characters in the text and in the translation, and how it got there."""
+
+    source: tuple[int, int]
+    text: str
+    target: tuple[int, int] | None
+    form: str
+    how: Literal["search", "constraint", "n-best", "prefix", "replacement", "missing"]
+
+
 class TranslationCandidate(BaseModel):
     """One translation of a text."""
 
@@ -119,6 +137,7 @@ class TranslationCandidate(BaseModel):
     score: float = Field(description="Log-probability over length penalty.")
     probability: float | None
     alignment: TranslationAlignment | None = None
+    terms: list[TranslatedTerm] | None = Field(None, description="Terms of the glossary that the text has.")
 
 
 class TranslationResult(BaseModel):

@@ -413,7 +413,9 @@ def _in_conversation(run: Run) -> Run:
 def _plain(result: translator.Result) -> dict[str, Any]:
     return {
         "translations": [
-            {"text": each.text, "score": each.score, "probability": each.probability} for each in result.translations
+            {"text": each.text, "score": each.score, "probability": each.probability}
+            | ({"terms": [term.json() for term in each.terms]} if each.terms else {})
+            for each in result.translations
         ],
         "source_tokens": len(result.source),
         "cut": result.cut,

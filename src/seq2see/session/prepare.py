@@ -29,6 +29,7 @@ from seq2see.kernels import threads
 from seq2see.machine import Group, Stop
 from seq2see.model.build import build, count_parameters
 from seq2see.model.interface import Seq2Seq
+from seq2see.model.transformer import Transformer
 from seq2see.run import error_unit
 from seq2see.session import suggest
 from seq2see.session.request import Base, Began, Prepared, Request, Said, Watch
@@ -387,6 +388,8 @@ def new_model(folder: Path, prepared: Prepared, device: torch.device) -> Seq2Seq
     settings, tokenizers = prepared.settings, prepared.tokenizers
     torch.manual_seed(settings.training.seed)
     model = build(settings.model, len(tokenizers.source), len(tokenizers.target)).to(device)
+    if isinstance(model, Transformer) and settings.training.initial_gain != 1:
+        model.scale_sublayers(settings.training.initial_gain)
     if "fine_tuning" in prepared.facts:
         bundle.read_weights(model, folder / "start.safetensors")
     return model
