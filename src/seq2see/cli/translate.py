@@ -102,7 +102,7 @@ def translate(
                     echo(f"alignments are computed {run.alignment_method.in_words}", err=True)
                 for number, (line, result, links) in enumerate(zip(block, results, aligned, strict=True), first):
                     if as_json:
-                        _print_json(line, result, links)
+                        _print_json(line, result, links, run.manifest.get("confidence"))
                     else:
                         _print(number, result, links, n_best)
                     _warn(number, result, run.settings.decoding.max_source)
@@ -163,13 +163,20 @@ def _print(number: int, result: "Result", aligned: "list[Alignment]", n_best: in
         write_line(f"{shown}\t{aligned[place].pharaoh}" if aligned else shown)
 
 
-def _print_json(line: str, result: "Result", aligned: "list[Alignment]") -> None:
+def _print_json(line: str, result: "Result", aligned: "list[Alignment]", kept: Any) -> None:
+    """Print a result as JSON; `kept` is what the manifest has about the confidence."""
+    from seq2see.evaluation import confidence
+
+    calibration = None if kept is None else confidence.from_json(kept)
     translations: list[dict[str, Any]] = [
         {"text": each.text, "score": each.score, "probability": each.probability} for each in result.translations
     ]
     for translation, links in zip(translations, aligned, strict=False):
         translation["alignment"] = links.json()
     for translation, each in zip(translations, result.translations, strict=True):
+        known = None if calibration is None else calibration.of(each)
+        if known is not None:
+            translation["confidence"] = known._asdict()
         if each.terms:
             translation["terms"] = [term.json() for term in each.terms]
     write_line(json.dumps({"source": line, "translations": translations}, ensure_ascii=False))

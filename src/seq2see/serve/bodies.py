@@ -123,6 +123,16 @@ class TranslationAlignment(BaseModel):
     links: list[AlignedSpans]
 
 
+class TranslationConfidence(BaseModel):
+    """How good a translation is expected to be, calibrated on the validation set."""
+
+    value: float = Field(description="From 0 to 1: the probability that it is right, or its expected chrF / 100.")
+    measures: Literal["exact", "chrf"]
+    weak: bool = Field(
+        description="More likely wrong than right; for chrF, as low as the weakest tenth of the validation set."
+    )
+
+
 class TranslatedTerm(BaseModel):
     """A term of the glossary: its characters in the text and in the translation, and how it got there."""
 
@@ -139,6 +149,7 @@ class TranslationCandidate(BaseModel):
     text: str
     score: float = Field(description="Log-probability over length penalty.")
     probability: float | None
+    confidence: TranslationConfidence | None = Field(None, description="Where the run is calibrated.")
     alignment: TranslationAlignment | None = None
     terms: list[TranslatedTerm] | None = Field(None, description="Terms of the glossary that the text has.")
 

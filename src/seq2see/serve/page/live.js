@@ -200,7 +200,7 @@ function clear() {
   hideInside();
   answered = null;
   saidBox.replaceChildren();
-  saidBox.classList.remove("waiting");
+  saidBox.classList.remove("waiting", "weak");
   sayAt("about", () => []);
   at("announced").replaceChildren();
 }
@@ -413,13 +413,25 @@ source.addEventListener("keyup", event => {
 source.addEventListener("blur", () => markSaid(null));
 
 function showAbout(engine, milliseconds, result) {
-  const { probability } = result.translations[0];
+  const { probability, confidence } = result.translations[0];
+  saidBox.classList.toggle("weak", Boolean(confidence?.weak));
   sayAt("about", () => {
     const words = [engine, `${Math.round(milliseconds)} ms`];
     if (probability !== null) words.push(tell("probability {share}", { share: percent(probability) }));
     if (result.cut) words.push(tell("the text was truncated: it is longer than the model reads"));
-    return [words.join(" · ")];
+    return confidence ? [`${words.join(" · ")} · `, confidenceNote(confidence)] : [words.join(" · ")];
   });
+}
+
+/** How good the translation is expected to be; what that means is in the tooltip. */
+function confidenceNote({ value, measures, weak }) {
+  const share = percent(value);
+  const meaning = measures === "exact"
+    ? tell("Of the validation outputs like this one, {share} are right.", { share })
+    : tell("Expected chrF: {share}. It compares the letters of a translation with those of a human's.", { share });
+  const why = measures === "exact" ? tell("It is more likely wrong than right.") : tell("It is as low as that of the weakest tenth of the validation set.");
+  return element("span", { class: weak ? "confidence weak" : "confidence", title: weak ? `${meaning} ${why}` : meaning, tabindex: "0" },
+    weak ? tell("weak: confidence {share}", { share }) : tell("confidence {share}", { share }));
 }
 
 /* --- what one changes inside --------------------------------------------------------------------------------------------------- */
