@@ -166,10 +166,10 @@ def _link(word: str) -> tuple[int, int]:
 def train_one(options: argparse.Namespace, weight: float, seed: int) -> None:
     """Train one model and print its scores as JSON."""
     import seq2see
-    from seq2see import config
+    from seq2see.cli.options import parse_assignments
 
     folder = options.out / f"weight-{weight:g}-seed-{seed}"
-    own = config.parse_assignments([*options.set, f"training.alignment_weight={weight}", f"training.seed={seed}"])
+    own = parse_assignments([*options.set, f"training.alignment_weight={weight}", f"training.seed={seed}"])
     if not (folder / "report.html").exists():
         seq2see.train(options.pairs, folder, valid=options.valid, tune=0, settings=own, force=True)
     lines = [Path(each).read_text(encoding="utf-8").splitlines() for each in options.test.split(",")]

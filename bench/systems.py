@@ -49,14 +49,14 @@ Row = dict[str, Any]
 def train_and_score(job: Row) -> Row:
     """Train one system with one seed, and score it on the test set."""
     import seq2see
-    from seq2see import config
+    from seq2see.cli.options import parse_assignments
 
     training = {"seed": job["seed"]}
     if job["steps"]:
         training |= {"max_steps": job["steps"], "validate_every": max(1, job["steps"] // 4), "patience": 0}
         training |= {"warmup_steps": max(1, job["steps"] // 8)}
     overlay: dict[str, dict[str, Any]] = {"training": training}
-    for section, values in config.parse_assignments(job["settings"]).items():
+    for section, values in parse_assignments(job["settings"]).items():
         overlay.setdefault(section, {}).update(values)
     preset = None if job["system"] == "transformer" else job["system"]
     with tempfile.TemporaryDirectory() as place:

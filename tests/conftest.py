@@ -82,6 +82,32 @@ def _one_thread() -> Iterator[None]:
     torch.set_num_threads(before)
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _without_waiting_for_the_disk() -> Iterator[None]:
+    """Let no test wait until its files are on the disk: they need not outlast a power failure."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", lambda handle: None)
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _reports_without_curves_of_two_steps() -> Iterator[None]:
+    """Draw no curves of trainings of two steps, whose result no test looks at: they take a fifth of the time."""
+    from seq2see.session import finish
+
+    write_report = finish.write_report
+
+    def without_curves(run: Any, prepared: Any) -> list[str]:
+        with pytest.MonkeyPatch.context() as patch:
+            if prepared.settings.training.max_steps <= 2:
+                patch.setattr("seq2see.pictures.curves.curves", lambda rows: "")
+            return write_report(run, prepared)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(finish, "write_report", without_curves)
+        yield
+
+
 @pytest.fixture(autouse=True)
 def _english(monkeypatch: pytest.MonkeyPatch) -> None:
     """Begin each test with English messages, also after one that called the program with `--lang ko`."""

@@ -46,18 +46,6 @@ class Bundle:
     model: "Seq2Seq"
 
 
-def model_in_words(model: Model) -> str:
-    """Return the size of a model in words: `3 + 3 layers, width 256, 4 heads`; `1 + 1 LSTM, width 168, attention`."""
-    layers, width = f"{model.encoder_layers} + {model.decoder_layers}", model.d_hidden or model.d_model
-    if model.architecture == "transformer":
-        return f"{layers} layers, width {model.d_model}, {model.heads} heads"
-    if model.architecture == "convolutional":
-        return f"{layers} convolutions of {model.kernel} tokens, width {width}, attention"
-    seen = {"rnn": "", "rnn-bidirectional": ", both directions", "rnn-attention": ", attention"}
-    attends = f", {config.ALIGNMENTS.get(model.architecture)} attention"
-    return f"{layers} {model.cell.upper()}, width {width}{seen.get(model.architecture, attends)}"
-
-
 def load(folder: Path, device: "torch.device | str" = "cpu") -> Bundle:
     """Load the model of a run."""
     from seq2see.model.build import build, count_parameters

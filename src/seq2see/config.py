@@ -181,6 +181,7 @@ class Training:
         0.0, "weight of R-Drop, a consistency loss between two forward passes with different dropout; 0: off", 0
     )
     alignment_weight: float = about(0.0, "weight of the loss that teaches a head to align words; 0: off", 0, 100)
+    initial_gain: float = about(1.0, "factor of the first weights of sub-layers; below 1 helps post-norm", 0.01, 10)
     adam_beta1: float = about(0.9, "decay of Adam's mean of gradients", 0, 0.9999)
     adam_beta2: float = about(0.98, "decay of Adam's mean of squared gradients", 0, 0.999999)
     adam_epsilon: float = about(1e-9, "Adam's epsilon", 1e-30, 1, "it would outweigh the gradients")
@@ -311,22 +312,6 @@ def read_settings(folder: Path) -> Settings:
         raise RunError(f"{folder}: half written or damaged ({problem})") from None
 
 
-def parse_assignments(assignments: Iterable[str]) -> Overlay:
-    """`["model.d_model=64"]` -> `{"model": {"d_model": 64}}`; a bare word is a string."""
-    overlay: dict[str, dict[str, Any]] = {}
-    for assignment in assignments:
-        name, equals, text = assignment.partition("=")
-        section, dot, key = name.strip().partition(".")
-        if not equals or not dot:
-            raise SettingError(f"--set {assignment}: expected section.key=value, such as model.d_model=256")
-        try:
-            value = tomllib.loads(f"value = {text}")["value"]
-        except (ValueError, RecursionError):  # not TOML, a number of thousands of digits, or nested very deep
-            value = text
-        overlay.setdefault(section, {})[key] = value
-    return overlay
-
-
 def keys(*overlays: Overlay) -> set[str]:
     """Return the settings that overlays contain: `{"model.d_model"}`."""
     return {f"{section}.{key}" for overlay in overlays for section, values in overlay.items() for key in values}
@@ -406,10 +391,8 @@ def _convert(name: str, value: Any, kind: Any, metadata: Mapping[str, Any]) -> A
     below, above = low is not None and value < low, high is not None and value > high
     if (below or above) and high is not None and not why:
         refuse(f"expected between {low:g} and {high}")
-    if below:
-        refuse(f"expected at least {low:g}")
-    if above:
-        refuse(f"expected at most {high:,} ({why})")
+    if below or above:
+        refuse(f"expected at least {low:g}" if below else f"expected at most {high:,} ({why})")
     return value
 
 
@@ -498,3 +481,15 @@ def describe() -> Iterable[tuple[str, str, str, str]]:
         for each in fields(kind):
             values = " | ".join(typing.get_args(types[each.name])) or types[each.name].__name__
             yield f"{section}.{each.name}", values, str(each.default), each.metadata["about"]
+
+
+def model_in_words(model: Model) -> str:
+    """Return the size of a model in words: `3 + 3 layers, width 256, 4 heads`; `1 + 1 LSTM, width 168, attention`."""
+    layers, width = f"{model.encoder_layers} + {model.decoder_layers}", model.d_hidden or model.d_model
+    if model.architecture == "transformer":
+        return f"{layers} layers, width {model.d_model}, {model.heads} heads"
+    if model.architecture == "convolutional":
+        return f"{layers} convolutions of {model.kernel} tokens, width {width}, attention"
+    seen = {"rnn": "", "rnn-bidirectional": ", both directions", "rnn-attention": ", attention"}
+    attends = f", {ALIGNMENTS.get(model.architecture)} attention"
+    return f"{layers} {model.cell.upper()}, width {width}{seen.get(model.architecture, attends)}"

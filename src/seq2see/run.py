@@ -57,7 +57,7 @@ class Run:
 
     def _repr_html_(self) -> str:
         """Return what a notebook shows: the facts about this model."""
-        model = f"{bundle.model_in_words(self.settings.model)}: {self.manifest.get('parameters', 0):,} parameters"
+        model = f"{config.model_in_words(self.settings.model)}: {self.manifest.get('parameters', 0):,} parameters"
         languages = " → ".join(code or "?" for code in self.languages)
         sizes = [f"{len(each):,} tokens" for each in (self.tokenizers.source, self.tokenizers.target)]
         rows = [("model", model), ("source", sizes[0]), ("target", sizes[1])]

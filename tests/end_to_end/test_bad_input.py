@@ -138,14 +138,14 @@ def test_many_pairs_that_are_too_long_are_told_with_the_length_they_need(cli) ->
 @pytest.mark.parametrize("word", ["a", "b", "g"])
 def test_every_small_corpus_has_pairs_to_train_and_to_validate_on(tmp_path: Path, count: int, word: str) -> None:
     """Whatever the texts, none of the two sides of the split may end up empty."""
-    from seq2see import config
+    from seq2see.cli.options import parse_assignments
     from seq2see.session import train
     from seq2see.session.request import Request
     from seq2see.text.corpora import open_corpus
 
     path = tmp_path / "few.tsv"
     path.write_text("".join(f"{word}{number}\tx{number}\n" for number in range(count)))
-    overlays = [config.parse_assignments(SETTINGS)]
+    overlays = [parse_assignments(SETTINGS)]
     request = Request(path, tmp_path / "run", None, overlays, {}, False, False, False, None, lambda event: None)
     prepared, _ = train.make_folder(request, open_corpus(str(path)), None, None, torch.device("cpu"))
     assert len(prepared.train) >= 1

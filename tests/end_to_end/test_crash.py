@@ -34,7 +34,9 @@ def finished(whole: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(whole, tmp_path / "run"))
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGHUP, 129)])
+@pytest.mark.parametrize(
+    ("number", "code"), [(signal.SIGTERM, 143), pytest.param(signal.SIGHUP, 129, marks=pytest.mark.slow)]
+)
 def test_a_scheduler_asks_for_the_end(tmp_path: Path, whole: Path, cli, number: signal.Signals, code: int) -> None:
     pairs = corpus(tmp_path / "pairs.tsv")
     words = ["train", str(pairs), "--out", str(tmp_path / "run"), *SET]

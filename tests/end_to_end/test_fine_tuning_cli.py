@@ -107,7 +107,7 @@ def test_the_scores_are_those_that_each_run_gives_itself(cli, trained: Path, tun
 
 
 def test_without_settings_of_ones_own(cli, own: Path) -> None:
-    ended = cli("train", new_pairs(), "--from", own)
+    ended = cli("train", new_pairs(), "--from", own, "--set", "training.max_minutes=0.001")  # only its end
     assert ended.code == 0, ended.err
     run = load("runs/aaa")
     assert run.settings.training.learning_rate < 0.01

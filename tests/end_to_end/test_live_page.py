@@ -97,6 +97,23 @@ def choose_korean(page):
              " model.dispatchEvent(new Event('change')); })()")  # fmt: skip
 
 
+def test_terms_are_marked_in_the_translation(page):
+    translate(page, "cab", "CAB")
+    page.run("document.getElementById('glossary').open = true")
+    page.click("#terms")
+    page.type("cab = HEAD")
+    wait_for(page, "#said", "HEAD")
+    page.wait("document.querySelector('#said mark.term button')?.textContent === 'HEAD'")
+    assert page.run("document.querySelector('#said mark.term').title").startswith("cab: ")
+    page.wait("!document.querySelector('main').classList.contains('empty')")
+    translate(page, "bad", "BAD")
+    assert page.run("document.querySelectorAll('#said mark.term').length") == 0
+    page.run("(() => { const terms = document.getElementById('terms'); terms.value = '... = x';"
+             " terms.dispatchEvent(new Event('input')); })()")  # fmt: skip
+    page.wait("document.getElementById('problem').textContent.includes('has no letter')")
+    assert page.problems == [] or all("400" in each for each in page.problems)
+
+
 def test_typing_translates_and_shows_the_inside(page, server, tmp_path):
     assert page.run("document.activeElement.id") == "source"
     assert page.run("getComputedStyle(document.querySelector('#tokens')).display") == "none"  # nothing to show yet

@@ -76,6 +76,7 @@ def folder(trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pa
     rows = "".join(f"{source}\t{target}\n" for source, target in pairs)
     for name in ("pairs.tsv", "test.tsv"):
         (tmp_path / name).write_text(rows, encoding="utf-8")
+    (tmp_path / "terms.tsv").write_text("good morning\tguten Morgen\nfile\tDatei|Dateien\n", encoding="utf-8")
     (tmp_path / "new.tsv").write_text(
         "".join(f"{a}{b}\t{(b + a).upper()}\n" for a in "abcdef" for b in "abcdef"), encoding="utf-8"
     )

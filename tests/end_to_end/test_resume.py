@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from quick import interrupted
 
+from seq2see.cli.options import parse_assignments
 from seq2see.training import checkpoint
 
 SETTINGS = [
@@ -59,10 +60,10 @@ def assert_same_end(run: Path, whole: Path) -> None:
 
 def uninterrupted(once: Callable[..., Path]) -> Path:
     """Return the folder of a whole run; copy it before changing anything."""
-    from seq2see import api, config
+    from seq2see import api
 
     def make(folder: Path) -> None:
-        api.train(corpus(folder / "pairs.tsv"), folder / "run", settings=config.parse_assignments(SETTINGS))
+        api.train(corpus(folder / "pairs.tsv"), folder / "run", settings=parse_assignments(SETTINGS))
 
     return once("uninterrupted", make) / "run"
 

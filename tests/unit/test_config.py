@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from seq2see import config
+from seq2see.cli.options import parse_assignments
 from seq2see.config import Settings
 from seq2see.errors import SettingError
 from seq2see.model.build import count_parameters
@@ -57,6 +58,7 @@ KEYS = [
     "training.label_smoothing",
     "training.agreement",
     "training.alignment_weight",
+    "training.initial_gain",
     "training.adam_beta1",
     "training.adam_beta2",
     "training.adam_epsilon",
@@ -312,19 +314,19 @@ def test_what_looks_like_a_contradiction_and_is_none() -> None:
     ],
 )
 def test_assignments(assignment: str, expected: object) -> None:
-    assert config.parse_assignments([assignment]) == expected
+    assert parse_assignments([assignment]) == expected
 
 
 def test_assignments_together_the_last_one_counts() -> None:
-    overlay = config.parse_assignments(["model.d_model=8", "training.seed=2", "model.heads=2", "model.d_model=16"])
+    overlay = parse_assignments(["model.d_model=8", "training.seed=2", "model.heads=2", "model.d_model=16"])
     assert overlay == {"model": {"d_model": 16, "heads": 2}, "training": {"seed": 2}}
-    assert config.parse_assignments([]) == {}
+    assert parse_assignments([]) == {}
 
 
 @pytest.mark.parametrize("assignment", ["model.d_model", "d_model=8", "=8", ""])
 def test_assignments_of_another_form(assignment: str) -> None:
     with pytest.raises(SettingError, match=r"expected section\.key=value, such as model\.d_model=256$"):
-        config.parse_assignments([assignment])
+        parse_assignments([assignment])
 
 
 def test_toml_there_and_back(tmp_path: Path) -> None:
@@ -413,7 +415,7 @@ def test_messages_are_short_whatever_the_value() -> None:
 
 @pytest.mark.parametrize("text", ["1" * 5000, "[" * 5000])
 def test_an_assignment_of_thousands_of_digits_or_brackets(text: str) -> None:
-    overlay = config.parse_assignments([f"model.d_model={text}"])
+    overlay = parse_assignments([f"model.d_model={text}"])
     assert "expected a whole number" in refused(overlay)
 
 

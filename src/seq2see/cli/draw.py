@@ -12,7 +12,7 @@ import typer
 from seq2see import config, special, storage
 from seq2see.cli.data import Downloads
 from seq2see.cli.messages import echo, progress, write_line
-from seq2see.cli.options import Debug, Folder, Force, To, check_new
+from seq2see.cli.options import Debug, Folder, Force, To, check_new, parse_assignments
 from seq2see.errors import DataError, SettingError, nearest
 
 MOST_NEEDED = 5
@@ -239,7 +239,7 @@ def draw_word(
 def _plan_of(model: str, assignments: list[str]) -> tuple[config.Settings, tuple[int, int], str]:
     """Return settings, sizes of the vocabularies and the name of a preset or a run."""
     if model in config.PRESETS:
-        settings = config.resolve(config.preset(model), config.parse_assignments(assignments))
+        settings = config.resolve(config.preset(model), parse_assignments(assignments))
         data = settings.data
         both = (data.source_vocabulary, data.source_vocabulary if data.shared else data.target_vocabulary)
         return settings, both, " ".join([model, *assignments])

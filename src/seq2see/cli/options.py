@@ -1,11 +1,14 @@
 """Options and arguments that several verbs share, and the engine that they ask for."""
 
 import os
+import tomllib
+from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from seq2see.config import Overlay
 from seq2see.errors import INSTALL_ALL, SettingError
 from seq2see.machine import has_torch, keep_freed_memory
 
@@ -85,6 +88,9 @@ GlossaryOption = Annotated[
         help="File of terms that have to be translated as it says: .tsv, .csv (term, translation) or .tbx.",
     ),
 ]
+Cache = Annotated[
+    bool, typer.Option("--cache", help="Keep translations in the user's cache, and do not compute them again.")
+]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 Force = Annotated[bool, typer.Option("--force", help="Replace the file if it exists.")]
 Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
@@ -106,6 +112,16 @@ def check_torch(option: str) -> None:
         raise SettingError(f"{option} needs PyTorch: {INSTALL_ALL}")
 
 
+def with_cache(run: "Run", engine: "Engine") -> "Engine":
+    """Return an engine that keeps its translations in the user's cache."""
+    from seq2see import storage
+    from seq2see.decoding.running_text import CachedEngine
+
+    return CachedEngine(
+        engine, run.folder / "model.safetensors", storage.cache_folder() / "seq2see" / "translations.sqlite"
+    )
+
+
 def pick_engine(
     run: "Run", engine: str, precision: str | None, sampling: tuple[float, int, float, int | None] | None
 ) -> "Engine":
@@ -119,3 +135,19 @@ def pick_engine(
     from seq2see.decoding import search
 
     return run.sampler(search.sampling(*sampling), precision or "float32")
+
+
+def parse_assignments(assignments: Iterable[str]) -> Overlay:
+    """`["model.d_model=64"]` -> `{"model": {"d_model": 64}}`; a bare word is a string."""
+    overlay: dict[str, dict[str, Any]] = {}
+    for assignment in assignments:
+        name, equals, text = assignment.partition("=")
+        section, dot, key = name.strip().partition(".")
+        if not equals or not dot:
+            raise SettingError(f"--set {assignment}: expected section.key=value, such as model.d_model=256")
+        try:
+            value = tomllib.loads(f"value = {text}")["value"]
+        except (ValueError, RecursionError):  # not TOML, a number of thousands of digits, or nested very deep
+            value = text
+        overlay.setdefault(section, {})[key] = value
+    return overlay

@@ -10,6 +10,7 @@ import typer
 from seq2see import config
 from seq2see.cli import options
 from seq2see.cli.messages import echo, write_line
+from seq2see.cli.options import parse_assignments
 from seq2see.errors import SettingError, nearest
 
 METRICS = get_args(config.Metric)
@@ -79,7 +80,7 @@ def train(
     debug: options.Debug = False,
 ) -> None:
     """Train a model on pairs of sequences. No settings are needed: the corpus suggests them."""
-    overlay = config.parse_assignments([*(assignments or []), *([f"training.metric={metric}"] if metric else [])])
+    overlay = parse_assignments([*(assignments or []), *([f"training.metric={metric}"] if metric else [])])
     overlay = overlay if to_export is None else for_export(to_export, overlay)
     config.check_keys(overlay)  # finds a misspelt key before torch is imported
     from seq2see import api

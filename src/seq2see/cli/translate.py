@@ -49,6 +49,7 @@ def translate(
     text: options.Text = False,
     markup: options.Markup = "auto",
     glossary: options.GlossaryOption = None,
+    cache: options.Cache = False,
     sample: options.Sample = False,
     temperature: options.Temperature = 1.0,
     top_k: options.TopK = 0,
@@ -62,6 +63,8 @@ def translate(
     """Translate standard input to standard output, line by line or, with --text, as running text."""
     if text and (sample or n_best > 1 or prefix or alignments):
         raise SettingError("--text: leave --sample, --n-best, --prefix and --alignments out")
+    if cache and (sample or ranks.from_torchrun()[1] > 1):
+        raise SettingError("--cache: leave --sample and torchrun out")
     if sample and n_best > 1:
         raise SettingError("--sample gives one translation per line: leave --n-best out")
     if sample and ranks.from_torchrun()[1] > 1:
@@ -79,11 +82,13 @@ def translate(
         options.check_torch("--alignments")
         run.need_attention("alignments")
     if text:
-        _translate_text(run, options.pick_engine(run, engine, precision, None), markup, beam, to, terms, as_json)
+        chosen = options.pick_engine(run, engine, precision, None)
+        _translate_text(run, options.with_cache(run, chosen) if cache else chosen, markup, beam, to, terms, as_json)
         return
     sampling = (temperature, top_k, top_p, seed) if sample else None
     with ranks.joined() as group:
         chosen = group.after_first(lambda: options.pick_engine(run, engine, precision, sampling))
+        chosen = options.with_cache(run, chosen) if cache else chosen
         searching = chosen if group.alone else Shared(chosen, group)
         first, used = 1, Counter[str]()
         blocks = _blocks(AT_ONCE * group.world)
@@ -97,7 +102,7 @@ def translate(
                     echo(f"alignments are computed {run.alignment_method.in_words}", err=True)
                 for number, (line, result, links) in enumerate(zip(block, results, aligned, strict=True), first):
                     if as_json:
-                        _print_json(line, result, links)
+                        _print_json(line, result, links, run.manifest.get("confidence"))
                     else:
                         _print(number, result, links, n_best)
                     _warn(number, result, run.settings.decoding.max_source)
@@ -158,13 +163,20 @@ def _print(number: int, result: "Result", aligned: "list[Alignment]", n_best: in
         write_line(f"{shown}\t{aligned[place].pharaoh}" if aligned else shown)
 
 
-def _print_json(line: str, result: "Result", aligned: "list[Alignment]") -> None:
+def _print_json(line: str, result: "Result", aligned: "list[Alignment]", kept: Any) -> None:
+    """Print a result as JSON; `kept` is what the manifest has about the confidence."""
+    from seq2see.evaluation import confidence
+
+    calibration = None if kept is None else confidence.from_json(kept)
     translations: list[dict[str, Any]] = [
         {"text": each.text, "score": each.score, "probability": each.probability} for each in result.translations
     ]
     for translation, links in zip(translations, aligned, strict=False):
         translation["alignment"] = links.json()
     for translation, each in zip(translations, result.translations, strict=True):
+        known = None if calibration is None else calibration.of(each)
+        if known is not None:
+            translation["confidence"] = known._asdict()
         if each.terms:
             translation["terms"] = [term.json() for term in each.terms]
     write_line(json.dumps({"source": line, "translations": translations}, ensure_ascii=False))

@@ -1,10 +1,17 @@
-"""Running text for a run: how its documents are cut into sentences, which are searched for and aligned."""
+"""Running text for a run: how its documents are cut into sentences, which are searched for and aligned; and a cache."""
 
 import contextlib
+import json
+import sqlite3
 from collections.abc import Callable, Sequence
+from dataclasses import asdict, replace
+from hashlib import sha256
+from pathlib import Path
 from typing import Any
 
-from seq2see.config import Settings
+from seq2see import storage
+from seq2see.config import Decoding, Settings
+from seq2see.decoding.hypothesis import Engine, Hypothesis, Task
 from seq2see.decoding.translator import Result
 from seq2see.documents import document, placeholders
 from seq2see.documents.document import Joined, Options, Translated
@@ -15,6 +22,8 @@ from seq2see.tokens.store import Tokenizers
 
 MOST_PAIRS = 2000
 """Validation pairs that show how documents are to be cut into sentences."""
+MOST_CACHED = 100_000
+"""Sentences whose translations a cache keeps: some tens of megabytes."""
 SHORTEST_LIMIT = 64
 """Tokens of a sentence that are never too many, even if all sentences of the validation set are shorter."""
 LANGUAGE_KINDS = ("unigram", "bpe", "jamo", "imported")
@@ -91,3 +100,68 @@ def translates_language(settings: Settings, languages: Sides, pairs: Sequence[Pa
         if text and sum(map(str.isalpha, text)) < LETTERS * len(text):
             return False
     return True
+
+
+class CachedEngine:
+    """An engine that keeps what it finds in a file, and does not search for the same sentence twice.
+
+    A key is a digest of the model's file, the engine, the settings of the search and the tokens of the sentence.
+    Sentences with constraints are searched for each time. The oldest entries beyond `most` are deleted. A cache that
+    cannot be read or written is not used.
+    """
+
+    def __init__(self, engine: Engine, model: Path, path: Path, most: int = MOST_CACHED) -> None:
+        self.name = engine.name
+        self._engine, self._most = engine, most
+        facts = model.stat()
+        self._model = f"{model.resolve()} {facts.st_size} {facts.st_mtime_ns} {engine.name}"
+        self._file: sqlite3.Connection | None = None
+        with contextlib.suppress(OSError, SeqError, sqlite3.Error):
+            storage.own_folder(path.parent, storage.cache_folder())
+            storage.refuse_link(path)
+            self._file = sqlite3.connect(path, timeout=5, isolation_level=None)
+            self._file.execute("CREATE TABLE IF NOT EXISTS found (key BLOB PRIMARY KEY, hypotheses TEXT NOT NULL)")
+
+    def __del__(self) -> None:
+        if getattr(self, "_file", None) is not None:
+            self._file.close()  # type: ignore[union-attr]
+
+    @property
+    def constrains(self) -> bool:
+        return self._engine.constrains
+
+    def search(self, tasks: list[Task], settings: Decoding) -> list[list[Hypothesis]]:
+        """Return hypotheses for each task, from the cache where it has them."""
+        keys = [None if task.constraints else self._key(task, settings) for task in tasks]
+        kept = [self._read(key) for key in keys]
+        new = [number for number, hypotheses in enumerate(kept) if hypotheses is None]
+        found = dict(zip(new, self._engine.search([tasks[number] for number in new], settings), strict=True))
+        self._write([(keys[number], found[number]) for number in new])
+        return [found[number] if hypotheses is None else hypotheses for number, hypotheses in enumerate(kept)]
+
+    def score(self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]) -> list[list[float]]:
+        """Return the log-probabilities of given targets, which are not kept."""
+        return self._engine.score(sources, targets)
+
+    def _key(self, task: Task, settings: Decoding) -> bytes:
+        asked = [self._model, asdict(replace(settings, batch_tokens=1)), task.source, task.limit, task.prefix]
+        return sha256(json.dumps(asked).encode()).digest()
+
+    def _read(self, key: bytes | None) -> list[Hypothesis] | None:
+        try:
+            if self._file is None or key is None:
+                return None
+            row = self._file.execute("SELECT hypotheses FROM found WHERE key = ?", (key,)).fetchone()
+            return [Hypothesis(**each) for each in json.loads(row[0])] if row else None
+        except (sqlite3.Error, ValueError, TypeError):
+            return None
+
+    def _write(self, entries: Sequence[tuple[bytes | None, list[Hypothesis]]]) -> None:
+        rows = [(key, json.dumps([asdict(each) for each in found])) for key, found in entries if key is not None]
+        with contextlib.suppress(sqlite3.Error):
+            if self._file is not None and rows:
+                self._file.execute("BEGIN IMMEDIATE")
+                self._file.executemany("INSERT OR REPLACE INTO found VALUES (?, ?)", rows)
+                oldest = "DELETE FROM found WHERE rowid <= (SELECT max(rowid) FROM found) - ?"
+                self._file.execute(oldest, (self._most,))
+                self._file.execute("COMMIT")

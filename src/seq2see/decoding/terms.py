@@ -11,11 +11,9 @@ source, which any engine can compute. What is missing is decided on the text, by
 text has several of these.
 """
 
-import math
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from itertools import pairwise
 from typing import Final, NamedTuple
 
@@ -25,14 +23,12 @@ from seq2see.decoding.hypothesis import Constraint, Engine, Hypothesis, Task
 from seq2see.decoding.translator import EnforcedTerm, Result, SearchPlan, TermSource, Translation
 from seq2see.text import words
 from seq2see.text.words import Span, Term
-from seq2see.tokens import spans
+from seq2see.tokens import phrases, spans
 from seq2see.tokens.interface import Tokenizer
 from seq2see.tokens.store import Tokenizers
 
 MOST_TERMS: Final = 16
 """Different terms of one sentence that are enforced; more are reported as missing, unless the search has found them."""
-MOST_CUTS: Final = 100
-"""Places of an output at which a term is tried."""
 PLACES: Final = 2
 """Places in an output, those that depend most on a term, from which the search goes on with the term."""
 MOST_FORMS: Final = 4
@@ -83,20 +79,22 @@ def translate(
 
 def _enforce(engine: Engine, decoding: Decoding, sentences: Sequence["_Sentence"]) -> None:
     """Make sure that the best candidate of each sentence contains all of its terms."""
-    if open_ := [each for each in sentences if each.missing]:
-        _find_rivals(engine, open_)
-    constrained = [each for each in sentences if each.missing and engine.constrains and each.constraints]
+    constrained = [each for each in sentences if each.missing and engine.constrains and each.can_be_constrained]
     if constrained:
+        _find_rivals(engine, constrained)
         tasks = [replace(each.task, constraints=each.constraints) for each in constrained]
-        for sentence, hypotheses in zip(constrained, engine.search(tasks, decoding), strict=True):
-            candidates = _scored(engine, decoding, sentence, [each.tokens for each in hypotheses])
+        found = zip(constrained, engine.search(tasks, decoding), strict=True)
+        outputs = [(sentence, each.tokens, None) for sentence, hypotheses in found for each in hypotheses]
+        for sentence, candidates in _scored(engine, decoding, outputs).items():
             sentence.consider(candidates, "constraint")
     for sentence in sentences:
         if sentence.missing:
             sentence.consider([each._replace(rank=each.score) for each in sentence.candidates], "n-best")
-    for _ in range(max((len(each.missing) for each in sentences), default=0) + 1):
-        if open_ := [each for each in sentences if each.missing]:
-            _force_prefixes(engine, decoding, open_)
+    if open_ := [each for each in sentences if each.missing]:
+        _find_rivals(engine, open_)
+    for turn in range(max((len(each.missing) for each in sentences), default=0) + 1):
+        if open_ := [each for each in sentences if each.missing and turn <= len(each.terms)]:
+            _force_prefixes(engine, decoding, open_, turn)
     for sentence in sentences:
         if sentence.missing:
             _replace_words(engine, decoding, sentence)
@@ -131,6 +129,9 @@ class _Sentence:
         self.how: list[TermSource] = ["search"] * len(self.terms)
         self.rivals: frozenset[int] = frozenset()
         """Tokens that begin a word of the first output that stands for a term in another translation."""
+        self.losses_of: _Candidate | None = None
+        self.losses: list[list[float]] = []
+        """What `_losses` has found for one output."""
         self._doubles = _doubles(line)
         self._read = [(start - shift, end - shift) for start, end in spans.read(tokenizers.source, line)]
 
@@ -163,15 +164,20 @@ class _Sentence:
         """The terms that the best output does not contain."""
         return [number for number, place in enumerate(self.best.places[:MOST_TERMS]) if place is None]
 
+    def is_better(self, text: str) -> bool:
+        """Return whether an output contains more terms than the best one so far, and no word is doubled in it."""
+        met = sum(place is not None for place in _places(text, self.terms))
+        return met > self.best.met and _doubles(text) <= self._doubles
+
     def consider(self, candidates: Sequence[_Candidate], how: TermSource) -> None:
         """Take the candidate that contains more terms than the best one so far; of several, the one that ranks first.
 
         One that says a term twice, in another translation too, comes after the others. An output in which a word is
         doubled that was not doubled before is not taken.
         """
-        sound = [each for each in candidates if _doubles(each.text) <= self._doubles]
+        sound = [each for each in candidates if self.is_better(each.text)]
         chosen = max(sound, key=lambda each: (each.met, self.rivals.isdisjoint(each.tokens), each.rank), default=None)
-        if chosen is None or chosen.met <= self.best.met:
+        if chosen is None:
             return
         for number in range(len(self.terms)):
             if self.best.places[number] is None and chosen.places[number] is not None:
@@ -179,10 +185,13 @@ class _Sentence:
         self.best = chosen
 
     @property
+    def can_be_constrained(self) -> bool:
+        """Return whether a search can have constraints: no prefix is forced, and a term can be written in tokens."""
+        return not self.task.prefix and bool(self.constraints)
+
+    @property
     def constraints(self) -> tuple[Constraint, ...]:
-        """What a search has to obey; nothing where a prefix is forced, or a term cannot be written in tokens."""
-        if self.task.prefix:
-            return ()
+        """What a search has to obey, except for terms that cannot be written in tokens."""
         found = [_constraint(self.tokenizer, term) for term in self.terms[:MOST_TERMS]]
         return tuple(each._replace(never=self.rivals) for each in found if each is not None)
 
@@ -248,62 +257,15 @@ def _doubles(text: str) -> int:
     return once + sum(found[here : here + 2] == found[here + 2 : here + 4] for here in range(len(found) - 3))
 
 
-# Terms in tokens
-
-
 def _constraint(tokenizer: Tokenizer, term: Term) -> Constraint | None:
     """Return the tokens of all forms that the vocabulary can write; None if it can write none."""
     written = [form for form in term.forms if special.UNKNOWN not in tokenizer.encode([form])[0]]
     if not written:
         return None
-    later = dict.fromkeys(tokens for form in written for tokens in _within(tokenizer, form))
+    later = dict.fromkeys(tokens for form in written for tokens in phrases.within(tokenizer, form))
     first = dict.fromkeys(tuple(tokenizer.encode([form])[0]) for form in written)
     whole = words.is_whole_word(written[0])
-    return Constraint(tuple(first), tuple(later), _inside_words(tokenizer) if whole else frozenset())
-
-
-def _within(tokenizer: Tokenizer, form: str) -> list[tuple[int, ...]]:
-    """Return the tokens of a form after another word; without a blank between them, too, in scripts that have none."""
-    anchor, anchor_ids = _anchor(tokenizer)
-    texts = [f"{anchor} {form}"] + ([] if words.needs_blanks(form[0]) else [f"{anchor}{form}"])
-    found = []
-    for ids in tokenizer.encode(texts):
-        if ids[: len(anchor_ids)] == anchor_ids and len(ids) > len(anchor_ids):
-            found.append(tuple(ids[len(anchor_ids) :]))
-    return found or [tuple(tokenizer.encode([form])[0])]
-
-
-@lru_cache(8)
-def _anchor(tokenizer: Tokenizer) -> tuple[str, list[int]]:
-    """Return a text that ends a token whatever follows, if there is one: a full stop, or a letter."""
-    for text in (".", "。", ",", "-", "a", "e", "1"):
-        ids = tokenizer.encode([text])[0]
-        if special.UNKNOWN not in ids and tokenizer.encode([f"{text} {text}"])[0][: len(ids)] == ids:
-            return text, ids
-    return "", []
-
-
-@lru_cache(8)
-def _inside_words(tokenizer: Tokenizer) -> frozenset[int]:
-    """Return the tokens that continue the word that a letter before them belongs to."""
-    before = tokenizer.encode(["a"])[0]
-    start = len(tokenizer.decode(before))
-    if not start:
-        return frozenset()
-    texts = ((id, tokenizer.decode([*before, id])) for id in range(special.COUNT, len(tokenizer)))
-    return frozenset(id for id, text in texts if len(text) > start and not words.is_boundary(text, start))
-
-
-def _cuts(tokenizer: Tokenizer, tokens: Sequence[int], least: int) -> list[tuple[int, int]]:
-    """Return where words of an output begin: the number of the token, and of the character; the end comes last."""
-    text, written = tokenizer.decode(tokens), spans.written(tokenizer, tokens)
-    found = [
-        (token, start)
-        for token, (start, end) in enumerate(written)
-        if token >= least and start < end and text[start:end].strip() and words.is_boundary(text, start)
-    ]
-    ending = (len(tokens), len(text))
-    return [*found[: MOST_CUTS - 1], ending] if ending not in found else found[:MOST_CUTS]
+    return Constraint(tuple(first), tuple(later), phrases.inside_words(tokenizer) if whole else frozenset())
 
 
 # Forced prefixes
@@ -314,16 +276,17 @@ def _losses(engine: Engine, sentences: Sequence[_Sentence]) -> list[list[list[fl
 
     Falls are those of log-probabilities, for the best output so far.
     """
-    asked = [(sentence, number) for sentence in sentences for number in sentence.missing]
-    sources = [sentence.task.source for sentence in sentences]
+    new = [each for each in sentences if each.losses_of is not each.best]
+    asked = [(sentence, number) for sentence in new for number in sentence.missing]
+    sources = [sentence.task.source for sentence in new]
     sources += [sentence.source_without(number) for sentence, number in asked]
-    targets = [each.best.tokens for each in (*sentences, *(sentence for sentence, _ in asked))]
-    logs = engine.score(sources, targets)
-    whole, without = dict(zip(sentences, logs, strict=False)), iter(logs[len(sentences) :])
-    return [
-        [[one - two for one, two in zip(whole[each], next(without), strict=True)] for _ in each.missing]
-        for each in sentences
-    ]
+    targets = [each.best.tokens for each in (*new, *(sentence for sentence, _ in asked))]
+    logs = engine.score(sources, targets) if new else []
+    without = iter(logs[len(new) :])
+    for sentence, whole in zip(new, logs, strict=False):
+        sentence.losses_of = sentence.best
+        sentence.losses = [[one - two for one, two in zip(whole, next(without), strict=True)] for _ in sentence.missing]
+    return [sentence.losses for sentence in sentences]
 
 
 def _by_loss(sentence: _Sentence, losses: Sequence[float]) -> list[tuple[float, int, int]]:
@@ -331,7 +294,7 @@ def _by_loss(sentence: _Sentence, losses: Sequence[float]) -> list[tuple[float, 
 
     The word that loses most comes first.
     """
-    cuts = _cuts(sentence.tokenizer, sentence.best.tokens, len(sentence.task.prefix))
+    cuts = phrases.word_starts(sentence.tokenizer, sentence.best.tokens, len(sentence.task.prefix))
     found = [(sum(losses[first:last]), first, start) for (first, start), (last, _) in pairwise(cuts)]
     return sorted(found, key=lambda each: -each[0])
 
@@ -343,31 +306,10 @@ def _find_rivals(engine: Engine, sentences: Sequence[_Sentence]) -> None:
         for losses in all_losses:
             ranked = _by_loss(sentence, losses)
             if ranked and ranked[0][0] > CERTAIN:
-                found |= _inflections(tokenizer, sentence.best.tokens[ranked[0][1]])
+                found |= phrases.inflections(tokenizer, sentence.best.tokens[ranked[0][1]])
         forms = [form for term in sentence.terms for form in term.forms]
-        allowed = {token for form in forms for tokens in _within(tokenizer, form) for token in tokens}
+        allowed = {token for form in forms for tokens in phrases.within(tokenizer, form) for token in tokens}
         sentence.rivals = frozenset(found - allowed)
-
-
-@lru_cache(1024)
-def _inflections(tokenizer: Tokenizer, token: int) -> frozenset[int]:
-    """Return the tokens that begin with the same word: with other Korean particles, or two other letters at the end.
-
-    Nothing for a token of one letter, which says nothing about the word.
-    """
-    stem = tokenizer.decode([token]).strip()
-    if not stem or (len(stem) < 2 and words.needs_blanks(stem)):
-        return frozenset()
-    stem = next((stem[:end] for end in range(2, len(stem)) if stem[end:] in words.PARTICLES), stem)
-    is_korean = words.is_korean(stem)
-    rest = ((id, text[len(stem) :]) for id, text in enumerate(_texts(tokenizer)) if text.startswith(stem))
-    return frozenset(id for id, more in rest if (not more or more in words.PARTICLES if is_korean else len(more) < 3))
-
-
-@lru_cache(8)
-def _texts(tokenizer: Tokenizer) -> list[str]:
-    """Return the text of each token."""
-    return [tokenizer.decode([id]).strip() for id in range(len(tokenizer))]
 
 
 @dataclass(frozen=True)
@@ -382,11 +324,11 @@ class _Trial:
     """The number of tokens at the end of the prefix that are those of the term."""
 
 
-def _trials(sentence: _Sentence, losses: Sequence[float]) -> Iterator[_Trial]:
-    """Yield the first missing term, in each form, at the places of the best output that depend on it most."""
+def _trials(sentence: _Sentence, which: int, losses: Sequence[Sequence[float]]) -> Iterator[_Trial]:
+    """Yield one of the missing terms, in each form, at the places of the best output that depend on it most."""
     tokens, tokenizer = sentence.best.tokens, sentence.tokenizer
-    term = sentence.terms[sentence.missing[0]]
-    cuts = [first for _, first, _ in _by_loss(sentence, losses)[:PLACES]] or [len(tokens)]
+    term = sentence.terms[sentence.missing[which]]
+    cuts = [first for _, first, _ in _by_loss(sentence, losses[which])[:PLACES]] or [len(tokens)]
     for form in term.forms[:MOST_FORMS]:
         first = tokenizer.encode([form])[0]
         if special.UNKNOWN in first:
@@ -395,51 +337,60 @@ def _trials(sentence: _Sentence, losses: Sequence[float]) -> Iterator[_Trial]:
             before = tokens[:cut]
             while before and not tokenizer.decode(before[-1:]).strip():  # a blank that the form brings itself
                 before = before[:-1]
-            for of_form in _within(tokenizer, form) if before else [tuple(first)]:
+            for of_form in phrases.within(tokenizer, form) if before else [tuple(first)]:
                 if len(before) + len(of_form) < sentence.task.limit:
                     yield _Trial(sentence, cut, [*before, *of_form], len(of_form))
 
 
-def _force_prefixes(engine: Engine, decoding: Decoding, sentences: Sequence[_Sentence]) -> None:
-    """Search on from a missing term in the place of the words that it was translated by; keep what scores highest."""
-    losses = _losses(engine, sentences)
-    trials = [trial for sentence, each in zip(sentences, losses, strict=True) for trial in _trials(sentence, each[0])]
-    if not trials:
-        return
-    logs = engine.score([trial.sentence.task.source for trial in trials], [trial.prefix for trial in trials])
-    chosen: dict[tuple[_Sentence, int], tuple[float, _Trial]] = {}
-    for trial, each in zip(trials, logs, strict=True):  # of all forms, the one that is most probable at a place
-        form_logs = each[len(trial.prefix) - trial.form_tokens : len(trial.prefix)]
-        expected = sum(form_logs) / trial.form_tokens
-        if expected > chosen.get((trial.sentence, trial.place), (-math.inf,))[0]:
-            chosen[trial.sentence, trial.place] = expected, trial
-    picked = [trial for _, trial in chosen.values()]
+def _force_prefixes(engine: Engine, decoding: Decoding, sentences: Sequence[_Sentence], turn: int) -> None:
+    """Search on from a missing term in the place of the words that it was translated by; keep what scores highest.
+
+    Where several terms of a sentence are missing, `turn` says which.
+    """
+    groups: dict[tuple[_Sentence, int], list[_Trial]] = {}
+    for sentence, losses in zip(sentences, _losses(engine, sentences), strict=True):
+        for trial in _trials(sentence, turn % len(losses), losses):
+            groups.setdefault((sentence, trial.place), []).append(trial)
+    several = [trial for group in groups.values() for trial in group if len(group) > 1]
+    expected: dict[int, float] = {}
+    if several:  # of all forms, the one that is most probable at a place
+        sources, prefixes = [each.sentence.task.source for each in several], [each.prefix for each in several]
+        for trial, logs in zip(several, engine.score(sources, prefixes), strict=True):
+            of_form = logs[len(trial.prefix) - trial.form_tokens : len(trial.prefix)]
+            expected[id(trial)] = sum(of_form) / trial.form_tokens
+    picked = [max(group, key=lambda trial: expected.get(id(trial), 0.0)) for group in groups.values()]
     tasks = [replace(trial.sentence.task, prefix=trial.prefix) for trial in picked]
-    outputs: dict[_Sentence, list[list[int]]] = {sentence: [] for sentence in sentences}
-    for trial, hypotheses in zip(picked, engine.search(tasks, decoding), strict=True):
-        outputs[trial.sentence] += [each.tokens for each in hypotheses]
-    for sentence, targets in outputs.items():
-        sentence.consider(_scored(engine, decoding, sentence, targets), "prefix")
+    found = zip(picked, engine.search(tasks, decoding) if tasks else [], strict=True)
+    outputs = [(trial.sentence, each.tokens, None) for trial, hypotheses in found for each in hypotheses]
+    for sentence, candidates in _scored(engine, decoding, outputs).items():
+        sentence.consider(candidates, "prefix")
 
 
 def _scored(
-    engine: Engine,
-    decoding: Decoding,
-    sentence: _Sentence,
-    targets: Sequence[Sequence[int]],
-    texts: Sequence[str] | None = None,
-) -> list[_Candidate]:
+    engine: Engine, decoding: Decoding, outputs: Sequence[tuple["_Sentence", Sequence[int], str | None]]
+) -> dict["_Sentence", list[_Candidate]]:
     """Return outputs with the scores that a search would give them: engines do not score forced tokens alike.
 
     A term that the model would not have said is improbable, and the more words an output has, the less that counts in
     the mean: the longest would be the best. So outputs are compared by the mean of the other tokens, and by the sum of
     those of the terms over the length of the first output.
+
+    Args:
+        outputs: sentences, tokens of an output for each, and its text where that is not the text of the tokens.
     """
-    found = []
-    for place, logs in enumerate(engine.score([sentence.task.source] * len(targets), targets)):
-        hypothesis = Hypothesis(list(targets[place]), sum(logs) / _penalty(decoding, len(logs)), sum(logs))
-        each = sentence.candidate(hypothesis, texts[place] if texts else None)
-        shown = [span for span in each.places if span is not None] if texts is None else []
+    outputs = [
+        (sentence, tokens, text)
+        for sentence, tokens, text in outputs
+        if sentence.is_better(sentence.tokenizer.decode(tokens) if text is None else text)
+    ]
+    found: dict[_Sentence, list[_Candidate]] = {sentence: [] for sentence, _, _ in outputs}
+    if not outputs:
+        return found
+    scored = engine.score([sentence.task.source for sentence, _, _ in outputs], [tokens for _, tokens, _ in outputs])
+    for (sentence, tokens, text), logs in zip(outputs, scored, strict=True):
+        hypothesis = Hypothesis(list(tokens), sum(logs) / _penalty(decoding, len(logs)), sum(logs))
+        each = sentence.candidate(hypothesis, text)
+        shown = [span for span in each.places if span is not None] if text is None else []
         written = spans.written(sentence.tokenizer, each.tokens) if shown else []
         of_terms = {
             token
@@ -448,7 +399,7 @@ def _scored(
         }
         rest = [log for token, log in enumerate(logs) if token not in of_terms]
         fixed = (sum(logs) - sum(rest)) / _penalty(decoding, 1 + len(sentence.candidates[0].tokens))
-        found.append(each._replace(rank=sum(rest) / _penalty(decoding, len(rest)) + fixed))
+        found[sentence].append(each._replace(rank=sum(rest) / _penalty(decoding, len(rest)) + fixed))
     return found
 
 
@@ -469,7 +420,8 @@ def _replace_words(engine: Engine, decoding: Decoding, sentence: _Sentence) -> N
             texts = list(dict.fromkeys(_replaced(sentence, form, starts)))
             if texts and sentence.best.met == met:
                 targets = [tokens[: sentence.task.limit] for tokens in sentence.tokenizer.encode(texts)]
-                sentence.consider(_scored(engine, decoding, sentence, targets, texts), "replacement")
+                outputs = [(sentence, tokens, text) for tokens, text in zip(targets, texts, strict=True)]
+                sentence.consider(_scored(engine, decoding, outputs).get(sentence, []), "replacement")
 
 
 def _replaced(sentence: _Sentence, form: str, chosen: Sequence[int] | None) -> Iterator[str]:
@@ -483,10 +435,10 @@ def _replaced(sentence: _Sentence, form: str, chosen: Sequence[int] | None) -> I
     kept = [place for place in sentence.best.places if place is not None]
     blank = " " if words.needs_blanks(form[0]) else ""
     tokens = tokenizer.encode([text])[0]
-    starts = [start for _, start in _cuts(tokenizer, tokens, 0)]
+    starts = [start for _, start in phrases.word_starts(tokenizer, tokens, 0)]
     if tokenizer.decode(tokens) != text:  # it has a form that has no tokens
         starts = [start for start, _ in spans.words(text)]
-    starts = sorted({start for start in starts if least <= start < len(text)})[:MOST_CUTS]
+    starts = sorted({start for start in starts if least <= start < len(text)})[: phrases.MOST_CUTS]
     for place, start in enumerate(starts):
         if chosen is None and not any(one < start < other for one, other in kept):
             yield f"{text[:start]}{form}{blank}{text[start:]}"

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from seq2see.documents import termbases
 from seq2see.errors import DataError, shown
 from seq2see.text import languages, rows, words
 from seq2see.text.pair import NOTHING, Sides
@@ -90,10 +91,10 @@ class Glossary:
         if not rows.is_file(path, EXPECTED):
             raise DataError(f"{path}: no such file. {EXPECTED}")
         suffix = rows.without_gz(path).suffix.lower()
-        if suffix not in (".tsv", ".csv"):
+        if suffix not in (".tsv", ".csv", ".tbx"):
             raise DataError(f"{path}: the suffix '{suffix}' does not determine the format. {EXPECTED}")
         _check_size(path)
-        glossary = cls(_table(path, suffix[1:]), str(path))
+        glossary = cls(_concepts(path, languages) if suffix == ".tbx" else _table(path, suffix[1:]), str(path))
         if not glossary.entries:
             raise DataError(f"{path}: no terms in it. Write one on each line: term<TAB>translation")
         return glossary
@@ -237,6 +238,17 @@ def _table(path: Path, format: str) -> Iterator[GlossaryEntry]:
             yield GlossaryEntry(columns[0], tuple(columns[1:]), f"{path}, line {number}")
     if faults:
         raise DataError(str(faults))
+
+
+def _concepts(path: Path, wanted: Sides) -> Iterator[GlossaryEntry]:
+    """Yield the entries of a TBX file. A term of several concepts may be translated as in any of them."""
+    found: dict[str, tuple[int, dict[str, None]]] = {}
+    for line, source, forms in termbases.read(path, wanted):
+        if len(found) > MOST_ENTRIES:
+            break  # which is reported
+        found.setdefault(source, (line, {}))[1].update(dict.fromkeys(form.replace(BETWEEN, " ") for form in forms))
+    for source, (line, forms_of) in found.items():
+        yield GlossaryEntry(source, tuple(forms_of)[:MOST_FORMS], f"{path}, line {line}")
 
 
 def _is_header(columns: Sequence[str]) -> bool:

@@ -37,6 +37,8 @@ class Element:
     item: Item | None = None
     """The placeholder, or the tag without content."""
     children: list["Element"] = field(default_factory=list)
+    is_known: bool = True
+    """Whether a link tells where it belongs."""
     window: Span = (0, 0)
     """Units of the translation that it was put around."""
 
@@ -274,7 +276,7 @@ class _Painter:
         leaves = [leaf for leaf in leaves if leaf in node.children]
         rank = {id(child): self._rank(child, low, high) for child in elements}
         for child in sorted(elements, key=lambda child: rank[id(child)]):
-            child.window = self._window(child, low, high, taken)
+            child.window = self._window(child, node, low, high, taken)
             for place in range(*child.window):
                 taken[place - low] = True
         windows = [child.window for child in node.children if child.window[0] < child.window[1]]
@@ -282,7 +284,7 @@ class _Painter:
             if leaf.window[0] < leaf.window[1]:
                 continue
             assert leaf.item
-            edge, is_known = self._edge(leaf.span, low, high)
+            edge, is_known = self._edge(leaf.span, low, high) if low < high else (low, node.is_known)
             self.guessed_tags += not is_known and leaf.item.kind != "object"
             self.guessed_objects += not is_known and leaf.item.kind == "object"
             leaf.window = (self._outside(edge, windows),) * 2
@@ -293,7 +295,7 @@ class _Painter:
         votes = sum(max(0.0, score(unit, node.span, 0.0)) for unit in self._units[low:high])
         return not node.from_start, not node.to_end, not votes, votes  # what has few words takes its own first
 
-    def _window(self, node: Element, low: int, high: int, taken: Sequence[bool]) -> Span:
+    def _window(self, node: Element, parent: Element, low: int, high: int, taken: Sequence[bool]) -> Span:
         scores = [
             -1e9 if is_taken else score(unit, node.span, 1.0)
             for unit, is_taken in zip(self._units[low:high], taken, strict=True)
@@ -312,8 +314,9 @@ class _Painter:
         if start < end:
             return low + start, low + end
         has_words = any(each.isalnum() for each in self._sentence[slice(*node.span)])
-        edge, is_known = self._edge(node.span, low, high)
-        self.guessed_tags += has_words or not is_known
+        edge, is_known = self._edge(node.span, low, high) if low < high else (low, parent.is_known)
+        node.is_known = is_known
+        self.guessed_tags += not is_known
         for place in (edge, edge - 1) if has_words else ():
             if low <= place < high and not taken[place - low]:
                 return place, place + 1

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from seq2see import storage
 from seq2see.display.wording import language, translated
+from seq2see.evaluation.confidence import Calibration
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -41,6 +42,7 @@ def write(
     curves_svg: str,
     data: Mapping[str, str] | None = None,
     findings: Sequence[str] = (),
+    reliability: tuple[Calibration, str, str] | None = None,
 ) -> None:
     """Write the page; a part with nothing in it is left out.
 
@@ -54,6 +56,8 @@ def write(
         curves_svg: inline SVG from our own pictures: the only argument that is not escaped.
         data: the summary of the corpus: pairs kept, dropped and why, lengths.
         findings: what is wrong with the model.
+        reliability: how the confidence was calibrated, and inline SVG from our own pictures, not escaped either: the
+            reliability curve of the model's own probability, and that of the confidence.
     """
     body = _templates().get_template("report.html")
     text = body.render(
@@ -67,6 +71,7 @@ def write(
         curves_svg=curves_svg,
         data=data,
         findings=findings,
+        reliability=reliability,
     )
     storage.write_text(path, page(title, "", text))
 

@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from seq2see import bundle, config, storage
-from seq2see.bundle import model_in_words
-from seq2see.config import Settings
+from seq2see.config import Settings, model_in_words
 from seq2see.errors import PassingError, RunError, SettingError, visible
 from seq2see.interop import huggingface_writer
 from seq2see.tokens.store import Tokenizers

@@ -12,6 +12,9 @@ from seq2see.lab.claim import Chart, Conditions, Measurements
 from seq2see.pictures import drawing
 from seq2see.pictures.drawing import INK, QUIET, SERIES
 
+FITS = 36
+"""Characters of all words at an axis that have room beside each other; more are slanted."""
+
 
 def draw(charts: Sequence[Chart], rows: Measurements) -> Figure:
     """Draw all charts of a claim side by side, except for those of a number that was not measured."""
@@ -49,7 +52,12 @@ def _draw(axes: Axes, chart: Chart, rows: Measurements) -> None:
             elinewidth=1.1,
         )
     if in_words:
-        axes.set_xticks(range(len(named)), [spell(value) for value in named])
+        words = [spell(value) for value in named]
+        axes.set_xticks(range(len(named)), words)
+        if sum(map(len, words)) > FITS:
+            axes.tick_params(axis="x", rotation=35)
+            for name in axes.get_xticklabels():
+                name.set(ha="right", rotation_mode="anchor")
         axes.set_xlim(-0.5, len(named) - 0.5)
     if chart.log_x:
         axes.set_xscale("log", base=2)

@@ -3,7 +3,7 @@
 import hashlib
 import platform
 from functools import cache
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Final
 
@@ -20,7 +20,7 @@ def where() -> str:
 def facts() -> dict[str, str]:
     """Return processor, GPU, system, versions and a digest of the sources by name, as the reports show them."""
     device = machine.pick_device()
-    libraries = ", ".join(f"{name} {version(name)}" for name in ("torch", "numpy", "Babel"))
+    libraries = ", ".join(f"{name} {_version(name)}" for name in ("torch", "numpy", "Babel"))
     return {
         "processor": f"{processor()}, cores: {machine.cores()}",
         **({"GPU": machine.name(device)} if device.type == "cuda" else {}),
@@ -28,6 +28,14 @@ def facts() -> dict[str, str]:
         "versions": f"seq2see {__version__}, {libraries}, Python {platform.python_version()}",
         "sources": digest(Path(__file__).parents[1]),
     }
+
+
+def _version(name: str) -> str:
+    """Return the version of a library; a claim that does not use it can be measured without it."""
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return "none"
 
 
 @cache

@@ -128,8 +128,8 @@ def run(
         (shared, machine.parallel_map(with_one_thread, (), shared, few=1)),
         (alone, map(measure, alone)),
     ):
-        for trial, (numbers, seconds) in zip(trials, measured, strict=True):
-            results.keep(trial, numbers, seconds)
+        for trial, (numbers, spent) in zip(trials, measured, strict=True):
+            results.keep(trial, numbers, spent)
             done += 1
             watch(trial.claim, done, total)
             yield from ready()
@@ -150,14 +150,23 @@ def kept(claims: Sequence[Claim], out: Path, plan: Plan) -> list[Outcome]:
     return [outcome for outcome in found if outcome]
 
 
-def measure(trial: Trial) -> tuple[dict[str, float], float]:
-    """Return the numbers of a trial, and how many seconds they took."""
-    began = time.perf_counter()
+class Spent(NamedTuple):
+    """The time that a trial took."""
+
+    seconds: float
+    cpu_seconds: float
+    """CPU time of all threads of the process, which hardly depends on other programs."""
+
+
+def measure(trial: Trial) -> tuple[dict[str, float], Spent]:
+    """Return the numbers of a trial, and the time that they took."""
+    began = Spent(time.perf_counter(), time.process_time())
     numbers = catalogue.find(trial.claim).measure(trial)
-    return {name: float(value) for name, value in numbers.items()}, time.perf_counter() - began
+    spent = Spent(time.perf_counter() - began.seconds, time.process_time() - began.cpu_seconds)
+    return {name: float(value) for name, value in numbers.items()}, spent
 
 
-def with_one_thread() -> Callable[[Trial], tuple[dict[str, float], float]]:
+def with_one_thread() -> Callable[[Trial], tuple[dict[str, float], Spent]]:
     """Return `measure` for processes that measure beside each other."""
     from seq2see.kernels import threads  # late: it imports torch
 
@@ -193,13 +202,13 @@ class _Results:
             self._kept[trial.claim] = self._read(trial.claim)
         return self._kept[trial.claim].get(_key(trial.conditions, trial.seed))
 
-    def keep(self, trial: Trial, numbers: dict[str, float], seconds: float) -> None:
+    def keep(self, trial: Trial, numbers: dict[str, float], spent: Spent) -> None:
         self._kept[trial.claim][_key(trial.conditions, trial.seed)] = Measurement(trial.conditions, trial.seed, numbers)
         row = {
             "conditions": trial.conditions,
             "seed": trial.seed,
             "numbers": {name: value if math.isfinite(value) else None for name, value in numbers.items()},
-            "seconds": round(seconds, 3),
+            **{name: round(value, 3) for name, value in spent._asdict().items()},
             "where": self._where,
         }
         path = self._path(trial.claim)

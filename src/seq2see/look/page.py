@@ -15,8 +15,8 @@ import torch
 from numpy.typing import NDArray
 
 from seq2see import special
-from seq2see.bundle import Bundle, model_in_words
-from seq2see.config import Model, Settings
+from seq2see.bundle import Bundle
+from seq2see.config import Model, Settings, model_in_words
 from seq2see.decoding import search
 from seq2see.decoding.torch_engine import TorchEngine
 from seq2see.errors import DataError, nearest

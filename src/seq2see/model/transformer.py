@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, cast
 
+import torch
 from torch import Tensor, nn
 
 from seq2see.model.attention import MultiHeadAttention
@@ -123,6 +124,21 @@ class Transformer(Seq2Seq):
         self.encoder_norm = LayerNorm(shape.d_model, eps=shape.norm_epsilon) if pre_norm else nn.Identity()
         self.decoder_norm = LayerNorm(shape.d_model, eps=shape.norm_epsilon) if pre_norm else nn.Identity()
         self.output = make_output(self.source_embedding, self.target_embedding, tie, output_bias)
+
+    @torch.no_grad()
+    def scale_sublayers(self, gain: float) -> None:
+        """Multiply initial weights of values, attention outputs and feed-forward layers, as in T-Fixup and DeepNet.
+
+        Below 1 a sub-layer adds little to its input at first, so that the gradient of post-norm reaches the first
+        layers. Only initial values change: the model can be exported as before.
+        """
+        for module in self.modules():
+            if isinstance(module, MultiHeadAttention):
+                module.w_qkv.weight[-module.widths[2] :].mul_(gain)
+                module.w_o.weight.mul_(gain)
+            elif isinstance(module, FeedForward):
+                module.w_1.weight.mul_(gain)
+                module.w_2.weight.mul_(gain)
 
     def encode(self, source_N: Tensor, offsets: Tensor | Packing) -> Memory:
         packing = Packing.of(offsets, source_N)

@@ -95,10 +95,35 @@ def _number(axes: Axes) -> None:
 def _inline(name: str, lines: list[Line]) -> str:
     figure = Figure(figsize=(3.7, 2.7), facecolor="none", layout="constrained")
     _curve(figure.add_subplot(), name, lines)
-    svg = drawing.inline(figure, f"{_AXIS_NAMES.get(name, name)} by step", tight=False)
+    return _for_page(figure, f"{_AXIS_NAMES.get(name, name)} by step")
+
+
+def _for_page(figure: Figure, description: str) -> str:
+    svg = drawing.inline(figure, description, tight=False)
     opening, rest = svg.split(">", maxsplit=1)
     # The page decides the size; viewBox keeps the proportions.
     return re.sub(r' (width|height)="[^"]*"', "", opening) + ">" + rest.replace(INK, "currentColor")
+
+
+def reliability(curve: Sequence[tuple[float, float, int]]) -> str:
+    """Return a reliability curve as inline SVG: what was predicted and what was observed, and a line where both agree.
+
+    Args:
+        curve: predicted, observed and the number of translations of each point; larger points have more.
+    """
+    figure = Figure(figsize=(3.7, 2.7), facecolor="none", layout="constrained")
+    axes = figure.add_subplot()
+    axes.plot([0, 1], [0, 1], color=INK, linewidth=0.8, linestyle=(0, (4, 3)))
+    predicted, observed, translations = ([point[column] for point in curve] for column in range(3))
+    axes.plot(predicted, observed, color=BLUE, linewidth=1.2)
+    largest = max(translations, default=1)
+    axes.scatter(predicted, observed, s=[10 + 20 * count / largest for count in translations], color=BLUE, zorder=3)
+    axes.set_xlim(-0.02, 1.02)
+    axes.set_ylim(-0.02, 1.02)
+    axes.xaxis.set_major_formatter(lambda value, _: f"{100 * value:.0f} %")
+    axes.yaxis.set_major_formatter(lambda value, _: f"{100 * value:.0f} %")
+    drawing.dress(axes, "observed", "predicted")
+    return _for_page(figure, "observed quality by predicted quality")
 
 
 def lengths(source: NDArray[Any], target: NDArray[Any], path: Path) -> None:

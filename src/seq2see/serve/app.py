@@ -21,6 +21,8 @@ from starlette.exceptions import HTTPException
 
 from seq2see import __version__
 from seq2see.display.wording import translated
+from seq2see.documents.glossary import Glossary, GlossaryEntry
+from seq2see.errors import DataError
 from seq2see.look import files
 from seq2see.serve import bodies, libretranslate
 from seq2see.serve.deepl import routes as deepl
@@ -29,6 +31,7 @@ from seq2see.serve.lanes import Lane
 from seq2see.serve.limits import Origins, RefusedError
 from seq2see.serve.log import log, report
 from seq2see.serve.service import CLIENT, Event, Peer, Service, in_words
+from seq2see.text.words import Term
 
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
@@ -173,7 +176,8 @@ def _v1(service: Service) -> APIRouter:
         """Translate one text or several; or stream one, token by token."""
         texts = [body.text] if isinstance(body.text, str) else body.text
         sampling = body.model_dump(include=bodies.SAMPLING) if body.sample else None
-        asked = Asked(texts, body.to, body.n_best, body.prefix or "", sampling, body.alignments)
+        terms = await _terms(service, body.glossary, texts)
+        asked = Asked(texts, body.to, body.n_best, body.prefix or "", sampling, body.alignments, terms=terms)
         if body.stream:
             return streamed(body, asked, request.scope)
         name, engine, results = await service.translate(asked, request.scope[CLIENT], body.model, body.beam)
@@ -218,6 +222,26 @@ def _v1(service: Service) -> APIRouter:
         return Response(found, media_type="application/json")
 
     return routes
+
+
+async def _terms(
+    service: Service, given: dict[str, str | list[str]] | list[list[str]], texts: list[str]
+) -> list[list[Term]]:
+    """Return the terms of the glossary of a request in each of its texts; nothing where it has no glossary."""
+    if not given:
+        return []
+    service.check_texts(texts)
+    if isinstance(given, list):
+        if not all(given):
+            raise RefusedError(400, "glossary: a term without a text. Write [term, translation]")
+        rows = [(row[0], row[1:]) for row in given]
+    else:
+        rows = [(term, [forms] if isinstance(forms, str) else forms) for term, forms in given.items()]
+    try:
+        glossary = Glossary((GlossaryEntry(term, tuple(forms)) for term, forms in rows), "glossary")
+        return await asyncio.to_thread(lambda: [glossary.terms_in(text) for text in texts])
+    except DataError as problem:
+        raise RefusedError(400, str(problem)[:1000]) from None
 
 
 async def sent_events(events: AsyncIterator[Event], due: float, seconds: float) -> AsyncIterator[bytes]:

@@ -55,6 +55,8 @@ class SearchRequest(ModelRequest):
     )
 
 
+MOST_TERMS = 1000
+"""Terms in the glossary of a request."""
 SAMPLING = {"temperature", "top_k", "top_p", "seed"}
 """Fields of `SearchRequest` that control sampling."""
 
@@ -66,6 +68,12 @@ class TranslateRequest(SearchRequest):
     n_best: int = Field(1, ge=1, description="Translations of each text, best first.")
     prefix: str | None = Field(None, description="Every translation begins with this text.")
     alignments: bool = Field(False, description="Say which words and characters each translation comes from.")
+    glossary: dict[str, str | list[str]] | list[list[str]] = Field(
+        default={},
+        max_length=MOST_TERMS,
+        description="Terms with the translations that they must have, `{term: translation}` or "
+        "`[[term, translation, ...], ...]`; several are alternatives, and an empty one keeps the term as it is.",
+    )
 
 
 class ChatRequest(SearchRequest):
@@ -112,13 +120,35 @@ class TranslationAlignment(BaseModel):
     links: list[AlignedSpans]
 
 
+class TranslationConfidence(BaseModel):
+    """How good a translation is expected to be, calibrated on the validation set."""
+
+    value: float = Field(description="From 0 to 1: the probability that it is right, or its expected chrF / 100.")
+    measures: Literal["exact", "chrf"]
+    weak: bool = Field(
+        description="More likely wrong than right; for chrF, as low as the weakest tenth of the validation set."
+    )
+
+
+class TranslatedTerm(BaseModel):
+    """A term of the glossary: its characters in the text and in the translation, and how it got there."""
+
+    source: tuple[int, int]
+    text: str
+    target: tuple[int, int] | None
+    form: str
+    how: Literal["search", "constraint", "n-best", "prefix", "replacement", "missing"]
+
+
 class TranslationCandidate(BaseModel):
     """One translation of a text."""
 
     text: str
     score: float = Field(description="Log-probability over length penalty.")
     probability: float | None
+    confidence: TranslationConfidence | None = Field(None, description="Where the run is calibrated.")
     alignment: TranslationAlignment | None = None
+    terms: list[TranslatedTerm] | None = Field(None, description="Terms of the glossary that the text has.")
 
 
 class TranslationResult(BaseModel):

@@ -31,6 +31,7 @@ from seq2see.config import Decoding
 from seq2see.decoding import terms, translator
 from seq2see.decoding.hypothesis import Engine, Hypothesis, Task
 from seq2see.errors import SeqError
+from seq2see.evaluation import confidence
 from seq2see.machine import framed, has_torch
 from seq2see.run import Run
 from seq2see.serve.jobs import Asked, Facts, Key, Setup, cost, source_tokens
@@ -208,7 +209,9 @@ class Worker:
 
     def _answer(self, run: Run, asked: Asked, results: list[translator.Result]) -> list[dict[str, Any]]:
         """Return the results of a job as the API has them, with alignments and shares that are known if asked for."""
-        answer = [_plain(each) for each in results]
+        kept = run.manifest.get("confidence")
+        calibration = None if kept is None else confidence.from_json(kept)
+        answer = [_plain(each, calibration) for each in results]
         if asked.alignments:
             for each, links in zip(answer, run.align(asked.lines, results, asked.to), strict=True):
                 for translation, link in zip(each["translations"], links, strict=True):
@@ -410,11 +413,16 @@ def _in_conversation(run: Run) -> Run:
     return copied
 
 
-def _plain(result: translator.Result) -> dict[str, Any]:
+def _plain(result: translator.Result, calibration: confidence.Calibration | None = None) -> dict[str, Any]:
+    translations: list[dict[str, Any]] = []
+    for each in result.translations:
+        translations.append({"text": each.text, "score": each.score, "probability": each.probability})
+        if calibration is not None and (known := calibration.of(each)) is not None:
+            translations[-1]["confidence"] = known._asdict()
+        if each.terms:
+            translations[-1]["terms"] = [term.json() for term in each.terms]
     return {
-        "translations": [
-            {"text": each.text, "score": each.score, "probability": each.probability} for each in result.translations
-        ],
+        "translations": translations,
         "source_tokens": len(result.source),
         "cut": result.cut,
     }

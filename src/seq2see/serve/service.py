@@ -357,6 +357,8 @@ def _check_options(kind: Kind, asked: Asked, beam: int | None) -> None:
             raise RefusedError(
                 400, "stream: only one text, by greedy search or sampling. Leave beam, n_best and alignments out"
             )
+        if asked.terms:
+            raise RefusedError(400, "stream: terms need the whole translation. Leave glossary out")
     elif asked.sampling and asked.n_best > 1:
         raise RefusedError(400, "sample: gives one translation per text. Leave n_best out")
     elif asked.sampling and beam is not None:

@@ -1,6 +1,7 @@
 """The end of a training: scores, what a fine-tuned model forgot, likely problems, and `report.html`."""
 
 import contextlib
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from pathlib import Path
@@ -12,7 +13,7 @@ import torch
 from seq2see import bundle, storage
 from seq2see.config import LOWER_IS_BETTER, Training
 from seq2see.errors import RunError, SeqError
-from seq2see.evaluation import assessment, report, validation
+from seq2see.evaluation import assessment, confidence, metrics, report, validation
 from seq2see.evaluation.evaluations import Evaluation
 from seq2see.lens import alignment
 from seq2see.run import Run, error_unit
@@ -24,6 +25,8 @@ from seq2see.text.tags import language_tag, tagged, without_tag
 from seq2see.training import events, journal
 from seq2see.training.bad_numbers import NotFinite
 
+CALIBRATED = 500
+"""Validation pairs whose translations calibrate the confidence."""
 REPORTED, SHOWN = 200, 40
 """Validation pairs that are scored for the report, by greedy search: a poor model writes long outputs, which takes
 time; and those of them that are shown with their translations."""
@@ -156,6 +159,7 @@ def write_report(run: Run, prepared: Prepared) -> list[str]:
 
     shown = [prepared.valid_pairs[place] for place in report.sample(len(prepared.valid_pairs), REPORTED)]
     evaluation = run.evaluate(shown, beam=1, engine=run.engine("torch"))
+    calibration = calibrate(run, prepared)
     found = _diagnose(run, prepared, shown, evaluation)
     facts = run.manifest
     scored_on = f"{_scored_part(prepared)}, greedy search"
@@ -194,11 +198,50 @@ def write_report(run: Run, prepared: Prepared) -> list[str]:
             "validation pairs dropped: too long": f"{facts.get('validation_dropped_too_long', 0):,}",
             "source tokens": f"{facts['source_tokens']:,} of {len(prepared.tokenizers.source):,} kinds",
             "target tokens": f"{facts['target_tokens']:,} of {len(prepared.tokenizers.target):,} kinds",
+            **(
+                {}
+                if calibration
+                else {"confidence": f"not calibrated: needs {confidence.FEWEST} unseen validation pairs"}
+            ),
             **fine_tuning.as_facts(facts.get("fine_tuning", {})),
         },
         findings=found.findings,
+        reliability=None if calibration is None else _drawn(calibration),
     )
     return found.findings
+
+
+def _drawn(calibration: confidence.Calibration) -> tuple[confidence.Calibration, str, str]:
+    """Return a calibration with its reliability curves, before and after, as inline SVG."""
+    from seq2see.pictures import curves
+
+    return calibration, curves.reliability(calibration.curve_before), curves.reliability(calibration.curve_after)
+
+
+def calibrate(run: Run, prepared: Prepared) -> confidence.Calibration | None:
+    """Calibrate the confidence of translations on validation pairs, and keep it in the manifest.
+
+    Nothing is calibrated on a few pairs, or on pairs that were trained on. The beam is that of the run: translations of
+    greedy search are less probable.
+    """
+    chosen = report.sample(len(prepared.valid_pairs), CALIBRATED)
+    if len(chosen) < confidence.FEWEST or "validated_on_training_pairs" in prepared.facts:
+        return None
+    pairs = [prepared.valid_pairs[place] for place in chosen]
+    results = run.search([pair.source for pair in pairs], engine=run.engine("torch"))
+    measures: confidence.Measure = "exact" if run.settings.training.metric in ("exact", "error_rate") else "chrf"
+    unit, logs, lengths, qualities = error_unit(run.settings), [], [], []
+    for pair, result in zip(pairs, results, strict=True):
+        translation = result.translations[0]
+        if translation.tokens and translation.probability is not None:
+            logs.append(math.log(max(translation.probability, confidence.LEAST)))
+            lengths.append(len(translation.tokens) + 1)
+            references = [pair.target, *pair.references]
+            qualities.append(metrics.one(measures, [translation.text], [references], unit) / 100)
+    calibration = confidence.fit(measures, logs, lengths, qualities)
+    if calibration is not None:
+        run.keep_fact("confidence", calibration.json())
+    return calibration
 
 
 def _trials_in_words(trials: Mapping[str, Any]) -> str:

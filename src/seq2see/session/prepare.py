@@ -29,6 +29,7 @@ from seq2see.kernels import threads
 from seq2see.machine import Group, Stop
 from seq2see.model.build import build, count_parameters
 from seq2see.model.interface import Seq2Seq
+from seq2see.model.transformer import Transformer
 from seq2see.run import error_unit
 from seq2see.session import suggest
 from seq2see.session.request import Base, Began, Prepared, Request, Said, Watch
@@ -231,7 +232,8 @@ def write_corpus(
     valid, _ = write_tokens(folder, "valid", valid_pairs, tokenizers, limit, "the validation set")
     write_pairs(folder / "validation.jsonl", valid_pairs)
     settings = _with_room(settings, train, request, base)
-    settings = aligner.prepare(settings, train, valid, say, config.keys(*request.overlays))
+    if settings.training.alignment_weight:
+        settings = aligner.prepare(settings, train, valid, say, config.keys(*request.overlays))
     config.write_toml(settings, folder / "settings.toml")
     facts = {
         "corpus": corpus.name,
@@ -250,6 +252,14 @@ def write_corpus(
     }
     yours = config.keys(*request.overlays)
     return Prepared(settings, tokenizers, train, valid, valid_pairs, facts, chosen.reasons, yours)
+
+
+def write_otherwise(
+    corpus: Corpus, chosen: Chosen, valid_pairs: list[Pair], request: Request, folder: Path, settings: Settings
+) -> Prepared:
+    """Write the corpus again into another folder, without messages, by the tokenizers of other settings."""
+    quiet = replace(request, watch=lambda event: None)
+    return write_corpus(folder, corpus, replace(chosen, settings=settings), valid_pairs, quiet, None)
 
 
 def _with_room(settings: Settings, train: Store, request: Request, base: Base | None) -> Settings:
@@ -378,6 +388,8 @@ def new_model(folder: Path, prepared: Prepared, device: torch.device) -> Seq2Seq
     settings, tokenizers = prepared.settings, prepared.tokenizers
     torch.manual_seed(settings.training.seed)
     model = build(settings.model, len(tokenizers.source), len(tokenizers.target)).to(device)
+    if isinstance(model, Transformer) and settings.training.initial_gain != 1:
+        model.scale_sublayers(settings.training.initial_gain)
     if "fine_tuning" in prepared.facts:
         bundle.read_weights(model, folder / "start.safetensors")
     return model

@@ -56,7 +56,7 @@ def begin_again(folder: Path, prepared: Prepared) -> None:
     if prepared.settings != config.read_settings(folder):
         config.write_toml(prepared.settings, folder / "settings.toml")
     prepared.facts.get("fine_tuning", {}).pop("scores", None)
-    for fact in ("diagnosis", "alignment"):
+    for fact in ("diagnosis", "alignment", "confidence"):
         prepared.facts.pop(fact, None)
 
 

@@ -11,8 +11,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from seq2see import config, patterns, special
-from seq2see.bundle import model_in_words
-from seq2see.config import Data, Settings, preset
+from seq2see.config import Data, Settings, model_in_words, preset
 from seq2see.session.survey import Side, Survey, Text, in_common
 
 

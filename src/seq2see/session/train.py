@@ -172,16 +172,8 @@ def make_folder(
         if base is not None:
             prepared = fine_tuning.keep(base, folder, prepared, request)
         elif not corpus.settings and (len(chosen.candidates) > 1 or request.tune):
-            quiet = replace(request, watch=lambda event: None)
-            trials.prepare(
-                folder,
-                prepared,
-                trials.challengers(chosen.candidates, prepared.settings, prepared.yours, request.tune),
-                request.tune,
-                lambda place, settings: prepare.write_corpus(
-                    place, corpus, replace(chosen, settings=settings), valid_pairs, quiet, None
-                ),
-            )
+            write = partial(prepare.write_otherwise, corpus, chosen, valid_pairs, request)
+            trials.prepare(folder, prepared, chosen.candidates, request.tune, write)
         storage.write_manifest(folder, prepared.facts)
     # The folder was moved to its place, so the stores are opened again there.
     sizes = len(prepared.tokenizers.source), len(prepared.tokenizers.target)

@@ -107,15 +107,17 @@ def _changed(settings: Settings, overlay: Overlay) -> set[str]:
 def prepare(
     folder: Path,
     prepared: Prepared,
-    tried: Sequence[Challenger],
+    tokenizers: Sequence[Mapping[str, Any]],
     minutes: float | None,
     write_corpus: Callable[[Path, Settings], Prepared],
 ) -> None:
     """Make a run folder for each challenger, and the plan of the trials, inside a run folder that is being made.
 
     Args:
+        tokenizers: Those that suit the corpus, as overlays for `data`; the first is the one that was chosen.
         write_corpus: Writes a run folder with other tokenizers.
     """
+    tried = challengers(tokenizers, prepared.settings, prepared.yours, minutes)
     if not tried or len(prepared.valid) < FEWEST_TO_COMPARE or "validated_on_training_pairs" in prepared.facts:
         return
     settings, steps = prepared.settings, prepared.settings.training.max_steps

@@ -6,7 +6,7 @@ A pair is one line, so a line break inside a text becomes a blank. Format direct
 import codecs
 import re
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, NoReturn
@@ -325,33 +325,21 @@ CODES: Final = {"bpt", "ept", "it", "ut", "ph"}
 
 
 def _units(path: Path, faults: Faults) -> Iterator[_Unit]:
-    """Yield every <tu> while the file is being read.
+    """Yield every <tu> while the file is being read."""
+    reader = _TmxReader(path, faults)
+    for _ in reader.read():
+        yield from reader.take()
+
+
+class XmlReader:
+    """Reads a file with the XML parser Expat; what it does with elements is decided by `begun`, `text` and `ended`.
 
     Nothing outside the file is fetched, and no entity of its own is read: a few lines of them can stand for gigabytes.
+    `roots` are names that the outermost element may have, and `kind` is what messages call the file.
     """
-    reader = _TmxReader(path, faults)
-    parser = reader.parser
-    try:
-        with opened(path) as stream:
-            while chunk := stream.read(1 << 16):
-                reader.unseen += len(chunk)
-                parser.Parse(chunk, False)
-                reader.check()
-                yield from reader.take()
-            parser.Parse(b"", True)
-            yield from reader.take()
-    except expat.ExpatError as problem:
-        raise DataError(f"{path}, line {problem.lineno}: not XML ({expat.ErrorString(problem.code)})") from None
-    except (LookupError, ValueError) as problem:  # of an encoding that expat does not know
-        raise DataError(f"{path}, line {parser.CurrentLineNumber}: {problem}. Convert it to UTF-8") from None
 
-
-class _TmxReader:
-    """Puts the events of the XML parser Expat together to translation units."""
-
-    def __init__(self, path: Path, faults: Faults) -> None:
-        self.path = path
-        self.faults = faults
+    def __init__(self, path: Path, roots: Sequence[str], kind: str) -> None:
+        self.path, self._roots, self._kind = path, roots, kind
         self.parser = expat.ParserCreate()
         self.parser.buffer_text = True
         self.parser.StartElementHandler = self._start
@@ -360,8 +348,86 @@ class _TmxReader:
         self.parser.CommentHandler = self.parser.ProcessingInstructionHandler = self._comment
         self.parser.EntityDeclHandler = self._refuse_entity
         self.parser.SkippedEntityHandler = self._refuse_entity
+        self.open: list[str] = []
+        """Names of the elements that are open, the outermost first, without prefixes of namespaces."""
+        self._names: set[str] = set()
+        self._unseen = 0
+        """Bytes that were read since the parser last reported anything: it holds a whole tag or comment in memory."""
+
+    line = property(lambda self: self.parser.CurrentLineNumber, doc="The line that is being read.")
+
+    def begun(self, name: str, attributes: dict[str, str]) -> None:
+        """Note the beginning of an element; it is not among `open` yet."""
+        raise NotImplementedError
+
+    def text(self, text: str) -> None:
+        """Note a piece of text."""
+        raise NotImplementedError
+
+    def ended(self, name: str) -> None:
+        """Note the end of an element, which is not among `open` any more."""
+        raise NotImplementedError
+
+    def read(self) -> Iterator[None]:
+        """Read the file, and yield after each part of it."""
+        try:
+            with opened(self.path) as stream:
+                while chunk := stream.read(1 << 16):
+                    self._unseen += len(chunk)
+                    self.parser.Parse(chunk, False)
+                    if self._unseen > LONGEST_TAG:
+                        what = "a tag or comment" if self.open else f"what comes before <{self._roots[0]}> is"
+                        self._refuse(f"{what} longer than {LONGEST_TAG >> 20} MiB")
+                    yield
+                self.parser.Parse(b"", True)
+                yield
+        except expat.ExpatError as problem:
+            raise DataError(
+                f"{self.path}, line {problem.lineno}: not XML ({expat.ErrorString(problem.code)})"
+            ) from None
+        except (LookupError, ValueError) as problem:  # of an encoding that expat does not know
+            raise DataError(f"{self.path}, line {self.line}: {problem}. Convert it to UTF-8") from None
+
+    def _refuse(self, what: str) -> NoReturn:
+        raise DataError(f"{self.path}, line {self.line}: {what}. Is it a {self._kind} file?")
+
+    def _refuse_entity(self, name: str, *_: object) -> None:
+        raise DataError(
+            f"{self.path}, line {self.line}: the entity '{name}', which is not supported. Write the text itself"
+        )
+
+    def _comment(self, *_: str) -> None:
+        if self.open:
+            self._unseen = 0
+
+    def _start(self, name: str, attributes: dict[str, str]) -> None:
+        self._unseen = 0
+        self._names.update((name, *attributes))  # the parser keeps each name for ever
+        if len(self._names) > MOST_NAMES or len(self.open) > DEEPEST:
+            many = len(self._names) > MOST_NAMES
+            self._refuse(f"more than {MOST_NAMES:,} names" if many else f"nested deeper than {DEEPEST} elements")
+        name = name.rpartition(":")[2]
+        if not self.open and name not in self._roots:
+            raise DataError(f"{self.path}, line {self.line}: <{name}>, expected <{self._roots[0]}>")
+        self.begun(name, attributes)
+        self.open.append(name)
+
+    def _text(self, text: str) -> None:
+        self._unseen = 0
+        self.text(text)
+
+    def _end(self, name: str) -> None:
+        self._unseen = 0
+        self.ended(self.open.pop())
+
+
+class _TmxReader(XmlReader):
+    """Puts the events of the parser together to translation units."""
+
+    def __init__(self, path: Path, faults: Faults) -> None:
+        super().__init__(path, ("tmx",), "TMX")
+        self.faults = faults
         self._done: list[_Unit] = []
-        self._open: list[str] = []
         self._source = ""
         self._unit: _Unit | None = None
         self._language: str | None = None
@@ -371,51 +437,26 @@ class _TmxReader:
         self._had_codes = False
         self._size = 0
         """Characters of the texts of the present unit."""
-        self._names: set[str] = set()
-        self.unseen = 0
-        """Bytes that were read since the parser last reported anything: it holds a whole tag or comment in memory."""
-
-    def check(self) -> None:
-        """Refuse a file whose beginning before <tmx>, or a tag or comment of which, would fill the memory."""
-        if self.unseen > LONGEST_TAG:
-            what = "a tag or comment" if self._open else "what comes before <tmx> is"
-            self._refuse(f"{what} longer than {LONGEST_TAG >> 20} MiB")
-
-    def _refuse(self, what: str) -> NoReturn:
-        raise DataError(f"{self.path}, line {self.parser.CurrentLineNumber}: {what}. Is it a TMX file?")
-
-    def _comment(self, *_: str) -> None:
-        if self._open:
-            self.unseen = 0
 
     def take(self) -> list[_Unit]:
         done, self._done = self._done, []
         return done
 
-    def _start(self, name: str, attributes: dict[str, str]) -> None:
-        self.unseen = 0
-        self._names.update((name, *attributes))  # the parser keeps each name for ever
-        if len(self._names) > MOST_NAMES or len(self._open) > DEEPEST:
-            many = len(self._names) > MOST_NAMES
-            self._refuse(f"more than {MOST_NAMES:,} names" if many else f"nested deeper than {DEEPEST} elements")
-        name = name.rpartition(":")[2]
-        line = self.parser.CurrentLineNumber
-        if not self._open and name != "tmx":
-            raise DataError(f"{self.path}, line {line}: <{name}>, expected <tmx>")
-        self._open.append(name)
+    def begun(self, name: str, attributes: dict[str, str]) -> None:
         if self._segment is not None:
             if name in CODES:
                 self._codes.append(len(self._segment))
         elif name == "header":
             self._source = languages.tag(attributes.get("srclang", ""))
         elif name == "tu":
-            self._unit, self._size = _Unit(line, languages.tag(attributes.get("srclang", self._source))), 0
+            self._unit = _Unit(self.line, languages.tag(attributes.get("srclang", self._source)))
+            self._size = 0
         elif name == "tuv":
             spelled = attributes.get("xml:lang", attributes.get("lang", "")).strip()
             self._language = languages.tag(spelled) if spelled else None
             self._grow(100 + len(spelled))
             if not spelled:
-                self.faults.add(self.path, line, "a <tuv> without its language (xml:lang)")
+                self.faults.add(self.path, self.line, "a <tuv> without its language (xml:lang)")
         elif name == "seg":
             self._segment = []
             self._had_codes = False
@@ -423,18 +464,14 @@ class _TmxReader:
     def _grow(self, size: int) -> None:
         self._size += size
         if self._size > LONGEST_LINE:
-            begun = self._unit.line if self._unit else self.parser.CurrentLineNumber
-            raise too_long(self.path, begun, "a <tu>")
+            raise too_long(self.path, self._unit.line if self._unit else self.line, "a <tu>")
 
-    def _text(self, text: str) -> None:
-        self.unseen = 0
+    def text(self, text: str) -> None:
         if self._segment is not None:
             self._grow(len(text))
             self._segment.append(text)
 
-    def _end(self, name: str) -> None:
-        self.unseen = 0
-        name = self._open.pop()
+    def ended(self, name: str) -> None:
         if self._segment is not None and name in CODES:
             start = self._codes.pop()
             if not self._codes:
@@ -459,7 +496,3 @@ class _TmxReader:
         self._had_codes = True
         if name == "ph":
             self._segment.append(" " if content.lstrip().startswith(("<", "{\\")) else content)
-
-    def _refuse_entity(self, name: str, *_: object) -> None:
-        line = self.parser.CurrentLineNumber
-        raise DataError(f"{self.path}, line {line}: the entity '{name}', which is not supported. Write the text itself")

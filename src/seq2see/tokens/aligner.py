@@ -231,8 +231,6 @@ def prepare(
         yours: The settings that the user has chosen: a weight of their own is kept.
     """
     weight, architecture = settings.training.alignment_weight, settings.model.architecture
-    if not weight:
-        return settings
     if architecture != "transformer":
         raise SettingError(
             f"training.alignment_weight = {weight:g}: model.architecture = '{architecture}' has no heads to teach. "

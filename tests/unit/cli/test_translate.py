@@ -28,3 +28,15 @@ def test_mistakes_are_refused_in_one_line(cli, trained):
         assert ended.code == 2
         assert expected in ended.err
         assert ended.err.splitlines()[-1].startswith("seq2see: ")
+
+
+def test_a_cache_spares_the_search_and_changes_nothing(cli, trained, monkeypatch):
+    from seq2see.decoding.torch_engine import TorchEngine
+
+    words = ("translate", trained, "--engine", "torch", "--cache", "--n-best", "2")
+    first = cli(*words, stdin=b"cab\nbad\ncab\n")
+    asked = []
+    monkeypatch.setattr(TorchEngine, "search", lambda self, tasks, settings: asked.append(len(tasks)) or [])
+    assert cli(*words, stdin=b"bad\ncab\n").out.splitlines()[0].endswith(first.out.splitlines()[2].partition("\t")[2])
+    assert asked == [0]
+    assert cli("translate", trained, "--cache", "--sample", stdin=b"x").code == 2

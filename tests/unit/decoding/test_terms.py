@@ -2,6 +2,8 @@
 
 import json
 import random
+import subprocess
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -54,7 +56,7 @@ def run(once) -> Run:
             settings={
                 "data": {"source_tokenizer": "unigram", "target_tokenizer": "unigram", "shared": False},
                 "model": small,
-                "training": {"max_steps": 120, "warmup_steps": 20, "batch_tokens": 1000, "validate_every": 60},
+                "training": {"max_steps": 70, "warmup_steps": 15, "batch_tokens": 800, "validate_every": 70},
             },
         )
 
@@ -156,3 +158,14 @@ def test_the_command_line(run: Run, cli, tmp_path: Path) -> None:
     assert f"1 terms of {path}: {term['how']} 1" in ended.err
     ended = cli("translate", run.folder, "--glossary", tmp_path / "none.tsv")
     assert (ended.code, ended.err.count("\n")) == (2, 1)
+
+
+def test_terms_need_no_torch(run: Run) -> None:
+    program = (
+        "import sys; sys.modules['torch'] = None\n"
+        "import seq2see\n"
+        "run = seq2see.load(sys.argv[1])\n"
+        "print(run.translate(['red car'], glossary=seq2see.Glossary.of({'car': 'Fahrzeug'}))[0])\n"
+    )
+    found = subprocess.run([sys.executable, "-c", program, run.folder], capture_output=True, text=True, check=True)
+    assert "Fahrzeug" in found.stdout.split()

@@ -12,6 +12,7 @@ import pytest
 import marian
 from conftest import TINY, random_words
 from seq2see import api, bundle, config
+from seq2see.cli.options import parse_assignments
 from seq2see.interop.export import export
 from seq2see.interop.huggingface_writer import sentencepiece_model
 from seq2see.interop.importing import import_model
@@ -113,7 +114,7 @@ def test_another_run_is_refused_with_the_setting(cli, tied: Run, tmp_path: Path,
     if "tokenizer" in assignment:
         assignments += ["data.shared=false", "model.tie=decoder"]
         tied.tokenizers.target.save(tmp_path / "run" / "target.tokenizer.json")
-    overlay = config.parse_assignments(assignments)
+    overlay = parse_assignments(assignments)
     settings = config.resolve(asdict(tied.settings), overlay)
     config.write_toml(settings, tmp_path / "run" / "settings.toml")
     ended = cli("export", tmp_path / "run", tmp_path / "out", "--to", "huggingface")

@@ -9,7 +9,7 @@ import pytest
 
 from seq2see.display.wording import translated
 from seq2see.lab import catalogue, charts, report
-from seq2see.lab.claim import Chart, Claim, Expectation, Measurement, Plan, conclude
+from seq2see.lab.claim import Chart, Claim, Expectation, Measurement, Measurements, Plan, conclude
 
 FACTS = {"command": "seq2see lab --quick", "seeds": "1 to 2", "processor": "Tube & <Relay>"}
 
@@ -151,6 +151,15 @@ def test_numbers_that_are_none_are_told():
     assert found.verdict == "undecided"
     assert report.table(found.measured)[2][0][-1] == "not finite in 1 of 2"
     json.dumps(report.as_json([found], FACTS), allow_nan=False)
+
+
+@pytest.mark.parametrize(
+    ("kinds", "slanted"), [(("a", "b"), False), (("a model with a long name", "and another one"), True)]
+)
+def test_long_names_at_an_axis_do_not_cover_each_other(kinds, slanted):
+    rows = Measurements([Measurement({"kind": kind}, seed, {"loss": 1.0}) for kind in kinds for seed in (1, 2)])
+    (axes,) = charts.draw((Chart("loss", "loss", "kind"),), rows).axes
+    assert all((label.get_rotation() > 0) == slanted for label in axes.get_xticklabels())
 
 
 def test_a_number_without_a_place_counts_once_for_a_seed():

@@ -3,7 +3,7 @@
 import json
 from dataclasses import replace
 from importlib import import_module
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 import pytest
@@ -178,6 +178,21 @@ def test_other_sources_or_versions_measure_anew(tmp_path, monkeypatch):
         with monkeypatch.context() as other:
             other.setattr(circumstances, "version", lambda name, new=library: "9.9" if name == new else version(name))
             assert circumstances.where() != here
+
+
+def test_a_library_that_is_missing_is_named_as_such(monkeypatch):
+    def missing(name: str) -> str:
+        raise PackageNotFoundError(name)
+
+    monkeypatch.setattr(circumstances, "version", missing)
+    assert "Babel none" in circumstances.facts()["versions"]
+
+
+def test_the_time_of_a_trial_is_kept(bench, tmp_path):
+    run(bench, tmp_path)
+    first = json.loads((tmp_path / "results" / "bench.jsonl").read_text().splitlines()[0])
+    assert first["seconds"] >= 0
+    assert first["cpu_seconds"] >= 0
 
 
 def test_fresh_seeds_are_measured_and_told_apart(bench, tmp_path):

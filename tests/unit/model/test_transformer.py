@@ -250,3 +250,16 @@ def test_parameters_are_counted_without_being_made(options):
     sizes = (11, 11) if settings.tie == "all" else (11, 13)
     made = sum(weight.numel() for weight in build(settings, *sizes).parameters())
     assert count_parameters(settings, *sizes) == made
+
+
+def test_a_gain_scales_what_sublayers_add_and_nothing_else():
+    made, smaller = (seq2see.Transformer(9, 11, d_model=8, heads=2, d_ff=12, d_value=6) for _ in range(2))
+    smaller.load_state_dict(made.state_dict())
+    smaller.scale_sublayers(0.5)
+    scaled = {"w_o.weight", "w_1.weight", "w_2.weight"}
+    for (name, before), after in zip(made.state_dict().items(), smaller.state_dict().values(), strict=True):
+        if name.endswith("w_qkv.weight"):  # the last 2 x 6 rows are values
+            assert torch.equal(after[:-12], before[:-12])
+            assert torch.equal(after[-12:], 0.5 * before[-12:])
+        else:
+            assert torch.equal(after, before * (0.5 if ".".join(name.split(".")[-2:]) in scaled else 1))

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from seq2see import bundle, config, storage
+from seq2see.cli.options import parse_assignments
 from seq2see.errors import RunError, SettingError
 from seq2see.session import fine_tuning
 from seq2see.session.fine_tuning import Base
@@ -79,7 +80,7 @@ def test_a_run_that_was_fine_tuned_lends_the_rate_of_its_original(own: Path) -> 
 )
 def test_what_changes_model_or_tokens_is_refused(base: Base, assignment: str) -> None:
     with pytest.raises(SettingError, match=rf"^{assignment.partition('=')[0]} = .*--from keeps .* train anew"):
-        fine_tuning.check(base, [config.parse_assignments([assignment])], tag=False)
+        fine_tuning.check(base, [parse_assignments([assignment])], tag=False)
 
 
 @pytest.mark.parametrize(
@@ -87,7 +88,7 @@ def test_what_changes_model_or_tokens_is_refused(base: Base, assignment: str) ->
     ["model.d_model=32", "model.dropout=0.2", "data.max_length=9", "training.seed=3", "decoding.beam=2"],
 )
 def test_what_changes_neither_is_not(base: Base, assignment: str) -> None:
-    fine_tuning.check(base, [config.parse_assignments([assignment])], tag=False)
+    fine_tuning.check(base, [parse_assignments([assignment])], tag=False)
 
 
 def test_tags_cannot_be_added(base: Base) -> None:

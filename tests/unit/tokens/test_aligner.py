@@ -96,7 +96,6 @@ def test_a_training_gets_links_only_where_the_sides_are_translations(tmp_path):
         assert len(has_links) == 1
         return weight, has_links.pop()
 
-    assert prepared("off", pairs, Settings()) == (0, False)
     assert prepared("good", pairs, asked) == (0.05, True)
     assert prepared("bad", shuffled, asked) == (0, False)
     assert "no alignment loss" in said[-1]

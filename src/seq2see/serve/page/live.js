@@ -131,6 +131,10 @@ function stopTalking() {
 const lineAtCaret = () => source.value.slice(0, source.selectionStart).split("\n").length - 1;
 const choices = () => ({ model: at("model").value || null, to: at("to").value || null });
 
+/** The terms that were typed: [term, translation], or [term, ""] for one that stays as it is. */
+const terms = () => at("terms").value.split("\n").map(line => line.split("=").map(part => part.trim()))
+  .filter(([term]) => term).map(([term, ...translation]) => [term, translation.join("=")]);
+
 async function refresh() {
   controller.abort();
   controller = new AbortController();
@@ -141,16 +145,24 @@ async function refresh() {
   const isPlain = !prefix.length && !without.length;
   saidBox.classList.add("waiting");
   if (!isPlain) sayAt("about", () => []);
-  let quick = null;
+  const glossary = terms(), body = { ...choices(), text: lines, ...(glossary.length && { glossary }) };
+  let quick = null, enforced = [];
   try {
-    const looking = look(question, signal);
+    const translating = isPlain || lines.length > 1 ? translated(body, signal) : null;
+    // With terms, the translation that has them is looked into, and not the one that the model would prefer.
+    const looking = glossary.length && isPlain
+      ? translating.then(({ results }) => {
+        const { text, terms: found } = results[number].translations[0];
+        return look(found?.length ? { ...question, target: text } : question, signal);
+      }) : look(question, signal);
     looking.catch(() => {});  // it is waited for below
-    if (isPlain || lines.length > 1) {
-      const { engine, results, milliseconds } = await translated({ ...choices(), text: lines }, signal);
+    if (translating) {
+      const { engine, results, milliseconds } = await translating;
       if (signal.aborted) return;
       quick = results.map(each => each.translations[0].text);
+      if (isPlain) enforced = inText(results);
       settle();
-      if (isPlain) showSaid(quick.join("\n"));
+      if (isPlain) showSaid(quick.join("\n"), null, enforced);
       if (isPlain) showAbout(engine, milliseconds, results[number]);
     }
     const { summary } = await looking;
@@ -158,7 +170,7 @@ async function refresh() {
     settle();
     if (!isPlain) showSaid(lines.map((_, index) => index === number ? summary.translation : quick[index]).join("\n"), lines.length === 1 ? current : null);
     else if (quick[number] !== summary.translation) note(() => tell("Fast and exact arithmetic give different translations here. Explained below: "), summary.translation);
-    else if (lines.length === 1) showSaid(summary.translation, current);
+    else if (lines.length === 1) showSaid(summary.translation, current, enforced);
     await showChanges(question, signal);
   } catch (problem) {
     if (signal.aborted) return;
@@ -188,7 +200,7 @@ function clear() {
   hideInside();
   answered = null;
   saidBox.replaceChildren();
-  saidBox.classList.remove("waiting");
+  saidBox.classList.remove("waiting", "weak");
   sayAt("about", () => []);
   at("announced").replaceChildren();
 }
@@ -279,15 +291,50 @@ function drawAgain() {
 
 const segmenter = new Intl.Segmenter(undefined, { granularity: "word" });
 
+/** Where the terms of all lines stand in the translations, one below the other. Python counts code points, JavaScript halves of some. */
+function inText(results) {
+  const found = [];
+  let before = 0;
+  for (const { translations: [{ text, terms: some = [] }] } of results) {
+    const letters = Array.from(text), units = count => before + letters.slice(0, count).join("").length;
+    for (const { target, text: term, how } of some ?? []) if (target) found.push({ start: units(target[0]), end: units(target[1]), term, how });
+    before += text.length + 1;
+  }
+  return found.sort((one, other) => one.start - other.start);
+}
+
+const wayOf = how => ({
+  search: tell("as the model would have said it"), constraint: tell("by a search with constraints"), "n-best": tell("in another hypothesis"),
+  prefix: tell("by a search from this term on"), replacement: tell("put in the place of other words"),
+})[how];
+
+/** A piece of the translation that is a term, or a part of one. */
+function asTerm(content, start, end, enforced) {
+  const found = enforced.find(each => each.start < end && each.end > start);
+  return found ? element("mark", { class: "term", title: `${found.term}: ${wayOf(found.how)}` }, content) : content;
+}
+
+/** A text without buttons, whose terms are marked. */
+function withTerms(text, enforced) {
+  const pieces = [];
+  let from = 0;
+  for (const { start, end } of enforced) {
+    if (start < from) continue;
+    pieces.push(text.slice(from, start), asTerm(text.slice(start, end), start, end, enforced));
+    from = end;
+  }
+  return [...pieces, text.slice(from)];
+}
+
 /** Words that light up with those they come from, once it is known. */
-function showSaid(text, look = null) {
+function showSaid(text, look = null, enforced = []) {
   answered = { text, look };
   saidBox.classList.remove("waiting");
   at("announced").textContent = text;
   const how = manner(text, look?.summary.languages.target);
   saidBox.dir = how.dir;
   saidBox.lang = how.lang || "";
-  if (!look) return saidBox.replaceChildren(text);
+  if (!look) return saidBox.replaceChildren(...withTerms(text, enforced));
   const buttons = [];
   const words = element("span", {}, ...[...segmenter.segment(text)].map(({ segment, index, isWordLike }) => {
     if (!isWordLike) return segment;
@@ -302,7 +349,7 @@ function showSaid(text, look = null) {
     const leave = () => { markSource([]); hint(""); };
     const button = element("button", { type: "button", onpointermove: show, onfocus: show, onpointerleave: leave, onblur: leave, "data-start": span[0], "data-end": span[1] }, segment);
     buttons.push(button);
-    return button;
+    return asTerm(button, ...span, enforced);
   }));
   if (buttons.length) rove(words, buttons);
   saidBox.replaceChildren(words);
@@ -351,6 +398,7 @@ function markSaid(offset) {
 }
 
 source.addEventListener("input", () => { prefix = []; markSource([]); schedule(BEFORE_ASKING); });
+at("terms").addEventListener("input", () => { prefix = []; schedule(BEFORE_ASKING); });
 source.addEventListener("pointermove", event => {
   const caret = document.caretPositionFromPoint?.(event.clientX, event.clientY);
   markSaid(caret?.offsetNode === source ? caret.offset : null);
@@ -365,13 +413,25 @@ source.addEventListener("keyup", event => {
 source.addEventListener("blur", () => markSaid(null));
 
 function showAbout(engine, milliseconds, result) {
-  const { probability } = result.translations[0];
+  const { probability, confidence } = result.translations[0];
+  saidBox.classList.toggle("weak", Boolean(confidence?.weak));
   sayAt("about", () => {
     const words = [engine, `${Math.round(milliseconds)} ms`];
     if (probability !== null) words.push(tell("probability {share}", { share: percent(probability) }));
     if (result.cut) words.push(tell("the text was truncated: it is longer than the model reads"));
-    return [words.join(" · ")];
+    return confidence ? [`${words.join(" · ")} · `, confidenceNote(confidence)] : [words.join(" · ")];
   });
+}
+
+/** How good the translation is expected to be; what that means is in the tooltip. */
+function confidenceNote({ value, measures, weak }) {
+  const share = percent(value);
+  const meaning = measures === "exact"
+    ? tell("Of the validation outputs like this one, {share} are right.", { share })
+    : tell("Expected chrF: {share}. It compares the letters of a translation with those of a human's.", { share });
+  const why = measures === "exact" ? tell("It is more likely wrong than right.") : tell("It is as low as that of the weakest tenth of the validation set.");
+  return element("span", { class: weak ? "confidence weak" : "confidence", title: weak ? `${meaning} ${why}` : meaning, tabindex: "0" },
+    weak ? tell("weak: confidence {share}", { share }) : tell("confidence {share}", { share }));
 }
 
 /* --- what one changes inside --------------------------------------------------------------------------------------------------- */

@@ -1,0 +1,128 @@
+"""TBX termbases (ISO 30042, versions 2 and 3): the terms of each concept in two languages.
+
+    <conceptEntry> <langSec xml:lang="en"> <termSec> <term>file</term> ...          version 3
+    <termEntry> <langSet xml:lang="en"> <tig> <term>file</term> ...                 version 2
+
+All terms of the source language are translated by all terms of the target language; those that are marked as deprecated
+or superseded are left out.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from seq2see.errors import DataError
+from seq2see.text import languages
+from seq2see.text.catalogues import XmlReader
+from seq2see.text.pair import Sides
+
+ROOTS: Final = ("tbx", "martif")
+CONCEPTS: Final = {"conceptEntry", "termEntry"}
+LANGUAGES: Final = {"langSec", "langSet"}
+TERMS: Final = {"termSec", "tig", "ntig"}
+LEFT_OUT: Final = ("deprecatedTerm", "supersededTerm")
+"""Values of `administrativeStatus`, or their beginnings, of terms that must not be used."""
+MOST_TERMS: Final = 1000
+"""Terms of one concept, in all languages."""
+LONGEST: Final = 10_000
+"""Characters of a term that are read; a longer one is no term in any case."""
+
+
+class TermsOfConcept(NamedTuple):
+    """The terms of one concept by their languages, and the line that it begins on."""
+
+    line: int
+    terms: dict[str, list[str]]
+
+
+def read(path: Path, wanted: Sides) -> Iterator[tuple[int, str, tuple[str, ...]]]:
+    """Yield a line, a term of the source language, and all terms of the target language.
+
+    Args:
+        wanted: the languages of source and target. Where one is not known, the file must have two: the source is then
+            the first one, or the one that is not the target.
+    """
+    concepts = list(_concepts(path))
+    seen = list(dict.fromkeys(language for concept in concepts for language in concept.terms))
+    if not seen:
+        raise DataError(f"{path}: no terms in it. Is it a TBX file?")
+    source, target = _languages(path, wanted, seen)
+    for line, terms in concepts:
+        forms = [text for language in target for text in terms.get(language, ())]
+        for text in [text for language in source for text in terms.get(language, ()) if forms]:
+            yield line, text, tuple(forms)
+
+
+def _languages(path: Path, wanted: Sides, seen: list[str]) -> tuple[list[str], list[str]]:
+    """Return the languages of the file that are those of the source, and those of the target; `en-US` is English."""
+    shown = ", ".join(seen[:20])
+    found = [
+        [each for each in seen if side is not None and (languages.matches(side, each) or languages.matches(each, side))]
+        for side in wanted
+    ]
+    for side, some in zip(wanted, found, strict=True):
+        if side is not None and not some:
+            raise DataError(f"{path}: no term in '{side}', which is a language of the run. It has {shown}")
+    if None in wanted:
+        if len(seen) != 2:
+            raise DataError(
+                f"{path}: {len(seen)} languages ({shown}), and the languages of the run are unknown. "
+                "Leave two of them in the file"
+            )
+        first = [each for each in seen if each not in found[1]][:1]
+        found = [found[0] or first, found[1] or [each for each in seen if each not in (found[0] or first)]]
+    return found[0], found[1]
+
+
+def _concepts(path: Path) -> Iterator[TermsOfConcept]:
+    reader = _TbxReader(path)
+    for _ in reader.read():
+        done, reader.done = reader.done, []
+        yield from done
+
+
+class _TbxReader(XmlReader):
+    """Puts the events of the parser together to concepts."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path, ROOTS, "TBX")
+        self.done: list[TermsOfConcept] = []
+        self._concept: TermsOfConcept | None = None
+        self._count = 0
+        self._language = ""
+        self._pieces: list[str] | None = None
+        """Text of the element that is read: a term, or its status."""
+        self._term, self._status = "", ""
+        self._is_status = False
+
+    def begun(self, name: str, attributes: dict[str, str]) -> None:
+        if name in CONCEPTS:
+            self._concept, self._count = TermsOfConcept(self.line, {}), 0
+        elif name in LANGUAGES:
+            self._language = languages.tag(attributes.get("xml:lang", attributes.get("lang", "")))
+        elif name in TERMS and self._concept is not None:
+            self._term = self._status = ""
+            self._count += 1
+            if self._count > MOST_TERMS:
+                raise DataError(f"{self.path}, line {self.line}: a concept with more than {MOST_TERMS:,} terms")
+        elif name == "term" or (name == "termNote" and attributes.get("type") == "administrativeStatus"):
+            self._pieces, self._is_status = [], name != "term"
+        elif name == "administrativeStatus":  # version 3 may have an element for it
+            self._pieces, self._is_status = [], True
+
+    def text(self, text: str) -> None:
+        if self._pieces is not None and sum(map(len, self._pieces)) < LONGEST:
+            self._pieces.append(text[:LONGEST])
+
+    def ended(self, name: str) -> None:
+        if name in ("term", "termNote", "administrativeStatus") and self._pieces is not None:
+            text = " ".join("".join(self._pieces).split())
+            self._term, self._status = (self._term, text) if self._is_status else (text, self._status)
+            self._pieces = None
+        elif name in TERMS and self._concept is not None:
+            if self._term and self._language and not self._status.startswith(LEFT_OUT):
+                self._concept.terms.setdefault(self._language, []).append(self._term)
+            self._term = ""
+        elif name in CONCEPTS and self._concept is not None:
+            self.done.append(self._concept)
+            self._concept = None

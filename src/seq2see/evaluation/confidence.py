@@ -1,0 +1,218 @@
+"""Confidence: the quality that a translation is expected to have, from its probability, calibrated on validation pairs.
+
+    calibration = fit("exact", logs, lengths, qualities)            # at the end of a training; kept in the manifest
+    calibration.of(translation)                                     # ExpectedQuality(value=0.93, measures="exact", ...)
+
+A model's own probability of a translation is no promise: label smoothing makes it too low, overfitting too high, and it
+falls with the length. The confidence is a number that means something. Where an output is either right or wrong, it is
+the probability that the output is right (exact match). Elsewhere it is the expected chrF of the sentence, as a share of
+1, because even a good translation is hardly ever equal to its reference.
+
+Both are fitted in the same way, by a logistic function of two features (Platt 1999, with shares as targets): the logit
+of the model's probability, of the whole output or, for chrF, of a token on average, and the logarithm of the length.
+Three numbers do not overfit a few hundred pairs, and the confidence never falls where the probability rises.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Final, Literal, NamedTuple, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+from seq2see.decoding.translator import Translation
+
+Floats = NDArray[np.float64]
+Measure = Literal["exact", "chrf"]
+
+FEWEST: Final = 100
+"""Validation pairs below which nothing is calibrated: the error of the curve would be larger than what it corrects."""
+MOST_BINS, IN_A_BIN = 10, 20
+"""Maximum number of points of a reliability curve, and minimum number of translations of each."""
+FOLDS: Final = 5
+RIDGE: Final = 1.0
+"""Penalty on the squares of the slopes, for features with a standard deviation of 1; little beside a hundred pairs."""
+ROUNDS: Final = 50
+LEAST: Final = 1e-300
+"""Probabilities are not taken to be smaller: the logarithm of 0 is not finite."""
+WEAKEST: Final = 0.1
+"""Share of the validation translations that count as weak where quality is chrF."""
+
+
+class ExpectedQuality(NamedTuple):
+    """How good a translation is expected to be."""
+
+    value: float
+    """From 0 to 1: the probability that it is right, or its expected chrF / 100."""
+    measures: Measure
+    weak: bool
+    """Whether it is more likely wrong than right; for chrF, whether it is as low as that of the weakest tenth of the
+    validation translations."""
+
+
+class CurvePoint(NamedTuple):
+    """One point of a reliability curve: translations of similar confidence."""
+
+    predicted: float
+    observed: float
+    translations: int
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """The function from probability and length to confidence, and how well it does; the manifest keeps these fields."""
+
+    measures: Measure
+    coefficients: tuple[float, float, float]
+    """Constant, and factors of the logit of the probability and of the logarithm of the length."""
+    weak_below: float
+    pairs: int
+    error_before: float
+    """Mean difference between the model's own probability and the quality, over the points of a reliability curve
+    (expected calibration error)."""
+    error_after: float
+    """The same for the confidence, cross-validated: each pair is judged by a function that was fitted without it."""
+    curve_before: tuple[CurvePoint, ...]
+    curve_after: tuple[CurvePoint, ...]
+
+    def of(self, translation: Translation) -> ExpectedQuality | None:
+        """Return the confidence of a translation; None for an empty one, and where its probability is unknown."""
+        if translation.probability is None or not translation.tokens:
+            return None
+        log = math.log(max(translation.probability, LEAST))
+        features = _features(self.measures, np.array([log]), np.array([len(translation.tokens) + 1]))
+        value = round(float(_predicted(features, np.array(self.coefficients))[0]), 4)
+        return ExpectedQuality(value, self.measures, value < self.weak_below)
+
+    def json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def fit(
+    measures: Measure, logs: Sequence[float], lengths: Sequence[int], qualities: Sequence[float]
+) -> Calibration | None:
+    """Fit the confidence of translations; None where there are too few.
+
+    Args:
+        logs: The log-probability of each translation.
+        lengths: The number of its tokens, with the end token.
+        qualities: From 0 to 1: whether it is right, or its chrF / 100.
+    """
+    if len(logs) < FEWEST:
+        return None
+    quality_N = np.clip(np.array(qualities, np.float64), 0, 1)
+    log_N, length_N = np.maximum(np.array(logs, np.float64), math.log(LEAST)), np.array(lengths, np.float64)
+    features_NF = _features(measures, log_N, length_N)
+    held_out_N = np.empty(len(quality_N))
+    fold_N = np.arange(len(quality_N)) % FOLDS
+    for fold in range(FOLDS):
+        found = _fit(features_NF[fold_N != fold], quality_N[fold_N != fold])
+        held_out_N[fold_N == fold] = _predicted(features_NF[fold_N == fold], found)
+    coefficients = _fit(features_NF, quality_N)
+    before, after = reliability(_own(measures, log_N, length_N), quality_N), reliability(held_out_N, quality_N)
+    weak = 0.5 if measures == "exact" else float(np.quantile(_predicted(features_NF, coefficients), WEAKEST))
+    constant, slope, by_length = coefficients.round(6).tolist()
+    return Calibration(
+        measures,
+        (constant, slope, by_length),
+        round(weak, 4),
+        len(logs),
+        round(calibration_error(before), 4),
+        round(calibration_error(after), 4),
+        tuple(before),
+        tuple(after),
+    )
+
+
+def from_json(kept: Any) -> Calibration | None:
+    """Read what a manifest keeps; None where it keeps nothing, or something that cannot be a calibration."""
+    try:
+        curves = [tuple(CurvePoint(*point) for point in kept[name]) for name in ("curve_before", "curve_after")]
+        fields = {name: value for name, value in kept.items() if not name.startswith("curve_")}
+        found = Calibration(**fields, curve_before=curves[0], curve_after=curves[1])
+        shares = [found.weak_below, found.error_before, found.error_after]
+        shares += [share for curve in curves for point in curve for share in point[:2]]
+        constant, slope, by_length = map(float, found.coefficients)
+        fits = (
+            found.measures in get_args(Measure)
+            and all(type(share) in (int, float) and 0 <= share <= 1 for share in shares)
+            and all(math.isfinite(each) and abs(each) < 1e6 for each in (constant, slope, by_length))
+            and slope >= 0
+            and all(
+                type(count) is int
+                for count in (found.pairs, *(point.translations for curve in curves for point in curve))
+            )
+            and max(map(len, curves)) <= MOST_BINS
+        )
+    except (TypeError, ValueError, KeyError, AttributeError, OverflowError):
+        return None
+    return found if fits else None
+
+
+def reliability(predicted_N: Floats, quality_N: Floats) -> list[CurvePoint]:
+    """Return the reliability curve: translations in order of what was predicted, in bins of the same number."""
+    bins = max(1, min(MOST_BINS, len(predicted_N) // IN_A_BIN))
+    order = np.argsort(predicted_N, kind="stable")
+    return [
+        CurvePoint(round(float(predicted_N[some].mean()), 4), round(float(quality_N[some].mean()), 4), len(some))
+        for some in np.array_split(order, bins)
+    ]
+
+
+def calibration_error(curve: Sequence[CurvePoint]) -> float:
+    """Return the mean difference between what was predicted and what was observed (expected calibration error)."""
+    total = sum(point.translations for point in curve)
+    return sum(point.translations * abs(point.predicted - point.observed) for point in curve) / total
+
+
+def _own(measures: Measure, log_N: Floats, length_N: Floats) -> Floats:
+    """Return the model's own probability: of the whole translation, or for chrF of one of its tokens on average."""
+    own_N: Floats = np.exp(log_N if measures == "exact" else log_N / length_N)
+    return own_N
+
+
+def _features(measures: Measure, log_N: Floats, length_N: Floats) -> Floats:
+    """Return N2: the logit of the model's own probability, and the logarithm of the length."""
+    log_p_N = log_N if measures == "exact" else log_N / length_N
+    logit_N = log_p_N - np.log(np.maximum(-np.expm1(np.minimum(log_p_N, 0)), 1e-9))
+    return np.stack([np.clip(logit_N, -50, 50), np.log(length_N)], -1)
+
+
+def _predicted(features_NF: Floats, coefficients: Floats) -> Floats:
+    scores_N = np.clip(coefficients[0] + features_NF @ coefficients[1:], -60, 60)
+    predicted_N: Floats = 1 / (1 + np.exp(-scores_N))
+    return predicted_N
+
+
+def _fit(features_NF: Floats, quality_N: Floats) -> Floats:
+    """Return constant and slopes of a logistic regression with shares as targets.
+
+    One translation that is right and one that is wrong, both average, are added: where all are right, they keep the
+    confidence below 1 (Laplace). A higher probability must not mean less confidence: it then means nothing.
+    """
+    mean_F, deviation_F = features_NF.mean(0), np.maximum(features_NF.std(0), 1e-6)
+    scaled_NF = np.concatenate([(features_NF - mean_F) / deviation_F, np.zeros((2, features_NF.shape[1]))])
+    target_N = np.append(quality_N, [0.0, 1.0])
+    found = _newton(scaled_NF, target_N)
+    if found[1] < 0:
+        found = np.insert(_newton(scaled_NF[:, 1:], target_N), 1, 0.0)
+    slopes_F = found[1:] / deviation_F
+    return np.concatenate([[found[0] - slopes_F @ mean_F], slopes_F])
+
+
+def _newton(features_NF: Floats, target_N: Floats) -> Floats:
+    """Return constant and slopes of a logistic regression by Newton's method, with `RIDGE` on the slopes."""
+    design_NF = np.concatenate([np.ones((len(features_NF), 1)), features_NF], -1)
+    penalty_F = np.array([0.0] + [RIDGE] * features_NF.shape[1])
+    found = np.zeros(len(penalty_F))
+    for _ in range(ROUNDS):
+        predicted_N = _predicted(features_NF, found)
+        spread_N = np.maximum(predicted_N * (1 - predicted_N), 1e-9)
+        slope_F = design_NF.T @ (target_N - predicted_N) - penalty_F * found
+        curvature_FF = (design_NF * spread_N[:, None]).T @ design_NF + np.diag(penalty_F)
+        step_F = np.clip(np.linalg.solve(curvature_FF, slope_F), -2, 2)
+        found = found + step_F
+        if np.abs(step_F).max() < 1e-8:
+            break
+    return found

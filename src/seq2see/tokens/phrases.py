@@ -1,0 +1,78 @@
+"""How a vocabulary writes a phrase inside an output; which tokens continue a word, and where words begin."""
+
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Final
+
+from seq2see import special
+from seq2see.text import words
+from seq2see.tokens import spans
+from seq2see.tokens.interface import Tokenizer
+
+MOST_CUTS: Final = 100
+"""Words of an output that `word_starts` returns."""
+
+
+def within(tokenizer: Tokenizer, form: str) -> list[tuple[int, ...]]:
+    """Return the tokens of a form after another word; without a blank between them, too, in scripts that have none."""
+    anchor, anchor_ids = _anchor(tokenizer)
+    texts = [f"{anchor} {form}"] + ([] if words.needs_blanks(form[0]) else [f"{anchor}{form}"])
+    found = []
+    for ids in tokenizer.encode(texts):
+        if ids[: len(anchor_ids)] == anchor_ids and len(ids) > len(anchor_ids):
+            found.append(tuple(ids[len(anchor_ids) :]))
+    return found or [tuple(tokenizer.encode([form])[0])]
+
+
+@lru_cache(8)
+def _anchor(tokenizer: Tokenizer) -> tuple[str, list[int]]:
+    """Return a text that ends a token whatever follows, if there is one: a full stop, or a letter."""
+    for text in (".", "。", ",", "-", "a", "e", "1"):
+        ids = tokenizer.encode([text])[0]
+        if special.UNKNOWN not in ids and tokenizer.encode([f"{text} {text}"])[0][: len(ids)] == ids:
+            return text, ids
+    return "", []
+
+
+@lru_cache(8)
+def inside_words(tokenizer: Tokenizer) -> frozenset[int]:
+    """Return the tokens that continue the word that a letter before them belongs to."""
+    before = tokenizer.encode(["a"])[0]
+    start = len(tokenizer.decode(before))
+    if not start:
+        return frozenset()
+    texts = ((id, tokenizer.decode([*before, id])) for id in range(special.COUNT, len(tokenizer)))
+    return frozenset(id for id, text in texts if len(text) > start and not words.is_boundary(text, start))
+
+
+def word_starts(tokenizer: Tokenizer, tokens: Sequence[int], least: int) -> list[tuple[int, int]]:
+    """Return where words of an output begin: the number of the token, and of the character; the end comes last."""
+    text, written = tokenizer.decode(tokens), spans.written(tokenizer, tokens)
+    found = [
+        (token, start)
+        for token, (start, end) in enumerate(written)
+        if token >= least and start < end and text[start:end].strip() and words.is_boundary(text, start)
+    ]
+    ending = (len(tokens), len(text))
+    return [*found[: MOST_CUTS - 1], ending] if ending not in found else found[:MOST_CUTS]
+
+
+@lru_cache(1024)
+def inflections(tokenizer: Tokenizer, token: int) -> frozenset[int]:
+    """Return the tokens that begin with the same word: with other Korean particles, or two other letters at the end.
+
+    Nothing for a token of one letter, which says nothing about the word.
+    """
+    stem = tokenizer.decode([token]).strip()
+    if not stem or (len(stem) < 2 and words.needs_blanks(stem)):
+        return frozenset()
+    stem = next((stem[:end] for end in range(2, len(stem)) if stem[end:] in words.PARTICLES), stem)
+    is_korean = words.is_korean(stem)
+    rest = ((id, text[len(stem) :]) for id, text in enumerate(_texts(tokenizer)) if text.startswith(stem))
+    return frozenset(id for id, more in rest if (not more or more in words.PARTICLES if is_korean else len(more) < 3))
+
+
+@lru_cache(8)
+def _texts(tokenizer: Tokenizer) -> list[str]:
+    """Return the text of each token."""
+    return [tokenizer.decode([id]).strip() for id in range(len(tokenizer))]
