@@ -181,7 +181,7 @@ class Training:
         0.0, "weight of R-Drop, a consistency loss between two forward passes with different dropout; 0: off", 0
     )
     alignment_weight: float = about(0.0, "weight of the loss that teaches a head to align words; 0: off", 0, 100)
-    initial_gain: float = about(1.0, "factor of the first weights of sub-layers; below 1 helps post-norm", 0.01, 10)
+    initial_gain: float = about(1.0, "factor of the initial weights of sub-layers; below 1 helps post-norm", 0.01, 10)
     adam_beta1: float = about(0.9, "decay of Adam's mean of gradients", 0, 0.9999)
     adam_beta2: float = about(0.98, "decay of Adam's mean of squared gradients", 0, 0.999999)
     adam_epsilon: float = about(1e-9, "Adam's epsilon", 1e-30, 1, "it would outweigh the gradients")

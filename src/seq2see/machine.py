@@ -1,4 +1,4 @@
-"""The machine that a process runs on: its cores, its memory, signals that ask for a stop, and determinism.
+"""The machine that a process runs on: its cores, its memory, signals that request a stop, and determinism.
 
 Importing this module does not import torch, so that worker processes and `--help` start fast.
 """
@@ -35,12 +35,12 @@ Result = TypeVar("Result")
 
 
 def has_torch() -> bool:
-    """Return whether PyTorch is installed, without importing it; the distribution seq2see-slim does without."""
+    """Return whether PyTorch is installed, without importing it; the distribution seq2see-slim does not need it."""
     return find_spec("torch") is not None
 
 
 def pick_device() -> "torch.device":
-    """Return the GPU where there is one, set up for batches whose shapes never repeat; else the CPU."""
+    """Return the GPU if there is one, set up for batches whose shapes never repeat; else the CPU."""
     import torch
 
     if not torch.cuda.is_available():
@@ -60,7 +60,7 @@ def name(device: "torch.device") -> str:
 
 
 def micro_tokens(device: "torch.device") -> int:
-    """Return how many tokens of a forward pass keep the caches of a CPU, or a GPU, busy."""
+    """Return the number of tokens of a forward pass that suits the caches of a CPU, or that keeps a GPU busy."""
     return 65_536 if device.type == "cuda" else 4096
 
 
@@ -102,7 +102,9 @@ CONTAINERS = [
 
 
 def keep_freed_memory() -> None:
-    """Ask the C library to keep freed blocks for the rest of the process: the system would zero each of them anew."""
+    """Ask the C library to keep freed blocks for the rest of the process: the system would have to zero each of them
+    again.
+    """
     if sys.platform != "linux":
         return
     with contextlib.suppress(OSError, AttributeError):  # another C library than glibc
@@ -184,8 +186,8 @@ def parallel_map(
 
     Args:
         make: a function or class of a module that does not import torch; the processes import it by its name.
-        given: small, as each process gets a copy.
-        few: blocks that are not worth starting processes for.
+        given: arguments of `make`; they should be small, as each process gets a copy.
+        few: number of blocks up to which no processes are started.
     """
     rest = iter(blocks)
     first = list(islice(rest, few + 1))
@@ -254,7 +256,7 @@ class WorkerProcess:
         )
 
     def ask_to_stop(self) -> None:
-        """Send SIGTERM, which a task may handle; others end by it."""
+        """Send SIGTERM, which a task may handle; a task that does not handle it is ended by it."""
         self._process.terminate()
 
     def end(self) -> None:
@@ -285,7 +287,7 @@ def serve() -> None:
 
 
 def framed(message: object) -> bytes:
-    """Return a message, pickled, after its length."""
+    """Return a pickled message, preceded by its length."""
     packed = pickle.dumps(message, pickle.HIGHEST_PROTOCOL)
     return len(packed).to_bytes(8, "little") + packed
 
@@ -305,15 +307,15 @@ SIGNALS = [getattr(signal, each) for each in ("SIGINT", "SIGTERM", "SIGHUP") if 
 
 
 class Stopped(Exception):  # noqa: N818
-    """Work that changes nothing was given up because a stop was asked for."""
+    """Work without effects was abandoned because a stop was requested."""
 
 
 class Stop:
-    """State of a request to stop, and the signal that made it; a second signal raises KeyboardInterrupt.
+    """Whether a stop was requested, and by which signal; a second signal raises KeyboardInterrupt.
 
     Args:
-        echo: seconds within which a signal that comes again counts as the first: a scheduler may send it to all
-            processes, and torchrun pass it on.
+        echo: seconds within which a repeated signal does not count as a second one: a scheduler may send it to all
+            processes, and torchrun may forward it as well.
     """
 
     def __init__(self, echo: float = 0.0) -> None:
@@ -343,13 +345,13 @@ class Stop:
                 signal.signal(number, handler)
 
     def pass_on(self, number: int) -> None:
-        """Act, from another thread, as if a signal that another process was sent had come to this one."""
+        """Act as if this process had received a signal that was sent to another process; called from another thread."""
         if self._listens and not self.asked():
             _thread.interrupt_main(signal.Signals(number))
 
     @contextlib.contextmanager
     def at_once(self) -> Iterator[None]:
-        """Raise `Stopped` as soon as a stop is asked for, in work that changes nothing, such as a validation."""
+        """Raise `Stopped` as soon as a stop is requested; for work without effects, such as a validation."""
         self._at_once = True
         try:
             if self.asked():
@@ -397,11 +399,13 @@ class Group:
         return work()
 
     def barrier(self) -> None:
-        """Wait until all ranks are here, however long one takes; an error of another rank is raised here."""
+        """Wait until all ranks have reached this call, however long one takes; an error of another rank is raised
+        here, too.
+        """
         self.first_does(lambda: None)
 
     def after_first(self, work: Callable[[], Result]) -> Result:
-        """Do `work` on every rank, on the first one first: the others find what it has left on the disk."""
+        """Do `work` on the first rank and then on the others, which find the files that the first one has written."""
         found = [work()] if self.is_first else []
         self.barrier()
         return found[0] if found else work()
@@ -411,13 +415,13 @@ class Group:
         return [value]
 
     def largest(self, number: float) -> float:
-        """Return the largest of the numbers that the ranks bring."""
+        """Return the largest of the numbers of all ranks."""
         return number
 
     def all_or_none(self, stop: Stop | None = None) -> AbstractContextManager[None]:
-        """Context for work without collectives that changes nothing yet: if one rank gives it up, all do.
+        """Context for work without collectives and without effects: if one rank abandons it, all do.
 
-        A stop that was asked for on one rank, or memory that ran out on one, is raised on all.
+        If a stop was requested on one rank, or memory ran out on one, the error is raised on all.
 
         Args:
             stop: The `Stop` of work that may take one rank much longer than another: a rank that is asked to stop
@@ -426,12 +430,12 @@ class Group:
         return contextlib.nullcontext() if stop is None else stop.at_once()
 
     def no_way_back(self) -> AbstractContextManager[None]:
-        """Context for work that all ranks must finish, or the training ends: no rank may leave the others waiting in
-        it."""
+        """Context for work that all ranks must finish: if one rank fails, the training ends, so that no rank waits
+        for it."""
         return contextlib.nullcontext()
 
     def sum_gradients(self, weights: Iterable[Any]) -> None:
-        """Give every rank the sum of the gradients of all ranks, equal to the bit."""
+        """Give every rank the sum of the gradients of all ranks, bit-identical on all of them."""
 
     def sum_up(self, numbers: Any) -> None:
         """Replace a tensor by the sum of the tensors of all ranks."""

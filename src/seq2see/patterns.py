@@ -35,7 +35,7 @@ NAMED: Final = {
         r"\[[^\[\]]+\]|Br|Cl|At|Ts|[BCNOPSFI]|[bcnops]|%\d\d|%\(\d+\)|\d|>>|>|@@|@|[-=#$:/\\~.*()]",
     ),
     "words": Named(
-        "words, numbers, blanks and signs apart",
+        "words, numbers, spaces and signs as separate tokens",
         r"[^\W\d_](?:[^\W\d_]|[\u0300-\u036f])*|\d+|\s+",  # with accents that are characters of their own
     ),
     "code": Named(

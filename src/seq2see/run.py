@@ -225,7 +225,7 @@ class Run:
         engine: Engine | None = None,
         glossary: Glossary | None = None,
     ) -> "Joined":
-        """Translate a document: its sentences, with all blanks, tags and placeholders between and inside them.
+        """Translate a document: its sentences, with all spaces, tags and placeholders between and inside them.
 
         `run.translate_text("<p>Click <b>here</b>.</p>").text` is the translation; `.counts` says how it was made.
 

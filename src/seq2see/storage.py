@@ -1,7 +1,7 @@
 """Files of a run: written completely or not at all, by one process at a time, and checked before they are used.
 
-Everything is written beside its place, synced and renamed, so that a reader finds the old file or the new one, also
-after a power cut. Nothing that is read can run as a program: tensors are safetensors, all else is text.
+Every file is written under a temporary name in the same folder, synced and renamed, so that a reader finds either the
+old file or the new one, also after a power cut. Reading never executes code: tensors are safetensors, all else is text.
 
 A path that the user names may be a symbolic link. A name that we derive from it (`.part`, `.lock`, `engines`) is never
 followed: whoever can create names in a folder could otherwise have any file of the user deleted or overwritten.
@@ -32,7 +32,7 @@ PERMANENT = (errno.EFBIG, errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOTDIR,
 
 
 def write_text(path: Path, text: str) -> None:
-    """Replace a text file in one move."""
+    """Replace a text file atomically."""
     with replacing(path) as beside:
         beside.write_text(text, encoding="utf-8")
 
@@ -66,7 +66,7 @@ def replacing(path: Path, then: str = RESUME) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def output(path: Path) -> Iterator[Path]:
-    """Yield a path to write an output file of the user to; it replaces `path` at the end, as by `replacing`.
+    """Yield a path to write an output file of the user to; at the end it replaces `path`, as in `replacing`.
 
     A device or a pipe that the user names (`/dev/stdout`) cannot be replaced, and is written to directly.
     """
@@ -139,7 +139,7 @@ def create(path: Path) -> BinaryIO:
 
 
 def extend(path: Path) -> BinaryIO:
-    """Open a file for reading and for writing at its end; create it where there is none."""
+    """Open a file for reading and for writing at its end; create it if there is none."""
     flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     try:
         handle = os.open(path, flags, 0o666)
@@ -154,7 +154,7 @@ def extend(path: Path) -> BinaryIO:
 
 
 def own_folder(path: Path, within: Path | None = None) -> Path:
-    """Create a folder where there is none, and refuse one that is a symbolic link.
+    """Create a folder if there is none, and refuse one that is a symbolic link.
 
     Args:
         within: a folder that the user chose, which may be a link; all names of `path` below it are checked. If not
@@ -183,7 +183,7 @@ def cache_folder() -> Path:
 
 
 def refuse_link(path: Path) -> None:
-    """Raise an error where a name that we use ourselves is a symbolic link."""
+    """Raise an error if a name that seq2see itself uses is a symbolic link."""
     if path.is_symlink():
         _refuse(path, "a symbolic link")
 
@@ -193,7 +193,7 @@ def _refuse(path: Path, what: str) -> NoReturn:
 
 
 class LinkError(RunError):
-    """A symbolic link, or something else that is neither a file nor a folder, has a name that we use ourselves."""
+    """A symbolic link, or something else that is neither a file nor a folder, has a name that seq2see itself uses."""
 
 
 def remove(path: Path) -> None:
@@ -210,12 +210,12 @@ def remove(path: Path) -> None:
 
 @contextlib.contextmanager
 def locked(folder: Path, shared: bool = False) -> Iterator[bool]:
-    """Hold a folder against other processes that ask for it, and wait while another holds it.
+    """Lock a folder against other processes that lock it, and wait while another process holds the lock.
 
-    The system releases the lock when the process ends, however it ends. Yields whether the file system knows locks.
+    The system releases the lock when the process ends, however it ends. Yields whether the file system supports locks.
 
     Args:
-        shared: keep out only those who ask for it alone.
+        shared: allow other shared locks, and exclude only exclusive ones.
     """
     try:
         import fcntl
@@ -236,10 +236,10 @@ def locked(folder: Path, shared: bool = False) -> Iterator[bool]:
 
 @contextlib.contextmanager
 def sole_writer(folder: Path, patience: int = 0) -> Iterator[None]:
-    """Hold a folder for one training; the system releases it when the process ends, however it ends.
+    """Lock a folder for one training; the system releases the lock when the process ends, however it ends.
 
     Args:
-        patience: seconds to wait for another process to release it.
+        patience: seconds to wait for another process to release the lock.
     """
     import fcntl
 
@@ -285,7 +285,9 @@ def read_json(path: Path) -> Any:
 
 
 def refuse_tricks(folder: Path) -> None:
-    """Refuse a run folder with a link to a place outside of it, or with a pipe in it, of which reading never ends."""
+    """Refuse a run folder that contains a link to a place outside of it, or a pipe, since reading a pipe may never
+    end.
+    """
     home = os.path.realpath(folder)
     for place, folders, files in os.walk(home):
         for path in (Path(place, name) for name in (*folders, *files)):
@@ -347,7 +349,7 @@ def read_manifest(folder: Path) -> dict[str, Any]:
 
 
 def write_manifest(folder: Path, facts: Mapping[str, Any]) -> None:
-    """Replace the manifest in one move."""
+    """Replace the manifest atomically."""
     write_text(folder / "manifest.json", json.dumps({"format": FORMAT, "version": VERSION, **facts}, indent=1))
 
 
@@ -360,7 +362,7 @@ LEFT_OVER = {PART, LOCK}
 
 @contextlib.contextmanager
 def held(folder: Path, patience: int = 0) -> Iterator[None]:
-    """Keep other trainings out of a folder, which need not be there yet; the lock moves there with what is made.
+    """Lock a folder, which need not exist yet, for one training; the lock moves there with the new run.
 
     `patience` is that of `sole_writer`.
     """
@@ -383,9 +385,9 @@ def held(folder: Path, patience: int = 0) -> Iterator[None]:
 
 @contextlib.contextmanager
 def made(folder: Path) -> Iterator[Path]:
-    """Yield an empty folder to make a run in; it takes the place of `folder` when it is whole.
+    """Yield an empty folder to make a run in; it replaces `folder` when the run is complete.
 
-    What was in `folder` before is deleted only then.
+    The previous contents of `folder` are deleted only then.
     """
     beside = _workplace(folder)
     own_folder(beside)
@@ -402,13 +404,15 @@ def made(folder: Path) -> Iterator[Path]:
 
 
 def _workplace(folder: Path) -> Path:
-    """Return where a run is made: inside its folder if there is one, which may be another disk, else beside it."""
+    """Return the folder to make a run in: inside the run folder if that exists (it may be on another disk), else
+    beside it.
+    """
     place = _place(folder)
     return place / PART if place.exists() else place.with_name(f".{place.name}{PART}")
 
 
 def _place(folder: Path) -> Path:
-    """Return where a run folder is, links followed: the user may name a link to a folder, or `.`."""
+    """Return the path of a run folder with links resolved: the user may name a link to a folder, or `.`."""
     try:
         return folder.resolve()
     except (OSError, RuntimeError):  # Python 3.11 and 3.12 raise RuntimeError
@@ -416,14 +420,18 @@ def _place(folder: Path) -> Path:
 
 
 def _empty(folder: Path, *keep: str) -> None:
-    """Delete everything in a folder except the lock file and the names in `keep`; of a link, only the link."""
+    """Delete everything in a folder except the lock file and the names in `keep`; of a symbolic link, delete only
+    the link itself.
+    """
     for old in folder.iterdir():
         if old.name not in (LOCK, *keep):
             remove(old)
 
 
 def _move_in(whole: Path, place: Path) -> None:
-    """Put a finished folder in its place. One that is there is emptied, not replaced: somebody may stand in it."""
+    """Move a finished folder to its place. An existing folder is emptied, not replaced: it may be the working directory
+    of a process.
+    """
     if whole.parent != place:
         try:
             whole.rename(place)

@@ -45,7 +45,7 @@ def doctor(
 ) -> None:
     """Look for what is wrong with PAIRS. It never fails on what it finds: faults are counted and shown.
 
-    Near-duplicates are texts that differ in capitals, punctuation and blanks only. Equal texts are found by 64-bit
+    Near-duplicates are texts that differ in capitals, punctuation and spaces only. Equal texts are found by 64-bit
     hashes, which mistake two different ones of 10 million with a chance of 3 in a million.
     """
     from seq2see.doctor import cleaning

@@ -51,7 +51,7 @@ def evaluate(
     target_language: options.TargetLanguage = None,
     to: options.To = None,
     engine: options.EngineOption = "auto",
-    precision: options.PrecisionOption = "float32",
+    precision: options.ScoringPrecisionOption = "float32",
     output: Annotated[
         str | None, typer.Option("--output", "-o", metavar="FILE", help="File for the translations, one per line.")
     ] = None,

@@ -17,7 +17,10 @@ def import_(
     run: Annotated[str, typer.Argument(metavar="RUN", help="Run folder to write, such as runs/en-de.")],
     valid: Annotated[
         str | None,
-        typer.Option(metavar="PAIRS", help="Pairs of its task, to compare exports and to measure forgetting on."),
+        typer.Option(
+            metavar="PAIRS",
+            help="Pairs of the model's task, for checking exports and for measuring what fine-tuning forgets.",
+        ),
     ] = None,
     revision: Annotated[
         str | None, typer.Option(metavar="COMMIT", help="Branch, tag or commit of a model on the Hub. Default: newest.")

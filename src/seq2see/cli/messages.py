@@ -53,5 +53,5 @@ def progress() -> Iterator[Callable[[str, int, int], None]]:
 
 
 def padded(text: str, width: int) -> str:
-    """Return a text with blanks behind it; a Korean syllable takes two columns of a terminal."""
+    """Return a text with spaces behind it; a Korean syllable takes two columns of a terminal."""
     return text + " " * (width - sum(2 if east_asian_width(each) in "WF" else 1 for each in text))

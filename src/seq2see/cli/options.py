@@ -73,23 +73,31 @@ PrecisionOption = Annotated[
         autocompletion=lambda: ["float32", "int8", "bfloat16"],
     ),
 ]
+ScoringPrecisionOption = Annotated[
+    str | None,
+    typer.Option(
+        "--precision",
+        help="float32, int8, or bfloat16 (torch on a GPU).",
+        autocompletion=lambda: ["float32", "int8", "bfloat16"],
+    ),
+]
 Text = Annotated[
     bool,
-    typer.Option("--text", help="Translate running text as a whole: its sentences, with all that is between them."),
+    typer.Option("--text", help="Translate a whole document: find its sentences, and keep everything between them."),
 ]
 Markup = Annotated[
-    str, typer.Option(help="With --text, how it is written: auto, plain, html or xml.", metavar="FORMAT")
+    str, typer.Option(help="With --text, format of the document: auto, plain, html or xml.", metavar="FORMAT")
 ]
 GlossaryOption = Annotated[
     Path | None,
     typer.Option(
         "--glossary",
         metavar="TERMS",
-        help="File of terms that have to be translated as it says: .tsv, .csv (term, translation) or .tbx.",
+        help="File of terms and the translations that they must have: .tsv, .csv (term, translation) or .tbx.",
     ),
 ]
 Cache = Annotated[
-    bool, typer.Option("--cache", help="Keep translations in the user's cache, and do not compute them again.")
+    bool, typer.Option("--cache", help="Store translations in the user's cache, and reuse those that are there.")
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 Force = Annotated[bool, typer.Option("--force", help="Replace the file if it exists.")]

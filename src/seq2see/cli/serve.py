@@ -52,7 +52,7 @@ def serve(
     log_texts: Annotated[bool, typer.Option("--log-texts", help="Log texts and translations as JSON lines.")] = False,
     debug: Debug = False,
 ) -> None:
-    """Serve runs over HTTP: translate, chat, look inside; LibreTranslate's API too. Ctrl-C or SIGTERM ends it."""
+    """Serve runs over HTTP: translate, chat, look inside; LibreTranslate's and DeepL's APIs, too. Ctrl-C ends it."""
     for name, seconds in (("--deadline", deadline), ("--load-timeout", load_timeout)):
         if math.isnan(seconds):  # min and max let it pass
             raise SettingError(f"{name} nan: not a number of seconds")

@@ -70,11 +70,14 @@ def train(
     force: Annotated[bool, typer.Option("--force", help="Delete an earlier training in the run folder.")] = False,
     from_run: Annotated[
         str | None,
-        typer.Option("--from", metavar="RUN", help="Fine-tune the model of this run; reports what it forgot."),
+        typer.Option("--from", metavar="RUN", help="Fine-tune the model of this run, and report what it forgot."),
     ] = None,
     tune: Annotated[
         float | None,
-        typer.Option(metavar="MINUTES", help="Minutes for trials of other settings; 0: none. Default: few, by corpus."),
+        typer.Option(
+            metavar="MINUTES",
+            help="Minutes for trials of other settings; 0: no trials. Default: few trials, by corpus.",
+        ),
     ] = None,
     as_json: options.Json = False,
     debug: options.Debug = False,

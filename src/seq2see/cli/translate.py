@@ -60,7 +60,7 @@ def translate(
     as_json: options.Json = False,
     debug: options.Debug = False,
 ) -> None:
-    """Translate standard input to standard output, line by line or, with --text, as running text."""
+    """Translate standard input to standard output, line by line or, with --text, as a document."""
     if text and (sample or n_best > 1 or prefix or alignments):
         raise SettingError("--text: leave --sample, --n-best, --prefix and --alignments out")
     if cache and (sample or ranks.from_torchrun()[1] > 1):

@@ -335,7 +335,7 @@ def _trials(sentence: _Sentence, which: int, losses: Sequence[Sequence[float]]) 
             continue
         for cut in cuts:
             before = tokens[:cut]
-            while before and not tokenizer.decode(before[-1:]).strip():  # a blank that the form brings itself
+            while before and not tokenizer.decode(before[-1:]).strip():  # a space that the form brings itself
                 before = before[:-1]
             for of_form in phrases.within(tokenizer, form) if before else [tuple(first)]:
                 if len(before) + len(of_form) < sentence.task.limit:

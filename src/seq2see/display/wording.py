@@ -35,7 +35,7 @@ HEADINGS: Final = {
 DOT: Final = "  ·  "
 """What stands between two statements about a picture, which are translated one by one."""
 ENOUGH: Final = 6
-"""Characters of a key, without placeholders, from which on its parts may have blanks."""
+"""Characters of a key, without placeholders, from which on its parts may have spaces."""
 
 
 PARTICLES: Final = re.compile(r"([가-힣0-9])(['\")\]»”]*)(은\(는\)|이\(가\)|을\(를\)|과\(와\)|\(으\)로)")
@@ -83,7 +83,7 @@ def _translated(text: str) -> str:
     for entry in entries:
         parts = _match(entry.literals, core)
         if parts is not None and (entry.says_enough or not any(" " in part for part in parts)):
-            # A part with a blank may be a message itself; a single word is a name, a number or a file.
+            # A part with a space may be a message itself; a single word is a name, a number or a file.
             found = entry.korean.format(*(_translated(part) if " " in part.strip() else part for part in parts))
             return text.replace(core, PARTICLES.sub(_particle, found), 1)
     return "\n".join(map(_translated, text.split("\n"))) if "\n" in core else text

@@ -186,7 +186,7 @@ class Ranks(Group):
             parts = [torch.zeros(longest, dtype=torch.uint8) for _ in sizes]
             padded = torch.frombuffer(text.ljust(longest), dtype=torch.uint8)
             distributed.all_gather(parts, padded)
-        return [json.loads(bytes(part.numpy())) for part in parts]  # JSON ignores the blanks after it
+        return [json.loads(bytes(part.numpy())) for part in parts]  # JSON ignores the spaces after it
 
     def largest(self, number: float) -> float:
         import torch

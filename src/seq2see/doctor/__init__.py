@@ -1,4 +1,4 @@
 """The examination of a corpus: what is wrong with its files and pairs, line by line, and a clean copy.
 
-It reads what `text` reads, and never fails on what it finds.
+It reads the same formats as `text`, and reports faults of a file instead of raising errors.
 """

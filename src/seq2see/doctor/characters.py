@@ -1,4 +1,4 @@
-"""Scripts, digits and signs of thousands of texts at a time; and damage to letters that can be undone.
+"""Measure scripts, digits and signs of thousands of texts at a time, and repair characters that were decoded wrongly.
 
 Every character is looked up in tables made once from Python's own Unicode data, so that a block of texts is measured by
 a few operations on arrays instead of a loop over its letters.
@@ -111,7 +111,7 @@ def measure(texts: list[str]) -> TextMeasures:
     """Measure at least one text; this takes about 20 bytes of memory for each character."""
     table = tables()
     length = np.fromiter(map(len, texts), np.int64, len(texts))
-    # A blank after each text keeps `reduceat` from tripping over empty ones.
+    # A space after each text keeps `reduceat` from tripping over empty ones.
     codes = _codes(" ".join(texts) + " ")
     starts = np.cumsum(length + 1) - length - 1
 
@@ -145,7 +145,7 @@ def measure(texts: list[str]) -> TextMeasures:
 
 
 def keys(texts: list[str]) -> list[bytes]:
-    """Return the keys that near-duplicates share: lower-case letters and digits, no punctuation, signs or blanks.
+    """Return the keys that near-duplicates share: lower-case letters and digits, no punctuation, signs or spaces.
 
     A single word of ASCII is its own key (in molecules, code and identifiers capitals and signs mean something), and
     so is a text of more signs than letters, or of no letters at all.
@@ -184,7 +184,7 @@ def _parts(numbers: NDArray[Number]) -> Iterator[NDArray[Number]]:
 
 
 def is_invisible(text: str) -> bool:
-    """Return whether a text shows nothing: it is empty, or has only blanks, joiners, marks of direction and such."""
+    """Return whether a text shows nothing: it is empty, or has only spaces, joiners, direction marks and the like."""
     return all(character.isspace() or unicodedata.category(character) in ("Cf", "Cc") for character in text)
 
 
@@ -193,11 +193,11 @@ def script_name(kind: int) -> str:
 
 
 UNSPACED = {"Han", "Kana", "Khmer", "Lao", "Myanmar", "Thai", "Tibetan"}
-"""Scripts that put no blanks between words."""
+"""Scripts that put no spaces between words."""
 
 
 def are_unspaced(texts: list[str]) -> bool:
-    """Return whether most of the texts are written without blanks between words."""
+    """Return whether most of the texts are written without spaces between words."""
     found = [script_name(script) in UNSPACED for script in measure(texts).script]
     return 2 * sum(found) > len(found)
 
@@ -218,7 +218,7 @@ _CONTROL: Final = re.compile("[\x00-\x08\x0e-\x1f\x7f-\x84\x86-\x9f\ufeff\ufff9-
 
 
 class Mended(NamedTuple):
-    """A text with its damage undone, and what that damage was."""
+    """A repaired text, and the damage that was repaired."""
 
     text: str
     mojibake: bool
@@ -228,7 +228,7 @@ class Mended(NamedTuple):
 
 
 def mend(text: str) -> Mended:
-    """Undo misread bytes, make line breaks blanks, leave out control characters; what is lost stays lost."""
+    """Undo wrong decoding, turn line breaks into spaces, and remove control characters; lost characters stay lost."""
     read = unmangle(text)
     broken = _BREAK.sub(" ", read)
     clean = _CONTROL.sub("", broken)
@@ -236,7 +236,7 @@ def mend(text: str) -> Mended:
 
 
 def unmangle(text: str) -> str:
-    """Undo misread bytes, `cafÃ©` -> `café`, `ì•ˆë…•` -> `안녕`, `¾È³ç` -> `안녕`; not where a text may be right."""
+    """Undo wrong decoding: `cafÃ©` -> `café`, `ì•ˆë…•` -> `안녕`, `¾È³ç` -> `안녕`. Keep texts that may be right."""
     for _ in range(3):  # misread once more each time it was saved
         read = _unmangle_once(text)
         if read == text:
@@ -255,7 +255,7 @@ def _unmangle_once(text: str) -> str:
 
 
 def _ends_a_word(match: re.Match[str]) -> bool:
-    """Return whether a run is the last letter of a word and what closes it, as in `“AMANHÃ” é`, but not in `CÃ”TE`."""
+    """Return whether a match ends a word and closes a quotation, as in `“AMANHÃ” é`, but not in `CÃ”TE`."""
     run, text, (start, end) = match[0], match.string, match.span()
     before, after = text[max(0, start - 1) : start], text[end : end + 1]
     fits = str.isupper if before.isupper() else str.islower

@@ -1,4 +1,4 @@
-"""A clean copy of a corpus: the pairs that a diagnosis keeps, repaired where it says so; the others in another file."""
+"""A clean copy of a corpus: the pairs that a diagnosis keeps, repaired if needed; the others go to a second file."""
 
 import os
 from collections.abc import Iterable
@@ -19,7 +19,7 @@ class Written(NamedTuple):
 
 
 def dropped_beside(clean: Path) -> Path:
-    """Return the file for what is dropped: `clean.tsv` -> `clean.dropped.tsv`."""
+    """Return the file for the dropped pairs: `clean.tsv` -> `clean.dropped.tsv`."""
     return clean.with_suffix(".dropped.tsv")
 
 

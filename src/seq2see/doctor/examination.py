@@ -1,8 +1,8 @@
 """Find what is wrong with a corpus, and which pairs to drop.
 
-One pass measures every pair and keeps 46 bytes of it; `Examination.diagnose` then judges all pairs at once, since what
-is odd depends on what is usual. Equal texts are found by 64-bit hashes: the chance that any two of 10 million different
-pairs are taken for the same is 3 in a million (n² / 2⁶⁵).
+One pass measures every pair and keeps 46 bytes of it; `Examination.diagnose` then judges all pairs at once, since
+whether a pair is odd depends on what is usual in the corpus. Equal texts are found by 64-bit hashes: the chance that
+any two of 10 million different pairs are taken for the same is 3 in a million (n² / 2⁶⁵).
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -49,7 +49,7 @@ _ROW: Final = np.dtype(
 
 
 def examine(rows: RawPairs, against: RawPairs | None = None) -> Diagnosis:
-    """Read all rows, and again as far as the last example. No content of a file is an error."""
+    """Read all rows, then read them again up to the last example. Nothing in a file raises an error."""
     seen = Examination()
     for row in rows:
         seen.add(row.source, row.target, row.faults)
@@ -90,7 +90,7 @@ class Examination:
     """Measures of pairs: `add` each pair, then `diagnose`.
 
     Args:
-        share: One block of pairs in so many is added, where not all are; `skip_to` says which.
+        share: If not all pairs are added, one block in `share` blocks is; `skip_to` states which.
     """
 
     def __init__(self, share: int = 1) -> None:
@@ -124,7 +124,7 @@ class Examination:
             self._measure()
 
     def skip_to(self, start: int) -> None:
-        """Skip to the pair after `start` pairs, of which some were not added."""
+        """Skip to the pair after the first `start` pairs, some of which were not added."""
         self._measure()
         self._next = start
 
@@ -178,7 +178,7 @@ class Examination:
         return np.concatenate([block[name] for block in self._blocks] or [np.empty(0, _ROW[name])])
 
     def _place(self, row: int) -> int:
-        """Return the number, among all pairs, of a row that is kept."""
+        """Return the number, among all pairs, of a row of the measures."""
         for start, block in zip(self._starts, self._blocks, strict=True):
             if row < len(block):
                 return start + row
@@ -194,9 +194,9 @@ class Examination:
         """Judge the pairs that were added.
 
         Args:
-            against: another set, of which training must not know.
-            labels: what the sides are called, such as `en` and `ko`.
-            about: for a kind of finding what is known of it, and what to do, in better words than the general ones.
+            against: another set, such as the test set, whose pairs must not be in the training set.
+            labels: names of the two sides, such as `en` and `ko`.
+            about: for some kinds of findings, a description and advice that replace the general ones.
         """
         self._measure()
         if self._odds is None:
@@ -358,7 +358,9 @@ def measure(texts: list[str], faults: Sequence[int]) -> tuple[NDArray[Any], list
 
 
 def _pieces(texts: list[str]) -> Iterator[tuple[int, int]]:
-    """Yield ranges of pairs that are measured at once, since the measures of a text take far more memory than it."""
+    """Yield ranges of pairs that are measured at once, since the measures of a text take far more memory than the
+    text.
+    """
     start = size = 0
     for number, (source, target) in enumerate(zip(texts[::2], texts[1::2], strict=True), 1):
         size += len(source) + len(target)
@@ -412,14 +414,14 @@ def mark_exchanged(rows: NDArray[Any], texts: list[str], odds: side_words.Odds) 
 
 
 def usual_script(scripts: NDArray[np.uint8]) -> int:
-    """Return the script of at least eight texts in ten; 0 where there is none, or too few texts to tell."""
+    """Return the script of at least eight texts in ten; 0 if there is no such script, or if there are too few texts."""
     counts = np.bincount(scripts, minlength=256)[1:]
     most = int(counts.argmax())
     return most + 1 if counts.sum() >= _FEW and counts[most] >= 0.8 * counts.sum() else 0
 
 
 def usual_pair(sources: NDArray[np.uint8], targets: NDArray[np.uint8]) -> tuple[int, int]:
-    """Return the two scripts of at least eight pairs in ten, in the more frequent direction; else 0, 0."""
+    """Return the two scripts of at least eight pairs in ten, in the more frequent direction; 0, 0 if there are none."""
     counts = np.bincount(sources.astype(np.uint16) << 8 | targets, minlength=1 << 16).reshape(256, 256)[1:, 1:]
     np.fill_diagonal(counts, 0)
     source, target = divmod(int(counts.argmax()), 255)

@@ -116,7 +116,7 @@ class Book:
     ) -> None:
         """Add a finding about the rows of a mask, or about all rows at once; nothing if there are none.
 
-        `gravity` is the share that decides how bad it is, if not the share of the rows.
+        `gravity` is the share that decides how severe the finding is; the share of the rows, if not given.
         """
         kind = KINDS[name]
         told, to_do = self._about.get(name, ("", ""))

@@ -2,7 +2,7 @@
 
 Translations have lengths that go together, and the same digits and signs. Window by window, the likeness of source i
 and target i + lag is compared with that of source i and target i. Sides without any such likeness (questions and
-answers) show nothing at any lag, so nothing is said of them.
+answers) are alike at no lag, so no shift is reported.
 """
 
 from typing import Any, Final, NamedTuple
@@ -44,7 +44,7 @@ class Shift(NamedTuple):
 
 
 def shifts(source: SideNumbers, target: SideNumbers) -> list[Shift]:
-    """Return where the sides are shifted, in order; empty where they are not, or where nothing can be said."""
+    """Return where the sides are shifted, in order; empty if they are not shifted, or if that cannot be decided."""
     rows = len(source.length)
     if rows < FEWEST:
         return []
@@ -69,7 +69,7 @@ def shifts(source: SideNumbers, target: SideNumbers) -> list[Shift]:
 
 
 def _lags(source: SideNumbers, target: SideNumbers, starts: NDArray[np.int64], width: int) -> NDArray[np.int64]:
-    """Return the lag of each window: 0 where that fits best, another that is surely and clearly better, or UNSURE."""
+    """Return the lag of each window: 0 if that fits best, another lag if it is significantly better, or UNSURE."""
     rows = starts[:, None] + np.arange(width)
     here = source.at(rows)
     level = _likeness(here, target, rows, 0)

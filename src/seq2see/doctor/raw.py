@@ -1,4 +1,4 @@
-"""Files of pairs read leniently: every row with its faults, and no error about what a file holds."""
+"""Read files of pairs leniently: yield every row with its faults, and raise no error about the contents of a file."""
 
 import codecs
 import re
@@ -31,7 +31,7 @@ class Tolerated(Faults):
         """For a kind of finding, what is wrong with its rows and what to do."""
 
     def add(self, path: Path, line: int, fault: str, hint: str = "") -> None:
-        """Do nothing: the row itself has the fault."""
+        """Do nothing, since the row itself records the fault."""
 
     def foreign(self, path: Path, number: int, line: bytes, charset: str) -> None:
         if self._room:
@@ -49,7 +49,7 @@ class Tolerated(Faults):
 
 
 class RawPairs:
-    """The rows of a corpus, as often as they are iterated over: of its files, or its pairs where it has none."""
+    """The rows of a corpus, read again at each iteration: from its files, or from its pairs if it has no files."""
 
     def __init__(self, *parts: Iterable[Pair]) -> None:
         self._parts = parts
@@ -87,7 +87,7 @@ class RawPairs:
         return labels.pop() if len(labels) == 1 else NOTHING
 
     def about(self) -> dict[str, tuple[str, str]]:
-        """Return what is wrong, and what to do, for some kinds of findings of the last iteration."""
+        """Return a description and advice for some kinds of findings of the last iteration."""
         told = dict(self._faults.about)
         if self.problems:
             told["file"] = "; ".join(self.problems), ""
@@ -114,7 +114,9 @@ _ENCODINGS: Final = (
 
 
 def guess_encoding(lines: list[bytes]) -> str | None:
-    """Return a name for `iconv -f`, by the letters that come out; None where nothing convincing does."""
+    """Return the name of the encoding for `iconv -f`, guessed from the decoded letters; None if no guess is
+    convincing.
+    """
     whole = b"\n".join(lines)
     runs = re.findall(rb"[\x80-\xff]+", whole)
     if not runs:

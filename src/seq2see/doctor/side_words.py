@@ -1,6 +1,7 @@
 """Distinguish sides that share a script by their words, as the corpus itself uses them.
 
-A word that stands nearly always on one side tells the side; a pair whose words all tell the other side is exchanged.
+A word that occurs nearly always on one side is evidence for that side. If the words of both texts of a pair are
+evidence for the other side, source and target were exchanged.
 """
 
 import math
@@ -25,7 +26,7 @@ _AGREE: Final = 0.9
 
 
 def learn(pairs: list[tuple[str, str]]) -> Odds:
-    """Learn which words distinguish the sides; none where they cannot be distinguished."""
+    """Learn which words distinguish the sides; return none if they cannot be distinguished."""
     sources, targets = (Counter(word for pair in pairs for word in _words(pair[side])) for side in (0, 1))
     balance = math.log((targets.total() + 1) / (sources.total() + 1))
     odds = {

@@ -267,14 +267,14 @@ def _partner(mark: Mark, kind: str, numbers: dict[int, int]) -> int:
 
 
 def _blanks(text: str, start: int, end: int) -> tuple[bool, bool]:
-    """Return whether there is a blank before a part of a text, and after it."""
+    """Return whether there is a space before a part of a text, and after it."""
     return text[start - 1 : start].isspace(), text[end : end + 1].isspace()
 
 
 def _with_stand_ins(text: str, words: Sequence[str]) -> tuple[str, list[int], list[tuple[int, Span]]]:
     """Return a sentence with words for placeholders; where each of its characters went; and the placeholders.
 
-    Where a placeholder is left out, so is the blank before it, if there is one behind it, too.
+    Where a placeholder is left out, so is the space before it, if there is one behind it, too.
     """
     said: list[str] = []
     places: list[int] = []
@@ -302,7 +302,7 @@ def _with_stand_ins(text: str, words: Sequence[str]) -> tuple[str, list[int], li
 
 
 def _outside_of(document: str, span: Span, parts: Sequence[Span]) -> str:
-    """Return the characters of a span that are in none of its parts: blanks between tags."""
+    """Return the characters of a span that are in none of its parts: spaces between tags."""
     said = []
     at = span[0]
     for start, end in parts:

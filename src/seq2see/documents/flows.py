@@ -46,7 +46,7 @@ class TextFlow:
 
     def __init__(self) -> None:
         self.text = ""
-        """The text as a reader sees it: one blank between words, `OBJECT` for what is not translated."""
+        """The text as a reader sees it: one space between words, `OBJECT` for what is not translated."""
         self.marks: list[Mark] = []
         self._parts: list[str] = []
         self._length = 0
@@ -60,7 +60,7 @@ class TextFlow:
         self._last = text[-1:]
 
     def add_text(self, document: str, start: int, end: int) -> None:
-        """Add characters of the document, blanks as one."""
+        """Add characters of the document, spaces as one."""
         at = start
         for found in _BLANKS.finditer(document, start, end):
             if at < found.start():
@@ -71,10 +71,10 @@ class TextFlow:
             self._add(document[at:end], (at, end), True)
 
     def add_blanks(self, document: str, start: int, end: int) -> None:
-        """Add blanks as one, and remember a line break."""
+        """Add spaces as one, and remember a line break."""
         if self._last == " " or not self._length:
             last = self.marks[-1] if self.marks else None
-            if last and last.kind == "point" and last.raw[1] == start:  # both blanks around an image or a comment
+            if last and last.kind == "point" and last.raw[1] == start:  # both spaces around an image or a comment
                 self.marks[-1] = last._replace(raw=(last.raw[0], end))
             return
         if "\n" in document[start:end] or "\r" in document[start:end]:
@@ -82,7 +82,7 @@ class TextFlow:
         self._add(" ", (start, end), False)
 
     def add_break(self, start: int, end: int, blank: bool = False) -> None:
-        """Add a line break between two words, which need a blank between them or not."""
+        """Add a line break between two words, which need a space between them or not."""
         if blank and self._length and self._last != " ":
             self.marks.append(Mark(self._length, "break", (start, end)))
             self._add(" ", (start, end), False)

@@ -158,7 +158,7 @@ KEY: Final = 3
 
 
 def _folded(text: str) -> str:
-    """Return a text in lower case with plain blanks, character by character, so that places stay the same."""
+    """Return a text in lower case with plain spaces, character by character, so that places stay the same."""
     return "".join(" " if each.isspace() else lower if len(lower := each.lower()) == 1 else each for each in text)
 
 
@@ -183,7 +183,7 @@ def _forms(entry: GlossaryEntry, written: str) -> tuple[str, ...]:
 
 
 def _clean(entry: GlossaryEntry) -> GlossaryEntry:
-    """Return an entry in NFC with single blanks; a form may hold several, separated by `|`."""
+    """Return an entry in NFC with single spaces; a form may hold several, separated by `|`."""
     forms = [part for form in entry.forms for part in form.split(BETWEEN)]
     source, *cleaned = (
         " ".join(unicodedata.normalize("NFC", each[:10_000]).split()) for each in (entry.source, *forms)

@@ -72,7 +72,7 @@ def copied_words(pairs: Iterable[tuple[str, str]]) -> tuple[str, ...]:
         for word, count in words.items():
             if len(word) <= LONGEST_STAND_IN and _may_stand_in(word):
                 seen[word] += 1
-                # a suffix may follow without a blank, as in Korean
+                # a suffix may follow without a space, as in Korean
                 kept[word] += said[word] == count or (not word.isalnum() and target.count(word) == count)
     good = [word for word in seen if kept[word] >= MOST_CERTAIN * seen[word] and kept[word] >= FEWEST_COPIES]
     good.sort(key=lambda word: (not _is_placeholder(word), -kept[word], word))

@@ -76,7 +76,7 @@ def place(
 
     Args:
         links: characters of the sentence, and characters of the translation that come from them.
-        insert_breaks: whether line breaks matter; in HTML they are like blanks, except for `<br>`.
+        insert_breaks: whether line breaks matter; in HTML they are like spaces, except for `<br>`.
     """
     objects = [item for item in items if item.kind == "object"]
     found, copied = _copied(sentence, objects, translation)
@@ -151,7 +151,7 @@ def _aligned(source: Span, translation: str, links: Sequence[tuple[Span, Span]],
 
 
 def _breaks(sentence: str, items: Sequence[Item], translation: str, units: Sequence[Unit]) -> list[tuple[Span, Span]]:
-    """Return which characters of the translation line breaks replace: blanks, or nothing where these do not suffice."""
+    """Return which characters of the translation line breaks replace: spaces, or nothing where these do not suffice."""
     pairs = list(pairwise(units))
     places = [(left.span[1], right.span[0]) for left, right in pairs if left.span[1] < right.span[0]]
     if len(places) < len(items):
@@ -395,7 +395,7 @@ class _Painter:
         return self._read(node.item.raw) if node.window[0] < node.window[1] else self._inserted(node.item, at)
 
     def _inserted(self, item: Item, at: int) -> str:
-        """Write a placeholder that the translation has no word for, with blanks as in the sentence."""
+        """Write a placeholder that the translation has no word for, with spaces as in the sentence."""
         before, after = self._translation[at - 1 : at], self._translation[at : at + 1]
         blank_before = item.blank_before and before and not before.isspace()
         blank_after = item.blank_after and after and not after.isspace() and after.isalnum()

@@ -64,7 +64,7 @@ class Line(NamedTuple):
     start: int
     end: int
     quoted: str
-    """Signs of a quotation in front of it (`>`), without blanks."""
+    """Signs of a quotation in front of it (`>`), without spaces."""
     is_item: bool
     """Whether the line begins with the marker of a list or of a heading, which lies before `start`."""
 
@@ -74,7 +74,7 @@ class Line(NamedTuple):
 
 
 def paragraphs(text: str, join: bool = True) -> Iterator[list[Span]]:
-    """Yield the lines of each paragraph of plain text, without the blanks and markers around them.
+    """Yield the lines of each paragraph of plain text, without the spaces and markers around them.
 
     A line belongs to the paragraph of the line before where a program has wrapped the text: that line is long, and the
     next begins with a small letter, or its first word would not have fitted. Items of lists, headings, rows and cells
@@ -170,7 +170,7 @@ def _is_wrapped(text: str, line: Line, following: Line, width: int, near: int) -
 
 
 def needs_no_blank(letter: str) -> bool:
-    """Return whether words of the script of a letter are written without blanks between them."""
+    """Return whether words of the script of a letter are written without spaces between them."""
     if letter < "\u0e00":
         return False
     if "\u0e00" <= letter <= "\u0eff" or "\u1000" <= letter <= "\u109f" or "\u1780" <= letter <= "\u17ff":
@@ -184,7 +184,7 @@ def needs_no_blank(letter: str) -> bool:
 
 
 def trimmed(text: str, start: int, end: int) -> Span:
-    """Return a span without the blanks at its ends."""
+    """Return a span without the spaces at its ends."""
     while start < end and text[start].isspace():
         start += 1
     while end > start and text[end - 1].isspace():
@@ -208,7 +208,7 @@ def guess_language(text: str) -> str:
 
 
 def sentences(text: str, language: str | None = None) -> list[Span]:
-    """Return the spans of the sentences of a paragraph that has no line breaks, without the blanks around them.
+    """Return the spans of the sentences of a paragraph that has no line breaks, without the spaces around them.
 
     Args:
         language: a code such as `de`; if not known, the script decides.

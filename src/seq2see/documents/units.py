@@ -23,7 +23,7 @@ class Item(NamedTuple):
 
 
 class Unit(NamedTuple):
-    """A word, a sign, or a letter of a script without blanks, of a translation; or a placeholder."""
+    """A word, a sign, or a letter of a script without spaces, of a translation; or a placeholder."""
 
     span: Span
     votes: tuple[float, ...] = ()
@@ -66,7 +66,7 @@ def units_of(translation: str, links: Sequence[tuple[Span, Span]], objects: Sequ
 
 
 def word_spans(text: str) -> list[Span]:
-    """Return the spans of words and signs; letters of scripts without blanks are words of their own."""
+    """Return the spans of words and signs; letters of scripts without spaces are words of their own."""
     found: list[Span] = []
     start, kind = 0, "blank"
     for at, letter in enumerate(text):

@@ -29,7 +29,7 @@ from seq2see.errors import DataError, SettingError, nearest
 
 Unit = Literal["symbols", "characters"]
 TOKENIZERS = ("auto", "none", "13a", "char", "ko-mecab")
-"""How BLEU splits words; "auto": as 13a does, or by characters where the references have no blanks between words."""
+"""How BLEU splits words; "auto": as 13a does, or by characters where the references have no spaces between words."""
 NAMES = ("bleu", "chrf", "ter", "exact", "top_k", "error_rate")
 
 
@@ -216,7 +216,7 @@ def _by_sacrebleu(name: str, best: Sequence[str], references: Sequence[Sequence[
     from sacrebleu.metrics.chrf import CHRF
     from sacrebleu.metrics.ter import TER
 
-    # Without `force` BLEU logs a guess that a text with blanks before full stops was split into words.
+    # Without `force` BLEU logs a guess that a text with spaces before full stops was split into words.
     metric: Any = BLEU(tokenize=tokenize, force=True) if name == "bleu" else {"chrf": CHRF, "ter": TER}[name]()
     streams = [*zip_longest(*references)]  # one for each place in the lists; None where an item has fewer references
     counts = metric._extract_corpus_statistics(best, streams)  # what its own significance tests work on

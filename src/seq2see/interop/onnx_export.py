@@ -129,7 +129,7 @@ def _replace(pattern: str, content: str) -> dict[str, Any]:
 
 
 def _normalizers(tokenizer: Imported) -> list[dict[str, Any]]:
-    """Return the steps of another program's SentencePiece model: its table, and blanks made one."""
+    """Return the steps of another program's SentencePiece model: its table, and spaces made one."""
     found: list[dict[str, Any]] = []
     if table := sentencepiece_models.table(tokenizer.sentencepiece_model()):
         found.append({"type": "Precompiled", "precompiled_charsmap": base64.b64encode(table).decode("ascii")})

@@ -13,7 +13,8 @@ is chosen, and the agreement of this head with the statistical aligner that taug
 
 A token that follows surely from the one before it does not depend on the input when it is predicted: after 2, the years
 of this century continue with 0. But the decoder looks up its place in the source when it reads this token in the next
-step. So that row may count for it, too; and in choosing, the tokens beside it lend it a little of their importance.
+step. So the weights of that next row may be used for the token, too. When heads are chosen, a token also gets a
+small part of the importance of its neighbours.
 """
 
 import itertools
@@ -152,12 +153,14 @@ class Method(Answer):
 
 
 def standard(bundle: Bundle) -> Method:
-    """Return the method for a run without validation pairs to choose by: all heads."""
+    """Return the method for a run without validation pairs, which uses all heads."""
     return Method(_every(bundle.settings), 0.25)
 
 
 def guided(settings: Settings) -> Method | None:
-    """Return the method of a run whose head was taught to align, not measured yet; None where none was taught."""
+    """Return the method of a run with a head that was taught to align, before it is measured; None if none was
+    taught.
+    """
     if not settings.training.alignment_weight:
         return None
     return Method([list(special.alignment_head(settings.model.decoder_layers))], 1.0, guided=True)
@@ -187,7 +190,7 @@ def _unpacked(tokens_N: NDArray[np.int64], offsets: NDArray[np.int64]) -> list[l
 
 
 def from_json(kept: Any, settings: Settings) -> Method | None:
-    """Read what a manifest keeps; None where it keeps nothing, or nothing that fits the model."""
+    """Read the method from a manifest; None if it has none, or none that fits the model."""
     try:
         method = Method(**kept)
         places = [place for place in _every(settings) if place in method.heads]
@@ -205,8 +208,8 @@ def from_json(kept: Any, settings: Settings) -> Method | None:
 def choose(bundle: Bundle, pairs: Sequence[Pair], watch: Watch = unwatched) -> Method:
     """Choose the heads whose weights point to the input tokens that change the output most when they are left out.
 
-    Every other pair that is read chooses; the rest measure the agreement of what was chosen. With a single pair
-    nothing is measured.
+    Every second pair is used to choose, and the others to measure the agreement of the chosen heads. With a single
+    pair nothing is measured.
     """
     readings = list(_few(bundle, pairs))
     candidates = list(candidate_methods(bundle))
@@ -277,7 +280,7 @@ class Alignment(Answer):
     """One link for each visible output token, in order."""
 
     def without_tag(self, length: int) -> "Alignment":
-        """Return the alignment for a source without the tag, and the blank after it, that were put in front of it."""
+        """Return the alignment for a source without the tag, and the space after it, that were put in front of it."""
         if not length:
             return self
         pairs = [pair.split("-") for pair in self.pharaoh.split()]
@@ -336,7 +339,7 @@ def of_weights(
 
 
 def _visible(bundle: Bundle, source: str, read: list[Span]) -> NDArray[np.bool_]:
-    """Return S - 1: which source tokens can be aligned with: not the end, nor blanks, nor a tag."""
+    """Return S - 1: which source tokens can be aligned with an output: all but the end token, spaces and a tag."""
     tags = bundle.tokenizers.source.tags
     return np.array([not spans.is_blank(source, span) and source[slice(*span)] not in tags for span in read], np.bool_)
 

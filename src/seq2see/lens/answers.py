@@ -82,7 +82,7 @@ class Node(NamedTuple):
 
 @dataclass(frozen=True)
 class Tree(Answer):
-    """Every beginning that a search kept, finished or pruned; parents come before their children."""
+    """Every partial hypothesis that a search kept, finished or pruned; parents come before their children."""
 
     nodes: list[Node]
     best: int
@@ -143,7 +143,7 @@ class Look(Answer):
         ]
 
     def _repr_html_(self) -> str | None:
-        """Return the page that `seq2see look` writes, for a notebook; None where no run has made this."""
+        """Return the page that `seq2see look` writes, for a notebook; None if this object was not made by a run."""
         page = vars(self).get("page")
         return page() if page else None
 
@@ -158,7 +158,7 @@ def look(bundle: Bundle, reading: Reading, method: Method | None = None) -> Look
     """Run the model once more over a sentence and its translation, and record everything.
 
     Args:
-        method: how to align, as the run has chosen it.
+        method: the method of alignment that the run has chosen.
     """
     with torch.inference_mode(), capture(bundle.model) as seen:
         bundle.model.output(decoded(bundle, [reading.source_ids], [reading.target_ids]))
@@ -251,7 +251,7 @@ def _vectors(bundle: Bundle, seen: Seen) -> dict[str, Floats]:
 
 
 def plant(steps: Sequence[search.SearchStep], tokenizer: Tokenizer, decoding: Decoding) -> Tree:
-    """Return the tree of the first sentence of a watched search."""
+    """Return the search tree of the first sentence of a search."""
     penalty = search.penalty_of(decoding)
     nodes = [Node(-1, -1, 0, special.SPELLINGS[special.BEGIN], 0.0, 0.0, "root")]
     rows = [0]

@@ -4,15 +4,15 @@
         run.translate(["12 mars 1987"])
     seen["encoder.0.self_attention.weights"][-1]        # BHLM, the last time it was computed
 
-While a model is recorded, translating uses this very model, in float32, and no copy that is laid out for speed
-(`decoding.torch_engine`), so that a search is recorded, too.
+While a model is recorded, translating uses this very model, in float32, and not the faster copy
+of `decoding.torch_engine`, so that the steps of a search are recorded, too.
 
 Each name holds a list of tensors in the order of computation. A search runs the decoder once for each step, so that
 item t of a decoder's list is step t; its rows are R = B x W hypotheses side by side. The names follow the paper;
 docs/inside.md lists them all with their shapes.
 
-Recording costs nothing while it is not used: it is done by hooks, and attention has one point (`inside`) which, while
-recorded, makes it take its written-out form, the only one that has weights to show.
+Recording costs nothing while it is not used: it is done by hooks. While the point `inside` of an attention is recorded,
+the attention is computed step by step instead of by a fused kernel, which has no weights to show.
 """
 
 import math
@@ -115,8 +115,8 @@ def capture(model: nn.Module | HasModel, only: Callable[[str], bool] = lambda na
     """Record tensors in the order of computation, detached and on the CPU.
 
     Args:
-        model: a model, or what has one: a run, a bundle, an engine.
-        only: which names to record, where all would be too much: `lambda name: name.endswith(".weights")`.
+        model: a model, or an object that has one: a run, a bundle, an engine.
+        only: which names to record, if all would be too many: `lambda name: name.endswith(".weights")`.
     """
     seen = Seen()
     handles: list[Any] = []

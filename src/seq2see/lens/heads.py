@@ -38,7 +38,7 @@ class Head(NamedTuple):
 
 @contextmanager
 def switched_off(model: Seq2Seq, heads: Sequence[Head]) -> Iterator[None]:
-    """Switch heads off in this context: zeros go to the output projection in their place."""
+    """Switch heads off in this context: the output projection gets zeros instead of their outputs."""
     handles: list[Any] = []
     try:
         for head in heads:
@@ -184,14 +184,14 @@ class Habits(NamedTuple):
 
 @dataclass(frozen=True)
 class Statistics(Answer):
-    """The habits of every head over some pairs."""
+    """The `Habits` of every head over some pairs."""
 
     pairs: int
     heads: list[Habits]
 
 
 def statistics(bundle: Bundle, pairs: Sequence[Pair], watch: Watch = unwatched) -> Statistics:
-    """Return where each head attends, as means over all tokens, in one forward pass over the pairs."""
+    """Return statistics of where each head attends, as means over all tokens, from one forward pass over the pairs."""
     if not pairs:
         raise DataError("no pair to measure heads on")
     totals: dict[Place, Numbers] = {}

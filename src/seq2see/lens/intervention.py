@@ -1,4 +1,4 @@
-"""Change activations while a model runs, and see what becomes of its translation.
+"""Change activations while a model runs, and see how its translation changes.
 
     patch(bundle, reading, Change("encoder_norm", "mars", donor, "juin"))       # encoder states of another sentence
     contrast(bundle, reading, other)                # why this translation and not that one, where they first differ
@@ -110,7 +110,7 @@ Tokens = str | Sequence[int] | None
 
 
 class Change(NamedTuple):
-    """What is put where: activations of a donor, or given numbers."""
+    """A change of activations: the positions, and the activations of a donor or the numbers that replace them."""
 
     name: str
     """A point inside the model, as `capture` names it."""
@@ -188,7 +188,7 @@ def _positions(bundle: Bundle, reading: Reading, name: str, tokens: Tokens) -> l
 
 
 def _rows(bundle: Bundle, change: Change, places: list[int], width: int) -> Tensor:
-    """Return PD: what to put at each position."""
+    """Return PD: the new activations of each position."""
     if (change.donor is None) == (change.value is None):
         raise SettingError("patch: give either a donor sentence or a value")
     P = len(places)

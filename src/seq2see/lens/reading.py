@@ -2,7 +2,7 @@
 
     reading = read(bundle, "12 mars 1987")              # translated; read(bundle, sentence, "1987-03-12") forces it
 
-Also what all answers share: they are frozen dataclasses, and `json()` has their fields under their own names.
+Also the base class of all answers: they are frozen dataclasses, and `json()` returns their fields by name.
 """
 
 import math
@@ -55,7 +55,7 @@ class Answer:
 
 
 def _plain(value: Any) -> Any:
-    """Return a value as JSON has it; adding 0.0 makes 0.0 of -0.0."""
+    """Return a value that JSON can hold; adding 0.0 turns -0.0 into 0.0."""
     if isinstance(value, np.ndarray):
         return (value.astype(np.float64).round(5) + 0.0).tolist() if value.dtype.kind == "f" else value.tolist()
     if isinstance(value, float):
@@ -104,7 +104,7 @@ def read(
     """Translate a sentence as `translate --engine torch` does, or take `target` for its translation.
 
     Args:
-        engine: an engine of this model, where there is one: to make one of a large model takes a while.
+        engine: an engine of this model, if there is one: making one for a large model takes a while.
         prefix: tokens that the translation is to begin with.
     """
     if not sentence.strip():
@@ -150,7 +150,7 @@ def read(
 
 
 def _unknown(tokenizer: Tokenizer, text: str, what: str) -> list[str]:
-    """Return a line about the characters of a text that the model has no token for, where there are such."""
+    """Return a line about the characters of a text that the model has no token for, if there are any."""
     found = tokenizer.unknown(text)
     if not found:
         return []
@@ -161,7 +161,7 @@ def _unknown(tokenizer: Tokenizer, text: str, what: str) -> list[str]:
 
 
 def encode(bundle: Bundle, pairs: Sequence[Pair]) -> tuple[list[list[int]], list[list[int]]]:
-    """Return both sides of pairs in ids with their end tokens, as long as the model has positions for."""
+    """Return both sides of pairs as ids with their end tokens, cut at the number of positions that the model has."""
     most = bundle.settings.model.longest - 1
     sources = bundle.tokenizers.source.encode([pair.source.strip() for pair in pairs])
     targets = bundle.tokenizers.target.encode([pair.target.strip() for pair in pairs])
@@ -225,7 +225,7 @@ def _packed(sequences: Sequence[Sequence[int]], bundle: Bundle) -> tuple[Tensor,
 
 
 def log_probabilities(logits_NV: Tensor) -> Tensor:
-    """Return log-probabilities as a search has them: tokens that no output contains have none."""
+    """Return log-probabilities as in a search: those of tokens that no output may contain are minus infinity."""
     scores_NV = logits_NV.float().clone()
     scores_NV[:, search.NEVER] = -math.inf
     return scores_NV.log_softmax(-1)

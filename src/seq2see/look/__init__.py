@@ -1,2 +1,2 @@
-"""The page that walks through one translation. Its components ask for parts of one JSON object by name, whether these
-lie in the page itself or a server has them, so that both have the same front end."""
+"""The page that explains one translation step by step. Its components request parts of one JSON object by name; the
+parts are in the page itself or come from a server, so that both use the same front end."""

@@ -1,4 +1,6 @@
-"""The files that pages are made of. No torch here: the process that answers HTTP makes the live page from them."""
+"""The files that pages are made of. This module does not import torch: the process that answers HTTP makes the live
+page from these files.
+"""
 
 from importlib import resources
 
@@ -13,7 +15,9 @@ def read(name: str, package: str = "seq2see.look") -> str:
 
 
 def in_language(page: str) -> str:
-    """Return a page that begins in Korean if that is the language of the user; its switch changes it."""
+    """Return a page that is first shown in Korean if that is the language of the user; a switch on the page changes
+    it.
+    """
     return page.replace('<html lang="en">', '<html lang="en" data-language="ko">') if language() == "ko" else page
 
 

@@ -1,7 +1,7 @@
 """One self-contained page about one translation: template, style, scripts and numbers in a single file.
 
-`parts` divides what is known into named parts; the page asks for each by name, so that a server can give them one by
-one to the same scripts.
+`parts` divides the contents into named parts. The page requests each part by name, so that a server can send them
+one by one to the same scripts.
 """
 
 import json
@@ -37,7 +37,7 @@ LONGEST = 128
 
 
 class Translates(Protocol):
-    """What a page needs of a run (`run.Run`, which makes pages itself, in notebooks)."""
+    """The methods of a run that a page needs (a protocol, since `run.Run` imports this module for notebooks)."""
 
     folder: Path
     manifest: dict[str, Any]
@@ -63,10 +63,10 @@ def gather(run: Translates, sentence: str, to: str | None = None, target: str | 
 
 
 class Inside:
-    """The parts of a page, of which those that take long are computed when they are first asked for.
+    """The parts of a page; parts that take long are computed when they are first requested.
 
     Args:
-        engine: an engine of the run, where there is one.
+        engine: an engine of the run, if there is one.
         without: heads that are switched off.
         prefix: tokens, by their ids, that the translation is to begin with.
     """
@@ -134,8 +134,8 @@ def _check_length(what: str, tokens: int, advice: str) -> None:
 def queries_and_keys(bundle: Bundle, reading: Reading) -> dict[str, Any]:
     """Return `{"cross/0": {"query": HTK, "key": HSK}}` for each place and layer: what the weights are computed from.
 
-    The scores of additive attention are v . tanh(query + key): it has `"v": K` besides. Other attention of an RNN has
-    `"unscaled": true`, since its scores are not divided by sqrt(K).
+    The scores of additive attention are v . tanh(query + key): its entry also has `"v": K`. Other attention of an
+    RNN has `"unscaled": true`, since its scores are not divided by sqrt(K).
     """
     with torch.inference_mode(), capture(bundle.model, lambda name: name.endswith((".query", ".key"))) as seen:
         decoded(bundle, [reading.source_ids], [reading.target_ids])
@@ -160,10 +160,11 @@ def rounded(values: NDArray[np.floating[Any]], digits: int) -> Any:
 
 
 def parts(run: Translates, look: Look, own_translation: str | None = None) -> dict[str, Any]:
-    """Return what the page shows by the names under which its components ask for it, except for what takes long.
+    """Return the contents of the page under the names by which its components request them, except for parts that
+    take long.
 
     Args:
-        own_translation: the model's own output, where the translation was given.
+        own_translation: the model's own output, if the translation was given by the user.
     """
     settings = run.settings
     found = {name: getattr(look, name).json() for name in ("confidence", "layers")}
@@ -232,7 +233,7 @@ def _vector_groups(model: Model, names: list[str]) -> dict[str, list[dict[str, A
 
 
 def render(given: dict[str, Any]) -> str:
-    """Return the page as one text that needs nothing outside of it."""
+    """Return the page as one HTML text that loads no other file."""
     blocks = []
     for name, value in given.items():
         # A "<" in a sentence could end the element.

@@ -266,7 +266,7 @@ def _arrow(axes: Axes, points: list[tuple[float, float]], colour: str) -> None:
 
 
 def _frame(axes: Axes, boxes: list[_Box], outside: int) -> None:
-    """Draw a frame around what the layers repeat, and write how often they do."""
+    """Draw a frame around the stages of one layer, and write the number of layers beside it."""
     inner = [box for box in boxes if box.stage.layers]
     if not inner:
         return
@@ -290,7 +290,7 @@ def _residuals(axes: Axes, boxes: list[_Box], outside: int) -> None:
 def _sums(boxes: list[_Box]) -> Iterator[tuple[_Box, _Box, float]]:
     """Yield the box below which each residual begins, the sum that it enters, and how far outside it passes.
 
-    Those of a Transformer follow each other. That of a convolution passes around the attention's.
+    The residuals of a Transformer follow each other. That of a convolution encloses that of the attention.
     """
     sums = [box for box in boxes if box.stage.kind == "add"]
     convolutions = [box for box in boxes if box.stage.kind == "convolution"]

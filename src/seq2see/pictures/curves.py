@@ -32,8 +32,8 @@ def curves(metrics: Sequence[Mapping[str, Any]], path: Path | None = None, title
 
     The SVG is one `<svg>` per panel, so that a page can put them side by side or below each other, without a
     background and in the text colour of the page (`currentColor`). Panels: training and validation loss, each further
-    metric of the validation, the learning rate. Where there is nothing to draw, the text is empty and there is no
-    file. The title is for the file.
+    metric of the validation, the learning rate. If there is nothing to draw, the text is empty and no
+    file is written. The title is only drawn in the file.
     """
     panels = _panels(metrics)
     if path is not None:
@@ -106,7 +106,7 @@ def _for_page(figure: Figure, description: str) -> str:
 
 
 def reliability(curve: Sequence[tuple[float, float, int]]) -> str:
-    """Return a reliability curve as inline SVG: what was predicted and what was observed, and a line where both agree.
+    """Return a reliability curve as inline SVG: predicted and observed quality, and a line on which both agree.
 
     Args:
         curve: predicted, observed and the number of translations of each point; larger points have more.

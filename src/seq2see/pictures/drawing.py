@@ -69,7 +69,7 @@ class Picture:
         return picture.finish(axes, "what the picture shows")
 
     Args:
-        texts: lists of labels, which `picture.texts` has as they are to be drawn.
+        texts: lists of labels; `picture.texts` has the same labels, prepared for drawing.
     """
 
     def __init__(self, path: Path, title: str, *texts: Sequence[str]) -> None:
@@ -133,7 +133,7 @@ class Picture:
 
 
 def in_language(figure: Figure) -> None:
-    """Translate what the picture says in its own words; labels with fonts of their own are tokens, and stay."""
+    """Translate the texts of the picture, except labels with fonts of their own, which are tokens."""
     if language() == "en":
         return
     for text in figure.findobj(Text):
@@ -163,7 +163,7 @@ def row_of_panels(count: int, height: float = 2.7) -> Figure:
 
 
 def dress(axes: Axes, title: str, along: str) -> None:
-    """Give a chart the look of all charts: a title, a name for x, quiet lines and no frame."""
+    """Apply the common style to a chart: a title, a name for the x axis, light grid lines and no frame."""
     axes.set_title(title, loc="left", fontsize=10, color=INK, pad=8)
     axes.set_xlabel(along, fontsize=8.5, color=INK)
     axes.tick_params(which="both", length=0, labelsize=8.5, labelcolor=INK)
@@ -185,7 +185,7 @@ def heat_map(
     high: float = 1.0,
     power: float = 1.0,
 ) -> AxesImage:
-    """Draw a matrix in colours, without ticks; with a power of 0.5 they follow the square root."""
+    """Draw a matrix in colours, without ticks; with a power of 0.5 the colours follow the square root of the values."""
     # "none" lets SVG and PDF hold each number as one pixel, to be scaled sharp, instead of a smooth copy.
     norm = PowerNorm(power, low, high)
     image = axes.imshow(values_LM, cmap=colours, norm=norm, aspect="auto", interpolation="none")
@@ -231,7 +231,7 @@ def box(axes: Axes, place: tuple[float, float, float, float], radius: float, **s
 
 
 def wide(text: str, **style: Any) -> float:
-    """Return the inches that a text takes, as drawn in a style: `fontsize=9, fontfamily=[...]`."""
+    """Return the width of a text in inches when it is drawn in a style: `fontsize=9, fontfamily=[...]`."""
     canvas = _canvas()
     measured = Text(0, 0, text, **(style | {"parse_math": False}))
     measured.set_figure(canvas.figure)
@@ -250,13 +250,13 @@ _END_OF_ISOLATE = "\u2069"
 
 
 def _begin(line: str, fits: Callable[[str], bool]) -> str:
-    """Return as much of a line as fits, a character at least."""
+    """Return as much of the beginning of a line as fits, at least one character."""
     most = bisect_left(range(1, len(line)), True, key=lambda count: not fits(line[:count]))
     return line[: max(1, most)]
 
 
 def wrapped(text: str, fits: Callable[[str], bool]) -> list[str]:
-    """Return lines that fit, broken at blanks, or anywhere in a word that is too long; isolates are kept intact."""
+    """Return lines that fit, broken at spaces, or anywhere in a word that is too long; isolates are kept intact."""
     lines, line = [], ""
     for piece in re.findall(r"\s*\S+", text):
         if line and not fits(line + piece):

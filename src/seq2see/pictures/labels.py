@@ -26,7 +26,7 @@ def of(tokens: Sequence[str]) -> list[str]:
         if _joins(one[-1:]) and _joins(other[:1]):
             labels[place] += _JOINER
             labels[place + 1] = _JOINER + labels[place + 1]
-    # A number alone has no direction, but the blank before it stands where the text puts it. (The blank before the
+    # A number alone has no direction, but the space before it stands where the text puts it. (The space before the
     # first of several tokens of one number stays on the left: on the right it would split the number.)
     if right_to_left("".join(tokens)):
         for place, token in enumerate(tokens):
@@ -37,8 +37,8 @@ def of(tokens: Sequence[str]) -> list[str]:
 
 
 def about_blanks(text: str) -> str:
-    """Return the end of a subtitle for a picture in which blanks are shown."""
-    return "  ·  ▁: a blank" if "▁" in text else ""
+    """Return the end of a subtitle for a picture in which spaces are shown."""
+    return "  ·  ▁: a space" if "▁" in text else ""
 
 
 def arrow(source: str, translation: str) -> str:
@@ -70,7 +70,7 @@ def in_order(tokens: Sequence[str], backwards: bool) -> list[int]:
 
 
 def visible(token: str) -> str:
-    """Return a token with signs in place of white space that could not be seen."""
+    """Return a token with visible signs in place of white space."""
     token = token.replace("\n", "↵").replace("\t", "⇥").replace("\r", "␍")
     return token if token.strip() else "␣" * len(token)
 
@@ -112,7 +112,7 @@ _BOXES = ("Last Resort", "LastResort", "Adobe Blank")  # claim every character, 
 def font_families(text: str) -> list[str]:
     """Return installed font families that together draw a text, for matplotlib's `fontfamily`.
 
-    The last one is generic, for readers of an SVG who have none of the others.
+    The last one is a generic family, for readers of an SVG who have none of the others.
     """
     families, _ = search_fonts(_to_draw(text))
     return [*families, "sans-serif"]
@@ -138,7 +138,7 @@ def note(text: str) -> str | None:
 def drawn(texts: Iterable[str], path: Path) -> list[str]:
     """Return texts with `U+1F98A` in place of a character that no font draws, except in SVG and HTML.
 
-    These keep their text as text: whoever opens them may have the font.
+    SVG and HTML contain the characters themselves: the reader may have the font.
     """
     texts = list(texts)
     missing = "" if path.suffix.lower() in (".svg", ".html") else missing_glyphs("".join(texts))
@@ -147,7 +147,7 @@ def drawn(texts: Iterable[str], path: Path) -> list[str]:
 
 
 def _kind(character: str) -> tuple[str, str]:
-    """Return what to install for a character: in words, and as a Debian package."""
+    """Return the font to install for a character: its description, and its Debian package."""
     symbol = unicodedata.category(character) in ("So", "Sk") and character >= "\u2600"
     if symbol and not "\u3000" <= character <= "\ufaff":
         return "an emoji font of one colour (those of many cannot be drawn)", "fonts-symbola"

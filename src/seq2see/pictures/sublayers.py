@@ -70,7 +70,7 @@ def _write_numbers(axes: Axes, values_LM: NDArray[Any], keep_LM: NDArray[Any], l
 
 
 def merge(of: Sublayer, title: str, path: Path) -> str | None:
-    """Draw the output of each head, the heads side by side, the matrix W_O, and what it makes of them."""
+    """Draw the output of each head, the heads side by side, the matrix W_O, and their product."""
     H, L, V = of.heads.shape
     D = of.output.shape[1]
     picture = Picture(path, title, labels.of(of.queries))
@@ -111,7 +111,7 @@ def merge(of: Sublayer, title: str, path: Path) -> str | None:
 
 
 def residual(of: Sublayer, title: str, path: Path) -> str | None:
-    """Draw what comes into a sub-layer, its output, the residual sum and the layer norm, on one scale."""
+    """Draw the input of a sub-layer, its output, the residual sum and the layer norm, on one scale."""
     steps = [("sub-layer's output", of.output), ("sum: x + output", of.sum)]
     if of.pre_norm:
         steps = [("x, before", of.before), ("layer norm of x", of.normed), *steps]
@@ -150,7 +150,7 @@ def _range(values: NDArray[Any]) -> str:
 
 
 def word(of: WordInContexts, path: Path) -> str | None:
-    """Draw where a word attends in two sentences, head by head, and how its vectors come apart from layer to layer."""
+    """Draw where a word attends in two sentences, head by head, and how similar its two vectors are in each layer."""
     names = [labels.of(each) for each in of.tokens]
     picture = Picture(path, f"“{of.word}” in two contexts", *names, list(of.sentences))
     *columns, _ = picture.texts

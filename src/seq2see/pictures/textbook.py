@@ -71,7 +71,9 @@ def _telling_columns(length: int, d_model: int) -> list[int]:
 
 
 def dot_products(length: int, d_model: int) -> Numbers:
-    """Return LL: how similar two positions are. It depends on their distance alone: why the paper chose waves."""
+    """Return LL: how similar two positions are. This depends only on their distance, the reason why the paper chose
+    waves.
+    """
     waves_LD = waves(length, d_model)
     return waves_LD @ waves_LD.T
 

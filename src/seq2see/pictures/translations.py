@@ -1,5 +1,5 @@
-"""Pictures of one translation (attention, all heads, what each layer predicts, the beam, the alignment), and of what
-heads do over many.
+"""Pictures of one translation (attention, all heads, predictions of each layer, the beam, the alignment), and of
+statistics of heads over many translations.
 
 Each function returns a line for the user where some characters have no font, else None.
 """
@@ -51,7 +51,7 @@ def attention(
         columns: the M tokens attended to, named `column_name`.
         title: one line above the picture.
         path: where to save; the suffix says the format, one of `drawing.SUFFIXES`.
-        where: which attention it is, in which layer.
+        where: the name of the attention, with its layer.
     """
     H, L, M = weights_HLM.shape
     assert (len(rows), len(columns)) == (L, M), f"weights of {L} x {M} for {len(rows)} x {len(columns)} tokens"
@@ -82,10 +82,10 @@ def _power(columns: int) -> float:
 
 
 def places_of_heads(H: int, L: int, M: int, width: float, height: float) -> list[Box]:
-    """Return where the small panels go: right of the large one, or below it where that is wide.
+    """Return the places of the small panels: to the right of the large one, or below it if that is wide.
 
-    Of all grids without an empty line that fill the large panel's side, the one with the largest panels that takes
-    up to two thirds of its other side, and 4.5 inches in any case.
+    The grid has no empty row or column and is as long as the side of the large panel. Among such grids, the one with
+    the largest panels is chosen that takes at most two thirds of the other side, or 4.5 inches.
     """
     beside = 2 * L > M
     along, across = (height, width) if beside else (width, height)
@@ -300,8 +300,8 @@ def head_worth(worth: Worth, statistics: Statistics, metric: str, title: str, pa
     """Draw every head twice: how much the loss rises without it, and where it attends.
 
     Args:
-        worth: of each head by itself.
-        metric: the name of its scores.
+        worth: results for each head switched off by itself.
+        metric: the name of the scores in `worth`.
     """
     picture = Picture(path, title)
     H = 1 + max(each.head for each in statistics.heads)

@@ -1,4 +1,4 @@
-"""Text: files of sentence pairs in every format, corpora by name, and what is known of languages.
+"""Text: files of sentence pairs in every format, corpora by name, and names of languages.
 
 Everything here works on strings and yields `Pair`s. Nothing knows of tokens or models.
 """

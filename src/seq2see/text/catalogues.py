@@ -1,6 +1,6 @@
 """Files of translators: gettext's .po and .mo catalogues, and TMX translation memories, as rows of two columns.
 
-A pair is one line, so a line break inside a text becomes a blank. Format directives (`%s`, `{name}`) are text.
+A pair is one line, so a line break inside a text becomes a space. Format directives (`%s`, `{name}`) are text.
 """
 
 import codecs
@@ -36,7 +36,9 @@ def _entries(number: int, kind: str = "") -> str:
 
 
 def _forms(singular: str, plural: str | None, translations: list[str]) -> list[list[str]]:
-    """Return the pairs of an entry: the first form translates the singular, the others the plural; a lone one both."""
+    """Return the pairs of an entry: the first form translates the singular, the others the plural; a single form
+    translates both.
+    """
     pairs = [[singular, translations[0]]]
     if plural is not None:
         pairs += [[plural, each] for each in translations[1:] or translations]
@@ -260,7 +262,7 @@ def mo_rows(path: Path, faults: Faults, told: Told, wanted: Sides) -> Iterator[E
 
 @dataclass
 class _Unit:
-    """A <tu>: the first text of each language, and the language it was translated from where it says so."""
+    """A <tu>: the first text of each language, and the source language if the unit states it."""
 
     line: int
     source: str
@@ -270,7 +272,7 @@ class _Unit:
 def tmx_rows(path: Path, faults: Faults, told: Told, wanted: Sides) -> Iterator[EntryRow]:
     """Yield the two languages of a translation memory; with more than two, those that are wanted.
 
-    Where the source is not said, it is the language that the file calls its source, else the first one.
+    If a unit does not state its source language, the source language of the file is used, else the first language.
     """
     seen: dict[str, None] = {}
     source, target = wanted
@@ -332,9 +334,10 @@ def _units(path: Path, faults: Faults) -> Iterator[_Unit]:
 
 
 class XmlReader:
-    """Reads a file with the XML parser Expat; what it does with elements is decided by `begun`, `text` and `ended`.
+    """Reads a file with the XML parser Expat; subclasses handle elements in `begun`, `text` and `ended`.
 
-    Nothing outside the file is fetched, and no entity of its own is read: a few lines of them can stand for gigabytes.
+    Nothing outside the file is fetched, and entities that the file defines are not expanded: a few lines of them can
+    expand to gigabytes.
     `roots` are names that the outermost element may have, and `kind` is what messages call the file.
     """
 
@@ -422,7 +425,7 @@ class XmlReader:
 
 
 class _TmxReader(XmlReader):
-    """Puts the events of the parser together to translation units."""
+    """Builds translation units from the events of the parser."""
 
     def __init__(self, path: Path, faults: Faults) -> None:
         super().__init__(path, ("tmx",), "TMX")
@@ -479,7 +482,7 @@ class _TmxReader(XmlReader):
         elif name == "seg" and self._segment is not None:
             text = _one_line("".join(self._segment)).strip()
             if self._had_codes:
-                text = re.sub("  +", " ", text)  # a code between blanks leaves two
+                text = re.sub("  +", " ", text)  # a code between spaces leaves two
             if self._unit is not None and self._language is not None:
                 self._unit.texts.setdefault(self._language, text)
             self._segment = None

@@ -39,7 +39,7 @@ REFERENCE: Final = re.compile(r"(ref|reference|target|tgt)s?[ _-]?\d*")
 def choose(names: list[str], asked: Sides, spoken: Sides) -> tuple[list[int] | None, bool]:
     """Return the places of source and target in a table, and whether its first row is a header.
 
-    The places are None where neither the first row nor the user names the columns.
+    The places are None if neither the first row nor the user names the columns.
 
     Args:
         names: The cells of the first row.
@@ -133,7 +133,7 @@ def count(columns: Sequence[object]) -> str:
 
 
 def listed(names: Sequence[str]) -> str:
-    """Join names of columns for a message, or the texts that stand in the place of names, cut short."""
+    """Join names of columns for a message, or the texts of the first row if there are no names, cut short."""
     shown = [name if len(name) <= 24 else f"{name[:23]}…" for name in names[:12]]
     more = len(names) - len(shown)
     return ", ".join(shown) + (f" and {more} more" if more else "")
@@ -142,7 +142,7 @@ def listed(names: Sequence[str]) -> str:
 def options_for(names: Sequence[str]) -> str:
     """Return the options that choose two of these columns, as an example.
 
-    They name well-known columns, else the first two; by number where the cells do not look like names.
+    The options name well-known columns, else the first two columns: by number if the cells do not look like names.
     """
     first = int(_is_numbered(names))
     names = names[first:]
@@ -172,7 +172,7 @@ def language_of_path(path: str) -> str | None:
 
 
 def field(record: Any, name: str) -> Any:
-    """Return what a record has under a key, a dotted path of keys, or a number from 1 in a list; else None."""
+    """Return the value at a key of a record, a dotted path of keys, or a number from 1 in a list; None if missing."""
     if isinstance(record, dict) and name in record:
         return record[name]
     if isinstance(record, list) and name.isdecimal() and 1 <= int(name) <= len(record):
@@ -182,7 +182,7 @@ def field(record: Any, name: str) -> Any:
 
 
 def wrong_record(record: Any, keys: tuple[str, str], asked: Sides) -> tuple[str, str]:
-    """Return what is wrong with a record that lacks a field, and the options that name those it has."""
+    """Return a message about a record that lacks a field, with the options that name the fields it has."""
     fields = list(_fields(record))
     if any(asked) or keys != OWN:
         missing = [key for key in keys if key not in fields]

@@ -23,16 +23,17 @@ _LONGEST_NAME: Final = 40
 
 
 class Pairs:
-    """The pairs of a file or of two parallel files, as often as they are iterated over.
+    """The pairs of a file or of two parallel files, which are read again at each iteration.
 
-    Pairs with an empty side are left out; `dropped` says how many in the last complete iteration. `languages` and
-    `notes` are what is known of the file: of a header only once the first pair has come, of the whole at the end.
+    Pairs with an empty side are left out; `dropped` is their number in the last complete iteration. `languages` and
+    `notes` are facts about the file: those of a header are known after the first pair, those of the whole file at
+    the end.
 
     Args:
         pairs: "pairs.tsv", "pairs.jsonl.gz", or "train.en,train.ko"; or paths that exist.
         references: Take columns after the second as further references; without it they are an error.
-        bound: The columns must be there; else they may be those of another file, and one without them is read as if
-            none had been named.
+        bound: Whether the file must have the named columns. If not, they may be those of another file, and a file
+            without them is read as if none had been named.
     """
 
     def __init__(
@@ -106,7 +107,7 @@ class Pairs:
         return self._entries(faults)
 
     def _table(self, table: Iterable[Cells], faults: Faults) -> Iterator[Row]:
-        """Yield source, target and further references of each row, by what the first row or the user says."""
+        """Yield source, target and further references of each row, as the first row or the user names the columns."""
         names: list[str] = []
         places: list[int] | None = None
         for number, cells, fault in table:
@@ -157,7 +158,7 @@ class Pairs:
         return Row(number, texts[0], "".join(texts[1:2]), fault, tuple(texts[2:]))
 
     def _way_out(self) -> str:
-        """Return the command that writes a copy without faulty rows; it would lose further references."""
+        """Return the command that writes a copy without faulty rows; nothing if it would lose further references."""
         if self.references:
             return ""
         chosen = ReadingOptions(columns=self.columns).words()
@@ -255,7 +256,7 @@ class Pairs:
     def _keys_of(self, record: Any) -> tuple[str, str]:
         """Return the fields of source and target, as asked for; else those of the first record, by well-known names.
 
-        Of the first, since fields have no order: {"en", "de"} and {"de", "en"} are the same direction.
+        The first record decides, since fields have no order: {"en", "de"} and {"de", "en"} are the same direction.
         """
         if self._keys is None and isinstance(record, dict):
             names = list(record)
@@ -302,7 +303,9 @@ def _is_text(text: str) -> bool:
 
 @dataclass(frozen=True)
 class Corpus:
-    """Pairs to train on and, where the corpus brings them, to validate and test on; each can be iterated over again."""
+    """Pairs to train on and, if the corpus has them, to validate and test on; each set can be iterated over
+    repeatedly.
+    """
 
     name: str
     train: "Parts"
@@ -315,7 +318,7 @@ class Corpus:
 
 
 class Parts:
-    """The pairs of one or several places, one after another, and what is known of them once they have been read."""
+    """The pairs of one or several sources, one after another, and facts about them once they have been read."""
 
     def __init__(self, *parts: "Pairs | BuiltIn") -> None:
         self.parts = parts
@@ -345,7 +348,7 @@ class Parts:
 
 @dataclass(frozen=True)
 class BuiltIn:
-    """A split of a built-in corpus, written anew at each iteration."""
+    """A split of a built-in corpus, generated again at each iteration."""
 
     corpus: str
     split: Split
@@ -443,7 +446,7 @@ def _file(name: str, options: ReadingOptions, references: bool = False, bound: b
 
 
 def name_of(pairs: str | Path | Sequence[str | Path]) -> str:
-    """Return the name of the corpus that these words mean, whether or not it still exists."""
+    """Return the name of the corpus that the arguments of a command name, whether or not it still exists."""
     names = list(dict.fromkeys(rows.name_of_files(rows.split_names(name)) for name in _words(pairs)))
     return "-".join(names) if len(names) <= 3 else f"{names[0]}-and-{len(names) - 1}-more"
 
@@ -465,7 +468,8 @@ def for_scoring(
     """Open what `evaluate` scores on: the test split of a named corpus, or a file with any further references.
 
     Args:
-        bound: It must have these columns; else they may be those of another file, which this one is compared with.
+        bound: Whether it must have these columns. If not, they may be those of another file, which this one is compared
+            with.
     """
     part = _named(str(pairs), "test", options, watch) or _file(str(pairs), options, references=True, bound=bound)
     if bound:

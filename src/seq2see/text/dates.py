@@ -45,7 +45,7 @@ def pairs(split: Split) -> Iterator[Pair]:
 
 
 def days(split: Split) -> list[date]:
-    """Return the days of a split: all days in the order of their hashes, of which each split takes the next part."""
+    """Return the days of a split: all days are sorted by their hashes, and each split takes the next part of them."""
     every = [FIRST + timedelta(days=number) for number in range((LAST - FIRST).days + 1)]
     every.sort(key=lambda day: hashlib.sha256(day.isoformat().encode()).digest())
     start = 0

@@ -125,7 +125,7 @@ def catalogue() -> list[Entry]:
 
 
 def get(name: str, places: Sequence[str | Path] = (), watch: Watch = unwatched) -> Path | None:
-    """Put a corpus into the cache, from `places` or by download, and return its folder; None where it is built in."""
+    """Put a corpus into the cache, from `places` or by download, and return its folder; None if it is built in."""
     found = REMOTES.get(name)
     if found is None:
         if name in names():
@@ -150,7 +150,7 @@ def missing(corpus: str, wanted: Iterable[File]) -> list[File]:
 
 
 def download(corpus: str, wanted: Sequence[File], watch: Watch = unwatched) -> None:
-    """Download what is not in the cache yet."""
+    """Download the files that are not in the cache yet."""
     if not missing(corpus, wanted):
         return
     with _alone(corpus) as folder:
@@ -171,7 +171,7 @@ def download(corpus: str, wanted: Sequence[File], watch: Watch = unwatched) -> N
 
 
 def take(corpus: str, wanted: Sequence[File], places: Iterable[Path]) -> None:
-    """Copy what is not in the cache yet from files, plain or .gz, or from folders of them; found by checksum."""
+    """Copy missing files into the cache, from files (plain or .gz) or folders; they are recognised by checksum."""
     candidates = list(_files_in(places))
     with _alone(corpus) as folder:
         lacking = {file.sha256: file for file in missing(corpus, wanted)}
@@ -234,7 +234,9 @@ def _fetch(file: File, place: Path, told: Callable[[int], None]) -> None:
 
 
 def _left(part: Path) -> int:
-    """Return how many bytes an earlier download left; 0 where the file is a link or has several hard links."""
+    """Return the number of bytes that an earlier download has written; 0 if the file is a link or has several hard
+    links.
+    """
     try:
         there = part.lstat()
     except OSError:
@@ -260,7 +262,7 @@ def _ask(address: str, start: int) -> http.client.HTTPResponse:
 
 
 def _write(part: Path, start: int, chunks: Iterable[bytes], most: int) -> None:
-    """Put chunks into a file from there on, up to one that goes beyond what is expected; all or as far as they came."""
+    """Write chunks to a file from a position on, until they end or exceed the expected size."""
     try:
         with part.open("r+b") if start else storage.create(part) as stream:
             stream.seek(start)
@@ -325,7 +327,9 @@ def _files_in(places: Iterable[Path]) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def _alone(corpus: str) -> Iterator[Path]:
-    """Yield the folder of a corpus, created where there is none; of two trainings that begin at once, one waits."""
+    """Yield the folder of a corpus, which is created if needed; if two trainings begin at once, one waits for the
+    other.
+    """
     folder = folder_of(corpus)
     try:
         storage.own_folder(folder, folder.parents[2])
@@ -338,7 +342,7 @@ def _alone(corpus: str) -> Iterator[Path]:
 
 
 def _in_words(problem: object) -> str:
-    """Return the reason of an error, `No space left on device`, without its number."""
+    """Return the text of a system error without its number: `No space left on device`."""
     return getattr(problem, "strerror", None) or str(problem) or type(problem).__name__
 
 

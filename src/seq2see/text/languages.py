@@ -1,4 +1,4 @@
-"""Languages by code and by name: what a header, a suffix or a catalogue calls them."""
+"""Languages by code and by name, as headers, suffixes of files and catalogues spell them."""
 
 import re
 from functools import cache

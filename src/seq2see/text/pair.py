@@ -16,7 +16,7 @@ class Pair(NamedTuple):
 
 
 class Sides(NamedTuple):
-    """A name for source and target, None where it is not known: of its column, or of its language."""
+    """The names of source and target: of their columns, or of their languages; None for a name that is not known."""
 
     source: str | None = None
     target: str | None = None

@@ -57,7 +57,7 @@ def pairs(corpus: str, split: Split) -> Iterator[Pair]:
 
 
 def sentences(split: Split) -> list[Sentence]:
-    """Return the sentences of a split: all of them in the order of their hashes, of which each split takes a part."""
+    """Return the sentences of a split: all sentences, sorted by their hashes, are divided among the splits."""
     names = list(SIZES)
     start = sum(SIZES[name] for name in names[: names.index(split)])
     return _all()[start : start + SIZES[split]]

@@ -3,7 +3,7 @@
     lines -> rows of source and target, with their faults -> pairs
 
 Training reads strictly: `Pairs` is iterated over, and one message names all faults of a file. The doctor reads the same
-rows leniently (`Pairs.rows` with a `Faults` of its own): every row comes with its faults, and no file is an error.
+rows leniently (`Pairs.rows` with a `Faults` of its own): every row comes with its faults, and no file raises an error.
 """
 
 import codecs
@@ -55,12 +55,13 @@ Cells = tuple[int, list[str] | str, int]
 
 @dataclass(frozen=True)
 class ReadingOptions:
-    """Options for reading files of pairs, where the files do not say it themselves.
+    """Options for reading files of pairs, for what the files do not state themselves.
 
     Args:
         format: "tsv", "csv", "jsonl", "po", "mo", "tmx" or "text" (parallel files), where the suffix does not say it.
         columns: Which columns are the source and the target, by name or by number from 1; a dotted path in JSONL.
-        languages: Of source and target, over what the file says; a TMX file may have more than two.
+        languages: The languages of source and target, instead of those that the file states; a TMX file may have more
+            than two.
     """
 
     format: str | None = None
@@ -68,14 +69,14 @@ class ReadingOptions:
     languages: Sides = NOTHING
 
     def words(self) -> list[str]:
-        """Return these options as words of the command line: `["--format", "csv"]`."""
+        """Return these options as arguments of the command line: `["--format", "csv"]`."""
         options = ("--source-column", "--target-column", "--source-language", "--target-language")
         values = zip(("--format", *options), (self.format, *self.columns, *self.languages), strict=True)
         return [word for option, value in values if value is not None for word in (option, value)]
 
 
 class Row(NamedTuple):
-    """A line number, or the words for a place that has none; two sides; the faults; further columns."""
+    """One row: its line number, or a description of its place; source and target; its faults; further columns."""
 
     line: int | str
     source: str
@@ -116,10 +117,10 @@ class Faults:
         self.add(path, number, f"not {charset}", f"Convert the file to {charset}.")
 
     def tell(self, kind: str, what: str, advice: str) -> None:
-        """Note what the doctor says about all rows with one kind of fault."""
+        """Note a message of the doctor about all rows with one kind of fault."""
 
     def refuse(self, problem: DataError) -> None:
-        """Report a problem of the whole file, in spite of which it could be read."""
+        """Report a problem of the whole file that did not prevent reading it."""
         raise problem
 
     def __str__(self) -> str:
@@ -172,7 +173,7 @@ def lines(path: Path, faults: Faults, charset: str = "UTF-8") -> Iterator[Line]:
 
 
 def _byte_lines(path: Path, stream: BinaryIO, faults: Faults) -> Iterator[bytes]:
-    """Yield the lines of an open file; one that begins like another kind of file is refused, and read as that kind."""
+    """Yield the lines of an open file; a file of another kind is reported as a fault, and read as that kind."""
     start = stream.readline(BEGINNING)
     if start.startswith((b"\xff\xfe", b"\xfe\xff")):
         faults.refuse(DataError(f"{path}, line 1: UTF-16, expected UTF-8. Convert it: iconv -f UTF-16 -t UTF-8"))
@@ -210,7 +211,7 @@ def bounded_lines(path: Path, stream: IO[bytes], start: bytes = b"") -> Iterator
 
     Args:
         path: The file, for the message.
-        start: The beginning of the first line, where that has been read already.
+        start: The beginning of the first line, if that has been read already.
     """
     number = 1
     line = start if start.endswith(b"\n") else start + stream.readline(LONGEST_LINE + 1 - len(start))
@@ -230,7 +231,7 @@ def too_long(path: Path | str, number: int, what: str = "") -> DataError:
 
 
 def read_lines(path: Path) -> list[str]:
-    """Return all lines of a text file, without blanks around them."""
+    """Return all lines of a text file, without spaces around them."""
     if not is_file(path, "Expected a text file."):
         raise DataError(f"{path}: no such file")
     faults = Faults()
@@ -313,7 +314,9 @@ def tsv_rows(path: Path, faults: Faults) -> Iterator[Cells]:
 
 
 class _RecordLines:
-    """Lines for a CSV reader, whose records may run over several; a record that is far too long is a `csv.Error`."""
+    """Lines for a CSV reader, in which a record may span several lines; a record that is far too long is a
+    `csv.Error`.
+    """
 
     def __init__(self, numbered: Iterator[Line]) -> None:
         self._lines = numbered
@@ -348,8 +351,8 @@ class _RecordLines:
 
 
 def csv_rows(path: Path, faults: Faults) -> Iterator[Cells]:
-    """Yield records with the number of their first line. Of one that is not CSV, the first line is yielded as
-    faulty; a strict reading then ends, and a lenient one resumes at the next line."""
+    """Yield records with the number of their first line. If a record is not valid CSV, its first line is yielded
+    as faulty; strict reading then ends, and lenient reading resumes at the next line."""
     source = _RecordLines(lines(path, faults))
     delimiter = _delimiter(source.beginning())
     reader = csv.reader(source, delimiter=delimiter, strict=True)  # not strict, an open quote would swallow the file
@@ -379,7 +382,7 @@ def csv_rows(path: Path, faults: Faults) -> Iterator[Cells]:
 def _delimiter(beginning: Sequence[str]) -> str:
     """Return the delimiter of a CSV file: a comma, or the semicolon of many European spreadsheets.
 
-    It is the semicolon where a comma leaves the first row whole, or where only it gives two columns each time.
+    It is the semicolon if the first row has no comma, or if only the semicolon gives two columns in every row.
     """
     commas, semicolons = (_widths(beginning, delimiter) for delimiter in ",;")
     if not (commas and semicolons) or semicolons[0] == 1:
@@ -407,7 +410,7 @@ class Told:
 
 
 def in_blocks(pairs: Iterable[Pair], most: int, characters: int = 1 << 22) -> Iterator[list[Pair]]:
-    """Yield the pairs in blocks of `most`, or of fewer where their texts have so many characters.
+    """Yield the pairs in blocks of `most`, or of fewer if their texts have very many characters.
 
     A block is held in memory, and a single text may have millions of characters.
     """

@@ -1,4 +1,4 @@
-"""Tags: `<2de>` in front of sources asks for a target language (`train --tag`); others are words of the texts."""
+"""Tags: `<2de>` in front of a source asks for a target language (`train --tag`); other tags are words of the corpus."""
 
 import re
 from collections import Counter
@@ -21,7 +21,7 @@ def with_tag(tag: str, text: str) -> str:
 
 
 def tag_of(text: str, tags: Iterable[str]) -> str:
-    """Return the tag that a text begins with; nothing where it has none."""
+    """Return the tag that a text begins with; an empty text if it has none."""
     return next((tag for tag in tags if text.startswith(tag)), "")
 
 
@@ -47,7 +47,7 @@ def noting_languages(pairs: Iterable[Pair], languages: set[str]) -> Iterator[Pai
 
 
 def tagged(pair: Pair, languages: Sequence[str]) -> Pair:
-    """Return the pair with the tag of its target language in front of its source, where the run has `languages`."""
+    """Return the pair with the tag of its target language in front of its source, if the run has `languages`."""
     if not languages:
         return pair
     if pair.language is None or pair.language not in languages:
@@ -80,7 +80,7 @@ def tag_parts(word: str) -> list[str]:
 
 
 class TagWords(NamedTuple):
-    """The closed sets of tags that stand in front of texts and behind them; a blank belongs to the tag before it."""
+    """The closed sets of tags that stand in front of texts and behind them; a space belongs to the tag before it."""
 
     front: frozenset[str] = frozenset()
     """Parts of tags as they are spelled in front: `<N`, `;DAT`, `;SG`, `> `."""

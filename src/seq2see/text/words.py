@@ -1,7 +1,7 @@
-"""Terms in a sentence, and where words begin and end in scripts with and without blanks between them.
+"""Terms in a sentence, and where words begin and end in scripts with and without spaces between them.
 
-Chinese, Japanese, Thai and some other scripts have no blanks between words: every character may begin one there. Korean
-has blanks, and particles are written at the end of a word: 파일 is the word in 파일을, and is not in 파일럿.
+Chinese, Japanese, Thai and some other scripts have no spaces between words, so that every character may begin a word.
+Korean has spaces, and particles are attached to the end of a word: the word 파일 occurs in 파일을, but not in 파일럿.
 """
 
 import unicodedata
@@ -31,7 +31,7 @@ WITHOUT_BLANKS: Final = (
     *("CJK", "HIRAGANA", "KATAKANA", "KATAKANA-HIRAGANA", "IDEOGRAPHIC", "BOPOMOFO"),
     *("THAI", "LAO", "KHMER", "MYANMAR", "TIBETAN"),
 )
-"""First words of the Unicode names of characters of scripts that put no blanks between words."""
+"""First words of the Unicode names of characters of scripts that put no spaces between words."""
 
 _CASES: Final = (
     *("", "을", "를", "이", "가", "은", "는", "의", "에", "에서", "에게", "께", "로", "으로", "와", "과", "도", "만"),
@@ -46,8 +46,8 @@ PARTICLES: Final = frozenset(
 
 @lru_cache(1 << 14)
 def _kind(character: str) -> Literal["", "mark", "free", "hangul", "letter"]:
-    """Return what a character is to words: no part of them, a mark on the letter before it, of a script without blanks,
-    Korean, or a letter or digit of any other script."""
+    """Return the kind of a character: not part of a word, a mark on the letter before it, a letter of a script without
+    spaces, Korean, or a letter or digit of any other script."""
     if unicodedata.category(character)[0] == "M":
         name = unicodedata.name(character, "").partition(" ")[0]
         return "free" if name in WITHOUT_BLANKS else "mark"  # a Thai vowel is a mark
@@ -63,7 +63,7 @@ def is_word_character(character: str) -> bool:
 
 
 def is_boundary(text: str, place: int) -> bool:
-    """Return whether a word may end, and another begin, before the character at a place."""
+    """Return whether there may be a boundary between two words before the character at a place."""
     if not 0 < place < len(text):
         return True
     left, right = _kind(text[place - 1]), _kind(text[place])
@@ -105,10 +105,10 @@ def is_korean(text: str) -> bool:
 
 
 def needs_blanks(character: str) -> bool:
-    """Return whether the script of a character separates words by blanks."""
+    """Return whether the script of a character separates words by spaces."""
     return _kind(character) in ("letter", "hangul")
 
 
 def is_whole_word(phrase: str) -> bool:
-    """Return whether a letter after a phrase would change its last word, which it does not in Korean and Chinese."""
+    """Return whether a letter right after a phrase would change its last word; in Korean and Chinese it would not."""
     return _kind(phrase[-1]) in ("letter", "mark")

@@ -53,7 +53,7 @@ class Tokenizer(ABC):
     normalization: Normalization
     tags: tuple[str, ...]
     whole_words = False
-    """Whether each token is a word between blanks."""
+    """Whether each token is a word between spaces."""
     cuts_characters_alone = False
     """Whether each character is cut by itself, so that its tokens do not depend on its neighbours."""
     syllables_per_letter = 1
@@ -77,12 +77,12 @@ class Tokenizer(ABC):
 
     @abstractmethod
     def _parts(self, text: str) -> Iterable[str]:
-        """Return the characters of a text, blanks and a tag apart; or the symbols between blanks."""
+        """Return the characters of a text, spaces and a tag apart; or the symbols between spaces."""
 
     def familiar(self, text: str) -> float:
-        """Return the share of a text, blanks and tags apart, that training has shown: 0 to 1, and 1 for an empty text.
+        """Return the share of a text, spaces and tags apart, that training has shown: 0 to 1, and 1 for an empty text.
 
-        A character is familiar if it has a token; a symbol between blanks is so as a whole. A letter must besides be
+        A character is familiar if it has a token; a symbol between spaces is so as a whole. A letter must besides be
         of a script that training knew well: a few names in Latin letters teach nobody English.
         """
         return self.familiar_shares([text])[0]
@@ -102,7 +102,7 @@ class Tokenizer(ABC):
         return shares
 
     def unknown(self, text: str) -> list[str]:
-        """Return what has no token in a text, each once, in order: characters, or symbols between blanks."""
+        """Return what has no token in a text, each once, in order: characters, or symbols between spaces."""
         parts = list(dict.fromkeys(self._parts(text)))
         return [part for part, has in zip(parts, self._have_tokens(parts), strict=True) if not has]
 

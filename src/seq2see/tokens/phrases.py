@@ -14,7 +14,7 @@ MOST_CUTS: Final = 100
 
 
 def within(tokenizer: Tokenizer, form: str) -> list[tuple[int, ...]]:
-    """Return the tokens of a form after another word; without a blank between them, too, in scripts that have none."""
+    """Return the tokens of a form after another word; without a space between them, too, in scripts that have none."""
     anchor, anchor_ids = _anchor(tokenizer)
     texts = [f"{anchor} {form}"] + ([] if words.needs_blanks(form[0]) else [f"{anchor}{form}"])
     found = []

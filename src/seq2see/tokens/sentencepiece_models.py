@@ -138,7 +138,7 @@ def of_characters(characters: Sequence[str]) -> bytes:
         field(1, field(1, piece.encode()) + b"\x15" + bytes(4) + whole(3, kind)) for piece, kind in pieces
     )
     trainer = whole(3, 4) + whole(40, 0) + whole(41, 1) + whole(42, 2)  # a model of characters; ids of the first three
-    normalizer = field(1, b"identity") + whole(3, 0) + whole(4, 0) + whole(5, 1)  # no blank in front, blanks are kept
+    normalizer = field(1, b"identity") + whole(3, 0) + whole(4, 0) + whole(5, 1)  # no space in front, spaces are kept
     return listed + field(2, trainer) + field(NORMALIZER, normalizer)
 
 

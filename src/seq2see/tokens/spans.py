@@ -15,7 +15,7 @@ Span = tuple[int, int]
 
 
 def words(text: str) -> list[Span]:
-    """Return the spans of words between blanks."""
+    """Return the spans of words between spaces."""
     return [found.span() for found in re.finditer(r"\S+", text)]
 
 

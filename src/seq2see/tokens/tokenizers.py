@@ -464,7 +464,7 @@ def load(path: Path) -> Tokenizer:
 
 
 LONGEST_TOKEN: Final = 100_000
-"""Characters of a token: of what may stand between two blanks, far more than a word."""
+"""Characters of a token: of what may stand between two spaces, far more than a word."""
 
 
 def _checked(found: Any, where: str) -> list[str]:

@@ -79,7 +79,7 @@ def test_svg_keeps_text_as_text(tmp_path):
 def test_a_picture_with_blanks_says_how_they_are_written(tmp_path):
     for rows, said in ((ROWS, True), (["a", "b", "c"], False)):
         translations.attention(weights(2, 3, 26), rows, ascii_lowercase, "blanks", tmp_path / "map.svg")
-        assert ("▁: a blank" in (tmp_path / "map.svg").read_text(encoding="utf-8")) == said
+        assert ("▁: a space" in (tmp_path / "map.svg").read_text(encoding="utf-8")) == said
 
 
 def test_pdf_and_one_head(tmp_path):
