@@ -142,6 +142,20 @@ def test_the_inside_part_by_part(server: Server, trained: Path, cli):
     assert server.post("/v1/look", text="cab", without=[off[0] | {"head": 9}]).status == 400
 
 
+def test_documents(server: Server):
+    found = server.post(
+        "/v1/translate", text=["<p><b>cab</b></p>\n<p>bad</p>", "<p>cab</p>"], markup="html", n_best=2
+    ).json()
+    first, second = found["results"]
+    assert first["translations"][0]["text"] == "<p><b>CAB</b></p>\n<p>BAD</p>"
+    assert len(first["translations"]) == 2
+    assert (first["counts"]["sentences"], second["counts"]["sentences"]) == (2, 1)
+    assert first["source_tokens"] == 8
+    for wrong in ({"stream": True}, {"beam": 2}, {"prefix": "A"}, {"model": "none"}):
+        assert server.post("/v1/translate", text="cab", markup="plain", **wrong).status in (400, 404)
+    assert server.post("/v1/translate", text="cab", markup="htm").status == 400
+
+
 def test_as_libretranslate(server: Server):
     found = server.post("/translate", q="cab", source="auto", target="en", format="text", api_key="").json()
     assert found["translatedText"] == "CAB"
