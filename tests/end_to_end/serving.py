@@ -97,7 +97,7 @@ class Server:
         """Process ids by what the engine is for."""
         children = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text().split()
         words = {int(pid): Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0") for pid in children}
-        return {each[-2].decode(): pid for pid, each in words.items() if each[-2] in (b"translate", b"inside")}
+        return {each[-2].decode(): pid for pid, each in words.items() if each[-2] in (b"translate", b"inside", b"long")}
 
     def _processes(self) -> list[int]:
         return [self.process.pid, *self.engines().values()]

@@ -102,7 +102,7 @@ class TorchEngine:
                 for index, each in zip(batch, hypotheses, strict=True):
                     found[index] = each
                 if ours is not None:
-                    ours.after(sum(len(each[0].tokens) + 1 for each in hypotheses), is_last=True)
+                    ours.after(sum(len(each[0].tokens) + 1 for each in hypotheses if each), is_last=True)
         return found
 
     def _watch_of(self, batch: list[int]) -> Watch | None:

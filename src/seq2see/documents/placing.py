@@ -142,6 +142,8 @@ def _aligned(source: Span, translation: str, links: Sequence[tuple[Span, Span]],
         -1e9
         if any(max(unit.span[0], start) < min(unit.span[1], end) for start, end in taken)
         else score(unit, source, 1.0)
+        if any(map(str.isalnum, translation[slice(*unit.span)]))
+        else -0.1  # quotation marks around it stay
         for unit in units
     ]
     start, end = best_run(scores)

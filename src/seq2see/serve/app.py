@@ -9,7 +9,7 @@ import contextlib
 import json
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, MutableMapping
-from functools import lru_cache
+from functools import lru_cache, partial
 from http import HTTPStatus
 from typing import Any
 
@@ -28,6 +28,7 @@ from seq2see.serve import bodies, libretranslate
 from seq2see.serve.deepl import routes as deepl
 from seq2see.serve.jobs import Asked
 from seq2see.serve.lanes import Lane
+from seq2see.serve.libretranslate import Wanted
 from seq2see.serve.limits import Origins, RefusedError
 from seq2see.serve.log import log, report
 from seq2see.serve.service import CLIENT, Event, Peer, Service, in_words
@@ -62,7 +63,7 @@ DEEPL = "/v2/"
 """Beginning of the paths of DeepL's routes, whose errors have DeepL's form."""
 QUICK: dict[str, tuple[bytes, ...]] = {
     "/translate": (),
-    "/v1/translate": (b'"stream"', b'"sample"', b'"alignments"', b'"prefix"'),
+    "/v1/translate": (b'"stream"', b'"sample"', b'"alignments"', b'"prefix"', b'"markup"'),
     "/v1/chat": (b'"stream"', b'"sample"'),
     "/v2/translate": (b"tag_handling",),
 }
@@ -176,6 +177,12 @@ def _v1(service: Service) -> APIRouter:
         """Translate one text or several; or stream one, token by token."""
         texts = [body.text] if isinstance(body.text, str) else body.text
         sampling = body.model_dump(include=bodies.SAMPLING) if body.sample else None
+        if body.markup is not None:
+            if sampling or body.stream or body.prefix or body.alignments or body.beam:
+                raise RefusedError(400, "markup: leave stream, sample, prefix, alignments and beam out")
+            finder = partial(_terms, service, body.glossary) if body.glossary else None
+            wanted = Wanted("auto", "", body.model, body.markup, body.n_best, find_terms=finder)
+            return await libretranslate.translate_documents(service, texts, wanted, body.to, request.scope[CLIENT])
         terms = await _terms(service, body.glossary, texts)
         asked = Asked(texts, body.to, body.n_best, body.prefix or "", sampling, body.alignments, terms=terms)
         if body.stream:

@@ -68,6 +68,9 @@ class TranslateRequest(SearchRequest):
     n_best: int = Field(1, ge=1, description="Translations of each text, best first.")
     prefix: str | None = Field(None, description="Every translation begins with this text.")
     alignments: bool = Field(False, description="Say which words and characters each translation comes from.")
+    markup: Literal["auto", "plain", "html", "xml"] | None = Field(
+        None, description="Each text is a document, written like this; without it, each is a line to the model."
+    )
     glossary: dict[str, str | list[str]] | list[list[str]] = Field(
         default={},
         max_length=MOST_TERMS,
@@ -155,6 +158,7 @@ class TranslationResult(BaseModel):
     """The translations of one text."""
 
     translations: list[TranslationCandidate]
+    counts: dict[str, int] | None = Field(None, description="Of a document: its sentences, tags and placeholders.")
     source_tokens: int
     cut: bool = Field(description="Whether the text was longer than is read.")
 

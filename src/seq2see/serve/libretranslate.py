@@ -16,7 +16,7 @@ from fastapi import APIRouter, Request
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from seq2see.documents import document
-from seq2see.documents.document import DocumentPlan, Options, Split, Translated
+from seq2see.documents.document import DocumentPlan, Joined, Options, Split, Translated
 from seq2see.documents.markup import Elements
 from seq2see.documents.segments import Span
 from seq2see.run import Run
@@ -168,10 +168,44 @@ async def translate_texts(service: Service, texts: Sequence[str], wanted: Wanted
     translations = []
     for plan, way in zip(plans, ways, strict=True):
         found = [results[way][sentence] for sentence in plan.sentences]
-        said = await asyncio.to_thread(_joined, plan, found, wanted.n_best)
+        said = [each.text for each in await asyncio.to_thread(_joined, plan, found, wanted.n_best)]
         share = sum(each["familiar"] for each in found) / len(found) if found else 0.0
         translations.append(TextTranslation(said, source_language(service.runs[way[0]]), share))
     return translations
+
+
+async def translate_documents(
+    service: Service, texts: Sequence[str], wanted: Wanted, to: str | None, client: str
+) -> dict[str, Any]:
+    """Return the answer of `/v1/translate` to documents; the score of a document is the mean of its sentences'."""
+    service.check_texts(texts)
+    name, run = service.run(wanted.model)
+    format: Any = wanted.format  # `auto` is one, too
+    plans = await asyncio.to_thread(lambda: [document.plan(text, format, run.text_options) for text in texts])
+    results = await _translated(service, plans, (name, to), wanted, client)
+    answers = []
+    for plan in plans:
+        found = [results[sentence] for sentence in plan.sentences]
+        joined = await asyncio.to_thread(_joined, plan, found, wanted.n_best)
+        scores = [_mean_score(found, place) for place in range(wanted.n_best)]
+        answers.append(
+            {
+                "translations": [
+                    {"text": each.text, "score": score, "probability": None}
+                    for each, score in zip(joined, scores, strict=True)
+                ],
+                "counts": joined[0].counts.json(),
+                "source_tokens": sum(each["source_tokens"] for each in found),
+                "cut": False,
+            }
+        )
+    facts = service.quick.facts.get(name)
+    return {"model": name, "engine": facts.engine if facts else "", "results": answers}
+
+
+def _mean_score(results: Sequence[dict[str, Any]], place: int) -> float:
+    scores = [each["translations"][min(place, len(each["translations"]) - 1)]["score"] for each in results]
+    return sum(scores) / len(scores) if scores else 0.0
 
 
 def _plans(service: Service, texts: Sequence[str], ways: Sequence[Way], wanted: Wanted) -> list[DocumentPlan]:
@@ -190,12 +224,12 @@ def _format(wanted: Wanted) -> Literal["plain", "html", "xml"]:
     return "plain"
 
 
-def _joined(plan: DocumentPlan, results: Sequence[dict[str, Any]], n_best: int) -> list[str]:
+def _joined(plan: DocumentPlan, results: Sequence[dict[str, Any]], n_best: int) -> list[Joined]:
     """Return the n best translations of a text; of its sentences that have fewer, the last."""
     texts = []
     for place in range(n_best):
         best = [each["translations"][min(place, len(each["translations"]) - 1)] for each in results]
-        texts.append(plan.join([Translated(each["text"], _links(each)) for each in best]).text)
+        texts.append(plan.join([Translated(each["text"], _links(each)) for each in best]))
     return texts
 
 

@@ -4,10 +4,11 @@ import pytest
 import torch
 from torch import nn
 
-from seq2see.decoding.torch_engine import Int8Linear, for_decoding
+from seq2see.decoding.torch_engine import Int8Linear, TorchEngine, for_decoding
 from seq2see.errors import SettingError
 from seq2see.model.attention import Projection
 from seq2see.model.transformer import Transformer
+from seq2see.run import Run
 
 SIZES = {"encoder_layers": 1, "decoder_layers": 2, "d_model": 8, "heads": 2, "d_ff": 12}
 
@@ -102,3 +103,17 @@ def test_whole_numbers_are_multiplied_exactly():
     b = torch.randint(0, 2, (2048, 5)).mul(254).sub(127).to(torch.int8)
     for left, right in ((a, b), (torch.full_like(a, 127), torch.full_like(b, 127))):
         assert torch.equal(torch._int_mm(left, right).long(), left.long() @ right.long())
+
+
+def test_with_several_threads_the_search_goes_on_without_dropped_sentences(trained):
+    run = Run(trained)
+    engine, before = run.engine("torch"), torch.get_num_threads()
+    assert isinstance(engine, TorchEngine)
+    engine.watch = lambda step: {0}
+    torch.set_num_threads(2)
+    try:
+        dropped, found = run.search(["abcdefgh", "cab"], 3, engine=engine)
+    finally:
+        torch.set_num_threads(before)
+        engine.watch = None
+    assert (len(dropped.translations), found.text) == (0, "CAB")

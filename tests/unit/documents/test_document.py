@@ -112,6 +112,8 @@ def test_a_model_that_repeats_or_forgets_a_stand_in_loses_no_placeholder():
         joined = plan.join([Translated(said)])
         assert joined.text.count("%s") == 1
         assert joined.counts.guessed == 1
+    quoted = plan.join([Translated("Öffne 'dies' jetzt.", [((5, 7), (6, 12)), ((0, 4), (0, 5))])])
+    assert quoted.text == "Öffne '%s' jetzt."
     joined = plan.join([Translated("Öffne dies jetzt.", [((5, 7), (6, 10)), ((0, 4), (0, 5))])])
     assert joined.text == "Öffne %s jetzt."
     assert joined.counts.aligned == 1
