@@ -1,6 +1,6 @@
 """Train with and without the alignment loss, and score translations and alignments over several seeds.
 
-    python -m bench.alignment --generated OUT [--seeds 1 2 3] [--weights 0 0.05] [--at-once 2] [--set KEY=VALUE]...
+    python -m bench.alignment OUT --generated [--seeds 1 2 3] [--weights 0 0.05] [--at-once 2] [--set KEY=VALUE]...
     python -m bench.alignment OUT --pairs train.en,train.de --valid val.en,val.de --test test.en,test.de --links FILE
 
 FILE has a line for each pair of the test set, with the links of another aligner by words from 0: `0-0` is sure, `1p2`
@@ -178,8 +178,10 @@ def train_one(options: argparse.Namespace, weight: float, seed: int) -> None:
 
 
 def prepare_generated(options: argparse.Namespace, pairs: int) -> None:
-    """Write a generated corpus, and set the options that name its files."""
+    """Write a generated corpus, unless this is one of its trainings, and set the options that name its files."""
     for name, count, seed in (("train", pairs, 1), ("valid", 500, 2), ("test", 1000, 3)):
+        if options.one:
+            break
         made, links = generated(count, seed)
         for side, suffix in enumerate(("one", "two")):
             text = "".join(f"{pair[side]}\n" for pair in made)

@@ -1,6 +1,7 @@
 """A service without engines, for tests of the routes."""
 
 import dataclasses
+from collections import OrderedDict
 from types import SimpleNamespace
 
 from seq2see.config import Settings
@@ -23,6 +24,7 @@ class Shouting(Service):
         self.letters = letters or {}
         self.asked = []
         self._has_torch = True
+        self.kept = OrderedDict()
 
     def admit(self, peer, headers, own_key=None):
         self.key = own_key

@@ -9,6 +9,19 @@ import typer
 from seq2see.cli.options import Debug, EngineOption, PrecisionOption, check_torch
 from seq2see.errors import SettingError
 
+CachedSentences = Annotated[
+    int,
+    typer.Option(min=0, max=10_000_000, help="Sentences of documents whose translations are kept in memory; 0: none."),
+]
+AllowedHosts = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="NAME",
+        help="Also accept requests whose Host header has this name; may be repeated (*: any name). "
+        "Without it: localhost, and with --host also this machine's name and any IP address.",
+    ),
+]
+
 
 def serve(
     folders: Annotated[
@@ -27,14 +40,7 @@ def serve(
         list[str] | None,
         typer.Option(metavar="ORIGIN", help="Allow pages of this site to send requests (https://example.org; *: all)."),
     ] = None,
-    allow_host: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="NAME",
-            help="Also accept requests whose Host header has this name; may be repeated (*: any name). "
-            "Without it: localhost, and with --host also this machine's name and any IP address.",
-        ),
-    ] = None,
+    allow_host: AllowedHosts = None,
     rate_limit: Annotated[
         int, typer.Option(min=0, max=1_000_000, help="Maximum number of requests per minute of a client; 0: no limit.")
     ] = 0,
@@ -48,6 +54,7 @@ def serve(
     max_texts: Annotated[int, typer.Option(min=1, help="Maximum number of texts in one request.")] = 100,
     max_beam: Annotated[int, typer.Option(min=1, help="Maximum beam width that a request may ask for.")] = 10,
     max_output_tokens: Annotated[int, typer.Option(min=1, help="Maximum number of tokens in one translation.")] = 2048,
+    cache: CachedSentences = 0,
     quiet: Annotated[bool, typer.Option("--quiet", help="Do not log each request.")] = False,
     log_texts: Annotated[bool, typer.Option("--log-texts", help="Log texts and translations as JSON lines.")] = False,
     debug: Debug = False,
@@ -71,6 +78,7 @@ def serve(
         beam=max_beam,
         output_tokens=max_output_tokens,
         load_seconds=load_timeout,
+        cached=cache,
         body_bytes=max(Limits.body_bytes, 16 * max_characters),
     )
     server.serve(

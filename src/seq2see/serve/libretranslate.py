@@ -379,6 +379,10 @@ async def _translated(
     for plan in plans:
         for sentence, is_aligned in zip(plan.sentences, plan.aligned, strict=True):
             aligned[sentence] = aligned.get(sentence, False) or (is_aligned and service.can_align(name))
+    keys = {sentence: (*way, wanted.n_best, is_aligned, sentence) for sentence, is_aligned in aligned.items()}
+    if not wanted.find_terms:
+        results = {sentence: service.kept[key] for sentence, key in keys.items() if key in service.kept}
+        aligned = {sentence: is_aligned for sentence, is_aligned in aligned.items() if sentence not in results}
     for alignments in (False, True):
         lines = [sentence for sentence, is_aligned in aligned.items() if is_aligned == alignments]
         for begin in range(0, len(lines), service.limits.texts):
@@ -393,6 +397,9 @@ async def _translated(
                         f"a sentence of {len(line):,} characters is longer than the model reads. Send it in parts",
                     )
                 results[line] = result
+    if not wanted.find_terms:
+        for sentence, result in results.items():
+            service.keep(keys[sentence], result)
     return results
 
 

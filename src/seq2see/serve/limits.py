@@ -52,6 +52,8 @@ class Limits:
     """Maximum seconds until the body of a request has arrived."""
     load_seconds: float = 300.0
     """Maximum seconds for an engine to load its models."""
+    cached: int = 0
+    """Maximum number of sentences of documents whose translations are kept; 0: none."""
 
     @property
     def longest(self) -> float:

@@ -7,6 +7,7 @@ import itertools
 import json
 import math
 import time
+from collections import OrderedDict
 from collections.abc import AsyncIterator, Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -113,6 +114,8 @@ class Service:
         self.keys = keys
         self.rates = rates
         self.metrics = ServiceMetrics()
+        self.kept: OrderedDict[Any, dict[str, Any]] = OrderedDict()
+        """Translations of sentences of documents, the least recently used first; see `Limits.cached`."""
         self._engine = engine
         self._log_texts = log_texts
         self._alone = itertools.count(1)
@@ -208,6 +211,13 @@ class Service:
     def can_align(self, name: str) -> bool:
         """Return whether a run can say which words a translation comes from: with PyTorch, and attention."""
         return self._has_torch and bool(self.runs[name].settings.model.attention)
+
+    def keep(self, key: Any, result: dict[str, Any]) -> None:
+        """Keep the translation of a sentence, if the operator asked for that, and forget the least recently used."""
+        self.kept[key] = result
+        self.kept.move_to_end(key)
+        while len(self.kept) > self.limits.cached:
+            self.kept.popitem(last=False)
 
     def check_texts(self, texts: Sequence[str]) -> None:
         if not texts:

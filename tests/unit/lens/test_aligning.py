@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 from conftest import random_words
-from seq2see import storage
-from seq2see.lens import alignment
+from seq2see import special, storage
+from seq2see.decoding import ct2_engine
+from seq2see.lens import alignment, reading
 from seq2see.lens.alignment import Alignment, Link, Method
 from seq2see.run import load
 from seq2see.text.pair import Pair
@@ -227,3 +228,20 @@ def test_a_source_that_was_cut(run):
 def test_how_far_an_alignment_can_be_trusted(method, words):
     assert words in method.in_words
     assert method.is_weak == (method.agreement < 0.5)
+
+
+def test_ctranslate2_returns_the_weights_of_the_head_that_was_taught(run):
+    ctranslate2 = pytest.importorskip("ctranslate2", reason="the extra `fast` is not installed")
+    run = guided_run(run)
+    (layer, head), exported = run.alignment_method.heads[0], run.folder / "exported"
+    exported.mkdir()
+    ct2_engine.convert(run.folder, exported, "float32")
+    translator = ctranslate2.Translator(str(exported), device="cpu", compute_type="float32")
+    sources = [[*ids, special.END] for ids in run.tokenizers.source.encode(WORDS)]
+    read, written = (side.spellings() for side in (run.tokenizers.source, run.tokenizers.target))
+    spelled = [[read[token] for token in ids] for ids in sources]
+    found = translator.translate_batch(spelled, beam_size=1, return_attention=True, return_end_token=True)
+    targets = [[written.index(token) for token in each.hypotheses[0]] for each in found]
+    for index, weights in reading.attention_of(run.bundle, sources, targets, ("cross",)):
+        theirs_TS = np.array(found[index].attention[0])[:, : len(sources[index])]
+        np.testing.assert_allclose(theirs_TS, weights["cross"][layer, head], atol=1e-4)

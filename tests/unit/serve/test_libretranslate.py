@@ -1,6 +1,7 @@
 """Texts are cut into what is translated and what is not, and put together again."""
 
 import contextlib
+import dataclasses
 from types import SimpleNamespace
 from urllib.parse import urlencode
 
@@ -166,3 +167,14 @@ def test_where_there_is_no_pytorch_tags_keep_their_order():
     service = Shouting(one=("en", "de"))
     service._has_torch = False
     assert translated("one <b>two</b> three", service, format="html") == "ONE <b>TWO</b> THREE"
+
+
+def test_a_cache_that_is_switched_on_spares_work_and_is_bounded():
+    service = Shouting(one=("en", "de"))
+    assert [translated("One.", service), translated("One.", service)] == ["ONE."] * 2
+    assert len(service.asked) == 2  # it is off
+    service.limits = dataclasses.replace(service.limits, cached=2)
+    for text in ("One.", "Two.", "One.", "Three.", "One.", "Two."):
+        assert translated(text, service) == text.upper()
+    assert [lines for _, lines in service.asked[2:]] == [["One."], ["Two."], ["Three."], ["Two."]]
+    assert len(service.kept) == 2
