@@ -36,7 +36,7 @@ def _entries(number: int, kind: str = "") -> str:
 
 
 def _forms(singular: str, plural: str | None, translations: list[str]) -> list[list[str]]:
-    """Return the pairs of an entry: its first form for the singular, the others for the plural; a lone form for both."""
+    """Return the pairs of an entry: the first form for the singular, others for the plural; a lone form for both."""
     pairs = [[singular, translations[0]]]
     if plural is not None:
         pairs += [[plural, each] for each in translations[1:] or translations]
