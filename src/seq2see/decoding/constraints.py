@@ -1,9 +1,10 @@
-"""Lexical constraints of a beam search: outputs that contain given sequences of tokens, such as those of terms.
+"""Beam search with lexical constraints: outputs must contain given sequences of tokens, such as the terms of a
+glossary.
 
-Dynamic beam allocation (Post and Vilar, 2018): each hypothesis has a bank, the number of tokens of constraints that it
-has. The beam is dealt out over the banks, so that hypotheses with few of these improbable tokens do not crowd out those
-with more, and a hypothesis ends only when it has met all of its constraints. A constraint may have several forms, of
-which one is enough. All forms of a sentence are in one trie, and a hypothesis is at one of its nodes.
+Dynamic beam allocation (Post and Vilar, 2018): the bank of a hypothesis is the number of constraint tokens that it
+contains. The beam is divided among the banks, so that hypotheses with few of these improbable tokens do not crowd
+out those with more, and a hypothesis ends only when it has met all of its constraints. A constraint may have several
+forms; one of them is enough. All forms of a sentence are in one trie, and a hypothesis is at one of its nodes.
 """
 
 import itertools
@@ -22,7 +23,9 @@ FIRST, LATER = 0, 1
 
 
 class TrieProgress(NamedTuple):
-    """How far one hypothesis is: its node of the trie, the constraints that it has met, and the one it has just met."""
+    """The progress of one hypothesis: its node of the trie, the constraints that it has met, and the one it has just
+    met.
+    """
 
     node: int = FIRST
     met: int = 0
@@ -82,7 +85,9 @@ class Trie:
         return progress.met == self.everything
 
     def bank(self, progress: TrieProgress) -> int:
-        """Return the number of tokens of constraints that a hypothesis has, those of a form that it is in included."""
+        """Return the number of constraint tokens in a hypothesis, including those of a form that is not complete
+        yet.
+        """
         node = self._nodes[progress.node]
         begun = node.depth if node.part_of & ~progress.met else 0
         return begun + sum(length for number, length in enumerate(self._lengths) if progress.met >> number & 1)
@@ -99,7 +104,9 @@ class Trie:
         return self._children_of[key]
 
     def banned(self, progress: TrieProgress) -> Sequence[int]:
-        """Return tokens that must not follow: the end before all is met, and what would continue the word of a term."""
+        """Return tokens that must not follow: the end before all constraints are met, and what would prolong a
+        term's word.
+        """
         found = [] if self.is_met(progress) else [special.END]
         if progress.just_met >= 0:
             longer = self._nodes[progress.node].children if progress.node != LATER else {}
@@ -146,12 +153,13 @@ class ConstrainedBeam:
         self._progress = [self._progress[each] for each in sentences]
 
     def rank(self, logs_RV: Tensor, totals_BW: Tensor, at_limit: Sequence[bool], complete: Sequence[int]) -> Ranked:
-        """Choose the W hypotheses of each sentence that stay open, in the highest banks first, and those that end.
+        """Choose the W hypotheses of each sentence that stay open, those of the highest banks first, and those that
+        end.
 
         Args:
             logs_RV: log-probabilities of the next token; overwritten.
             totals_BW: sums of log-probabilities so far.
-            at_limit: whether each sentence has no room for a further token.
+            at_limit: whether each sentence has reached its maximum length.
             complete: the number of hypotheses of each sentence that have ended.
         """
         W, device = self._width, logs_RV.device
@@ -205,8 +213,8 @@ class ConstrainedBeam:
     def _dealt(self, sentence: int, found: list[_Candidate], at_limit: bool, complete: int) -> list[_Candidate]:
         """Return the W candidates that stay open, dealt out over the banks, and then up to W that have ended.
 
-        An end counts if it is among the W best of its bank. At the limit, whatever has met its constraints has ended,
-        and where nothing has, everything.
+        A hypothesis may end if it is among the W best of its bank. At the maximum length, all hypotheses that have met
+        their constraints end; if there are none, all hypotheses end.
         """
         W, trie = self._width, self._tries[sentence]
         banks: dict[int, list[_Candidate]] = {}

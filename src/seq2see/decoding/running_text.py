@@ -1,4 +1,4 @@
-"""Running text for a run: how its documents are cut into sentences, which are searched for and aligned; and a cache."""
+"""Translate documents with a run: split them into sentences, search and align; and cache translations."""
 
 import contextlib
 import json
@@ -43,7 +43,7 @@ def translate(
 
     Args:
         search: returns the translations of sentences.
-        align: returns their alignments (`lens.alignment.Alignment`); None where the model cannot align.
+        align: returns their alignments (`lens.alignment.Alignment`); None if the model cannot align.
     """
     if not isinstance(text, str):
         raise TypeError(f"translate_text expects one text, a str, not {type(text).__name__}")
@@ -61,11 +61,12 @@ def translate(
 def options(
     settings: Settings, tokenizers: Tokenizers, languages: Sides, validation: Callable[[], Sequence[Pair]]
 ) -> Options:
-    """Return how documents are cut for a run.
+    """Return the options for splitting the documents of a run into sentences.
 
     Args:
         languages: codes of the languages of the run, if known.
-        validation: returns its validation set, which shows how long sentences are, and which words are copied.
+        validation: returns the validation set of the run, which shows how long sentences are and which words are
+            copied.
     """
     pairs: Sequence[Pair] = ()
     with contextlib.suppress(SeqError):  # a damaged file is no reason not to translate
@@ -87,7 +88,7 @@ def options(
 
 def translates_language(settings: Settings, languages: Sides, pairs: Sequence[Pair]) -> bool:
     """Return whether a run translates between human languages, in which `%s` is a placeholder and a full stop ends a
-    sentence: not so in molecules, programs or phones."""
+    sentence. In molecules, programs and phonemes they mean something else."""
     kinds = settings.data.source_tokenizer, settings.data.target_tokenizer
     if "pattern" in kinds or "symbols" in kinds:
         return False
@@ -103,7 +104,7 @@ def translates_language(settings: Settings, languages: Sides, pairs: Sequence[Pa
 
 
 class CachedEngine:
-    """An engine that keeps what it finds in a file, and does not search for the same sentence twice.
+    """An engine that stores its results in a file, and does not search for the same sentence twice.
 
     A key is a digest of the model's file, the engine, the settings of the search and the tokens of the sentence.
     Sentences with constraints are searched for each time. The oldest entries beyond `most` are deleted. A cache that
@@ -140,7 +141,7 @@ class CachedEngine:
         return [found[number] if hypotheses is None else hypotheses for number, hypotheses in enumerate(kept)]
 
     def score(self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]) -> list[list[float]]:
-        """Return the log-probabilities of given targets, which are not kept."""
+        """Return the log-probabilities of given targets, which are not cached."""
         return self._engine.score(sources, targets)
 
     def _key(self, task: Task, settings: Decoding) -> bytes:

@@ -1,4 +1,4 @@
-"""One engine for the processes of torchrun: each of them searches for a share of the sentences."""
+"""One engine for the processes of torchrun: each of them translates a share of the sentences."""
 
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -10,7 +10,8 @@ from seq2see.machine import Group
 
 
 class Shared:
-    """An engine of several ranks that get the same tasks: each searches for a share, and all get all answers.
+    """An engine of several ranks that get the same tasks: each rank searches for a share, and all ranks get all
+    results.
 
     They exchange answers after every `AT_ONCE` tasks, so that the first can be printed while the rest is searched for.
     """

@@ -3,12 +3,12 @@
     1. Search as without a glossary. An output that contains all terms of its sentence is taken as it is.
     2. An engine that has constraints searches again with them (`decoding/constraints.py`).
        For any other, take the best hypothesis of the n-best list that contains all terms; if there is none, keep the
-       output up to the words that the term was translated by, put the term there, and search on from there.
+       output up to the words that translate the term, put the glossary's translation there, and continue the search.
     3. The last resort: replace words of the output, those for which the model finds the term most probable.
 
-The words that a term was translated by are those whose log-probability falls most when the term is left out of the
-source, which any engine can compute. What is missing is decided on the text, by whole words, never on tokens: the same
-text has several of these.
+The words that translate a term are those whose log-probability falls most when the term is left out of the
+source, which any engine can compute. Whether a term is missing is decided by the whole words of the text, not by
+its tokens: the same text can be written in several sequences of tokens.
 """
 
 import re
@@ -56,8 +56,8 @@ def translate(
     A line without terms gives the same result as without a glossary.
 
     Args:
-        terms: the terms of each line, in its order.
-        shifts: the number of characters in front of each line, of a tag, that the places of terms do not count.
+        terms: the terms of each line, in the order of the line.
+        shifts: the length of the tag in front of each line, which the positions of terms do not include.
     """
     plan = SearchPlan.of(tokenizers, settings, lines, beam=beam, n_best=n_best, prefixes=prefixes)
     found = engine.search(plan.tasks, plan.decoding)
@@ -101,7 +101,7 @@ def _enforce(engine: Engine, decoding: Decoding, sentences: Sequence["_Sentence"
 
 
 class _Candidate(NamedTuple):
-    """An output, and where each of the distinct terms stands in it."""
+    """An output, and the position of each distinct term in it."""
 
     text: str
     tokens: list[int]
@@ -155,7 +155,7 @@ class _Sentence:
             self._doubles = max(self._doubles, _doubles(self.best.text))
 
     def candidate(self, found: Hypothesis, text: str | None = None) -> _Candidate:
-        """Return a hypothesis with its text, which is not that of its tokens where some are unknown."""
+        """Return a hypothesis with its text, which differs from that of its tokens if some are unknown."""
         text = self.tokenizer.decode(found.tokens) if text is None else text
         return _Candidate(text, found.tokens, found.score, found.log_probability, _places(text, self.terms))
 
@@ -170,10 +170,10 @@ class _Sentence:
         return met > self.best.met and _doubles(text) <= self._doubles
 
     def consider(self, candidates: Sequence[_Candidate], how: TermSource) -> None:
-        """Take the candidate that contains more terms than the best one so far; of several, the one that ranks first.
+        """Keep the candidate that contains more terms than the best one so far; of several, the one that ranks first.
 
-        One that says a term twice, in another translation too, comes after the others. An output in which a word is
-        doubled that was not doubled before is not taken.
+        A candidate that translates a term twice ranks after the others. An output is not kept if it repeats a word
+        that was not repeated before.
         """
         sound = [each for each in candidates if self.is_better(each.text)]
         chosen = max(sound, key=lambda each: (each.met, self.rivals.isdisjoint(each.tokens), each.rank), default=None)
@@ -272,9 +272,9 @@ def _constraint(tokenizer: Tokenizer, term: Term) -> Constraint | None:
 
 
 def _losses(engine: Engine, sentences: Sequence[_Sentence]) -> list[list[list[float]]]:
-    """Return for each missing term of each sentence how far each token of the output falls without the term.
+    """Return the loss of each token of the best output so far, for each missing term of each sentence.
 
-    Falls are those of log-probabilities, for the best output so far.
+    The loss is the difference by which its log-probability falls when the term is left out of the source.
     """
     new = [each for each in sentences if each.losses_of is not each.best]
     asked = [(sentence, number) for sentence in new for number in sentence.missing]
@@ -290,7 +290,7 @@ def _losses(engine: Engine, sentences: Sequence[_Sentence]) -> list[list[list[fl
 
 
 def _by_loss(sentence: _Sentence, losses: Sequence[float]) -> list[tuple[float, int, int]]:
-    """Return the words of the best output: what each loses without a term, and its first token and character.
+    """Return the words of the best output: the loss of each without a term, and its first token and character.
 
     The word that loses most comes first.
     """
@@ -300,7 +300,7 @@ def _by_loss(sentence: _Sentence, losses: Sequence[float]) -> list[tuple[float, 
 
 
 def _find_rivals(engine: Engine, sentences: Sequence[_Sentence]) -> None:
-    """Find the word of each first output that a missing term was translated by, if it depends on the term at all."""
+    """Find the word of each first output that translates a missing term, if a word depends on the term at all."""
     for sentence, all_losses in zip(sentences, _losses(engine, sentences), strict=True):
         tokenizer, found = sentence.tokenizer, set[int]()
         for losses in all_losses:
@@ -325,7 +325,7 @@ class _Trial:
 
 
 def _trials(sentence: _Sentence, which: int, losses: Sequence[Sequence[float]]) -> Iterator[_Trial]:
-    """Yield one of the missing terms, in each form, at the places of the best output that depend on it most."""
+    """Yield trials with each form of a missing term at the places of the best output that depend on it most."""
     tokens, tokenizer = sentence.best.tokens, sentence.tokenizer
     term = sentence.terms[sentence.missing[which]]
     cuts = [first for _, first, _ in _by_loss(sentence, losses[which])[:PLACES]] or [len(tokens)]
@@ -343,9 +343,9 @@ def _trials(sentence: _Sentence, which: int, losses: Sequence[Sequence[float]]) 
 
 
 def _force_prefixes(engine: Engine, decoding: Decoding, sentences: Sequence[_Sentence], turn: int) -> None:
-    """Search on from a missing term in the place of the words that it was translated by; keep what scores highest.
+    """Put a missing term in the place of the words that translate it, continue the search, and keep the highest score.
 
-    Where several terms of a sentence are missing, `turn` says which.
+    If several terms of a sentence are missing, `turn` chooses one.
     """
     groups: dict[tuple[_Sentence, int], list[_Trial]] = {}
     for sentence, losses in zip(sentences, _losses(engine, sentences), strict=True):
@@ -369,11 +369,11 @@ def _force_prefixes(engine: Engine, decoding: Decoding, sentences: Sequence[_Sen
 def _scored(
     engine: Engine, decoding: Decoding, outputs: Sequence[tuple["_Sentence", Sequence[int], str | None]]
 ) -> dict["_Sentence", list[_Candidate]]:
-    """Return outputs with the scores that a search would give them: engines do not score forced tokens alike.
+    """Return outputs with the scores that a search would give them, since engines score forced tokens differently.
 
-    A term that the model would not have said is improbable, and the more words an output has, the less that counts in
-    the mean: the longest would be the best. So outputs are compared by the mean of the other tokens, and by the sum of
-    those of the terms over the length of the first output.
+    A term that the model would not have chosen is improbable. In a mean over all tokens this counts less, the longer
+    the output is, so that the longest output would be the best. So the score is the mean log-probability of the other
+    tokens, plus the sum over the tokens of terms divided by the length of the first output.
 
     Args:
         outputs: sentences, tokens of an output for each, and its text where that is not the text of the tokens.
@@ -411,7 +411,7 @@ def _penalty(decoding: Decoding, length: int) -> float:
 
 
 def _replace_words(engine: Engine, decoding: Decoding, sentence: _Sentence) -> None:
-    """Put each missing term in the place of a word: of the one that it was translated by, else of any other."""
+    """Put each missing term in the place of a word: of the one that translates it, else of any other."""
     for number in sentence.missing:
         form, met = sentence.terms[number].forms[0], sentence.best.met
         losses = _losses(engine, [sentence])[0][sentence.missing.index(number)]
@@ -428,7 +428,7 @@ def _replaced(sentence: _Sentence, form: str, chosen: Sequence[int] | None) -> I
     """Yield the best output with a form in the place of one word, of two or of three, or between words.
 
     Args:
-        chosen: where the words begin one of which is replaced; any word, if not given.
+        chosen: where the words begin that may be replaced; if not given, any word may be.
     """
     text, tokenizer = sentence.best.text, sentence.tokenizer
     least = len(tokenizer.decode(sentence.task.prefix))

@@ -1,11 +1,11 @@
-"""A document to translate: which sentences it has, and the document again from their translations.
+"""Split a document into sentences, and put it together again from their translations.
 
     plan = document.plan("<p>Click <b>the red</b> button.</p>", "html")
     plan.sentences                                  # ["Click the red button."]
     plan.join([Translated("Klicke auf den roten Knopf.", links)]).text
 
-Whoever translates the sentences, at once or in jobs, needs to know nothing about markup. `plan.aligned` names the
-sentences for which links are useful; without links, tags keep their order and their share of the length.
+The code that translates the sentences, at once or in jobs, needs to know nothing about markup. `plan.aligned` names the
+sentences for which links are useful; without links, tags keep their order and are placed in proportion to the length.
 """
 
 from bisect import bisect_left
@@ -28,7 +28,9 @@ FOR_SPLITTING = "É"
 
 @dataclass(frozen=True)
 class Options:
-    """How documents are cut into sentences; see `seq2see.decoding.running_text.options` for those of a run."""
+    """Options for splitting documents into sentences; see `seq2see.decoding.running_text.options` for those of a
+    run.
+    """
 
     language: str | None = None
     """Code of the language of the document; by its script if not known."""
@@ -56,7 +58,7 @@ class Translated(NamedTuple):
 
 @dataclass
 class Counts:
-    """What a document had, and how it was put together."""
+    """Numbers of sentences, tags and placeholders of a document, and how they were placed."""
 
     sentences: int = 0
     """Sentences that were translated, repeated ones included."""
@@ -67,7 +69,7 @@ class Counts:
     tags: int = 0
     """Tags inside sentences, elements counted once."""
     tags_guessed: int = 0
-    """Tags that no alignment told the place of."""
+    """Tags that were placed without alignment."""
     placeholders: int = 0
     """Placeholders inside sentences."""
     copied: int = 0
@@ -90,7 +92,7 @@ class Joined(NamedTuple):
 
 @dataclass(frozen=True)
 class _Slot:
-    """A sentence in its place."""
+    """A sentence and its place in the document."""
 
     raw: Span
     """Characters of the document that its translation replaces."""
@@ -230,10 +232,10 @@ class DocumentPlan:
 
 
 def plan(text: str, format: Format = "auto", options: Options | None = None) -> DocumentPlan:
-    """Return what to translate of a document.
+    """Return the plan for a document: the sentences to translate, and how to put the document together again.
 
     Args:
-        format: `plain`, `html`, `xml`, or `auto`, which decides by the text.
+        format: `plain`, `html`, `xml`, or `auto`, which looks at the text to decide.
     """
     check_format(format)
     options = options or Options()
@@ -262,7 +264,7 @@ def _start(mark: Mark) -> int:
 
 
 def _partner(mark: Mark, kind: str, numbers: dict[int, int]) -> int:
-    """Return the place of the other tag of an element among the tags of a flow; -1 for tags of another kind."""
+    """Return the index of the tag that belongs to a tag of this kind; -1 for other kinds, or if there is none."""
     return numbers.get(mark.partner, -1) if mark.kind == kind else -1
 
 
@@ -272,9 +274,9 @@ def _blanks(text: str, start: int, end: int) -> tuple[bool, bool]:
 
 
 def _with_stand_ins(text: str, words: Sequence[str]) -> tuple[str, list[int], list[tuple[int, Span]]]:
-    """Return a sentence with words for placeholders; where each of its characters went; and the placeholders.
+    """Return a sentence with stand-ins for placeholders, the new place of each character, and the placeholders.
 
-    Where a placeholder is left out, so is the space before it, if there is one behind it, too.
+    If a placeholder is left out between two spaces, the first space is left out as well.
     """
     said: list[str] = []
     places: list[int] = []

@@ -1,4 +1,4 @@
-"""Flows: stretches of text that a reader reads on, however a file writes them, and where each character comes from.
+"""Flows: stretches of continuous text, independent of how a file writes them, and where each character comes from.
 
 A paragraph of plain text is a flow whose lines are joined; in HTML it is what stands between two block elements, with
 entities read and inline tags taken out. Both are then treated alike.
@@ -34,7 +34,7 @@ class Mark(NamedTuple):
 
 
 class _Chunk(NamedTuple):
-    """Characters of a flow that follow each other in the document: one for one, or all for one as in an entity."""
+    """Consecutive characters of a flow, and their place in the document, which has the same characters or an entity."""
 
     place: int
     raw: Span
@@ -60,7 +60,7 @@ class TextFlow:
         self._last = text[-1:]
 
     def add_text(self, document: str, start: int, end: int) -> None:
-        """Add characters of the document, spaces as one."""
+        """Add characters of the document; consecutive spaces become one."""
         at = start
         for found in _BLANKS.finditer(document, start, end):
             if at < found.start():
@@ -71,7 +71,7 @@ class TextFlow:
             self._add(document[at:end], (at, end), True)
 
     def add_blanks(self, document: str, start: int, end: int) -> None:
-        """Add spaces as one, and remember a line break."""
+        """Add consecutive spaces as one space, and remember a line break."""
         if self._last == " " or not self._length:
             last = self.marks[-1] if self.marks else None
             if last and last.kind == "point" and last.raw[1] == start:  # both spaces around an image or a comment
@@ -82,7 +82,7 @@ class TextFlow:
         self._add(" ", (start, end), False)
 
     def add_break(self, start: int, end: int, blank: bool = False) -> None:
-        """Add a line break between two words, which need a space between them or not."""
+        """Add a line break between two words, with or without a space in its place."""
         if blank and self._length and self._last != " ":
             self.marks.append(Mark(self._length, "break", (start, end)))
             self._add(" ", (start, end), False)
@@ -131,7 +131,9 @@ class TextFlow:
         return first < len(self.marks) and self.marks[first].place < span[1]
 
     def _pieces(self, start: int, end: int) -> Iterator[tuple[str, Span, bool]]:
-        """Yield a part of the text in chunks: the characters, where they stand in the document, and if literally."""
+        """Yield a part of the text in chunks: characters, their place in the document, and whether it has the same
+        ones.
+        """
         number = max(0, bisect_right(self._chunks, start, key=lambda chunk: chunk.place) - 1)
         while start < end:
             chunk = self._chunks[number]
@@ -153,7 +155,9 @@ class TextFlow:
 
 
 def of_plain_text(document: str, is_language: bool, split: Split = "paragraphs") -> Iterator[TextFlow]:
-    """Yield the flows of plain text: paragraphs, with their lines joined; each line of what is no human language."""
+    """Yield the flows of plain text: paragraphs with their lines joined; or single lines, if the text is not in a
+    human language.
+    """
     if split in ("paragraphs", "lines") and is_language:
         parts = segments.paragraphs(document, join=split == "paragraphs")
     else:

@@ -124,7 +124,7 @@ class Glossary:
         self._lengths = {key: sorted({*lengths}, reverse=True) for key, lengths in self._lengths.items()}
 
     def terms_in(self, sentence: str) -> list[Term]:
-        """Return the terms that occur in a sentence as whole words, in order; of those that overlap, the longest.
+        """Return the terms that occur in a sentence as whole words, in order; if some overlap, only the longest.
 
         A term in lower case is also found with capital letters at the beginning of its words; any other term only as
         it is written.
@@ -163,7 +163,7 @@ def _folded(text: str) -> str:
 
 
 def _is_spelling(written: str, term: str) -> bool:
-    """Return whether a term may be written so in a sentence, if it is the same in lower case."""
+    """Return whether a spelling that is equal in lower case is allowed for a term."""
     if unicodedata.normalize("NFC", written) == term:
         return True
     return term == term.lower() and all(word[:1] + word[1:].lower() == word for word in written.split())
@@ -172,7 +172,7 @@ def _is_spelling(written: str, term: str) -> bool:
 def _forms(entry: GlossaryEntry, written: str) -> tuple[str, ...]:
     """Return the allowed translations of a term as it is written in a sentence.
 
-    Where it has a capital letter that the glossary has not, the translation may have one, too.
+    If the sentence capitalises a term that the glossary does not, the translation may be capitalised, too.
     """
     if not entry.forms:
         return (written,)
@@ -192,7 +192,7 @@ def _clean(entry: GlossaryEntry) -> GlossaryEntry:
 
 
 def _fault(entry: GlossaryEntry) -> str:
-    """Return what is wrong with an entry; nothing if it is sound."""
+    """Return what is wrong with an entry; an empty text if it is valid."""
     if not entry.source:
         return "a translation without a term"
     if len(entry.forms) > MOST_FORMS:

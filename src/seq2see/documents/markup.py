@@ -75,7 +75,7 @@ _HTML = re.compile(
 
 @dataclass(frozen=True)
 class Elements:
-    """Names of elements that are treated differently from what a dialect says; names in small letters."""
+    """Names of elements, in lower case, whose treatment differs from the default of HTML or XML."""
 
     inline: frozenset[str] = frozenset()
     """Elements inside sentences."""
@@ -105,7 +105,7 @@ def detect(text: str) -> Literal["plain", "html", "xml"]:
 
 
 def escape(text: str, dialect: Dialect, quoted: bool = False) -> str:
-    """Write a text in HTML or XML; no-break spaces, which look like blanks, are written as entities."""
+    """Write a text in HTML or XML; no-break spaces, which look like ordinary spaces, are written as entities."""
     return html.escape(text, quote=quoted).replace("\xa0", "&nbsp;" if dialect == "html" else "&#160;")
 
 
@@ -163,7 +163,7 @@ def scan(document: str, dialect: Dialect, elements: Elements) -> list[Token]:
 
 
 def _declaration_end(document: str, at: int) -> int:
-    """Return the end of a comment, a declaration, or CDATA; that of the document where it has none."""
+    """Return the end of a comment, a declaration, or CDATA; the end of the document if it is not closed."""
     for opening, closing in (("<!--", "-->"), ("<![CDATA[", "]]>"), ("<?", "?>"), ("<!", ">")):
         if document.startswith(opening, at):
             end = document.find(closing, at + len(opening))
@@ -291,7 +291,7 @@ def flows(document: str, dialect: Dialect, elements: Elements, protect: bool) ->
 
 
 def _goes_on(document: str, tokens: list[Token], number: int) -> bool:
-    """Return whether a sentence goes on after a line break: whether a small letter follows."""
+    """Return whether a sentence continues after a line break, that is, whether a lower-case letter follows."""
     for token in tokens[number + 1 : number + 4]:
         if token.kind == "text" and not (text := document[token.start : token.end]).isspace():
             return text.lstrip()[0].islower()

@@ -1,4 +1,6 @@
-"""Placeholders: parts of a text that a program fills in or opens, and that must come out unchanged and once."""
+"""Placeholders: parts of a text, such as `%s` or a URL, that must occur in the translation exactly once and
+unchanged.
+"""
 
 import re
 from collections import Counter
@@ -54,7 +56,9 @@ def _address_length(address: str) -> int:
 
 
 def stand_ins(known: Sequence[str], text: str, count: int) -> list[str]:
-    """Return words for `count` placeholders of a sentence, none of which the sentence has already; "" without one."""
+    """Return stand-ins for `count` placeholders, words that the sentence itself does not contain; "" if there are
+    none.
+    """
     free = [word for word in known if word not in text]
     return (free * count)[:count] if free else [""] * count
 

@@ -1,4 +1,4 @@
-"""Tags and placeholders put back into a translation, at the words that the words around them were translated to.
+"""Put tags and placeholders back into a translation, at the words that are aligned with their neighbours in the source.
 
     sentence   Click <b>the red</b> button          (0, 5) (6, 9) (10, 13) (14, 20)
     links      Klicke <- Click, roten <- red, ...    which characters each part of the translation comes from
@@ -44,11 +44,11 @@ class Element:
 
 
 class Placed(NamedTuple):
-    """What became of the tags and placeholders of a sentence."""
+    """A translation with its tags and placeholders, and how they were placed."""
 
     text: str
     tags_guessed: int
-    """Elements and tags that no link told the place of."""
+    """Elements and tags that were placed without a link."""
     copied: int
     """Placeholders whose stand-in the model wrote exactly once."""
     aligned: int
@@ -124,7 +124,7 @@ def _copied(sentence: str, objects: Sequence[Item], translation: str) -> tuple[l
 
 
 def _occurrences(text: str, word: str) -> list[int]:
-    """Return where a text has a word that no letter or digit of the same kind of script touches."""
+    """Return where a word occurs in a text without a letter or digit of the same kind of script next to it."""
     found = []
     at = text.find(word)
     while at >= 0:
@@ -136,7 +136,7 @@ def _occurrences(text: str, word: str) -> list[int]:
 
 
 def _aligned(source: Span, translation: str, links: Sequence[tuple[Span, Span]], taken: Sequence[Span]) -> Span | None:
-    """Return the run of words that come from a part of the sentence only, outside of what is taken."""
+    """Return the run of words that come only from a part of the sentence, without words that are already taken."""
     units = units_of(translation, links, [])
     scores = [
         -1e9
@@ -151,7 +151,9 @@ def _aligned(source: Span, translation: str, links: Sequence[tuple[Span, Span]],
 
 
 def _breaks(sentence: str, items: Sequence[Item], translation: str, units: Sequence[Unit]) -> list[tuple[Span, Span]]:
-    """Return which characters of the translation line breaks replace: spaces, or nothing where these do not suffice."""
+    """Return which characters of the translation are replaced by line breaks: spaces, or none if there are too few
+    spaces.
+    """
     pairs = list(pairwise(units))
     places = [(left.span[1], right.span[0]) for left, right in pairs if left.span[1] < right.span[0]]
     if len(places) < len(items):
@@ -239,7 +241,7 @@ class _Painter:
     # --- in the order of the sentence ---------------------------------------------------------------------------------
 
     def in_order(self, items: Sequence[Item]) -> str:
-        """Write the translation with tags and placeholders in their order, by their share of the length."""
+        """Write the translation with tags and placeholders in their order, in proportion to the length."""
         edges = [0, *(unit.span[1] for unit in self._units)]
         starts = [*(unit.span[0] for unit in self._units), len(self._translation)]
         said: list[str] = []
@@ -333,7 +335,7 @@ class _Painter:
         return edge
 
     def _edge(self, span: Span, low: int, high: int) -> tuple[int, bool]:
-        """Return before which unit something without words of its own belongs, and whether a link tells that."""
+        """Return the unit before which an item without words belongs, and whether a link determined that."""
         words = self._words
         right = bisect_left(words, span[1], key=lambda word: word[0])
         left = bisect_right(words, span[0], key=lambda word: word[1]) - 1
@@ -371,7 +373,7 @@ class _Painter:
         return "".join(said)
 
     def _between(self, node: Element, place: int, start: int, end: int) -> int:
-        """Return the character at which something without words stands before a unit."""
+        """Return the character at which an item without words is written before a unit."""
         item = node.item
         left = self._units[place - 1].span[1] if place else start
         right = self._units[place].span[0] if place < len(self._units) else end

@@ -50,7 +50,7 @@ _CLAUSES = (
 
 @dataclass(frozen=True)
 class Limit:
-    """Length up to which a model reads sentences."""
+    """Maximum length of a sentence that is given to a model."""
 
     count: Callable[[Sequence[str]], Sequence[int]]
     """Returns the number of tokens of each text."""
@@ -121,7 +121,7 @@ def _lines(text: str) -> Iterator[Span]:
 
 
 def _line(text: str, start: int, end: int) -> Line | None:
-    """Return what a line has to say; None if that is nothing."""
+    """Return the text of a line without markers; None if there is none."""
     prefix = _PREFIX.match(text, start, end)
     start = prefix.end() if prefix else start
     marker = _MARKER.match(text, start, end)
@@ -234,7 +234,8 @@ def sentences(text: str, language: str | None = None) -> list[Span]:
 
 
 def cut(text: str, limit: Limit) -> list[Span]:
-    """Return the spans of parts of a sentence that are no longer than a model reads; one if it is short enough.
+    """Return the spans of the parts of a sentence, none longer than the limit; one span if the sentence is short
+    enough.
 
     It is cut between clauses if possible, else after a comma, between words, or anywhere.
     """

@@ -82,7 +82,7 @@ def _concepts(path: Path) -> Iterator[TermsOfConcept]:
 
 
 class _TbxReader(XmlReader):
-    """Puts the events of the parser together to concepts."""
+    """Builds concepts from the events of the parser."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(path, ROOTS, "TBX")

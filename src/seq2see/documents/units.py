@@ -99,7 +99,7 @@ def _kind(letter: str) -> str:
 
 
 def score(unit: Unit, span: Span, outside: float) -> float:
-    """Return how much a unit belongs to a part of the sentence: 1 wholly, `-outside` not at all."""
+    """Return how much a unit belongs to a part of the sentence: 1 for wholly, `-outside` for not at all."""
     if not unit.votes:
         return -0.1
     share = sum(span[0] <= vote < span[1] for vote in unit.votes) / len(unit.votes)
@@ -109,7 +109,7 @@ def score(unit: Unit, span: Span, outside: float) -> float:
 
 
 def best_run(scores: Sequence[float]) -> Span:
-    """Return the consecutive scores with the greatest sum, the shortest of these; nothing where none is positive."""
+    """Return the shortest run of scores with the greatest sum; nothing if no score is positive."""
     best, found = 0.0, (0, 0)
     total, start = 0.0, 0
     for place, score in enumerate(scores):

@@ -3,10 +3,10 @@
     calibration = fit("exact", logs, lengths, qualities)            # at the end of a training; kept in the manifest
     calibration.of(translation)                                     # ExpectedQuality(value=0.93, measures="exact", ...)
 
-A model's own probability of a translation is no promise: label smoothing makes it too low, overfitting too high, and it
-falls with the length. The confidence is a number that means something. Where an output is either right or wrong, it is
-the probability that the output is right (exact match). Elsewhere it is the expected chrF of the sentence, as a share of
-1, because even a good translation is hardly ever equal to its reference.
+A model's own probability of a translation is not reliable: label smoothing makes it too low, overfitting too high,
+and it falls with the length. The confidence has a meaning instead. If outputs are either right or wrong, it is the
+probability that the output is right (exact match). Otherwise it is the expected chrF of the sentence, divided by
+100, because even a good translation is hardly ever equal to its reference.
 
 Both are fitted in the same way, by a logistic function of two features (Platt 1999, with shares as targets): the logit
 of the model's probability, of the whole output or, for chrF, of a token on average, and the logarithm of the length.
@@ -61,7 +61,9 @@ class CurvePoint(NamedTuple):
 
 @dataclass(frozen=True)
 class Calibration:
-    """The function from probability and length to confidence, and how well it does; the manifest keeps these fields."""
+    """The function from probability and length to confidence, and its calibration error; the manifest keeps these
+    fields.
+    """
 
     measures: Measure
     coefficients: tuple[float, float, float]
@@ -92,7 +94,7 @@ class Calibration:
 def fit(
     measures: Measure, logs: Sequence[float], lengths: Sequence[int], qualities: Sequence[float]
 ) -> Calibration | None:
-    """Fit the confidence of translations; None where there are too few.
+    """Fit the confidence of translations; None if there are too few of them.
 
     Args:
         logs: The log-probability of each translation.
@@ -126,7 +128,7 @@ def fit(
 
 
 def from_json(kept: Any) -> Calibration | None:
-    """Read what a manifest keeps; None where it keeps nothing, or something that cannot be a calibration."""
+    """Read a calibration from a manifest; None if it has none, or none that is valid."""
     try:
         curves = [tuple(CurvePoint(*point) for point in kept[name]) for name in ("curve_before", "curve_after")]
         fields = {name: value for name, value in kept.items() if not name.startswith("curve_")}
@@ -151,7 +153,7 @@ def from_json(kept: Any) -> Calibration | None:
 
 
 def reliability(predicted_N: Floats, quality_N: Floats) -> list[CurvePoint]:
-    """Return the reliability curve: translations in order of what was predicted, in bins of the same number."""
+    """Return the reliability curve: translations sorted by their predicted quality, in bins of equal size."""
     bins = max(1, min(MOST_BINS, len(predicted_N) // IN_A_BIN))
     order = np.argsort(predicted_N, kind="stable")
     return [
@@ -161,7 +163,7 @@ def reliability(predicted_N: Floats, quality_N: Floats) -> list[CurvePoint]:
 
 
 def calibration_error(curve: Sequence[CurvePoint]) -> float:
-    """Return the mean difference between what was predicted and what was observed (expected calibration error)."""
+    """Return the mean difference between predicted and observed quality (expected calibration error)."""
     total = sum(point.translations for point in curve)
     return sum(point.translations * abs(point.predicted - point.observed) for point in curve) / total
 
@@ -188,8 +190,8 @@ def _predicted(features_NF: Floats, coefficients: Floats) -> Floats:
 def _fit(features_NF: Floats, quality_N: Floats) -> Floats:
     """Return constant and slopes of a logistic regression with shares as targets.
 
-    One translation that is right and one that is wrong, both average, are added: where all are right, they keep the
-    confidence below 1 (Laplace). A higher probability must not mean less confidence: it then means nothing.
+    One right and one wrong translation with average features are added; if all translations are right, they keep the
+    confidence below 1 (Laplace). If a higher probability would lower the confidence, its slope is set to 0.
     """
     mean_F, deviation_F = features_NF.mean(0), np.maximum(features_NF.std(0), 1e-6)
     scaled_NF = np.concatenate([(features_NF - mean_F) / deviation_F, np.zeros((2, features_NF.shape[1]))])

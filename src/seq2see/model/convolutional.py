@@ -110,7 +110,7 @@ class ConvolutionalEncoderLayer(nn.Module):
 
 @dataclass(frozen=True)
 class ConvolutionalMemory(Memory):
-    """A memory whose values are not its keys: the source embeddings are added to them (section 3.3)."""
+    """A memory whose values are its keys plus the source embeddings (section 3.3)."""
 
     values_ND: Tensor
 
@@ -181,7 +181,7 @@ class ConvolutionalDecoderLayer(nn.Module):
     def forward(
         self, x_ND: Tensor, around_NC: Tensor, embedded_NK: Tensor, attended: AttendedSource, packing: Packing | None
     ) -> Tensor:
-        """Compute rows from their neighbours, known targets or one more position of each hypothesis alike."""
+        """Compute rows from their neighbours: of known targets, or of one more position of each hypothesis."""
         convolved_ND = self.convolution(around_NC)
         context_ND = self.cross_attention(convolved_ND, embedded_NK, attended, packing)
         return self.states(((convolved_ND + context_ND) * HALF + x_ND) * HALF)  # type: ignore[no-any-return]
@@ -201,7 +201,7 @@ class ConvolutionalState:
         return len(self.attended.key_BSK)
 
     def append(self, layer: int, x_RD: Tensor) -> Tensor:
-        """Return the last inputs of a layer with one more side by side, and keep those that the next step needs."""
+        """Return the last inputs of a layer and the new one side by side, and keep those that the next step needs."""
         past_RKD = self.pasts[layer]
         if len(past_RKD) != len(x_RD):
             past_RKD = x_RD.new_zeros(len(x_RD), *past_RKD.shape[1:])

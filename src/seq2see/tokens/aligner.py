@@ -1,4 +1,4 @@
-"""A statistical word aligner over the tokens of a corpus: which source token each target token comes from.
+"""A statistical word aligner over the tokens of a corpus: the source token that each target token translates.
 
     aligner = learn(store)
     write_links(aligner, store)             # beside its tokens, where `Store.links` finds them
@@ -122,7 +122,9 @@ class Aligner:
         ]
 
     def cells(self, group: PairGroup) -> Int64s:
-        """Return BTS: the index of each pair of tokens in `keys`; behind them are pairs never seen, and padding."""
+        """Return BTS: the index of each pair of tokens in `keys`; larger indices are for unseen pairs, and for
+        padding.
+        """
         wanted_BTS = group.keys_BTS
         found_BTS = np.minimum(np.searchsorted(self.keys, wanted_BTS), len(self.keys) - 1)
         unseen_BTS = np.where(wanted_BTS < 0, len(self.keys) + 1, len(self.keys))
@@ -167,7 +169,7 @@ class Aligner:
             self._jumps = [((total + 1) / (total + 1).sum()).astype(np.float32) for total in jumped]
 
     def align(self, store: Store, indices: Int64s) -> NDArray[np.int64]:
-        """Return the place of the source of each target token of these pairs, end to end, or `NONE`."""
+        """Return the position of the source token of each target token, or `NONE`, for all pairs one after another."""
         lengths = store.target_lengths(indices)
         starts = lengths.cumsum() - lengths
         places_N = np.full(lengths.sum(), NONE, np.int64)
@@ -225,7 +227,8 @@ def write_links(aligner: Aligner, store: Store) -> float:
 def prepare(
     settings: Settings, train: Store, valid: Store, say: Callable[[str], None], yours: Collection[str]
 ) -> Settings:
-    """Write the links that the alignment loss of a training needs; return settings without it where it is of no use.
+    """Write the links that the alignment loss of a training needs; return settings without this loss if it would not
+    help.
 
     Args:
         yours: The settings that the user has chosen: a weight of their own is kept.
@@ -250,8 +253,8 @@ def prepare(
 def _in_order(emitted_BTS: Floats, nowhere_BT: Floats, jumps: Floats) -> tuple[Floats, Counts]:
     """Return the probability of each link under a hidden Markov model, and how often each jump was made.
 
-    Each of S states has a twin that emits a token from nowhere and stays where the state before it was (Och and Ney
-    2003). In the padding, the twin alone goes on, with probability 1.
+    Each of S states has a twin for tokens without a source, which keeps the position of the state before it (Och and
+    Ney 2003). In the padding, only the twin continues, with probability 1.
     """
     B, T, S = emitted_BTS.shape
     distances_SS = np.clip(np.arange(S) - np.arange(S)[:, None], -FURTHEST, FURTHEST) + FURTHEST

@@ -1,4 +1,4 @@
-"""How a vocabulary writes a phrase inside an output; which tokens continue a word, and where words begin."""
+"""Tokens of a phrase inside an output, tokens that continue a word, and the places where words begin."""
 
 from collections.abc import Sequence
 from functools import lru_cache
@@ -14,7 +14,7 @@ MOST_CUTS: Final = 100
 
 
 def within(tokenizer: Tokenizer, form: str) -> list[tuple[int, ...]]:
-    """Return the tokens of a form after another word; without a space between them, too, in scripts that have none."""
+    """Return the tokens of a form after another word; also without a space between them, in scripts that have none."""
     anchor, anchor_ids = _anchor(tokenizer)
     texts = [f"{anchor} {form}"] + ([] if words.needs_blanks(form[0]) else [f"{anchor}{form}"])
     found = []
@@ -26,7 +26,7 @@ def within(tokenizer: Tokenizer, form: str) -> list[tuple[int, ...]]:
 
 @lru_cache(8)
 def _anchor(tokenizer: Tokenizer) -> tuple[str, list[int]]:
-    """Return a text that ends a token whatever follows, if there is one: a full stop, or a letter."""
+    """Return a text after which a new token begins in any case, if there is one: a full stop, or a letter."""
     for text in (".", "。", ",", "-", "a", "e", "1"):
         ids = tokenizer.encode([text])[0]
         if special.UNKNOWN not in ids and tokenizer.encode([f"{text} {text}"])[0][: len(ids)] == ids:
@@ -61,7 +61,7 @@ def word_starts(tokenizer: Tokenizer, tokens: Sequence[int], least: int) -> list
 def inflections(tokenizer: Tokenizer, token: int) -> frozenset[int]:
     """Return the tokens that begin with the same word: with other Korean particles, or two other letters at the end.
 
-    Nothing for a token of one letter, which says nothing about the word.
+    The result is empty for a token of one letter, which does not identify a word.
     """
     stem = tokenizer.decode([token]).strip()
     if not stem or (len(stem) < 2 and words.needs_blanks(stem)):

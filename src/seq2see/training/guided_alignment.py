@@ -1,10 +1,10 @@
 """Guided alignment: one head of the cross-attention learns which source token each target token comes from.
 
 Garg et al., "Jointly learning to align and translate" (2019), with one difference: the head learns it in the row that
-*reads* a token, not in the row that predicts it, since where a token comes from is easier to say once it is known (Chen
-et al., "Accurate word alignment induction from neural machine translation", 2020). The links come from a statistical
-aligner (`tokens.aligner`). All other attention stays in its fused form: the weights of this head alone are computed
-once more, for the loss.
+*reads* a token, not in the row that predicts it, since the source of a token is easier to find once the token is
+known (Chen et al., "Accurate word alignment induction from neural machine translation", 2020). The links come from a
+statistical aligner (`tokens.aligner`). All other attention is computed by fused kernels: only the weights of this
+head are computed once more, for the loss.
 """
 
 import contextlib
@@ -25,7 +25,7 @@ from seq2see.model.transformer import DecoderLayer, Transformer
 
 @dataclass
 class Observed:
-    """The inputs of the attention whose head is to align, in one forward pass."""
+    """The inputs of the attention whose head learns to align, in one forward pass."""
 
     attention: MultiHeadAttention
     head: int
@@ -57,7 +57,7 @@ class Observed:
 
 @contextlib.contextmanager
 def observed(model: Seq2Seq) -> Iterator[Observed]:
-    """Note the inputs of the attention whose head is to align while the model runs."""
+    """Record the inputs of the attention whose head learns to align while the model runs."""
     assert isinstance(model, Transformer)
     layer, head = special.alignment_head(len(model.decoder))
     seen = Observed(cast(DecoderLayer, model.decoder[layer]).cross_attention, head)

@@ -35,7 +35,7 @@ EntriesFormat = Literal["tsv", "csv"]
 
 @dataclass(frozen=True)
 class StoredGlossary:
-    """A glossary with the name, the languages and the time that its client is told."""
+    """A glossary with its name, its languages and the time of its creation, as reported to its client."""
 
     id: str
     name: str
@@ -63,7 +63,7 @@ class GlossaryStore:
     async def create(
         self, client: str, name: str, source: str, target: str, entries: str, format: EntriesFormat
     ) -> StoredGlossary:
-        """Create a glossary; an index of ten thousand terms takes half a second, for which nobody else waits."""
+        """Create a glossary; indexing ten thousand terms takes half a second, and does not delay other requests."""
         async with self._turn_of(client), self._one_at_a_time:
             terms = await asyncio.to_thread(_glossary, entries, format)
             self._check(client, len(terms))
@@ -87,15 +87,15 @@ class GlossaryStore:
     async def find_terms(self, client: str, glossary: StoredGlossary, lines: Sequence[str]) -> list[list[Term]]:
         """Return the terms of a glossary in each line.
 
-        This may take 50 ms for 10,000 characters: another thread does it, and of each client one request is waiting for
-        that at a time.
+        This may take 50 ms for 10,000 characters, so it is done in another thread, for one request of each client at a
+        time.
         """
         async with self._turn_of(client), self._one_at_a_time:
             return await asyncio.to_thread(lambda: [glossary.terms.terms_in(line) for line in lines])
 
     @contextlib.asynccontextmanager
     async def _turn_of(self, client: str) -> AsyncIterator[None]:
-        """Wait until no other request of the same client waits for a thread."""
+        """Wait until no other request of the same client uses a thread."""
         turn = self._turns.setdefault(client, asyncio.Lock())
         self._waiting[client] += 1
         try:
@@ -111,7 +111,7 @@ class GlossaryStore:
         return list(self._of_clients.get(client, {}).values())
 
     def find(self, client: str, id: str) -> StoredGlossary:
-        """Return a glossary of a client; those of others are not there."""
+        """Return a glossary of a client; those of other clients are not found."""
         try:
             return self._of_clients[client][id]
         except KeyError:

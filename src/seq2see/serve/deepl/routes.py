@@ -1,7 +1,7 @@
 """DeepL's routes under `/v2`, as its official clients use them with `server_url`: JSON or form bodies.
 
-Errors have DeepL's form, `{"message": ...}`. What a run cannot do, such as a choice of formality, is refused with the
-name of the option; options that only express a preference are accepted.
+Errors have DeepL's form, `{"message": ...}`. Options that a run cannot fulfil, such as a choice of formality, are
+refused with the name of the option; options that only express a preference are accepted.
 """
 
 from collections import OrderedDict
@@ -42,7 +42,7 @@ TagNames = Annotated[str, Field(max_length=10_000)] | Annotated[list[str], Field
 
 
 class DeepLRequest(BaseModel):
-    """Texts, from which language to which, and how."""
+    """Texts to translate, their languages, and the options."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -165,7 +165,7 @@ class CharacterCounts:
 
 
 def routes(service: Service) -> APIRouter:
-    """Return the routes of DeepL that runs can answer."""
+    """Return those routes of DeepL's API that this server has."""
     problems = {status: each | {"model": DeepLError} for status, each in bodies.PROBLEMS.items()}
     found = APIRouter(prefix="/v2", tags=["DeepL"], responses=problems)
     counts, store = CharacterCounts(), GlossaryStore()
@@ -314,7 +314,7 @@ def _wanted(asked: DeepLRequest) -> Wanted:
 
 
 def _names(given: str | list[str]) -> frozenset[str]:
-    """Return names of elements in small letters."""
+    """Return names of elements in lower case."""
     listed = [given] if isinstance(given, str) else given
     return frozenset(name.strip().lower() for each in listed for name in each.split(",") if name.strip())
 
