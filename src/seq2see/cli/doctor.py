@@ -27,7 +27,7 @@ COLOURS = {"error": "bold red", "warning": "yellow", "note": "dim"}
 def doctor(
     pairs: options.ManyPairs,
     against: Annotated[
-        str | None, typer.Option(metavar="PAIRS", help="A test or validation set that PAIRS must not hold.")
+        str | None, typer.Option(metavar="PAIRS", help="A test or validation set whose pairs must not be in PAIRS.")
     ] = None,
     write: Annotated[
         str | None,
@@ -43,10 +43,10 @@ def doctor(
     as_json: options.Json = False,
     debug: options.Debug = False,
 ) -> None:
-    """Look for what is wrong with PAIRS. It never fails on what it finds: faults are counted and shown.
+    """Report problems of PAIRS. Faults of the files are counted and shown, and do not end the command.
 
     Near-duplicates are texts that differ in capitals, punctuation and spaces only. Equal texts are found by 64-bit
-    hashes, which mistake two different ones of 10 million with a chance of 3 in a million.
+    hashes: the chance that any two different texts of 10 million are taken for equal is 3 in a million.
     """
     from seq2see.doctor import cleaning
     from seq2see.doctor.examination import examine
