@@ -172,6 +172,7 @@ def test_a_name_is_enough_for_the_command(opus: StandIn, tmp_path: Path) -> None
     opus.card = {"license": ["apache-2.0", "cc-by-4.0"]}
     command = [sys.executable, "-m", "seq2see", "import", "Helsinki-NLP/opus-mt-xx-yy", "run", "--revision", "main"]
     more = {"HF_ENDPOINT": opus.address, "HF_HOME": str(tmp_path / "cache"), "HF_HUB_DISABLE_PROGRESS_BARS": "1"}
+    more["HF_HUB_OFFLINE"] = "0"  # other tests set it
     ended = subprocess.run(command, cwd=tmp_path, env=os.environ | more, capture_output=True, text=True, timeout=120)
     assert (ended.returncode, ended.stderr) == (0, ""), ended.stderr
     about = storage.read_manifest(tmp_path / "run")["imported"]
