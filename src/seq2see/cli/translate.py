@@ -63,6 +63,8 @@ def translate(
     """Translate standard input to standard output, line by line or, with --text, as a document."""
     if text and (sample or n_best > 1 or prefix or alignments):
         raise SettingError("--text: leave --sample, --n-best, --prefix and --alignments out")
+    if markup != "auto" and not text:
+        raise SettingError(f"--markup {markup}: add --text, which translates a document instead of lines")
     if cache and (sample or ranks.from_torchrun()[1] > 1):
         raise SettingError("--cache: leave --sample and torchrun out")
     if sample and n_best > 1:

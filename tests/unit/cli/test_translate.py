@@ -28,6 +28,9 @@ def test_mistakes_are_refused_in_one_line(cli, trained):
         assert ended.code == 2
         assert expected in ended.err
         assert ended.err.splitlines()[-1].startswith("seq2see: ")
+    ended = cli("translate", trained, "--markup", "html", stdin=b"<p>x</p>")
+    assert (ended.code, ended.out) == (2, "")
+    assert "--markup html: add --text" in ended.err
 
 
 def test_a_cache_spares_the_search_and_changes_nothing(cli, trained, monkeypatch):
