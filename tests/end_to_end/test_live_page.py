@@ -114,6 +114,19 @@ def test_terms_are_marked_in_the_translation(page):
     assert page.problems == [] or all("400" in each for each in page.problems)
 
 
+def test_running_text_is_translated_as_a_document(page):
+    page.click("#document")
+    page.click("#source")
+    page.type("<p>cab</p><p><b>bad</b></p>")
+    wait_for(page, "#said", "<p>CAB</p><p><b>BAD</b></p>")
+    assert "Sentences: 2;" in said(page, "#notes")
+    assert page.run("document.querySelector('main').classList.contains('empty')")
+    page.click("#document")
+    translate(page, "cab", "CAB")
+    page.wait("!document.querySelector('main').classList.contains('empty')")
+    assert page.problems == []
+
+
 def test_typing_translates_and_shows_the_inside(page, server, tmp_path):
     assert page.run("document.activeElement.id") == "source"
     assert page.run("getComputedStyle(document.querySelector('#tokens')).display") == "none"  # nothing to show yet

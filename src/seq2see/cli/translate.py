@@ -61,16 +61,8 @@ def translate(
     debug: options.Debug = False,
 ) -> None:
     """Translate standard input to standard output, line by line or, with --text, as a document."""
-    if text and (sample or n_best > 1 or prefix or alignments):
-        raise SettingError("--text: leave --sample, --n-best, --prefix and --alignments out")
-    if markup != "auto" and not text:
-        raise SettingError(f"--markup {markup}: add --text, which translates a document instead of lines")
-    if cache and (sample or ranks.from_torchrun()[1] > 1):
-        raise SettingError("--cache: leave --sample and torchrun out")
-    if sample and n_best > 1:
-        raise SettingError("--sample gives one translation per line: leave --n-best out")
-    if sample and ranks.from_torchrun()[1] > 1:
-        raise SettingError("--sample runs in one process: start it without torchrun")
+    _check_document(text, markup, bool(sample or n_best > 1 or prefix or alignments))
+    _check_sampling(sample, n_best, cache)
     from seq2see.decoding.shared_engine import Shared
     from seq2see.documents.glossary import Glossary
     from seq2see.run import load
@@ -114,6 +106,29 @@ def translate(
     if terms is not None and used:
         counts = ", ".join(f"{how} {count:,}" for how, count in used.most_common())
         echo(f"{used.total():,} terms of {glossary}: {counts}", err=True)
+
+
+def _check_document(text: bool, markup: str, by_lines: bool) -> None:
+    """Refuse options that do not go together with --text, or without it.
+
+    Args:
+        by_lines: Whether an option is given that applies to lines only.
+    """
+    if text and by_lines:
+        raise SettingError("--text: leave --sample, --n-best, --prefix and --alignments out")
+    if markup != "auto" and not text:
+        raise SettingError(f"--markup {markup}: add --text, which translates a document instead of lines")
+
+
+def _check_sampling(sample: bool, n_best: int, cache: bool) -> None:
+    """Refuse options that do not go together with --sample or with several processes."""
+    several = ranks.from_torchrun()[1] > 1
+    if cache and (sample or several):
+        raise SettingError("--cache: leave --sample and torchrun out")
+    if sample and n_best > 1:
+        raise SettingError("--sample gives one translation per line: leave --n-best out")
+    if sample and several:
+        raise SettingError("--sample runs in one process: start it without torchrun")
 
 
 def _translate_text(

@@ -140,6 +140,7 @@ async function refresh() {
   controller = new AbortController();
   const { signal } = controller, lines = source.value.split("\n");
   if (!source.value.trim()) return clear();
+  if (at("document").checked) return refreshDocument(signal);
   const number = lines[lineAtCaret()].trim() ? lineAtCaret() : lines.findIndex(line => line.trim());
   const question = { ...choices(), text: lines[number], prefix, without };
   const isPlain = !prefix.length && !without.length;
@@ -181,6 +182,28 @@ async function refresh() {
       else if (isOther) hideInside();
       report(problem, refresh);
     }
+  }
+}
+
+/** Running text is translated as a whole. Its sentences are not looked into: the text may have hundreds. */
+async function refreshDocument(signal) {
+  saidBox.classList.add("waiting");
+  hideInside();
+  const glossary = terms(), body = { ...choices(), text: source.value, markup: "auto", ...(glossary.length && { glossary }) };
+  try {
+    const { engine, results: [result], milliseconds } = await translated(body, signal);
+    if (signal.aborted) return;
+    settle();
+    showSaid(result.translations[0].text);
+    showAbout(engine, milliseconds, result);
+    const { sentences, tags, placeholders, tags_guessed: some, guessed: others } = result.counts;
+    note(() => tell("Sentences: {sentences}; tags inside sentences: {tags}; placeholders: {placeholders}.", { sentences, tags, placeholders }));
+    if (some + others) note(() => tell("Tags and placeholders that were placed without alignment: {n}.", { n: some + others }));
+    note(() => tell("To look inside the model, switch “Running text” off."));
+  } catch (problem) {
+    if (signal.aborted) return;
+    clear();
+    report(problem, refresh);
   }
 }
 
@@ -399,6 +422,7 @@ function markSaid(offset) {
 
 source.addEventListener("input", () => { prefix = []; markSource([]); schedule(BEFORE_ASKING); });
 at("terms").addEventListener("input", () => { prefix = []; schedule(BEFORE_ASKING); });
+at("document").addEventListener("change", () => { prefix = []; without = []; schedule(0); });
 source.addEventListener("pointermove", event => {
   const caret = document.caretPositionFromPoint?.(event.clientX, event.clientY);
   markSaid(caret?.offsetNode === source ? caret.offset : null);
