@@ -1,7 +1,7 @@
 """A trained model in its folder: translate, look inside, evaluate. Torch is imported only where it is needed."""
 
 import contextlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -19,7 +19,7 @@ from seq2see.errors import DataError, RunError, SeqError, SettingError, nearest
 from seq2see.evaluation import metrics
 from seq2see.evaluation.evaluations import Evaluation
 from seq2see.text.corpora import Pairs
-from seq2see.text.pair import Pair, Sides, usual_sources
+from seq2see.text.pair import GivenPairs, Pair, Sides, pair_of, usual_sources
 from seq2see.text.tags import language_tag, tag_of, with_tag
 from seq2see.tokens import store
 from seq2see.tokens.store import Tokenizers
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from seq2see.lens.heads import Head, Statistics, Worth
     from seq2see.lens.intervention import Contrast, Patched, Tokens
     from seq2see.lens.reading import Reading, Watch
+    from seq2see.lens.side_by_side import SideBySide
     from seq2see.lens.sublayers import Sublayer, WordInContexts
     from seq2see.model.interface import Seq2Seq
 
@@ -255,6 +256,14 @@ class Run:
             vars(found)["page"] = lambda: notebook.frame(page.render(page.gather(self, sentence, to, target)))
         return found
 
+    def compare_looks(
+        self, other: "Run", sentence: str, to: str | None = None, target: str | None = None
+    ) -> "SideBySide":
+        """Look into the translations of one sentence (or into `target`) by this run and by another, side by side."""
+        from seq2see.look import beside
+
+        return beside.compare(self, other, sentence, to, target)
+
     def read(self, sentence: str, to: str | None = None, target: str | None = None) -> "Reading":
         """Return a sentence and its translation (or `target`) in tokens, which other answers are about."""
         from seq2see.lens import reading
@@ -332,7 +341,7 @@ class Run:
 
     def head_worth(
         self,
-        pairs: "GivenPairs",
+        pairs: GivenPairs,
         groups: "Sequence[Sequence[Head]] | None" = None,
         metric: str | None = None,
         to: str | None = None,
@@ -354,20 +363,20 @@ class Run:
 
         return heads.worth(self.bundle, self._pairs(pairs, to), groups, score, self.watch)
 
-    def head_statistics(self, pairs: "GivenPairs", to: str | None = None) -> "Statistics":
+    def head_statistics(self, pairs: GivenPairs, to: str | None = None) -> "Statistics":
         """Measure how sharply and how far each head attends on average. Pairs are as for `evaluate`."""
         from seq2see.lens import heads
 
         self.need_attention("heads")
         return heads.statistics(self.bundle, self._pairs(pairs, to), self.watch)
 
-    def _pairs(self, given: "GivenPairs", to: str | None = None) -> list[Pair]:
+    def _pairs(self, given: GivenPairs, to: str | None = None) -> list[Pair]:
         """Return pairs; if the run has several languages, with the tag of `to` or of the target in front."""
         if isinstance(given, str | Path):
             from seq2see.text import corpora
 
             given = corpora.for_scoring(str(given))
-        pairs = [_pair(each, number) for number, each in enumerate(given, start=1)]
+        pairs = [pair_of(each, number) for number, each in enumerate(given, start=1)]
         if not (self.tags or to):
             return pairs
         return [pair._replace(source=self.tagged([pair.source], to or pair.language)[0]) for pair in pairs]
@@ -439,7 +448,7 @@ class Run:
 
     def evaluate(
         self,
-        pairs: "GivenPairs",
+        pairs: GivenPairs,
         beam: int | None = None,
         n_best: int = 1,
         tokenize: str = "auto",
@@ -471,20 +480,6 @@ class Run:
         signed = tuple(replace(score, signature=f"{score.signature}|{searched}") for score in scores)
         unreachable = store.unreachable(pairs, (self.tokenizers.source, self.tokenizers.target))
         return Evaluation(len(pairs), engine.name, width, replace(scores, scores=signed), results, unreachable)
-
-
-GivenPairs = str | Path | Iterable[Pair | Sequence[str]]
-"""A file, a corpus by name, or pairs: `(source, target)`, with any further references behind, or `Pair`."""
-
-
-def _pair(given: Pair | Sequence[str], number: int) -> Pair:
-    match given:
-        case Pair():
-            return given
-        case tuple() | list() if len(given) > 1 and all(isinstance(text, str) for text in given):
-            source, target, *references = given
-            return Pair(source, target, f"pair {number}", tuple(references))
-    raise DataError(f"pair {number}: {str(given)[:60]!r} is not a pair. Give (source, target), or the name of a file")
 
 
 def load(folder: str | Path) -> Run:

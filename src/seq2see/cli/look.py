@@ -49,6 +49,10 @@ def look(
     target: Annotated[
         str | None, typer.Option(metavar="TEXT", help="Explain this translation instead of the model's own.")
     ] = None,
+    beside: Annotated[
+        str | None,
+        typer.Option(metavar="RUN", help="Show a second run beside this one, on one page: where their outputs differ."),
+    ] = None,
     picture: Annotated[
         str | None,
         typer.Option(metavar="NAME", help=f"Which picture: {', '.join(PICTURES)}. Default: attention."),
@@ -74,6 +78,10 @@ def look(
     chosen = {"--place": place, "--layer": layer, "--head": head}
     if as_json and (output, picture, *chosen.values()) != (None,) * 5:
         raise SettingError("--json prints all that a page shows: leave --output, --picture, --place and --layer out")
+    if beside is not None and not as_page:
+        raise SettingError(
+            "--beside shows two runs on a page: leave --picture out, and write to a file that ends in .html"
+        )
     _check(sentence, target, picture, chosen, as_page)
     if not as_json:
         check_new(path, force)
@@ -83,27 +91,64 @@ def look(
         drawing.check_suffix(path)
     from seq2see.run import load
 
-    run = load(folder)
+    run, asked = load(folder), (sentence, to, target)
     if as_page:
-        from seq2see.look import page
-
-        with progress() as run.watch:
-            parts = page.gather(run, sentence, to, target)
-        notes = parts["summary"]["notes"]
+        other = None if beside is None else load(beside)
+        translations, notes, parts, text = _two_runs(run, other, asked) if other else _one_run(run, asked)
         if as_json:
             write_line(json.dumps(parts, ensure_ascii=False))
         else:
             with storage.output(path) as file:
-                file.write_text(page.render(parts), encoding="utf-8")
-            write_line(parts["summary"]["translation"])
+                file.write_text(text, encoding="utf-8")
+            for line in translations:
+                write_line(line)
             notes = [*notes, f"open in a browser: {path}"]
     else:
         if picture in SUBLAYERS:
-            notes = _draw_sublayer(run, (sentence, to, target), picture, chosen, path)
+            notes = _draw_sublayer(run, asked, picture, chosen, path)
         else:
             notes = _draw(run, sentence, to, target, picture or "attention", place, layer or 0, path)
     for line in notes:
         echo(line, err=True)
+
+
+Asked = tuple[str, str | None, str | None]
+"""Sentence, language and given translation."""
+Shown = tuple[list[str], list[str], dict[str, Any], str]
+"""Translations, what to tell the user, the contents of a page, and the page."""
+
+
+def _one_run(run: "Run", asked: Asked) -> Shown:
+    """Make the page of one run."""
+    from seq2see.look import page
+
+    with progress() as run.watch:
+        parts = page.gather(run, *asked)
+    return [parts["summary"]["translation"]], parts["summary"]["notes"], parts, page.render(parts)
+
+
+def _two_runs(run: "Run", other: "Run", asked: Asked) -> Shown:
+    """Make the page of two runs."""
+    from seq2see.look import beside
+
+    with progress() as watch:
+        run.watch = other.watch = watch
+        parts = beside.gather(run, other, *asked)
+    both = parts["comparison"]
+    notes = [
+        f"{name}: {note}"
+        for letter, name in zip(beside.LETTERS, both["runs"], strict=True)
+        for note in parts[f"{letter}/summary"]["notes"]
+    ]
+    common = both["common"].strip()
+    notes.append(
+        "both outputs are the same"
+        if both["difference"] is None
+        else f"the outputs first differ after '{common}'"
+        if common
+        else "the outputs differ from the first token on"
+    )
+    return list(both["translations"]), notes, parts, beside.render(parts)
 
 
 def _check(
@@ -182,7 +227,7 @@ def _draw(
 
 def _draw_sublayer(
     run: "Run",
-    asked: tuple[str, str | None, str | None],
+    asked: Asked,
     picture: str,
     chosen: dict[str, Any],
     path: Path,

@@ -4,18 +4,19 @@ let groups = 0;
 
 async function attention(root, summary, part) {
   const place = root.dataset.place;
-  const sides = { encoder: ["source", "source"], decoder: ["target", "target"], cross: ["target", "source"] }[place];
+  const sides = { encoder: ["source", "source"], decoder: ["target", "target"], cross: ["target", "source"] }[place].map(side => sideOf(summary, side));
   // A decoder row is what was read when a piece was said; across, the piece that was said tells more.
   const labels = { encoder: [summary.source_tokens, summary.source_tokens],
                    decoder: [summary.input_tokens, summary.input_tokens],
                    cross: [summary.target_tokens, summary.source_tokens] }[place];
-  if (!summary.layers[place]) return;
+  if (!summary.layers[place]) return root.append(element("p", { class: "forced" }, tell("This model has no cross-attention.")));
+  const key = sideOf(summary, place);
   const layers = await Promise.all(Array.from({ length: summary.layers[place] }, (_, layer) => part(`attention/${place}/${layer}`)));
   const means = layers.map(heads => heads[0].map((row, i) => row.map((_, j) => heads.reduce((sum, head) => sum + head[i][j], 0) / heads.length)));
   // Among many columns even large weights are small: colours then follow the square root.
   const many = labels[1].length > 30, strength = many ? Math.sqrt : value => value;
   const level = place === "decoder" ? (value, row, column) => column > row ? null : strength(value) : strength;
-  let { layer, head } = remembered.get(place) ?? { layer: layers.length - 1, head: -1 };
+  let { layer, head } = remembered.get(key) ?? { layer: layers.length - 1, head: -1 };
   if (!layers[layer]?.[Math.max(0, head)]) [layer, head] = [layers.length - 1, -1];  // another model was chosen
   const shown = () => head < 0 ? means[layer] : layers[layer][head];
 
@@ -29,7 +30,7 @@ async function attention(root, summary, part) {
       const canvas = element("canvas", { "aria-hidden": "true", style: `aspect-ratio: ${Math.min(2, Math.max(0.5, labels[1].length / labels[0].length))}` });
       const isOff = atHead >= 0 && Boolean(live?.isOff(place, atLayer, atHead));
       const title = `${headName(atLayer, atHead)}${isOff ? `, ${tell("switched off")}` : ""}`;
-      const input = element("input", { type: "radio", name, value: `${atLayer} ${atHead}`, "aria-label": title, onchange: () => { layer = atLayer; head = atHead; remembered.set(place, { layer, head }); update(); } });
+      const input = element("input", { type: "radio", name, value: `${atLayer} ${atHead}`, "aria-label": title, onchange: () => { layer = atLayer; head = atHead; remembered.set(key, { layer, head }); update(); } });
       input.checked = atLayer === layer && atHead === head;
       grid.append(element("label", { title, class: isOff ? "off" : null }, input, canvas));
       thumbs.push(() => paint(canvas, atHead < 0 ? means[atLayer] : heads[atHead], "weight", level));
@@ -91,7 +92,7 @@ const headName = (layer, head) => `${tell("layer {n}", { n: layer + 1 })}, ${hea
 function weightMap(sides, labels, level, matrix, summary, rampName = "weight", pointed = () => {}) {
   const [rows, columns] = labels;
   const cellIn = width => Math.max(9, Math.min(32, Math.floor(width / Math.max(columns.length, rows.length * 0.8))));
-  const cell = Math.min(cellIn(560), Math.max(16, cellIn(innerWidth - 110)));  // on a phone no smaller than a finger can bear
+  const cell = Math.min(cellIn(summary.room ?? 560), Math.max(16, cellIn(innerWidth - 110)));  // on a phone no smaller than a finger can bear
   const size = Math.max(8, Math.min(14, cell - 3));
   const widest = Math.max(...columns.map(token => wide(token, size)));
   const level_labels = widest < cell;

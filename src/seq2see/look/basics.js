@@ -191,8 +191,15 @@ function forget() {
   });
 }
 
+/** Set where a page shows two runs: what is chosen in one is then chosen in the other. */
+let follow = null;
+
+/** The side by which `chosen` knows it: two runs on one page have sides of their own. */
+const sideOf = (summary, side) => summary.letter ? `${side} ${summary.letter}` : side;
+
 function choose(side, index) {
   chosen[side] = chosen[side] === index ? null : index;
+  follow?.(side);
   tellAll("chosen");
 }
 

@@ -41,7 +41,7 @@ async function contents(root) {
 }
 
 async function tokens(root, summary) {
-  const line = (title, side, list) => element("div", {}, element("h3", {}, title), strip(side, list, summary.languages[side], { below: index => index, label: title }));
+  const line = (title, side, list) => element("div", {}, element("h3", {}, title), strip(sideOf(summary, side), list, summary.languages[side], { below: index => index, label: title }));
   root.append(
     line(tell("source, {n} tokens", { n: summary.source_tokens.length }), "source", summary.source_tokens),
     line(tell("input of the decoder"), "target", summary.input_tokens),
@@ -131,17 +131,18 @@ async function alignment(root, summary, part) {
 /** What each output piece loses when an input piece is left out, or by the slope of its probability. */
 async function importance(root, summary, part) {
   const given = await part("importance"), names = ["left_out", "gradient"];
-  let name = names[remembered.get("importance") ?? 0];
+  const group = sideOf(summary, "importance"), sides = ["target", "source"].map(side => sideOf(summary, side));
+  let name = names[remembered.get(group) ?? 0];
   const scale = () => Math.max(0.01, ...given[name].flat().map(Math.abs));
   let most = scale();
-  const map = weightMap(["target", "source"], [summary.target_tokens, summary.source_tokens], value => 0.5 + value / most / 2, () => given[name], summary, "signed");
+  const map = weightMap(sides, [summary.target_tokens, summary.source_tokens], value => 0.5 + value / most / 2, () => given[name], summary, "signed");
   const caption = element("div", {});
   const update = () => {
     most = scale();
     map.draw();
     caption.replaceChildren(legend("signed", `−${number(most, 2)}`, number(most, 2), tell("natural logarithms; blue: the input token helps, brown: it hurts")));
   };
-  root.append(choice(tell("by"), "importance", [tell("leaving out"), tell("gradient × input")], index => { name = names[index]; update(); }), caption, map.root);
+  root.append(choice(tell("by"), group, [tell("leaving out"), tell("gradient × input")], index => { name = names[index]; update(); }), caption, map.root);
   whenSeen(root, update);
 }
 
@@ -162,11 +163,12 @@ async function lens(root, summary, part) {
 
 async function candidates(root, summary, part) {
   const { probability, candidates: steps } = await part("candidates");
-  const said = strip("target", summary.target_tokens, summary.languages.target, { below: index => percent(probability[index]), label: tell("output tokens and their probabilities") });
+  const side = sideOf(summary, "target");
+  const said = strip(side, summary.target_tokens, summary.languages.target, { below: index => percent(probability[index]), label: tell("output tokens and their probabilities") });
   const bars = element("div", { class: "bars", lang: manner(summary.target_tokens.join(""), summary.languages.target).lang });
   root.append(said, bars);
   whenChosen(root, () => {
-    const step = chosen.target ?? 0, own = summary.target_tokens[step];
+    const step = chosen[side] ?? summary.different ?? 0, own = summary.target_tokens[step];
     const others = steps[step].filter(each => each.probability >= 0.0005 || each.token === own);  // the rest is noise
     const words = others.some(each => each.token === own) ? others : [...others, { token: own, probability: probability[step] }];
     bars.replaceChildren(...words.flatMap(each => [
@@ -285,7 +287,7 @@ function explainModel(summary) {
 /** Draw components into new elements, which take the place of the old ones together, unless `isStale` by then. */
 async function drawInto(roots, part, isStale = () => false) {
   const summary = await part("summary");
-  for (const side of ["source", "target"]) if (chosen[side] >= summary[`${side}_tokens`].length) chosen[side] = null;
+  for (const side of ["source", "target"]) if (chosen[sideOf(summary, side)] >= summary[`${side}_tokens`].length) chosen[sideOf(summary, side)] = null;
   const drawn = [...roots].map(root => [root, root.cloneNode(false)]);
   try {
     await Promise.all(drawn.map(([root, fresh]) => components[root.dataset.component](fresh, summary, part)));

@@ -14,8 +14,8 @@ const KOREAN = {
   "Beam search": "빔 서치",
   "Parts": "목차",
   "Skip to the first part": "본문 바로가기",
-  "Made by seq2see from one trained model. Everything is in this file: it needs no network.":
-    "seq2see가 학습된 모델 하나로 만든 페이지입니다. 모든 내용이 이 파일에 들어 있어 네트워크가 필요 없습니다.",
+  "Made by seq2see. Everything is in this file: it needs no network.":
+    "seq2see로 만든 페이지입니다. 모든 내용이 이 파일에 들어 있어 네트워크가 필요 없습니다.",
 
   // Heading
   "{encoder} + {decoder} layers, width {width}, {heads} heads, {parameters} parameters":
@@ -62,6 +62,7 @@ const KOREAN = {
   "sum {sum}, divided by √{width}: {score}; after the softmax of the row: ": "내적 {sum} ÷ √{width} = {score}. 행 전체에 소프트맥스를 적용한 값은 ",
   ", the weight of this value.": "입니다. 이 비율만큼 값(value)을 반영합니다.",
   "switched off": "꺼짐",
+  "This model has no cross-attention.": "이 모델에는 인코더-디코더 어텐션이 없습니다.",
 
   // Alignment and importance
   "alignment": "단어 정렬",
@@ -88,6 +89,20 @@ const KOREAN = {
   "the translation": "번역 결과",
   "another finished hypothesis": "완성된 다른 번역",
   "continued": "확장한 후보",
+
+  // Two runs side by side
+  "Output": "출력",
+  "Importance": "기여도",
+  "Run {letter}": "모델 {letter}",
+  "Both outputs are the same.": "두 출력이 같습니다.",
+  "The outputs differ from the first token on.": "두 출력은 첫 토큰부터 다릅니다.",
+  "The outputs first differ after “{text}”.": "두 출력은 “{text}” 다음부터 달라집니다.",
+  "first different token": "처음으로 다른 토큰",
+  "run": "모델",
+  "probability of the output of {letter}": "{letter} 출력의 확률",
+  "probability of the output": "출력의 확률",
+  "{share} (log {log})": "{share} (로그 {log})",
+  "no tokens for it": "이 출력을 나타낼 토큰이 없음",
 
   // What depends on the model
   "A sinusoidal positional encoding is added, so that the order matters: high frequencies on the left, low ones on the right.":

@@ -102,8 +102,8 @@ class Inside:
         # Before any is switched off: heads may still have to be chosen.
         method = run.alignment_method if run.settings.model.attention else None
         with switched_off(run.bundle.model, without):
-            seen = answers.look(run.bundle, self._reading, method)
-        self._parts = parts(run, seen, own_translation=None if target is None else self._reading.own_translation)
+            self.look = answers.look(run.bundle, self._reading, method)
+        self._parts = parts(run, self.look, own_translation=None if target is None else self._reading.own_translation)
         self._parts["summary"]["target_ids"] = self._reading.target_ids[:-1]
         layers = self._parts["summary"]["layers"]
         self._late = ["importance", *(f"inside/{place}/{layer}" for place in layers for layer in range(layers[place]))]
@@ -232,14 +232,19 @@ def _vector_groups(model: Model, names: list[str]) -> dict[str, list[dict[str, A
     return {"embedding": embedding, "layers": layers}
 
 
-def render(given: dict[str, Any]) -> str:
-    """Return the page as one HTML text that loads no other file."""
+def render(given: dict[str, Any], sections: str = "sections.html", start: str = "start.js") -> str:
+    """Return the page as one HTML text that loads no other file.
+
+    Args:
+        sections: the file that has what stands between heading and footer.
+        start: the script that draws the page.
+    """
     blocks = []
     for name, value in given.items():
         # A "<" in a sentence could end the element.
         text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c")
         blocks.append(f'<script type="application/json" id="part:{name}">{text}</script>')
-    page = files.in_language(files.read("page.html")).replace("<!-- sections -->", files.read("sections.html"))
+    page = files.in_language(files.read("page.html")).replace("<!-- sections -->", files.read(sections))
     page = page.replace("/* style */", files.read("page.css"))
-    page = page.replace("/* script */", files.script(files.read("start.js")))
+    page = page.replace("/* script */", files.script(files.read(start)))
     return page.replace("<!-- parts -->", "\n".join(blocks))

@@ -1,7 +1,10 @@
 """The only text record: one pair of sequences and where it came from."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import Final, NamedTuple
+
+from seq2see.errors import DataError
 
 
 class Pair(NamedTuple):
@@ -24,6 +27,21 @@ class Sides(NamedTuple):
 
 NOTHING: Final = Sides()
 """Value for sides of which nothing is known."""
+
+
+GivenPairs = str | Path | Iterable[Pair | Sequence[str]]
+"""A file, a corpus by name, or pairs: `(source, target)`, with any further references behind, or `Pair`."""
+
+
+def pair_of(given: Pair | Sequence[str], number: int) -> Pair:
+    """Return a pair as the user has given it, or an error that says which one is none."""
+    match given:
+        case Pair():
+            return given
+        case tuple() | list() if len(given) > 1 and all(isinstance(text, str) for text in given):
+            source, target, *references = given
+            return Pair(source, target, f"pair {number}", tuple(references))
+    raise DataError(f"pair {number}: {str(given)[:60]!r} is not a pair. Give (source, target), or the name of a file")
 
 
 def usual_sources(pairs: Sequence[Pair], count: int = 4, longest: int = 80) -> list[str]:

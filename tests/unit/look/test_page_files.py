@@ -6,7 +6,11 @@ import pytest
 
 from seq2see.look import files
 
-OWN = {"look": files.read("start.js") + files.read("page.html"), "serve": ""}
+OWN = {
+    "look": files.read("start.js") + files.read("page.html"),
+    "beside": files.read("beside.js") + files.read("beside.html"),
+    "serve": "",
+}
 for name in ("index.html", "live.js"):
     OWN["serve"] += files.read(f"page/{name}", "seq2see.serve")
 SHARED = "".join(map(files.read, files.SCRIPTS[1:])) + files.read("sections.html")
@@ -35,7 +39,7 @@ def test_no_korean_is_left_over():
         "encoder",
         "decoder",
     }  # by the server
-    assert KOREAN.keys() - english(SHARED + OWN["look"] + OWN["serve"]) - named == set()
+    assert KOREAN.keys() - english(SHARED + "".join(OWN.values())) - named == set()
 
 
 def test_the_same_values_are_put_in():
@@ -43,7 +47,9 @@ def test_the_same_values_are_put_in():
         assert set(re.findall(r"\{\w+\}", one)) == set(re.findall(r"\{\w+\}", other)), one
 
 
-def test_each_sentence_stands_in_both_languages():
-    sections = re.findall(r"<section.*?</section>", files.read("sections.html"), flags=re.S)
+@pytest.mark.parametrize("name", ["sections.html", "beside.html"])
+def test_each_sentence_stands_in_both_languages(name):
+    sections = re.findall(r"<section.*?</section>", files.read(name), flags=re.S)
+    assert sections
     for section in sections:
         assert section.count('data-in="en"') == section.count('data-in="ko"') >= 2, section[:60]

@@ -1,0 +1,77 @@
+"""One self-contained page about one sentence and two runs, side by side, from the components of the `look` page.
+
+`gather` returns the parts of both runs as `look` has them, with the letter of the run in front (`A/summary`), and what
+the two have in common under `comparison`.
+"""
+
+from typing import Any, Protocol
+
+from seq2see.display import notebook
+from seq2see.lens import side_by_side
+from seq2see.lens.answers import Look
+from seq2see.lens.side_by_side import SideBySide
+from seq2see.look import page
+
+LETTERS = ("A", "B")
+"""How the page calls the two runs, as `seq2see evaluate --against` does."""
+SHOWN = ("summary", "candidates", "importance", "attention/cross/", "inside/cross/")
+"""Parts of a run that this page shows, by the beginnings of their names."""
+
+
+class Looks(page.Translates, Protocol):
+    """The methods of a run that a comparison needs."""
+
+    @property
+    def tags(self) -> list[str]: ...
+    def look(self, sentence: str, to: str | None = None, target: str | None = None) -> Look: ...
+
+
+def compare(first: Looks, second: Looks, sentence: str, to: str | None = None, target: str | None = None) -> SideBySide:
+    """Look into the translations of one sentence, or into `target`, by two runs."""
+    one, other = (run.look(sentence, _language(run, to, (first, second)), target) for run in (first, second))
+    found = side_by_side.compare(_names(first, second), (first.bundle, second.bundle), (one, other))
+    if notebook.is_notebook():
+        vars(found)["page"] = lambda: notebook.frame(render(gather(first, second, sentence, to, target)))
+    return found
+
+
+def gather(
+    first: Looks, second: Looks, sentence: str, to: str | None = None, target: str | None = None
+) -> dict[str, Any]:
+    """Translate a sentence by two runs, or look into `target`, and return all parts of a page."""
+    one, other = (page.Inside(run, sentence, _language(run, to, (first, second)), target) for run in (first, second))
+    names, looks = _names(first, second), (one.look, other.look)
+    found = side_by_side.compare(names, (first.bundle, second.bundle), looks)
+    at = None if found.difference is None else found.difference.character
+    given: dict[str, Any] = {
+        "comparison": {
+            "sentence": sentence,
+            "runs": names,
+            "translations": found.translations,
+            "common": found.translations[0][:at],
+            "rest": [text[len(text) if at is None else at :] for text in found.translations],
+            "log_probability": found.log_probability,
+            "difference": None if found.difference is None else found.difference._asdict(),
+            "links": side_by_side.links(*looks),
+            "has_attention": [bool(look.cross) for look in looks],
+        }
+    }
+    for letter, inside in zip(LETTERS, (one, other), strict=True):
+        given |= {f"{letter}/{name}": inside.part(name) for name in inside.names if name.startswith(SHOWN)}
+    return given
+
+
+def render(given: dict[str, Any]) -> str:
+    """Return the page as one HTML text that loads no other file."""
+    return page.render(given, "beside.html", "beside.js")
+
+
+def _names(first: Looks, second: Looks) -> tuple[str, str]:
+    """Return the names of the folders of two runs; their paths, if the names are equal."""
+    one, other = first.folder.resolve(), second.folder.resolve()
+    return (one.name, other.name) if one.name != other.name else (str(first.folder), str(second.folder))
+
+
+def _language(run: Looks, to: str | None, runs: tuple[Looks, Looks]) -> str | None:
+    """Return the language to ask a run for: a run of one direction may be compared with one of many."""
+    return to if run.tags or not any(each.tags for each in runs) else None
