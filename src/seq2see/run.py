@@ -429,22 +429,7 @@ class Run:
         from seq2see.lens import alignment
 
         tagged = self.tagged(lines, to)
-        asked = [
-            (line, result, each) for line, result in zip(tagged, results, strict=True) for each in result.translations
-        ]
-        found = iter(
-            alignment.align(
-                self.bundle,
-                self.alignment_method,
-                [line for line, _, _ in asked],
-                [result.source for _, result, _ in asked],
-                [each.tokens for _, _, each in asked],
-            )
-        )
-        return [
-            [next(found).without_tag(len(with_tag) - len(line)) for _ in result.translations]
-            for line, with_tag, result in zip(lines, tagged, results, strict=True)
-        ]
+        return alignment.align_results(self.bundle, self.alignment_method, lines, tagged, results)
 
     def evaluate(
         self,

@@ -30,6 +30,7 @@ from torch import Tensor
 from seq2see import special
 from seq2see.bundle import Bundle
 from seq2see.config import Place, Settings
+from seq2see.decoding.translator import Result
 from seq2see.lens.reading import AT_ONCE, Answer, Floats, Reading, Watch, attention_of, encode, target_logs, unwatched
 from seq2see.text.pair import Pair
 from seq2see.tokens import spans
@@ -311,6 +312,26 @@ def align(
         index = asked[place]
         found[index] = of_weights(bundle, method, sources[index], target_ids[index], weights["cross"])
     return found
+
+
+def align_results(
+    bundle: Bundle, method: Method, lines: Sequence[str], tagged: Sequence[str], results: Sequence[Result]
+) -> list[list[Alignment]]:
+    """Align all translations of each line; `tagged` are the lines as they were translated, with any tag in front."""
+    asked = [(line, result, each) for line, result in zip(tagged, results, strict=True) for each in result.translations]
+    found = iter(
+        align(
+            bundle,
+            method,
+            [line for line, _, _ in asked],
+            [result.source for _, result, _ in asked],
+            [each.tokens for _, _, each in asked],
+        )
+    )
+    return [
+        [next(found).without_tag(len(with_tag) - len(line)) for _ in result.translations]
+        for line, with_tag, result in zip(lines, tagged, results, strict=True)
+    ]
 
 
 def of_weights(
