@@ -273,11 +273,17 @@ class Run:
                 raise TypeError(f"look expects one sentence, a str, not {type(text).__name__}")
         return reading.read(self.bundle, self.tagged([sentence], to)[0], target)
 
-    def importance(self, sentence: str, to: str | None = None, target: str | None = None) -> "Importance":
-        """Return what each output token owes to each input token: by gradient, and by leaving it out."""
+    def importance(
+        self, sentence: str, to: str | None = None, target: str | None = None, steps: int = 0
+    ) -> "Importance":
+        """Return what each output token owes to each input token: by gradient, and by leaving it out.
+
+        Args:
+            steps: number of points for integrated gradients, for instance 50; 0 for none.
+        """
         from seq2see.lens import alignment
 
-        return alignment.importance(self.bundle, self.read(sentence, to, target), self.watch)
+        return alignment.importance(self.bundle, self.read(sentence, to, target), self.watch, steps)
 
     def sublayer(
         self, sentence: str, place: Place = "encoder", layer: int = 0, to: str | None = None, target: str | None = None

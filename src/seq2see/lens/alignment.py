@@ -31,6 +31,7 @@ from seq2see import special
 from seq2see.bundle import Bundle
 from seq2see.config import Place, Settings
 from seq2see.decoding.translator import Result
+from seq2see.errors import SettingError
 from seq2see.lens.reading import AT_ONCE, Answer, Floats, Reading, Watch, attention_of, encode, target_logs, unwatched
 from seq2see.text.pair import Pair
 from seq2see.tokens import spans
@@ -59,12 +60,22 @@ class Importance(Answer):
     """Gradient of the log-probability times the token's embedding (without its position)."""
     left_out: Floats
     """Decrease of the log-probability when the token is left out of the source; negative where it rises."""
+    integrated: Floats | None = None
+    """Integrated gradients from embeddings of zeros: a row sums to the log-probability minus that without any token's
+    embedding. None unless asked for."""
 
 
-def importance(bundle: Bundle, reading: Reading, watch: Watch = unwatched) -> Importance:
-    """Return the importance of each input token for each output token, by its gradient and by leaving it out."""
+def importance(bundle: Bundle, reading: Reading, watch: Watch = unwatched, steps: int = 0) -> Importance:
+    """Return the importance of each input token for each output token, by its gradient and by leaving it out.
+
+    Args:
+        steps: number of points at which gradients are integrated; 0 for no integrated gradients.
+    """
+    if steps < 0:
+        raise SettingError(f"steps={steps}: expected a number of points, or 0 for no integrated gradients")
     by_gradient, left_out = gradient_times_input(bundle, reading, watch), leave_out(bundle, reading, watch)
-    return Importance(reading.source_tokens, reading.target_tokens, by_gradient, left_out)
+    integrated = integrated_gradients(bundle, reading, steps, watch) if steps else None
+    return Importance(reading.source_tokens, reading.target_tokens, by_gradient, left_out, integrated)
 
 
 def gradient_times_input(bundle: Bundle, reading: Reading, watch: Watch = unwatched) -> Floats:
@@ -72,23 +83,60 @@ def gradient_times_input(bundle: Bundle, reading: Reading, watch: Watch = unwatc
 
     There is one forward pass, and one backward pass for each output token.
     """
-    held: list[Tensor] = []
+    return _gradients(bundle, reading, [1.0], [1.0], watch)
 
-    def hold(_: object, __: object, x_SD: Tensor) -> Tensor:
-        held.append(x_SD.detach().requires_grad_())
+
+def integrated_gradients(bundle: Bundle, reading: Reading, steps: int, watch: Watch = unwatched) -> Floats:
+    """Return TS: gradient x input, averaged while all embeddings grow from zero (Sundararajan et al., 2017).
+
+    The integral is computed by Gauss-Legendre quadrature with `steps` points. Positions stay as they are.
+    """
+    points, weights = np.polynomial.legendre.leggauss(steps)
+    return _gradients(bundle, reading, ((1 + points) / 2).tolist(), (weights / 2).tolist(), watch)
+
+
+def _gradients(
+    bundle: Bundle, reading: Reading, scales: Sequence[float], weights: Sequence[float], watch: Watch
+) -> Floats:
+    """Return TS: gradients where all embeddings are multiplied by each of `scales`, times the embeddings, summed with
+    these weights.
+    """
+    S, T = len(reading.source_ids), len(reading.target_ids)
+    size = max(1, AT_ONCE // (S + T))
+    parts = range(0, len(scales), size)
+    rows_TS = torch.zeros(T, S)
+    for number, first in enumerate(parts):
+        C = len(scales[first : first + size])
+        scale_CS1 = torch.tensor(scales[first : first + size], dtype=torch.float32)[:, None, None].expand(C, S, 1)
+        weight_C1 = torch.tensor(weights[first : first + size], dtype=torch.float32)[:, None]
+        logs_CT, x_CSD, scaled_ND = _scaled(bundle, reading, scale_CS1)
+        for t in range(T):
+            (slope_ND,) = torch.autograd.grad(logs_CT[:, t].sum(), scaled_ND, retain_graph=t < T - 1)
+            along_CS = (slope_ND.view_as(x_CSD) * x_CSD).sum(-1).float().cpu()
+            rows_TS[t] += (weight_C1 * along_CS).sum(0)
+            watch("gradients of output tokens", number * T + t + 1, len(parts) * T)
+    return rows_TS.numpy()
+
+
+def _scaled(bundle: Bundle, reading: Reading, scale_CS1: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Run C copies of a sentence, embeddings multiplied by their scales: log-probabilities CT, the embeddings CSD as
+    they are, and the scaled ones ND, of which gradients can be taken.
+    """
+    held: list[Tensor] = []
+    C, S, _ = scale_CS1.shape
+
+    def hold(_: object, __: object, x_ND: Tensor) -> Tensor:
+        x_CSD = x_ND.detach().view(C, S, -1)
+        held.extend([x_CSD, (x_CSD * scale_CS1.to(x_CSD)).view_as(x_ND).requires_grad_()])
         return held[-1]
 
     handle = bundle.model.source_embedding.without_positions.register_forward_hook(hold)
     try:
-        logs_T = target_logs(bundle, [reading.source_ids], [reading.target_ids])
+        logs_N = target_logs(bundle, [reading.source_ids] * C, [reading.target_ids] * C)
     finally:
         handle.remove()
-    (x_SD,), rows = held, []
-    for number, log in enumerate(logs_T, start=1):
-        (slope_SD,) = torch.autograd.grad(log, x_SD, retain_graph=number < len(logs_T))
-        rows.append((slope_SD * x_SD.detach()).sum(-1))
-        watch("gradients of output tokens", number, len(logs_T))
-    return torch.stack(rows).float().cpu().numpy()
+    x_CSD, scaled_ND = held
+    return logs_N.view(C, -1), x_CSD, scaled_ND
 
 
 @torch.inference_mode()

@@ -248,6 +248,32 @@ def test_gradient_times_input_is_the_slope_along_the_embedding(run):
     assert not point._forward_hooks
 
 
+def test_integrated_gradients_share_out_the_log_probability(run):
+    """A row sums to the log-probability minus that of embeddings of zeros (completeness)."""
+    reading = read(run.bundle, "badge")
+    ids = [reading.source_ids], [reading.target_ids]
+    with torch.no_grad():
+        whole = target_logs(run.bundle, *ids)
+        handle = run.model.source_embedding.without_positions.register_forward_hook(lambda *_: torch.zeros(6, 32))
+        nothing = target_logs(run.bundle, *ids)
+        handle.remove()
+    found = run.importance("badge", steps=60)
+    np.testing.assert_allclose(found.integrated.sum(-1), whole - nothing, atol=0.1)
+    assert found.integrated.sum() > 1
+    assert run.importance("badge").integrated is None
+    with pytest.raises(SettingError, match="steps=-1"):
+        run.importance("badge", steps=-1)
+
+
+def test_gradients_are_integrated_in_parts(run, monkeypatch):
+    whole = run.importance("badge", steps=7).integrated
+    monkeypatch.setattr("seq2see.lens.alignment.AT_ONCE", 25)
+    told = []
+    parts = importance(run.bundle, read(run.bundle, "badge"), lambda *words: told.append(words), steps=7).integrated
+    np.testing.assert_allclose(parts, whole, atol=1e-4)
+    assert told[-1] == ("gradients of output tokens", 24, 24), "of four parts"
+
+
 def test_long_sentences_are_read_in_parts(run, monkeypatch):
     reading = read(run.bundle, "badge")
     whole = leave_out(run.bundle, reading)
