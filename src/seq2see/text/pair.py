@@ -18,21 +18,6 @@ class Pair(NamedTuple):
     """Language of the target, where it is known."""
 
 
-GivenPairs = str | Path | Iterable[Pair | Sequence[str]]
-"""A file, a corpus by name, or pairs: `(source, target)`, with any further references behind, or `Pair`."""
-
-
-def pair_of(given: Pair | Sequence[str], number: int) -> Pair:
-    """Return a pair that a user has given, the one of this number; an error if it is none."""
-    match given:
-        case Pair():
-            return given
-        case tuple() | list() if len(given) > 1 and all(isinstance(text, str) for text in given):
-            source, target, *references = given
-            return Pair(source, target, f"pair {number}", tuple(references))
-    raise DataError(f"pair {number}: {str(given)[:60]!r} is not a pair. Give (source, target), or the name of a file")
-
-
 class Sides(NamedTuple):
     """The names of source and target: of their columns, or of their languages; None for a name that is not known."""
 
