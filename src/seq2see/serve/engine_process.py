@@ -22,14 +22,13 @@ import signal
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from seq2see import conversation
-from seq2see.config import Decoding
 from seq2see.decoding import terms, translator
-from seq2see.decoding.hypothesis import Engine, Hypothesis, Task
+from seq2see.decoding.hypothesis import Bounded, Hypothesis
 from seq2see.errors import SeqError
 from seq2see.evaluation import confidence
 from seq2see.machine import framed, has_torch
@@ -48,25 +47,6 @@ WARM_UP = 4
 
 class GivenUpError(Exception):
     """Nobody waits for the answer any more."""
-
-
-class Bounded:
-    """An engine whose outputs end at a limit, if they have not before."""
-
-    def __init__(self, engine: Engine, most: int) -> None:
-        self.name = engine.name
-        self._engine = engine
-        self._most = most
-
-    @property
-    def constrains(self) -> bool:
-        return self._engine.constrains
-
-    def search(self, tasks: list[Task], settings: Decoding) -> list[list[Hypothesis]]:
-        return self._engine.search([replace(task, limit=min(task.limit, self._most)) for task in tasks], settings)
-
-    def score(self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]) -> list[list[float]]:
-        return self._engine.score(sources, targets)
 
 
 Jobs = list[tuple[int, Asked]]
