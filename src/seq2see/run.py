@@ -335,9 +335,8 @@ class Run:
         """Return why the model prefers its translation (or `this`) to `that`, where the two first differ."""
         from seq2see.lens import intervention
 
-        return intervention.contrast(
-            self.bundle, self.read(sentence, to, this), self.read(sentence, to, that), self.watch
-        )
+        one, other = (self.read(sentence, to, target) for target in (this, that))
+        return intervention.contrast(self.bundle, one, other.target_ids, self.watch)
 
     @property
     def metric(self) -> str:

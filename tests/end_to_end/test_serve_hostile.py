@@ -12,7 +12,10 @@ from serving import Server
 
 pytest.importorskip("fastapi", reason="the extra 'serve' is not installed")
 
-ROUTES = ["/v1/translate", "/v1/chat", "/v1/look", "/translate", "/detect", "/v2/translate", "/v2/glossaries"]
+ROUTES = [
+    *("/v1/translate", "/v1/chat", "/v1/look", "/v1/patch", "/v1/contrast"),
+    *("/translate", "/detect", "/v2/translate", "/v2/glossaries"),
+]
 OTHERS = [
     "/",
     "/v1/models",
@@ -55,6 +58,7 @@ NUMBERS = [0, -1, 1, 2, 3, 10**30, -(10**30), 1e308, float("nan"), float("inf"),
 FIELDS = [
     *("text", "q", "model", "to", "beam", "n_best", "prefix", "alignments", "sample", "temperature", "top_k", "top_p"),
     *("seed", "stream", "parts", "without", "target", "source", "format", "alternatives", "api_key"),
+    *("donor", "tokens", "donor_tokens", "that", "position", "token"),
     *("target_lang", "source_lang", "tag_handling", "ignore_tags", "glossary_id", "name", "entries", "entries_format"),
 ]
 

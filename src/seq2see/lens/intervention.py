@@ -1,7 +1,7 @@
 """Change activations while a model runs, and see how its translation changes.
 
     patch(bundle, reading, Change("encoder_norm", "mars", donor, "juin"))       # encoder states of another sentence
-    contrast(bundle, reading, other)                # why this translation and not that one, where they first differ
+    contrast(bundle, reading, other_ids)            # why this translation and not that one, where they first differ
 
 `changed` is the general tool under both: functions replace the tensors that `capture` records, under the same names.
 """
@@ -18,6 +18,8 @@ from numpy.typing import ArrayLike
 from torch import Tensor, nn
 
 from seq2see.bundle import Bundle
+from seq2see.decoding import search
+from seq2see.decoding.torch_engine import TorchEngine
 from seq2see.errors import SettingError, nearest
 from seq2see.lens.answers import layer_outputs
 from seq2see.lens.capture import HasModel, Where, capture, points
@@ -95,11 +97,8 @@ class Patched(Answer):
     """T: the probability of each of them without the change."""
     changed_probability: Floats
     """T: the probability of each of them with the change, after the same tokens."""
-
-    @property
-    def effect(self) -> float:
-        """Return how far the log-probability of `own_translation` falls, in nats."""
-        return float(np.log(self.probability).sum() - np.log(self.changed_probability).sum())
+    effect: float
+    """How far the log-probability of `own_translation` falls, in nats."""
 
     def __repr__(self) -> str:
         return f"Patched({self.own_translation!r} -> {self.translation!r}, effect {self.effect:.2f} nats)"
@@ -123,13 +122,19 @@ class Change(NamedTuple):
     add: bool = False
 
 
-def patch(bundle: Bundle, reading: Reading, change: Change) -> Patched:
-    """Change the activations at some positions, and translate again."""
+def patch(bundle: Bundle, reading: Reading, change: Change, watch: search.Watch | None = None) -> Patched:
+    """Change the activations at some positions, and translate again.
+
+    Args:
+        watch: is called with each step of the search.
+    """
     name = change.name
     own_ND = _activations(bundle, reading, name)
     if own_ND.ndim != 2:
         raise SettingError(f"'{name}' has no row for each token: use seq2see.changed for it")
     places = _positions(bundle, reading, name, change.tokens)
+    if len(set(places)) < len(places):
+        raise SettingError(f"tokens {places}: a position occurs twice. Name each position once")
     rows_PD = _rows(bundle, change, places, own_ND.shape[1]).to(next(bundle.model.parameters()))
     ids = [reading.source_ids], [reading.target_ids]
     with torch.inference_mode():
@@ -137,7 +142,7 @@ def patch(bundle: Bundle, reading: Reading, change: Change) -> Patched:
         with changed(bundle, {name: _put(places, rows_PD, change.add)}):
             after_T = target_logs(bundle, *ids)
         with changed(bundle, {name: _put(places, rows_PD, change.add, in_search=_is_in_decoder(name))}):
-            translation = read(bundle, reading.source).translation
+            translation = read(bundle, reading.source, engine=TorchEngine(bundle.model, watch=watch)).translation
     return Patched(
         reading.source,
         "" if change.donor is None else change.donor.source,
@@ -148,6 +153,7 @@ def patch(bundle: Bundle, reading: Reading, change: Change) -> Patched:
         reading.target_tokens,
         before_T.exp().cpu().numpy(),
         after_T.exp().cpu().numpy(),
+        float((before_T - after_T).sum()),
     )
 
 
@@ -258,13 +264,17 @@ class Contrast(Answer):
 
 
 @torch.inference_mode()
-def contrast(bundle: Bundle, reading: Reading, other: Reading, watch: Watch = unwatched) -> Contrast:
-    """Explain why the model prefers the translation of one reading to that of another, or does not."""
-    pairs = enumerate(zip(reading.target_ids, other.target_ids, strict=False))
+def contrast(bundle: Bundle, reading: Reading, other: Sequence[int], watch: Watch = unwatched) -> Contrast:
+    """Explain why the model prefers the translation of a reading to another one, or does not.
+
+    Args:
+        other: token ids of the other translation; those after the first that differs do not matter.
+    """
+    pairs = enumerate(zip(reading.target_ids, other, strict=False))
     place = next((index for index, (one, two) in pairs if one != two), None)
     if place is None:
         raise SettingError(f"both translations are {reading.translation!r}: there is nothing to contrast")
-    prefix, this, that = reading.target_ids[:place], reading.target_ids[place], other.target_ids[place]
+    prefix, this, that = reading.target_ids[:place], reading.target_ids[place], other[place]
 
     def differences(sources: Sequence[Sequence[int]]) -> Tensor:
         states_ND = decoded(bundle, sources, [[*prefix, this]] * len(sources))

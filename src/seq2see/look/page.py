@@ -23,8 +23,9 @@ from seq2see.errors import DataError, nearest
 from seq2see.lens import answers
 from seq2see.lens.alignment import Method, importance
 from seq2see.lens.answers import Look
-from seq2see.lens.capture import capture
+from seq2see.lens.capture import capture, points
 from seq2see.lens.heads import Head, switched_off
+from seq2see.lens.intervention import Change, Tokens, contrast, patch
 from seq2see.lens.reading import ATTENTIONS, Reading, Watch, decoded, read
 from seq2see.look import files
 from seq2see.model.recurrent import AdditiveAttention, AlignmentAttention
@@ -105,6 +106,7 @@ class Inside:
             self.look = answers.look(run.bundle, self._reading, method)
         self._parts = parts(run, self.look, own_translation=None if target is None else self._reading.own_translation)
         self._parts["summary"]["target_ids"] = self._reading.target_ids[:-1]
+        self._parts["summary"]["points"] = patch_points(run.bundle)
         layers = self._parts["summary"]["layers"]
         self._late = ["importance", *(f"inside/{place}/{layer}" for place in layers for layer in range(layers[place]))]
 
@@ -124,6 +126,45 @@ class Inside:
         if name not in self._parts:
             raise DataError(f"there is no part '{name[:40]}'. {nearest(name[:40], self.names)}")
         return self._parts[name]
+
+    def patch(self, donor: "Inside", name: str, tokens: Tokens = None, donor_tokens: Tokens = None) -> dict[str, Any]:
+        """Replace activations by those of another sentence, and return what `run.patch` does, as JSON has it."""
+        change = Change(name, tokens, donor._reading, donor_tokens)
+        found = patch(self._run.bundle, self._reading, change, lambda _: self._run.watch("translating again", 0, 1))
+        return found.json() | {"target_tokens": labels.of(found.target_tokens)}
+
+    def contrast(self, that: str | None = None, at: tuple[int, int] | None = None) -> dict[str, Any]:
+        """Contrast this translation with another, and return what `run.contrast` does, as JSON has it.
+
+        Args:
+            that: the other translation.
+            at: instead of it, a position of this translation, and the id of another token there.
+        """
+        bundle, ids = self._run.bundle, self._reading.target_ids
+        if at is not None:
+            place, token = at
+            if place >= len(ids):
+                raise DataError(f"position: expected a number from 0 to {len(ids) - 1}, not {place}")
+            if token >= len(bundle.tokenizers.target) or token in search.NEVER:
+                raise DataError(f"token: {token} is not the id of a token that an output may have")
+            other = [*ids[:place], token]
+        else:
+            other = [*bundle.tokenizers.target.encode([(that or "").strip()])[0], special.END]
+            _check_length("the other translation", len(other), "Shorten it")
+        found = contrast(bundle, self._reading, other, self._run.watch)
+        prefix = labels.of([*found.prefix, found.this])
+        shown = {"source_tokens": labels.of(found.source_tokens), "prefix": prefix[:-1], "this": prefix[-1]}
+        return found.json() | shown | {"that": labels.visible(found.that)}
+
+
+def patch_points(bundle: Bundle) -> dict[str, list[str]]:
+    """Return the points at which the live page offers to change activations, by the side whose tokens are the rows."""
+    known = {name for name, *_ in points(bundle)}
+    found = {}
+    for side, stack in (("source", "encoder"), ("target", "decoder")):
+        names = [f"{side}_embedding.with_positions", *answers.layer_outputs(bundle, stack), f"{stack}_norm"]
+        found[side] = [name for name in names if name in known]
+    return found
 
 
 def _check_length(what: str, tokens: int, advice: str) -> None:

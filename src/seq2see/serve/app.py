@@ -115,6 +115,7 @@ def build(
     )
     # The routes that are used most come first: each request is compared with them one after the other.
     app.include_router(_v1(service))
+    app.include_router(_inside(service))
     app.include_router(libretranslate.routes(service))
     app.include_router(deepl.routes(service))
     app.include_router(_root(service))
@@ -218,6 +219,13 @@ def _v1(service: Service) -> APIRouter:
             ]
         )
 
+    return routes
+
+
+def _inside(service: Service) -> APIRouter:
+    """Return the routes that look inside a translation, or change what happens there."""
+    routes = APIRouter(prefix="/v1", tags=["v1"])
+
     @routes.post("/look", response_model=bodies.LookResponse)
     async def look(body: bodies.LookRequest, request: Request) -> Any:
         """Return parts of the inside of one translation, by the names that `seq2see look --json` has."""
@@ -225,6 +233,27 @@ def _v1(service: Service) -> APIRouter:
         asked = Asked(
             [body.text], body.to, target=body.target, parts=body.parts, without=without, first_tokens=body.prefix
         )
+        found = await service.look(asked, request.scope[CLIENT], body.model)
+        return Response(found, media_type="application/json")
+
+    @routes.post("/patch", response_model=bodies.PatchResponse)
+    async def patch(body: bodies.PatchRequest, request: Request) -> Any:
+        """Translate with some activations replaced by those of another sentence, as `run.patch` does."""
+        asked = Asked(
+            [body.text, body.donor], body.to, patch=body.model_dump(include={"name", "tokens", "donor_tokens"})
+        )
+        found = await service.look(asked, request.scope[CLIENT], body.model)
+        return Response(found, media_type="application/json")
+
+    @routes.post("/contrast", response_model=bodies.ContrastResponse)
+    async def contrast(body: bodies.ContrastRequest, request: Request) -> Any:
+        """Return why the model prefers its translation to another one where the two first differ, as `run.contrast`
+        does."""
+        at = None if body.position is None or body.token is None else (body.position, body.token)
+        given = sum(each is not None for each in (body.that, body.position, body.token))
+        if given != (1 if at is None else 2) or (at is None and body.that is None):
+            raise RefusedError(400, "contrast: give either that, or position and token")
+        asked = Asked([body.text], body.to, target=body.target, contrast={"that": body.that, "at": at})
         found = await service.look(asked, request.scope[CLIENT], body.model)
         return Response(found, media_type="application/json")
 

@@ -109,6 +109,40 @@ class LookRequest(ModelRequest):
     )
 
 
+Positions = str | list[Annotated[int, Field(ge=0, lt=2**31)]] | None
+
+
+class PatchRequest(ModelRequest):
+    """Activations of one sentence, replaced by those of another while the model translates."""
+
+    text: str
+    donor: str = Field(description="The sentence that the activations are taken from.")
+    name: str = Field(
+        "encoder_norm", max_length=200, description="A point inside the model that has a row for each token."
+    )
+    tokens: Positions = Field(
+        None,
+        max_length=1000,
+        description="Positions to change, from 0, or a part of the text that occurs in it once; all if not given. "
+        "At points of the decoder they are those of output tokens.",
+    )
+    donor_tokens: Positions = Field(
+        None, max_length=1000, description="As many positions of the donor; those of `tokens` if not given."
+    )
+
+
+class ContrastRequest(ModelRequest):
+    """A question why the model prefers one output to another: `that`, or a `token` at a `position`."""
+
+    text: str
+    target: str | None = Field(None, description="Explain this translation instead of the model's own.")
+    that: str | None = Field(None, description="The other translation; compared where the two first differ.")
+    position: int | None = Field(None, ge=0, lt=2**31, description="An output token of the translation, from 0.")
+    token: int | None = Field(
+        None, ge=0, lt=2**31, description="Id of another token at this position, as `candidates` of /v1/look has it."
+    )
+
+
 class AlignedSpans(BaseModel):
     """Characters of the text, and those of the translation that come from them."""
 
@@ -184,6 +218,44 @@ class LookResponse(BaseModel):
 
     names: list[str]
     parts: dict[str, Any]
+
+
+class PatchResponse(BaseModel):
+    """A translation before and after activations were changed."""
+
+    source: str
+    donor: str
+    name: str
+    tokens: list[int] = Field(description="Positions that were changed.")
+    own_translation: str = Field(description="The translation without the change.")
+    translation: str = Field(description="The translation with it.")
+    target_tokens: list[str] = Field(description="Tokens of `own_translation`, with the end token.")
+    probability: list[float] = Field(description="Of each of them, without the change.")
+    changed_probability: list[float] = Field(description="Of each of them, with the change.")
+    effect: float = Field(description="How far the log-probability of `own_translation` falls, in nats.")
+
+
+class ContrastedHead(BaseModel):
+    """An attention head, counted from 0."""
+
+    place: Literal["encoder", "decoder", "cross"]
+    layer: int
+    head: int
+
+
+class ContrastResponse(BaseModel):
+    """What the preference for one output token depends on, in nats. Positive numbers favour `this`."""
+
+    source_tokens: list[str]
+    prefix: list[str] = Field(description="Output tokens that both translations have in common.")
+    this: str
+    that: str
+    difference: float = Field(description="log p(this) - log p(that) after the prefix.")
+    left_out: list[float] = Field(description="How far the difference falls without each source token.")
+    layers: list[float] = Field(description="The difference as if each decoder layer were the last.")
+    heads: list[tuple[ContrastedHead, float]] = Field(
+        description="How far the difference falls without each head, the most important first."
+    )
 
 
 class ServedModel(BaseModel):

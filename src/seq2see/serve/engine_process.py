@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from seq2see.decoding.continuous import SlotSearch
     from seq2see.decoding.search import SearchStep, Watch
     from seq2see.decoding.torch_engine import TorchEngine
+    from seq2see.look.page import Inside
 
 WARM_UP = 4
 """Ordinary texts that are translated while a model is loaded, to learn the speed of the engine."""
@@ -103,7 +104,7 @@ class Worker:
         self._gone = gone
         self._more = more
         self._runs = {name: Run(folder) for name, folder in setup.runs.items()}
-        self._looks: OrderedDict[tuple[Any, ...], Any] = OrderedDict()
+        self._looks: OrderedDict[tuple[Any, ...], Inside] = OrderedDict()
         self._told: set[int] = set()
         """Streams that have been sent a token, and cannot be restarted without sending it twice."""
         self._without_slots: set[Run] = set()
@@ -311,12 +312,10 @@ class Worker:
             self._send(("done", number, _plain(result)["translations"][0] | {"cut": result.cut, "note": note}))
 
     def _look(self, run: Run, number: int, asked: Asked) -> None:
-        """Send the parts that were asked for, and the names of all, as JSON.
+        """Send the parts that were asked for, and the names of all, as JSON; or what a patch or a contrast found.
 
         A look that nobody waits for any more ends at the next step of its search, or of its importance.
         """
-        from seq2see.lens.heads import Head
-        from seq2see.look import page
 
         def check(*_: Any) -> None:
             if number in self._gone:
@@ -325,20 +324,32 @@ class Worker:
         engine: TorchEngine = run.engine("torch", "float32")  # type: ignore[assignment]
         before = run.watch
         engine.watch = run.watch = check
-        key = (run.folder, *asked.lines, asked.to, asked.target, *asked.without, *asked.first_tokens)
         try:
-            seen = self._looks.pop(key, None)
-            if seen is None:
-                heads = [Head(*each) for each in asked.without]
-                seen = page.Inside(run, asked.lines[0], asked.to, asked.target, engine, heads, asked.first_tokens)
-            self._looks[key] = seen
-            while len(self._looks) > 1 and sum(each.tokens for each in self._looks.values()) > self.LOOK_TOKENS:
-                self._looks.popitem(last=False)
-            found = {name: seen.part(name) for name in asked.parts}
+            seen = self._inside(run, engine, asked, asked.lines[0])
+            if asked.patch is not None:
+                found = seen.patch(self._inside(run, engine, asked, asked.lines[1]), **asked.patch)
+            elif asked.contrast is not None:
+                found = seen.contrast(**asked.contrast)
+            else:
+                found = {"parts": {name: seen.part(name) for name in asked.parts}, "names": seen.names}
         finally:
             engine.watch, run.watch = None, before
-        answer = json.dumps({"names": seen.names, "parts": found}, ensure_ascii=False, allow_nan=False)
-        self._send(("done", number, answer.encode()))
+        self._send(("done", number, json.dumps(found, ensure_ascii=False, allow_nan=False).encode()))
+
+    def _inside(self, run: Run, engine: "TorchEngine", asked: Asked, line: str) -> "Inside":
+        """Return the inside of the translation of a line, which may be kept from an earlier job."""
+        from seq2see.lens.heads import Head
+        from seq2see.look.page import Inside
+
+        key = (run.folder, line, asked.to, asked.target, *asked.without, *asked.first_tokens)
+        seen = self._looks.pop(key, None)
+        if seen is None:
+            heads = [Head(*each) for each in asked.without]
+            seen = Inside(run, line, asked.to, asked.target, engine, heads, asked.first_tokens)
+        self._looks[key] = seen
+        while len(self._looks) > 1 and sum(each.tokens for each in self._looks.values()) > self.LOOK_TOKENS:
+            self._looks.popitem(last=False)
+        return seen
 
     def _familiar(self, text: str) -> dict[str, float]:
         """Return the share of a text that each run knows; of those that know as much, the one that needs the fewest

@@ -94,6 +94,10 @@ class Asked:
     without: Sequence[tuple[Any, int, int]] = ()
     first_tokens: Sequence[int] = ()
     """Ids that the translation that is looked into begins with."""
+    patch: dict[str, Any] | None = None
+    """Name and positions of activations that are replaced by those of a second line; see `look.page.Inside.patch`."""
+    contrast: dict[str, Any] | None = None
+    """Another output that the translation is compared with; see `look.page.Inside.contrast`."""
     terms: Sequence[Sequence[Term]] = ()
     """Terms of a glossary in each line, which must be translated as it says; empty where there is no glossary."""
 

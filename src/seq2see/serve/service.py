@@ -240,7 +240,7 @@ class Service:
         """
         name, run = self.run(model)
         _check_options(kind, asked, beam)
-        for texts in (asked.lines, [asked.prefix], [asked.target or ""]):
+        for texts in (asked.lines, [asked.prefix], [asked.target or ""], [(asked.contrast or {}).get("that") or ""]):
             self.check_texts(texts)
         if kind != "detect":
             _check_language(run, asked)
@@ -267,7 +267,9 @@ class Service:
         """Return the lane of a small request; refuse what needs torch where that is not installed."""
         if kind in ("look", "stream") or asked.sampling or asked.alignments:
             if not self._has_torch:
-                raise RefusedError(501, "look, stream, sample and alignments need PyTorch, which is not installed here")
+                raise RefusedError(
+                    501, "look, patch, contrast, stream, sample and alignments need PyTorch: not installed here"
+                )
             return self.inside
         return self.inside if asked.prefix and self._engine == "auto" and self._has_torch else self.quick
 
@@ -285,14 +287,17 @@ class Service:
         given = asked.prefix or asked.target
         least_output = source_tokens(run, [given])[0] if given else 0
         fastest = max(each.rate for each in lane.facts.values())
-        times = ALIGNED if asked.alignments else look_times(tokens[0], asked.parts) if key.kind == "look" else 1.0
+        times = [ALIGNED if asked.alignments else 1.0] * len(tokens)
+        if key.kind == "look":
+            heads = sum(layers * each for layers, each in run.settings.model.attention.values())
+            times = [look_times(each, asked.parts, heads if asked.contrast else None) for each in tokens]
         # Work is counted by the fastest model, since the lane has one rate for all.
-        times *= fastest / facts.rate if facts.rate else 1
+        times = [each * (fastest / facts.rate if facts.rate else 1) for each in times]
         settings = conversation.settings_for(run.settings) if asked.chat or key.kind == "chat" else run.settings
         most = self.limits.output_tokens
         costs = [
-            math.ceil(times * cost(each, beam, facts.output_ratio, settings.decoding, most, least_output))
-            for each in tokens
+            math.ceil(factor * cost(each, beam, facts.output_ratio, settings.decoding, most, least_output))
+            for each, factor in zip(tokens, times, strict=True)
         ]
         if asked.terms:
             costs = [each * (1 + TERMED * len(terms)) for each, terms in zip(costs, asked.terms, strict=True)]
@@ -301,7 +306,7 @@ class Service:
         due = time.monotonic() + self.limits.deadline
         job = Job(key, asked, costs if splits else [sum(costs)], client, about, due)
         rate = min(filter(None, (lane.rate, fastest)), default=0.0)
-        if job.work <= QUICK_TIMES * times * facts.ordinary or not rate or job.work / rate <= SMALL_SECONDS:
+        if job.work <= QUICK_TIMES * max(times) * facts.ordinary or not rate or job.work / rate <= SMALL_SECONDS:
             return lane, job
         self.long.assume(rate)
         return self.long, job
@@ -354,10 +359,15 @@ class Service:
                 log(json.dumps({"model": job.key.model, "text": text, "answers": said}, ensure_ascii=False))
 
 
-def look_times(tokens: int, parts: Sequence[str]) -> float:
-    """Return the cost of recording a translation of a source with this many tokens, as a multiple of finding it."""
+def look_times(tokens: int, parts: Sequence[str], heads: int | None = None) -> float:
+    """Return the cost of recording a translation of a source with this many tokens, as a multiple of finding it.
+
+    Args:
+        heads: number of heads that are switched off one by one for a contrast, which leaves tokens out, too.
+    """
     shown = min(tokens, LOOK_TOKENS)  # more are refused by the engine, before anything is searched for
-    return (LOOKED + (shown / LEFT_OUT if "importance" in parts else 0)) * shown / tokens
+    left_out = shown + heads if heads is not None else shown if "importance" in parts else 0
+    return (LOOKED + left_out / LEFT_OUT) * shown / tokens
 
 
 def _check_options(kind: Kind, asked: Asked, beam: int | None) -> None:
@@ -373,8 +383,10 @@ def _check_options(kind: Kind, asked: Asked, beam: int | None) -> None:
         raise RefusedError(400, "sample: gives one translation per text. Leave n_best out")
     elif asked.sampling and beam is not None:
         raise RefusedError(400, "sample: does not use a beam. Leave beam out")
-    if kind == "look" and not (asked.lines[0].strip() and (asked.target is None or asked.target.strip())):
-        raise RefusedError(400, "text: is empty, there is nothing to explain")
+    if kind == "look":
+        that = asked.contrast["that"] if asked.contrast is not None else None
+        if not all(text.strip() for text in (*asked.lines, asked.target, that) if text is not None):
+            raise RefusedError(400, "text: is empty, there is nothing to explain")
 
 
 def _check_language(run: Run, asked: Asked) -> None:

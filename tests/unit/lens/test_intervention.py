@@ -4,7 +4,9 @@ import numpy as np
 import pytest
 import torch
 
+from conftest import random_words
 from seq2see.errors import SettingError
+from seq2see.lens.capture import capture
 from seq2see.lens.heads import Head
 from seq2see.lens.intervention import changed
 from seq2see.run import Run, load
@@ -99,6 +101,7 @@ def test_the_difference_is_that_of_the_log_probabilities(run, sentences):
         ({"name": "encoder_nrm", "value": 0}, "encoder_norm"),
         ({"tokens": "nowhere in it", "value": 0}, "exactly once"),
         ({"tokens": [99], "value": 0}, r"tokens \[99\]"),
+        ({"tokens": [0, 0], "value": 0}, "occurs twice"),
         ({"tokens": [0], "value": [1.0, 2.0]}, "numbers"),
         ({"tokens": [0], "donor_tokens": [0, 1]}, "as many of each"),
         ({"name": "decoder.0.cross_attention.weights", "value": 0}, "no row for each token"),
@@ -119,3 +122,26 @@ def test_what_cannot_be_changed_or_contrasted(run, sentences):
         pass
     with pytest.raises(SettingError, match="nothing to contrast"):
         run.contrast(sentences[0], run.read(sentences[0]).translation)
+
+
+def test_a_direction_between_two_sets_of_words_steers_and_one_without_meaning_does_not(run):
+    """Adding the mean difference between words with b and the same words with a turns A into B."""
+    words = [word for word in random_words(200, 5, 4) if "a" in word and "b" not in word]
+
+    def mean(sentences: list[str]) -> torch.Tensor:
+        with capture(run, only=lambda name: name == "encoder_norm") as seen:
+            run.translate(sentences)
+        return torch.cat(seen["encoder_norm"]).mean(0)
+
+    direction = mean([word.replace("a", "b") for word in words]) - mean(words)
+    noise = torch.randn(direction.shape, generator=torch.Generator().manual_seed(1))
+    noise *= direction.norm() / noise.norm()
+    sentences = ["a", "aa", "aaa", "ca", "ade", "hag", "fad", "dac"]
+    own = run.translate(sentences)
+    found = {}
+    for name, vector in (("b", direction), ("noise", noise)):
+        with changed(run, {"encoder_norm": lambda states, vector=vector: states + 2 * vector}):
+            found[name] = run.translate(sentences)
+    assert sum("A" not in each and "B" in each for each in found["b"]) >= 7, found["b"]
+    assert sum(one == other for one, other in zip(found["noise"], own, strict=True)) >= 7, found["noise"]
+    assert run.translate(sentences) == own

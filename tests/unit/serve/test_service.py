@@ -176,6 +176,8 @@ DRAWN = {"seed": 1}
         ("chat", Asked(["cab"], sampling=DRAWN), "inside", 1),
         ("stream", Asked(["cab"]), "inside", 1),
         ("look", Asked(["cab"], parts=["summary"]), "inside", 1),
+        ("look", Asked(["cab", "bad"], patch={"name": "encoder_norm"}), "inside", 1),
+        ("look", Asked(["cab"], contrast={"that": "BAD"}), "inside", 1),
         ("detect", Asked(["cab", "bad"]), "translate", 1),
     ],
 )
@@ -204,6 +206,10 @@ def test_each_kind_of_request_has_its_engine(trained, kind, asked, lane, slices)
         ("stream", Asked(["a"]), {"beam": 2}, 400, "beam"),
         ("look", Asked([" "]), {}, 400, "empty"),
         ("look", Asked(["a"], target=" "), {}, 400, "empty"),
+        ("look", Asked(["a", " "], patch={}), {}, 400, "empty"),
+        ("look", Asked(["a"], contrast={"that": " "}), {}, 400, "empty"),
+        ("look", Asked(["a"], contrast={"that": "a" * 200}), {}, 413, "characters"),
+        ("look", Asked(["a"], contrast={"that": "\ud800"}), {}, 400, "surrogate"),
     ],
 )
 def test_what_cannot_be_answered_is_refused_before_it_waits(trained, kind, asked, more, status, word):
@@ -279,7 +285,19 @@ def test_why_an_engine_is_not_loaded_is_said_without_paths(trained):
     assert service.obstacle is None
 
 
+def test_a_contrast_costs_more_than_a_look_and_a_patch_as_much_as_two(trained):
+    service = loaded(trained, 1e6)
+
+    def work(*lines: str, **asked: Any) -> int:
+        return decided(service, "look", Asked(lines, **asked))[1].work
+
+    assert work("cab", contrast={"that": "BAD"}) > work("cab", parts=["importance"]) > work("cab")
+    assert work("cab", "cab", patch={}) == 2 * work("cab")
+    assert work("cab", "a" * 90, patch={}) == work("cab") + work("a" * 90), "the factor of each line is its own"
+
+
 def test_a_look_costs_more_than_a_translation_and_its_importance_grows_with_the_source():
     assert look_times(10, ["summary"]) > 1
     assert look_times(100, ["importance"]) > 5 * look_times(10, ["importance"]) / 2
     assert look_times(10_000, ["importance"]) < look_times(128, ["importance"])
+    assert look_times(10, [], heads=48) > look_times(10, ["importance"]) > look_times(10, [], heads=0) - 1
