@@ -18,7 +18,7 @@ from seq2see.text.pair import Sides
 from seq2see.text.rows import LONGEST_LINE, Faults, Told, bounded_lines, lines, opened, too_long
 
 EntryRow = tuple[int, list[str]]
-"""The line that an entry begins on, or its number; source and target."""
+"""An entry of a catalogue: the number of its first line (in a .mo file, of the entry), and [source, target]."""
 
 
 def _one_line(text: str) -> str:
@@ -36,7 +36,7 @@ def _entries(number: int, kind: str = "") -> str:
 
 
 def _forms(singular: str, plural: str | None, translations: list[str]) -> list[list[str]]:
-    """Return the pairs of an entry: the first form for the singular, others for the plural; a lone form for both."""
+    """Return (source, target) pairs: msgid with form 0, msgid_plural with each other form, or with form 0 if alone."""
     pairs = [[singular, translations[0]]]
     if plural is not None:
         pairs += [[plural, each] for each in translations[1:] or translations]
@@ -50,11 +50,11 @@ def _language(header: str) -> str | None:
 
 _CHARSET: Final = re.compile(rb"charset=([\w.:-]+)")
 _NO_TEXT: Final = {"utf-7", "unicode-escape", "unicode_escape", "raw-unicode-escape", "raw_unicode_escape", "idna"}
-"""Encodings of Python's that can spell what is no text: half a surrogate pair."""
+"""Encodings of Python that are refused because they can decode to lone surrogates, which are not valid text."""
 
 
 def _charset(header: bytes, place: str) -> str:
-    """Return the encoding that a header names; a template's `CHARSET` stands for none."""
+    """Return the encoding that the header names; UTF-8 if it names none, or still has the template's `CHARSET`."""
     found = _CHARSET.search(header)
     name = found[1].decode() if found else "CHARSET"
     if name == "CHARSET":
@@ -72,14 +72,14 @@ def _charset(header: bytes, place: str) -> str:
 
 @dataclass
 class _Entry:
-    """One entry of a .po file as far as it has been read."""
+    """The part of an entry of a .po file that has been read so far."""
 
     line: int = 0
     fuzzy: bool = False
     broken: bool = False
     size: int = 0
     texts: dict[str, list[str]] = field(default_factory=dict)
-    """Pieces by keyword: msgctxt, msgid, msgid_plural, and msgstr[0], msgstr[1], ..."""
+    """The quoted strings of each keyword: msgctxt, msgid, msgid_plural, and msgstr[0], msgstr[1], ..."""
 
     def text(self, keyword: str) -> str | None:
         return "".join(self.texts[keyword]) if keyword in self.texts else None
@@ -95,7 +95,7 @@ _NAMED: Final = {"n": "\n", "t": "\t", "r": "\r", "a": "\a", "b": "\b", "f": "\f
 
 
 def po_rows(path: Path, faults: Faults, told: Told, wanted: Sides) -> Iterator[EntryRow]:
-    """Yield msgid and msgstr, plural forms too; without the header and entries that are fuzzy or obsolete."""
+    """Yield msgid and msgstr of each entry and plural form, except the header, fuzzy entries and obsolete entries."""
     charset = _po_charset(path)
     entry = _Entry()
     fuzzy = 0
@@ -160,7 +160,7 @@ def po_rows(path: Path, faults: Faults, told: Told, wanted: Sides) -> Iterator[E
 
 
 def _po_charset(path: Path) -> str:
-    """Read the encoding from the header as bytes: the header itself is in that encoding."""
+    """Return the encoding of a .po file, read from the bytes of its header, since the header names its own encoding."""
     header = b""
     with opened(path) as stream:
         entries = 0
@@ -174,7 +174,7 @@ def _po_charset(path: Path) -> str:
 
 
 def _unquoted(text: str, charset: str) -> str:
-    """Return the text of strings in quotes; a ValueError says what is wrong with them."""
+    """Return the text of one or more quoted strings; raise a ValueError that says what is wrong with them."""
     parts, end = [], 0
     while end < len(text):
         string = _STRING.match(text, end)
@@ -199,9 +199,9 @@ def _unescaped(found: re.Match[str], charset: str) -> str:
 
 
 MOST_FORMS: Final = 1000
-"""Plural forms of an entry, as many as a .po file can number; languages have up to six."""
+"""Maximum number of plural forms of an entry, as many as a .po file can number; languages have up to six."""
 LARGEST_MO: Final = 1 << 26
-"""A .mo file is read whole, as its strings lie anywhere in it: 64 MiB are ten times any real one."""
+"""Maximum size of a .mo file in bytes; it is read whole. 64 MiB are ten times the largest real file."""
 
 
 def mo_rows(path: Path, faults: Faults, told: Told, wanted: Sides) -> Iterator[EntryRow]:
@@ -315,13 +315,13 @@ def _text_in(unit: _Unit, wanted: str | None) -> str:
 
 
 LONGEST_TAG: Final = 1 << 20
-"""Bytes of a tag with its attributes, a comment, or all that comes before <tmx>, which the parser holds in memory."""
+"""Maximum number of bytes of a tag, of a comment, and of everything before <tmx>: the parser keeps each in memory."""
 MOST_NAMES: Final = 10_000
-"""Different names of elements and attributes, and different languages. TMX has about fifty."""
+"""Maximum number of different names of elements, attributes and languages in a file. TMX has about fifty."""
 DEEPEST: Final = 100
-"""Elements within each other. TMX needs five, and codes within codes a few more."""
+"""Maximum depth of nested elements. TMX needs five, and codes within codes a few more."""
 CODES: Final = {"bpt", "ept", "it", "ut", "ph"}
-"""Inline elements that hold another program's codes for bold and the like, which are no text, or a placeholder."""
+"""Inline elements that contain a code of another program's format, such as bold, or a placeholder; not text."""
 
 
 def _units(path: Path, faults: Faults) -> Iterator[_Unit]:
@@ -358,15 +358,15 @@ class XmlReader:
     line = property(lambda self: self.parser.CurrentLineNumber, doc="The line that is being read.")
 
     def begun(self, name: str, attributes: dict[str, str]) -> None:
-        """Note the beginning of an element; it is not among `open` yet."""
+        """Handle the beginning of an element, before its name is appended to `open`."""
         raise NotImplementedError
 
     def text(self, text: str) -> None:
-        """Note a piece of text."""
+        """Handle a part of the text of an element."""
         raise NotImplementedError
 
     def ended(self, name: str) -> None:
-        """Note the end of an element, which is not among `open` any more."""
+        """Handle the end of an element, after its name is removed from `open`."""
         raise NotImplementedError
 
     def read(self) -> Iterator[None]:
@@ -434,10 +434,10 @@ class _TmxReader(XmlReader):
         self._language: str | None = None
         self._segment: list[str] | None = None
         self._codes: list[int] = []
-        """Length of the segment at the start of each open inline element of codes."""
+        """Length of the segment's text at the start of each inline element from `CODES` that is open."""
         self._had_codes = False
         self._size = 0
-        """Characters of the texts of the present unit."""
+        """Number of characters in the texts of the current unit."""
 
     def take(self) -> list[_Unit]:
         done, self._done = self._done, []

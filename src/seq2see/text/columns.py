@@ -1,4 +1,4 @@
-"""Choose the columns of a table, or the fields of a JSON record, that are source and target."""
+"""Choose which columns of a table, or which fields of a JSON record, hold the source and the target."""
 
 import difflib
 import re
@@ -29,10 +29,10 @@ HEADERS: Final = (
     ("원문", "번역문"),
     ("text", "label"),
 )
-"""Well-known names of columns and fields, in order of preference. Two names of languages are understood, too."""
+"""Well-known names of columns and fields, in order of preference. The names of two languages work, too."""
 SOURCES, TARGETS = (frozenset(side) for side in zip(*HEADERS, strict=True))
 OWN: Final = HEADERS[0]
-"""The names that seq2see writes itself: such a JSON record may hold further references."""
+"""The names that seq2see itself writes. A JSON record with these names may contain further references."""
 REFERENCE: Final = re.compile(r"(ref|reference|target|tgt)s?[ _-]?\d*")
 
 
@@ -61,7 +61,7 @@ def choose(names: list[str], asked: Sides, spoken: Sides) -> tuple[list[int] | N
 
 
 def by_name(names: Sequence[str], spoken: Sides) -> list[int] | None:
-    """Return the places of well-known names, or of the names of two languages."""
+    """Return the indices of the columns with well-known names, or named after two languages; None if there are none."""
     small = [name.lower() for name in names]
     codes = {place: code for place, name in enumerate(names) if (code := languages.known(name))}
     if _is_numbered(names):
@@ -84,7 +84,7 @@ def by_name(names: Sequence[str], spoken: Sides) -> list[int] | None:
 
 
 def _by_option(names: list[str], asked: Sides, is_header: bool) -> tuple[list[int], bool]:
-    """Return the places of the columns that were asked for; a column by its name makes the first row a header."""
+    """Return the indices of the columns that the user asked for, and whether the first row is a header (with names)."""
     places: list[int] = []
     small = [name.lower() for name in names]
     for option, wanted in zip(("--source-column", "--target-column"), asked, strict=True):
@@ -133,7 +133,7 @@ def count(columns: Sequence[object]) -> str:
 
 
 def listed(names: Sequence[str]) -> str:
-    """Join names of columns for a message, or the texts of the first row if there are no names, cut short."""
+    """Return the names of columns, or the texts of a first row without names, shortened and joined for a message."""
     shown = [name if len(name) <= 24 else f"{name[:23]}…" for name in names[:12]]
     more = len(names) - len(shown)
     return ", ".join(shown) + (f" and {more} more" if more else "")
@@ -172,7 +172,7 @@ def language_of_path(path: str) -> str | None:
 
 
 def field(record: Any, name: str) -> Any:
-    """Return the value at a key of a record, a dotted path of keys, or a number from 1 in a list; None if missing."""
+    """Return a field of a record by key, dotted path of keys, or number from 1 in a list; None if it is missing."""
     if isinstance(record, dict) and name in record:
         return record[name]
     if isinstance(record, list) and name.isdecimal() and 1 <= int(name) <= len(record):
@@ -182,7 +182,7 @@ def field(record: Any, name: str) -> Any:
 
 
 def wrong_record(record: Any, keys: tuple[str, str], asked: Sides) -> tuple[str, str]:
-    """Return a message about a record that lacks a field, with the options that name the fields it has."""
+    """Return an error message about a record that lacks a field, and the options that name the fields it has."""
     fields = list(_fields(record))
     if any(asked) or keys != OWN:
         missing = [key for key in keys if key not in fields]

@@ -17,9 +17,9 @@ from seq2see.text.rows import NARROW, RECORD, SEPARATORS, UNPAIRED, WIDE, Cells,
 
 DEFAULT: Final = ReadingOptions()
 _SUSPECTS: Final = {"tsv": ",;|", "csv": "\t;|", "jsonl": ""}
-"""Other separators, which a row of one column may have been written with."""
+"""For each format, other separators: if a row has one column and contains one of them, the format may be wrong."""
 _LONGEST_NAME: Final = 40
-"""Characters of the name of a column or a language."""
+"""Maximum number of characters of the name of a column or language."""
 
 
 class Pairs:
@@ -158,7 +158,7 @@ class Pairs:
         return Row(number, texts[0], "".join(texts[1:2]), fault, tuple(texts[2:]))
 
     def _way_out(self) -> str:
-        """Return the command that writes a copy without faulty rows; nothing if it would lose further references."""
+        """Return advice with the command that writes a copy without faulty rows; empty if it would lose references."""
         if self.references:
             return ""
         chosen = ReadingOptions(columns=self.columns).words()
@@ -206,7 +206,7 @@ class Pairs:
         return places, is_header
 
     def _let_go(self) -> None:
-        """Ignore the columns that the user named, which this file does not have, and note that."""
+        """Ignore the columns that the user named, because this file does not have them, and add a note about it."""
         self._note(f"no {' and '.join(map(repr, filter(None, self.columns)))}, so it is read without these options")
         self.columns, self._keys, self._bound = NOTHING, None, True
 
@@ -234,7 +234,7 @@ class Pairs:
             yield Row(number, line.strip(), "", fault | RECORD)
 
     def _texts_of(self, record: Any) -> list[str] | None:
-        """Return source, target and further references of a record; None where one of them is no text."""
+        """Return source, target and further references of a record; None if one of them is not a string."""
         if not self._bound:  # the first record decides
             if self._keys and all(columns.field(record, key) is None for key in self._keys):
                 self._let_go()
@@ -270,7 +270,7 @@ class Pairs:
         return self._keys or columns.OWN
 
     def _entries(self, faults: Faults) -> Iterator[Row]:
-        """Yield the entries of a catalogue, untranslated ones too; an error ends them, a fault does not."""
+        """Yield the entries of a catalogue, including untranslated ones; only a DataError ends the file early."""
         read = {"po": catalogues.po_rows, "mo": catalogues.mo_rows, "tmx": catalogues.tmx_rows}[self.format]
         strict = Faults() if faults.lenient else faults
         try:
@@ -341,7 +341,7 @@ class Parts:
 
     @property
     def languages(self) -> Sides:
-        """Return the languages of source and target, where all parts have the same."""
+        """Return the languages of source and target; None for a side on which the parts differ."""
         sides = (set(side) for side in zip(*(part.languages for part in self.parts), strict=True))
         return Sides(*(side.pop() if len(side) == 1 else None for side in sides))
 
@@ -388,7 +388,7 @@ def open_corpus(
     options: ReadingOptions = DEFAULT,
     watch: downloads.Watch = downloads.unwatched,
 ) -> Corpus:
-    """Open the corpus of that name, else a file or two parallel files; several are concatenated, in that order.
+    """Open a corpus by its name, one file or two parallel files; several arguments are concatenated in their order.
 
     `./dates` is always a file.
 
@@ -446,7 +446,7 @@ def _file(name: str, options: ReadingOptions, references: bool = False, bound: b
 
 
 def name_of(pairs: str | Path | Sequence[str | Path]) -> str:
-    """Return the name of the corpus that the arguments of a command name, whether or not it still exists."""
+    """Return the name that a corpus gets from the arguments of a command, even if its files no longer exist."""
     names = list(dict.fromkeys(rows.name_of_files(rows.split_names(name)) for name in _words(pairs)))
     return "-".join(names) if len(names) <= 3 else f"{names[0]}-and-{len(names) - 1}-more"
 
@@ -478,6 +478,6 @@ def for_scoring(
 
 
 def _check_columns(words: Sequence[str], parts: "Sequence[Pairs | BuiltIn]", options: ReadingOptions) -> None:
-    """Refuse to choose columns where none of the parts has any."""
+    """Raise an error if columns were chosen but no part of the corpus has columns."""
     if any(options.columns) and not any(part.has_columns for part in parts):
         raise DataError(f"{', '.join(words)}: no columns to choose from; --source-column is for CSV, TSV and JSONL")

@@ -45,7 +45,7 @@ def pairs(split: Split) -> Iterator[Pair]:
 
 
 def days(split: Split) -> list[date]:
-    """Return the days of a split: all days are sorted by their hashes, and each split takes the next part of them."""
+    """Return the days of a split. All days are sorted by their hashes and divided among the splits in that order."""
     every = [FIRST + timedelta(days=number) for number in range((LAST - FIRST).days + 1)]
     every.sort(key=lambda day: hashlib.sha256(day.isoformat().encode()).digest())
     start = 0
@@ -57,7 +57,7 @@ def days(split: Split) -> list[date]:
 
 
 def writers(language: str) -> list[Writer]:
-    """Return every way to write a date in a language: medium, long and full forms, each with all digits in use."""
+    """Return the ways to write a date in a language: medium, long and full format, in each numbering system it uses."""
     locale = Locale.parse(language)
     patterns = {form: get_date_format(form, locale) for form in ("medium", "long", "full")}
     spelled = {each.pattern: each for each in patterns.values() if MONTH_IN_WORDS.search(each.pattern)}
@@ -66,7 +66,7 @@ def writers(language: str) -> list[Writer]:
 
 
 def _numbering(locale: Locale) -> list[str]:
-    """Return the default numbering system and, where that is Latin but the script has digits of its own, those too."""
+    """Return the default numbering system, and the script's own digits as well if the default is Latin digits."""
     default, native = locale.default_numbering_system, locale.other_numbering_systems.get("native", "latn")
     return [default, native] if default == "latn" and native in ZEROS else [default]
 

@@ -26,7 +26,7 @@ from seq2see.text.dates import Split
 
 CHUNK: Final = 1 << 16
 PATIENCE: Final = 30
-"""Seconds without a byte after which a connection counts as lost."""
+"""Number of seconds without any data after which a connection is treated as lost."""
 
 
 class File(NamedTuple):
@@ -196,7 +196,7 @@ def take(corpus: str, wanted: Sequence[File], places: Iterable[Path]) -> None:
 
 
 class _UnreachedError(Exception):
-    """No server was reached, or the server does not have the file."""
+    """No server could be reached, or the server does not have the file."""
 
 
 def _fetch(file: File, place: Path, told: Callable[[int], None]) -> None:
@@ -245,7 +245,7 @@ def _left(part: Path) -> int:
 
 
 def _ask(address: str, start: int) -> http.client.HTTPResponse:
-    """Request a file from that byte on; the headers of the response say whether it is the whole file instead."""
+    """Request a file from byte `start` on; the response headers say whether the server sends the whole file instead."""
     headers = {"User-Agent": f"seq2see/{__version__}"} | ({"Range": f"bytes={start}-"} if start else {})
     try:
         answer = urllib.request.urlopen(urllib.request.Request(address, headers=headers), timeout=PATIENCE)
@@ -300,7 +300,7 @@ def _is_whole(path: Path, file: File) -> bool:
 
 
 def _digest(path: Path, sizes: set[int]) -> str:
-    """Return the SHA-256 of a file, decompressed where its name ends in .gz; empty where it has another size."""
+    """Return the SHA-256 of a file (decompressed if it is .gz); "" if its size is not one of `sizes`."""
     digest, size = hashlib.sha256(), 0
     with rows.opened(path) as stream:
         for chunk in _chunks(stream):
@@ -327,9 +327,7 @@ def _files_in(places: Iterable[Path]) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def _alone(corpus: str) -> Iterator[Path]:
-    """Yield the folder of a corpus, which is created if needed; if two trainings begin at once, one waits for the
-    other.
-    """
+    """Yield the folder of a corpus, created if needed, under a lock: a second process waits for the first."""
     folder = folder_of(corpus)
     try:
         storage.own_folder(folder, folder.parents[2])

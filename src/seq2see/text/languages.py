@@ -14,7 +14,7 @@ def tag(text: str) -> str:
 
 
 def known(text: str) -> str | None:
-    """Return the code of a language by its code or name in English or Korean: `German`, `독일어`, `deu` -> `de`."""
+    """Return the code of a language, given a code or an English or Korean name: `German`, `독일어`, `deu` -> `de`."""
     text = text.strip()
     if code := _names().get(text.lower()):
         return code
@@ -52,12 +52,12 @@ def script(code: str) -> str | None:
 
 
 _SCRIPTS = {"Kore": "Hangul", "Jpan": "Kana", "Hans": "Han", "Hant": "Han", "Beng": "Bengali", "Orya": "Oriya"}
-"""Scripts of languages that use several, or whose script has another name in Unicode."""
+"""Scripts by ISO code, for codes that combine several scripts or whose script has another name in Unicode."""
 
 
 @cache
 def _names() -> dict[str, str]:
-    """Map every spelling in lower case to a code of two letters; the rarer codes of three are too often words."""
+    """Map names and codes in lower case to two-letter codes; three-letter codes without one are too often words."""
     from babel import Locale
     from babel.core import get_global
 

@@ -1,4 +1,4 @@
-"""The only text record: one pair of sequences and where it came from."""
+"""`Pair`: a source, its target, and where they were read. All text in seq2see is passed on as pairs."""
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -26,7 +26,7 @@ class Sides(NamedTuple):
 
 
 NOTHING: Final = Sides()
-"""Value for sides of which nothing is known."""
+"""A `Sides` in which neither name is known."""
 
 
 GivenPairs = str | Path | Iterable[Pair | Sequence[str]]
@@ -45,7 +45,7 @@ def pair_of(given: Pair | Sequence[str], number: int) -> Pair:
 
 
 def usual_sources(pairs: Sequence[Pair], count: int = 4, longest: int = 80) -> list[str]:
-    """Return a few sources to try a model with: one line each, neither the shortest nor the longest ones."""
+    """Return up to `count` sources for trying out a model: single lines of moderate length."""
     texts = {pair.source.strip() for pair in pairs[:200]}
     fitting = sorted((text for text in texts if len(text) <= longest and text.isprintable()), key=lambda t: (len(t), t))
     usual = fitting[len(fitting) // 4 : len(fitting) // 4 * 3] or fitting

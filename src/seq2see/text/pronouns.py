@@ -1,10 +1,10 @@
-"""A small generated corpus in which a pronoun needs its referent, and a control in which it does not.
+"""A small generated corpus in which a pronoun needs its referent, and a control corpus in which it does not.
 
     The animal did not cross the street because it was too tired.     Das Tier überquerte die Straße nicht, weil es ...
     The animal did not cross the street because it was too wide.      Das Tier überquerte die Straße nicht, weil sie ...
 
-In German (`pronouns`) "it" is er, sie or es by the gender of what is tired or wide; in Finnish (`pronouns-fi`), the
-control, it is always se. No sentence is in two splits.
+In German (`pronouns`), "it" is er, sie or es, depending on the gender of the noun that is tired or wide; in Finnish
+(`pronouns-fi`, the control), it is always se. No sentence is in two splits.
 """
 
 import hashlib
@@ -36,7 +36,7 @@ SETTINGS: Final[dict[str, dict[str, Any]]] = {
     "training": {"batch_tokens": 2048, "max_steps": 600, "validate_every": 150, "agreement": 0.0, "metric": "exact"}
     | {"schedule": "cosine", "warmup_steps": 400, "learning_rate": 1e-3, "weight_decay": 0.3, "label_smoothing": 0.1},
 }
-"""Settings of a training on either."""
+"""Training settings for both corpora."""
 
 
 class Sentence(NamedTuple):

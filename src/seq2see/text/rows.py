@@ -1,4 +1,4 @@
-"""The one parser of rows: TSV, CSV, JSONL and two parallel text files, plain or .gz, read as a stream.
+"""Parse rows of TSV, CSV, JSONL and two parallel text files, plain or .gz, as a stream.
 
     lines -> rows of source and target, with their faults -> pairs
 
@@ -27,30 +27,35 @@ from seq2see.text.pair import NOTHING, Pair, Sides
 
 FORMATS: Final = ("tsv", "csv", "jsonl", "po", "mo", "tmx", "text")
 SEPARATORS: Final = {"tsv": "<TAB>", "csv": ",", "jsonl": ", "}
-"""Separators between columns, for the formats that have any."""
+"""Separators between columns as messages write them, for each format that has any."""
 EXPECTED: Final = (
     "Expected a .tsv, .csv, .jsonl, .po, .mo or .tmx file, two parallel files joined by a comma, "
     "or the name of a corpus."
 )
 LONGEST_LINE: Final = 1 << 24
-"""Bytes of a line, a record of CSV, or an entry of a catalogue. A small .gz file can hold one of gigabytes, which would
-have to fit in memory."""
+"""Maximum number of bytes of a line, a CSV record, or an entry of a catalogue: a small .gz file can contain a line of
+gigabytes, which would not fit into memory.
+"""
 BEGINNING: Final = 1 << 16
-"""Bytes in which a line should have ended, if it holds a carriage return."""
+"""Number of bytes after which a line that contains a carriage return is taken for many lines that end in one."""
 LONGEST_FIELD: Final = 1 << 22
-"""Characters of a field of CSV: beyond that a quote was left open. Texts may well pass the library's own 131,072."""
+"""Maximum number of characters of a CSV field; a longer one means that a quote was not closed. (Python's limit of
+131,072 is too low for some texts.)
+"""
 csv.field_size_limit(max(LONGEST_FIELD, csv.field_size_limit()))
 CSV_LINES: Final = 50
-"""Lines of a CSV file by which its delimiter is recognised."""
+"""Number of lines from which the delimiter of a CSV file is recognised."""
 
 FOREIGN, RECORD, NARROW, WIDE, UNPAIRED = (1 << bit for bit in range(5))
-"""Faults of a row: not UTF-8; not JSON or CSV; too few columns; more than two; no line in the other file."""
+"""Bit flags for the faults of a row: not UTF-8; not JSON or CSV; too few columns; more than two; no line in the other
+file.
+"""
 NOT_JSON: Final = ("not JSON", "JSONL has one record on each line.")
 
 Line = tuple[int, str, int]
-"""A line number, the line, and its faults."""
+"""The line number, the text of the line, and the bit flags of its faults."""
 Cells = tuple[int, list[str] | str, int]
-"""A row of a table: the line that it begins on, its columns (or the line itself, where it has none), its faults."""
+"""A row of a table: number of its first line, its columns (or the line itself if it cannot be split), its faults."""
 
 
 @dataclass(frozen=True)
@@ -76,7 +81,7 @@ class ReadingOptions:
 
 
 class Row(NamedTuple):
-    """One row: its line number, or a description of its place; source and target; its faults; further columns."""
+    """One row: line number (or a description of its place), source, target, flags of its faults, further columns."""
 
     line: int | str
     source: str
@@ -86,7 +91,7 @@ class Row(NamedTuple):
 
 
 class Faults:
-    """Faults of a file that is read strictly: for each kind of fault, its first lines and their number."""
+    """Faults of a file that is read strictly: for each kind of fault, the number of lines and the first of them."""
 
     SHOWN = 5
     KINDS = 5
@@ -101,7 +106,7 @@ class Faults:
         return bool(self.counts)
 
     def add(self, path: Path, line: int, fault: str, hint: str = "") -> None:
-        """Note a fault of one line."""
+        """Record a fault of one line."""
         kind = (str(path), fault)
         if kind not in self.counts and len(self.counts) >= self.KINDS:
             kind = (str(path), "other faults")
@@ -113,18 +118,18 @@ class Faults:
             self.hints[hint] = None
 
     def foreign(self, path: Path, number: int, line: bytes, charset: str) -> None:
-        """Note a line that cannot be decoded."""
+        """Record a line that cannot be decoded."""
         self.add(path, number, f"not {charset}", f"Convert the file to {charset}.")
 
     def tell(self, kind: str, what: str, advice: str) -> None:
-        """Note a message of the doctor about all rows with one kind of fault."""
+        """Ignore a message for the doctor about all rows with one kind of fault; the doctor's subclass records it."""
 
     def refuse(self, problem: DataError) -> None:
-        """Report a problem of the whole file that did not prevent reading it."""
+        """Raise a problem of the whole file; the doctor's subclass records it instead, and reading continues."""
         raise problem
 
     def __str__(self) -> str:
-        """`corpus.tsv, lines 3, 9 and 12: 1 column, expected 2 (source<TAB>target). Is the file comma-separated?`"""
+        """Return one message: `corpus.tsv, lines 3, 9 and 12: 1 column, expected 2 (source<TAB>target). Is ...?`"""
         faults = [f"{path}, {self._places(path, fault)}: {fault}" for path, fault in self.counts]
         return ". ".join(["; ".join(faults), " ".join(self.hints)] if self.hints else ["; ".join(faults)])
 
@@ -142,7 +147,7 @@ class Faults:
 
 
 class CutShortError(DataError):
-    """The rest of a file cannot be read; what came before could."""
+    """The rest of a file cannot be read; the rows before it have been yielded."""
 
 
 @contextmanager
@@ -158,7 +163,7 @@ def opened(path: Path) -> Iterator[BinaryIO]:
 
 
 def lines(path: Path, faults: Faults, charset: str = "UTF-8") -> Iterator[Line]:
-    """Yield lines with their ends, which are "\\n" only, as in `wc -l`: other separators of Unicode are text."""
+    r"""Yield lines with their "\n", the only line separator (as in `wc -l`); Unicode's other separators are text."""
     try:
         with opened(path) as stream:
             for number, line in enumerate(_byte_lines(path, stream, faults), 1):
@@ -173,7 +178,7 @@ def lines(path: Path, faults: Faults, charset: str = "UTF-8") -> Iterator[Line]:
 
 
 def _byte_lines(path: Path, stream: BinaryIO, faults: Faults) -> Iterator[bytes]:
-    """Yield the lines of an open file; a file of another kind is reported as a fault, and read as that kind."""
+    r"""Yield the lines of a file. Report UTF-16, compression and \r line ends as faults, and read it accordingly."""
     start = stream.readline(BEGINNING)
     if start.startswith((b"\xff\xfe", b"\xfe\xff")):
         faults.refuse(DataError(f"{path}, line 1: UTF-16, expected UTF-8. Convert it: iconv -f UTF-16 -t UTF-8"))
@@ -207,7 +212,7 @@ def _divided(path: Path, chunks: Iterable[bytes], end: bytes) -> Iterator[bytes]
 
 
 def bounded_lines(path: Path, stream: IO[bytes], start: bytes = b"") -> Iterator[bytes]:
-    """Yield the lines of a stream without the byte order mark of the first; one that is far too long is an error.
+    """Yield the lines of a stream without a byte order mark; a line longer than `LONGEST_LINE` is an error.
 
     Args:
         path: The file, for the message.
@@ -231,7 +236,7 @@ def too_long(path: Path | str, number: int, what: str = "") -> DataError:
 
 
 def read_lines(path: Path) -> list[str]:
-    """Return all lines of a text file, without spaces around them."""
+    """Return all lines of a text file, stripped."""
     if not is_file(path, "Expected a text file."):
         raise DataError(f"{path}: no such file")
     faults = Faults()
@@ -245,7 +250,7 @@ def read_lines(path: Path) -> list[str]:
 
 
 def is_file(path: Path, expected: str = EXPECTED) -> bool:
-    """Return whether there is such a file; a folder is an error at once."""
+    """Return whether the file exists; raise an error if the path is a folder."""
     try:
         mode = path.stat().st_mode
     except (OSError, ValueError):
@@ -260,7 +265,7 @@ def without_gz(path: Path) -> Path:
 
 
 def split_names(pairs: str) -> tuple[Path, ...]:
-    """Return the files that a comma joins, or the one file that has a comma in its name."""
+    """Return the paths joined by a comma, or one path if a file with the comma in its name exists."""
     if "," not in pairs or is_file(Path(pairs)):
         return (Path(pairs),)
     return tuple(Path(part) for part in map(str.strip, pairs.split(",")) if part)
@@ -288,7 +293,7 @@ def locate(pairs: str | Path | tuple[Path, ...], format: str | None) -> tuple[tu
 
 
 def _guess_format(path: Path) -> str:
-    """Recognise a file of tabs by its first lines: a dictionary may be called words.train."""
+    """Return "tsv" if all of the first lines contain tabs; otherwise raise an error that asks for --format."""
     beginning = [line for _, line, _ in islice(lines(path, Faults()), 20) if line.strip()]
     if beginning and all("\t" in line for line in beginning):
         return "tsv"
@@ -300,7 +305,7 @@ def _guess_format(path: Path) -> str:
 
 
 def language_of(path: Path) -> str | None:
-    """Return the language that the name of a file says: `train.en` and `en.txt` do, `train.txt` does not."""
+    """Return the language in the name of a file: `train.en` and `en.txt` have one; None for `train.txt`."""
     plain = without_gz(path)
     return languages.known(plain.suffix[1:]) or languages.known(plain.stem)
 
@@ -314,19 +319,17 @@ def tsv_rows(path: Path, faults: Faults) -> Iterator[Cells]:
 
 
 class _RecordLines:
-    """Lines for a CSV reader, in which a record may span several lines; a record that is far too long is a
-    `csv.Error`.
-    """
+    """An iterator of lines for `csv.reader` that remembers the lines of each record, which may span several."""
 
     def __init__(self, numbered: Iterator[Line]) -> None:
         self._lines = numbered
         self._again: deque[Line] = deque()
         self.taken: list[Line] = []
-        """The lines of the present record."""
+        """The lines of the current record."""
         self._size = 0
 
     def beginning(self) -> list[str]:
-        """Return the first lines, and few more characters than one line may have."""
+        """Return the first lines, up to `CSV_LINES` or about `LONGEST_LINE` characters, without consuming them."""
         while len(self._again) < CSV_LINES and sum(len(line) for _, line, _ in self._again) < LONGEST_LINE:
             if (line := next(self._lines, None)) is None:
                 break
@@ -334,7 +337,7 @@ class _RecordLines:
         return [line for _, line, _ in self._again]
 
     def begin(self, again: Sequence[Line] = ()) -> None:
-        """Begin a record, with lines that were taken before."""
+        """Begin a new record; the lines in `again` are put back and read again first."""
         self._again.extendleft(reversed(again))
         self.taken, self._size = [], 0
 
@@ -391,7 +394,7 @@ def _delimiter(beginning: Sequence[str]) -> str:
 
 
 def _widths(beginning: Sequence[str], delimiter: str) -> list[int]:
-    """Count the columns of each row; not strictly, since with the wrong delimiter quotes stand in odd places."""
+    """Count the columns of each row, without strict quoting: with the wrong delimiter, quotes are misplaced."""
     widths = []
     with contextlib.suppress(csv.Error):
         for row in csv.reader(beginning, delimiter=delimiter):
@@ -406,7 +409,7 @@ class Told:
 
     languages: Sides = NOTHING
     notes: dict[str, None] = field(default_factory=dict)
-    """Notes for the user, each once, however often the file is read."""
+    """Notes for the user; each is kept once, even if the file is read several times."""
 
 
 def in_blocks(pairs: Iterable[Pair], most: int, characters: int = 1 << 22) -> Iterator[list[Pair]]:

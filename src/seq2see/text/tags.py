@@ -59,11 +59,11 @@ def tagged(pair: Pair, languages: Sequence[str]) -> Pair:
 # Words that are tags in the texts themselves: `<RX_1> CCO`, `<N;DAT;SG> lemma`, `lemma V;PST`.
 
 MOST_TAGS: Final = 4
-"""Words in a row, in front of a text or behind it, that may be tags."""
+"""Maximum number of consecutive words, at the beginning or the end of a text, that may be tags."""
 MOST_PARTS: Final = 500
-"""Distinct parts of tags: more are no closed set."""
+"""Maximum number of distinct parts of tags; with more, the words are not a closed set, and so not tags."""
 MOST_BARE_FORMS: Final = 50
-"""Distinct tags that look like any other word."""
+"""Maximum number of distinct tags if they have no special sign or capitals."""
 FEWEST_LINES: Final = 20
 _SEPARATOR = re.compile(r"(?<=\w)(?=[;|,.+:]\w)|(?<=\w)(?=[^\w\s]$)")
 _SEPARATES = re.compile(r"\w[;|,.+:]\w")
@@ -80,15 +80,17 @@ def tag_parts(word: str) -> list[str]:
 
 
 class TagWords(NamedTuple):
-    """The closed sets of tags that stand in front of texts and behind them; a space belongs to the tag before it."""
+    """The closed sets of tags at the beginning and end of texts; the space after a tag belongs to that tag."""
 
     front: frozenset[str] = frozenset()
-    """Parts of tags as they are spelled in front: `<N`, `;DAT`, `;SG`, `> `."""
+    """Parts of tags at the beginning, as they are spelled: `<N`, `;DAT`, `;SG`, `> `."""
     back: frozenset[str] = frozenset()
-    """The same behind: ` V`, `;PST`."""
+    """Parts of tags at the end, as they are spelled: ` V`, `;PST`."""
 
     def split(self, text: str) -> tuple[list[str], str, list[str]]:
-        """Return the parts of the tags in front, the text between, and the parts of the tags behind."""
+        """Return the parts of the tags at the beginning, the text between them, and the parts of the tags at
+        the end.
+        """
         start, end = 0, len(text)
         front: list[str] = []
         back: list[str] = []
@@ -125,7 +127,7 @@ def _mostly(parts: Sequence[str], known: frozenset[str]) -> bool:
 
 
 def tag_words(texts: Iterable[str], where: TagPlace) -> TagWords:
-    """Return the tags of texts that have them at these places: every part that occurs twice."""
+    """Return the parts of tags that occur at least twice at the given places (beginning, end or both) of the texts."""
     lines = [text.split(" ") for text in texts]
     sides: list[frozenset[str]] = []
     for place, cut, wanted in ((0, _front, ("first", "both")), (-1, _back, ("last", "both"))):
@@ -143,7 +145,7 @@ def tag_words(texts: Iterable[str], where: TagPlace) -> TagWords:
 
 
 def where_tags_are(texts: Iterable[str]) -> TagPlace:
-    """Return where nearly all texts have a tag, by its position, its shape, and how small the set of its forms is."""
+    """Return where nearly all texts have a tag: at the beginning, the end, both or nowhere."""
     lines = [text.split(" ") for text in texts]
     first, last = _are_tags(lines, 0), _are_tags(lines, -1)
     if first and last and _are_tags([line[1:] for line in lines], -1):
@@ -177,11 +179,11 @@ def _are_tags(lines: Sequence[Sequence[str]], place: int) -> bool:
 
 
 def _shaped(words: Counter[str], total: int, others: Counter[str], elsewhere: int) -> bool:
-    """Return whether nearly all tags have a sign, or capitals alone, that nearly no other word has."""
+    """Return whether nearly all tags, but almost no other words, contain a certain sign or are in capitals."""
     signs = {sign for word, _ in words.most_common(5) for sign in word if not sign.isalnum()} - _SENTENCE_SIGNS
 
     def distinguishes(sign: str) -> bool:
-        """Return whether nearly all tags, and nearly no other words, contain `sign`; empty: are in capitals."""
+        """Return whether nearly all tags and almost no other words contain `sign` (if empty: are in capitals)."""
 
         def has(word: str) -> bool:
             return sign in word if sign else word.isupper()

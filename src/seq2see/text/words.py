@@ -11,7 +11,7 @@ from itertools import product
 from typing import Final, Literal, NamedTuple
 
 Span = tuple[int, int]
-"""Characters from the first up to the second, which is not included."""
+"""Start and end (exclusive) of a range of characters."""
 
 
 class Term(NamedTuple):
@@ -24,7 +24,7 @@ class Term(NamedTuple):
     forms: tuple[str, ...]
     """The allowed translations, the preferred one first."""
     is_kept: bool = False
-    """Whether the term is to stay as it is, capital letters included."""
+    """Whether the term must be copied unchanged, including its capital letters."""
 
 
 WITHOUT_BLANKS: Final = (
@@ -41,7 +41,7 @@ _CASES: Final = (
 PARTICLES: Final = frozenset(
     many + case + last for many, case, last in product(("", "들"), _CASES, ("", "는", "도", "만", "의", "부터", "까지"))
 ) - {""}
-"""Korean particles that may follow a noun in the same word, alone and after each other."""
+"""Korean particles that may be attached to a noun, alone and combined."""
 
 
 @lru_cache(1 << 14)
@@ -110,5 +110,5 @@ def needs_blanks(character: str) -> bool:
 
 
 def is_whole_word(phrase: str) -> bool:
-    """Return whether a letter right after a phrase would change its last word; in Korean and Chinese it would not."""
+    """Return whether a letter added to a phrase would change its last word; not so in Korean and Chinese."""
     return _kind(phrase[-1]) in ("letter", "mark")
