@@ -1,4 +1,4 @@
-"""Measure scripts, digits and signs of thousands of texts at a time, and repair characters that were decoded wrongly.
+"""Measure scripts, digits and punctuation of thousands of texts at a time, and repair wrongly decoded characters.
 
 Every character is looked up in tables made once from Python's own Unicode data, so that a block of texts is measured by
 a few operations on arrays instead of a loop over its letters.
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 Number = TypeVar("Number", bound=np.generic)
 
 OTHER, BREAK, CONTROL, LOST = range(4)
-"""Kinds of characters that are no letters; from 4 on every kind is a script."""
+"""Kinds of characters that are not letters; numbers from 4 on are scripts."""
 
 _PART: Final = 1 << 16
 """Number of characters looked up at a time."""
@@ -24,10 +24,10 @@ _HAN: Final = ((0x3400, 0x4DBF), (0x4E00, 0x9FFF), (0xF900, 0xFAFF), (0x20000, 0
 _HANGUL: Final = ((0xAC00, 0xD7A3),)
 _NOT_NAMED: Final = {"LATIN": ("FULLWIDTH", "FEMININE", "MASCULINE"), "KANA": ("HIRAGANA", "KATAKANA", "HALFWIDTH")}
 _SIGNS: Final = ("?？؟", "!！", ":：", "(（", '"“„«「', "/", "%％", ",،、，")
-"""Signs that translations keep, one bit each."""
+"""Punctuation marks that translations usually keep; each group is one bit."""
 
 BREAKS: Final = "\n\r\v\f\x1c\x1d\x1e\x85\u2028\u2029"
-"""Characters that `str.splitlines` treats as the end of a line, as other programs may."""
+"""Characters that `str.splitlines` and other programs treat as the end of a line."""
 
 
 class Tables(NamedTuple):
@@ -40,9 +40,9 @@ class Tables(NamedTuple):
     digit: NDArray[np.uint32]
     """A random weight for each of the ten digits, the same in all scripts; 0: not a digit."""
     kept: NDArray[np.bool_]
-    """Whether the character is a letter, mark or number, which the key of a text keeps."""
+    """Whether the character is a letter, mark or number; `keys` leaves out all others."""
     byte: NDArray[np.bool_]
-    """Whether the character may be a byte of another encoding, read as Latin-1 or cp1252."""
+    """Whether the character may come from a byte of another encoding that was read as Latin-1 or cp1252."""
 
 
 @cache
@@ -93,7 +93,7 @@ def tables() -> Tables:
 
 
 class TextMeasures(NamedTuple):
-    """Measures of several texts: one number of each kind for each text."""
+    """Measures of several texts, as arrays with one value for each text."""
 
     length: NDArray[np.int64]
     script: NDArray[np.uint8]
@@ -102,13 +102,13 @@ class TextMeasures(NamedTuple):
     """Whether at least nine letters in ten are of that script."""
     signs: NDArray[np.uint8]
     digits: NDArray[np.uint16]
-    """The digits of a text, whatever their order and script, as one number; 0: none."""
+    """A hash of the digits of a text that does not depend on their order or script; 0: the text has no digits."""
     damaged: NDArray[np.bool_]
-    """Whether `mend` should check the text: it has control characters, line breaks, or what may be misread bytes."""
+    """Whether `mend` should check the text: it has control characters, line breaks, or possibly misread bytes."""
 
 
 def measure(texts: list[str]) -> TextMeasures:
-    """Measure at least one text; this takes about 20 bytes of memory for each character."""
+    """Measure one or more texts; this takes about 20 bytes of memory for each character."""
     table = tables()
     length = np.fromiter(map(len, texts), np.int64, len(texts))
     # A space after each text keeps `reduceat` from tripping over empty ones.
@@ -145,7 +145,7 @@ def measure(texts: list[str]) -> TextMeasures:
 
 
 def keys(texts: list[str]) -> list[bytes]:
-    """Return the keys that near-duplicates share: lower-case letters and digits, no punctuation, signs or spaces.
+    """Return keys that are equal for near-duplicates: letters and digits in lower case, without punctuation and spaces.
 
     A single word of ASCII is its own key (in molecules, code and identifiers capitals and signs mean something), and
     so is a text of more signs than letters, or of no letters at all.
@@ -172,7 +172,7 @@ def _codes(text: str) -> NDArray[np.uint32]:
 
 
 def _look_up(table: NDArray[Number], codes: NDArray[np.uint32]) -> NDArray[Number]:
-    """Return `table[codes]`, computed in parts: NumPy makes 8 bytes of every index."""
+    """Return `table[codes]`, computed in chunks because NumPy converts every index to 8 bytes."""
     found = np.empty(len(codes), table.dtype)
     for into, part in zip(_parts(found), _parts(codes), strict=True):
         table.take(part, out=into, mode="clip")
@@ -207,7 +207,7 @@ def are_unspaced(texts: list[str]) -> bool:
 _BYTES: Final = {chr(byte): byte for byte in range(0x80, 0x100)} | {
     bytes([byte]).decode("cp1252"): byte for byte in range(0x80, 0xA0) if byte not in (0x81, 0x8D, 0x8F, 0x90, 0x9D)
 }
-"""Bytes over 127 as they look when they are read as Latin-1 or cp1252."""
+"""Bytes over 127 by the character that they become if they are read as Latin-1 or cp1252."""
 _RUN: Final = re.compile(f"[{re.escape(''.join(_BYTES))}]{{2,}}")
 _FOLLOWING: Final = f"[{re.escape(''.join(character for character, byte in _BYTES.items() if byte < 0xC0))}]"
 _CERTAIN: Final = re.compile(f"[ÂÃ]{_FOLLOWING}|â[€\x80]{_FOLLOWING}|â[‚\x82]¬|ï»¿|ï¿½")
@@ -228,7 +228,7 @@ class Mended(NamedTuple):
 
 
 def mend(text: str) -> Mended:
-    """Undo wrong decoding, turn line breaks into spaces, and remove control characters; lost characters stay lost."""
+    """Undo wrong decoding, turn line breaks into spaces, and remove control characters; U+FFFD cannot be repaired."""
     read = unmangle(text)
     broken = _BREAK.sub(" ", read)
     clean = _CONTROL.sub("", broken)
@@ -236,7 +236,7 @@ def mend(text: str) -> Mended:
 
 
 def unmangle(text: str) -> str:
-    """Undo wrong decoding: `cafÃ©` -> `café`, `ì•ˆë…•` -> `안녕`, `¾È³ç` -> `안녕`. Keep texts that may be right."""
+    """Undo wrong decoding: `cafÃ©` -> `café`, `ì•ˆë…•` -> `안녕`, `¾È³ç` -> `안녕`. Texts that may be right stay."""
     for _ in range(3):  # misread once more each time it was saved
         read = _unmangle_once(text)
         if read == text:

@@ -1,4 +1,4 @@
-"""A clean copy of a corpus: the pairs that a diagnosis keeps, repaired if needed; the others go to a second file."""
+"""Write a clean copy of a corpus: pairs that the diagnosis keeps, repaired; dropped pairs go to a second file."""
 
 import os
 from collections.abc import Iterable
@@ -24,7 +24,7 @@ def dropped_beside(clean: Path) -> Path:
 
 
 def check(clean: Path, originals: Iterable[Path], force: bool) -> None:
-    """Refuse to replace files of the user, before the work begins."""
+    """Raise an error, before the work begins, if `clean` would replace a file of the user."""
     if clean.suffix.lower() != ".tsv":
         raise SettingError(f"--write {clean}: a clean copy is a .tsv file (source<TAB>target)")
     for path in (clean, dropped_beside(clean)):
@@ -37,7 +37,7 @@ def check(clean: Path, originals: Iterable[Path], force: bool) -> None:
 
 
 def write(rows: Iterable[Row], diagnosis: Diagnosis, clean: Path) -> Written:
-    """Write `clean` and, with line and reason, the pairs that are dropped; both files appear when they are complete."""
+    """Write the kept pairs to `clean`, and dropped pairs with line and reason beside it; both files atomically."""
     repaired = 0
     try:
         with (

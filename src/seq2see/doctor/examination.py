@@ -25,16 +25,16 @@ BLOCK: Final = 2048
 CHARACTERS: Final = 1 << 20
 """Maximum number of characters in a block."""
 LEARN: Final = 5
-"""Number of blocks from which the words of source and target are learned."""
+"""Number of blocks from which the words typical of source and target are learned."""
 _CROWD: Final = 33
 _STRETCH: Final = 100
-"""Length of the stretches in which exchanged pairs are counted: more than `_CROWD` of them in one are no accident."""
+"""Number of rows in which exchanged pairs are counted: more than `_CROWD` of them are no accident."""
 _MANY: Final = 1 / 5
-"""Share of exchanged pairs in a corpus above which they are intended, for a model of both directions."""
+"""Share of exchanged pairs above which they are intended: a corpus for translation in both directions."""
 _LONGEST_VALUE: Final = 1000
 """Number of leading characters by which values of a column are compared."""
 _FEW: Final = 20
-"""Number of pairs below which no value is unusual; a column with fewer different numbers holds labels."""
+"""Minimum number of pairs for calling a value unusual; a column with fewer different values holds labels."""
 
 _EMPTY, _MOJIBAKE, _BREAKS, _CONTROLS, _LOST, _COPY, _SAME_WORD, _PURE_SOURCE, _PURE_TARGET, _EXCHANGED = (
     1 << bit for bit in range(5, 15)
@@ -49,7 +49,7 @@ _ROW: Final = np.dtype(
 
 
 def examine(rows: RawPairs, against: RawPairs | None = None) -> Diagnosis:
-    """Read all rows, then read them again up to the last example. Nothing in a file raises an error."""
+    """Read all rows and return the diagnosis; the rows up to the last example are read twice. Faults raise no error."""
     seen = Examination()
     for row in rows:
         seen.add(row.source, row.target, row.faults)
@@ -74,7 +74,7 @@ def examine(rows: RawPairs, against: RawPairs | None = None) -> Diagnosis:
 
 
 def short(diagnosis: Diagnosis, most: int = 6) -> list[str]:
-    """Return the problems in one line each, for `train` to print."""
+    """Return up to `most` problems, one line each, for `train` to print."""
     lines = []
     for finding in diagnosis.problems[:most]:
         since = f", from pair {finding.rows[0] + 1:,} on" if finding.name == "shift" else ""
@@ -87,18 +87,18 @@ def _shortened(text: str, most: int = 80) -> str:
 
 
 class Examination:
-    """Measures of pairs: `add` each pair, then `diagnose`.
+    """Collects measures of pairs: call `add` for each pair, then `diagnose`.
 
     Args:
-        share: If not all pairs are added, one block in `share` blocks is; `skip_to` states which.
+        share: If only a sample is added, it is one block in every `share` blocks; `skip_to` says which.
     """
 
     def __init__(self, share: int = 1) -> None:
         self._share = share
         self._texts: list[str] = []
-        """Sources and targets in turn, until a block is full."""
+        """Sources and targets in alternation, until a block is full."""
         self._characters = 0
-        """The number of characters in these texts."""
+        """The number of characters in `_texts`."""
         self._faults: list[int] = []
         self._blocks: list[NDArray[Any]] = []
         self._starts: list[int] = []
@@ -109,9 +109,9 @@ class Examination:
         self._values: tuple[set[str], set[str]] = set(), set()
         self._counts_up = [True, True]
         self._shared: list[float] = []
-        """The share of the words of some sources that stand in the target, too."""
+        """For some sources, the share of their words that also occur in the target."""
         self._odds: side_words.Odds | None = None
-        """What tells the sides apart, known once `LEARN` blocks have been added."""
+        """Log-odds of words that distinguish the sides; None until `LEARN` blocks have been added."""
         self._heard: list[list[str]] = []
         """Texts of the first blocks, kept until the words of each side are learned."""
 
@@ -124,7 +124,7 @@ class Examination:
             self._measure()
 
     def skip_to(self, start: int) -> None:
-        """Skip to the pair after the first `start` pairs, some of which were not added."""
+        """Continue at pair number `start`; the pairs since the last one that was added are left out of the sample."""
         self._measure()
         self._next = start
 
@@ -148,7 +148,7 @@ class Examination:
                 self._tell_sides()
 
     def _tell_sides(self) -> None:
-        """Learn from the first blocks which words belong to which side, and mark exchanged pairs in them."""
+        """Learn from the first blocks which words are typical of which side; mark the exchanged pairs in them."""
         pairs = [pair for texts in self._heard for pair in zip(texts[::2], texts[1::2], strict=True)]
         self._odds = side_words.learn(pairs)
         for rows, texts in zip(self._blocks, self._heard, strict=True):
@@ -156,7 +156,7 @@ class Examination:
         self._heard = []
 
     def _look_at_columns(self, texts: list[str], before: int) -> None:
-        """Update which columns hold labels or line numbers instead of text."""
+        """Update which columns contain only labels or line numbers instead of text."""
         for side in (0, 1):
             column = texts[side::2]
             if len(self._values[side]) <= _FEW:
@@ -174,11 +174,11 @@ class Examination:
                     self._shared.append(len(words.intersection(target.split())) / len(words))
 
     def column(self, name: str) -> NDArray[Any]:
-        """Return one measure of every pair, in order."""
+        """Return one measure of all pairs, in the order of the pairs."""
         return np.concatenate([block[name] for block in self._blocks] or [np.empty(0, _ROW[name])])
 
     def _place(self, row: int) -> int:
-        """Return the number, among all pairs, of a row of the measures."""
+        """Convert an index of the measures to the index among all pairs, including those left out of the sample."""
         for start, block in zip(self._starts, self._blocks, strict=True):
             if row < len(block):
                 return start + row
@@ -252,7 +252,7 @@ class Examination:
         )
 
     def _turned(self, scripts: tuple[int, int], flags: NDArray[np.uint16]) -> Mask:
-        """Mark pairs whose sides are exchanged, by their scripts, or by their words where both sides share one."""
+        """Mark pairs whose sides are exchanged, by their scripts, or by their words if the sides share a script."""
         source, target = scripts
         if not source or not target or source == target:
             return (flags & _EXCHANGED) > 0
@@ -261,7 +261,7 @@ class Examination:
         return found
 
     def _foreign(self, scripts: tuple[int, int], flags: NDArray[np.uint16]) -> Mask:
-        """Mark texts of another script than usual. Names and commands in Latin letters occur in every language."""
+        """Mark texts in an unusual script, except short ones in Latin letters: names and commands occur everywhere."""
         names = characters.tables().scripts
         latin, han, kana = map(names.index, ("Latin", "Han", "Kana"))
         found = np.zeros(len(flags), np.bool_)
@@ -306,7 +306,7 @@ class Examination:
         book.add("targets", repeated(self.column("source"), good & ~again & ~nearly))
 
     def _odd_lengths(self, good: Mask, turned: Mask, book: "Book") -> None:
-        """Report lengths far from the median, compared with the median distance, which a few odd pairs cannot move."""
+        """Report lengths that are far from the median, in units of the median absolute deviation."""
         if good.sum() < _FEW:
             return
         source, target = self.column("source_length"), self.column("target_length")
@@ -352,15 +352,13 @@ class Examination:
 
 
 def measure(texts: list[str], faults: Sequence[int]) -> tuple[NDArray[Any], list[str]]:
-    """Measure each pair of a block; return the measures and the mended texts, sources and targets in turn."""
+    """Measure each pair of a block; return the measures, and the mended texts (source, target, source, ...)."""
     measured = [_measure(texts[2 * start : 2 * end], faults[start:end]) for start, end in _pieces(texts)]
     return np.concatenate([rows for rows, _ in measured]), [text for _, mended in measured for text in mended]
 
 
 def _pieces(texts: list[str]) -> Iterator[tuple[int, int]]:
-    """Yield ranges of pairs that are measured at once, since the measures of a text take far more memory than the
-    text.
-    """
+    """Yield ranges of pairs to measure together: the measures of a text take far more memory than the text."""
     start = size = 0
     for number, (source, target) in enumerate(zip(texts[::2], texts[1::2], strict=True), 1):
         size += len(source) + len(target)
@@ -430,7 +428,7 @@ def usual_pair(sources: NDArray[np.uint8], targets: NDArray[np.uint8]) -> tuple[
 
 
 def are_sparse(rows: Mask) -> bool:
-    """Return whether the marked rows are so few, and so scattered, that they may be an accident."""
+    """Return whether the marked rows are so few and scattered that they may have happened by accident."""
     places = np.flatnonzero(rows)
     if len(places) > _MANY * len(rows):
         return False
@@ -438,7 +436,7 @@ def are_sparse(rows: Mask) -> bool:
 
 
 def repeated(hashes: NDArray[np.uint64], among: Mask) -> Mask:
-    """Mark hashes that occurred before; in parts by their first bits, since sorting all at once takes more memory."""
+    """Mark hashes that occurred before. They are sorted in parts, by their first bits, to save memory."""
     found = np.zeros(len(hashes), np.bool_)
     part = (hashes >> np.uint64(60)).astype(np.uint8)
     for number in range(16):

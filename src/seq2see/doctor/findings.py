@@ -18,7 +18,7 @@ SHOWN: Final = 3
 
 
 class Kind(NamedTuple):
-    """A kind of finding. Up to the tolerated share of pairs it is only a note: every large corpus has a few."""
+    """A kind of finding. It is only a note while the share of affected pairs is at most the tolerated share."""
 
     severity: Severity
     tolerated: float
@@ -29,7 +29,7 @@ class Kind(NamedTuple):
 
 _TABLE: Final = resources.files(__package__).joinpath("findings.toml").read_text("utf-8")
 KINDS: Final = {name: Kind(**entry) for name, entry in tomllib.loads(_TABLE).items()}
-"""A pair is dropped for the first reason that holds, in the order of `findings.toml`."""
+"""Kinds of findings in the order of `findings.toml`; a pair is dropped for the first reason that applies to it."""
 REASONS: Final = ("", *KINDS)
 
 
@@ -73,7 +73,7 @@ class Diagnosis:
     scripts: tuple[str, str]
     """Scripts of most sources and of most targets; empty where no script is usual."""
     lengths: tuple[NDArray[np.uint16], NDArray[np.uint16]]
-    """Characters of sources and targets, where a pair could be read at all."""
+    """Lengths in characters of the sources and of the targets, for pairs that could be read."""
     reasons: NDArray[np.uint8]
     """Index in REASONS of the reason why each row is dropped; 0 where it is kept."""
     swapped: Mask
@@ -89,12 +89,12 @@ class Diagnosis:
 
     @property
     def changes(self) -> bool:
-        """Return whether a clean copy would differ."""
+        """Return whether a clean copy would differ from the corpus."""
         return bool(self.reasons.any() or self.mended.any() or self.swapped.any())
 
 
 class Book:
-    """Collector of findings, with the first reason to drop each row."""
+    """Collects findings, and the first reason to drop each row."""
 
     def __init__(self, rows: int, about: Mapping[str, tuple[str, str]]) -> None:
         self.reasons = np.zeros(rows, np.uint8)
@@ -114,9 +114,9 @@ class Book:
         count: int | None = None,
         rows: tuple[int, ...] = (),
     ) -> None:
-        """Add a finding about the rows of a mask, or about all rows at once; nothing if there are none.
+        """Add a finding about the rows of a mask, or about the whole corpus (mask None); an empty mask adds nothing.
 
-        `gravity` is the share that decides how severe the finding is; the share of the rows, if not given.
+        `gravity` is the share that decides how severe the finding is; by default, the share of marked rows.
         """
         kind = KINDS[name]
         told, to_do = self._about.get(name, ("", ""))

@@ -1,8 +1,8 @@
-"""Find where two sides are out of step: where the source of each line fits the target of another line better.
+"""Find where two sides are shifted against each other: the source of each line fits the target of another line better.
 
-Translations have lengths that go together, and the same digits and signs. Window by window, the likeness of source i
-and target i + lag is compared with that of source i and target i. Sides without any such likeness (questions and
-answers) are alike at no lag, so no shift is reported.
+The lengths of translations correlate, and their digits and punctuation are the same. In each window of rows, the
+similarity of source i and target i + lag is compared with that of source i and target i. Sides without any such
+similarity (questions and answers) are dissimilar at every lag, so no shift is reported.
 """
 
 from typing import Any, Final, NamedTuple
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 WINDOW: Final = 250
 FEWEST: Final = 100
-"""Number of rows below which a shift could be due to chance."""
+"""Minimum number of rows for reporting a shift; with fewer rows, it could be due to chance."""
 LAGS: Final = (1, -1, 2, -2, 3, -3, 4, -4, 5, -5)
 UNSURE: Final = 99
 _GROUP: Final = 200
@@ -36,7 +36,7 @@ class SideNumbers(NamedTuple):
 
 
 class Shift(NamedTuple):
-    """Rows from `start` up to `end` (not included) whose target stands `lag` rows further down."""
+    """Rows from `start` to `end` (exclusive) whose target is `lag` rows further down."""
 
     start: int
     end: int
@@ -44,7 +44,7 @@ class Shift(NamedTuple):
 
 
 def shifts(source: SideNumbers, target: SideNumbers) -> list[Shift]:
-    """Return where the sides are shifted, in order; empty if they are not shifted, or if that cannot be decided."""
+    """Return the shifted ranges in order; empty if there are none, or if they cannot be determined."""
     rows = len(source.length)
     if rows < FEWEST:
         return []
@@ -89,7 +89,7 @@ def _lags(source: SideNumbers, target: SideNumbers, starts: NDArray[np.int64], w
 
 
 def _likeness(here: SideNumbers, target: SideNumbers, rows: NDArray[np.int64], lag: int) -> NDArray[np.float64]:
-    """Return how well each source fits the target `lag` rows further down."""
+    """Return the similarity of each source to the target `lag` rows further down."""
     there = target.at(np.clip(rows + lag, 0, len(target.length) - 1))
     same_digits = (here.digits == there.digits) & (here.digits > 0)
     common = _POPULATION[here.signs & there.signs] - 0.5 * _POPULATION[here.signs ^ there.signs]
@@ -97,21 +97,21 @@ def _likeness(here: SideNumbers, target: SideNumbers, rows: NDArray[np.int64], l
 
 
 def _standard(lengths: NDArray[Any]) -> NDArray[np.float64]:
-    """Return the logarithms of lengths, in each window with mean 0 and standard deviation 1, clipped at 3."""
+    """Return the logarithms of lengths, standardised in each window (mean 0, deviation 1) and clipped at 3."""
     logs = np.log1p(lengths.astype(np.float64))
     logs -= logs.mean(axis=1, keepdims=True)
     return np.asarray(np.clip(logs / np.maximum(logs.std(axis=1, keepdims=True), 1e-6), -3, 3))
 
 
 def _repeats(here: SideNumbers, target: SideNumbers, rows: NDArray[np.int64], lag: int) -> NDArray[np.bool_]:
-    """Return whether the targets at that lag are copies of the sources, as answers are in a conversation."""
+    """Return for each row whether the target `lag` rows further down equals the source, as in a conversation."""
     there = target.at(np.clip(rows + lag, 0, len(target.length) - 1))
     same = (here.length == there.length) & (here.digits == there.digits) & (here.signs == there.signs)
     return np.asarray(same.mean(axis=1) > 0.5)
 
 
 def _edge(source: SideNumbers, target: SideNumbers, first: int, last: int, before: int, after: int) -> int:
-    """Return the row, from `first` to `last`, at which one lag gives way to another."""
+    """Return the row between `first` and `last` at which the lag changes from `before` to `after`."""
     rows = np.arange(first, last)[None]
     here = source.at(rows)
     difference = (_likeness(here, target, rows, before) - _likeness(here, target, rows, after))[0]

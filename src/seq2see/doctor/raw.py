@@ -12,11 +12,11 @@ from seq2see.text.pair import NOTHING, Pair, Sides
 from seq2see.text.rows import NOT_JSON, CutShortError, Faults, Row, without_gz
 
 _GUESSED_BY: Final = 1 << 16
-"""Number of bytes from which an encoding is guessed."""
+"""Number of bytes from which the encoding is guessed."""
 
 
 class Tolerated(Faults):
-    """Faults of files that are read in spite of them."""
+    """Collects the faults of files that are read leniently, instead of raising errors."""
 
     lenient = True
 
@@ -28,7 +28,7 @@ class Tolerated(Faults):
         """The beginnings of the first lines that are not UTF-8."""
         self._room = _GUESSED_BY
         self.about: dict[str, tuple[str, str]] = {}
-        """For a kind of finding, what is wrong with its rows and what to do."""
+        """For some kinds of findings, a description of the rows and advice."""
 
     def add(self, path: Path, line: int, fault: str, hint: str = "") -> None:
         """Do nothing, since the row itself records the fault."""
@@ -58,7 +58,7 @@ class RawPairs:
 
     @property
     def problems(self) -> list[str]:
-        """Return messages about problems of a file as a whole, after an iteration."""
+        """Return messages about problems of whole files; complete after an iteration."""
         return self._faults.problems
 
     def __iter__(self) -> Iterator[Row]:
@@ -82,7 +82,7 @@ class RawPairs:
 
     @property
     def labels(self) -> Sides:
-        """Return the names of the sides where all files agree: languages, or the suffixes of parallel files."""
+        """Return the names of the sides (languages, or suffixes of parallel files) if all files have the same."""
         labels = {_labels(part) for part in self._parts if isinstance(part, Pairs)}
         return labels.pop() if len(labels) == 1 else NOTHING
 
@@ -110,7 +110,9 @@ _ENCODINGS: Final = (
     ("gb18030", "一", "\u9fff", 0.7),
     ("big5", "一", "\u9fff", 0.7),
 )
-"""Encodings to try on runs of bytes over 127: name, first and last letter, and the share of letters between them."""
+"""Encodings to try on sequences of bytes over 127: name, range of letters, and the share of decoded characters that
+must be in that range.
+"""
 
 
 def guess_encoding(lines: list[bytes]) -> str | None:

@@ -20,13 +20,13 @@ _TELLING: Final = 1.5
 """Minimum difference of its log-frequencies on the two sides (natural logarithm)."""
 _MOST: Final = 20_000
 _READ: Final = 10
-"""Number of words of a text that are looked up; more take time and change nothing."""
+"""Number of words at the beginning of a text that are looked up; more do not change the result."""
 _AGREE: Final = 0.9
-"""Share of pairs whose words must be on the expected side; below it, both sides are taken to be of one language."""
+"""Minimum share of pairs whose words must be on the expected side; below it, both sides are in one language."""
 
 
 def learn(pairs: list[tuple[str, str]]) -> Odds:
-    """Learn which words distinguish the sides; return none if they cannot be distinguished."""
+    """Learn which words distinguish the sides; return an empty dictionary if the sides cannot be distinguished."""
     sources, targets = (Counter(word for pair in pairs for word in _words(pair[side])) for side in (0, 1))
     balance = math.log((targets.total() + 1) / (sources.total() + 1))
     odds = {
@@ -43,12 +43,12 @@ def learn(pairs: list[tuple[str, str]]) -> Odds:
 
 
 def are_exchanged(odds: Odds, source: str, target: str) -> bool:
-    """Return whether the words of both texts belong to the other side."""
+    """Return whether the words of source and target are each typical of the other side."""
     return tell(odds, source) < -_TELLING and tell(odds, target) > _TELLING
 
 
 def tell(odds: Odds, text: str) -> float:
-    """Return the mean log-odds of the first words; 0 where fewer than two of them are known."""
+    """Return the mean log-odds of the first words of a text; 0 if fewer than two of them are known."""
     told = [odds[word] for word in text.lower().split(maxsplit=_READ)[:_READ] if word in odds]
     return sum(told) / len(told) if len(told) > 1 else 0.0
 
@@ -58,13 +58,13 @@ def _words(text: str) -> list[str]:
 
 
 def is_header(source: str, target: str) -> bool:
-    """Return whether a first row names the columns: `word, phones`, `en, ko`."""
+    """Return whether a first row is a header that names the columns: `word, phones`, `en, ko`."""
     cells = {source.lower(), target.lower()}
     return len(cells) == 2 and (cells <= columns.SOURCES | columns.TARGETS or columns.are_languages(source, target))
 
 
 def have_exchanged_names(labels: Sides, scripts: tuple[str, str]) -> bool:
-    """Return whether the sides have each other's names, by the words themselves or by the scripts of the languages."""
+    """Return whether source and target have each other's names, judged by the names or by the languages' scripts."""
     if not (labels.source and labels.target):
         return False
     if labels.source in columns.TARGETS and labels.target in columns.SOURCES:
