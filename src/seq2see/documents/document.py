@@ -23,7 +23,7 @@ from seq2see.errors import SettingError, nearest
 Format = Literal["auto", "plain", "html", "xml"]
 Split = flows.Split
 FOR_SPLITTING = "É"
-"""Letter that stands for `OBJECT` where sentences are split: it may begin a sentence, and is no abbreviation."""
+"""Letter that replaces `OBJECT` while sentences are split: it can begin a sentence, and is no abbreviation."""
 
 
 @dataclass(frozen=True)
@@ -33,9 +33,9 @@ class Options:
     """
 
     language: str | None = None
-    """Code of the language of the document; by its script if not known."""
+    """Code of the language of the document; None: guessed from its script."""
     limit: Limit | None = None
-    """Sentences that are longer are cut."""
+    """Maximum length of a sentence; longer ones are cut."""
     is_language: bool = True
     """Whether the text is in a human language: it is split into sentences, and placeholders, URLs and e-mail addresses
     come out unchanged. Otherwise each line or flow is one sentence, and `%12` may mean something else."""
@@ -43,9 +43,9 @@ class Options:
     """Where plain text is split: at the ends of sentences and of paragraphs, or of all lines; at the ends of sentences
     only; or nowhere. Sentences of markup are split unless this is `nowhere`."""
     stand_ins: tuple[str, ...] = ()
-    """Words that the model copies, which stand for placeholders; without any, placeholders are left out."""
+    """Words that the model copies, used in place of placeholders; if empty, placeholders are left out."""
     elements: Elements = Elements()
-    """Elements that are treated differently from what HTML says, or the form of an XML document suggests."""
+    """Names of elements that are treated differently from the default of HTML or XML."""
 
 
 class Translated(NamedTuple):
@@ -53,7 +53,7 @@ class Translated(NamedTuple):
 
     text: str
     links: Sequence[tuple[Span, Span]] = ()
-    """Characters of the sentence, and those of the translation that come from them, as `Alignment.links`."""
+    """Pairs of spans: characters of the sentence, and the characters of the translation aligned with them."""
 
 
 @dataclass
@@ -61,23 +61,23 @@ class Counts:
     """Numbers of sentences, tags and placeholders of a document, and how they were placed."""
 
     sentences: int = 0
-    """Sentences that were translated, repeated ones included."""
+    """Number of translated sentences, including repeated ones."""
     different: int = 0
-    """Different sentences: each was translated once."""
+    """Number of different sentences; each was translated once."""
     parts: int = 0
-    """Parts of sentences that were too long, which are counted as sentences."""
+    """Number of parts that overlong sentences were cut into; they are also counted in `sentences`."""
     tags: int = 0
-    """Tags inside sentences, elements counted once."""
+    """Number of tags inside sentences; an element with two tags counts once."""
     tags_guessed: int = 0
-    """Tags that were placed without alignment."""
+    """Number of tags that were placed without alignment."""
     placeholders: int = 0
-    """Placeholders inside sentences."""
+    """Number of placeholders inside sentences."""
     copied: int = 0
-    """Placeholders whose stand-in the model wrote exactly once."""
+    """Number of placeholders whose stand-in the model wrote exactly once."""
     aligned: int = 0
-    """Other placeholders that were placed by the alignment of words."""
+    """Number of other placeholders that were placed by word alignment."""
     guessed: int = 0
-    """Placeholders that were placed without either, by their place in the sentence."""
+    """Number of placeholders that were placed by neither method, but by their position in the sentence."""
 
     def json(self) -> dict[str, Any]:
         return asdict(self)
@@ -95,36 +95,36 @@ class _Slot:
     """A sentence and its place in the document."""
 
     raw: Span
-    """Characters of the document that its translation replaces."""
+    """Span of the document that the translation of this sentence replaces."""
     number: int
-    """Number of its text in `DocumentPlan.sentences`."""
+    """Index of the sentence's text in `DocumentPlan.sentences`."""
     items: tuple[Item, ...]
     head: str = ""
-    """Blanks among the tags in front of it."""
+    """White space between the tags before the sentence."""
     tail: str = ""
     quoted: bool = False
-    """Whether it is the value of an attribute."""
+    """Whether the sentence is the value of an attribute."""
 
 
 @dataclass
 class DocumentPlan:
-    """The sentences of a document, and how to put the document together again."""
+    """The sentences of a document, and the information needed to reassemble the document from translations."""
 
     document: str
     format: Literal["plain", "html", "xml"]
     sentences: list[str] = field(default_factory=list)
     """The texts to translate; one that the document repeats is listed once."""
     aligned: list[bool] = field(default_factory=list)
-    """For each of `sentences` whether it has tags or placeholders, which are put back by links."""
+    """For each of `sentences`, whether it has tags or placeholders, which word links help to place."""
     _slots: list[_Slot] = field(default_factory=list)
     _attributes: list[_Slot] = field(default_factory=list)
     _numbers: dict[str, int] = field(default_factory=dict)
     _parts: int = 0
 
     def join(self, translations: Sequence[Translated]) -> Joined:
-        """Return the document with the translation of each of `sentences`, in their order.
+        """Return the document in which each of `sentences` is replaced by its translation, given in the same order.
 
-        Everything else is as it was, and so is a sentence whose translation is the sentence itself.
+        Everything else is unchanged, and so is a sentence whose translation equals the sentence.
         """
         if len(translations) != len(self.sentences):
             raise ValueError(f"{len(translations)} translations for {len(self.sentences)} sentences")
@@ -232,10 +232,10 @@ class DocumentPlan:
 
 
 def plan(text: str, format: Format = "auto", options: Options | None = None) -> DocumentPlan:
-    """Return the plan for a document: the sentences to translate, and how to put the document together again.
+    """Return the plan for a document: the sentences to translate, and how to reassemble the document.
 
     Args:
-        format: `plain`, `html`, `xml`, or `auto`, which looks at the text to decide.
+        format: `plain`, `html`, `xml`, or `auto`, which decides by the text.
     """
     check_format(format)
     options = options or Options()
@@ -254,7 +254,7 @@ def plan(text: str, format: Format = "auto", options: Options | None = None) -> 
 
 
 def check_format(format: str) -> None:
-    """Refuse a format that is not known."""
+    """Raise an error if the format is not known."""
     if format not in get_args(Format):
         raise SettingError(f"--markup {format}: unknown. {nearest(format, get_args(Format))}")
 
@@ -269,12 +269,12 @@ def _partner(mark: Mark, kind: str, numbers: dict[int, int]) -> int:
 
 
 def _blanks(text: str, start: int, end: int) -> tuple[bool, bool]:
-    """Return whether there is a space before a part of a text, and after it."""
+    """Return whether a space precedes a part of a text, and whether one follows it."""
     return text[start - 1 : start].isspace(), text[end : end + 1].isspace()
 
 
 def _with_stand_ins(text: str, words: Sequence[str]) -> tuple[str, list[int], list[tuple[int, Span]]]:
-    """Return a sentence with stand-ins for placeholders, the new place of each character, and the placeholders.
+    """Return a sentence with stand-ins for placeholders, the new index of each character, and the placeholders.
 
     If a placeholder is left out between two spaces, the first space is left out as well.
     """
@@ -304,7 +304,7 @@ def _with_stand_ins(text: str, words: Sequence[str]) -> tuple[str, list[int], li
 
 
 def _outside_of(document: str, span: Span, parts: Sequence[Span]) -> str:
-    """Return the characters of a span that are in none of its parts: spaces between tags."""
+    """Return the characters of a span outside the given parts: the spaces between tags."""
     said = []
     at = span[0]
     for start, end in parts:
@@ -321,7 +321,7 @@ def _is_inside(span: Span, ordered: Sequence[Span]) -> bool:
 
 
 def _replaced(document: str, span: Span, parts: Sequence[tuple[Span, str]]) -> str:
-    """Return a part of a document in which parts, in order, are replaced by other texts."""
+    """Return a span of a document in which the given parts, in order, are replaced by other texts."""
     said: list[str] = []
     at = span[0]
     for number in range(bisect_left(parts, ((span[0],), "")), len(parts)):

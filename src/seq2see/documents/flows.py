@@ -1,7 +1,7 @@
-"""Flows: stretches of continuous text, independent of how a file writes them, and where each character comes from.
+"""Flows: stretches of continuous text, independent of how a file writes them, and the origin of each character.
 
-A paragraph of plain text is a flow whose lines are joined; in HTML it is what stands between two block elements, with
-entities read and inline tags taken out. Both are then treated alike.
+A paragraph of plain text is a flow whose lines are joined. In HTML, a flow is the text between two block elements, with
+entities decoded and inline tags removed. Later steps treat both kinds in the same way.
 """
 
 import re
@@ -19,22 +19,22 @@ _BLANKS = re.compile(r"[ \t\r\n\f]+")
 
 
 class Mark(NamedTuple):
-    """A tag, a comment or a line break inside a flow, which stays in its place in the text."""
+    """A tag, a comment or a line break inside a flow; it is not part of the text, but keeps its place in it."""
 
     place: int
-    """Number of characters of the flow before it."""
+    """Number of characters of the flow before the mark."""
     kind: Literal["open", "close", "point", "break"]
     raw: Span
-    """Where it stands in the document."""
+    """Span of the mark in the document."""
     number: int = -1
-    """Number of the tag in the document; the two tags of an element are partners."""
+    """Index of the tag in the document; -1 if the mark is not a tag."""
     partner: int = -1
-    """Number of the tag at the other end of its element; -1 where there is none."""
+    """Index of the other tag of the same element; -1 if there is none."""
     name: str = ""
 
 
 class _Chunk(NamedTuple):
-    """Consecutive characters of a flow, and their place in the document, which has the same characters or an entity."""
+    """Consecutive characters of a flow and their span in the document, which has the same characters or an entity."""
 
     place: int
     raw: Span
@@ -46,7 +46,7 @@ class TextFlow:
 
     def __init__(self) -> None:
         self.text = ""
-        """The text as a reader sees it: one space between words, `OBJECT` for what is not translated."""
+        """The text as a reader sees it: single spaces between words, and `OBJECT` for parts that are not translated."""
         self.marks: list[Mark] = []
         self._parts: list[str] = []
         self._length = 0
@@ -90,7 +90,7 @@ class TextFlow:
             self.marks.append(Mark(self._length, "break", (start, end)))
 
     def add_literal(self, text: str, start: int, end: int) -> None:
-        """Add a text that is written differently in the document, as entities are."""
+        """Add text that the document spells differently, such as the character of an entity."""
         self._add(text, (start, end), False)
 
     def add_object(self, start: int, end: int) -> None:
@@ -98,7 +98,7 @@ class TextFlow:
         self._add(OBJECT, (start, end), False)
 
     def add_mark(self, mark: Mark) -> None:
-        """Add a tag or a comment here."""
+        """Add a tag or a comment at the end of the text so far."""
         self.marks.append(mark._replace(place=self._length))
 
     def finish(self, protect: bool) -> "TextFlow":
@@ -131,9 +131,7 @@ class TextFlow:
         return first < len(self.marks) and self.marks[first].place < span[1]
 
     def _pieces(self, start: int, end: int) -> Iterator[tuple[str, Span, bool]]:
-        """Yield a part of the text in chunks: characters, their place in the document, and whether it has the same
-        ones.
-        """
+        """Yield chunks of the text: characters, their span in the document, whether the document has the same."""
         number = max(0, bisect_right(self._chunks, start, key=lambda chunk: chunk.place) - 1)
         while start < end:
             chunk = self._chunks[number]
@@ -143,7 +141,7 @@ class TextFlow:
             start, number = stop, number + 1
 
     def raw(self, start: int, end: int) -> Span:
-        """Return where characters of the text, at least one, stand in the document."""
+        """Return the span in the document of one or more characters of the text."""
         first = self._chunk(start)
         last = self._chunk(end - 1)
         raw_start = first.raw[0] + (start - first.place if first.is_literal else 0)

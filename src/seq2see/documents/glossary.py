@@ -19,27 +19,27 @@ from seq2see.text.pair import NOTHING, Sides
 from seq2see.text.words import Term
 
 MOST_ENTRIES: Final = 100_000
-"""Terms of a glossary; the largest public ones have some tens of thousands for two languages."""
+"""Maximum number of terms in a glossary; the largest public ones have some tens of thousands."""
 LARGEST_FILE: Final = 1 << 25
-"""Bytes of a glossary, after decompression: 32 MiB."""
+"""Maximum size of a glossary file in bytes after decompression (32 MiB)."""
 LONGEST_TERM: Final = 200
-"""Characters of a term or of one of its forms."""
+"""Maximum number of characters of a term or of a translation."""
 MOST_FORMS: Final = 20
-"""Translations that are allowed for one term."""
+"""Maximum number of allowed translations of a term."""
 SHOWN: Final = 5
-"""Faults of a file that a message names."""
+"""Maximum number of faults of a file that a message names."""
 BETWEEN: Final = "|"
-"""Separator of several allowed translations in one column."""
+"""Separator between several allowed translations in one column."""
 EXPECTED: Final = "Expected a glossary: .tsv, .csv or .tbx, each also .gz."
 HEADERS: Final = {"source", "target", "term", "translation", "source term", "target term"}
 
 
 class GlossaryEntry(NamedTuple):
-    """A term, the translations that are allowed for it, and where it was read."""
+    """A term, its allowed translations, and the place in the file where it was read."""
 
     source: str
     forms: tuple[str, ...]
-    """The allowed translations, the preferred one first; none where the term is kept as it is."""
+    """The allowed translations, the preferred one first; empty if the term is copied unchanged."""
     where: str = ""
 
 
@@ -47,12 +47,12 @@ class Glossary:
     """Terms with the translations that they must have."""
 
     def __init__(self, entries: Iterable[GlossaryEntry], name: str = "the glossary") -> None:
-        """Check and index entries; one error names the first faults of all of them."""
+        """Check and index entries; if some are invalid, one error names the first faults."""
         self.name = name
         self.entries: dict[str, GlossaryEntry] = {}
         self._folded: dict[str, list[GlossaryEntry]] = {}
         self._lengths: dict[str, list[int]] = {}
-        """The lengths of all terms that begin with some characters, longest first; see `KEY`."""
+        """Lengths of all terms that begin with certain characters (see `KEY`), longest first."""
         faults: list[str] = []
         for number, entry in enumerate(entries, 1):
             if len(self.entries) >= MOST_ENTRIES:
@@ -70,9 +70,9 @@ class Glossary:
 
     @classmethod
     def of(cls, entries: Mapping[str, str | Sequence[str]], name: str = "the glossary") -> "Glossary":
-        """Make a glossary of a dictionary: each term with its translation, or with all that are allowed.
+        """Return a glossary from a dictionary of terms, each with its translation or a list of allowed translations.
 
-        A term without a translation (an empty text) is kept as it is.
+        A term with an empty translation is copied unchanged.
         """
         pairs = ((source, (given,) if isinstance(given, str) else tuple(given)) for source, given in entries.items())
         return cls((GlossaryEntry(source, forms) for source, forms in pairs), name)
@@ -139,7 +139,7 @@ class Glossary:
         return found
 
     def _at(self, sentence: str, folded: str, place: int) -> Term | None:
-        """Return the longest term that begins at a place."""
+        """Return the longest term that begins at index `place` of a sentence; None if there is none."""
         for size in range(KEY, 0, -1):
             for length in self._lengths.get(folded[place : place + size], ()):
                 end = place + length
@@ -154,16 +154,16 @@ class Glossary:
 
 
 KEY: Final = 3
-"""Characters by which terms are looked up first; a shorter term is looked up by all of its own."""
+"""Number of characters by which terms are looked up first; a shorter term is looked up by all its characters."""
 
 
 def _folded(text: str) -> str:
-    """Return a text in lower case with plain spaces, character by character, so that places stay the same."""
+    """Return a text in lower case with plain spaces, of the same length, so that indices remain valid."""
     return "".join(" " if each.isspace() else lower if len(lower := each.lower()) == 1 else each for each in text)
 
 
 def _is_spelling(written: str, term: str) -> bool:
-    """Return whether a spelling that is equal in lower case is allowed for a term."""
+    """Return whether `written`, which equals the term in lower case, is an allowed spelling of the term."""
     if unicodedata.normalize("NFC", written) == term:
         return True
     return term == term.lower() and all(word[:1] + word[1:].lower() == word for word in written.split())
@@ -183,7 +183,7 @@ def _forms(entry: GlossaryEntry, written: str) -> tuple[str, ...]:
 
 
 def _clean(entry: GlossaryEntry) -> GlossaryEntry:
-    """Return an entry in NFC with single spaces; a form may hold several, separated by `|`."""
+    """Return an entry in NFC with single spaces; translations that contain `|` are split at it."""
     forms = [part for form in entry.forms for part in form.split(BETWEEN)]
     source, *cleaned = (
         " ".join(unicodedata.normalize("NFC", each[:10_000]).split()) for each in (entry.source, *forms)

@@ -1,8 +1,8 @@
-"""HTML and XML: documents cut into tags, comments and text, and the flows of text between block elements.
+"""Split HTML and XML documents into tags, comments and text, and into the flows of text between block elements.
 
-The scanner keeps every character, never goes back, and accepts anything: markup that is not well-formed is text or a
-tag, as in browsers. The standard library's parser is not used, since it takes quadratic time on some documents in
-Python 3.11 and does not say where entities stand.
+The scanner keeps every character, works in linear time, and accepts anything: markup that is not well-formed becomes
+text or a tag, as in browsers. The standard library's parser is not used, since it takes quadratic time on some
+documents in Python 3.11 and does not report the positions of entities.
 """
 
 import html
@@ -15,7 +15,7 @@ from seq2see.documents.flows import Mark, TextFlow
 
 Dialect = Literal["html", "xml"]
 CROSSING = 8
-"""Elements between the two tags of an element that may be closed later than it."""
+"""Maximum number of elements, opened inside an element, that may be closed after it."""
 
 _BLOCKS = frozenset(
     """
@@ -78,39 +78,39 @@ class Elements:
     """Names of elements, in lower case, whose treatment differs from the default of HTML or XML."""
 
     inline: frozenset[str] = frozenset()
-    """Elements inside sentences."""
+    """Names of elements that occur inside sentences."""
     block: frozenset[str] = frozenset()
-    """Elements that end sentences."""
+    """Names of elements that end a sentence."""
     kept: frozenset[str] = frozenset()
-    """Elements whose content is not translated."""
+    """Names of elements whose content is not translated."""
 
 
 class Token(NamedTuple):
-    """A part of a document."""
+    """A tag, a comment, a declaration, kept content or text: one part of a document."""
 
     kind: Literal["text", "open", "close", "empty", "kept"]
     start: int
     end: int
     name: str = ""
-    """Name of an element, in small letters in HTML; that of kept content, or "" for a comment or a declaration."""
+    """Name of the element, in lower case in HTML; for kept content, of the element around it; "" for other parts."""
     number: int = -1
     partner: int = -1
 
 
 def detect(text: str) -> Literal["plain", "html", "xml"]:
-    """Return what a text looks like: XML with a declaration, HTML with elements that are common there, or neither."""
+    """Guess the format: XML if there is a declaration, HTML if there are common HTML elements, else plain."""
     if text.lstrip("\ufeff \t\r\n").startswith("<?xml"):
         return "html" if re.search(r"<html[\s>]", text[:2000], re.IGNORECASE) else "xml"
     return "html" if _HTML.search(text) else "plain"
 
 
 def escape(text: str, dialect: Dialect, quoted: bool = False) -> str:
-    """Write a text in HTML or XML; no-break spaces, which look like ordinary spaces, are written as entities."""
+    """Return a text escaped for HTML or XML; no-break spaces are written as entities, so that they can be seen."""
     return html.escape(text, quote=quoted).replace("\xa0", "&nbsp;" if dialect == "html" else "&#160;")
 
 
 def scan(document: str, dialect: Dialect, elements: Elements) -> list[Token]:
-    """Return the parts of a document in order; together they are the whole document."""
+    """Return the parts of a document in order; joined, they are the whole document."""
     found: list[Token] = []
     at = text_from = 0
     hidden: Token | None = None  # the opening tag of an element that is kept
@@ -199,10 +199,10 @@ def _is_kept(tag: str, name: str, dialect: Dialect, elements: Elements) -> bool:
 def paired(
     document: str, tokens: list[Token], dialect: Dialect, elements: Elements
 ) -> tuple[list[Token], frozenset[int]]:
-    """Number the tags of a document and say which two belong together; also return the numbers of inline tags.
+    """Return the tokens with their tags numbered and each linked to its partner, and the numbers of inline tags.
 
-    Inline elements may cross: `<b>one <i>two</b> three</i>`. A block element that is closed closes everything in it.
-    In XML an element is inline if the element around it has text of its own.
+    Inline elements may overlap: `<b>one <i>two</b> three</i>`. Closing a block element closes everything in it. In XML,
+    an element is inline if its parent element has text of its own.
     """
     found = list(tokens)
     stack: list[int] = []
@@ -256,7 +256,7 @@ def _is_inline(token: Token, dialect: Dialect, elements: Elements, in_text: bool
 
 
 def flows(document: str, dialect: Dialect, elements: Elements, protect: bool) -> tuple[list[TextFlow], list[TextFlow]]:
-    """Return the flows of a document, and those of attributes that readers see, each in order."""
+    """Return the flows of the text of a document, and those of attributes that readers see, each in order."""
     tokens, inline = paired(document, scan(document, dialect, elements), dialect, elements)
     found: list[TextFlow] = []
     attributes: list[TextFlow] = []
@@ -307,7 +307,7 @@ def _attributes(document: str, tag: Token, protect: bool) -> Iterator[TextFlow]:
 
 
 def _add_text(flow: TextFlow, document: str, start: int, end: int, dialect: Dialect) -> None:
-    """Add text with its entities read; those that are not known, or mean no visible character, are kept."""
+    """Add text with its entities decoded; unknown entities and those of invisible characters stay as they are."""
     for found in _ENTITY.finditer(document, start, end):
         flow.add_text(document, start, found.start())
         text = html.unescape(found[0]) if dialect == "html" or found[0][1] == "#" else _XML_ENTITIES.get(found[0], "")

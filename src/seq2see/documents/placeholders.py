@@ -26,14 +26,14 @@ _PLACEHOLDER = re.compile(
 )
 LONGEST_STAND_IN, MOST_STAND_INS = 20, 8
 FEWEST_COPIES, MOST_CERTAIN = 4, 0.9
-"""Pairs in which a word must have been copied before it may stand for placeholders, and their share."""
+"""A word may stand for placeholders if it occurs in at least this many pairs, and is copied in this share of them."""
 _ADDRESS = ("http", "ftp", "file", "www.")
 _AFTER = ".,;:!?…'’*_"
 _PAIRS = {")": "(", "]": "["}
 
 
 def find(text: str) -> Iterator[Span]:
-    """Yield the spans of placeholders: those of printf and format strings, of templates, URLs and e-mail addresses."""
+    """Yield the spans of placeholders of format strings and templates, of URLs, and of e-mail addresses."""
     for found in _PLACEHOLDER.finditer(text):
         start, end = found.span()
         if found[0].startswith(_ADDRESS):
@@ -42,7 +42,7 @@ def find(text: str) -> Iterator[Span]:
 
 
 def _address_length(address: str) -> int:
-    """Return the length of an address without the punctuation of the sentence behind it."""
+    """Return the length of an address without trailing punctuation that belongs to the sentence."""
     opened = {close: address.count(close) - address.count(open) for close, open in _PAIRS.items()}
     end = len(address)
     while end:
@@ -56,9 +56,7 @@ def _address_length(address: str) -> int:
 
 
 def stand_ins(known: Sequence[str], text: str, count: int) -> list[str]:
-    """Return stand-ins for `count` placeholders, words that the sentence itself does not contain; "" if there are
-    none.
-    """
+    """Return `count` stand-ins for placeholders, words that are not in the sentence; "" if there are none."""
     free = [word for word in known if word not in text]
     return (free * count)[:count] if free else [""] * count
 

@@ -18,29 +18,29 @@ from seq2see.documents.segments import Span
 from seq2see.documents.units import Item, Unit, best_run, score, units_of, word_spans
 
 MOST_ITEMS = 60
-"""Tags and placeholders of a sentence that are placed by alignment; more of them keep their order only."""
+"""Maximum number of tags and placeholders placed by alignment; with more, they are only kept in order."""
 FAR = 4
-"""Words on each side of a tag without content, or of a placeholder, whose translations may tell its place."""
+"""Number of words on each side of an empty element or placeholder whose alignment decides where it is placed."""
 
 
 @dataclass(eq=False)
 class Element:
-    """An element around a part of a sentence, or something between its words."""
+    """An element around a part of a sentence, or an empty element or placeholder between its words."""
 
     span: Span
     opening: Span | None = None
     closing: Span | None = None
     from_start: bool = False
-    """Whether the element was opened in an earlier sentence, so that it has to begin with the translation."""
+    """Whether the element was opened in an earlier sentence, so that it begins at the start of the translation."""
     to_end: bool = False
-    """Whether the element is closed in a later sentence."""
+    """Whether the element is closed in a later sentence, so that it ends at the end of the translation."""
     item: Item | None = None
-    """The placeholder, or the tag without content."""
+    """The placeholder, or the tag of an empty element; None for an element with content."""
     children: list["Element"] = field(default_factory=list)
     is_known: bool = True
-    """Whether a link tells where it belongs."""
+    """Whether a word link determined the place of the element."""
     window: Span = (0, 0)
-    """Units of the translation that it was put around."""
+    """Range of units of the translation that the element encloses."""
 
 
 class Placed(NamedTuple):
@@ -48,19 +48,19 @@ class Placed(NamedTuple):
 
     text: str
     tags_guessed: int
-    """Elements and tags that were placed without a link."""
+    """Number of elements and tags that were placed without a word link."""
     copied: int
-    """Placeholders whose stand-in the model wrote exactly once."""
+    """Number of placeholders whose stand-in the model wrote exactly once."""
     aligned: int
-    """Other placeholders that links told the place of."""
+    """Number of other placeholders that were placed by word links."""
     guessed: int
-    """Placeholders that neither told the place of."""
+    """Number of placeholders that were placed by neither method."""
 
 
 Write = Callable[[str], str]
-"""Writes a part of a translation in the markup of its document."""
+"""Function that escapes a part of a translation for the markup of its document."""
 Read = Callable[[Span], str]
-"""Returns a part of the document."""
+"""Function that returns a span of the document."""
 
 
 def place(
@@ -110,7 +110,7 @@ def place(
 
 
 def _copied(sentence: str, objects: Sequence[Item], translation: str) -> tuple[list[Span | None], int]:
-    """Return where the translation has the stand-in of each placeholder, if it has it as often as the sentence."""
+    """Return the span of each placeholder's stand-in if the translation has it as often as the sentence; else None."""
     found: list[Span | None] = [None] * len(objects)
     by_word: dict[str, list[int]] = {}
     for number, item in enumerate(objects):
@@ -136,7 +136,7 @@ def _occurrences(text: str, word: str) -> list[int]:
 
 
 def _aligned(source: Span, translation: str, links: Sequence[tuple[Span, Span]], taken: Sequence[Span]) -> Span | None:
-    """Return the run of words that come only from a part of the sentence, without words that are already taken."""
+    """Return the run of words aligned only with `source`, a part of the sentence, except words in `taken`; or None."""
     units = units_of(translation, links, [])
     scores = [
         -1e9
@@ -151,9 +151,7 @@ def _aligned(source: Span, translation: str, links: Sequence[tuple[Span, Span]],
 
 
 def _breaks(sentence: str, items: Sequence[Item], translation: str, units: Sequence[Unit]) -> list[tuple[Span, Span]]:
-    """Return which characters of the translation are replaced by line breaks: spaces, or none if there are too few
-    spaces.
-    """
+    """Return the spans of the translation to replace by line breaks: spaces, or empty spans if spaces are too few."""
     pairs = list(pairwise(units))
     places = [(left.span[1], right.span[0]) for left, right in pairs if left.span[1] < right.span[0]]
     if len(places) < len(items):
@@ -173,7 +171,7 @@ def _breaks(sentence: str, items: Sequence[Item], translation: str, units: Seque
 
 
 def _tree(sentence: str, items: Sequence[Item]) -> Element:
-    """Return the elements of a sentence as a tree; elements that cross are cut in two."""
+    """Return the elements of a sentence as a tree; overlapping elements are split in two."""
     root = Element((0, len(sentence)))
     stack = [root]
     opened = {item.number: item for item in items if item.kind == "open"}
@@ -211,7 +209,7 @@ def _tree(sentence: str, items: Sequence[Item]) -> Element:
 
 
 class _Painter:
-    """Writes one translation."""
+    """Inserts tags and placeholders into one translation."""
 
     def __init__(
         self,
@@ -241,7 +239,7 @@ class _Painter:
     # --- in the order of the sentence ---------------------------------------------------------------------------------
 
     def in_order(self, items: Sequence[Item]) -> str:
-        """Write the translation with tags and placeholders in their order, in proportion to the length."""
+        """Return the translation with tags and placeholders in their original order, at proportional positions."""
         edges = [0, *(unit.span[1] for unit in self._units)]
         starts = [*(unit.span[0] for unit in self._units), len(self._translation)]
         said: list[str] = []
@@ -261,12 +259,12 @@ class _Painter:
     # --- by alignment -------------------------------------------------------------------------------------------------
 
     def by_alignment(self, root: Element) -> str:
-        """Write the translation with every element around the words that come from it."""
+        """Return the translation with every element around the words that are aligned with its content."""
         self._arrange(root, 0, len(self._units))
         return self._painted(root, 0, len(self._translation))
 
     def _arrange(self, node: Element, low: int, high: int) -> None:
-        """Choose the units of everything inside an element, which has the units from `low` up to `high`."""
+        """Choose the units of everything inside an element, which itself has the units from `low` to `high`."""
         elements = [child for child in node.children if child.opening or child.closing]
         leaves = [child for child in node.children if not (child.opening or child.closing)]
         taken = [False] * (high - low)
@@ -335,7 +333,7 @@ class _Painter:
         return edge
 
     def _edge(self, span: Span, low: int, high: int) -> tuple[int, bool]:
-        """Return the unit before which an item without words belongs, and whether a link determined that."""
+        """Return the unit before which an empty element belongs, and whether a word link determined that."""
         words = self._words
         right = bisect_left(words, span[1], key=lambda word: word[0])
         left = bisect_right(words, span[0], key=lambda word: word[1]) - 1
@@ -354,7 +352,7 @@ class _Painter:
         return min(high, low + round(share * (high - low))), False
 
     def _painted(self, node: Element, start: int, end: int) -> str:
-        """Write what is inside an element, which has the characters from `start` up to `end`."""
+        """Return the markup of the content of an element, which has the characters from `start` to `end`."""
         said: list[str] = []
         at = start
         for child in sorted(node.children, key=lambda child: child.window):
@@ -373,7 +371,7 @@ class _Painter:
         return "".join(said)
 
     def _between(self, node: Element, place: int, start: int, end: int) -> int:
-        """Return the character at which an item without words is written before a unit."""
+        """Return the character index at which an empty element is written that belongs before unit `place`."""
         item = node.item
         left = self._units[place - 1].span[1] if place else start
         right = self._units[place].span[0] if place < len(self._units) else end
@@ -386,7 +384,7 @@ class _Painter:
         return right if item.blank_before or not place else left
 
     def _leaf(self, node: Element, at: int, start: int = 0, end: int = 0) -> str:
-        """Write an element with its content, a tag, or a placeholder."""
+        """Return the markup of an element with its content, of a tag, or of a placeholder."""
         if node.opening or node.closing:
             opening = self._read(node.opening) if node.opening else ""
             closing = self._read(node.closing) if node.closing else ""
@@ -397,14 +395,14 @@ class _Painter:
         return self._read(node.item.raw) if node.window[0] < node.window[1] else self._inserted(node.item, at)
 
     def _inserted(self, item: Item, at: int) -> str:
-        """Write a placeholder that the translation has no word for, with spaces as in the sentence."""
+        """Return a placeholder for which the translation has no word, with the spaces that it had in the sentence."""
         before, after = self._translation[at - 1 : at], self._translation[at : at + 1]
         blank_before = item.blank_before and before and not before.isspace()
         blank_after = item.blank_after and after and not after.isspace() and after.isalnum()
         return f"{' ' if blank_before else ''}{self._read(item.raw)}{' ' if blank_after else ''}"
 
     def _text(self, start: int, end: int) -> str:
-        """Write characters of the translation, with line breaks and placeholders in their places."""
+        """Return a part of the translation, with line breaks and placeholders inserted."""
         said: list[str] = []
         changes = [
             (span, raw) for span, raw in self._breaks if start <= span[0] and span[1] <= end and raw not in self._done

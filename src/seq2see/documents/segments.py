@@ -1,7 +1,7 @@
-"""Sentences of running text: paragraphs of plain text, their sentences, and parts of sentences that are too long.
+"""Split running text into paragraphs, sentences, and parts of sentences that are too long.
 
 The rules for the ends of sentences are those of sentencex (Wikimedia), which knows abbreviations of many languages.
-Everything here returns spans of the text that it was given, so that nothing of the text is lost between them.
+Everything here returns spans of the text that it was given, so that no text between them is lost.
 """
 
 import re
@@ -12,14 +12,14 @@ from itertools import pairwise
 from typing import NamedTuple
 
 Span = tuple[int, int]
-"""Characters from the first up to the second, which is not included."""
+"""Start and end (exclusive) of a range of characters."""
 
 WINDOW = 2000
-"""Characters that are searched for ends of sentences at once: sentencex takes quadratic time on unmatched quotes."""
+"""Number of characters searched for ends of sentences at a time: sentencex is quadratic on unmatched quotes."""
 WRAPPED = 40
-"""Characters that a line has at least if its end is taken for the work of a program that wraps lines."""
+"""Minimum number of characters of a line whose end may be due to automatic line wrapping."""
 LONGEST_TOKEN = 16
-"""Characters of a token on average, at most: bounds the text that is counted in search of a place to cut."""
+"""Maximum average number of characters per token; it limits how much text is tokenized to find a place to cut."""
 
 _LINE_END = re.compile(r"\r\n|[\n\r\u2028\u2029\v\f\x85]")
 _PREFIX = re.compile(r"[^\S\n]*+((?:>[^\S\n]*+)*+)")
@@ -45,7 +45,7 @@ _CLAUSES = (
     re.compile(r"(?<=[,،])\s|(?<=[，、])"),
     re.compile(r"\s"),
 )
-"""Places where a sentence may be cut, the best first."""
+"""Patterns of places where a sentence may be cut, the best first."""
 
 
 @dataclass(frozen=True)
@@ -64,9 +64,9 @@ class Line(NamedTuple):
     start: int
     end: int
     quoted: str
-    """Signs of a quotation in front of it (`>`), without spaces."""
+    """Quotation marks of e-mail (`>`) before the line, without spaces."""
     is_item: bool
-    """Whether the line begins with the marker of a list or of a heading, which lies before `start`."""
+    """Whether the line begins with a list or heading marker; `start` is after the marker."""
 
     @property
     def length(self) -> int:
@@ -74,12 +74,12 @@ class Line(NamedTuple):
 
 
 def paragraphs(text: str, join: bool = True) -> Iterator[list[Span]]:
-    """Yield the lines of each paragraph of plain text, without the spaces and markers around them.
+    """Yield the lines of each paragraph of plain text, as spans without surrounding spaces and markers.
 
-    A line belongs to the paragraph of the line before where a program has wrapped the text: that line is long, and the
-    next begins with a small letter, or its first word would not have fitted. Items of lists, headings, rows and cells
-    of tables and quotations of another depth are paragraphs of their own. Fenced code is left out. Without `join`, each
-    line is a paragraph.
+    A line belongs to the paragraph of the previous line if a program has wrapped the text: the previous line is long,
+    and this one begins with a lower-case letter, or its first word would not have fitted. List items, headings, rows
+    and cells of tables, and quotations of another depth are separate paragraphs. Fenced code is left out. Without
+    `join`, each line is a paragraph.
     """
     group: list[Line] = []
     is_code = False
@@ -105,7 +105,7 @@ def paragraphs(text: str, join: bool = True) -> Iterator[list[Span]]:
 
 
 def single_lines(text: str) -> Iterator[list[Span]]:
-    """Yield each line that is not blank as a paragraph of its own."""
+    """Yield each non-blank line as a paragraph of its own."""
     for start, end in _lines(text):
         line = trimmed(text, start, end)
         if line[0] < line[1]:
@@ -121,7 +121,7 @@ def _lines(text: str) -> Iterator[Span]:
 
 
 def _line(text: str, start: int, end: int) -> Line | None:
-    """Return the text of a line without markers; None if there is none."""
+    """Return the text of a line without markers; None if the line is empty."""
     prefix = _PREFIX.match(text, start, end)
     start = prefix.end() if prefix else start
     marker = _MARKER.match(text, start, end)
@@ -141,7 +141,7 @@ def _cells(text: str, line: Line) -> Iterator[Span]:
 
 
 def _joined(text: str, lines: Sequence[Line], join: bool) -> Iterator[list[Span]]:
-    """Yield paragraphs of consecutive lines: those that a program has wrapped are joined."""
+    """Group consecutive lines into paragraphs: lines that a program has wrapped are joined."""
     if not lines:
         return
     width = max(line.length for line in lines)
@@ -170,7 +170,7 @@ def _is_wrapped(text: str, line: Line, following: Line, width: int, near: int) -
 
 
 def needs_no_blank(letter: str) -> bool:
-    """Return whether words of the script of a letter are written without spaces between them."""
+    """Return whether the script of a letter is written without spaces between words."""
     if letter < "\u0e00":
         return False
     if "\u0e00" <= letter <= "\u0eff" or "\u1000" <= letter <= "\u109f" or "\u1780" <= letter <= "\u17ff":
@@ -193,7 +193,7 @@ def trimmed(text: str, start: int, end: int) -> Span:
 
 
 def guess_language(text: str) -> str:
-    """Return the language whose rules suit the script of a text: `en` for Latin letters."""
+    """Return a language code for splitting sentences, chosen by the script of a text: `en` for Latin letters."""
     counts: dict[str, int] = {}
     for letter in text[:WINDOW]:
         if letter.isalpha():
@@ -234,8 +234,7 @@ def sentences(text: str, language: str | None = None) -> list[Span]:
 
 
 def cut(text: str, limit: Limit) -> list[Span]:
-    """Return the spans of the parts of a sentence, none longer than the limit; one span if the sentence is short
-    enough.
+    """Return the spans of the parts of a sentence, none longer than the limit; a single span if it is short enough.
 
     It is cut between clauses if possible, else after a comma, between words, or anywhere.
     """
@@ -259,7 +258,7 @@ def cut(text: str, limit: Limit) -> list[Span]:
 
 
 def _best_cut(text: str) -> int:
-    """Return how many characters of a text to keep together, so that the rest begins at the best place."""
+    """Return the index at which to cut a text: the last good place in its second half, else its end."""
     for places in _CLAUSES:
         found = [place.end() for place in places.finditer(text, len(text) // 2)]
         if found:

@@ -1,10 +1,10 @@
-"""TBX termbases (ISO 30042, versions 2 and 3): the terms of each concept in two languages.
+"""Read TBX termbases (ISO 30042, versions 2 and 3): the terms of each concept in two languages.
 
     <conceptEntry> <langSec xml:lang="en"> <termSec> <term>file</term> ...          version 3
     <termEntry> <langSet xml:lang="en"> <tig> <term>file</term> ...                 version 2
 
-All terms of the source language are translated by all terms of the target language; those that are marked as deprecated
-or superseded are left out.
+Every term of a concept in the source language may be translated by every term of it in the target language; terms that
+are marked as deprecated or superseded are left out.
 """
 
 from collections.abc import Iterator
@@ -21,22 +21,22 @@ CONCEPTS: Final = {"conceptEntry", "termEntry"}
 LANGUAGES: Final = {"langSec", "langSet"}
 TERMS: Final = {"termSec", "tig", "ntig"}
 LEFT_OUT: Final = ("deprecatedTerm", "supersededTerm")
-"""Values of `administrativeStatus`, or their beginnings, of terms that must not be used."""
+"""Values (or their prefixes) of `administrativeStatus` that mark terms which must not be used."""
 MOST_TERMS: Final = 1000
-"""Terms of one concept, in all languages."""
+"""Maximum number of terms of one concept, in all languages."""
 LONGEST: Final = 10_000
-"""Characters of a term that are read; a longer one is no term in any case."""
+"""Maximum number of characters of a term that are read; anything longer is not a term."""
 
 
 class TermsOfConcept(NamedTuple):
-    """The terms of one concept by their languages, and the line that it begins on."""
+    """The terms of one concept by language, and its line number."""
 
     line: int
     terms: dict[str, list[str]]
 
 
 def read(path: Path, wanted: Sides) -> Iterator[tuple[int, str, tuple[str, ...]]]:
-    """Yield a line, a term of the source language, and all terms of the target language.
+    """Yield (line number, term of the source language, all terms of the target language) for each source term.
 
     Args:
         wanted: the languages of source and target. Where one is not known, the file must have two: the source is then
@@ -54,7 +54,7 @@ def read(path: Path, wanted: Sides) -> Iterator[tuple[int, str, tuple[str, ...]]
 
 
 def _languages(path: Path, wanted: Sides, seen: list[str]) -> tuple[list[str], list[str]]:
-    """Return the languages of the file that are those of the source, and those of the target; `en-US` is English."""
+    """Return the file's language codes that match the source and those that match the target (`en-US` matches `en`)."""
     shown = ", ".join(seen[:20])
     found = [
         [each for each in seen if side is not None and (languages.matches(side, each) or languages.matches(each, side))]
@@ -91,7 +91,7 @@ class _TbxReader(XmlReader):
         self._count = 0
         self._language = ""
         self._pieces: list[str] | None = None
-        """Text of the element that is read: a term, or its status."""
+        """Text so far of the element being read (a term or its status); None outside such elements."""
         self._term, self._status = "", ""
         self._is_status = False
 

@@ -1,4 +1,4 @@
-"""Units of a translation: its words, signs and placeholders, and where in the sentence each comes from."""
+"""Units of a translation: its words, signs and placeholders, and the source positions that each is aligned with."""
 
 import unicodedata
 from collections.abc import Sequence
@@ -11,11 +11,11 @@ class Item(NamedTuple):
     """A tag, a comment or a placeholder of a sentence."""
 
     kind: str
-    """`open`, `close`, `point`, `object`, or `break`."""
+    """Start tag (`open`), end tag (`close`), empty element or comment (`point`), placeholder (`object`) or `break`."""
     span: Span
-    """The characters of the sentence that stand for it; empty except for placeholders."""
+    """Span of the sentence that represents the item; empty except for placeholders."""
     raw: Span
-    """Where it stands in the document."""
+    """Span of the item in the document."""
     number: int = -1
     partner: int = -1
     blank_before: bool = False
@@ -23,19 +23,19 @@ class Item(NamedTuple):
 
 
 class Unit(NamedTuple):
-    """A word, a sign, or a letter of a script without spaces, of a translation; or a placeholder."""
+    """A word, a sign, a letter of a script without spaces, or a placeholder of a translation."""
 
     span: Span
     votes: tuple[float, ...] = ()
-    """Places in the sentence that it comes from."""
+    """Positions in the sentence that the unit is aligned with."""
     item: Item | None = None
 
 
 def units_of(translation: str, links: Sequence[tuple[Span, Span]], objects: Sequence[tuple[Span, Item]]) -> list[Unit]:
-    """Return the units of a translation with the places that they come from.
+    """Return the units of a translation, each with the positions of the sentence that it is aligned with.
 
     Args:
-        objects: where placeholders were found in the translation.
+        objects: placeholders and their spans in the translation.
     """
     spans = word_spans(translation)
     ordered = sorted(objects, key=lambda each: each[0])
@@ -66,7 +66,7 @@ def units_of(translation: str, links: Sequence[tuple[Span, Span]], objects: Sequ
 
 
 def word_spans(text: str) -> list[Span]:
-    """Return the spans of words and signs; letters of scripts without spaces are words of their own."""
+    """Return the spans of words and signs; in scripts without spaces, each letter is a word."""
     found: list[Span] = []
     start, kind = 0, "blank"
     for at, letter in enumerate(text):
@@ -99,7 +99,7 @@ def _kind(letter: str) -> str:
 
 
 def score(unit: Unit, span: Span, outside: float) -> float:
-    """Return how much a unit belongs to a part of the sentence: 1 for wholly, `-outside` for not at all."""
+    """Return how much a unit belongs to a span of the sentence: from 1 (entirely) down to `-outside` (not at all)."""
     if not unit.votes:
         return -0.1
     share = sum(span[0] <= vote < span[1] for vote in unit.votes) / len(unit.votes)
@@ -109,7 +109,7 @@ def score(unit: Unit, span: Span, outside: float) -> float:
 
 
 def best_run(scores: Sequence[float]) -> Span:
-    """Return the shortest run of scores with the greatest sum; nothing if no score is positive."""
+    """Return the shortest range of scores with the greatest sum; an empty range if no score is positive."""
     best, found = 0.0, (0, 0)
     total, start = 0.0, 0
     for place, score in enumerate(scores):
