@@ -40,7 +40,7 @@ def scaled_dot_product_attention(
 
 
 def _check_shapes(query: Tensor, key: Tensor, value: Tensor, keep: Tensor | None) -> None:
-    """Raise a ValueError with all shapes where the arguments of an attention do not fit each other."""
+    """Raise a ValueError that names all shapes if query, key, value and mask do not fit each other."""
     leading = _broadcast(query.shape[:-2], key.shape[:-2], value.shape[:-2])
     if leading is None or query.shape[-1] != key.shape[-1] or key.shape[-2] != value.shape[-2]:
         raise ValueError(
@@ -51,7 +51,7 @@ def _check_shapes(query: Tensor, key: Tensor, value: Tensor, keep: Tensor | None
 
 
 def _check_keep(keep: Tensor | None, weights: tuple[int, ...]) -> None:
-    """Raise a ValueError where a mask is not boolean, or cannot be broadcast to the shape of the weights."""
+    """Raise a ValueError if the mask is not boolean, or cannot be broadcast to the shape of the weights."""
     if keep is not None and getattr(keep, "dtype", None) != torch.bool:
         kind = getattr(keep, "dtype", type(keep).__name__)
         raise ValueError(
@@ -74,15 +74,14 @@ def _show(shape: tuple[int, ...]) -> str:
 
 
 def keep_padding(tokens_BM: Tensor, padding: int = 0) -> Tensor:
-    """Return B11M: every query may attend to every token that is not padding. `[1, 21, 777, 0, 0]` -> `[1, 1, 1, 0,
-    0]`."""
+    """Return a padding mask B11M, true for tokens that are not padding: `[1, 21, 777, 0, 0]` -> `[1, 1, 1, 0, 0]`."""
     return (tokens_BM != padding)[:, None, None, :]
 
 
 def keep_past(tokens_BT: Tensor, padding: int = 0) -> Tensor:
-    """Return B1TT: position t may attend to positions up to t that are not padding (look-ahead mask, section 3.2.3).
+    """Return a look-ahead mask B1TT: position t may attend to positions up to t that are not padding (section 3.2.3).
 
-    The decoder asks for the same by `Reach(causal=True)`, which the fused kernels understand without a mask.
+    The decoder asks for the same with `Reach(causal=True)`, for which fused kernels need no mask tensor.
     """
     T = tokens_BT.shape[-1]
     past_TT = torch.ones(T, T, dtype=torch.bool, device=tokens_BT.device).tril()
@@ -129,7 +128,7 @@ def attend(
 
 
 class Projection(nn.Linear):
-    """Several linear layers of one input in one matrix; `rows` picks the outputs of some of them."""
+    """Several linear layers with the same input, stored as one matrix; `rows` selects the outputs of some of them."""
 
     def forward(self, x: Tensor, rows: slice | None = None) -> Tensor:
         if rows is None:
@@ -159,14 +158,14 @@ class MultiHeadAttention(nn.Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Initialise each projection by itself (Glorot), as if the three were separate matrices."""
+        """Initialise each of the three projections separately (Glorot), as if they were separate matrices."""
         for part in (*torch.split(self.w_qkv.weight, list(self.widths)), self.w_o.weight):
             nn.init.xavier_uniform_(part)
         nn.init.zeros_(self.w_qkv.bias)
         nn.init.zeros_(self.w_o.bias)
 
     def forward(self, query: Tensor, memory: Tensor | None = None, reach: Reach | Tensor | None = None) -> Tensor:
-        """Attend in rectangles BLD and BMD with an optional `keep` mask, or in packed rows ND with a packed `Reach`."""
+        """Compute attention over padded tensors BLD and BMD with an optional `keep` mask, or over packed rows ND."""
         if not isinstance(reach, Reach):
             reach = Reach(keep=reach)
         self._check(query, memory, reach)
@@ -183,7 +182,7 @@ class MultiHeadAttention(nn.Module):
         return self._join(heads_BHLK, reach.query)
 
     def _check(self, query: Tensor, memory: Tensor | None, reach: Reach) -> None:
-        """Raise a ValueError with the shapes where vectors or a mask do not fit this layer, or each other."""
+        """Raise a ValueError that names the shapes if the vectors or the mask do not fit this layer or each other."""
         for name, x, packing in (("query", query, reach.query), ("memory", memory, reach.key)):
             if x is not None and (x.shape[-1] != self.d_model or (packing is None and x.ndim != 3)):
                 raise ValueError(
@@ -198,7 +197,7 @@ class MultiHeadAttention(nn.Module):
             _check_keep(reach.keep, (*batch, self.heads, query.shape[1], keys.shape[1]))
 
     def has_kernel(self, x: Tensor) -> bool:
-        """Return whether our Triton kernels can be used: on a GPU, and not while the weights are recorded."""
+        """Return whether the Triton kernels can be used: on a GPU, and while the attention weights are not recorded."""
         if not x.is_cuda or self.inside._forward_hooks or self.d_key != self.d_value or not loading.are_available(x):
             return False
         return bool(loading.packed_attention().can_attend(self.d_key, loading.compute_dtype(x), x.device))
@@ -221,20 +220,22 @@ class MultiHeadAttention(nn.Module):
         return self.w_o(heads_ND)  # type: ignore[no-any-return]
 
     def start(self, memory_ND: Tensor, packing: Packing) -> tuple[Tensor, Tensor]:
-        """Return keys and values of a memory, BHSK each: computed once for all calls of `step_across`."""
+        """Return keys and values of a memory, BHSK each. They are computed once and used in all calls of
+        `step_across`.
+        """
         key_BHSK, value_BHSK = self._split(self.w_qkv(memory_ND, self.memory_rows), packing, self.widths[1:])
         return key_BHSK.contiguous(), value_BHSK.contiguous()
 
     def of_memory(self, memory_ND: Tensor) -> tuple[Tensor, Tensor]:
-        """Return keys and values of a memory as packed rows, heads side by side."""
+        """Return keys and values of a memory as packed rows in which the heads are concatenated."""
         key_ND, value_ND = self.w_qkv(memory_ND, self.memory_rows).split(self.widths[1:], -1)
         return key_ND, value_ND
 
     def step(self, x_RD: Tensor, past: Past, keep_B1WP: Tensor | None = None, width: int = 1) -> Tensor:
-        """Compute self-attention of one more position of R = B x W growing sequences, each over its own history and
-        itself.
+        """Compute self-attention for one new position of R = B x W hypotheses, each over its own history and itself.
 
-        `keep` says which of a sentence's places belong to the history of which hypothesis; with one, all do.
+        `keep` is true where a position of the sentence's cache belongs to the history of a hypothesis; it is not needed
+        if each sentence has one hypothesis.
         """
         if isinstance(past, FixedPast) and self.has_kernel(x_RD):
             return self.w_o(past.attended(self.w_qkv(x_RD), keep_B1WP, self.rotary))  # type: ignore[no-any-return]
@@ -251,7 +252,7 @@ class MultiHeadAttention(nn.Module):
         return joined.flatten(0, 1)
 
     def step_across(self, x_RD: Tensor, key_BHSK: Tensor, value_BHSK: Tensor, keep_B11S: Tensor | None) -> Tensor:
-        """Attend from R = B x W rows to B memories: the W hypotheses of a sentence are W queries to the same keys."""
+        """Compute cross-attention of R = B x W hypotheses: the W hypotheses of a sentence are W queries to its keys."""
         B = len(key_BHSK)
         projected_RD = self.w_qkv(x_RD, self.query_rows)
         if self.has_kernel(x_RD) and not torch.is_grad_enabled():
@@ -262,7 +263,7 @@ class MultiHeadAttention(nn.Module):
         return joined.flatten(0, 1)
 
     def _split(self, projected: Tensor, packing: Packing | None, widths: tuple[int, ...]) -> list[Tensor]:
-        """Split the projections and their heads: BHLK each."""
+        """Split the joint projection into tensors of shape BHLK, such as queries, keys and values."""
         rectangle = projected if packing is None else packing.pad(projected)
         return [
             part.reshape(*part.shape[:2], self.heads, -1).transpose(1, 2)

@@ -12,11 +12,13 @@ from seq2see.model.recurrent import Recurrent
 from seq2see.model.transformer import Transformer
 
 RNN_LAYERS, CONVOLUTION_LAYERS = 1, 2
-"""Layers of each side of an RNN, and of a convolutional model for each layer of a Transformer; see docs/log.md."""
+"""Default number of layers of each side of an RNN, and number of convolutional layers per Transformer layer; see
+docs/log.md.
+"""
 
 
 def build(settings: Model, source_vocabulary: int, target_vocabulary: int) -> Seq2Seq:
-    """Make a freshly initialised model for vocabularies of these sizes."""
+    """Return a freshly initialised model for vocabularies of these sizes."""
     unused = ("architecture", *foreign(settings.architecture))
     options = {key: value for key, value in asdict(settings).items() if key not in unused}
     if settings.architecture == "transformer":
@@ -29,7 +31,7 @@ def build(settings: Model, source_vocabulary: int, target_vocabulary: int) -> Se
 
 
 def count_parameters(settings: Model, source_vocabulary: int, target_vocabulary: int) -> int:
-    """Count the weights of the model that `build` would make, without allocating any of them."""
+    """Return the number of weights of the model that `build` would make, without allocating them."""
     D = settings.d_model
     kinds = {"transformer": _transformer_stacks, "convolutional": _convolutional_stacks}
     stacks = kinds.get(settings.architecture, _recurrent_stacks)(settings)
@@ -39,7 +41,9 @@ def count_parameters(settings: Model, source_vocabulary: int, target_vocabulary:
 
 
 def as_large(settings: Model, parameters: int, widths: Sequence[int] = range(4, 8192, 4)) -> Model:
-    """Return a model with the `d_hidden` whose number of parameters, embeddings of tokens not counted, is nearest."""
+    """Return settings whose `d_hidden` makes the number of parameters, without token embeddings, closest to
+    `parameters`.
+    """
 
     def excess(width: int) -> int:
         return count_parameters(replace(settings, d_hidden=width), 0, 0) - parameters
@@ -50,12 +54,13 @@ def as_large(settings: Model, parameters: int, widths: Sequence[int] = range(4, 
 
 
 def replaced(transformer: Model, chosen: Mapping[str, Any], longest: int) -> dict[str, Any]:
-    """Return settings of the RNN or convolutional model that was chosen, with as many parameters as a Transformer.
+    """Return settings for the chosen RNN or convolutional model with as many parameters as the Transformer.
 
     Args:
-        chosen: settings of the model that the user has chosen, with its architecture.
-        longest: bytes of the longest text of the corpus, which has no more tokens. Positions are learned for so many,
-            but no more than the default, since those that no text has cost parameters that are never trained.
+        transformer: settings of the Transformer that it replaces.
+        chosen: settings of the model that the user has chosen, including its architecture.
+        longest: bytes of the longest text of the corpus, which is an upper bound of its number of tokens. That many
+            positions are learned, up to the default: positions that no text has would be parameters never trained.
     """
     found = {name: getattr(transformer, name) for name in ("d_model", "dropout", "tie")}
     if chosen["architecture"] == "convolutional":

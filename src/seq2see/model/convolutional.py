@@ -30,21 +30,23 @@ from seq2see.model.recording import RecordingPoint
 from seq2see.model.state import State
 
 HALF = math.sqrt(0.5)
-"""The sum of two tensors of equal variance times this has that variance again (section 3.5 of the paper)."""
+"""Factor that keeps the variance: the sum of two tensors of equal variance, times this (paper, section 3.5)."""
 GATED_GAIN = 3.0
-"""Variance before a gate that gives variance 1 after it: 3 times the mean of sigmoid(b)^2 is 1 for b of variance 3."""
+"""Variance of the input of a gate that gives an output of variance 1: 3 times the mean of sigmoid(b)^2 is 1 for b of
+variance 3.
+"""
 POSITION_DEVIATION = 0.1
 """Standard deviation of initial position embeddings; that of the scaled token embeddings is 1."""
 
 
 @dataclass(frozen=True)
 class Window:
-    """The neighbours of each packed row that a convolution reads, at the same distances for every row."""
+    """The neighbouring packed rows that a convolution reads for each row, at fixed distances."""
 
     distances: range
-    """`range(-1, 2)` for the row before, the row itself and the row after it."""
+    """Distances of the rows that are read: `range(-1, 2)` is the row before, the row itself and the row after it."""
     keeps: list[Tensor]
-    """For each distance, which of N rows have a neighbour there in their own sequence."""
+    """For each distance, a mask of the rows that have a neighbour at that distance within their own sequence."""
 
     @staticmethod
     def of(packing: Packing, distances: range) -> "Window":
@@ -54,7 +56,7 @@ class Window:
         return Window(distances, [keep_N[:, None] for keep_N in keeps])
 
     def around(self, x_ND: Tensor) -> Tensor:
-        """Return the neighbours of each row side by side; zeros stand for those outside of its sequence."""
+        """Return the neighbours of each row, concatenated; neighbours outside the sequence are zeros."""
         return torch.cat([self._shifted(x_ND, *each) for each in zip(self.distances, self.keeps, strict=True)], -1)
 
     @staticmethod
@@ -69,10 +71,10 @@ class Window:
 
 
 def make_linear(d_input: int, d_output: int, keep: float = 1.0, gain: float = 1.0) -> nn.Linear:
-    """Make a linear layer whose output has the variance of its input, or `gain` times that (section 3.5, appendix A).
+    """Return a linear layer whose output has `gain` times the variance of its input (section 3.5, appendix A).
 
     Args:
-        keep: the share of the input that dropout leaves.
+        keep: share of the input that dropout leaves.
     """
     linear = nn.Linear(d_input, d_output)
     nn.init.normal_(linear.weight, std=math.sqrt(gain * keep / d_input))
@@ -81,7 +83,7 @@ def make_linear(d_input: int, d_output: int, keep: float = 1.0, gain: float = 1.
 
 
 class GatedConvolution(nn.Module):
-    """A convolution with twice as many outputs, half of which gate the others: a * sigmoid(b) (section 3.2)."""
+    """A convolution with twice as many outputs, of which one half gates the other: a * sigmoid(b) (section 3.2)."""
 
     def __init__(self, width: int, kernel: int, dropout: float) -> None:
         super().__init__()
@@ -90,7 +92,7 @@ class GatedConvolution(nn.Module):
         self.gate = RecordingPoint()
 
     def forward(self, around_NC: Tensor) -> Tensor:
-        """Compute rows of D numbers from rows that have all their neighbours side by side."""
+        """Compute rows of width D from rows that contain their concatenated neighbours."""
         value_ND, gate_ND = self.w(around_NC).chunk(2, -1)
         return value_ND * self.gate(torch.sigmoid(gate_ND))  # type: ignore[no-any-return]
 
@@ -117,14 +119,14 @@ class ConvolutionalMemory(Memory):
 
 @dataclass(frozen=True)
 class AttendedSource:
-    """Keys and values of a memory that all decoder layers attend to, a row for each of B sentences."""
+    """Keys and values of the memory that all decoder layers attend to, padded, one row per sentence."""
 
     key_BSK: Tensor
     value_BSK: Tensor
     keep_B11S: Tensor | None
-    """Padding mask: true where a position is not padding; None where there is no padding."""
+    """Padding mask: true where a position is not padding; None if there is no padding."""
     scale_B11: Tensor
-    """The square root of the number of source tokens: a mean of so many vectors would have a small variance."""
+    """Square root of the number of source tokens, which offsets the small variance of a mean of that many vectors."""
 
     @staticmethod
     def of(memory: ConvolutionalMemory) -> "AttendedSource":
@@ -135,7 +137,7 @@ class AttendedSource:
         return AttendedSource(key_BSK, value_BSK, keep_B11S, lengths_B.sqrt()[:, None, None])
 
     def sentences(self, sentences_B: Tensor) -> "AttendedSource":
-        """Return the rows of some sentences, in this order."""
+        """Return the memory of the given sentences, in this order."""
         keep = None if self.keep_B11S is None else self.keep_B11S.index_select(0, sentences_B)
         key, value, scale = (x.index_select(0, sentences_B) for x in (self.key_BSK, self.value_BSK, self.scale_B11))
         return AttendedSource(key, value, keep, scale)
@@ -159,7 +161,9 @@ class StepAttention(nn.Module):
     def forward(
         self, x_ND: Tensor, embedded_NK: Tensor, attended: AttendedSource, packing: Packing | None = None
     ) -> Tensor:
-        """Attend from packed rows or, without a packing, from as many rows of each sentence."""
+        """Compute attention from packed rows or, if `packing` is None, from the same number of rows for each
+        sentence.
+        """
         query_NK = (self.w_q(x_ND) + embedded_NK) * HALF
         B = len(attended.key_BSK)
         query_BLK = query_NK.view(B, -1, query_NK.shape[-1]) if packing is None else packing.pad(query_NK)
@@ -181,7 +185,7 @@ class ConvolutionalDecoderLayer(nn.Module):
     def forward(
         self, x_ND: Tensor, around_NC: Tensor, embedded_NK: Tensor, attended: AttendedSource, packing: Packing | None
     ) -> Tensor:
-        """Compute rows from their neighbours: of known targets, or of one more position of each hypothesis."""
+        """Compute new rows from their neighbours, for all positions of known targets or one position per hypothesis."""
         convolved_ND = self.convolution(around_NC)
         context_ND = self.cross_attention(convolved_ND, embedded_NK, attended, packing)
         return self.states(((convolved_ND + context_ND) * HALF + x_ND) * HALF)  # type: ignore[no-any-return]
@@ -201,7 +205,7 @@ class ConvolutionalState:
         return len(self.attended.key_BSK)
 
     def append(self, layer: int, x_RD: Tensor) -> Tensor:
-        """Return the last inputs of a layer and the new one side by side, and keep those that the next step needs."""
+        """Return the last inputs of a layer concatenated with the new one, and store those that the next step needs."""
         past_RKD = self.pasts[layer]
         if len(past_RKD) != len(x_RD):
             past_RKD = x_RD.new_zeros(len(x_RD), *past_RKD.shape[1:])

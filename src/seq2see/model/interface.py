@@ -12,7 +12,7 @@ from seq2see.model.state import FixedState, State
 
 @dataclass(frozen=True)
 class Memory:
-    """The output of an encoder: one vector for each source token, packed."""
+    """The output of an encoder: one vector for each source token, as packed rows."""
 
     states_ND: Tensor
     packing: Packing
@@ -31,7 +31,7 @@ class Seq2Seq(nn.Module, ABC):
     """The norm between the last decoder layer and `output`."""
 
     def forward(self, source_BS: Tensor, inputs_BT: Tensor, padding: int = 0) -> Tensor:
-        """Return BTV from padded rectangles; rows in the padding are zeros."""
+        """Return logits BTV for padded source and target ids; rows of padding are zeros."""
         source_N, source_offsets = _pack_tokens(source_BS, padding)
         inputs_N, offsets = _pack_tokens(inputs_BT, padding)
         hidden_ND = self.decode(inputs_N, offsets, self.encode(source_N, source_offsets))
@@ -41,34 +41,39 @@ class Seq2Seq(nn.Module, ABC):
 
     @abstractmethod
     def encode(self, source_N: Tensor, offsets: Tensor | Packing) -> Memory:
-        """Encode packed sources; `offsets` (B + 1, on the CPU) say where each begins."""
+        """Encode packed sources; sequence b begins at `offsets[b]` (B + 1 numbers, on the CPU)."""
 
     @abstractmethod
     def decode(self, inputs_N: Tensor, offsets: Tensor | Packing, memory: Memory) -> Tensor:
-        """Decode known targets (teacher forcing): ND, from which `output` computes the scores of each next token."""
+        """Decode known targets (teacher forcing) and return ND, from which `output` computes the logits of each next
+        token.
+        """
 
     @abstractmethod
     def start(self, memory: Memory) -> State:
-        """Return the state before the first step."""
+        """Return the decoder state before the first step."""
 
     @abstractmethod
     def step(self, tokens_R: Tensor, state: State) -> Tensor:
-        """Append a token to each row of `state`; return the scores RV of the next one.
+        """Append one token to each row of `state`, and return the logits RV of the next token.
 
-        R = B x W tokens, those of the W hypotheses of a sentence side by side; every step has as many.
+        There are R = B x W tokens, with the W hypotheses of a sentence next to each other, at every step.
         """
 
     def has_step_kernels(self) -> bool:
-        """Return whether `step` has kernels of its own on this device, so that recording it is worth while."""
+        """Return whether `step` has Triton kernels on this device, so that capturing it in a CUDA graph is
+        worth while.
+        """
         return False
 
     def fixed_state(self, step_B: Tensor, width: int, source_room: int, target_room: int) -> FixedState | None:
-        """Return a state for `step` whose shapes never change, so that it can be recorded; None where there is none.
+        """Return a state for `step` with constant shapes, which a CUDA graph needs; None if this model has no such
+        state.
 
         Args:
-            step_B: steps that each of B sentences has made, counted by the search.
-            width: hypotheses of each sentence.
-            source_room, target_room: the most tokens of a source, and of a hypothesis.
+            step_B: number of steps that each of B sentences has made, updated by the search.
+            width: number of hypotheses of each sentence.
+            source_room, target_room: maximum number of tokens of a source, and of a hypothesis.
         """
         return None
 

@@ -18,15 +18,15 @@ from seq2see.kernels import loading
 from seq2see.model.recording import RecordingPoint
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"relu": F.relu_, "gelu": F.gelu, "silu": F.silu}
-"""ReLU works in place, as nothing else uses its input."""
+"""Activation functions by name. ReLU works in place, because nothing else uses its input."""
 
 
 class Dropout(nn.Module):
-    """Zero each number with probability `rate` in training, and scale the rest so that the mean stays (section 5.4).
+    """Zero each number with probability `rate` in training, and scale the rest so that the mean is kept (section 5.4).
 
-    On a CPU PyTorch draws one random number for each element in one thread. Here 64 bits of numpy's SFC64, seeded by
-    PyTorch's generator, decide eight elements, which is faster (docs/log.md). With one byte for an element the rate of
-    a call is a multiple of 1/256: at random the one below or above `rate`, so that it is right on average.
+    On a CPU, PyTorch draws one random number for each element in one thread. Here 64 bits of numpy's SFC64, seeded by
+    PyTorch's generator, decide eight elements, which is faster (docs/log.md). With one byte per element, the rate of a
+    call must be a multiple of 1/256: it is chosen at random between the two nearest, so that its mean is `rate`.
     """
 
     def __init__(self, rate: float) -> None:
@@ -34,7 +34,7 @@ class Dropout(nn.Module):
         self.rate = rate
 
     def forward(self, x: Tensor, onto: Tensor | None = None) -> Tensor:
-        """Return `x` after dropout, added to `onto` in the same pass if that is given."""
+        """Return `x` after dropout, added to `onto` if that is given."""
         if not self.training or self.rate == 0:
             return x if onto is None else onto + x
         if x.device.type != "cpu":
@@ -44,7 +44,7 @@ class Dropout(nn.Module):
 
 
 class _Dropped(torch.autograd.Function):
-    """Dropout on a CPU. Until the backward pass it keeps a byte for each element, not a float."""
+    """Dropout on a CPU that keeps one byte, not a float, for each element until the backward pass."""
 
     @staticmethod
     def forward(ctx, x: Tensor, onto: Tensor | None, rate: float) -> Tensor:  # type: ignore[no-untyped-def]
@@ -66,7 +66,7 @@ class _Dropped(torch.autograd.Function):
 def sinusoid(
     length: int, d_model: int, device: torch.device | None = None, dtype: torch.dtype = torch.float32
 ) -> Tensor:
-    """Return LD: sin(p / 10000^(2i/d)) in the even columns, the cosine of the same angle in the odd ones (3.5).
+    """Return LD: sin(p / 10000^(2i/d)) in even columns, and the cosine of the same angle in odd columns (section 3.5).
 
     Computed in float64: at position 1,000 a float32 angle is already off by 3e-5.
     """
@@ -96,7 +96,7 @@ def rotate_rows(x_NHK: Tensor, places_N: Tensor, longest: int) -> Tensor:
 
 
 def _turned(x: Tensor, turns: Tensor) -> Tensor:
-    """Multiply each pair of the last columns by its complex number, in the precision of the latter."""
+    """Multiply each pair of columns, as a complex number, by its element of `turns`, in the precision of `turns`."""
     pairs = torch.view_as_complex(x.to(turns.real.dtype).reshape(*x.shape[:-1], -1, 2))
     return torch.view_as_real(pairs * turns).flatten(-2).to(x.dtype)
 
@@ -104,7 +104,7 @@ def _turned(x: Tensor, turns: Tensor) -> Tensor:
 @lru_cache(maxsize=64)
 @torch.inference_mode(False)  # a table made while decoding is used in training, too
 def _turns(length: int, d_key: int, device: torch.device, dtype: torch.dtype) -> Tensor:
-    """Return the complex numbers of length 1 that `rotate` multiplies by, made once for each power of two."""
+    """Return the complex numbers of modulus 1 that `rotate` multiplies by, cached for each power of two."""
     waves_LK = sinusoid(length, d_key, device, dtype)
     return torch.complex(waves_LK[:, 1::2].contiguous(), waves_LK[:, 0::2].contiguous())
 
@@ -112,7 +112,8 @@ def _turns(length: int, d_key: int, device: torch.device, dtype: torch.dtype) ->
 class Embedding(nn.Module):
     """A vector for each token, scaled by sqrt(d_model), plus its positional encoding; dropout on the sum (3.4, 3.5).
 
-    If it is tied to the output layer, whose gradient is dense, its own gradient is sparse: rows to be added there.
+    If the table is shared with the output layer, whose gradient is dense, the gradient of the embedding is sparse: only
+    the rows that are added to the dense one.
     """
 
     def __init__(self, tokens: nn.Embedding, positions: str, max_positions: int, dropout: float, tied: bool) -> None:
@@ -130,7 +131,7 @@ class Embedding(nn.Module):
         self.register_buffer("waves", torch.zeros(0, tokens.embedding_dim), persistent=False)
 
     def forward(self, tokens_N: Tensor, places_N: Tensor | None = None, longest: int = 0) -> Tensor:
-        """Embed tokens; `longest` is one more than the largest place, known without asking the device."""
+        """Embed tokens; `longest` is the largest position plus one, passed in so that the GPU need not be queried."""
         tokens_ND = F.embedding(tokens_N, self.tokens.weight, sparse=self.tied and not tokens_N.is_cuda)
         x_ND: Tensor = self.without_positions(tokens_ND * self.scale)
         if places_N is None:
@@ -162,9 +163,9 @@ def make_embeddings(
 
 
 def make_output(source: Embedding, target: Embedding, tie: str, bias: bool) -> nn.Linear:
-    """Make the output layer, which shares its weights with the embeddings unless `tie="none"` (section 3.4).
+    """Return the output layer, which shares its weights with the embeddings unless `tie="none"` (section 3.4).
 
-    All of these tables are initialised here.
+    This also initialises the embedding tables.
     """
     target_vocabulary, d_model = target.tokens.weight.shape
     output = nn.Linear(d_model, target_vocabulary, bias=bias)
@@ -203,10 +204,10 @@ class FeedForward(nn.Module):
 
 
 class LayerNorm(nn.LayerNorm):
-    """Layer norm whose gradients on a CPU do not depend on the number of threads; all else is PyTorch's.
+    """Layer norm whose gradients on a CPU do not depend on the number of threads; otherwise the same as PyTorch's.
 
     The gradients of weight and bias are sums over all rows. PyTorch gives each thread a part of the rows, so that the
-    rounding of the sums depends on how many threads there are. It is the only operation of a training that does so.
+    rounding of the sums depends on the number of threads. It is the only operation in training for which this is so.
     """
 
     def forward(self, x: Tensor) -> Tensor:
@@ -216,7 +217,7 @@ class LayerNorm(nn.LayerNorm):
 
 
 class _NormInOrder(torch.autograd.Function):
-    """Layer norm whose backward pass sums over the rows in one thread, in their order."""
+    """Layer norm whose backward pass sums over the rows in one thread, in the order of the rows."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, shape: tuple[int, ...], weight: Tensor, bias: Tensor, epsilon: float) -> Tensor:
@@ -265,13 +266,13 @@ class Residual(nn.Module):
         return self.norm(self.dropout(sublayer(x), onto=x))  # type: ignore[no-any-return]
 
     def _has_kernel(self, x: Tensor) -> bool:
-        """Return whether our kernel can be used: on a GPU, where the norm has no hooks and was not replaced."""
+        """Return whether the Triton kernel can be used: on a GPU, if the norm is ours and has no hooks."""
         if not x.is_cuda or x.dim() != 2 or not isinstance(self.norm, nn.LayerNorm) or not loading.are_available(x):
             return False
         return not (self.norm._forward_hooks or self.norm._forward_pre_hooks)
 
     def _in_one_pass(self, x_ND: Tensor, sublayer: Callable[[Tensor], Tensor]) -> Tensor:
-        """Compute dropout, residual sum and norm in one kernel: separate ones would mostly read and write memory."""
+        """Compute dropout, residual sum and norm in one kernel; separate kernels would mostly read and write memory."""
         rate, dtype = self.dropout.rate if self.training else 0.0, loading.compute_dtype(x_ND)
         norm_of_sum = loading.rows().norm_of_sum
         if self.pre:

@@ -13,25 +13,26 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class Packing:
-    """Division of packed rows into sequences: sequence b has rows offsets[b] up to offsets[b + 1].
+    """Division of packed rows into sequences: sequence b has the rows from offsets[b] to offsets[b + 1] (exclusive).
 
     Three sentences of 2, 1 and 3 tokens have offsets [0, 2, 3, 6]; `pad` lays their six rows out as 3 x 3.
     """
 
     offsets: Tensor
-    """B + 1 row numbers, on the CPU: their values become shapes."""
+    """B + 1 row numbers, on the CPU because tensor shapes are computed from them."""
     device: torch.device
 
     @staticmethod
     def of(offsets: "Tensor | Packing", rows: Tensor) -> "Packing":
-        """Return the packing of rows from their offsets, or the packing itself where that is given."""
+        """Return the packing for `rows` with these offsets; a packing is returned unchanged."""
         return offsets if isinstance(offsets, Packing) else Packing(offsets, rows.device)
 
     @staticmethod
     def fixed(offsets: Tensor, places_N: Tensor, longest: int) -> "Packing":
-        """Return a packing of fixed shapes for a recorded step: its numbers are on the GPU and may change there.
+        """Return a packing with constant shapes for a step in a CUDA graph: its offsets are on the GPU and may change
+        there.
 
-        `longest` is the most rows that a sequence may have. Sequences after the last row are empty.
+        `longest` is the maximum number of rows of a sequence. Sequences after the last row are empty.
         """
         packing = FixedPacking(offsets, places_N.device)
         vars(packing).update(offsets_on_device=offsets, places_N=places_N, longest=longest)
@@ -55,7 +56,7 @@ class Packing:
 
     @cached_property
     def even(self) -> bool:
-        """Return whether all sequences have the same length, so that the packed rows are the rectangle."""
+        """Return whether all sequences have the same length, so that no padding is needed."""
         return self.count * self.longest == int(self.offsets[-1])
 
     @cached_property
@@ -67,36 +68,38 @@ class Packing:
 
     @cached_property
     def slots_N(self) -> Tensor:
-        """Return the index of each row in the rectangle, counted along its rows."""
+        """Return the index of each packed row in the padded tensor, flattened to B x L rows."""
         firsts_N = np.repeat(np.arange(self.count) * self.longest, self.lengths.numpy())
         return torch.from_numpy(firsts_N).to(self.device, non_blocking=True) + self.places_N
 
     @cached_property
     def keep_BL(self) -> Tensor | None:
-        """Return the padding mask of the rectangle; None where there is no padding."""
+        """Return the padding mask of the padded tensor, true where a row is not padding; None if there is no
+        padding.
+        """
         if self.even:
             return None
         return (torch.arange(self.longest) < self.lengths[:, None]).to(self.device, non_blocking=True)
 
     @cached_property
     def rows_S(self) -> Tensor:
-        """Return the packed row for each position of the rectangle; in the padding it is any row."""
+        """Return, for each of the B x L padded rows, the index of its packed row; for padding, of an arbitrary row."""
         places_BL = self.offsets[:-1, None] + torch.arange(self.longest)
         return places_BL.clamp_(max=int(self.offsets[-1]) - 1).flatten().to(self.device, non_blocking=True)
 
     def pad(self, x_ND: Tensor) -> Tensor:
-        """Return N rows as B x L rows. The padding holds copies of other rows and must be masked."""
+        """Return N packed rows as a padded tensor BLD. The padding holds copies of other rows and must be masked."""
         rectangle = x_ND if self.even else _Pad.apply(x_ND, self.rows_S, self.slots_N)  # type: ignore[no-untyped-call]
         return rectangle.view(self.count, self.longest, x_ND.shape[-1])
 
     def pack(self, x_BLD: Tensor) -> Tensor:
-        """Return B x L rows as N rows, without the padding."""
+        """Return the rows of a padded tensor as N packed rows, without the padding."""
         rows = x_BLD.reshape(-1, x_BLD.shape[-1])
         return rows if self.even else _Pick.apply(rows, self.slots_N)  # type: ignore[no-untyped-call]
 
 
 class FixedPacking(Packing):
-    """A packing whose offsets are on the GPU: nothing but their number becomes a shape there."""
+    """A packing whose offsets are on the GPU, so that no shape depends on their values, only on their number."""
 
     @property
     def even(self) -> bool:
@@ -119,7 +122,9 @@ class FixedPacking(Packing):
 
 
 class _Pad(torch.autograd.Function):
-    """Copy rows to their slots in one pass, where zeros in the padding would take two."""
+    """Copy packed rows to their positions in a padded tensor in one operation; zeroing the padding would need a
+    second.
+    """
 
     @staticmethod
     def forward(ctx, x_ND: Tensor, rows_S: Tensor, slots_N: Tensor) -> Tensor:  # type: ignore[no-untyped-def]
@@ -133,7 +138,9 @@ class _Pad(torch.autograd.Function):
 
 
 class _Pick(torch.autograd.Function):
-    """Select rows, each at most once, like index_select: its gradient is a copy, several times faster than a sum."""
+    """Select rows, each at most once, like index_select, but with a gradient that is a copy and so several times
+    faster.
+    """
 
     @staticmethod
     def forward(ctx, rows: Tensor, slots_N: Tensor) -> Tensor:  # type: ignore[no-untyped-def]
@@ -149,12 +156,12 @@ class _Pick(torch.autograd.Function):
 
 @dataclass(frozen=True)
 class Reach:
-    """Which queries may attend to which keys: a mask over rectangles, or the packings of queries and keys."""
+    """Which queries may attend to which keys: a mask over padded tensors, or the packings of queries and keys."""
 
     keep: Tensor | None = None
     """Boolean mask that broadcasts to BHLM; true where a key may be attended to."""
     causal: bool = False
-    """Position t attends to positions up to t. Packed sequences need no mask for it, as padding comes last."""
+    """Whether position t attends only to positions up to t. No mask is needed then: padding is at the end."""
     query: Packing | None = None
     key: Packing | None = None
 
@@ -164,7 +171,7 @@ class Reach:
 
     @cached_property
     def mask(self) -> Tensor | None:
-        """Return `keep`, or the padding mask of the keys; None for causal attention, where padding comes last."""
+        """Return `keep`, or the padding mask of the keys; None for causal attention, since padding is at the end."""
         if self.key is None or self.causal or self.key.keep_BL is None:
             return self.keep
         return self.key.keep_BL[:, None, None, :]

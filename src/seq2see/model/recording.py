@@ -1,4 +1,4 @@
-"""Points inside a model at which activations can be recorded, and what an attention passes through its point."""
+"""Points inside a model at which activations can be recorded, and the tensors that an attention passes to its point."""
 
 from typing import NamedTuple
 
@@ -10,11 +10,11 @@ class RecordingPoint(nn.Identity):
 
 
 class AttentionTensors(NamedTuple):
-    """The tensors of one attention as its heads used them: after the rotation, where positions are rotary."""
+    """The tensors of one attention as its heads used them, that is, after rotation if positions are rotary."""
 
     query_BHLK: Tensor
     key_BHMK: Tensor
     value_BHMK: Tensor
     weights_BHLM: Tensor
     scores_BHLM: Tensor | None = None
-    """Given only where the scores are not scaled dot products (additive attention of an RNN)."""
+    """Attention scores, if they are not scaled dot products (additive attention of an RNN); else None."""

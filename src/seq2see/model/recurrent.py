@@ -26,16 +26,16 @@ from seq2see.model.state import State
 CELLS: dict[str, type[nn.LSTM] | type[nn.GRU]] = {"lstm": nn.LSTM, "gru": nn.GRU}
 
 Hidden = tuple[Tensor, ...]
-"""The state of each layer of an RNN: that of a GRU, or state and cell of an LSTM; layers x R x D."""
+"""The state of an RNN, layers x R x D: one tensor for a GRU, hidden state and cell state for an LSTM."""
 Rows = TypeVar("Rows", Tensor, PackedSequence)
 
 
 @dataclass(frozen=True)
 class RecurrentShape:
-    """The widths and choices that encoder and decoder of an RNN share."""
+    """Widths and other settings that the encoder and the decoder of an RNN share."""
 
     attention: str = "additive"
-    """How a state of the decoder is compared with those of the encoder: a name in `ATTENTIONS`, or "none"."""
+    """How decoder states are compared with encoder states: a name in `ATTENTIONS`, or "none"."""
     bidirectional: bool = True
     """Whether the encoder reads in both directions."""
     cell: str = "lstm"
@@ -52,15 +52,16 @@ class RecurrentShape:
 
 @dataclass(frozen=True)
 class RecurrentMemory(Memory):
-    """A memory with the last states of the encoder, with which the decoder begins."""
+    """A memory with the final states of the encoder, which are the initial states of the decoder."""
 
     last: Hidden
 
 
 def by_time(x_ND: Tensor, packing: Packing) -> PackedSequence:
-    """Return packed rows in the order in which an RNN reads them: the first tokens of all sequences, then the second.
+    """Return packed rows in the order in which an RNN reads them: the first tokens of all sequences, then the second
+    ones.
 
-    The longest sequence comes first, so that those which have ended are always the last, and no padding is computed:
+    Sequences are sorted, the longest first, so that the ones that have ended are last and no padding is computed:
     sequences of 2, 1 and 3 rows are read 3, then 2, then 1 at a time.
     """
     order_B = packing.lengths.argsort(descending=True, stable=True)
@@ -81,7 +82,7 @@ def mirrored(x_ND: Tensor, packing: Packing) -> Tensor:
 
 
 def pick(hidden: Hidden, rows_R: Tensor) -> Hidden:
-    """Return the states of some rows, in this order."""
+    """Return the states of the given rows, in this order."""
     return tuple(each.index_select(1, rows_R) for each in hidden)
 
 
@@ -101,7 +102,7 @@ def run(rnn: nn.RNNBase, x: Rows, hidden: Hidden | None = None) -> tuple[Rows, H
 def make_rnn(
     cell: str, d_input: int, d_hidden: int, layers: int, dropout: float, both_ways: bool = False
 ) -> nn.RNNBase:
-    """Make an RNN; each gate is initialised by itself: Glorot for inputs, orthogonal for states.
+    """Return an RNN in which each gate is initialised separately: Glorot for inputs, orthogonal for states.
 
     The forget gate of an LSTM begins with bias 1, so that it remembers from the start (Jozefowicz et al., 2015).
     """
@@ -121,15 +122,15 @@ def make_rnn(
 
 @dataclass(frozen=True)
 class AttendedMemory:
-    """Keys and values of a memory, a row for each of B sentences."""
+    """Keys and values of a memory, padded, one row per sentence."""
 
     key_BSK: Tensor
     value_BSD: Tensor
     keep_BS: Tensor | None
-    """Padding mask: true where a position is not padding; None where there is no padding."""
+    """Padding mask: true where a position is not padding; None if there is no padding."""
 
     def of(self, sentences_B: Tensor) -> "AttendedMemory":
-        """Return the memories of some sentences, in this order."""
+        """Return the memories of the given sentences, in this order."""
         keep_BS = None if self.keep_BS is None else self.keep_BS.index_select(0, sentences_B)
         return AttendedMemory(
             self.key_BSK.index_select(0, sentences_B), self.value_BSD.index_select(0, sentences_B), keep_BS
@@ -141,9 +142,9 @@ class AttendedMemory:
 
 
 class AlignmentAttention(nn.Module):
-    """Attention of an RNN: weights are the softmax of the scores of a decoder state with each encoder state.
+    """Attention of an RNN: the weights are the softmax of the scores of a decoder state and each encoder state.
 
-    It has one head. Subclasses differ in their scores, which no factor scales.
+    It has one head. Subclasses differ in how they compute scores, which are not scaled.
     """
 
     heads = 1
@@ -164,11 +165,11 @@ class AlignmentAttention(nn.Module):
         return query_BWK @ key_BSK.transpose(1, 2)
 
     def start(self, memory_ND: Tensor, packing: Packing) -> AttendedMemory:
-        """Compute the keys of a memory, once for all steps."""
+        """Compute the keys of a memory; they are used in all steps."""
         return AttendedMemory(packing.pad(self.keys(memory_ND)), packing.pad(memory_ND), packing.keep_BL)
 
     def forward(self, known_BWD: Tensor, attended: AttendedMemory) -> tuple[Tensor, AttentionTensors]:
-        """Return the contexts BWD of W queries of each sentence, and the tensors of the attention."""
+        """Return the context vectors BWD for W queries per sentence, and the tensors of the attention for recording."""
         query_BWK = self.queries(known_BWD)
         scores_BWS = self.scores(query_BWK, attended.key_BSK)
         if attended.keep_BS is None:
@@ -228,11 +229,12 @@ ATTENTIONS: dict[str, type[AlignmentAttention]] = {
 
 
 class RecurrentEncoder(nn.Module):
-    """Reads from the first token, from the last with `backwards` (Sutskever et al., 3.3), or in both directions.
+    """An RNN that reads from the first token, from the last (`backwards`; Sutskever et al., 3.3), or in both
+    directions.
 
     Differs from the paper: in Bahdanau et al. each direction is as wide as the decoder, and both are GRUs. Here the two
-    together are as wide, and cells are LSTMs unless `cell` is "gru". In Luong et al. the encoder reads the reversed
-    source in one direction; here every encoder whose states are attended to reads in both.
+    together are as wide as the decoder, and cells are LSTMs unless `cell` is "gru". In Luong et al. the encoder reads
+    the reversed source in one direction; here every encoder whose states are attended to reads in both directions.
     """
 
     def __init__(self, shape: RecurrentShape, layers: int, backwards: bool = False) -> None:
@@ -254,17 +256,17 @@ class RecurrentEncoder(nn.Module):
 
 @dataclass
 class RecurrentState:
-    """State of a decoder between steps: the states of its RNN, and the memory where it has attention."""
+    """State of a decoder between steps: the states of its RNN, and the memory if it has attention."""
 
     hidden: Hidden
-    """Layers x R x D. Before the first step each sentence has one hypothesis: R = B."""
+    """The states of all layers, layers x R x D. Before the first step each sentence has one hypothesis: R = B."""
     sentences: int
     attended: AttendedMemory | None
     fed_RD: Tensor | None = None
-    """The last output of a decoder that gets it as an input of its next step."""
+    """The last output, for decoders that take it as an input of the next step (input feeding)."""
 
     def widen(self, rows: int) -> None:
-        """Copy the first states of each sentence for all of its hypotheses."""
+        """Copy the initial states of each sentence to all of its hypotheses."""
         width = rows // self.sentences
         if self.hidden[0].shape[1] != rows:
             self.hidden = tuple(each.repeat_interleave(width, 1) for each in self.hidden)
@@ -275,7 +277,7 @@ class RecurrentState:
             self.fed_RD = self.fed_RD.index_select(0, rows_R)
 
     def keep_first(self, sentences: int) -> None:
-        """Drop all sentences after the first ones, of which each has one hypothesis."""
+        """Drop all but the first `sentences` sentences, each of which has one hypothesis."""
         self.sentences, self.hidden = sentences, tuple(each[:, :sentences] for each in self.hidden)
         self.attended = None if self.attended is None else self.attended.first(sentences)
         self.fed_RD = None if self.fed_RD is None else self.fed_RD[:sentences]
@@ -304,7 +306,9 @@ class RecurrentDecoder(nn.Module):
     """
 
     def __init__(self, shape: RecurrentShape, layers: int, extra: int | None = None, read: int | None = None) -> None:
-        """Make a decoder; `extra` numbers beside each token enter its RNN, and `read` numbers its output."""
+        """Make a decoder; `extra` is the width of the RNN's input besides the token, `read` the width of the output's
+        input.
+        """
         super().__init__()
         D, attends = shape.width, shape.attention != "none"
         extra = D * attends if extra is None else extra
@@ -318,7 +322,9 @@ class RecurrentDecoder(nn.Module):
         nn.init.zeros_(self.w_r.bias)
 
     def forward(self, x_ND: Tensor, packing: Packing, memory: RecurrentMemory) -> Tensor:
-        """Decode all positions of known targets; with attention step by step, as each depends on the last."""
+        """Decode all positions of known targets; with attention this is step by step, since each depends on
+        the last.
+        """
         rows = by_time(x_ND, packing)
         if self.cross_attention is None:
             states, _ = run(self.rnn, rows, memory.last)
@@ -355,13 +361,15 @@ class RecurrentDecoder(nn.Module):
         return self._read_out(step_RD)
 
     def advance(self, x_RD: Tensor, state: RecurrentState) -> tuple[Tensor, AttentionTensors]:
-        """Attend with the state before this step, then take the step; return what the output is computed from."""
+        """Attend with the state before this step, then do the step; return the input of the output layer."""
         context_RD, inside = self.attend(state)
         states_1RD, state.hidden = run(self.rnn, torch.cat([x_RD, context_RD], -1)[None], state.hidden)
         return torch.cat([states_1RD[0], context_RD, x_RD], -1), inside
 
     def attend(self, state: RecurrentState) -> tuple[Tensor, AttentionTensors]:
-        """Return the contexts RD of all rows, by their states of the last layer, and the tensors of the attention."""
+        """Return the context vectors RD, computed from the states of the last layer, and the tensors of the
+        attention.
+        """
         assert self.cross_attention is not None
         known_BWD = state.hidden[0][-1].unflatten(0, (state.sentences, -1))  # type: ignore[no-untyped-call]
         context_BWD, inside = self.cross_attention(known_BWD, state.attended)
@@ -397,7 +405,7 @@ class FeedingDecoder(RecurrentDecoder):
 
 
 def _joined(seen: list[AttentionTensors], order: PackedSequence) -> AttentionTensors:
-    """Join the steps of known targets into rectangles: a row for each position, and zeros in the padding."""
+    """Join the attention tensors of single steps into padded tensors with a row for each position; padding is zeros."""
 
     def rows(name: str) -> Tensor:
         steps_NX = torch.cat([getattr(step, name)[:, 0, 0] for step in seen])
@@ -409,7 +417,7 @@ def _joined(seen: list[AttentionTensors], order: PackedSequence) -> AttentionTen
 
 
 class Recurrent(Seq2Seq):
-    """An RNN encoder-decoder; encoder and decoder are one block each, which has all its layers inside.
+    """An RNN encoder-decoder; encoder and decoder are one module each, which contains all its layers.
 
     Args:
         widths: the fields of `RecurrentShape`, such as `attention="dot", cell="lstm", d_model=256, dropout=0.1`.

@@ -1,4 +1,4 @@
-"""State of a decoder between steps, so that no position is computed twice and reordering a beam copies nothing."""
+"""State of a decoder between steps, so that no position is computed twice and reordering a beam copies no keys."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
@@ -19,15 +19,15 @@ class State(Protocol):
         """Continue hypothesis w of sentence b from hypothesis parents_BW[b, w] of the same sentence."""
 
     def keep_sentences(self, sentences_B: Tensor) -> None:
-        """Drop all sentences except these."""
+        """Drop all sentences except the given ones."""
 
 
 @dataclass
 class Past:
-    """Keys and values of all tokens generated so far, BHPK, in storage that doubles when it is full.
+    """Keys and values of all tokens generated so far (KV cache), BHPK, in storage that doubles when it is full.
 
-    The W hypotheses of a sentence share its row: hypothesis w of step t has place p = t W + w. Which places belong to
-    the history of a hypothesis is kept in `DecoderState.lineage_BWP`.
+    The W hypotheses of a sentence share a row of the cache: hypothesis w of step t is at position p = t W + w.
+    `DecoderState.lineage_BWP` says which positions belong to the history of a hypothesis.
     """
 
     length: int = 0
@@ -35,7 +35,7 @@ class Past:
     _value: Tensor | None = field(default=None, repr=False)
 
     def append(self, key_BHWK: Tensor, value_BHWK: Tensor) -> tuple[Tensor, Tensor]:
-        """Store one more step; return everything up to and including it."""
+        """Store keys and values of one more step; return those of all steps so far."""
         W = key_BHWK.shape[2]
         here = slice(self.length * W, (self.length + 1) * W)
         self._key = _with_room(self._key, key_BHWK, here.stop)
@@ -46,7 +46,7 @@ class Past:
         return self._key[:, :, : here.stop], self._value[:, :, : here.stop]
 
     def turned(self, x_RH1K: Tensor) -> Tensor:
-        """Return queries or keys of the next step, rotated by its position."""
+        """Return queries or keys of the next step, rotated by their position."""
         return rotate(x_RH1K, self.length)
 
     def keep_sentences(self, sentences_B: Tensor) -> None:
@@ -65,7 +65,7 @@ def _with_room(storage: Tensor | None, new_BHWK: Tensor, places: int) -> Tensor:
 
 @dataclass
 class LayerState:
-    """The state of one decoder layer: keys and values of the memory, and of its own past."""
+    """The state of one decoder layer: keys and values of the memory, and of the tokens generated so far."""
 
     memory_key_BHSK: Tensor
     memory_value_BHSK: Tensor
@@ -78,9 +78,9 @@ class DecoderState:
 
     layers: list[LayerState]
     keep_B11S: Tensor | None
-    """Padding mask of the memory, true where a position is not padding; None where there is no padding."""
+    """Padding mask of the memory, true where a position is not padding; None if there is no padding."""
     lineage_BWP: Tensor | None = None
-    """Mask of the past positions that belong to each hypothesis; None with one hypothesis, which has all of them."""
+    """Mask of the cache positions that belong to each hypothesis; None with one hypothesis, to which all belong."""
 
     @property
     def length(self) -> int:
@@ -95,7 +95,9 @@ class DecoderState:
         return torch.full_like(tokens_R, self.length), self.length + 1
 
     def extend(self, width: int) -> Tensor | None:
-        """Begin one more step; return the mask B1WP of self-attention, to a hypothesis' history and itself."""
+        """Begin one more step; return the mask B1WP of self-attention, true for a hypothesis' own history and
+        itself.
+        """
         if width == 1:
             return None
         device = self.layers[0].memory_key_BHSK.device
@@ -122,27 +124,27 @@ class DecoderState:
 
 @dataclass(frozen=True)
 class Places:
-    """The step of each of B sentences with W hypotheses and at most T steps, in a tensor, not in a shape."""
+    """The step of each of B sentences, as a tensor instead of a Python number, so that a CUDA graph can change it."""
 
     step_B: Tensor
-    """Steps that each sentence has made, counted by the search."""
+    """Number of steps that each sentence has made, updated by the search."""
     width: int
     steps: int
 
     @property
     def here_BW(self) -> Tensor:
-        """The places of the next step."""
+        """Return the cache positions of the next step."""
         return self.step_B[:, None] * self.width + torch.arange(self.width, device=self.step_B.device)
 
     def of_rows(self) -> tuple[Tensor, int]:
-        """Return the step of each of R = B x W rows, and the most steps there may be."""
+        """Return the step of each of R = B x W rows, and the maximum number of steps."""
         if self.width == 1:
             return self.step_B, self.steps
         return self.step_B.repeat_interleave(self.width, output_size=len(self.step_B) * self.width), self.steps
 
 
 class FixedPast(Past):
-    """A `Past` in storage of a fixed size."""
+    """A `Past` with storage of a fixed size."""
 
     def __init__(self, key_BHPK: Tensor, value_BHPK: Tensor, places: Places) -> None:
         super().__init__()
@@ -159,7 +161,7 @@ class FixedPast(Past):
         return self._key_BHPK, self._value_BHPK
 
     def attended(self, rows_R3D: Tensor, keep_B1WP: Tensor | None, rotary: bool) -> Tensor:
-        """Append the keys and values of these rows, and compute their attention, in one kernel."""
+        """Append the keys and values of these rows to the cache and compute their attention, in one kernel."""
         _, H, _, K = self._key_BHPK.shape
         query_RD, key_RD, value_RD = rows_R3D.tensor_split(3, -1)
         if rotary:
@@ -173,17 +175,21 @@ class FixedPast(Past):
 
 
 Encode = Callable[[Tensor, Packing], Iterable[tuple[Tensor, Tensor]]]
-"""Encodes packed sources into keys and values of the memory for each decoder layer, heads side by side."""
+"""Function that encodes packed sources and returns keys and values of the memory for each decoder layer, heads
+concatenated.
+"""
 
 
 class FixedState(DecoderState):
-    """The state of B sentences in shapes that never change, so that a step can be recorded (`decoding/recorded.py`)."""
+    """The state of B sentences with constant shapes, so that a step can be captured in a CUDA graph
+    (`decoding/recorded.py`).
+    """
 
     lineage_BWP: Tensor
     keep_B11S: Tensor
 
     def __init__(self, at: Places, source_room: int, layers: int, like_HK: Tensor, encode: Encode) -> None:
-        """Allocate room; heads, width, dtype and device are those of `like_HK`."""
+        """Allocate the storage; heads, width, dtype and device are those of `like_HK`."""
         B, W, S, T = len(at.step_B), at.width, source_room, at.steps
         device = like_HK.device
         super().__init__(
@@ -199,13 +205,13 @@ class FixedState(DecoderState):
 
     @property
     def bytes(self) -> int:
-        """Bytes of the attention keys and values of all layers; the rest of the state is small."""
+        """Return the number of bytes of the keys and values of all layers; the rest of the state is small."""
         memory_BHSK = self.layers[0].memory_key_BHSK
         places = memory_BHSK.shape[2] + self.at.width * self.at.steps
         return 2 * len(self.layers) * places * memory_BHSK[:, :, 0].numel() * memory_BHSK.element_size()
 
     def fill(self, sentences_b: Tensor, started: State) -> None:
-        """Replace some sentences by new ones, from the states of their memories."""
+        """Replace the given sentences by new ones, whose memories are in the state `started`."""
         assert isinstance(started, DecoderState)
         S = started.layers[0].memory_key_BHSK.shape[2]
         for own, new in zip(self.layers, started.layers, strict=True):
@@ -224,16 +230,16 @@ class FixedState(DecoderState):
         lengths_F: Tensor,
         sentences_F: Tensor | None = None,
     ) -> None:
-        """Replace sentences by new ones, in shapes that depend only on the number of rows.
+        """Replace sentences by new ones, with shapes that depend only on the number of rows.
 
         Args:
-            source_N: the sentences' tokens one after the other, then anything.
-            places_N: the position of each in its sentence.
-            rows_F1: F + 1 numbers: where each sentence begins among the rows; those to spare are empty.
-            starts_F: where the sentence that comes into each of F places begins among the rows.
-            lengths_F: the number of its tokens.
-            sentences_F: the F sentences that are replaced; one may be there several times, with the same new one. All
-                of them, in their order, if not given.
+            source_N: tokens of the new sentences, end to end; rows after the last sentence may hold anything.
+            places_N: position of each token in its sentence.
+            rows_F1: F + 1 offsets of the sentences in the rows; unused sentences are empty.
+            starts_F: for each of F slots, the row at which its new sentence begins.
+            lengths_F: for each of F slots, the number of tokens of its new sentence.
+            sentences_F: indices of the F sentences to replace; an index may be repeated with the same new sentence. By
+                default all sentences, in order.
         """
         F, S = len(starts_F), self.keep_B11S.shape[3]
 

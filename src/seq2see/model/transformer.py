@@ -1,4 +1,4 @@
-"""The Transformer of figure 1 (paper, section 3.1): a layer of each stack, then embeddings, stacks and output layer."""
+"""The Transformer of figure 1 (paper, section 3.1): encoder and decoder layer, then the whole model."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -16,7 +16,8 @@ from seq2see.model.state import DecoderState, FixedState, LayerState, Places, St
 
 @dataclass(frozen=True)
 class LayerShape:
-    """The widths and choices that all layers of a Transformer share; the defaults are those of the paper's base model.
+    """Widths and other settings that all layers of a Transformer share; the defaults are those of the paper's base
+    model.
 
     >>> EncoderLayer(LayerShape(d_model=16, heads=4, d_ff=32))(torch.randn(2, 5, 16)).shape
     torch.Size([2, 5, 16])
@@ -32,10 +33,10 @@ class LayerShape:
     """Width of a head's values; 0 means d_key."""
     activation: str = "relu"
     norm: str = "post"
-    """Layer norm after the residual sum ("post", the paper) or before the sub-layer ("pre")."""
+    """Position of layer norm: after the residual sum ("post", as in the paper) or before the sub-layer ("pre")."""
     norm_epsilon: float = 1e-5
     rotary: bool = False
-    """Rotate queries and keys of self-attention by their positions."""
+    """Whether queries and keys of self-attention are rotated by their positions (RoPE)."""
 
     def attention(self, rotary: bool = False) -> MultiHeadAttention:
         return MultiHeadAttention(self.d_model, self.heads, self.d_key, self.d_value, rotary)
@@ -45,7 +46,7 @@ class LayerShape:
 
 
 class EncoderLayer(nn.Module):
-    """Self-attention, then feed-forward, over a rectangle with a `keep` mask or packed rows with a packed `Reach`."""
+    """Self-attention, then feed-forward, for padded tensors with a `keep` mask or packed rows with a packed `Reach`."""
 
     def __init__(self, shape: LayerShape) -> None:
         super().__init__()
@@ -74,7 +75,7 @@ class DecoderLayer(nn.Module):
     def forward(
         self, x: Tensor, memory: Tensor, past: Reach | Tensor | None = None, across: Reach | Tensor | None = None
     ) -> Tensor:
-        """Compute all positions at once; `past` must hide the future, `across` the padding of the memory."""
+        """Compute all positions at once; `past` must hide future positions, `across` the padding of the memory."""
         x = self.around_self(x, lambda y: self.self_attention(y, reach=past))
         x = self.around_cross(x, lambda y: self.cross_attention(y, memory, across))
         return self.around_feed_forward(x, self.feed_forward)  # type: ignore[no-any-return]
@@ -85,7 +86,9 @@ class DecoderLayer(nn.Module):
     def step(
         self, x_RD: Tensor, state: LayerState, keep_B1WP: Tensor | None, keep_B11S: Tensor | None, width: int = 1
     ) -> Tensor:
-        """Compute one position with the state of earlier steps; the same numbers as `forward` at that position."""
+        """Compute one position from the state of earlier steps; the result equals that of `forward` at that
+        position.
+        """
         key, value = state.memory_key_BHSK, state.memory_value_BHSK
         x_RD = self.around_self(x_RD, lambda y: self.self_attention.step(y, state.past, keep_B1WP, width))
         x_RD = self.around_cross(x_RD, lambda y: self.cross_attention.step_across(y, key, value, keep_B11S))
@@ -127,10 +130,11 @@ class Transformer(Seq2Seq):
 
     @torch.no_grad()
     def scale_sublayers(self, gain: float) -> None:
-        """Multiply initial weights of values, attention outputs and feed-forward layers, as in T-Fixup and DeepNet.
+        """Multiply the initial weights of values, attention outputs and feed-forward layers by `gain` (T-Fixup,
+        DeepNet).
 
-        Below 1 a sub-layer adds little to its input at first, so that the gradient of post-norm reaches the first
-        layers. Only initial values change: the model can be exported as before.
+        With a gain below 1, a sub-layer adds little to its input at first, so that with post-norm the gradient reaches
+        the first layers. Only initial values change: the model can be exported as before.
         """
         for module in self.modules():
             if isinstance(module, MultiHeadAttention):
@@ -172,7 +176,7 @@ class Transformer(Seq2Seq):
         return FixedState(places, source_room, len(self.decoder), like_HK, self._memory_keys)
 
     def _memory_keys(self, source_N: Tensor, packing: Packing) -> Iterator[tuple[Tensor, Tensor]]:
-        """Encode sources; yield keys and values of the memory for each decoder layer, heads side by side."""
+        """Encode sources; yield keys and values of the memory for each decoder layer, with concatenated heads."""
         states_ND = self.encode(source_N, packing).states_ND
         return (cast(DecoderLayer, layer).cross_attention.of_memory(states_ND) for layer in self.decoder)
 
