@@ -1,5 +1,5 @@
 """Tokens: tokenizers, the tokenised corpus on disk, the choice of validation pairs, and packed batches.
 
-Strings end here: a tokenizer turns the sides of pairs into ids, the store keeps the ids on disk, and batches cut them
-to a token budget.
+Modules after this package handle ids, not strings: a tokenizer turns both sides of a pair into ids, the store keeps
+them on disk, and batches are filled up to a token budget.
 """

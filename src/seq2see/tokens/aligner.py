@@ -1,9 +1,9 @@
-"""A statistical word aligner over the tokens of a corpus: the source token that each target token translates.
+"""A statistical word aligner for the tokens of a corpus: it finds the source token that each target token translates.
 
     aligner = learn(store)
     write_links(aligner, store)             # beside its tokens, where `Store.links` finds them
 
-Two hidden Markov models (Vogel et al. 1996), one for each direction, are trained to agree: the expected count of a link
+Two hidden Markov models (Vogel et al. 1996), one for each direction, are trained jointly: the expected count of a link
 is the product of its probabilities under both (Liang, Taskar and Klein, "Alignment by agreement", 2006). They start
 from IBM model 1. Pairs of similar lengths are computed together, so that a step of a hidden Markov model is one matrix
 multiplication. Time and memory are bounded, whatever the size of the corpus.
@@ -26,51 +26,56 @@ Counts = NDArray[np.float64]
 Int64s = NDArray[np.int64]
 
 MOST_CELLS: Final = 6_000_000
-"""Pairs of a source token and a target token of the same pair of texts that the models are learned from, which decide
-how much time and memory that takes. 29,000 captions have so many."""
+"""Maximum number of cells (source token, target token) of the pairs that the models are learned from, which bounds time
+and memory. 29,000 image captions have that many.
+"""
 MOST_PAIRS, BLOCK = 200_000, 20_000
-"""Number of pairs, spread over the corpus, that are aligned: enough for a head to learn from, whatever the corpus has;
-and those that are aligned at once."""
+"""Maximum number of pairs, spread over the corpus, that are aligned, which is enough for a head to learn from; and the
+number aligned at a time.
+"""
 AT_ONCE: Final = 300_000
-"""Such pairs of tokens that are computed together."""
+"""Number of cells (source token, target token) computed together."""
 LONGEST: Final = 128
-"""Tokens of a side above which a pair is not aligned: memory grows with the square of it, and such pairs are few."""
+"""Maximum number of tokens of a side; longer pairs, which are few, are not aligned, since memory grows with the
+square.
+"""
 ROUNDS: Final = (3, 4)
-"""Iterations of IBM model 1, and of the hidden Markov models after it."""
+"""Number of iterations of IBM model 1, and of the hidden Markov models after it."""
 FROM_NOWHERE: Final = 0.1
-"""Probability that a token comes from no token of the other side."""
+"""Probability that a token is aligned with no token of the other side (the null word)."""
 FURTHEST: Final = 8
-"""Distance between the sources of two neighbours from which on all distances are equally likely."""
+"""Maximum jump that is modelled: all longer distances between the source tokens of neighbours are equally likely."""
 UNSEEN: Final = 1e-7
-"""Probability of a token given one that it has never been seen with."""
+"""Probability of a token given one that it has never occurred with."""
 SURE: Final = 0.3
-"""Product of the probabilities of a link in both directions above which it counts."""
+"""Minimum product of the probabilities of a link in both directions; links below it are dropped."""
 LEAST_LINKED: Final = 0.4
-"""Share of the validation set's target tokens with a link below which the sides are no translations of each other.
-Questions and their answers have 0.26, translations 0.54 and more (docs/log.md)."""
+"""Minimum share of linked target tokens in the validation set; below it, the sides are not translations of each other.
+Questions and answers have 0.26, translations 0.54 and more (docs/log.md).
+"""
 NONE: Final = -1
-"""Place of the source of a token that comes from nowhere."""
+"""Position that stands for "no source token"."""
 
 
 @dataclass(frozen=True)
 class PairGroup:
-    """Pairs of similar lengths, padded, without their end tokens."""
+    """Pairs of similar lengths as padded arrays, without their end tokens."""
 
     members: Int64s
-    """Which of the pairs that were asked for these are."""
+    """Positions of these pairs in the indices that `groups` was given."""
     source_BS: Int64s
     target_BT: Int64s
 
     @property
     def keys_BTS(self) -> Int64s:
-        """Return a number for each pair of a source token and a target token; negative in the padding."""
+        """Return BTS: a number that identifies each (source token, target token); negative for padding."""
         keys_BTS = (self.source_BS[:, None, :] << 32) | self.target_BT[:, :, None]
         keep_BTS = (self.source_BS != special.PAD)[:, None, :] & (self.target_BT != special.PAD)[:, :, None]
         return np.where(keep_BTS, keys_BTS, -1)
 
 
 def groups(store: Store, indices: Int64s) -> Iterator[PairGroup]:
-    """Yield all pairs that are not too long, those of similar lengths together."""
+    """Yield groups of pairs of similar lengths; pairs longer than `LONGEST` are left out."""
     sources, targets = store.source_lengths(indices) - 1, store.target_lengths(indices) - 1
     fits = np.flatnonzero((sources > 0) & (targets > 0) & (sources <= LONGEST) & (targets <= LONGEST))
     fits = fits[np.lexsort((targets[fits], (sources[fits] + 1) // 2))]
@@ -108,13 +113,13 @@ class Aligner:
         sides = keys >> 32, keys & 0xFFFFFFFF
         self._sides = [np.unique(side, return_inverse=True)[1] for side in sides]
         self._tables = [np.ones(len(keys), np.float32)] * 2
-        """The probability of the target token of each key given its source token, and the reverse."""
+        """For each key, the probability of the target token given the source token, and the reverse."""
         self._jumps = [np.full(2 * FURTHEST + 1, 1 / (2 * FURTHEST + 1), np.float32) for _ in range(2)]
-        """For each direction, the probability of each distance between the sources of two neighbours."""
+        """For each direction, the probability of each distance between the source tokens of neighbouring tokens."""
         self._normalise(np.ones(len(keys), np.float32))
 
     def _normalise(self, counts: NDArray[np.floating]) -> None:
-        """Make the tables of both directions from the expected count of each key."""
+        """Compute the probability tables of both directions from the expected count of each key."""
         totals = [np.bincount(side, counts) for side in self._sides]
         self._tables = [
             (counts / np.maximum(total[side], 1e-12)).astype(np.float32)
@@ -131,7 +136,8 @@ class Aligner:
         return np.where(self.keys[found_BTS] == wanted_BTS, found_BTS, unseen_BTS).astype(np.int32)
 
     def posteriors(self, group: PairGroup, cells_BTS: Int64s, ordered: bool) -> tuple[Floats, list[Counts]]:
-        """Return BTS, the product of a link's probabilities in both directions, and the jumps that were made in each.
+        """Return BTS, the product of each link's probabilities in both directions, and the expected jumps in each
+        direction.
 
         Args:
             ordered: Whether the source of a token depends on that of the token before it (not in IBM model 1).
@@ -169,7 +175,7 @@ class Aligner:
             self._jumps = [((total + 1) / (total + 1).sum()).astype(np.float32) for total in jumped]
 
     def align(self, store: Store, indices: Int64s) -> NDArray[np.int64]:
-        """Return the position of the source token of each target token, or `NONE`, for all pairs one after another."""
+        """Return for each target token the position of its source token, or `NONE`, for all pairs end to end."""
         lengths = store.target_lengths(indices)
         starts = lengths.cumsum() - lengths
         places_N = np.full(lengths.sum(), NONE, np.int64)
@@ -183,7 +189,7 @@ class Aligner:
 
 
 def learn(store: Store) -> Aligner:
-    """Learn an aligner from the pairs of a store, or from a part of them that is spread over all."""
+    """Learn an aligner from the pairs of a store, or from an even sample of them if there are too many."""
     some = np.arange(0, len(store), 1 + len(store) // MOST_PAIRS)
     cells = np.minimum(store.source_lengths(some), LONGEST) * np.minimum(store.target_lengths(some), LONGEST)
     some = some[:: 1 + int(cells.sum()) // MOST_CELLS]
@@ -203,10 +209,10 @@ def learn(store: Store) -> Aligner:
 
 
 def write_links(aligner: Aligner, store: Store) -> float:
-    """Align the pairs of a store, or a part of them that is spread over all, and write the links beside its tokens.
+    """Align the pairs of a store, or an even sample of them, and write the links beside its tokens.
 
     Returns:
-        The share of the target tokens of these pairs, their ends not counted, that have a link.
+        The share of the target tokens of these pairs, not counting END, that have a link.
     """
     every = 1 + len(store) // MOST_PAIRS
     size = BLOCK * min(every, 10)
@@ -227,11 +233,10 @@ def write_links(aligner: Aligner, store: Store) -> float:
 def prepare(
     settings: Settings, train: Store, valid: Store, say: Callable[[str], None], yours: Collection[str]
 ) -> Settings:
-    """Write the links that the alignment loss of a training needs; return settings without this loss if it would not
-    help.
+    """Write the links that the alignment loss needs; return settings without this loss if it would not help.
 
     Args:
-        yours: The settings that the user has chosen: a weight of their own is kept.
+        yours: The settings that the user has chosen; a weight of the loss among them is kept.
     """
     weight, architecture = settings.training.alignment_weight, settings.model.architecture
     if architecture != "transformer":
@@ -251,7 +256,7 @@ def prepare(
 
 
 def _in_order(emitted_BTS: Floats, nowhere_BT: Floats, jumps: Floats) -> tuple[Floats, Counts]:
-    """Return the probability of each link under a hidden Markov model, and how often each jump was made.
+    """Return the probability of each link under a hidden Markov model, and the expected count of each jump.
 
     Each of S states has a twin for tokens without a source, which keeps the position of the state before it (Och and
     Ney 2003). In the padding, only the twin continues, with probability 1.

@@ -1,7 +1,8 @@
-"""Batches of packed tokens: cut to a token budget, shuffled without a list, resumed at once, split over machines.
+"""Batches of packed tokens: filled up to a token budget, shuffled, resumable, split over machines.
 
-The corpus settings alone decide which pairs make an update, the *effective batch* (`Batches`); a machine then cuts it
-into what it can hold (`split`). Nothing here grows with the corpus: the shuffled order is a function, `shuffled`.
+The settings of the corpus alone decide which pairs make an update, the *effective batch* (`Batches`); `split` then
+divides it into micro-batches that fit a machine. No data here grows with the corpus: the shuffled order is computed by
+a function, `shuffled`.
 """
 
 import math
@@ -33,7 +34,7 @@ class Batch:
     target_N: Tensor
     target_offsets: Tensor
     links_N: Tensor | None = None
-    """Place in its source of the token from which the token that each row of `inputs_N` reads comes, -1 for none."""
+    """For each row of `inputs_N`, the position in the source of the token that this input translates; -1 for none."""
 
     def __len__(self) -> int:
         return len(self.source_offsets) - 1
@@ -48,12 +49,12 @@ class Batch:
 
     @property
     def inputs_N(self) -> Tensor:
-        """The inputs of the decoder: the labels one step later, after BEGIN. `a b END` becomes `BEGIN a b`."""
+        """Return the decoder inputs: the labels shifted by one, after BEGIN. `a b END` becomes `BEGIN a b`."""
         inputs_N = self.target_N.roll(1)
         return inputs_N.masked_fill_(inputs_N == special.END, special.BEGIN)  # an END is only ever a target's last
 
     def twice(self) -> "Batch":
-        """Return the batch with all pairs repeated after themselves."""
+        """Return a batch with all pairs of this one, followed by all of them again (for R-Drop)."""
         source_N, target_N = self.source_N.repeat(2), self.target_N.repeat(2)
         links_N = None if self.links_N is None else self.links_N.repeat(2)
         return Batch(source_N, twice_over(self.source_offsets), target_N, twice_over(self.target_offsets), links_N)
@@ -63,14 +64,14 @@ class Batch:
         return rectangle(self.source_N, self.source_offsets), rectangle(self.target_N, self.target_offsets)
 
     def to(self, device: torch.device | str) -> "Batch":
-        """Return the batch on another device; offsets stay on the CPU, where they become shapes."""
+        """Return the batch on another device; offsets stay on the CPU, because shapes are computed from them."""
         source_N, target_N = self.source_N.to(device, non_blocking=True), self.target_N.to(device, non_blocking=True)
         links_N = None if self.links_N is None else self.links_N.to(device, non_blocking=True)
         return Batch(source_N, self.source_offsets, target_N, self.target_offsets, links_N)
 
 
 def twice_over(offsets: Tensor) -> Tensor:
-    """Return the offsets of sequences that are repeated after themselves: `[0, 2, 3]` -> `[0, 2, 3, 5, 6]`."""
+    """Return the offsets of the sequences followed by all of them again: `[0, 2, 3]` -> `[0, 2, 3, 5, 6]`."""
     return torch.cat([offsets, offsets[1:] + offsets[-1]])
 
 
@@ -82,7 +83,7 @@ def rectangle(tokens_N: Tensor, offsets: Tensor) -> Tensor:
 
 
 def make_batch(store: Store, indices: Int64s, links: bool = False) -> Batch:
-    """Make a batch of the pairs `indices` of a store, in that order; `links` adds `links_N`."""
+    """Return a batch of the pairs `indices` of a store, in that order; `links` adds `links_N`."""
     source_N, source_offsets, target_N, target_offsets = (torch.from_numpy(array) for array in store.gather(indices))
     # A token is read one row after the row that predicts it. An END, which comes from nowhere, is read by none.
     links_N = torch.from_numpy(np.roll(store.links(indices), 1)) if links else None
@@ -91,7 +92,7 @@ def make_batch(store: Store, indices: Int64s, links: bool = False) -> Batch:
 
 @dataclass(frozen=True)
 class Position:
-    """Position in the sequence of batches: the one that comes next; `asdict` makes it JSON."""
+    """Position of the next batch in the sequence of batches; `asdict` gives its JSON form."""
 
     epoch: int = 0
     window: int = 0
@@ -100,12 +101,13 @@ class Position:
 
 @dataclass(frozen=True)
 class Batches:
-    """The plan of a training run: endless effective batches, each epoch with every pair once, in an order of its own.
+    """The plan of a training run: an endless sequence of effective batches; each epoch has every pair once, shuffled
+    anew.
 
-    An epoch is a shuffled order of all pairs. A window is `window_pairs` pairs in a row of it: these are sorted by
+    An epoch is a shuffled order of all pairs. A window is `window_pairs` consecutive pairs of it: these are sorted by
     length and cut at `batch_tokens` (source and target together), so that a batch holds pairs of similar length; then
     the batches are shuffled. Only the last batch of a window may be small; a pair above the budget is a batch alone.
-    Everything follows from (seed, epoch, window): to start at any position, only its window is planned.
+    Everything is determined by (seed, epoch, window): to start at any position, only its window is planned.
     """
 
     store: Store
@@ -148,7 +150,7 @@ class Batches:
 
 
 def _cut(lengths: Int64s, budget: int) -> list[int]:
-    """Return where parts of at most `budget` tokens end; a sequence above the budget is a part of its own."""
+    """Return the end indices of groups of at most `budget` tokens; a longer sequence is a group of its own."""
     totals = lengths.cumsum()
     ends: list[int] = []
     start = before = 0
@@ -189,10 +191,10 @@ ROUNDS: Final = 8
 def shuffled(places: Int64s, count: int, key: tuple[int, ...]) -> Int64s:
     """Return the elements `places` of a shuffled `range(count)`, computed without a list of `count` numbers.
 
-    A Feistel network (the construction of block ciphers; Luby and Rackoff 1988): a number of 2h bits is two halves,
-    and each round replaces (left, right) by (right, left XOR f(right)), which can be undone whatever f is, so that the
-    whole is a one-to-one map of range(4^h), 4^h >= count. A result beyond `count` is sent through again until it is
-    inside ("cycle walking"), fewer than four times on average; that keeps the map one-to-one on range(count).
+    A Feistel network (the construction of block ciphers; Luby and Rackoff 1988): a number of 2h bits is two halves, and
+    each round replaces (left, right) by (right, left XOR f(right)), which can be undone whatever f is, so that the
+    whole is a one-to-one map of range(4^h), 4^h >= count. A result of `count` or more is mapped again until it is
+    smaller ("cycle walking"), fewer than four times on average; that keeps the map one-to-one on range(count).
     """
     half = np.uint64(max((count - 1).bit_length() + 1, 2) // 2)
     low = (np.uint64(1) << half) - np.uint64(1)
@@ -211,7 +213,7 @@ def shuffled(places: Int64s, count: int, key: tuple[int, ...]) -> Int64s:
 
 
 def _mix(numbers: UInt64s) -> UInt64s:
-    """Scatter 64-bit numbers: the finisher of SplitMix64 (Steele, Lea and Flood 2014)."""
+    """Hash 64-bit numbers by the last step of SplitMix64 (Steele, Lea and Flood 2014)."""
     numbers = (numbers ^ numbers >> np.uint64(30)) * np.uint64(0xBF58476D1CE4E5B9)
     numbers = (numbers ^ numbers >> np.uint64(27)) * np.uint64(0x94D049BB133111EB)
     return numbers ^ numbers >> np.uint64(31)

@@ -1,4 +1,4 @@
-"""The interface of every tokenizer, and which part of a text training has shown."""
+"""The interface of every tokenizer, and how much of a text consists of characters and scripts seen in training."""
 
 import functools
 import re
@@ -14,11 +14,11 @@ from seq2see.text.tags import NO_TAGS, TagWords
 
 Normalization = Literal["identity", "nfkc", "nfkc_lower"]
 SURROGATE = re.compile("[\ud800-\udfff]")
-"""Half of a surrogate pair, which is no character and cannot be written as UTF-8."""
+"""Pattern of a lone surrogate, which is not a character and cannot be written as UTF-8."""
 
 
 MOST_MARKS: Final = 512
-"""Combining marks after one another that are put in order together; no language has more than a few."""
+"""Maximum number of consecutive combining marks that are normalised together; languages use only a few."""
 
 
 def normal_form(form: Literal["NFC", "NFKC"], text: str) -> str:
@@ -41,9 +41,9 @@ class TokenizerSetup(NamedTuple):
     kind: TokenizerKind
     normalization: Normalization
     tags: tuple[str, ...]
-    """Tokens that only the start of a text can hold, such as `<2de>`; see `text.tags`."""
+    """Tags such as `<2de>`, which are tokens only at the start of a text; see `text.tags`."""
     words: TagWords = NO_TAGS
-    """Tags that are words of the texts themselves."""
+    """Tags that are words of the texts of the corpus."""
 
 
 class Tokenizer(ABC):
@@ -55,40 +55,42 @@ class Tokenizer(ABC):
     whole_words = False
     """Whether each token is a word between spaces."""
     cuts_characters_alone = False
-    """Whether each character is cut by itself, so that its tokens do not depend on its neighbours."""
+    """Whether each character is tokenised separately, so that its tokens do not depend on its neighbours."""
     syllables_per_letter = 1
-    """How many Korean characters a Korean token counts for in `scripts`: letters are fewer than their syllables."""
+    """Number of Korean characters that a Korean token counts for in `scripts`: there are fewer jamo than syllables."""
     version = 1
-    """Format of its file."""
+    """Format version of the tokenizer's file."""
     counts_characters = False
     """Whether error rates of outputs count characters; else they count words between spaces."""
 
     @abstractmethod
     def __len__(self) -> int:
-        """Return the size of the vocabulary, special tokens included: ids are below this."""
+        """Return the size of the vocabulary, including special tokens; all ids are smaller."""
 
     @abstractmethod
     def encode(self, texts: list[str]) -> list[list[int]]:
-        """Return the ids of each text, without begin and end. A tag in front is one token."""
+        """Return the ids of each text, without BEGIN and END. A tag at the start is one token."""
 
     @abstractmethod
     def can_write(self, text: str) -> bool:
-        """Return whether a model can output this text: not where normalisation, unknown tokens or spaces change it."""
+        """Return whether decoding the ids of a text gives the same text, so that a model can output it."""
 
     @abstractmethod
     def _parts(self, text: str) -> Iterable[str]:
-        """Return the characters of a text, spaces and a tag apart; or the symbols between spaces."""
+        """Return the parts that `familiar` counts: characters without spaces and tags, or symbols between spaces."""
 
     def familiar(self, text: str) -> float:
-        """Return the share of a text, spaces and tags apart, that training has shown: 0 to 1, and 1 for an empty text.
+        """Return the share of a text, without spaces and tags, that was seen in training, from 0 to 1; 1 for an empty
+        text.
 
-        A character is familiar if it has a token; a symbol between spaces is so as a whole. A letter must besides be
-        of a script that training knew well: a few names in Latin letters teach nobody English.
+        A character is familiar if it has a token; in tokenizers of symbols, the whole symbol must have one. Besides, a
+        letter must belong to a script that is frequent in the vocabulary: a few names in Latin letters do not teach
+        English.
         """
         return self.familiar_shares([text])[0]
 
     def familiar_shares(self, texts: Sequence[str]) -> list[float]:
-        """Return `familiar` of each text; together they take little longer than one."""
+        """Return `familiar` of each text; a single call for many texts is much faster."""
         counts = [Counter(self._parts(text)) for text in texts]
         parts = list(dict.fromkeys(part for count in counts for part in count))
         known = {
@@ -102,17 +104,19 @@ class Tokenizer(ABC):
         return shares
 
     def unknown(self, text: str) -> list[str]:
-        """Return what has no token in a text, each once, in order: characters, or symbols between spaces."""
+        """Return the characters, or symbols between spaces, that have no token, each once, in their order."""
         parts = list(dict.fromkeys(self._parts(text)))
         return [part for part, has in zip(parts, self._have_tokens(parts), strict=True) if not has]
 
     def _in_scripts(self, part: str) -> bool:
-        """Return whether all letters are of scripts that training knew well."""
+        """Return whether all letters belong to the frequent scripts of the vocabulary (`scripts`)."""
         return all(_script(letter) in self.scripts for letter in part if letter.isalpha())
 
     @functools.cached_property
     def scripts(self) -> list[str]:
-        """Return the scripts of the vocabulary, most letters first; none with less than a tenth of an even share."""
+        """Return the frequent scripts of the vocabulary, most letters first: those with at least a tenth of an equal
+        share.
+        """
         words = (spelling for spelling in self.spellings() if not _MARKED.fullmatch(spelling))
         counts = Counter(_script(letter) for word in words for letter in word if letter.isalpha())
         if self.syllables_per_letter > 1 and "HANGUL" in counts:
@@ -121,15 +125,15 @@ class Tokenizer(ABC):
 
     @abstractmethod
     def _have_tokens(self, texts: list[str]) -> list[bool]:
-        """Return for each text whether it has tokens of its own: no bytes, nothing unknown."""
+        """Return for each text whether it is encoded without unknown tokens and byte tokens."""
 
     @abstractmethod
     def spellings(self) -> list[str]:
-        """Return every token's own spelling by id, for programs that want words instead of ids."""
+        """Return the spelling of every token, by id, for programs that expect words instead of ids."""
 
     @abstractmethod
     def _encode(self, texts: list[str]) -> list[list[int]]:
-        """Return the ids of each text, in which no tag is recognised: `encode` has split the tags off."""
+        """Return the ids of each text without recognising tags, which `encode` has removed."""
 
     @abstractmethod
     def _tag_id(self, tag: str) -> int:
@@ -137,25 +141,25 @@ class Tokenizer(ABC):
 
     @abstractmethod
     def decode(self, ids: Sequence[int]) -> str:
-        """Return the text of `ids`: padding, begin and end are silent, an unknown token is a mark."""
+        """Return the text of `ids`: padding, BEGIN and END are left out, and an unknown token becomes a mark."""
 
     @abstractmethod
     def pieces(self, ids: Sequence[int]) -> list[str]:
-        """Return a label for each id, to show to people: a space is shown as `▁`, a byte as `xE3`."""
+        """Return a label for each id, for display: a space is shown as `▁`, a byte as `xE3`."""
 
     @classmethod
     @abstractmethod
     def learn(cls, setup: TokenizerSetup, texts: Iterable[str], vocabulary: int, pattern: str) -> "Tokenizer":
-        """Learn a vocabulary of at most `vocabulary` tokens from normalised texts; only one kind has a `pattern`."""
+        """Learn a vocabulary of at most `vocabulary` tokens from normalised texts; `pattern` is for one kind only."""
 
     @classmethod
     @abstractmethod
     def restore(cls, setup: TokenizerSetup, state: Mapping[str, Any]) -> "Tokenizer":
-        """Make the tokenizer whose `_state` was saved; any error means that the file is damaged."""
+        """Return the tokenizer from a saved `_state`; any exception means that the file is damaged."""
 
     @abstractmethod
     def _state(self) -> dict[str, Any]:
-        """Return what `save` keeps besides kind, normalisation and tags."""
+        """Return the fields that `save` writes besides kind, normalisation and tags."""
 
     @abstractmethod
     def save(self, path: Path) -> None:
@@ -163,9 +167,9 @@ class Tokenizer(ABC):
 
 
 _MARKED = re.compile("<.+>")
-"""Specials, tags and bytes in a vocabulary."""
+"""Pattern of special tokens, tags and byte tokens in a vocabulary."""
 
 
 def _script(letter: str) -> str:
-    """Return `LATIN`, `HANGUL` or `CJK`: the first word of the name of a letter."""
+    """Return the script of a letter by the first word of its Unicode name: `LATIN`, `HANGUL`, `CJK`."""
     return unicodedata.name(letter, "").partition(" ")[0]

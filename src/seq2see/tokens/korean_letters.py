@@ -1,20 +1,21 @@
-"""Korean syllables as their letters (jamo), and back: 한 <-> ᄒ ᅡ ᆫ."""
+"""Split Korean syllables into their letters (jamo), and join them again: 한 <-> ᄒ ᅡ ᆫ."""
 
 import re
 
 ESCAPE = "\ufdd0"
-"""One of the code points that Unicode reserves for internal use."""
+"""A code point that Unicode reserves for internal use; it marks jamo that stand alone in the text."""
 
-# A Korean syllable is two or three letters in a block, and its number counts them through: 19 to begin with, 21 vowels,
-# and nothing or one of 27 at the end. Letters that stand loose in a text, and the escape itself, come with the escape
-# before them, so that what goes into a block was one; the letters that people type alone (U+3131 and on) are others.
+# A Korean syllable is a block of two or three letters, and its code point enumerates their combinations: 19 initial
+# consonants, 21 vowels, and no final consonant or one of 27. Jamo that stand alone in a text, and the escape itself,
+# get an escape before them, so that only letters of former blocks are joined. The letters that people type alone
+# (U+3131 and above) are other code points.
 _LEADS, _VOWELS, _TAILS = "\u1100-\u1112", "\u1161-\u1175", "\u11a8-\u11c2"
 LOOSE = re.compile(f"{ESCAPE}([{_LEADS}{_VOWELS}{_TAILS}{ESCAPE}])")
 _BLOCK = re.compile(f"{LOOSE.pattern}|([{_LEADS}])([{_VOWELS}])([{_TAILS}]?)")
 
 
 def decompose(text: str) -> list[str]:
-    """Return the characters of a text, Korean syllables as their letters."""
+    """Return the characters of a text, with Korean syllables split into letters."""
     letters: list[str] = []
     for character in text:
         place = ord(character) - 0xAC00
@@ -30,7 +31,7 @@ def decompose(text: str) -> list[str]:
 
 
 def compose(text: str) -> str:
-    """Return the text of joined letters."""
+    """Return a text with letters joined to Korean syllables (the inverse of `decompose`)."""
     return _BLOCK.sub(lambda found: found[1] or _block(found[2], found[3], found[4]), text)
 
 

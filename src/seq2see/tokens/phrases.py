@@ -1,4 +1,4 @@
-"""Tokens of a phrase inside an output, tokens that continue a word, and the places where words begin."""
+"""Find the tokens of a phrase within an output, tokens that continue a word, and the starts of words."""
 
 from collections.abc import Sequence
 from functools import lru_cache
@@ -10,11 +10,11 @@ from seq2see.tokens import spans
 from seq2see.tokens.interface import Tokenizer
 
 MOST_CUTS: Final = 100
-"""Words of an output that `word_starts` returns."""
+"""Maximum number of positions that `word_starts` returns."""
 
 
 def within(tokenizer: Tokenizer, form: str) -> list[tuple[int, ...]]:
-    """Return the tokens of a form after another word; also without a space between them, in scripts that have none."""
+    """Return the tokenisations of a form after another word: after a space and, in scripts without spaces, directly."""
     anchor, anchor_ids = _anchor(tokenizer)
     texts = [f"{anchor} {form}"] + ([] if words.needs_blanks(form[0]) else [f"{anchor}{form}"])
     found = []
@@ -26,7 +26,7 @@ def within(tokenizer: Tokenizer, form: str) -> list[tuple[int, ...]]:
 
 @lru_cache(8)
 def _anchor(tokenizer: Tokenizer) -> tuple[str, list[int]]:
-    """Return a text after which a new token begins in any case, if there is one: a full stop, or a letter."""
+    """Return a text, such as ".", after which a word is tokenised as usual, and its ids; "" and [] if there is none."""
     for text in (".", "。", ",", "-", "a", "e", "1"):
         ids = tokenizer.encode([text])[0]
         if special.UNKNOWN not in ids and tokenizer.encode([f"{text} {text}"])[0][: len(ids)] == ids:
@@ -36,7 +36,7 @@ def _anchor(tokenizer: Tokenizer) -> tuple[str, list[int]]:
 
 @lru_cache(8)
 def inside_words(tokenizer: Tokenizer) -> frozenset[int]:
-    """Return the tokens that continue the word that a letter before them belongs to."""
+    """Return the tokens that continue a word if they follow a letter."""
     before = tokenizer.encode(["a"])[0]
     start = len(tokenizer.decode(before))
     if not start:
@@ -46,7 +46,9 @@ def inside_words(tokenizer: Tokenizer) -> frozenset[int]:
 
 
 def word_starts(tokenizer: Tokenizer, tokens: Sequence[int], least: int) -> list[tuple[int, int]]:
-    """Return where words of an output begin: the number of the token, and of the character; the end comes last."""
+    """Return where words of an output begin, as (token index, character index), from token `least` on; the end
+    is last.
+    """
     text, written = tokenizer.decode(tokens), spans.written(tokenizer, tokens)
     found = [
         (token, start)
@@ -59,7 +61,7 @@ def word_starts(tokenizer: Tokenizer, tokens: Sequence[int], least: int) -> list
 
 @lru_cache(1024)
 def inflections(tokenizer: Tokenizer, token: int) -> frozenset[int]:
-    """Return the tokens that begin with the same word: with other Korean particles, or two other letters at the end.
+    """Return the tokens that may be inflections of a token: with other Korean particles, or up to two more letters.
 
     The result is empty for a token of one letter, which does not identify a word.
     """

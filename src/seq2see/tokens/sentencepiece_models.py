@@ -1,4 +1,4 @@
-"""SentencePiece models: how ours are learned, and which ones are refused before SentencePiece itself reads them."""
+"""Train SentencePiece models, and refuse dangerous ones before SentencePiece reads them."""
 
 import io
 import random
@@ -93,9 +93,9 @@ def learn(kind: str, texts: Iterable[str], vocabulary: int, tags: Sequence[str])
 def _alphabet(texts: list[str], vocabulary: int) -> list[str]:
     """Return the characters, except the space, that get a token of their own, most frequent first.
 
-    Bytes spell the others. All of a small alphabet; of a large one, such as Korean, enough for 99.95 % of the text; and
-    never more than half of what specials and bytes leave of the vocabulary, or 128 where that is more (a Latin alphabet
-    always fits).
+    Other characters are spelled in bytes. A small alphabet is taken whole; of a large one, such as Korean, enough for
+    99.95 % of the text; and never more than half of the vocabulary that special tokens and bytes leave, or 128 if that
+    is more (a Latin alphabet always fits).
     """
     counts = Counter[str]()
     for text in texts:
@@ -112,9 +112,9 @@ def _alphabet(texts: list[str], vocabulary: int) -> list[str]:
 
 
 def refuse_tables(model: bytes) -> None:
-    """Refuse a SentencePiece model that brings tables of its own to normalise text by.
+    """Raise an error if a SentencePiece model contains its own normalisation tables.
 
-    A table is a serialised trie, which SentencePiece follows in C++. Our models have none: we normalise text before.
+    A table is a serialised trie, which SentencePiece follows in C++. Our models have none: we normalise text ourselves.
     """
     for number, specification in _fields(model):
         if number in (NORMALIZER, DENORMALIZER) and any(
@@ -124,7 +124,7 @@ def refuse_tables(model: bytes) -> None:
 
 
 def of_characters(characters: Sequence[str]) -> bytes:
-    """Return a SentencePiece model that cuts a text into characters and changes nothing else of it."""
+    """Return a SentencePiece model that splits a text into characters and does not change it otherwise."""
 
     def field(number: int, content: bytes) -> bytes:
         return _number(number << 3 | 2) + _number(len(content)) + content
@@ -143,7 +143,7 @@ def of_characters(characters: Sequence[str]) -> bytes:
 
 
 def _number(value: int) -> bytes:
-    """Return a whole number as protocol buffers write it."""
+    """Return a whole number as a varint of protocol buffers."""
     found = bytearray()
     while value > 127:
         found.append(value & 127 | 128)
@@ -152,7 +152,7 @@ def _number(value: int) -> bytes:
 
 
 def surfaces(encoded: bytes) -> list[tuple[int, int]]:
-    """Return the span of characters that each token was cut from, given the protobuf that SentencePiece returns."""
+    """Return the span of characters of each token, given the protobuf that SentencePiece returns."""
     spans, end = [], 0
     for token in (content for number, content in _fields(encoded) if number == TOKEN):
         begin = end
@@ -162,10 +162,10 @@ def surfaces(encoded: bytes) -> list[tuple[int, int]]:
 
 
 def check_tables(model: bytes) -> None:
-    """Refuse a SentencePiece model of another program whose tables would lead SentencePiece out of them.
+    """Raise an error if a normalisation table would make SentencePiece read outside of the table.
 
-    A table is a number of bytes, so many bytes of a trie (Darts, an array of 32-bit units), and the replacements, each
-    ended by a zero. From unit `i` one step leads to a unit in the block of 256 around `i ^ offset`.
+    A table consists of the size of the trie in bytes, the trie (Darts, an array of 32-bit units), and the replacements,
+    each ended by a zero. From unit `i` one step leads to a unit in the block of 256 around `i ^ offset`.
     """
     for number in (NORMALIZER, DENORMALIZER):
         if found := table(model, number):
@@ -173,7 +173,7 @@ def check_tables(model: bytes) -> None:
 
 
 def table(model: bytes, which: int = 3) -> bytes:
-    """Return the table by which a SentencePiece model normalises text; empty where it has none."""
+    """Return the normalisation table of a SentencePiece model; empty if it has none."""
     parts = [content for number, content in _fields(model) if number == which]
     return b"".join(content for part in parts for number, content in _fields(part) if number == TABLE)
 
@@ -195,13 +195,13 @@ def _check_table(table: bytes) -> None:
 
 
 NORMALIZER, DENORMALIZER, TABLE = 3, 5, 2
-"""Numbers of fields in sentencepiece_model.proto."""
+"""Field numbers in sentencepiece_model.proto."""
 TOKEN, SURFACE = 2, 3
-"""Numbers of fields in sentencepiece.proto."""
+"""Field numbers in sentencepiece.proto."""
 
 
 def _fields(message: bytes) -> Iterator[tuple[int, bytes]]:
-    """Yield number and content of those fields of a protocol buffer that are bytes; ValueError where it is none."""
+    """Yield number and content of the length-delimited fields of a protocol buffer; ValueError if it is not valid."""
     place = 0
 
     def number() -> int:

@@ -1,4 +1,4 @@
-"""The characters that a token stands for, in the input text and in the output text."""
+"""Find the characters that each token corresponds to, in the input text and in the output text."""
 
 import re
 import unicodedata
@@ -11,18 +11,18 @@ from seq2see.tokens.interface import Tokenizer
 from seq2see.tokens.tokenizers import Imported, Tagged, normalize
 
 Span = tuple[int, int]
-"""Characters from the first up to the second, which is not included; two equal ones hold nothing."""
+"""Start and end (exclusive) of a range of characters; it is empty if both are equal."""
 
 
 def words(text: str) -> list[Span]:
-    """Return the spans of words between spaces."""
+    """Return the spans of words, which are separated by spaces."""
     return [found.span() for found in re.finditer(r"\S+", text)]
 
 
 def written(tokenizer: Tokenizer, ids: Sequence[int]) -> list[Span]:
-    """Return where in `decode(ids)` each token lies. Tokens that spell one character together each have all of it.
+    """Return the span of each token in `decode(ids)`. Tokens that spell one character together all have its span.
 
-    Blanks around a token's text are not its own, unless it has nothing else.
+    Spaces around the text of a token are not part of its span, unless it has only spaces.
     """
     text = tokenizer.decode(ids)
     lengths = [*_lengths(lambda start, end: len(tokenizer.decode(ids[start:end])), len(ids))[:-1], len(text)]
@@ -37,7 +37,7 @@ def written(tokenizer: Tokenizer, ids: Sequence[int]) -> list[Span]:
 
 
 def read(tokenizer: Tokenizer, text: str) -> list[Span]:
-    """Return where in `text` each token of `encode([text.strip()])` comes from, also if normalisation changed it."""
+    """Return the span in `text` of each token of `encode([text.strip()])`, even if normalisation changed the text."""
     start, body = len(text) - len(text.lstrip()), text.strip()
     tag = tag_of(body, tokenizer.tags)
     spans = [(start, start + len(tag))] if tag else []
@@ -54,14 +54,14 @@ def read(tokenizer: Tokenizer, text: str) -> list[Span]:
 
 
 CONTEXT = 32
-"""Tokens or characters before one on which its length may depend: bytes of a character, letters of a syllable."""
+"""Number of preceding tokens or characters that the length of one may depend on (bytes of a character, jamo)."""
 
 
 def _lengths(length: Callable[[int, int], int], count: int) -> list[int]:
-    """Return the lengths of the first 0, 1, ..., `count` parts together, in linear time.
+    """Return the cumulative lengths of the first 0, 1, ..., `count` parts, in linear time.
 
     Args:
-        length: of the parts from one place up to another.
+        length: function that returns the length of the parts from a start index to an end index.
     """
     found = [length(0, end) for end in range(min(count, 2 * CONTEXT) + 1)]
     for end in range(len(found), count + 1):  # what one more adds is decided by those just before it
@@ -89,7 +89,7 @@ def _cut(tokenizer: Tokenizer, text: str) -> list[Span]:
 
 
 def _before(lengths: list[int], start: int, end: int) -> Span:
-    """Return what became the characters from `start` to `end`, where the first n characters became `lengths[n]`."""
+    """Return the span of the original text that became `start` to `end`; its first n characters became `lengths[n]`."""
     first, last = bisect_right(lengths, start) - 1, bisect_left(lengths, end)
     while last + 1 < len(lengths) and lengths[last + 1] == lengths[last]:  # an accent that went into its letter
         last += 1
@@ -104,7 +104,7 @@ def _without_blanks(text: str, start: int, end: int) -> Span:
 
 
 def labels(tokenizer: Tokenizer, ids: Sequence[int]) -> list[str]:
-    """Return `pieces`, but bytes that spell a letter together are labelled with it: `漢 1/3`, `漢 2/3`, `漢 3/3`."""
+    """Return `pieces`, with bytes that spell a character together labelled by it: `漢 1/3`, `漢 2/3`, `漢 3/3`."""
     found = tokenizer.pieces(ids)
     spellings, text, spans = tokenizer.spellings(), tokenizer.decode(ids), written(tokenizer, ids)
     bytes_of: dict[Span, list[int]] = {}
@@ -120,10 +120,10 @@ def labels(tokenizer: Tokenizer, ids: Sequence[int]) -> list[str]:
 
 
 def touching(spans: Sequence[Span], span: Span) -> list[int]:
-    """Return which of the spans have a character in common with another."""
+    """Return the indices of the spans that have a character in common with `span`."""
     return [place for place, (start, end) in enumerate(spans) if max(start, span[0]) < min(end, span[1])]
 
 
 def is_blank(text: str, span: Span) -> bool:
-    """Return whether a span shows nothing."""
+    """Return whether a span has no visible character."""
     return not any(not each.isspace() and unicodedata.category(each) != "Cf" for each in text[slice(*span)])

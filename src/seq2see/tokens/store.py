@@ -37,14 +37,14 @@ FORMAT: Final = 1
 DTYPES: Final = ("<u2", "<u4")
 LINKS: Final = "target.links"
 NO_LINK: Final = 0xFFFF
-"""Stands in the file of links for a token that comes from nowhere, or from too far behind."""
+"""Value in the file of links for a token without a source token, or whose source token is too far back."""
 
 
 class Store:
-    """An open store: lengths and tokens of any pairs, by index.
+    """An open store: lengths and tokens of pairs, by index.
 
     Args:
-        vocabularies: of source and target; what is not below them is no token.
+        vocabularies: sizes of the source and target vocabulary; a larger id in the files is an error.
     """
 
     def __init__(self, folder: Path, vocabularies: tuple[int, int] | None = None) -> None:
@@ -77,18 +77,18 @@ class Store:
         self._source_offsets = _open(folder / "source.offsets", np.dtype("<i8"), pairs + 1)
         self._target_offsets = _open(folder / "target.offsets", np.dtype("<i8"), pairs + 1)
         self.has_links = (folder / LINKS).exists()
-        """Whether the source token of each target token is known (`tokens.aligner`)."""
+        """Whether the store has links: the source token of each target token (`tokens.aligner`)."""
         self._links = _open(folder / LINKS, np.dtype("<u2"), self.target_tokens) if self.has_links else None
 
     def __len__(self) -> int:
         return len(self._source_offsets) - 1
 
     def source_lengths(self, indices: Int64s) -> Int64s:
-        """Return the number of tokens of each source, END included."""
+        """Return the number of tokens of each source, including END."""
         return self._lengths(self._source_offsets, indices, self.source_tokens)
 
     def target_lengths(self, indices: Int64s) -> Int64s:
-        """Return the number of tokens of each target, END included."""
+        """Return the number of tokens of each target, including END."""
         return self._lengths(self._target_offsets, indices, self.target_tokens)
 
     def _lengths(self, offsets: Int64s, indices: Int64s, tokens: int) -> Int64s:
@@ -99,7 +99,9 @@ class Store:
         return lengths
 
     def gather(self, indices: Int64s) -> tuple[Int64s, Int64s, Int64s, Int64s]:
-        """Return source tokens and offsets, target tokens and offsets: the pairs end to end, in the order given."""
+        """Return source tokens and offsets, target tokens and offsets, of the given pairs end to end, in
+        their order.
+        """
         self.source_lengths(indices), self.target_lengths(indices)  # looked at: a wrong one would ask for any memory
         sides = (
             *_gather(self._source, self._source_offsets, indices),
@@ -110,8 +112,7 @@ class Store:
         return sides
 
     def links(self, indices: Int64s) -> Int64s:
-        """Return the place of its source token in the source, or -1, for each target token of these pairs, END
-        included, end to end."""
+        """Return for each target token of the given pairs, including END, the position of its source token, or -1."""
         if self._links is None:
             raise DataError(
                 f"{self.folder}: no {LINKS}, which training.alignment_weight needs. Train again with --force"
@@ -125,7 +126,7 @@ class Store:
 
 
 class Block(NamedTuple):
-    """Pairs as a store has them: the tokens of each side end to end, END after each text, and how many each has."""
+    """Tokenised pairs as a store keeps them: the tokens of each side end to end, with END, and the lengths."""
 
     source: NDArray[np.unsignedinteger]
     source_lengths: Int64s
@@ -134,7 +135,7 @@ class Block(NamedTuple):
 
 
 def pack(encoded: Sequence[tuple[list[int], list[int]]], vocabulary: int) -> Block:
-    """Pack pairs of ids, ready to be written to a store of that vocabulary."""
+    """Return pairs of ids as a block for a store of that vocabulary."""
     sides = []
     for side in (0, 1):
         ids: list[int] = []
@@ -146,16 +147,16 @@ def pack(encoded: Sequence[tuple[list[int], list[int]]], vocabulary: int) -> Blo
 
 
 def write(folder: Path, encoded: Iterable[tuple[list[int], list[int]]], vocabulary: int) -> Store:
-    """Write pairs of ids as they come, END added to each side, and open the result; an earlier store is replaced.
+    """Write pairs of ids to a store, adding END to each side, and open it; an earlier store is replaced.
 
     Args:
-        vocabulary: ids of either side are below this; it decides how many bytes a token takes.
+        vocabulary: size of the larger vocabulary; it decides how many bytes a token takes.
     """
     return write_blocks(folder, (pack([pair], vocabulary) for pair in encoded), vocabulary)
 
 
 def write_blocks(folder: Path, blocks: Iterable[Block], vocabulary: int) -> Store:
-    """Write pairs that are packed already, and open the result; an earlier store is replaced."""
+    """Write blocks to a store and open it; an earlier store is replaced."""
     folder.mkdir(parents=True, exist_ok=True)
     for earlier in ("store.json", LINKS):
         (folder / earlier).unlink(missing_ok=True)
@@ -176,7 +177,7 @@ def _dtype(vocabulary: int) -> np.dtype[np.unsignedinteger]:
 
 
 class _SideFiles:
-    """The files of one side while it is written."""
+    """The open files of one side of a store that is being written."""
 
     def __init__(self, folder: Path, name: str) -> None:
         self._paths = folder / f"{name}.tokens", folder / f"{name}.offsets"
@@ -199,7 +200,7 @@ class _SideFiles:
 
 
 def _open(path: Path, dtype: np.dtype[np.generic], count: int) -> NDArray[Any]:
-    """Map `count` numbers of a file, after checking that it holds just that many."""
+    """Memory-map `count` numbers of a file, after checking that it has exactly that size."""
     size = path.stat().st_size if path.exists() else 0
     if size != count * dtype.itemsize:
         raise DataError(
@@ -210,7 +211,7 @@ def _open(path: Path, dtype: np.dtype[np.generic], count: int) -> NDArray[Any]:
 
 
 def _gather(tokens: NDArray[Any], offsets: Int64s, indices: Int64s) -> tuple[Int64s, Int64s]:
-    """Return the sequences `indices` end to end, and their offsets: one index per token, computed at once."""
+    """Return the sequences `indices` end to end, and their offsets, by a single indexing operation."""
     starts = offsets[indices]
     lengths = offsets[indices + 1] - starts
     packed_offsets = np.concatenate([np.zeros(1, dtype=np.int64), lengths.cumsum()])
@@ -221,12 +222,12 @@ def _gather(tokens: NDArray[Any], offsets: Int64s, indices: Int64s) -> tuple[Int
 # Texts to ids
 
 SENT: Final = 2000
-"""Pairs that are sent to another process at once."""
+"""Number of pairs that are sent to a worker process at a time."""
 Texts = tuple[list[str], list[str]]
 TokenizerPair = tuple[Tokenizer, Tokenizer]
 """The tokenizers of source and target."""
 TooLong = Counter[int]
-"""Pairs that were left out for a side of too many tokens, by the power of two that would have held them."""
+"""Counts of pairs left out because a side is too long, by the smallest power of two that would admit them."""
 
 
 @dataclass(frozen=True)
@@ -262,13 +263,13 @@ class Tokenizers:
 
     @staticmethod
     def files(folder: Path) -> tuple[Path, Path]:
-        """Return the files of a run's tokenizers: twice the same where one serves both sides."""
+        """Return the tokenizer files of source and target; the same file twice if the sides share a tokenizer."""
         source, target = folder / "source.tokenizer.json", folder / "target.tokenizer.json"
         return source, target if target.exists() else source
 
     @staticmethod
     def load(folder: Path) -> "Tokenizers":
-        """Load the tokenizers of a run: two, or one for both sides, as its settings say."""
+        """Load the tokenizers of a run: two, or one for both sides, depending on its settings."""
         files, settings = Tokenizers.files(folder), config.read_settings(folder)
         shared = settings.data.shared
         if files[0] == files[1] and files[0].exists() and not shared:
@@ -283,10 +284,11 @@ class Tokenizers:
 
 
 class Tokenising:
-    """Cuts the texts of both sides, by saved tokenizers; returns the ids, and counts of what was left out.
+    """Callable for worker processes that tokenises pairs with saved tokenizers; it returns ids, and counts of long
+    pairs.
 
     Args:
-        files: Of the tokenizers of source and target; the same where one serves both sides.
+        files: The tokenizer files of source and target; the same file if the sides share a tokenizer.
         limit: A pair with more tokens on one side is left out.
     """
 
@@ -302,7 +304,7 @@ class Tokenising:
 
 
 def _encoded(texts: Texts, cut: TokenizerPair, limit: int) -> tuple[list[tuple[list[int], list[int]] | None], TooLong]:
-    """Return the ids of each pair, None where a side has more than `limit` tokens, and the counts of these."""
+    """Return the ids of each pair, or None if a side has more than `limit` tokens, and counts of such pairs."""
     found: list[tuple[list[int], list[int]] | None] = []
     too_long = TooLong()
     for pair in zip(cut[0].encode(texts[0]), cut[1].encode(texts[1]), strict=True):
@@ -314,7 +316,7 @@ def _encoded(texts: Texts, cut: TokenizerPair, limit: int) -> tuple[list[tuple[l
 
 
 def tokenised(pairs: Iterable[Pair], files: tuple[Path, Path], limit: int) -> Iterator[tuple[Block, TooLong]]:
-    """Yield the blocks of all pairs in their order, as `Tokenising` cuts them, on all cores."""
+    """Tokenise pairs on all cores; yield blocks in their order, with counts of the pairs left out."""
     return machine.parallel_map(Tokenising, (files, limit), map(_sides, in_blocks(pairs, SENT)))
 
 
@@ -325,7 +327,7 @@ def longer_sides(pairs: Sequence[Pair], cut: TokenizerPair) -> list[int]:
 
 
 def short_enough(pairs: Sequence[Pair], cut: TokenizerPair, limit: int) -> tuple[list[Pair], TooLong]:
-    """Return the pairs of at most `limit` tokens on either side, and the counts of the others."""
+    """Return the pairs with at most `limit` tokens on each side, and counts of the others."""
     encoded, too_long = _encoded(_sides(pairs), cut, limit)
     return [pair for pair, ids in zip(pairs, encoded, strict=True) if ids], too_long
 
@@ -333,10 +335,11 @@ def short_enough(pairs: Sequence[Pair], cut: TokenizerPair, limit: int) -> tuple
 def for_validation(
     name: str, pairs: list[Pair], cut: TokenizerPair, limit: int, say: Callable[[str], None], refuse: bool = False
 ) -> list[Pair]:
-    """Return the pairs of a validation set that are short enough, and say how many are not; all where none is.
+    """Return the validation pairs that are short enough, and report how many are not; all pairs if none is short
+    enough.
 
     Args:
-        refuse: Raise an error where most are too long: what is left would not tell which model is the best.
+        refuse: Raise an error if most pairs are too long: the rest would not show which model is best.
     """
     kept, too_long = short_enough(pairs, cut, limit)
     if not too_long:
@@ -350,13 +353,13 @@ def for_validation(
 
 
 def unreachable(pairs: Sequence[Pair], cut: TokenizerPair) -> int:
-    """Return the number of pairs none of whose references the target tokenizer can write."""
+    """Return the number of pairs of which the target tokenizer cannot write any reference."""
     can_write = cut[1].can_write
     return sum(not any(map(can_write, (pair.target, *pair.references))) for pair in pairs)
 
 
 def enough(too_long: TooLong, pairs: int) -> int:
-    """Return the least power of two that would leave at most one in a hundred of all pairs out."""
+    """Return the smallest power of two that, as a limit, would leave out at most 1 % of all pairs."""
     left = too_long.total()
     for length in sorted(too_long):
         left -= too_long[length]

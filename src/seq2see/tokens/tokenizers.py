@@ -1,15 +1,16 @@
-"""Text to ids and back: subwords (SentencePiece), characters, Korean letters, symbols between spaces, or a pattern.
+"""Turn text into ids and back: subwords (SentencePiece), characters, Korean letters, symbols between spaces, or a
+pattern.
 
     tokenizer = train("unigram", texts, vocabulary=8000)
     tokenizer.decode(tokenizer.encode(["안녕  world"])[0]) == "안녕  world"
 
-Subwords give back any text to the letter: an unseen character is spelled in UTF-8 bytes, so nothing is unknown.
-Characters, Korean letters and patterns give back what they have seen. Symbols give back the text with each run of
-spaces made one. Normalisation comes first, here and not inside SentencePiece, so that every kind means the same by it.
+Subwords reproduce any text exactly: an unseen character is spelled in UTF-8 bytes, so nothing is unknown. Characters,
+Korean letters and patterns reproduce the characters that they were trained on. Symbols reproduce the text with single
+spaces. Normalisation is done before, here and not inside SentencePiece, so that it is the same for every kind.
 
-A new kind is a subclass of `BaseTokenizer` (or of `Listed`, where the vocabulary is a list) with an entry in `KINDS` at
-the end of this file, and its name in `config.TokenizerKind`. Where the spellings of its tokens are not text, it
-overrides `_in_scripts`, by which `familiar` decides what a conversation can answer.
+A new kind is a subclass of `BaseTokenizer` (or of `Listed`, if the vocabulary is a list) with an entry in `KINDS` at
+the end of this file, and its name in `config.TokenizerKind`. If the spellings of its tokens are not text, it overrides
+`_in_scripts`, by which `familiar` decides what a conversation can answer.
 """
 
 import base64
@@ -33,7 +34,7 @@ from seq2see.tokens.interface import SURROGATE, Normalization, Tokenizer, Tokeni
 from seq2see.tokens.sentencepiece_models import SPACE_MARK, UNKNOWN_MARK, escape, unescape
 
 VERSIONS: Final = (1, 2)
-"""Formats of tokenizer files: the second has tags in the texts, which releases before it would overlook."""
+"""Format versions of tokenizer files; version 2 has tags in the texts, which older releases would ignore."""
 SILENT: Final = {special.PAD, special.BEGIN, special.END}
 FEW_TEXTS: Final = 16
 """Number of texts up to which SentencePiece encodes each in a call of its own, in about 2 us for a short one. A call
@@ -41,7 +42,7 @@ with a list starts threads, which takes 0.1 ms of CPU time and, on a busy machin
 
 
 def normalize(text: str, how: Normalization) -> str:
-    """Return the text as the tokenizer sees it; half a surrogate pair becomes U+FFFD whatever the setting."""
+    """Return the normalised text that is tokenised; lone surrogates always become U+FFFD."""
     if not text.isascii():
         text = SURROGATE.sub("\ufffd", text)
         if how != "identity":
@@ -52,7 +53,7 @@ def normalize(text: str, how: Normalization) -> str:
 
 
 class BaseTokenizer(Tokenizer):
-    """What all kinds of tokenizers share: a tag in front of a text is one token, and a file keeps it all."""
+    """Base class of all kinds of tokenizers: handles tags at the start of a text, and saving to a file."""
 
     def __init__(self, setup: TokenizerSetup) -> None:
         self.kind, self.normalization, self.tags, _ = setup
@@ -79,7 +80,7 @@ class BaseTokenizer(Tokenizer):
 
 
 class Subwords(BaseTokenizer):
-    """SentencePiece, unigram or BPE; a word at the start of a text is cut like one after a space."""
+    """SentencePiece, unigram or BPE; a word at the start of a text is tokenised as after a space."""
 
     def __init__(self, setup: TokenizerSetup, model: bytes) -> None:
         super().__init__(setup)
@@ -118,7 +119,7 @@ class Subwords(BaseTokenizer):
 
     @functools.cached_property
     def _byte_ids(self) -> frozenset[int]:
-        """Return the tokens that spell single bytes."""
+        """Return the ids of the tokens that spell single bytes."""
         return frozenset(id for id in range(len(self)) if self._processor.is_byte(id))
 
     def _tag_id(self, tag: str) -> int:
@@ -141,17 +142,17 @@ class Subwords(BaseTokenizer):
         return [self._processor.id_to_piece(id) for id in range(len(self))]
 
     def sentencepiece_model(self) -> bytes:
-        """Return the file that SentencePiece itself reads."""
+        """Return the bytes of the SentencePiece model file."""
         return self._model
 
 
 class Listed(BaseTokenizer):
-    """Tokenizers other than subwords: the vocabulary is a list, and anything else is unknown."""
+    """Base class of tokenizers with a list of tokens as vocabulary; anything not on the list is unknown."""
 
     between = ""
-    """Text between two tokens."""
+    """Text that `decode` puts between two tokens."""
     spells = False
-    """Whether symbols that are not on the list are spelled in characters, all of which are then tokens."""
+    """Whether symbols that are not in the vocabulary are spelled in characters, which are tokens then."""
 
     def __init__(self, setup: TokenizerSetup, symbols: Sequence[str], pattern: str = "") -> None:
         super().__init__(setup)
@@ -162,7 +163,7 @@ class Listed(BaseTokenizer):
 
     @abstractmethod
     def cut(self, text: str) -> Sequence[str]:
-        """Cut a normalised text into symbols."""
+        """Split a normalised text into symbols."""
 
     @classmethod
     def learn(cls, setup: TokenizerSetup, texts: Iterable[str], vocabulary: int, pattern: str) -> "Listed":
@@ -282,7 +283,7 @@ class KoreanLetters(Listed):
 
 
 class Imported(Listed):
-    """Tokenizer of another program: a SentencePiece model, and the list of ids that its tokens have.
+    """Tokenizer of an imported model: a SentencePiece model, and the list of tokens by id.
 
     A tag is spelled `>>fra<<` in the list, and may also be written `<2fra>`.
     """
@@ -313,7 +314,7 @@ class Imported(Listed):
         return found
 
     def surfaces(self, text: str) -> list[tuple[int, int]]:
-        """Return which characters of a text each of its tokens was cut from."""
+        """Return the span of characters of each token of a text."""
         return sentencepiece_models.surfaces(self._processor.encode(text, out_type="serialized_proto"))
 
     def _tag_id(self, tag: str) -> int:
@@ -325,14 +326,15 @@ class Imported(Listed):
         return text.replace(SPACE_MARK, " ").strip()  # tokens of the other side keep their marks
 
     def sentencepiece_model(self) -> bytes:
-        """Return the file that SentencePiece itself reads."""
+        """Return the bytes of the SentencePiece model file."""
         return self._model
 
 
 class Tagged(BaseTokenizer):
-    """Tokenizer of texts with tags such as `<RX_1> CCO` and `walk V;PST`: another kind cuts the text between them.
+    """Tokenizer of texts with tags such as `<RX_1> CCO` and `walk V;PST`; another tokenizer handles the text between
+    them.
 
-    The ids of tags, or of their parts, follow those of the other kind.
+    The ids of tags, or of their parts, follow those of the other tokenizer.
     """
 
     version = 2
@@ -348,7 +350,7 @@ class Tagged(BaseTokenizer):
         return len(self.inner) + len(self._marks)
 
     def sections(self, text: str) -> Iterator[tuple[str, bool]]:
-        """Yield the parts of a normalised text end to end, and whether each is a token of a tag."""
+        """Yield the parts of a normalised text end to end, each with whether it is a token of a tag."""
         front, between, back = self.words.split(text)
         yield from ((part, part in self._ids) for part in front)
         yield between, False
@@ -427,11 +429,11 @@ def train(
     pattern: str = "",
     words: TagWords = NO_TAGS,
 ) -> Tokenizer:
-    """Learn a vocabulary of at most `vocabulary` tokens, specials included; fewer where the texts give no more.
+    """Return a tokenizer with at most `vocabulary` tokens, including special ones; fewer if the texts have no more.
 
-    Subwords need the 4 specials, the 256 bytes and an alphabet: a smaller `vocabulary` than that is raised to it. The
-    same texts give the same tokenizer on every machine. `tags` are tokens of their own, and so are `words` of the
-    texts that are tags. `pattern`, an expression or the name of one, is for the kind of that name.
+    Subwords need the 4 specials, the 256 bytes and an alphabet: a smaller `vocabulary` is raised to that. The same
+    texts give the same tokenizer on every machine. `tags`, and words of the texts that are tags (`words`), are single
+    tokens. `pattern`, an expression or the name of one, is for the kind "pattern" only.
     """
     normal = (normalize(text, normalization) for text in texts)
     made = Tagged if any(words) else KINDS[kind]
@@ -439,7 +441,7 @@ def train(
 
 
 def load(path: Path) -> Tokenizer:
-    """Read what `save` wrote; nothing in the file is executed."""
+    """Return the tokenizer that `save` wrote; nothing in the file is executed."""
     try:
         state = storage.read_json(path)
         if (version := state["version"]) not in VERSIONS:
@@ -464,11 +466,11 @@ def load(path: Path) -> Tokenizer:
 
 
 LONGEST_TOKEN: Final = 100_000
-"""Characters of a token: of what may stand between two spaces, far more than a word."""
+"""Maximum number of characters of a token, far more than a word between spaces has."""
 
 
 def _checked(found: Any, where: str) -> list[str]:
-    """Check that a part of a tokenizer file is a list of texts that can be written as UTF-8."""
+    """Return a part of a tokenizer file after checking that it is a list of strings that can be written as UTF-8."""
     if not isinstance(found, list) or not all(isinstance(each, str) for each in found):
         raise ValueError(f"{where}: expected texts")
     if any(len(each) > LONGEST_TOKEN or SURROGATE.search(each) for each in found):
@@ -477,11 +479,11 @@ def _checked(found: Any, where: str) -> list[str]:
 
 
 def _most_frequent(counts: Counter[str], most: int) -> list[str]:
-    """Return the `most` most frequent ones; ties are in the order of their code points, not of the texts."""
+    """Return the `most` most frequent strings; ties are in code point order, so that text order does not matter."""
     return sorted(counts, key=lambda symbol: (-counts[symbol], symbol))[: max(most, 0)]
 
 
 def _visible(piece: str) -> str:
-    """Show spaces as a mark, and what a font cannot draw as its escape (a tab as backslash t)."""
+    """Return a token with spaces shown as a mark, and unprintable characters as escapes (a tab as backslash t)."""
     shown = piece.replace(" ", SPACE_MARK)
     return shown if shown.isprintable() else "".join(c if c.isprintable() else repr(c)[1:-1] for c in shown)
