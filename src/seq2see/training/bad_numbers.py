@@ -23,13 +23,15 @@ class NotFinite(Exception):  # noqa: N818
     place: str
     """First layer of the model whose output is not finite."""
     pairs: list[int]
-    """Indices in the store of up to three pairs, each of which causes it alone; none where it takes several."""
+    """Indices in the store of up to three pairs, each of which alone causes the failure; empty if no single
+    pair does.
+    """
     batch: int
     """The number of pairs in the last batch that failed."""
 
 
 def find(model: nn.Module, pieces: list[Int64s], loss: Callable[[Int64s], Tensor]) -> tuple[str, list[int]]:
-    """Return where in the model it begins, and up to three pairs of a batch, each of which causes it alone.
+    """Return the first layer with non-finite numbers, and up to three pairs, each of which alone causes them.
 
     Args:
         pieces: The batch in micro-batches, since all of it may not fit into memory at once.
@@ -41,7 +43,7 @@ def find(model: nn.Module, pieces: list[Int64s], loss: Callable[[Int64s], Tensor
 
 
 def place(model: nn.Module, pairs: Int64s, loss: Callable[[Int64s], Tensor]) -> str:
-    """Return the first layer that is not finite in the forward, then in the backward pass; "" where all are."""
+    """Return the first layer with non-finite numbers in the forward, else in the backward pass; "" if there is none."""
     met: list[str] = []
 
     def note(name: str) -> Callable[[nn.Module, Any, Any], None]:

@@ -1,9 +1,10 @@
 """Checkpoints: everything that a run needs to resume exactly where it was, as safetensors and JSON.
 
 A checkpoint is a folder with `weights.safetensors`, `optimizer.safetensors` and `state.json`: `step-00001000` after a
-validation, `pause-00001234` where training was interrupted between two. It is written under another name, synced and
-then renamed; `state.json`, written last, marks it as whole: it knows the sizes of the others and its own checksum.
-Only `step-` checkpoints are averaged: a run that was interrupted ends like one that was not.
+validation, `pause-00001234` if training was interrupted between two validations. It is written under another name,
+synced and then renamed; `state.json` is written last, with the sizes of the other files and its own checksum, so that
+an incomplete checkpoint is recognised. Only `step-` checkpoints are averaged, so that an interrupted run ends with the
+same model as one that was not.
 """
 
 import contextlib
@@ -24,43 +25,43 @@ from seq2see.tokens.batches import Position
 from seq2see.training.optimizer import Adam, random_state, set_random_state
 
 MOST = 2**40
-"""Upper bound of numbers of steps, seconds and tokens in a checkpoint."""
+"""Maximum of the numbers of steps, seconds and tokens in a checkpoint; a larger number means that it is damaged."""
 TENSORS = ("weights.safetensors", "optimizer.safetensors")
 
 
 @dataclass(frozen=True)
 class Progress:
-    """The state of a training apart from weights and optimizer."""
+    """The state of a training except the weights and the optimizer."""
 
     step: int = 0
     position: Position = Position()
     seconds: float = 0.0
     best: float | None = None
     best_loss: float | None = None
-    """The loss of the best validation, whatever the metric was; None where it is not known."""
+    """The loss of the best validation, whatever metric is used; None if it is not known."""
     best_step: int = 0
     stale: int = 0
     """The number of validations since the best one."""
     sums: tuple[float, ...] = (0.0, 0.0, 0.0, 0.0)
-    """Sums of smoothed loss, loss, tokens and skipped updates since the last line of the log."""
+    """Sums of smoothed loss, loss, tokens and skipped updates since the last entry of the log."""
     skipped: int = 0
-    """The number of consecutive updates, up to this one, that were skipped because they were not finite."""
+    """Number of the latest consecutive updates that were skipped because they were not finite."""
     slowed: int = 0
     """Number of times that the learning rate was halved after such updates."""
     micro_tokens: int = 0
-    """Tokens in one forward pass; 0 where it is not known."""
+    """Maximum number of tokens in one forward pass; 0 if it is not known."""
     device: str = ""
     """The type of device that `micro_tokens` suits: "cpu" or "cuda"."""
 
     def is_beaten_by(self, scores: dict[str, float], metric: str, lower_is_better: bool) -> bool:
-        """Return whether a validation is better than the best one so far: by the metric, and in a tie by the loss."""
+        """Return whether these scores are better than the best ones so far: by the metric, and in a tie by the loss."""
         score = scores[metric]
         if score == self.best:
             return _is_better(scores.get("loss", math.nan), self.best_loss, lower_is_better=True)
         return _is_better(score, self.best, lower_is_better)
 
     def judged(self, scores: dict[str, float], metric: str, lower_is_better: bool) -> "Progress":
-        """Return the progress with this validation recorded: as the new best one, or as one more without a gain."""
+        """Return the progress after a validation: with a new best score, or with one more validation without a gain."""
         if not self.is_beaten_by(scores, metric, lower_is_better):
             return replace(self, stale=self.stale + 1)
         loss = scores.get("loss", math.nan)
@@ -69,7 +70,7 @@ class Progress:
 
 
 def _is_better(score: float, best: float | None, lower_is_better: bool) -> bool:
-    """Return whether a score is better than the best one; NaN never is, and anything is better than nothing."""
+    """Return whether a score is better than the best one so far; NaN never is, and any number is better than None."""
     return not math.isnan(score) and (best is None or (score < best if lower_is_better else score > best))
 
 
@@ -83,7 +84,9 @@ def save(
     keep: int = 2,
     pause: bool = False,
 ) -> None:
-    """Write one checkpoint, then prune: the newest `keep` stay whole, the newest `average` keep their weights."""
+    """Write a checkpoint, then delete old ones: the newest `keep` stay complete, the newest `average` keep their
+    weights.
+    """
     final = folder / f"{'pause' if pause else 'step'}-{progress.step:08d}"
     beside = folder / f".{final.name}.part"
     try:
@@ -128,7 +131,7 @@ def step_of(path: Path) -> int:
 
 
 def _all(folder: Path) -> list[Path]:
-    """Return all checkpoints, oldest first; of the same step, the pause comes before the validation."""
+    """Return all checkpoints, oldest first; of one step, `pause-` comes before `step-`."""
     found = folder.iterdir() if folder.is_dir() else []
     named = [path for path in found if re.fullmatch("(step|pause)-[0-9]{8,12}", path.name)]
     named = [path for path in named if path.is_dir() and not path.is_symlink()]
@@ -136,17 +139,17 @@ def _all(folder: Path) -> list[Path]:
 
 
 def newest(folder: Path) -> Path | None:
-    """Return the checkpoint to resume from: the last one that is complete."""
+    """Return the newest complete checkpoint, from which training resumes; None if there is none."""
     return next(whole(folder), None)
 
 
 def whole(folder: Path) -> Iterator[Path]:
-    """Yield the checkpoints that can be resumed from, newest first."""
+    """Yield the complete checkpoints, newest first."""
     return (path for path in reversed(_all(folder)) if damage(path) is None)
 
 
 def damage(path: Path, thoroughly: bool = False) -> str | None:
-    """Return what is wrong with a checkpoint, in words; None for one that can be resumed from.
+    """Return what is wrong with a checkpoint, as a text; None if it is complete.
 
     Args:
         thoroughly: Also read all numbers, and verify their checksums.
@@ -174,7 +177,7 @@ def drop_after(folder: Path, path: Path) -> None:
 
 
 def go_on_from(folder: Path, tell: Callable[[str], None] = lambda line: None) -> Path | None:
-    """Return the newest complete checkpoint, and delete damaged ones after it: they must not be averaged."""
+    """Return the newest complete checkpoint, and delete the damaged ones after it, which must not be averaged."""
     problem: str | None = None
     for path in reversed(_all(folder)):
         problem = damage(path, thoroughly=True)
@@ -188,7 +191,7 @@ def go_on_from(folder: Path, tell: Callable[[str], None] = lambda line: None) ->
 
 
 def with_weights(folder: Path, most: int) -> list[Path]:
-    """Return the last checkpoints made at validations, at most `most`, whose weights can be read."""
+    """Return up to `most` of the last checkpoints made at validations whose weights can be read."""
     found: list[Path] = []
     for path in reversed(steps(folder)):
         with contextlib.suppress(RunError):
@@ -218,7 +221,7 @@ def read_progress(path: Path) -> Progress:
 
 
 def _read_state(path: Path) -> tuple[Progress, dict[str, int]]:
-    """Return the progress and the sizes of the other files, which early versions did not record."""
+    """Return the progress, and the sizes of the other files, which are empty in checkpoints of early versions."""
     try:
         state = storage.read_json(path / "state.json")
         mark = state.pop("crc32", None)
@@ -253,7 +256,7 @@ def _mark(state: dict[str, Any]) -> str:
 
 
 def average(paths: list[Path]) -> dict[str, Tensor]:
-    """Return the mean of several checkpoints' weights, summed in float64."""
+    """Return the mean of the weights of several checkpoints, summed in float64."""
     total: dict[str, Tensor] = {}
     own = bundle.read_shapes(paths[0] / "weights.safetensors")
     for path in (each / "weights.safetensors" for each in paths):

@@ -13,7 +13,7 @@ class Stepped:
 
 @dataclass(frozen=True)
 class Trained:
-    """Means over some updates, per token."""
+    """Means per token over the updates since the last such event."""
 
     step: int
     epoch: int
@@ -26,12 +26,12 @@ class Trained:
     tokens_per_second: float
     seconds: float
     skipped: int = 0
-    """Updates that were skipped because loss or gradient was not finite."""
+    """Number of updates that were skipped because loss or gradient was not finite."""
 
 
 @dataclass(frozen=True)
 class Shrunk:
-    """Memory ran out in update `step`: it is repeated, and all later ones are made, in smaller micro-batches."""
+    """Memory ran out in update `step`: it is repeated in smaller micro-batches, which later updates use as well."""
 
     step: int
     micro_tokens: int
@@ -46,12 +46,14 @@ class Returned:
     updates: int
     """The number of consecutive updates that were skipped."""
     slowed: int
-    """Number of times that the learning rate has been halved by now."""
+    """Number of times that the learning rate has been halved so far."""
 
 
 @dataclass(frozen=True)
 class ThreadsChanged:
-    """The number of threads was changed after update `step`, because of what other programs do; results stay equal."""
+    """The number of threads was changed after update `step`, because of the load of other programs; results
+    stay equal.
+    """
 
     step: int
     threads: int
@@ -80,5 +82,5 @@ class Finished:
 
 
 INTERRUPTED = "interrupted"
-"""The reason of a training that a signal has ended."""
+"""Value of the reason if a signal has ended the training."""
 Event = Stepped | Trained | Shrunk | Returned | ThreadsChanged | Validated | Finished

@@ -1,7 +1,8 @@
-"""Forward and backward passes recorded once for each shape and replayed (CUDA graphs): the GPU never waits for Python.
+"""Forward and backward passes as CUDA graphs, captured once for each shape and replayed, so that the GPU does not wait.
 
-A recorded pass has fixed shapes and fixed places in memory. Batches are laid into a few shapes a little larger than
-themselves; the rows to spare become sentences of padding, which the loss ignores.
+A captured pass has fixed shapes and addresses. Each batch is copied into one of a few shapes, slightly larger than the
+batch; the remaining rows become sentences of padding, which the loss ignores. "Recorded" means captured in a CUDA
+graph.
 """
 
 from collections.abc import Callable
@@ -24,7 +25,7 @@ from seq2see.training.loss import teacher_forced
 
 @dataclass(frozen=True)
 class Shape:
-    """The sizes that a recorded pass has room for."""
+    """The sizes of the tensors of a recorded pass."""
 
     source_rows: int
     longest_source: int
@@ -34,7 +35,7 @@ class Shape:
 
     @staticmethod
     def of(batch: Batch) -> "Shape":
-        """Return a shape that the batch fits into; few batches need one of their own, and few rows are padding."""
+        """Return the shape for a batch, rounded up so that many batches share a shape and few rows are padding."""
         rows, longest, sentences = [], [], 1
         for offsets in (batch.source_offsets.numpy(), batch.target_offsets.numpy()):
             count = int(offsets[-1])
@@ -50,9 +51,9 @@ MOST = 64
 
 
 class RecordedPasses:
-    """Runs forward and backward passes over micro-batches; gradients add up in the `grad` of the weights.
+    """Runs forward and backward passes over micro-batches; gradients are added to the `grad` of the weights.
 
-    A shape is recorded when it comes a second time: the odd batch at a window's end is not worth it.
+    A shape is recorded when it occurs for the second time: the odd batch at the end of a window is not worth it.
     """
 
     def __init__(
@@ -71,14 +72,14 @@ class RecordedPasses:
 
     @staticmethod
     def can(model: Seq2Seq, bfloat16: bool) -> bool:
-        """Return whether all attention of the model works without padding, and so in fixed shapes."""
+        """Return whether all attentions of the model work on packed rows, which fixed shapes require."""
         one = next(model.parameters())
         attentions = [module for module in model.modules() if isinstance(module, MultiHeadAttention)]
         with torch.autocast("cuda", torch.bfloat16, enabled=bfloat16):
             return one.is_cuda and bool(attentions) and all(each.has_kernel(one) for each in attentions)
 
     def __call__(self, piece: Batch, tokens: int) -> Tensor:
-        """Return sums as in `Loss`; the gradient is that of the loss divided by `tokens`."""
+        """Run a forward and backward pass of the loss divided by `tokens`; return the sums of `Loss`."""
         shape = Shape.of(piece)
         if shape not in self._recorded:
             if shape not in self._met or len(self._recorded) == MOST:
@@ -112,9 +113,9 @@ class RecordedPasses:
 
 
 def compile_kernels(model: Seq2Seq, settings: Training, bfloat16: bool) -> None:
-    """Compile the kernels of training for short and for long sentences, all at once, before they are needed.
+    """Compile the training kernels for short and for long sentences in parallel, before they are needed.
 
-    Those of validation, which has no dropout and computes in float32, are compiled while training begins.
+    The kernels of validation, which has no dropout and computes in float32, are compiled while training begins.
     """
     weights = [weight for weight in model.parameters() if weight.requires_grad]
     dice, was_training = torch.cuda.get_rng_state(), model.training
@@ -160,7 +161,7 @@ def sizes(shape: Shape) -> list[int]:
 
 
 def laid_out(batch: Batch, shape: Shape) -> NDArray[np.int64]:
-    """Return all numbers of a batch end to end, for one copy to the GPU: see `sizes`."""
+    """Return all numbers of a batch end to end, in the order of `sizes`, so that one copy moves them to the GPU."""
     source, source_places, source_offsets = _side(
         batch.source_N, batch.source_offsets, shape.source_rows, shape.longest_source, shape.sentences
     )
@@ -176,7 +177,7 @@ def laid_out(batch: Batch, shape: Shape) -> NDArray[np.int64]:
 def _side(
     tokens_N: Tensor, offsets: Tensor, rows: int, longest: int, sentences: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-    """Return tokens, positions and offsets; spare rows become sentences of padding, spare sentences are empty."""
+    """Return tokens, positions and offsets; unused rows become sentences of padding, unused sentences are empty."""
     spare = np.minimum(np.arange(len(tokens_N), rows + longest, longest), rows)[1:]
     ends = np.concatenate([offsets.numpy(), spare])
     ends = np.pad(ends, (0, sentences + 1 - len(ends)), constant_values=rows)
@@ -185,5 +186,5 @@ def _side(
 
 
 def _power_of_two(number: int) -> int:
-    """Return the next power of two."""
+    """Return the smallest power of two that is not less than a number."""
     return 1 << (number - 1).bit_length()

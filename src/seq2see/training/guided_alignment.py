@@ -1,10 +1,10 @@
-"""Guided alignment: one head of the cross-attention learns which source token each target token comes from.
+"""Guided alignment: one cross-attention head learns which source token each target token translates.
 
-Garg et al., "Jointly learning to align and translate" (2019), with one difference: the head learns it in the row that
-*reads* a token, not in the row that predicts it, since the source of a token is easier to find once the token is
-known (Chen et al., "Accurate word alignment induction from neural machine translation", 2020). The links come from a
-statistical aligner (`tokens.aligner`). All other attention is computed by fused kernels: only the weights of this
-head are computed once more, for the loss.
+Garg et al., "Jointly learning to align and translate" (2019), with one difference: the head learns the link of a token
+at the position where the token is the decoder's *input*, not where it is predicted, since the source of a token is
+easier to find once the token is known (Chen et al., "Accurate word alignment induction from neural machine
+translation", 2020). The links come from a statistical aligner (`tokens.aligner`). All other attention is computed by
+fused kernels: only the weights of this head are computed a second time, for the loss.
 """
 
 import contextlib
@@ -25,18 +25,18 @@ from seq2see.model.transformer import DecoderLayer, Transformer
 
 @dataclass
 class Observed:
-    """The inputs of the attention whose head learns to align, in one forward pass."""
+    """The inputs of the attention whose head learns to align, recorded in one forward pass."""
 
     attention: MultiHeadAttention
     head: int
     inputs: list[tuple[Tensor, Tensor, Reach]] = field(default_factory=list)
-    """Queries, memory, and their packings."""
+    """Queries, memory, and their packings, for each call of the attention."""
 
     def loss(self, links_N: Tensor) -> Tensor:
-        """Return the sum of the cross entropies of the head's weights and the links, over all rows that have a link.
+        """Return the cross entropy of the head's weights and the links, summed over all rows that have a link.
 
         Args:
-            links_N: For each row of the queries the place of a source token in its source; -1 for no link.
+            links_N: For each row of the queries, the position of its source token in the source; -1 for no link.
         """
         ((query_ND, memory_MD, reach),) = self.inputs
         queries, keys, attention = reach.query, reach.key, self.attention
@@ -57,7 +57,7 @@ class Observed:
 
 @contextlib.contextmanager
 def observed(model: Seq2Seq) -> Iterator[Observed]:
-    """Record the inputs of the attention whose head learns to align while the model runs."""
+    """Yield an `Observed` that records the inputs of the attention whose head learns to align, while the model runs."""
     assert isinstance(model, Transformer)
     layer, head = special.alignment_head(len(model.decoder))
     seen = Observed(cast(DecoderLayer, model.decoder[layer]).cross_attention, head)

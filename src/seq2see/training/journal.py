@@ -12,7 +12,7 @@ from seq2see.training.events import Event, Returned, ThreadsChanged, Trained, Va
 
 
 class Journal:
-    """Writes each event of a training as it comes; on resume, lines past the checkpoint are cut.
+    """Writes each event of a training to the log when it happens; on resume, lines after the checkpoint are deleted.
 
     Args:
         pause: Whether the checkpoint was made between two validations.
@@ -23,7 +23,7 @@ class Journal:
         self._open(step, pause)
 
     def _open(self, step: int, pause: bool = False) -> None:
-        """Delete the lines after a checkpoint, and those about an end or a return that no longer holds."""
+        """Delete the lines after a checkpoint, and those about an end or a return that is no longer valid."""
         from torch.utils.tensorboard import SummaryWriter
 
         path = self._run / "metrics.jsonl"
@@ -34,7 +34,7 @@ class Journal:
         self._board = SummaryWriter(self._run / "tensorboard", purge_step=step + 1 if step else None)
 
     def write(self, event: Event) -> None:
-        """Write an event to the disk; it is there when this returns, because a checkpoint may follow."""
+        """Write an event and flush it to the disk, because a checkpoint may follow."""
         match event:
             case Returned():
                 self.close()
@@ -81,10 +81,10 @@ def read(run: Path) -> list[dict[str, Any]]:
 
 
 def validation_seconds(run: Path) -> float:
-    """Return the time that all validations of a run took."""
+    """Return the number of seconds that all validations of a run took."""
     return float(sum(row.get("seconds", 0.0) for row in read(run) if "validation" in row))
 
 
 def _is_of_model(row: dict[str, Any]) -> bool:
-    """Return whether a row is about a validation of the model, and not of the average at the end."""
+    """Return whether a row is about a validation of the model itself, not of the average of checkpoints."""
     return "validation" in row and row.get("what") == "model"

@@ -1,8 +1,8 @@
 """The training loop: a generator that trains the model on batches and yields events about it.
 
-`for event in train(...)` trains; the consumer draws, logs, and stops it. One update sees one effective batch, cut into
-micro-batches that fit the machine and shared among the ranks (many processes may run this loop together); the loss is
-divided once, by the token count of all of them.
+`for event in train(...)` trains; the consumer draws, logs, and stops it. One update uses one effective batch, which is
+split into micro-batches that fit the machine and divided among the ranks (many processes may run this loop together);
+the loss is divided once, by the number of tokens of all of them.
 """
 
 import contextlib
@@ -32,7 +32,7 @@ from seq2see.training.loss import Loss, teacher_forced
 from seq2see.training.optimizer import Adam, random_state, set_random_state
 
 BAD_UPDATES = 5
-"""Number of consecutive updates that are not finite before training returns to a checkpoint; fewer are skipped."""
+"""Number of consecutive non-finite updates after which training returns to a checkpoint; fewer are skipped."""
 MOST_RETURNS = 3
 Validate = Callable[[], dict[str, float]]
 
@@ -51,13 +51,13 @@ def train(
     should_stop: Callable[[], bool] = lambda: False,
     group: Group = ALONE,
 ) -> Iterator[Event]:
-    """Train until a limit, from the newest checkpoint in `run` if there is one; leaves the best model in `run`.
+    """Train until a limit, from the newest checkpoint in `run` if there is one; the best model is left in `run`.
 
     Args:
-        window_pairs: Pairs that are shuffled together.
-        validate: Measures the model as it is, and returns its scores by metric.
-        micro_tokens: Tokens in one forward pass.
-        should_stop: Whether somebody has asked for the end; everything is then saved.
+        window_pairs: Number of pairs that are sorted and batched together.
+        validate: Function that returns the scores of the model by metric.
+        micro_tokens: Maximum number of tokens in one forward pass.
+        should_stop: Function that returns whether training should end early; everything is then saved.
         group: The processes that train this model together.
     """
     plan = partial(Batches, store, settings.batch_tokens, window_pairs, settings.seed)
@@ -81,8 +81,8 @@ def train(
 class _Loop:
     """State of a training between two updates.
 
-    What an update leaves behind is in `progress`, the model, the optimizer and the random state, and nowhere else: an
-    update or a validation that is broken off, by `Stopped` or for want of memory, is as if it had never begun.
+    The results of an update are only in `progress`, the model, the optimizer and the random state: an update or a
+    validation that is aborted, by `Stopped` or because memory ran out, has no effect.
     """
 
     def __init__(
@@ -123,13 +123,13 @@ class _Loop:
         self.validation_is_due = kept is not None and checkpoint.is_pause(kept) and self._is_due()
 
     def _read_from(self, progress: Progress) -> None:
-        """Continue batches and measurements from `progress`."""
+        """Continue batches and measurements at the position stored in `progress`."""
         self.progress = progress
         self.batches = iter(self.plan(progress.position))
         self.meter = _Meter(progress, self.device)
 
     def validated(self, validate: Validate, lower_is_better: bool) -> Iterator[Event]:
-        """Validate, keep the best model, and save a checkpoint."""
+        """Validate, keep the model if it is the best so far, save a checkpoint, and yield events about that."""
         self.validation_is_due = False
         began = time.perf_counter()
         try:
@@ -164,7 +164,7 @@ class _Loop:
         )
 
     def updated(self, d_model: int) -> Iterator[Event]:
-        """Make one update of the weights, and report it."""
+        """Make one update of the weights, and yield events about it."""
         settings, step = self.settings, self.progress.step + 1
         indices, position = next(self.batches)
         lengths = self.store.source_lengths(indices) + self.store.target_lengths(indices)
@@ -206,7 +206,7 @@ class _Loop:
         self.validation_is_due = self._is_due()
 
     def _learning_rate(self, step: int, d_model: int) -> float:
-        """Return the learning rate of an update: that of the schedule, halved each time that training went back."""
+        """Return the learning rate of an update: that of the schedule, halved for each return to a checkpoint."""
         settings = self.settings
         scheduled = schedule.rate(
             step,
@@ -219,7 +219,9 @@ class _Loop:
         return 0.5**self.progress.slowed * scheduled
 
     def _shrunk(self, problem: Exception, pieces: list[Int64s], tokens: int) -> Shrunk:
-        """Halve the tokens in a forward pass after memory ran out, and repeat the update; raise other problems."""
+        """Halve the tokens in a forward pass after memory ran out, so that the update is repeated; raise other
+        problems.
+        """
         if not is_out_of_memory(problem):
             raise problem
         if self.group.largest(max(map(len, pieces), default=0)) <= 1:
@@ -238,10 +240,10 @@ class _Loop:
         return Shrunk(self.progress.step + 1, smaller)
 
     def _returned(self, batch: list[Int64s]) -> Returned:
-        """Go back to the last checkpoint before the updates that failed, at half the learning rate.
+        """Return to the last checkpoint before the updates that failed, and halve the learning rate.
 
         Raises:
-            NotFinite: There is no such checkpoint, or going back did not help several times.
+            NotFinite: There is no such checkpoint, or returning has not helped several times.
         """
         failed, checkpoints = self.progress, self.run / "checkpoints"
 
@@ -262,7 +264,7 @@ class _Loop:
         return Returned(restored.step, failed.step, failed.skipped, failed.slowed + 1)
 
     def _not_finite(self, batch: list[Int64s]) -> NotFinite:
-        """Find layer and pairs that made an update not finite (`batch` is in micro-batches); return the error."""
+        """Return the error that names the layer and the pairs that made an update not finite."""
 
         def loss(pairs: Int64s) -> Tensor:
             part = make_batch(self.store, pairs).to(self.device)
@@ -274,12 +276,12 @@ class _Loop:
         return NotFinite(progress.step, progress.skipped, progress.slowed, place, pairs, sum(map(len, batch)))
 
     def _is_due(self) -> bool:
-        """Return whether to validate now: regularly, and at the end; an interrupted run does so when it is resumed."""
+        """Return whether to validate now: at regular steps, and at the end, but not when training is interrupted."""
         regularly = self.progress.step % self.settings.validate_every == 0
         return self.reason != INTERRUPTED and (regularly or self.reason is not None)
 
     def _limit(self) -> str | None:
-        """Return why training should end here, decided by all ranks, whose clocks differ."""
+        """Return why training should end now, or None; all ranks decide together, since their clocks differ."""
         progress = self.progress
         if self.settings.max_minutes:
             progress = replace(progress, seconds=self.group.largest(progress.seconds))
@@ -288,7 +290,7 @@ class _Loop:
 
 @contextlib.contextmanager
 def _whole_or_not_at_all(optimizer: Adam) -> Iterator[None]:
-    """Make an update that is broken off leave neither gradients nor a gap in the random numbers."""
+    """If an update is aborted, delete its gradients and restore the state of the random numbers."""
     dice = random_state()
     try:
         yield
@@ -304,14 +306,14 @@ Passes = Callable[[Batch, int], Tensor]
 
 
 def times(settings: Training) -> int:
-    """Return how often each batch passes through the model."""
+    """Return how often each batch is passed through the model: twice with R-Drop, else once."""
     return 2 if settings.agreement else 1
 
 
 def fastest_passes(model: Seq2Seq, settings: Training) -> Passes:
-    """Return recorded passes where the GPU can record them, else plain ones.
+    """Return passes as CUDA graphs (`graphs.RecordedPasses`) if the GPU and the model support them, else plain passes.
 
-    A deterministic training does not record: whether a pass is recorded depends on the batches before it.
+    Deterministic training does not use graphs: whether a pass is recorded depends on the batches before it.
     """
     plain, device = plain_passes(model, settings), next(model.parameters()).device
     if settings.deterministic or device.type != "cuda":
@@ -345,10 +347,10 @@ def accumulate_gradients(
     should_stop: Callable[[], bool] = lambda: False,
     group: Group = ALONE,
 ) -> Tensor:
-    """Run forward and backward passes over this rank's pieces of a batch; return the sums of their losses.
+    """Run forward and backward passes over this rank's micro-batches; return the sums of their losses.
 
     Args:
-        tokens: Target tokens of the whole batch, those of the other ranks included.
+        tokens: Number of target tokens of the whole batch, including those of the other ranks.
     """
     sums = torch.zeros(3, dtype=torch.float64, device=next(model.parameters()).device)
     model.train()
@@ -365,9 +367,9 @@ def accumulate_gradients(
 def apply_gradients(
     model: Seq2Seq, optimizer: Adam, sums: Tensor, settings: Training, rate: float, group: Group = ALONE
 ) -> tuple[Tensor, Tensor]:
-    """Make one step of the optimizer; return the sums of all ranks (as in `Loss`) and the norm of the gradient.
+    """Do one step of the optimizer; return the sums over all ranks (as in `Loss`) and the norm of the gradient.
 
-    With the sums comes 1 for an update that was skipped because its loss or gradient was not finite, else 0.
+    A last element is appended to the sums: 1 if the update was skipped because loss or gradient was not finite, else 0.
     """
     with group.no_way_back():
         group.sum_gradients(model.parameters())
@@ -385,7 +387,7 @@ def apply_gradients(
 def update(
     model: Seq2Seq, optimizer: Adam, pieces: list[Batch], settings: Training, rate: float, passes: Passes | None = None
 ) -> tuple[Tensor, Tensor]:
-    """Make one update on an effective batch in pieces, in one process; see `apply_gradients` for what it returns."""
+    """Make one update with an effective batch, given as micro-batches, in one process; see `apply_gradients`."""
     tokens = sum(piece.target_tokens for piece in pieces)
     sums = accumulate_gradients(model, pieces, tokens, passes or plain_passes(model, settings))
     return apply_gradients(model, optimizer, sums, settings, rate)
@@ -394,15 +396,15 @@ def update(
 def loss_of(
     model: Seq2Seq, batch: Batch, smoothing: float = 0.0, agreement: float = 0.0, alignment_weight: float = 0.0
 ) -> Loss:
-    """Return the loss of a batch on the device of the model; see `teacher_forced`."""
+    """Return the loss of a batch on the device of the model; see `teacher_forced` for the arguments."""
     sides = batch.source_N, batch.source_offsets, batch.inputs_N, batch.target_offsets, batch.target_N
     return teacher_forced(model, *sides, smoothing, agreement, batch.links_N, alignment_weight)
 
 
 def in_bfloat16(settings: Training, device: torch.device) -> bool:
-    """Return whether matrix multiplications use bfloat16: on GPUs that have it in hardware, or on any GPU on request.
+    """Return whether matrix multiplications use bfloat16: on GPUs with hardware support, or on any GPU on request.
 
-    Emulated, it is slower than float32, and so it is on a CPU, where it even crashes some virtual machines.
+    Emulated bfloat16 is slower than float32. So it is on a CPU, where it even crashes some virtual machines.
     """
     if device.type != "cuda" or settings.precision == "float32":
         return False
@@ -410,7 +412,7 @@ def in_bfloat16(settings: Training, device: torch.device) -> bool:
 
 
 def limit_reached(progress: Progress, settings: Training) -> str | None:
-    """Return why training should end here, in words; None where it should not."""
+    """Return why training should end now, as a text; None if it should continue."""
     if progress.step >= settings.max_steps:
         return f"all {settings.max_steps:,} steps done"
     if settings.max_minutes and progress.seconds >= 60 * settings.max_minutes:
@@ -421,7 +423,7 @@ def limit_reached(progress: Progress, settings: Training) -> str | None:
 
 
 def _chosen_by_first(group: Group, choose: Callable[[], Path | None]) -> Path | None:
-    """Return the path that the first rank chooses: on a shared disk, others may see it later."""
+    """Return the path that the first rank chooses, because other ranks may see files on a shared disk later."""
     path = group.first_does(lambda: None if (found := choose()) is None else str(found))
     return None if path is None else Path(path)
 
@@ -435,7 +437,7 @@ def _average(
     lower_is_better: bool,
     group: Group,
 ) -> Iterator[Validated]:
-    """Average the last checkpoints, and save the average as the model if it validates better than the best one."""
+    """Average the last checkpoints, and save the average as the model if it validates better than the best model."""
     last = checkpoint.with_weights(run / "checkpoints", settings.average) if group.is_first else []
     count = group.first_does(lambda: len(last))
     if count < 2:
@@ -453,7 +455,7 @@ def _average(
 
 
 class _Meter:
-    """Sums over the updates since the last reading; `with meter:` counts the time inside as training."""
+    """Sums over the updates since they were last read; time inside `with meter:` counts as training time."""
 
     def __init__(self, progress: Progress, device: torch.device) -> None:
         self._began = time.perf_counter() - progress.seconds
@@ -469,7 +471,7 @@ class _Meter:
         self._busy += time.perf_counter() - self._entered
 
     def elapsed(self) -> float:
-        """Return the seconds of the whole run, those before a resume included."""
+        """Return the seconds of the whole run, including those before it was resumed."""
         return time.perf_counter() - self._began
 
     def add(self, losses: Tensor, tokens: int) -> None:
@@ -478,7 +480,7 @@ class _Meter:
         self._tokens += tokens
 
     def note(self, progress: Progress) -> Progress:
-        """Return the progress with the sums that must not be lost between two lines of the log."""
+        """Return the progress with the current sums, which a resumed run needs for the next entry of the log."""
         return replace(
             progress,
             seconds=self.elapsed(),

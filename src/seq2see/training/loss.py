@@ -1,8 +1,8 @@
-"""The loss that ignores padding (paper, section 5.4), with the output layer folded in.
+"""Label-smoothed cross entropy that ignores padding (paper, section 5.4), computed together with the output layer.
 
-Scores over the vocabulary are the largest tensors of a step by far, so they are made, used and dropped a few rows at a
-time, and their gradient is taken on the way: about `CHUNK_NUMBERS` of them exist at once, with R-Drop or in bfloat16
-two or three times as many.
+Logits over the vocabulary are by far the largest tensors of a step, so they are computed, used and freed a few rows at
+a time, together with their gradient: about `CHUNK_NUMBERS` of them exist at once, with R-Drop or in bfloat16 two or
+three times as many.
 """
 
 from typing import NamedTuple
@@ -18,25 +18,27 @@ from seq2see.model.packing import Packing
 from seq2see.training import guided_alignment
 
 CHUNK_NUMBERS = 6_000_000
-"""Logits computed at once: 24 MB in float32. Fewer make matrix multiplications slow, more cost memory (docs/log.md)."""
+"""Number of logits computed at a time: 24 MB in float32. Fewer make matrix multiplications slow, more take memory
+(docs/log.md).
+"""
 
 CHUNK_NUMBERS_ON_GPU = 128_000_000
-"""Logits computed at once on a GPU, where memory is ample and every kernel launch takes time."""
+"""Number of logits computed at a time on a GPU, which has ample memory, and where every kernel launch takes time."""
 
 
 class Loss(NamedTuple):
-    """Sums, not means: the loop divides once by the token count of all micro-batches."""
+    """Sums over tokens, not means: the loop divides once by the token count of all micro-batches."""
 
     total: Tensor
-    """Cross entropy with label smoothing, in nats; differentiable."""
+    """Sum of the label-smoothed cross entropies, in nats; differentiable."""
     plain: Tensor
-    """Cross entropy without smoothing: its mean's exponential is the perplexity."""
+    """Sum of the cross entropies without smoothing; the exponential of its mean is the perplexity."""
     tokens: Tensor
-    """Tokens that are not padding."""
+    """Number of tokens that are not padding."""
 
 
 def written_out(logits_NV: Tensor, labels_N: Tensor, smoothing: float) -> Tensor:
-    """Return the label-smoothed cross entropy as the paper states it; `smoothed_cross_entropy` is its fast form."""
+    """Return the label-smoothed cross entropy by its definition in the paper; `smoothed_cross_entropy` is faster."""
     logs_NV = logits_NV.log_softmax(-1)
     label_N, mean_N = logs_NV.gather(1, labels_N[:, None])[:, 0], logs_NV.mean(-1)
     losses_N = -(1 - smoothing) * label_N - smoothing * mean_N
@@ -50,8 +52,8 @@ def smoothed_cross_entropy(
 
     With smoothing e the label distribution is 1 - e on the label plus e spread evenly over the vocabulary.
 
-    With `agreement`, the second half of the rows must be the first half again, under another dropout: the loss is the
-    mean of both plus `agreement` times how much they disagree, (KL(p, q) + KL(q, p)) / 2 (R-Drop, Liang et al. 2021).
+    With `agreement` (the weight of R-Drop, Liang et al. 2021), the second half of the rows must be the first half
+    again, with another dropout mask: the loss is the mean of both plus `agreement` times (KL(p, q) + KL(q, p)) / 2.
     """
     learning = torch.is_grad_enabled()  # asked here: inside a Function it is always off
     total, plain = _OutputLoss.apply(  # type: ignore[no-untyped-call]
@@ -75,7 +77,7 @@ def teacher_forced(
 ) -> Loss:
     """Return the loss with teacher forcing: each target token is predicted from the true tokens before it.
 
-    With `links_N` (see `Batch`), the loss of the head that is to align, times `alignment_weight`, is added to it.
+    With `links_N` (see `Batch`), `alignment_weight` times the loss of the head that learns to align is added.
     """
     if links_N is None or not alignment_weight:
         hidden_ND = model.decode(inputs_N, targets, model.encode(source_N, sources))
@@ -88,7 +90,7 @@ def teacher_forced(
 
 
 class _OutputLoss(torch.autograd.Function):
-    """Output layer and loss in chunks of rows; each chunk keeps only its share of the gradients."""
+    """Output layer and loss, computed in chunks of rows; only the gradients of a chunk are kept, not its logits."""
 
     @staticmethod
     def forward(  # type: ignore[no-untyped-def]
@@ -169,10 +171,10 @@ class _OutputLoss(torch.autograd.Function):
 def _to_gradients_(
     scores: list[Tensor], labels_C1: Tensor, smoothing: float, agreement: float, learning: bool
 ) -> tuple[list[Tensor], list[Tensor], Tensor]:
-    """Return logits and log-probabilities of the labels in each pass, and how much two passes differ, C1 each.
+    """Return logits and log-probabilities of the labels in each pass, and the R-Drop loss of the two passes, C1 each.
 
-    The scores of each pass are replaced by the gradient of the loss: softmax - (1 - e) on the label, less the
-    - e / V that smoothing has everywhere, and with the gradient of what the passes disagree.
+    The logits of each pass are replaced by the gradient of the loss: the softmax, minus 1 - e at the label, minus e / V
+    everywhere, plus the gradient of the R-Drop loss.
     """
     if scores[0].is_cuda and loading.are_available(scores[0]):
         return loading.rows().to_gradients_(scores, labels_C1, 1 - smoothing, agreement, learning)  # type: ignore[no-any-return]

@@ -1,6 +1,7 @@
-"""Adam as in the paper (section 5.3), in PyTorch's fused form; with weight decay, if asked for (AdamW).
+"""Adam as in the paper (section 5.3), in PyTorch's fused form, with weight decay if it is set (AdamW).
 
-Beside it, the random state: weights, means and random state are all that an update reads and changes.
+This module also saves and restores the random state: an update reads and changes nothing but weights, running means and
+random state.
 """
 
 from collections.abc import Iterable
@@ -13,13 +14,14 @@ from seq2see.config import Training
 
 
 class Adam:
-    """Adam over the weights that are trained: running means of each gradient and of its square.
+    """Adam for the trained weights: running means of each gradient and of its square.
 
-    PyTorch's function without its `Optimizer` around it, which imports PyTorch's compiler: a second at the start of
-    every training, and 75 MB. That numbers weights by groups, too, and so differently where some decay.
+    It calls PyTorch's functional Adam without the class `Optimizer`, which imports PyTorch's compiler: a second at the
+    start of every training, and 75 MB. Besides, that class numbers weights by groups, so that the numbers would change
+    if only some weights decay.
 
-    All means are made here and not at the first update, where they would come to lie among the tensors of a step and
-    leave gaps between them: on a CPU that costs 80 MB for the paper's base model (docs/log.md).
+    All means are allocated here and not at the first update, where they would lie between the tensors of a step and
+    fragment the memory: on a CPU that costs 80 MB for the paper's base model (docs/log.md).
     """
 
     def __init__(self, weights: Iterable[nn.Parameter], settings: Training) -> None:
@@ -39,7 +41,7 @@ class Adam:
         """Update all weights that have a gradient. Weight decay applies to matrices, not to norms and biases.
 
         Args:
-            skipped: 1 to change nothing after all; it may be on the GPU, so that nothing waits for it.
+            skipped: A tensor that is 1 if nothing is to be changed; it may be on the GPU, so that nothing waits for it.
         """
         decay = self._settings.weight_decay
         learning = [
@@ -79,7 +81,7 @@ class Adam:
             torch._foreach_zero_(gradients)  # one kernel launch on a GPU, not one for each
 
     def tensors(self) -> dict[str, Tensor]:
-        """Return everything that an update changes beside the weights, by the number of the weight: `0.exp_avg`."""
+        """Return the tensors that an update changes besides the weights, by the number of the weight: `0.exp_avg`."""
         return {
             f"{number}.{name}": tensor for number, state in enumerate(self._state) for name, tensor in state.items()
         }
@@ -89,7 +91,7 @@ Dice = dict[str, Tensor]
 
 
 def random_state() -> Dice:
-    """Return the state of all generators of random numbers that an update draws from."""
+    """Return the state of all random number generators that an update uses."""
     state = {"random.cpu": torch.get_rng_state()}
     if torch.cuda.is_available():
         state["random.cuda"] = torch.cuda.get_rng_state()

@@ -14,9 +14,9 @@ def noam(step: int, d_model: int, warmup_steps: int) -> float:
 
 
 def rate(step: int, *, schedule: str, peak: float, d_model: int, warmup_steps: int, max_steps: int) -> float:
-    """Return the learning rate of update `step`, from 1. `peak` is that at the end of warm-up; 0 means the paper's.
+    """Return the learning rate of update `step`, counted from 1; `peak` is its value at the end of warm-up.
 
-    With the schedule "noam" and without a peak of its own this is `noam(step)`.
+    If `peak` is 0, the peak of the paper is used. The schedule "noam" with peak 0 is `noam(step)`.
     """
     peak = peak or noam(warmup_steps, d_model, warmup_steps)
     if step <= warmup_steps:
