@@ -19,17 +19,15 @@ from seq2see import special
 from seq2see.decoding.hypothesis import Constraint
 
 FIRST, LATER = 0, 1
-"""Nodes at which the first token of a hypothesis is looked up, and any other that does not continue a form."""
+"""Root nodes of the trie: for the first token of a hypothesis, and for later tokens that do not continue a form."""
 
 
 class TrieProgress(NamedTuple):
-    """The progress of one hypothesis: its node of the trie, the constraints that it has met, and the one it has just
-    met.
-    """
+    """Progress of a hypothesis: its node in the trie, the constraints it has met, and the one met by its last token."""
 
     node: int = FIRST
     met: int = 0
-    """One bit for each constraint."""
+    """Bit mask of the constraints that have been met."""
     just_met: int = -1
 
 
@@ -38,13 +36,13 @@ class _Node:
     depth: int = 0
     children: dict[int, int] = field(default_factory=dict)
     part_of: int = 0
-    """Constraints with a form that goes through this node, one bit for each."""
+    """Bit mask of the constraints that have a form through this node."""
     completes: int = -1
-    """The constraint with a form that ends here."""
+    """Index of the constraint that has a form ending at this node; -1 if none has."""
 
 
 class Trie:
-    """All forms of the constraints of one sentence."""
+    """Trie of the token sequences of all forms of the constraints of one sentence."""
 
     def __init__(self, constraints: Sequence[Constraint]) -> None:
         self.constraints = constraints
@@ -70,7 +68,9 @@ class Trie:
         self._nodes[at].completes = number
 
     def after(self, progress: TrieProgress, token: int) -> TrieProgress:
-        """Return the progress of a hypothesis with one more token; a form that it does not continue is given up."""
+        """Return the progress of a hypothesis after one more token; a form that the token does not continue is
+        abandoned.
+        """
         at = self._nodes[progress.node].children.get(token)
         if at is None:
             at = self._nodes[LATER].children.get(token, LATER)
@@ -85,15 +85,13 @@ class Trie:
         return progress.met == self.everything
 
     def bank(self, progress: TrieProgress) -> int:
-        """Return the number of constraint tokens in a hypothesis, including those of a form that is not complete
-        yet.
-        """
+        """Return the number of constraint tokens in a hypothesis, including those of an incomplete form."""
         node = self._nodes[progress.node]
         begun = node.depth if node.part_of & ~progress.met else 0
         return begun + sum(length for number, length in enumerate(self._lengths) if progress.met >> number & 1)
 
     def wanted(self, progress: TrieProgress) -> list[int]:
-        """Return the tokens that begin or continue a form of a constraint that is not met."""
+        """Return the tokens that begin or continue a form of an unmet constraint."""
         key = progress.node, progress.met
         if key not in self._children_of:
             roots = {progress.node, LATER} if progress.node != FIRST else {FIRST}
@@ -104,8 +102,8 @@ class Trie:
         return self._children_of[key]
 
     def banned(self, progress: TrieProgress) -> Sequence[int]:
-        """Return tokens that must not follow: the end before all constraints are met, and what would prolong a
-        term's word.
+        """Return the tokens that must not follow: END before all constraints are met, and tokens that would continue
+        the last word of a term that has just been completed.
         """
         found = [] if self.is_met(progress) else [special.END]
         if progress.just_met >= 0:
@@ -115,7 +113,7 @@ class Trie:
 
 
 class _Candidate(NamedTuple):
-    """A hypothesis with one more token."""
+    """A hypothesis extended by one token."""
 
     total: float
     row: int
@@ -126,11 +124,11 @@ class _Candidate(NamedTuple):
 
 
 NOTHING = _Candidate(-torch.inf, 0, special.PAD, TrieProgress(LATER))
-"""Value where there are fewer candidates than rows."""
+"""Candidate that fills rows if there are fewer candidates than rows."""
 
 
 class Ranked(NamedTuple):
-    """The candidates of one step, as `search.SearchStep` has them: W that stay open, then W that may have ended."""
+    """The candidates of one step, as in `search.SearchStep`: W that stay open, then up to W that have ended."""
 
     parents_BC: Tensor
     tokens_BC: Tensor
@@ -148,19 +146,18 @@ class ConstrainedBeam:
         self._width = width
 
     def keep_sentences(self, sentences: Sequence[int]) -> None:
-        """Drop all other sentences."""
+        """Drop all sentences except the given ones."""
         self._tries = [self._tries[each] for each in sentences]
         self._progress = [self._progress[each] for each in sentences]
 
     def rank(self, logs_RV: Tensor, totals_BW: Tensor, at_limit: Sequence[bool], complete: Sequence[int]) -> Ranked:
-        """Choose the W hypotheses of each sentence that stay open, those of the highest banks first, and those that
-        end.
+        """Choose the W hypotheses of each sentence that stay open, highest banks first, and those that end.
 
         Args:
             logs_RV: log-probabilities of the next token; overwritten.
             totals_BW: sums of log-probabilities so far.
             at_limit: whether each sentence has reached its maximum length.
-            complete: the number of hypotheses of each sentence that have ended.
+            complete: number of finished hypotheses of each sentence.
         """
         W, device = self._width, logs_RV.device
         self._ban(logs_RV)
@@ -178,7 +175,7 @@ class ConstrainedBeam:
         )
 
     def _ban(self, logs_RV: Tensor) -> None:
-        """Make the tokens impossible that must not follow."""
+        """Set the log-probabilities of tokens that must not follow to -inf."""
         for sentence, (trie, rows) in enumerate(zip(self._tries, self._progress, strict=True)):
             first = sentence * self._width
             if trie.never:
@@ -188,7 +185,7 @@ class ConstrainedBeam:
                     logs_RV[first + row, banned] = -torch.inf
 
     def _candidates(self, logs_RV: Tensor, totals: list[list[float]]) -> Iterator[list[_Candidate]]:
-        """Yield the candidates of each sentence: the best tokens of its hypotheses, and those that constraints want."""
+        """Yield the candidates of each sentence: the best tokens of its hypotheses, and tokens of unmet constraints."""
         W, device = self._width, logs_RV.device
         wanted = [
             (sentence * W + row, token)
@@ -211,7 +208,7 @@ class ConstrainedBeam:
             yield sorted(candidates, reverse=True, key=lambda each: each.total)
 
     def _dealt(self, sentence: int, found: list[_Candidate], at_limit: bool, complete: int) -> list[_Candidate]:
-        """Return the W candidates that stay open, dealt out over the banks, and then up to W that have ended.
+        """Return the W candidates that stay open, divided among the banks, and then up to W that have ended.
 
         A hypothesis may end if it is among the W best of its bank. At the maximum length, all hypotheses that have met
         their constraints end; if there are none, all hypotheses end.

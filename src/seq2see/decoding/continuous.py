@@ -1,8 +1,8 @@
-"""Continuous batching: a search that sentences enter and leave at any time, while others are in flight.
+"""Continuous batching: sentences enter and leave a search at any time, while others are being searched.
 
-`SlotSearch` works in the slots of `recorded.py`: on a GPU its steps are recorded and replayed, on a CPU the same code
-is executed step by step. A sentence that comes is put into a free slot between two steps; one that is done, or that
-nobody waits for any more, frees its slot for the next.
+`SlotSearch` uses the slots of `recorded.py`: on a GPU its steps are captured in CUDA graphs and replayed, on a CPU the
+same code is executed step by step. A new sentence is put into a free slot between two steps; one that is finished, or
+that was cancelled, frees its slot for the next.
 """
 
 import itertools
@@ -17,12 +17,13 @@ from seq2see.decoding.hypothesis import Hypothesis, Task
 from seq2see.decoding.recorded import UNASKED, RecordedSearch, Slots
 
 SIZES = (4, 32, 256)
-"""Numbers of slots. With few sentences a step of few slots takes less time."""
+"""Possible numbers of slots. With few sentences, a step with few slots takes less time."""
 SHORTEST_SOURCE, SHORTEST_TARGET = 64, 128
-"""Tokens that the smallest slots have room for; the other sizes are larger by powers of four. With so few sizes,
-sentences of different lengths share the steps of one set of slots."""
+"""Number of source and target tokens that the smallest slots can hold; other sizes are larger by powers of four. With
+so few sizes, sentences of different lengths share the steps of one set of slots.
+"""
 MOST = SIZES[-1]
-"""Maximum number of sentences that are in flight at the same time."""
+"""Maximum number of sentences that are searched at the same time."""
 
 
 @dataclass
@@ -32,41 +33,41 @@ class _Set:
     slots: Slots
     free: list[int]
     running: dict[int, tuple[Any, int]] = field(default_factory=dict)
-    """For each slot that is in use, the name of its sentence and the number of steps that it may still take."""
+    """For each used slot, the name of its sentence and the maximum number of steps that remain."""
 
 
 class SlotSearch:
-    """A search for many sentences with the same settings, each under a name that its caller chooses.
+    """A search for many sentences with the same settings; the caller gives each sentence a name.
 
-    It is also an engine: `search` makes it work until all of some sentences are done.
+    It is also an engine: `search` runs it until the given sentences are finished.
     """
 
     def __init__(self, recorded: RecordedSearch, settings: Decoding, name: str = "") -> None:
         self.name = name
         self.most = MOST
-        """Number of sentences in flight up to which others may enter."""
+        """Maximum number of sentences that are searched at the same time; others wait."""
         self._recorded, self._settings = recorded, settings
         self._waiting: dict[tuple[int, int], deque[tuple[Any, Task]]] = {}
-        """Sentences that have no slot yet, by the room that they need."""
+        """Sentences that wait for a slot, by the size of the slot that they need."""
         self._sets: dict[tuple[int, int, int], _Set] = {}
-        """Slots in use, by their number and their room for source and target."""
+        """Sets of slots in use, by their number and by the maximum length of source and target."""
 
     def __len__(self) -> int:
-        """Return the number of sentences that wait or are in flight."""
+        """Return the number of sentences that wait or are being searched."""
         return sum(map(len, self._waiting.values())) + self.in_flight
 
     @property
     def in_flight(self) -> int:
-        """The number of slots that are in use."""
+        """Return the number of used slots."""
         return sum(len(each.running) for each in self._sets.values())
 
     def add(self, name: Any, task: Task) -> None:
-        """Let a sentence wait for a slot."""
+        """Queue a sentence under a name; it is searched when a slot is free."""
         room = _room_for(len(task.source), SHORTEST_SOURCE), _room_for(task.limit, SHORTEST_TARGET)
         self._waiting.setdefault(room, deque()).append((name, task))
 
     def drop(self, is_gone: Callable[[Any], bool]) -> None:
-        """Forget the sentences whose names `is_gone` tells; their slots are free."""
+        """Cancel the sentences for whose names `is_gone` returns true, and free their slots."""
         for room, waiting in self._waiting.items():
             self._waiting[room] = deque(each for each in waiting if not is_gone(each[0]))
         for each in self._sets.values():
@@ -76,7 +77,7 @@ class SlotSearch:
             each.free += gone
 
     def advance(self) -> list[tuple[Any, list[Hypothesis]]]:
-        """Fill free slots, make a few steps in all of them, and return the sentences that are done."""
+        """Fill free slots, do a few steps in all of them, and return the finished sentences with their hypotheses."""
         with self._recorded.at_work():
             for room in [room for room, waiting in self._waiting.items() if waiting]:
                 self._enter(*room)
@@ -89,9 +90,9 @@ class SlotSearch:
             return [found for each in self._sets.values() for found in _done(each)]
 
     def _enter(self, S: int, T: int) -> None:
-        """Put waiting sentences into the smallest set of slots that has room for all of this length.
+        """Put waiting sentences into the smallest set of slots that can hold all sentences of this length.
 
-        Those in other sets stay where they are: sets that are too small or too large receive no more sentences.
+        Sentences in other sets stay there: sets that are too small or too large receive no more sentences.
         """
         waiting = self._waiting[S, T]
         running = sum(len(each.running) for (_, *room), each in self._sets.items() if room == [S, T])
@@ -117,13 +118,13 @@ class SlotSearch:
         return [found[number] for number in range(len(tasks))]
 
     def forget(self) -> None:
-        """Forget all sentences, and free all storage."""
+        """Cancel all sentences, and free all storage."""
         self._waiting.clear()
         self._sets.clear()
         self._recorded.forget()
 
     def warm_up(self) -> None:
-        """Compile kernels and record steps of the usual sizes, which otherwise happens when they are first used."""
+        """Compile kernels and capture steps of the usual sizes, which otherwise happens when they are first used."""
         S, T = SHORTEST_SOURCE, SHORTEST_TARGET
         with self._recorded.at_work():
             for size in SIZES:
@@ -136,7 +137,7 @@ class SlotSearch:
 
 
 def _done(each: _Set) -> list[tuple[Any, list[Hypothesis]]]:
-    """Take the sentences that are done out of their slots."""
+    """Remove the finished sentences from their slots, and return them with their hypotheses."""
     growing = each.slots.hypotheses.growing_B.tolist()  # waits for the GPU
     done = [slot for slot in sorted(each.running) if not growing[slot]]
     if not done:

@@ -1,4 +1,4 @@
-"""The engine CTranslate2: the model in a fast C++ library for CPUs, converted once and kept. It never imports torch.
+"""The engine CTranslate2: runs the model, converted once, in a fast C++ library for CPUs. It never imports torch.
 
 The conversion reads our safetensors files with numpy and fills CTranslate2's specification of a Transformer, which has
 the same fused projections as ours.
@@ -39,14 +39,15 @@ os.environ.setdefault("CT2_USE_MKL", "0")
 PRECISIONS = ("float32", "int8")
 """Precisions on a CPU. `convert` writes float16 as well, for GPUs."""
 CONVERSION = 1
-"""Version of what `convert` writes; older conversions are made again."""
+"""Version of the conversion; models converted by an older version are converted again."""
 PART = ".part-"
 """Prefix of the names of unfinished conversions."""
 TOKENS_AT_ONCE, FEWEST_AT_ONCE = 256, 5
-"""Source tokens in one batch of one worker, and its least sentences: more were no faster, and fewer long sentences were
-slower (docs/log.md)."""
+"""Number of source tokens in one batch of a worker, and minimum number of sentences: larger batches were no faster, and
+batches of fewer long sentences were slower (docs/log.md).
+"""
 SCORED_AT_ONCE = 2048
-"""Tokens in one batch of targets whose log-probabilities are asked for."""
+"""Number of tokens in one batch when log-probabilities of given targets are computed."""
 PATIENCE, FEW_WORDS = 2.0, 1000
 """CTranslate2 stops when `patience * beam` hypotheses are finished, whatever `decoding.stop_against` says. The patience
 is `PATIENCE` where the target vocabulary has fewer than `FEW_WORDS` tokens, and 1 elsewhere: with few tokens a wrong
@@ -56,7 +57,7 @@ thousands of tokens that is rare (36 of 1,000 sentences), and a patience of 2 ta
 
 
 def obstacle(settings: Settings) -> str | None:
-    """Return why CTranslate2 cannot run a model with these settings here; None if it can."""
+    """Return why CTranslate2 cannot run a model with these settings on this machine; None if it can."""
     model, decoding = settings.model, settings.decoding
     if importlib.util.find_spec("ctranslate2") is None:
         return "ctranslate2 is not installed: pip install 'seq2see[fast]'"
@@ -70,12 +71,12 @@ def obstacle(settings: Settings) -> str | None:
 
 
 def _advice() -> str:
-    """Return what to do where CTranslate2 cannot be used."""
+    """Return advice for users who cannot use CTranslate2."""
     return "Use --engine torch" if machine.has_torch() else f"The other engine needs PyTorch: {INSTALL_ALL}"
 
 
 def cuda_is_here() -> bool:
-    """Return whether there is a GPU, without importing torch."""
+    """Return whether the machine has a GPU, without importing torch."""
     import ctranslate2
 
     return bool(ctranslate2.get_cuda_device_count())
@@ -84,8 +85,8 @@ def cuda_is_here() -> bool:
 def open_engine(run: Path, precision: str) -> "Ct2Engine":
     """Return the engine of a run in a precision; the model is converted on first use, and the conversion is kept.
 
-    It is kept in `RUN/engines`, or in the user's cache where the run is read-only or its disk is full. Where neither
-    can be written, the conversion is a temporary one.
+    It is kept in `RUN/engines`, or in the user's cache if the run is read-only or its disk is full. If neither can be
+    written, the conversion is temporary.
     """
     if precision not in PRECISIONS:
         raise SettingError(f"--precision {precision}: unknown. {nearest(precision, PRECISIONS)}")
@@ -115,7 +116,7 @@ def open_engine(run: Path, precision: str) -> "Ct2Engine":
 
 
 class Ct2Engine:
-    """A converted model, with a worker of one thread for each core: by far the fastest way to share them."""
+    """A converted model with one single-threaded worker per core, which is by far the fastest division of the cores."""
 
     constrains = False
 
@@ -148,7 +149,7 @@ class Ct2Engine:
     def _search(
         self, batches: Iterable[list[int]], tasks: list[Task], settings: Decoding, found: list[list[Hypothesis]]
     ) -> None:
-        """Search for some tasks, all batches at once, and store what was found."""
+        """Search for the tasks of all batches in parallel, and store the hypotheses in `found`."""
         pending = [(batch, self._start(batch, tasks, settings)) for batch in batches]
         for batch, answers in pending:
             for index, answer in zip(batch, answers, strict=True):
@@ -163,7 +164,7 @@ class Ct2Engine:
     def _start(
         self, batch: list[int], tasks: list[Task], settings: Decoding
     ) -> "list[ctranslate2.AsyncTranslationResult]":
-        """Queue one batch for the workers, with our own limits for everything that has a default."""
+        """Queue one batch for the workers; every option that CTranslate2 has a default for is set explicitly."""
         sources = [tasks[index].source[: -1 if self._adds_end else None] for index in batch]
         prefixes = [[self._target[id] for id in tasks[index].prefix] for index in batch]
         return self._translator.translate_batch(  # type: ignore[no-any-return]
@@ -193,23 +194,25 @@ class Ct2Engine:
 
 
 def _log_probability(score: float, tokens: int, task: Task, alpha: float) -> float | None:
-    """Return the sum of log-probabilities from a score, sum / length^alpha; CTranslate2 has none for a prefix."""
+    """Return the sum of log-probabilities, score * length^alpha; None with a prefix, which CTranslate2 does
+    not score.
+    """
     if task.prefix:
         return None
     return float(score * min(tokens + 1, task.limit) ** alpha)  # at the limit there is no end token
 
 
 def _cores() -> int:
-    """Return how many cores this process may use; under torchrun, its share of them."""
+    """Return the number of cores that this process may use; under torchrun, its share of them."""
     ranks = os.environ.get("LOCAL_WORLD_SIZE", "1")
     return max(1, machine.cores() // max(1, int(ranks) if ranks.isdecimal() else 1))
 
 
 def _by_length(indices: list[int], tasks: list[Task], hypotheses: int = sys.maxsize) -> Iterator[list[int]]:
-    """Yield tasks of similar length together, the longest first so that all workers end at the same time.
+    """Yield tasks of similar length together, the longest first so that all workers end at about the same time.
 
     Args:
-        hypotheses: the most in one batch, where a wide beam would need too much memory.
+        hypotheses: maximum number of hypotheses in one batch, for wide beams that would need too much memory.
     """
     at_once, fewest = TOKENS_AT_ONCE, FEWEST_AT_ONCE
     if hypotheses < at_once:
@@ -219,14 +222,14 @@ def _by_length(indices: list[int], tasks: list[Task], hypotheses: int = sys.maxs
 
 
 def _by_limit(indices: Iterable[int], tasks: list[Task], settings: Decoding) -> Iterator[list[int]]:
-    """Yield tasks with the same limit and of similar length together."""
+    """Yield groups of tasks that have the same output limit and similar length."""
     order = sorted(indices, key=lambda index: -tasks[index].limit)
     for _, same in groupby(order, key=lambda index: tasks[index].limit):
         yield from _by_length(list(same), tasks, settings.batch_tokens // settings.beam)
 
 
 def _words(tokenizer: Tokenizer) -> list[str]:
-    """Return the vocabulary as CTranslate2 wants it: a word that is there already gets its id appended."""
+    """Return the vocabulary for CTranslate2, which needs unique words: a repeated word gets its id appended."""
     words: dict[str, None] = {}
     for id, word in enumerate(tokenizer.spellings()):
         while word in words:
@@ -240,13 +243,13 @@ class _Place(NamedTuple):
 
     folder: Path
     within: Path
-    """The part of its path that the user chose; names below it must not be links."""
+    """The part of the path that the user chose; folders below it must not be symbolic links."""
     note: Path
-    """A file in the user's cache that says what the conversion looked like when it was made."""
+    """A file in the user's cache that records sizes and times of the files when the conversion was made."""
 
 
 def _places(run: Path, precision: str) -> list[_Place]:
-    """Return where a conversion is looked for and kept, the best place first."""
+    """Return the folders where a conversion may be kept, in order of preference."""
     base = storage.cache_folder()
     path = run.resolve()
     # Short whatever the path of the run is, and different for each run.
@@ -259,7 +262,7 @@ def _places(run: Path, precision: str) -> list[_Place]:
 
 
 def _name(run: Path, precision: str) -> str:
-    """Return the name of the conversion that belongs to the present weights, settings and tokenizers of a run."""
+    """Return the name of the conversion of the current weights, settings and tokenizers of a run."""
     weights, texts = bundle.weights_file(run), [run / "settings.toml", *Tokenizers.files(run)]
     times = [(file.stat().st_mtime_ns, file.stat().st_size) for file in (weights, *texts)]
     contents = b"".join(file.read_bytes() for file in texts)
@@ -272,11 +275,11 @@ def _name(run: Path, precision: str) -> str:
 def _convert_in(
     place: _Place, name: str, run: Path, tokenizers: Tokenizers, precision: str, alone: bool
 ) -> "Ct2Engine":
-    """Convert a model into a place and load it; conversions of earlier weights and damaged ones are removed.
+    """Convert a model into a folder and load it; damaged conversions and those of earlier weights are removed.
 
     Args:
-        alone: whether this process holds the lock of the place. What an unfinished conversion left there then belongs
-            to a process that was killed.
+        alone: whether this process holds the lock of the folder. Unfinished conversions in it then belong to processes
+            that were killed.
     """
     final = place.folder / name
     if _is_whole(place, name):  # made by another process while this one waited for the lock
@@ -303,7 +306,7 @@ def _convert_in(
 
 
 def _load(run: Path, folder: Path, tokenizers: Tokenizers, precision: str) -> "Ct2Engine":
-    """Load a conversion that was just made."""
+    """Load a new conversion."""
     try:
         return Ct2Engine(folder, tokenizers, precision)
     except (RuntimeError, ValueError) as problem:
@@ -316,7 +319,7 @@ def _load(run: Path, folder: Path, tokenizers: Tokenizers, precision: str) -> "C
 
 
 def _is_whole(place: _Place, name: str) -> bool:
-    """Return whether a place has a conversion with this name that is exactly as it was made here."""
+    """Return whether the folder has a conversion of this name that is unchanged since it was made."""
     folder = place.folder / name
     try:
         if not place.note.is_file():
@@ -333,7 +336,7 @@ def _is_whole(place: _Place, name: str) -> bool:
 
 
 def _remember(place: _Place, name: str) -> None:
-    """Note what a conversion looks like; without a cache that can be written, it is converted each time."""
+    """Record the files of a conversion in the cache; if that cannot be written, the model is converted each time."""
     folder = place.folder / name
     with contextlib.suppress(OSError, RunError):
         storage.own_folder(place.note.parent, storage.cache_folder())
@@ -341,7 +344,7 @@ def _remember(place: _Place, name: str) -> None:
 
 
 def _files(folder: Path) -> list[tuple[Path, os.stat_result]]:
-    """Return the files of a conversion in order; ValueError for anything that is not a file."""
+    """Return the files of a conversion, sorted; raise a ValueError if there is anything else, such as a link."""
     found = [(path, path.lstat()) for path in sorted(folder.iterdir())]
     if folder.is_symlink() or not all(stat.S_ISREG(each.st_mode) for _, each in found):
         raise ValueError(f"{folder}: not only files")
@@ -451,8 +454,8 @@ def position_tables(
 ) -> "tuple[dict[str, NDArray[np.float32]], NDArray[np.float32] | None]":
     """Return the positional encodings of each side, as long as the longest sequence that decoding allows.
 
-    The second is what rotary positions turn by: sines and cosines of each pair of columns of a head. Without positions
-    of their own the tables are zeros.
+    The second result is for rotary positions: sines and cosines of the angles of each pair of columns of a head. If the
+    model has no position embeddings, the tables are zeros.
     """
     import numpy as np
 

@@ -1,4 +1,4 @@
-"""The interface of all engines: tokens in, hypotheses out. Nothing here needs torch."""
+"""The interface of all engines: they receive tokens and return hypotheses. Nothing here needs torch."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -9,25 +9,25 @@ from seq2see.config import Decoding
 
 @dataclass(frozen=True)
 class Hypothesis:
-    """One translation: its tokens without the end token, and the score it was ranked by."""
+    """One output: its tokens without the end token, and the score by which it was ranked."""
 
     tokens: list[int]
     score: float
     log_probability: float | None
-    """Sum of the log-probabilities of all tokens, without a length penalty; None where the engine has none."""
+    """Sum of the log-probabilities of all tokens, without a length penalty; None if the engine does not compute it."""
 
 
 class Constraint(NamedTuple):
-    """Sequences of tokens of which an output must contain one."""
+    """Token sequences, one of which an output must contain."""
 
     first: tuple[tuple[int, ...], ...]
-    """Sequences that the output may begin with."""
+    """Token sequences with which the output may begin."""
     later: tuple[tuple[int, ...], ...]
-    """Sequences that may stand anywhere else."""
+    """Token sequences that may occur anywhere else in the output."""
     not_after: frozenset[int] = frozenset()
-    """Tokens that must not follow at once, since they would continue the word."""
+    """Tokens that must not directly follow the sequence, since they would continue its last word."""
     never: frozenset[int] = frozenset()
-    """Tokens that the output must not contain at all: they begin another translation of the same words."""
+    """Tokens that the output must not contain, because they begin another translation of the same words."""
 
 
 @dataclass(frozen=True)
@@ -41,18 +41,18 @@ class Task:
     prefix: list[int]
     """Tokens that the output must begin with."""
     constraints: tuple[Constraint, ...] = ()
-    """Sequences that the output must contain; only for an engine that `constrains`, and not with a prefix."""
+    """Token sequences that the output must contain; only for an engine that `constrains`, and not with a prefix."""
 
 
 class Engine(Protocol):
     """Searches for translations. The result of a task does not depend on the other tasks, nor on their order."""
 
     name: str
-    """Engine and precision, as signatures show it: "torch float32", "ctranslate2 int8"."""
+    """Engine and precision, as in the signatures of scores: "torch float32", "ctranslate2 int8"."""
 
     @property
     def constrains(self) -> bool:
-        """Return whether its search obeys the constraints of a task."""
+        """Return whether the search satisfies the constraints of a task."""
         ...
 
     def search(self, tasks: list[Task], settings: Decoding) -> list[list[Hypothesis]]:
@@ -64,7 +64,7 @@ class Engine(Protocol):
 
         Args:
             sources: tokens of each sentence, with the end token.
-            targets: tokens of an output for each of them, without the end token.
+            targets: tokens of one output per sentence, without the end token.
         """
         ...
 

@@ -1,8 +1,9 @@
-"""The search of `search.py` in fixed shapes: on a GPU a step is recorded once as a CUDA graph and replayed.
+"""The search of `search.py` in fixed shapes: on a GPU a step is captured once in a CUDA graph ("recorded") and
+replayed.
 
-B slots hold a sentence each, at whatever step it is; a slot whose sentence is done receives the next one. Only every
-few steps Python asks which are done. A sentence gets the same result in any batch, except that matrix multiplications
-of more rows may round differently.
+Each of B slots holds one sentence, which may be at any step; when it is finished, its slot receives the next one.
+Python checks only every few steps which sentences are finished. A sentence gets the same result in any batch, except
+that matrix multiplications with more rows may round differently.
 """
 
 import contextlib
@@ -28,19 +29,19 @@ MOST_ROWS = 2048
 MOST_PLACES = 1 << 17
 """Maximum number of tokens of all hypotheses together."""
 SHORTEST = 16
-"""Positions in the smallest storage; the other sizes are powers of two."""
+"""Number of positions of the smallest storage; other sizes are powers of two."""
 ENTERING = (4, 32)
-"""Numbers of sentences that enter slots at once."""
+"""Numbers of sentences that can be put into slots at the same time; fewer are padded to one of these."""
 UNASKED = 4
-"""Steps between two checks for finished sentences."""
+"""Number of steps between two checks for finished sentences."""
 MOST_KEPT, KEPT_SHARE = 16, 1 / 8
-"""Sizes whose storage and recorded steps are kept for the next call, and the share of GPU memory they may take."""
+"""Maximum number of sets of slots that are kept for later calls, and maximum share of GPU memory that they take."""
 WIDEST = 32
-"""Maximum number of hypotheses of a sentence; the kernels cannot hold more of them in on-chip memory."""
+"""Maximum beam width; the kernels cannot hold more hypotheses in on-chip memory."""
 
 
 class Slots:
-    """Storage and steps for B sentences of at most S source tokens, W hypotheses each, of at most T target tokens.
+    """Storage and recorded steps for B sentences of up to S source tokens, with W hypotheses of up to T target tokens.
 
     The length penalty and the stopping rule are part of the recorded step, so each combination has slots of its own.
     """
@@ -53,15 +54,15 @@ class Slots:
         assert state is not None, "this model has no state of fixed shapes"
         self.state = state
         self._entering: dict[tuple[int, int], Tensor] = {}
-        """Numbers that `enter` copies to the GPU, by how many sentences and tokens they have room for."""
+        """Buffers from which `enter` copies numbers to the GPU, by number of sentences and tokens."""
         # Of all sentences at once: their tokens and the places of these, where each begins, and its limit.
         self._given = torch.zeros(2 * B * S + 2 * B + 1, dtype=torch.int64, device=device)
         self._recorded: dict[object, torch.cuda.CUDAGraph | None] = {}
         self._read: list[Tensor] = []
-        """Tables that recorded steps still read after the model has replaced them."""
+        """References to tensors that recorded steps still read after the model has replaced them."""
 
     def fill(self, slots: Sequence[int], tasks: Sequence[Task]) -> None:
-        """Put a sentence into each of these slots."""
+        """Put one sentence into each of the given slots."""
         device = self._given.device
         source_N = torch.tensor([token for task in tasks for token in task.source]).to(device, non_blocking=True)
         offsets = torch.tensor([0, *(len(task.source) for task in tasks)]).cumsum(0)
@@ -72,7 +73,7 @@ class Slots:
         self.hypotheses.force(slots, [task.prefix for task in tasks])
 
     def fill_all(self, tasks: Sequence[Task]) -> None:
-        """Put sentences into the first slots and empty all others; recorded, so that few sentences take no longer."""
+        """Put sentences into the first slots and empty all others, as a recorded operation."""
         B, N = self._sentences, self._rows
         lengths = np.array([len(task.source) for task in tasks])
         given = np.zeros(len(self._given), np.int64)
@@ -86,7 +87,7 @@ class Slots:
         self.hypotheses.force(range(len(tasks)), [task.prefix for task in tasks])
 
     def enter(self, slots: Sequence[int], tasks: Sequence[Task]) -> None:
-        """Put a sentence into each of these slots, as `fill` does; on a GPU this is recorded, too."""
+        """Put one sentence into each of the given slots, like `fill`; on a GPU this is a recorded operation."""
         if not self._given.is_cuda:
             self.fill(slots, tasks)
             return
@@ -96,7 +97,7 @@ class Slots:
         self.hypotheses.force(slots, [task.prefix for task in tasks])
 
     def _enter_some(self, slots: NDArray[np.int64], tasks: Sequence[Task]) -> None:
-        """Lay sentences into room for F of them with N tokens; those to spare are the first one again, in its slot."""
+        """Put up to F sentences with N tokens into slots; unused places repeat the first sentence and its slot."""
         lengths = np.array([len(task.source) for task in tasks])
         starts, total = lengths.cumsum() - lengths, int(lengths.sum())
         F = next(size for size in ENTERING if size >= len(tasks))
@@ -130,14 +131,14 @@ class Slots:
         self.hypotheses.begin(slice(None), limits_B)
 
     def advance(self) -> None:
-        """Add one more token to every hypothesis of every slot."""
+        """Extend every hypothesis in every slot by one token."""
         self._replay(self.hypotheses.is_forced, self._step)
 
     def _step(self) -> None:
         self.hypotheses.advance(self._model, self.state, _best_tokens)
 
     def _replay(self, name: object, steps: Callable[[], None]) -> None:
-        """Replay recorded steps. Kernels are compiled and libraries start on their first use, unrecorded."""
+        """Replay a recorded operation; at its first use it runs unrecorded, so that kernels are compiled."""
         if not self._given.is_cuda or name not in self._recorded:
             self._recorded[name] = None
             steps()
@@ -153,7 +154,7 @@ class Slots:
 
 
 class RecordedSearch:
-    """Searches in slots, and keeps those of the sizes that were used last."""
+    """Searches in slots, and keeps the most recently used sets of slots for later calls."""
 
     def __init__(self, model: Seq2Seq) -> None:
         self._model = model
@@ -161,7 +162,9 @@ class RecordedSearch:
         self._busy = threading.Lock()
 
     def can(self, beam: int) -> bool:
-        """Return whether steps can be recorded: where the model has kernels, which are not bit-reproducible."""
+        """Return whether steps can be recorded: with Triton kernels, a beam up to `WIDEST`, and not in deterministic
+        mode.
+        """
         if beam > WIDEST or self._model.training or torch.are_deterministic_algorithms_enabled():
             return False
         return self._model.has_step_kernels()
@@ -172,7 +175,7 @@ class RecordedSearch:
 
     @contextlib.contextmanager
     def at_work(self) -> Iterator[None]:
-        """Prepare for steps, which only one search makes at a time."""
+        """Hold the lock and set the PyTorch modes for search steps; one search runs at a time."""
         here = torch.cuda.device(self._device) if self._device.type == "cuda" else contextlib.nullcontext()
         with self._busy, here, torch.inference_mode(), torch.autocast(self._device.type, enabled=False):
             yield
@@ -197,7 +200,7 @@ class RecordedSearch:
         slots = self.slots(B, S, T, settings)
         waiting, free = deque(tasks), list(range(B))[::-1]
         running: dict[int, tuple[int, int]] = {}
-        """For each slot, the task in it and the number of steps that it may still take."""
+        """For each slot, the index of its task and the maximum number of steps that remain."""
         found: list[tuple[int, list[Hypothesis]]] = []
         while waiting or running:
             # A few at once: to encode sentences one by one would cost more than slots that are empty for a moment.
@@ -224,11 +227,11 @@ class RecordedSearch:
 
     @staticmethod
     def most_slots(wanted: int, S: int, T: int, W: int) -> int:
-        """Return how many slots to use where `wanted` would be best."""
+        """Return the number of slots to use: `wanted`, or fewer if they would exceed `MOST_ROWS` or `MOST_PLACES`."""
         return min(wanted, max(1, MOST_ROWS // W), max(1, MOST_PLACES // max(S, W * T)))
 
     def slots(self, B: int, S: int, T: int, settings: Decoding) -> Slots:
-        """Return slots of a size, kept from an earlier use or new."""
+        """Return a set of slots of this size, kept from an earlier call or new."""
         key = (B, settings.beam, S, T, settings.length_penalty, settings.length_formula, settings.stop_against)
         slots = self._kept.pop(key, None)
         if slots is None:
@@ -244,24 +247,24 @@ class RecordedSearch:
 
     @property
     def _room(self) -> float:
-        """Return the number of bytes that kept slots may take."""
+        """Return the maximum number of bytes of the sets of slots that are kept."""
         if self._device.type != "cuda":
             return math.inf
         return KEPT_SHARE * torch.cuda.get_device_properties(self._device).total_memory
 
 
 def _best_tokens(scores_RV: Tensor, count: int) -> tuple[Tensor, Tensor]:
-    """Return what `search.best_tokens` returns, computed by our kernel where there is one."""
+    """Return the same as `search.best_tokens`, computed by the Triton kernel if there is one."""
     if scores_RV.is_cuda and loading.are_available(scores_RV):
         return loading.steps().best_words(scores_RV, count, NEVER)  # type: ignore[no-any-return]
     return best_tokens(scores_RV, count)
 
 
 def _room_for(length: int) -> int:
-    """Return room for a length, so that few sizes serve all sentences."""
+    """Return a length rounded up to a power of two, so that few sizes are needed for all sentences."""
     return max(SHORTEST, _power_of_two(length))
 
 
 def _power_of_two(number: int) -> int:
-    """Return the next power of two."""
+    """Return the smallest power of two that is not less than a number."""
     return 1 << (number - 1).bit_length()

@@ -21,15 +21,15 @@ from seq2see.text.pair import Pair, Sides
 from seq2see.tokens.store import Tokenizers
 
 MOST_PAIRS = 2000
-"""Validation pairs that show how documents are to be cut into sentences."""
+"""Maximum number of validation pairs from which the options for splitting documents are derived."""
 MOST_CACHED = 100_000
-"""Sentences whose translations a cache keeps: some tens of megabytes."""
+"""Maximum number of sentences in a cache of translations: some tens of megabytes."""
 SHORTEST_LIMIT = 64
-"""Tokens of a sentence that are never too many, even if all sentences of the validation set are shorter."""
+"""Minimum of the maximum sentence length in tokens, even if all sentences of the validation set are shorter."""
 LANGUAGE_KINDS = ("unigram", "bpe", "jamo", "imported")
-"""Kinds of tokenizers that human languages have; corpora of symbols, characters or patterns may be anything."""
+"""Kinds of tokenizers used for human languages; corpora of symbols, characters or patterns may be anything."""
 LETTERS = 0.75
-"""Share of letters among the characters of a human language, at least."""
+"""Minimum share of letters among the characters of a human language."""
 
 
 def translate(
@@ -39,11 +39,11 @@ def translate(
     search: Callable[[list[str]], list[Result]],
     align: Callable[[list[str], list[Result]], list[list[Any]]] | None,
 ) -> Joined:
-    """Translate a document.
+    """Return the translation of a document.
 
     Args:
-        search: returns the translations of sentences.
-        align: returns their alignments (`lens.alignment.Alignment`); None if the model cannot align.
+        search: function that returns the translations of sentences.
+        align: function that returns their alignments (`lens.alignment.Alignment`); None if the model cannot align.
     """
     if not isinstance(text, str):
         raise TypeError(f"translate_text expects one text, a str, not {type(text).__name__}")
@@ -65,8 +65,8 @@ def options(
 
     Args:
         languages: codes of the languages of the run, if known.
-        validation: returns the validation set of the run, which shows how long sentences are and which words are
-            copied.
+        validation: function that returns the validation set of the run, from which the usual length of sentences and
+            the words that are copied are derived.
     """
     pairs: Sequence[Pair] = ()
     with contextlib.suppress(SeqError):  # a damaged file is no reason not to translate
@@ -87,8 +87,11 @@ def options(
 
 
 def translates_language(settings: Settings, languages: Sides, pairs: Sequence[Pair]) -> bool:
-    """Return whether a run translates between human languages, in which `%s` is a placeholder and a full stop ends a
-    sentence. In molecules, programs and phonemes they mean something else."""
+    """Return whether a run translates between human languages.
+
+    Only then `%s` is a placeholder and a full stop ends a sentence; in molecules, programs and phonemes they mean
+    something else.
+    """
     kinds = settings.data.source_tokenizer, settings.data.target_tokenizer
     if "pattern" in kinds or "symbols" in kinds:
         return False
@@ -104,11 +107,11 @@ def translates_language(settings: Settings, languages: Sides, pairs: Sequence[Pa
 
 
 class CachedEngine:
-    """An engine that stores its results in a file, and does not search for the same sentence twice.
+    """An engine that caches its results in a file, so that no sentence is searched twice.
 
     A key is a digest of the model's file, the engine, the settings of the search and the tokens of the sentence.
-    Sentences with constraints are searched for each time. The oldest entries beyond `most` are deleted. A cache that
-    cannot be read or written is not used.
+    Sentences with constraints are not cached. The oldest entries beyond `most` are deleted. A cache that cannot be read
+    or written is not used.
     """
 
     def __init__(self, engine: Engine, model: Path, path: Path, most: int = MOST_CACHED) -> None:
@@ -132,7 +135,7 @@ class CachedEngine:
         return self._engine.constrains
 
     def search(self, tasks: list[Task], settings: Decoding) -> list[list[Hypothesis]]:
-        """Return hypotheses for each task, from the cache where it has them."""
+        """Return hypotheses for each task, from the cache if it has them."""
         keys = [None if task.constraints else self._key(task, settings) for task in tasks]
         kept = [self._read(key) for key in keys]
         new = [number for number, hypotheses in enumerate(kept) if hypotheses is None]

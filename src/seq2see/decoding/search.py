@@ -22,34 +22,34 @@ from seq2see.model.interface import Memory, Seq2Seq
 from seq2see.model.state import State
 
 BLOCK = 64
-"""Scores whose maximum is taken together in `top`."""
+"""Number of scores in a block, whose maximum `top` computes first."""
 NEVER = (special.PAD, special.BEGIN)
 """Tokens that no output contains."""
 
 
 class SearchStep(NamedTuple):
-    """One step of a search: the C best continuations of each of B sentences, best first."""
+    """One step of a search: the C best candidates (continuations) for each of B sentences, best first."""
 
     parents_BC: Tensor
-    """Index of the row, among the W of the sentence in this step, that each candidate continues."""
+    """For each candidate, which of the W rows of its sentence it continues."""
     tokens_BC: Tensor
     totals_BC: Tensor
-    """Sums of log-probabilities up to and including the token; -inf where there is no such candidate."""
+    """Sums of log-probabilities, including the new token; -inf where there is no candidate."""
     done_BC: Tensor
     """Whether each candidate is a complete translation."""
     picked_BW: Tensor
-    """The candidates that become the W rows of the next step."""
+    """Indices of the candidates that become the W rows of the next step."""
     sentences: Sequence[int] = ()
-    """Indices of the B sentences that are still searched, for `watch`."""
+    """Indices of the B sentences whose search has not ended, for `watch`."""
 
 
 LengthPenalty = Callable[[int], float]
 Choose = Callable[[Tensor], Tensor]
 """Function that picks a token for each row from its log-probabilities RV."""
 Best = Callable[[Tensor, int], tuple[Tensor, Tensor]]
-"""Function that returns the log-probabilities and ids of the most probable tokens of each row, from its scores."""
+"""Function that returns log-probabilities and ids of the most probable tokens of each row, given its logits."""
 Watch = Callable[[SearchStep], Collection[int] | None]
-"""Callback that receives each step, and may return sentences whose search is to be given up."""
+"""Callback that receives each step, and may return sentences whose search is to be abandoned."""
 
 
 def power_penalty(alpha: float) -> LengthPenalty:
@@ -69,7 +69,9 @@ def penalty_of(settings: Decoding) -> LengthPenalty:
 
 
 def sampling(temperature: float = 1.0, top_k: int = 0, top_p: float = 1.0, seed: int | None = None) -> Choose:
-    """Sample the next token from the `top_k` most probable, of these from the fewest that have `top_p` of the mass."""
+    """Return a function that samples from the `top_k` most probable tokens, of these from the fewest with mass
+    `top_p`.
+    """
     generators: dict[torch.device, torch.Generator] = {}
 
     def choose(log_probabilities_RV: Tensor) -> Tensor:
@@ -94,15 +96,15 @@ def sampling(temperature: float = 1.0, top_k: int = 0, top_p: float = 1.0, seed:
 
 
 def greedy(log_probabilities_RV: Tensor) -> Tensor:
-    """Choose the most probable next token."""
+    """Return the most probable next token of each row."""
     return top(log_probabilities_RV, 1)[1][:, 0]
 
 
 def top(scores_RV: Tensor, count: int) -> tuple[Tensor, Tensor]:
-    """Return the `count` largest values of each row, largest first, and their places: a `topk` that is fast on a CPU.
+    """Return the `count` largest values of each row, largest first, and their indices: a `topk` that is fast on a CPU.
 
-    The largest numbers lie in the blocks whose maxima are largest: finding maxima is one fast pass, and few numbers
-    are left to be sorted.
+    The largest values are in the blocks whose maxima are largest: finding maxima is one fast pass, and few values are
+    left to be sorted.
     """
     R, V = scores_RV.shape
     blocks = V // BLOCK
@@ -118,7 +120,7 @@ def top(scores_RV: Tensor, count: int) -> tuple[Tensor, Tensor]:
 
 
 def log_probabilities(scores_RV: Tensor) -> Tensor:
-    """Return RV, the log-probabilities of the next token. `scores_RV` is overwritten where it is float32 already."""
+    """Return RV, the log-probabilities of the next token. `scores_RV` is overwritten if it is float32."""
     scores_RV = scores_RV.float()
     for token in NEVER:
         scores_RV[:, token] = -torch.inf
@@ -131,7 +133,7 @@ def best_tokens(scores_RV: Tensor, count: int) -> tuple[Tensor, Tensor]:
 
 
 def chosen_token(choose: Choose) -> Best:
-    """Return what a search takes instead of the most probable token: the one that `choose` picks."""
+    """Return a function that replaces `best_tokens`: it returns the one token that `choose` picks in each row."""
 
     def best(scores_RV: Tensor, _: int) -> tuple[Tensor, Tensor]:
         logs_RV = log_probabilities(scores_RV)
@@ -142,10 +144,10 @@ def chosen_token(choose: Choose) -> Best:
 
 
 class Hypotheses:
-    """W hypotheses of each of B sentences with at most T tokens, and the W best finished ones; all in tensors.
+    """W hypotheses of each of B sentences with at most T tokens, and the W best finished ones, all as tensors.
 
-    Sentences may be at different steps. What is open and what is finished is read from pointers to parents
-    (`FinishedSentences`), so nothing is moved when the beam is sorted.
+    Sentences may be at different steps. Tokens are stored with pointers to parents (see `FinishedSentences`), so
+    nothing is moved when the beam is sorted.
     """
 
     _OF_SENTENCES = (
@@ -167,11 +169,11 @@ class Hypotheses:
         self._first_W[0] = 0.0  # all W begin alike: only one of them counts
         self._among_C = torch.arange(self._count, device=device)
         self.step_B = torch.zeros(B, **whole)  # type: ignore[call-overload]
-        """Steps that each sentence has made."""
+        """Number of steps that each sentence has made."""
         self.last_BW = torch.zeros(B, W, **whole)  # type: ignore[call-overload]
         self.growing_B = torch.zeros(B, dtype=torch.bool, device=device)
         self.is_forced = False
-        """Whether some sentence has a prefix."""
+        """Whether any sentence has a forced prefix."""
         self._limits_B = torch.zeros(B, **whole)  # type: ignore[call-overload]
         self._forced_BT = torch.full((B, T), -1, **whole)  # type: ignore[call-overload]
         self._totals_BW = torch.zeros(B, W, dtype=exact, device=device)
@@ -183,12 +185,12 @@ class Hypotheses:
         self._complete_B = torch.zeros(B, **whole)  # type: ignore[call-overload]
         self._constrained: ConstrainedBeam | None = None
         self._enough = W
-        """Finished hypotheses of a sentence before its search may stop."""
+        """Number of finished hypotheses that a sentence needs before its search may stop."""
 
     def begin(self, sentences: Tensor | slice, limits_b: Tensor) -> None:
-        """Begin the search for some sentences, each with the most tokens that its output may have.
+        """Begin the search for the given sentences, each with the maximum number of tokens of its output.
 
-        Only operations that can be recorded: `x[sentences] = 0` would copy the number from the CPU.
+        It uses only operations that a CUDA graph can capture: `x[sentences] = 0` would copy the number from the CPU.
         """
         numbers = (
             (self.step_B, 0),
@@ -225,22 +227,23 @@ class Hypotheses:
         self.is_forced = bool((self._forced_BT >= 0).any())
 
     def constrain(self, constraints: Sequence[Sequence[Constraint]]) -> None:
-        """Set what the outputs of all sentences must contain; prefixes are not obeyed then.
+        """Set the constraints of the outputs of all sentences; forced prefixes are ignored then.
 
-        Only a part of the beam is in the bank of hypotheses that may end, so fewer of these are enough.
+        Only a part of the beam is in the bank of hypotheses that may end, so that fewer finished hypotheses are
+        required.
         """
         self._constrained, self._rank_to_beat = ConstrainedBeam(constraints, self._width), 0
         self._enough = max(1, self._width // 2)
 
     def keep_sentences(self, sentences_B: Tensor) -> None:
-        """Drop all other sentences."""
+        """Drop all sentences except the given ones."""
         for name in self._OF_SENTENCES:
             setattr(self, name, getattr(self, name).index_select(0, sentences_B))
         if self._constrained is not None:
             self._constrained.keep_sentences(sentences_B.tolist())
 
     def advance(self, model: Seq2Seq, state: State, best: Best = best_tokens) -> SearchStep:
-        """Add one more token to every hypothesis of every sentence that is not done."""
+        """Extend every hypothesis of every unfinished sentence by one token, and return the step."""
         scores_RV = model.step(self.last_BW.flatten(), state)
         if self._constrained is not None:
             return self._proceed(self._rank_constrained(self._constrained, log_probabilities(scores_RV)), state)
@@ -252,14 +255,14 @@ class Hypotheses:
         return self._proceed(self._rank(logs_RC, tokens_RC), state)
 
     def _proceed(self, step: SearchStep, state: State) -> SearchStep:
-        """Keep what has ended, and go on with the rest."""
+        """Store the hypotheses that have ended, and continue with the others."""
         if step.done_BC.is_cuda or step.done_BC.any():  # to ask a GPU would mean to wait for it
             self._finish(step)
         self._continue(step, state)
         return step
 
     def _with_forced(self, scores_RV: Tensor, logs_RC: Tensor, tokens_RC: Tensor) -> tuple[Tensor, Tensor]:
-        """Replace the candidates of a row by the forced token where its prefix has not ended."""
+        """Replace the candidates of each row whose prefix has not ended by the next token of the prefix."""
         given_R1 = self._forced_BT.gather(1, self.step_B[:, None]).repeat_interleave(self._width, 0)
         is_given_R1, given_R1 = given_R1 >= 0, given_R1.clamp_min(0)
         log_R1 = log_probabilities(scores_RV).gather(1, given_R1)
@@ -268,7 +271,7 @@ class Hypotheses:
         return logs_RC, torch.where(is_given_R1 & is_first_C, given_R1, tokens_RC)
 
     def _extend(self, logs_B1: Tensor, tokens_B1: Tensor) -> SearchStep:
-        """Extend the only hypothesis of each sentence; once it is complete, it does not change any more."""
+        """Extend the only hypothesis of each sentence; once it is complete, it does not change."""
         growing_B1, first_B1 = self.growing_B[:, None], torch.zeros_like(tokens_B1)
         totals_B1 = torch.where(growing_B1, self._totals_BW + logs_B1, self._totals_BW)
         self._totals_BW.copy_(totals_B1)
@@ -297,12 +300,12 @@ class Hypotheses:
         return SearchStep(parents_BC, tokens_BC, totals_BC, done_BC, picked_BW)
 
     def _rank_constrained(self, constrained: ConstrainedBeam, logs_RV: Tensor) -> SearchStep:
-        """Rank continuations by what they have met of their constraints, and then by their probability."""
+        """Rank continuations by the number of constraint tokens they contain, and then by their probability."""
         at_limit = (self._limits_B == self.step_B + 1).tolist()
         return SearchStep(*constrained.rank(logs_RV, self._totals_BW, at_limit, self._complete_B.tolist()))
 
     def _finish(self, step: SearchStep) -> None:
-        """Keep the W best of all finished hypotheses, those of this step included."""
+        """Keep the W best of all finished hypotheses, including those of this step."""
         parents_BC, tokens_BC, totals_BC, done_BC, *_ = step
         scores_BC = totals_BC.double() / self._penalty_T[self.step_B][:, None]
         ends = totals_BC, self.step_B[:, None].expand_as(parents_BC), parents_BC, tokens_BC
@@ -335,7 +338,7 @@ class Hypotheses:
         self.step_B += self.growing_B  # what else happens to a sentence that is done has no effect
 
     def finished(self, sentences: Sequence[int]) -> "FinishedSentences":
-        """Return the finished hypotheses of some sentences, to be read by `read`."""
+        """Return the finished hypotheses of the given sentences; call `read` on the result to get them."""
         here_b = torch.tensor(sentences, device=self.last_BW.device)
         ends_BW4, scores_BW = self._ends_BW4, self._scores_BW
         if self._width == 1:  # the only one ends with its last token, also where the search was given up
@@ -354,9 +357,9 @@ class FinishedSentences(NamedTuple):
     parents_bTW: npt.NDArray[np.int64]
     tokens_bTW: npt.NDArray[np.int64]
     ends_bW4: npt.NDArray[np.float64]
-    """Total, step, parent and token of the last step."""
+    """For the last token of each hypothesis: total log-probability, step, parent and token."""
     scores_bW: npt.NDArray[np.float64]
-    """Scores of the hypotheses; -inf where there is no such hypothesis."""
+    """Scores of the hypotheses; -inf where there is none."""
 
     def read(self) -> list[list[Hypothesis]]:
         """Return the hypotheses of each sentence, best first; each is read from its end back to its beginning."""

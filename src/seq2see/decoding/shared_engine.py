@@ -1,4 +1,4 @@
-"""One engine for the processes of torchrun: each of them translates a share of the sentences."""
+"""An engine for several torchrun processes: each of them translates a share of the sentences."""
 
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -10,10 +10,9 @@ from seq2see.machine import Group
 
 
 class Shared:
-    """An engine of several ranks that get the same tasks: each rank searches for a share, and all ranks get all
-    results.
+    """An engine for ranks that get the same tasks: each rank searches for a share, and all ranks get all results.
 
-    They exchange answers after every `AT_ONCE` tasks, so that the first can be printed while the rest is searched for.
+    They exchange results after every `AT_ONCE` tasks, so that the first ones can be printed while others are searched.
     """
 
     AT_ONCE = 1000

@@ -1,14 +1,14 @@
-"""Translations that contain the terms of a glossary, whatever the engine. Nothing here needs torch.
+"""Enforce the terms of a glossary in translations, with any engine. Nothing here needs torch.
 
     1. Search as without a glossary. An output that contains all terms of its sentence is taken as it is.
-    2. An engine that has constraints searches again with them (`decoding/constraints.py`).
-       For any other, take the best hypothesis of the n-best list that contains all terms; if there is none, keep the
-       output up to the words that translate the term, put the glossary's translation there, and continue the search.
+    2. An engine that supports constraints searches again with them (`decoding/constraints.py`).
+       With any other engine, take the best hypothesis of the n-best list that has all terms; if there is none, keep
+       the output up to the words that translate the term, append the glossary's translation, and continue the search.
     3. The last resort: replace words of the output, those for which the model finds the term most probable.
 
-The words that translate a term are those whose log-probability falls most when the term is left out of the
-source, which any engine can compute. Whether a term is missing is decided by the whole words of the text, not by
-its tokens: the same text can be written in several sequences of tokens.
+The words that translate a term are those whose log-probability falls most when the term is left out of the source,
+which any engine can compute. Whether a term is missing is decided by the whole words of the text, not by its tokens:
+the same text can be written in several sequences of tokens.
 """
 
 import re
@@ -28,15 +28,15 @@ from seq2see.tokens.interface import Tokenizer
 from seq2see.tokens.store import Tokenizers
 
 MOST_TERMS: Final = 16
-"""Different terms of one sentence that are enforced; more are reported as missing, unless the search has found them."""
+"""Maximum number of different terms enforced in one sentence; further ones are reported as missing unless found."""
 PLACES: Final = 2
-"""Places in an output, those that depend most on a term, from which the search goes on with the term."""
+"""Number of places in an output, those that depend most on a term, at which the term is inserted on trial."""
 MOST_FORMS: Final = 4
-"""Forms of a term that are tried at each place."""
+"""Maximum number of forms of a term that are tried at each place."""
 CERTAIN: Final = 1.0
-"""Nats that a word must lose without a term to be taken for its translation."""
+"""Minimum loss in nats, when a term is left out, of a word that is taken for the term's translation."""
 WIDEST: Final = 3
-"""Words of an output that one term may replace."""
+"""Maximum number of words of an output that one term may replace."""
 
 
 def translate(
@@ -56,8 +56,8 @@ def translate(
     A line without terms gives the same result as without a glossary.
 
     Args:
-        terms: the terms of each line, in the order of the line.
-        shifts: the length of the tag in front of each line, which the positions of terms do not include.
+        terms: the terms of each line, in their order in the line.
+        shifts: the length of the tag at the start of each line, which the positions of terms do not include.
     """
     plan = SearchPlan.of(tokenizers, settings, lines, beam=beam, n_best=n_best, prefixes=prefixes)
     found = engine.search(plan.tasks, plan.decoding)
@@ -78,7 +78,7 @@ def translate(
 
 
 def _enforce(engine: Engine, decoding: Decoding, sentences: Sequence["_Sentence"]) -> None:
-    """Make sure that the best candidate of each sentence contains all of its terms."""
+    """Find, for each sentence, an output that contains all of its terms."""
     constrained = [each for each in sentences if each.missing and engine.constrains and each.can_be_constrained]
     if constrained:
         _find_rivals(engine, constrained)
@@ -109,11 +109,11 @@ class _Candidate(NamedTuple):
     log_probability: float | None
     places: tuple[Span | None, ...]
     rank: float = 0.0
-    """What it is compared with others by, once it is scored: see `_scored`."""
+    """Score by which candidates are compared; see `_scored`."""
 
     @property
     def met(self) -> int:
-        """The number of terms that it contains."""
+        """Return the number of terms that the candidate contains."""
         return sum(place is not None for place in self.places)
 
 
@@ -124,19 +124,19 @@ class _Sentence:
         self.task, self.tokenizer = task, tokenizers.target
         self.every_term = terms
         self.terms = list({term.forms: term for term in reversed(terms)}.values())[::-1]
-        """The terms that have different translations, each once."""
+        """The terms of the sentence, without those that have the same translations as an earlier one."""
         self.candidates: list[_Candidate] = []
         self.how: list[TermSource] = ["search"] * len(self.terms)
         self.rivals: frozenset[int] = frozenset()
-        """Tokens that begin a word of the first output that stands for a term in another translation."""
+        """Tokens that begin those words of the first output that translate a term differently from the glossary."""
         self.losses_of: _Candidate | None = None
         self.losses: list[list[float]] = []
-        """What `_losses` has found for one output."""
+        """Result of `_losses` for one output."""
         self._doubles = _doubles(line)
         self._read = [(start - shift, end - shift) for start, end in spans.read(tokenizers.source, line)]
 
     def source_without(self, number: int) -> list[int]:
-        """Return the tokens of the source without those of a term; with one unknown token where nothing is left."""
+        """Return the tokens of the source without those of a term; one unknown token if nothing is left."""
         text, source = self.terms[number].text, self.task.source
         same = [(term.start, term.end) for term in self.every_term if term.text == text]
         touched = {
@@ -148,32 +148,32 @@ class _Sentence:
         return rest if len(rest) > 1 else [special.UNKNOWN, *rest]
 
     def begin(self, candidates: list[_Candidate]) -> None:
-        """Start from the result of a search, best first."""
+        """Start from the candidates of a search, given best first."""
         self.candidates = candidates
         if candidates:
             self.best = candidates[0]
             self._doubles = max(self._doubles, _doubles(self.best.text))
 
     def candidate(self, found: Hypothesis, text: str | None = None) -> _Candidate:
-        """Return a hypothesis with its text, which differs from that of its tokens if some are unknown."""
+        """Return a hypothesis as a candidate; `text` replaces the decoded text if some tokens are unknown."""
         text = self.tokenizer.decode(found.tokens) if text is None else text
         return _Candidate(text, found.tokens, found.score, found.log_probability, _places(text, self.terms))
 
     @property
     def missing(self) -> list[int]:
-        """The terms that the best output does not contain."""
+        """Return the indices of the terms that the best output does not contain."""
         return [number for number, place in enumerate(self.best.places[:MOST_TERMS]) if place is None]
 
     def is_better(self, text: str) -> bool:
-        """Return whether an output contains more terms than the best one so far, and no word is doubled in it."""
+        """Return whether an output contains more terms than the best one so far, without repeating a word."""
         met = sum(place is not None for place in _places(text, self.terms))
         return met > self.best.met and _doubles(text) <= self._doubles
 
     def consider(self, candidates: Sequence[_Candidate], how: TermSource) -> None:
-        """Keep the candidate that contains more terms than the best one so far; of several, the one that ranks first.
+        """Keep the highest-ranked candidate that contains more terms than the best output so far, if there is one.
 
-        A candidate that translates a term twice ranks after the others. An output is not kept if it repeats a word
-        that was not repeated before.
+        A candidate that translates a term twice ranks after the others. An output is not kept if it repeats a word that
+        was not repeated before.
         """
         sound = [each for each in candidates if self.is_better(each.text)]
         chosen = max(sound, key=lambda each: (each.met, self.rivals.isdisjoint(each.tokens), each.rank), default=None)
@@ -186,17 +186,19 @@ class _Sentence:
 
     @property
     def can_be_constrained(self) -> bool:
-        """Return whether a search can have constraints: no prefix is forced, and a term can be written in tokens."""
+        """Return whether constrained search is possible: no prefix is forced, and some term can be written in
+        tokens.
+        """
         return not self.task.prefix and bool(self.constraints)
 
     @property
     def constraints(self) -> tuple[Constraint, ...]:
-        """What a search has to obey, except for terms that cannot be written in tokens."""
+        """Return the constraints for the search, except for terms that cannot be written in tokens."""
         found = [_constraint(self.tokenizer, term) for term in self.terms[:MOST_TERMS]]
         return tuple(each._replace(never=self.rivals) for each in found if each is not None)
 
     def translations(self, n_best: int) -> tuple[Translation, ...]:
-        """Return the best output and then the others that were found, each with the terms of the sentence."""
+        """Return the best output, then the other candidates, each with the terms of the sentence."""
         if not self.candidates:
             return ()
         others = [each for each in self.candidates if each.text != self.best.text]
@@ -223,7 +225,7 @@ class _Sentence:
 
 
 def _occurrences(text: str, term: Term) -> Iterator[Span]:
-    """Yield where a text contains one of the forms of a term; the first word may have a capital letter."""
+    """Yield the spans of a text that are forms of a term; the first word may be capitalised."""
     for form in term.forms:
         yield from words.occurrences(text, form)
     first = next((place for place, each in enumerate(text) if words.is_word_character(each)), 0)
@@ -235,7 +237,7 @@ def _occurrences(text: str, term: Term) -> Iterator[Span]:
 
 
 def _places(text: str, terms: Sequence[Term]) -> tuple[Span | None, ...]:
-    """Return where a text contains each term, or None; no two terms share a character, the longest comes first."""
+    """Return the span of each term in a text, or None; spans do not overlap, and the longest terms come first."""
     places: list[Span | None] = [None] * len(terms)
     taken: list[Span] = []
     for number in sorted(range(len(terms)), key=lambda number: -max(map(len, terms[number].forms))):
@@ -251,14 +253,14 @@ _WORD: Final = re.compile(r"\w+")
 
 
 def _doubles(text: str) -> int:
-    """Count the words that stand twice in a row, and the pairs of words that do."""
+    """Return the number of words, and of pairs of words, that are immediately repeated."""
     found: list[str] = [each.lower() for each in _WORD.findall(text)]
     once = sum(one == two for one, two in pairwise(found))
     return once + sum(found[here : here + 2] == found[here + 2 : here + 4] for here in range(len(found) - 3))
 
 
 def _constraint(tokenizer: Tokenizer, term: Term) -> Constraint | None:
-    """Return the tokens of all forms that the vocabulary can write; None if it can write none."""
+    """Return the token sequences of all forms that the vocabulary can write; None if it can write none."""
     written = [form for form in term.forms if special.UNKNOWN not in tokenizer.encode([form])[0]]
     if not written:
         return None
@@ -274,7 +276,7 @@ def _constraint(tokenizer: Tokenizer, term: Term) -> Constraint | None:
 def _losses(engine: Engine, sentences: Sequence[_Sentence]) -> list[list[list[float]]]:
     """Return the loss of each token of the best output so far, for each missing term of each sentence.
 
-    The loss is the difference by which its log-probability falls when the term is left out of the source.
+    The loss is the amount by which the token's log-probability falls when the term is left out of the source.
     """
     new = [each for each in sentences if each.losses_of is not each.best]
     asked = [(sentence, number) for sentence in new for number in sentence.missing]
@@ -290,9 +292,9 @@ def _losses(engine: Engine, sentences: Sequence[_Sentence]) -> list[list[list[fl
 
 
 def _by_loss(sentence: _Sentence, losses: Sequence[float]) -> list[tuple[float, int, int]]:
-    """Return the words of the best output: the loss of each without a term, and its first token and character.
+    """Return (loss, first token, first character) of each word of the best output, the greatest loss first.
 
-    The word that loses most comes first.
+    The loss is the fall of the word's log-probability when a term is left out of the source.
     """
     cuts = phrases.word_starts(sentence.tokenizer, sentence.best.tokens, len(sentence.task.prefix))
     found = [(sum(losses[first:last]), first, start) for (first, start), (last, _) in pairwise(cuts)]
@@ -300,7 +302,7 @@ def _by_loss(sentence: _Sentence, losses: Sequence[float]) -> list[tuple[float, 
 
 
 def _find_rivals(engine: Engine, sentences: Sequence[_Sentence]) -> None:
-    """Find the word of each first output that translates a missing term, if a word depends on the term at all."""
+    """Find the word of each first output that translates a missing term, if any word depends on the term."""
     for sentence, all_losses in zip(sentences, _losses(engine, sentences), strict=True):
         tokenizer, found = sentence.tokenizer, set[int]()
         for losses in all_losses:
@@ -314,18 +316,18 @@ def _find_rivals(engine: Engine, sentences: Sequence[_Sentence]) -> None:
 
 @dataclass(frozen=True)
 class _Trial:
-    """An output up to a word, with a term after it."""
+    """The beginning of an output followed by a term, from which the search is continued."""
 
     sentence: _Sentence
     place: int
-    """The number of the first token after which the term stands."""
+    """Index of the token after which the term is inserted."""
     prefix: list[int]
     form_tokens: int
-    """The number of tokens at the end of the prefix that are those of the term."""
+    """Number of tokens of the term, at the end of the prefix."""
 
 
 def _trials(sentence: _Sentence, which: int, losses: Sequence[Sequence[float]]) -> Iterator[_Trial]:
-    """Yield trials with each form of a missing term at the places of the best output that depend on it most."""
+    """Yield trials with each form of a missing term, at the places of the best output that depend most on the term."""
     tokens, tokenizer = sentence.best.tokens, sentence.tokenizer
     term = sentence.terms[sentence.missing[which]]
     cuts = [first for _, first, _ in _by_loss(sentence, losses[which])[:PLACES]] or [len(tokens)]
@@ -343,7 +345,8 @@ def _trials(sentence: _Sentence, which: int, losses: Sequence[Sequence[float]]) 
 
 
 def _force_prefixes(engine: Engine, decoding: Decoding, sentences: Sequence[_Sentence], turn: int) -> None:
-    """Put a missing term in the place of the words that translate it, continue the search, and keep the highest score.
+    """Replace the words that translate a missing term by it, continue the search, and keep the output with the best
+    score.
 
     If several terms of a sentence are missing, `turn` chooses one.
     """
@@ -369,14 +372,14 @@ def _force_prefixes(engine: Engine, decoding: Decoding, sentences: Sequence[_Sen
 def _scored(
     engine: Engine, decoding: Decoding, outputs: Sequence[tuple["_Sentence", Sequence[int], str | None]]
 ) -> dict["_Sentence", list[_Candidate]]:
-    """Return outputs with the scores that a search would give them, since engines score forced tokens differently.
+    """Return outputs with scores computed in the same way for all, since engines score forced tokens differently.
 
     A term that the model would not have chosen is improbable. In a mean over all tokens this counts less, the longer
     the output is, so that the longest output would be the best. So the score is the mean log-probability of the other
     tokens, plus the sum over the tokens of terms divided by the length of the first output.
 
     Args:
-        outputs: sentences, tokens of an output for each, and its text where that is not the text of the tokens.
+        outputs: sentences, the tokens of an output for each, and its text if it differs from the text of the tokens.
     """
     outputs = [
         (sentence, tokens, text)
@@ -411,7 +414,7 @@ def _penalty(decoding: Decoding, length: int) -> float:
 
 
 def _replace_words(engine: Engine, decoding: Decoding, sentence: _Sentence) -> None:
-    """Put each missing term in the place of a word: of the one that translates it, else of any other."""
+    """Replace a word of the output by each missing term: the word that translates it, else any other."""
     for number in sentence.missing:
         form, met = sentence.terms[number].forms[0], sentence.best.met
         losses = _losses(engine, [sentence])[0][sentence.missing.index(number)]
@@ -425,7 +428,7 @@ def _replace_words(engine: Engine, decoding: Decoding, sentence: _Sentence) -> N
 
 
 def _replaced(sentence: _Sentence, form: str, chosen: Sequence[int] | None) -> Iterator[str]:
-    """Yield the best output with a form in the place of one word, of two or of three, or between words.
+    """Yield the best output with a form in place of one, two or three words, or inserted between words.
 
     Args:
         chosen: where the words begin that may be replaced; if not given, any word may be.

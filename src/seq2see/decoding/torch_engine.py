@@ -1,4 +1,4 @@
-"""Our own engine: the model as it was trained, with its weights laid out for decoding, searched by `search.py`.
+"""The PyTorch engine: the trained model, with its weights laid out for decoding, searched by `search.py`.
 
 On a CPU each step of a search multiplies few rows, so weights are transposed, or quantized to int8.
 """
@@ -27,15 +27,17 @@ from seq2see.model.interface import Seq2Seq
 
 PRECISIONS = ("float32", "int8", "bfloat16")
 SCORED_AT_ONCE = 4096
-"""Tokens of sources and targets in one batch of targets whose log-probabilities are asked for."""
+"""Number of source and target tokens in one batch when log-probabilities of given targets are computed."""
 LEAST_CONSTRAINED = 10
-"""Beam width of a search with constraints, where that of the settings is smaller: it is dealt out over the banks."""
+"""Minimum beam width of a search with constraints, because the beam is divided among the banks."""
 SMALLEST = 1e-12
-"""Used instead of a scale of zero, for rows that are all zeros."""
+"""Minimum scale of a quantized row, for rows that are all zeros."""
 
 
 class TorchEngine:
-    """Beam search, or sampling where `choose` is given (`search.sampling(...)`); `watch` receives each step."""
+    """An engine for beam search, or for sampling if `choose` is given (`search.sampling(...)`); `watch` receives each
+    step.
+    """
 
     def __init__(
         self,
@@ -51,10 +53,10 @@ class TorchEngine:
         self._recorded = RecordedSearch(self.model) if next(self.model.parameters()).is_cuda else None
 
     def slot_search(self, settings: Decoding, on_cpu: bool = False) -> SlotSearch | None:
-        """Return a search that sentences can enter at any time; None where steps cannot be recorded.
+        """Return a search that sentences can enter at any time; None if steps cannot be recorded as CUDA graphs.
 
         Args:
-            on_cpu: whether to return one on a CPU, too, where its steps are executed one by one.
+            on_cpu: whether to return such a search on a CPU, too, where its steps are executed one by one.
         """
         if on_cpu and self._recorded is None and self.model.fixed_state(torch.zeros(1, dtype=torch.int64), 1, 1, 1):
             return SlotSearch(RecordedSearch(self.model), settings, self.name)
@@ -62,7 +64,9 @@ class TorchEngine:
         return None if recorded is None else SlotSearch(recorded, settings, self.name)
 
     def _recorder(self, settings: Decoding) -> RecordedSearch | None:
-        """Return the search in recorded steps, which call neither `choose` nor `watch` nor hooks; None if these do."""
+        """Return the search with recorded steps; None if it is not supported, or if `choose`, `watch` or hooks
+        are set.
+        """
         recorded = None if self.choose or self.watch else self._recorded
         return recorded if recorded and recorded.can(settings.beam) and not has_hooks(self.model) else None
 
@@ -92,7 +96,7 @@ class TorchEngine:
         return self._search_in_batches(tasks, settings)
 
     def _search_in_batches(self, tasks: list[Task], settings: Decoding) -> list[list[Hypothesis]]:
-        """Search step by step; either all tasks have constraints or none has."""
+        """Search step by step; either all tasks have constraints or none has them."""
         found: list[list[Hypothesis]] = [[] for _ in tasks]
         budget = settings.batch_tokens // settings.beam
         one_thread = torch.get_num_threads() == 1  # then there is nothing to share
@@ -106,7 +110,7 @@ class TorchEngine:
         return found
 
     def _watch_of(self, batch: list[int]) -> Watch | None:
-        """Return `watch` with the indices of sentences among all tasks, not among those of a batch."""
+        """Return `watch` adapted to a batch: the indices of sentences are converted to those among all tasks."""
         if (watch := self.watch) is None:
             return None
 
@@ -118,7 +122,7 @@ class TorchEngine:
 
     @property
     def constrains(self) -> bool:
-        """Return whether it obeys constraints: a beam does, and sampling does not."""
+        """Return whether constraints are satisfied: by beam search they are, by sampling they are not."""
         return self.choose is None
 
     @torch.inference_mode()
@@ -139,7 +143,7 @@ class TorchEngine:
         return found
 
     def _packed(self, sequences: Sequence[Sequence[int]]) -> tuple[Tensor, Tensor]:
-        """Return sequences end to end on the device of the model, and where each begins."""
+        """Return sequences packed end to end on the device of the model, and their offsets."""
         device = next(self.model.parameters()).device
         tokens_N = torch.tensor([token for each in sequences for token in each], device=device)
         return tokens_N, torch.tensor([0, *map(len, sequences)]).cumsum(0)
@@ -155,11 +159,12 @@ class TorchEngine:
 
 
 def for_decoding(model: Seq2Seq, precision: str = "float32") -> Seq2Seq:
-    """Return a frozen copy of a model that decodes faster; on a GPU the model itself, which is fast as it is.
+    """Return a frozen copy of a model that decodes faster; on a GPU the model itself, which is fast already.
 
-    Later changes of the model, and hooks, do not reach the copy. float32: the same numbers, each matrix stored by
-    columns. For a few dozen rows the CPU's library multiplies that more than twice as fast (docs/log.md). int8: each
-    linear layer becomes an `Int8Linear`. A model that has hooks is returned itself in float32, so that they are called.
+    The copy is not affected by later changes of the model, nor by hooks. float32: the same numbers, with each matrix
+    stored by columns, which the CPU's library multiplies with a few dozen rows more than twice as fast (docs/log.md).
+    int8: each linear layer becomes an `Int8Linear`. A model that has hooks is returned itself in float32, so that they
+    are called.
     """
     if precision not in PRECISIONS:
         raise SettingError(f"--precision {precision}: unknown. {nearest(precision, PRECISIONS)}")
@@ -213,7 +218,7 @@ class Int8Linear(nn.Module):
         self.bias = linear.bias
 
     def forward(self, x: Tensor, rows: slice | None = None) -> Tensor:
-        """Compute all outputs, or some of them, as `Projection` does."""
+        """Compute all outputs, or those of the given rows of the weights, as `Projection` does."""
         x_RD = x if x.dim() == 2 else x.flatten(0, -2)
         whole_DF, scale_F, bias_F = self.whole_DF, self.scale_F, self.bias
         if rows is not None:

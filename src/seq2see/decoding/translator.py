@@ -13,18 +13,19 @@ from seq2see.text.words import Span
 from seq2see.tokens.store import Tokenizers
 
 TermSource = Literal["search", "constraint", "n-best", "prefix", "replacement", "missing"]
-"""How a term got into a translation: the search would have found it anyway; a search with constraints; a hypothesis
-below the best one; a search that went on after the term was put there; words that were replaced; or not at all."""
+"""How a term got into a translation: by the search without constraints; by a search with constraints; in a lower
+hypothesis of the n-best list; by a search continued after the inserted term; by replacing words; or not at all.
+"""
 
 
 class EnforcedTerm(NamedTuple):
-    """A term of a glossary in a source line, and what became of it in the translation."""
+    """A term of a glossary in a source line, and where it is in the translation."""
 
     source: Span
-    """Its characters in the line."""
+    """Span of the term in the line."""
     text: str
     target: Span | None
-    """Its characters in the translation; None where it is missing."""
+    """Span of the term in the translation; None if it is missing."""
     form: str
     """The translation of the term that was used."""
     how: TermSource
@@ -35,15 +36,15 @@ class EnforcedTerm(NamedTuple):
 
 @dataclass(frozen=True)
 class Translation:
-    """One text with its score: log-probability over length penalty. `tokens` are its ids, without the end token."""
+    """A translation with its score, log-probability divided by length penalty; `tokens` excludes the end token."""
 
     text: str
     score: float
     tokens: tuple[int, ...] = ()
     probability: float | None = 1.0
-    """The probability of exactly these tokens; None where the engine has none (ctranslate2 with a prefix)."""
+    """The probability of exactly these tokens; None if the engine does not compute it (ctranslate2 with a prefix)."""
     terms: tuple[EnforcedTerm, ...] = ()
-    """The terms of a glossary that the source has, in its order."""
+    """The glossary terms of the source line, in their order."""
 
     @staticmethod
     def of(hypothesis: Hypothesis, text: str) -> "Translation":
@@ -59,13 +60,13 @@ class Result:
 
     translations: tuple[Translation, ...]
     source: tuple[int, ...] = ()
-    """The tokens that were read, the end token included."""
+    """The tokens of the source line that were used, including the end token."""
     cut: bool = False
-    """Whether the line had more tokens than were read."""
+    """Whether the line had more tokens than the model reads, so that it was truncated."""
 
     @property
     def text(self) -> str:
-        """Return the best translation. A search finds none only where the scores of all tokens are NaN."""
+        """Return the best translation; raise a RunError if there is none, because the scores of all tokens are NaN."""
         if not self.translations:
             raise RunError("no translation was found: the model computes numbers that are not finite. Train it again")
         return self.translations[0].text
@@ -84,8 +85,8 @@ def translate(
     """Translate lines; a line gives the same tokens alone, in any batch and in any order. Empty lines stay empty.
 
     Args:
-        beam: the width of the beam, if not that of the settings.
-        prefixes: what each output begins with: a text, or tokens.
+        beam: beam width; by default that of the settings.
+        prefixes: beginning of each output, as text or tokens.
     """
     plan = SearchPlan.of(tokenizers, settings, lines, beam=beam, n_best=n_best, prefixes=prefixes)
     return plan.results(engine.search(plan.tasks, plan.decoding))
@@ -93,16 +94,16 @@ def translate(
 
 @dataclass(frozen=True)
 class SearchPlan:
-    """What to search for in order to translate some lines, and how to read what is found."""
+    """The search tasks for some lines, and how to turn their hypotheses into results."""
 
     tasks: list[Task]
     """One task for each line that is not empty."""
     decoding: Decoding
     _tokenizers: Tokenizers
     task_of_line: list[int | None]
-    """For each line the number of its task; None for an empty line."""
+    """For each line, the index of its task; None for an empty line."""
     _cut: list[bool]
-    """For each task whether its line had more tokens than are read."""
+    """For each task, whether its line was truncated."""
     _n_best: int
 
     @staticmethod
@@ -157,10 +158,11 @@ class SearchPlan:
 
 
 def _within_memory(decoding: Decoding, model: Model, vocabulary: int, tasks: Sequence[Task]) -> Decoding:
-    """Reduce the batch size to the free memory, which changes no translation; refuse a beam that does not fit alone.
+    """Reduce the batch size to fit the free memory, which changes no translation; refuse a beam that does not fit
+    alone.
 
-    A hypothesis has keys and values of each decoder layer for all its tokens, and scores of the vocabulary, some of
-    them twice. This is an estimate for the longest text, without what an engine needs besides.
+    A hypothesis has keys and values of each decoder layer for all its tokens, and logits of the vocabulary, some of
+    them twice. This is an estimate for the longest text; the engine needs some memory besides.
     """
     length = max((task.limit for task in tasks), default=0)
 
@@ -182,15 +184,17 @@ def _within_memory(decoding: Decoding, model: Model, vocabulary: int, tasks: Seq
 
 
 def limit(source_length: int, max_ratio: float, max_extra: int) -> int:
-    """Return the most output tokens for a source, by eights of its length, so that sentences of a batch share it."""
+    """Return the maximum output length; the source length is rounded up to a multiple of 8, so that a batch
+    shares it.
+    """
     return int(max_ratio * 8 * math.ceil(source_length / 8)) + max_extra
 
 
 def batches(lengths: Sequence[int], budget: int, fewest: int = 1) -> list[list[int]]:
-    """Return indices in batches of at most `budget` tokens, sentences of similar length together, longest first.
+    """Return batches of at most `budget` tokens, as indices; sentences of similar length together, longest first.
 
     Args:
-        fewest: the least sentences of a batch, however long they are.
+        fewest: minimum number of sentences of a batch, however long they are.
     """
     found: list[list[int]] = []
     tokens = budget
