@@ -1,1 +1,1 @@
-"""One training, from pairs to report. `train.py` shows it from top to bottom; the other modules are called by it."""
+"""One training, from reading pairs to writing the report. `train.py` shows all steps; it calls the other modules."""

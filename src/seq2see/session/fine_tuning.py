@@ -1,7 +1,7 @@
-"""Fine-tuning: a run that starts from another run's model and tokenizers, and what it forgets of the earlier task.
+"""Fine-tuning: start from the model and tokenizers of another run, and measure what is forgotten of its task.
 
-RUN/start.safetensors       the weights that it began with: it needs the other run no more
-    old_validation.jsonl    the other run's validation pairs, where it had them; their tokens are in corpus/old_valid
+RUN/start.safetensors       the initial weights, so that the other run is no longer needed
+    old_validation.jsonl    the validation pairs of the other run, if it had any; their tokens are in corpus/old_valid
 """
 
 import math
@@ -24,28 +24,30 @@ from seq2see.tokens import store
 
 EPOCHS = 10
 STEPS_AN_EPOCH = 20
-"""Minimum number of steps per epoch, if each has `FEWEST_TOKENS`: one batch with all new pairs would learn slowly."""
+"""Minimum number of steps per epoch if each has `FEWEST_TOKENS` tokens: a single batch with all new pairs would learn
+slowly.
+"""
 FEWEST_TOKENS = 1000
 FEWEST_STEPS, MOST_STEPS = 300, 20_000
 SLOWER = 5
 """Factor by which the peak learning rate is lower than in the training that made the model (docs/log.md)."""
 FREE = {"max_length", "validation_pairs", "window_pairs", "dropout"}
-"""Settings of data and model that change neither the tokens nor the weights of a model."""
+"""Settings in `data` and `model` that affect neither the tokens nor the weights of a model."""
 
 Scores = dict[str, float]
 Change = dict[str, Scores]
-"""Scores by name, under `before` and `after`."""
+"""The scores `before` and `after` fine-tuning, by name."""
 
 
 def check_places(from_run: Path, folder: Path) -> None:
-    """Refuse to make the new run where the old one is: `--force` would delete it."""
+    """Refuse to write the new run into the folder of the old one, which `--force` would delete."""
     old = Path(os.path.realpath(from_run))
     if Path(os.path.realpath(folder)) in (old, *old.parents):
         raise RunError(f"{folder}: is the run that --from names. Choose another --out for the new run")
 
 
 def open_base(request: Request) -> Base:
-    """Read the run that `request` names, finished or interrupted; an error where it has no weights yet."""
+    """Read the run that `request` names, finished or interrupted; raise an error if it has no weights yet."""
     assert request.from_run is not None
     folder = request.from_run
     facts = storage.read_manifest(folder)
@@ -66,7 +68,7 @@ def open_base(request: Request) -> Base:
 
 
 def settle(base: Base, survey: Survey, corpus: Corpus, request: Request) -> Chosen:
-    """Choose the settings of a fine-tuning, and say what a model from another corpus may not be ready for."""
+    """Choose the settings of a fine-tuning, and warn if the new pairs differ from those the model was trained on."""
     say = reporter(request)
     own = asdict(base.bundle.settings)
     data = config.resolve(own, *request.overlays).data
@@ -81,7 +83,7 @@ def settle(base: Base, survey: Survey, corpus: Corpus, request: Request) -> Chos
 
 
 def _tokens_of(base: Base, survey: Survey, languages: set[str], corpus: Corpus, say: Callable[[str], None]) -> int:
-    """Estimate how many tokens the new pairs have; refuse those that this model cannot translate."""
+    """Estimate the number of tokens of the new pairs; raise an error if the model cannot translate them."""
     if base.tags and languages - set(base.tags):
         raise DataError(
             f"{corpus.name}: has pairs to {', '.join(sorted(languages - set(base.tags)))}, and {base.folder} "
@@ -107,7 +109,7 @@ def _tokens_of(base: Base, survey: Survey, languages: set[str], corpus: Corpus, 
 
 
 def keep(base: Base, folder: Path, prepared: Prepared, request: Request) -> Prepared:
-    """Keep what is needed to measure forgetting at the end: the first weights, and the old validation set."""
+    """Store what is needed to measure forgetting at the end: the initial weights, and the old validation set."""
     say = reporter(request)
     if base.met:
         known = len({pair.source for pair in base.valid_pairs})
@@ -132,7 +134,7 @@ def keep(base: Base, folder: Path, prepared: Prepared, request: Request) -> Prep
 
 
 def check(base: Base, overlays: Sequence[Overlay], tag: bool) -> None:
-    """Refuse settings that would change the architecture or the tokenizers of the run that is fine-tuned."""
+    """Raise an error if settings would change the architecture or the tokenizers of the run that is fine-tuned."""
     for overlay in overlays:
         for section in ("data", "model"):
             has = getattr(base.bundle.settings, section)
@@ -153,7 +155,7 @@ def suggest(base: Base, tokens: int, asked: Mapping[str, Any]) -> Overlay:
     """Return settings for new pairs with `tokens` tokens: a lower learning rate, a short warm-up, smaller batches.
 
     Args:
-        asked: the user's own settings of training, that the others are to fit.
+        asked: the training settings of the user, which the suggested ones must fit.
     """
     most = int(base.original["batch_tokens"])
     batch = asked.get("batch_tokens", min(most, max(FEWEST_TOKENS, tokens // STEPS_AN_EPOCH)))
@@ -174,7 +176,7 @@ def suggest(base: Base, tokens: int, asked: Mapping[str, Any]) -> Overlay:
 
 
 def reasons(base: Base, pairs: int) -> dict[str, str]:
-    """Return the reasons for the settings, by the rows of the table that `train` prints."""
+    """Return the reasons for the settings, keyed by the rows of the table that `train` prints."""
     kept = dict.fromkeys(("source", "target", "model", "dropout"), f"as in {base.name}")
     return kept | {
         "batch": f"{STEPS_AN_EPOCH} steps per epoch, of {FEWEST_TOKENS:,} to {base.original['batch_tokens']:,} tokens",
@@ -185,10 +187,10 @@ def reasons(base: Base, pairs: int) -> dict[str, str]:
 
 
 def table(names: Mapping[str, str], changes: Mapping[str, Change], higher_is_better: Mapping[str, bool]) -> list[str]:
-    """Return the scores on the old and the new validation set as lines, with advice where much is forgotten.
+    """Return lines with the scores on the old and the new validation set, and advice if much was forgotten.
 
     Args:
-        names: what the sets are called, by the keys of `changes`.
+        names: the display name of each set, by the keys of `changes`.
     """
     rows = []
     forgot = False
@@ -213,7 +215,7 @@ def table(names: Mapping[str, str], changes: Mapping[str, Change], higher_is_bet
 
 
 def as_facts(about: Mapping[str, Any]) -> dict[str, str]:
-    """Return what the manifest records about a fine-tuning, for `report.html`."""
+    """Return the facts about a fine-tuning in the manifest as texts for `report.html`."""
     found = {"fine-tuned from": str(about["from"])} if about else {}
     for which, change in about.get("scores", {}).items():
         for metric, before in change["before"].items():

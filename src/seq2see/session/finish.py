@@ -1,4 +1,4 @@
-"""The end of a training: scores, what a fine-tuned model forgot, likely problems, and `report.html`."""
+"""The end of a training: compute scores and forgetting, find likely problems, and write `report.html`."""
 
 import contextlib
 import math
@@ -26,17 +26,18 @@ from seq2see.training import events, journal
 from seq2see.training.bad_numbers import NotFinite
 
 CALIBRATED = 500
-"""Validation pairs whose translations calibrate the confidence."""
+"""Maximum number of validation pairs whose translations calibrate the confidence."""
 REPORTED, SHOWN = 200, 40
-"""Validation pairs that are scored for the report, by greedy search: a poor model writes long outputs, which takes
-time; and those of them that are shown with their translations."""
+"""Maximum number of validation pairs scored for the report (by greedy search, since a poor model writes long outputs),
+and how many of them are shown.
+"""
 
 
 DAY = 24 * 60 * 60
 
 
 def forecast(training: Training, seconds: float) -> str:
-    """Return how long a training takes at most on this CPU, and what to do if that is more than a day.
+    """Return a text about the maximum duration of a training on this CPU, with advice if that is more than a day.
 
     Args:
         seconds: The mean duration of the first updates.
@@ -51,7 +52,7 @@ def forecast(training: Training, seconds: float) -> str:
 
 
 def finish(folder: Path, prepared: Prepared, end: events.Finished, device: torch.device, watch: Watch) -> Run:
-    """Record how a training ended, write its report, and warn where the model is of little use."""
+    """Record how a training ended, write its report, and warn if the model is of little use."""
     settings, facts = prepared.settings, prepared.facts
     if not (folder / "model.safetensors").exists():
         why = assessment.no_model(journal.read(folder), settings)
@@ -83,7 +84,7 @@ def finish(folder: Path, prepared: Prepared, end: events.Finished, device: torch
 
 
 def complete(folder: Path, prepared: Prepared, device: torch.device, watch: Watch) -> Run:
-    """Do what is still missing of the end of a finished run."""
+    """Do the final work of a finished training as far as it is still missing, such as the report."""
     watch(Said(f"{folder} is finished: nothing to resume. To train longer, raise the limit that it reached with --set"))
     measure_forgetting(folder, prepared, device, watch)
     run = Run(folder)
@@ -93,14 +94,14 @@ def complete(folder: Path, prepared: Prepared, device: torch.device, watch: Watc
 
 
 def not_finite(folder: Path, prepared: Prepared, found: NotFinite, corpus: Callable[[], Corpus]) -> RunError:
-    """Record why a loss stopped being finite; return the error to raise."""
+    """Record why the loss stopped being finite; return the error to raise."""
     why = assessment.not_finite(found, _find_lines(prepared, found.pairs, corpus), prepared.settings)
     storage.write_manifest(folder, prepared.facts | {"diagnosis": {"findings": [why]}})
     return RunError(f"{folder}: {why}")
 
 
 def measure_forgetting(folder: Path, prepared: Prepared, device: torch.device, watch: Watch) -> None:
-    """Score both validation sets of a fine-tuning with its first and its last weights, unless that was done before."""
+    """Score both validation sets of a fine-tuning with its initial and final weights, unless that was done before."""
     from seq2see.session import fine_tuning
 
     facts = storage.read_manifest(folder)
@@ -129,7 +130,7 @@ def measure_forgetting(folder: Path, prepared: Prepared, device: torch.device, w
 
 
 def _diagnose(run: Run, prepared: Prepared, shown: list[Pair], evaluation: Evaluation) -> assessment.Assessment:
-    """Compare a finished model with baselines that need no model."""
+    """Compare a finished model with baselines that need no model, and return the assessment."""
     tags = [language_tag(language) for language in run.tags]
     return assessment.assess(
         evaluation.scores,
@@ -144,7 +145,7 @@ def _diagnose(run: Run, prepared: Prepared, shown: list[Pair], evaluation: Evalu
 
 
 def _scored_part(prepared: Prepared) -> str:
-    """Return in words which validation pairs are scored for the report."""
+    """Return a text that says which validation pairs are scored for the report."""
     pairs = len(prepared.valid_pairs)
     return f"{REPORTED:,} of {pairs:,} validation pairs" if pairs > REPORTED else f"all {pairs:,} validation pairs"
 
@@ -152,7 +153,7 @@ def _scored_part(prepared: Prepared) -> str:
 def write_report(run: Run, prepared: Prepared) -> list[str]:
     """Write `report.html`: curves, scores and samples of the finished model on its validation pairs.
 
-    What is wrong with the model is recorded there and in the manifest, and returned.
+    Problems of the model are recorded there and in the manifest, and returned.
     """
     from seq2see.pictures import curves
     from seq2see.session import fine_tuning
@@ -212,17 +213,17 @@ def write_report(run: Run, prepared: Prepared) -> list[str]:
 
 
 def _drawn(calibration: confidence.Calibration) -> tuple[confidence.Calibration, str, str]:
-    """Return a calibration with its reliability curves, before and after, as inline SVG."""
+    """Return a calibration and its reliability curves before and after calibration, as inline SVG."""
     from seq2see.pictures import curves
 
     return calibration, curves.reliability(calibration.curve_before), curves.reliability(calibration.curve_after)
 
 
 def calibrate(run: Run, prepared: Prepared) -> confidence.Calibration | None:
-    """Calibrate the confidence of translations on validation pairs, and keep it in the manifest.
+    """Calibrate the confidence of translations on validation pairs, and store it in the manifest.
 
-    Nothing is calibrated on a few pairs, or on pairs that were trained on. The beam is that of the run: translations of
-    greedy search are less probable.
+    It is not calibrated if there are few pairs, or if they were trained on. The beam width is that of the run, because
+    translations by greedy search are less probable.
     """
     chosen = report.sample(len(prepared.valid_pairs), CALIBRATED)
     if len(chosen) < confidence.FEWEST or "validated_on_training_pairs" in prepared.facts:
@@ -245,20 +246,20 @@ def calibrate(run: Run, prepared: Prepared) -> confidence.Calibration | None:
 
 
 def _trials_in_words(trials: Mapping[str, Any]) -> str:
-    """Return what was tried and what won: `suggested won; loss of a sentence: suggested 3.2, wider 3.4`."""
+    """Return a text with the results of trials: `suggested won; loss of a sentence: suggested 3.2, wider 3.4`."""
     losses = ", ".join(f"{name} {each['loss']:.3f}" for name, each in trials["candidates"].items())
     return f"{trials['winner']} won; validation loss of a sentence: {losses}"
 
 
 def _time_spent(facts: dict[str, Any]) -> str:
-    """Return in words how long a training took, and which part of it was validation."""
+    """Return a text with the duration of a training, and the part of it that was validation."""
     total, validated = facts["trained_in_seconds"], facts.get("validated_in_seconds")  # not in runs before 0.2
     share = "" if validated is None else f", {validated / max(total, 0.1):.0%} of it validation"
     return f"{in_words(total)}{share}"
 
 
 def in_words(seconds: float) -> str:
-    """Return a duration in its two largest units: `754.2` -> `12 min 34 s`."""
+    """Return a duration as text, in its two largest units: `754.2` -> `12 min 34 s`."""
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     parts = [(hours, "h"), (minutes, "min"), (rest, "s")]
@@ -267,9 +268,9 @@ def in_words(seconds: float) -> str:
 
 
 def _find_lines(prepared: Prepared, pairs: list[int], corpus: Callable[[], Corpus]) -> list[str]:
-    """Return the lines of some training pairs in the corpus, if it can still be read, and their texts.
+    """Return the line numbers and texts of training pairs, by their indices, if the corpus can still be read.
 
-    They are recognised by their tokens: tags and normalisation have changed their texts.
+    They are recognised by their tokens, because tags and normalisation have changed their texts.
     """
     cut, where = prepared.tokenizers, {}
     for number in pairs:

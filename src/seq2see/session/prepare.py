@@ -1,7 +1,7 @@
 """Prepare a run folder for training: validation pairs, tokenizers, and the tokenized corpus on disk.
 
-The last part of this file makes the model of a folder that is ready, and trains it; new runs, runs that are resumed,
-trials of settings and further processes all do it in this way.
+The last part of this file builds the model for a prepared folder and trains it; new runs, resumed runs, trials of
+settings and further processes all use it.
 """
 
 import contextlib
@@ -46,11 +46,11 @@ from seq2see.training.checkpoint import Progress
 from seq2see.training.events import Event, Stepped, ThreadsChanged, Validated
 
 MANY = 50
-"""If more than one pair in this many is too long, settings are chosen for the others alone, with a warning."""
+"""If more than one pair in this many is too long, settings are chosen for the other pairs only, with a warning."""
 LONGEST = 2048
-"""Tokens that a side may have without an option: memory and time of attention grow with their square."""
+"""Default maximum of tokens per side: memory and time of attention grow with its square."""
 ENOUGH_TO_MEASURE = 20_000
-"""Number of pairs for training a tokenizer that only measures lengths."""
+"""Number of pairs for training a tokenizer that is only used to measure lengths."""
 
 
 def reporter(request: Request) -> Callable[[str], None]:
@@ -59,12 +59,12 @@ def reporter(request: Request) -> Callable[[str], None]:
 
 
 def open_corpus(request: Request) -> Corpus:
-    """Open the training pairs that were asked for, and download them where they are not here yet."""
+    """Open the requested training pairs; download the corpus if it is not in the cache."""
     return corpora.open_corpus(request.pairs, _reading(request), request.watch)
 
 
 def validation_pairs(request: Request, corpus: Corpus) -> Iterable[Pair] | None:
-    """Return the pairs to validate on, not read yet; None where some of the training pairs are to be held out."""
+    """Return the validation pairs, which have not been read yet; None if training pairs are to be held out."""
     if to_hold_out(request.valid) is not None:
         return None
     if request.valid is None:
@@ -82,7 +82,8 @@ def _reading(request: Request) -> ReadingOptions:
 
 
 def to_hold_out(valid: str | Path | float | None) -> float | None:
-    """Return the number of pairs to hold out, or their share below 1; None where `valid` names pairs, as `./500` does.
+    """Return the number of pairs to hold out, or their share if it is below 1; None if `valid` names pairs, as `./500`
+    does.
 
     >>> to_hold_out("2%")
     0.02
@@ -98,14 +99,14 @@ def to_hold_out(valid: str | Path | float | None) -> float | None:
 
 
 def wants_tags(request: Request, base: Base | None) -> bool:
-    """Return whether the language of its target is put in front of each source."""
+    """Return whether each source gets a tag of its target language at the beginning."""
     if base is not None:
         return bool(base.tags)
     return request.tag or any(overlay.get("data", {}).get("tags") for overlay in request.overlays)
 
 
 def read_validation(corpus: Corpus, survey: Survey, given: Iterable[Pair] | None, request: Request) -> list[Pair]:
-    """Check that there are pairs to train on, and return those to validate on; both may be faulty, or empty."""
+    """Check that there are training pairs, and return the validation pairs; faulty or empty files raise an error."""
     for note in corpus.train.notes:
         request.watch(Said(note))
     if not survey.pairs:
@@ -122,19 +123,19 @@ class Chosen:
 
     settings: Settings
     reasons: dict[str, str]
-    """Reasons for the settings, by the rows of `suggest.ROWS`."""
+    """Reasons for the settings, keyed by the rows of `suggest.ROWS`."""
     survey: Survey
-    """The survey of the pairs that are short enough for them."""
+    """The survey of the pairs that are short enough for these settings."""
     candidates: tuple[dict[str, Any], ...] = ()
-    """Tokenizers that trials may compare, as overlays for `data`; the first is the one that was chosen."""
+    """Tokenizer settings that trials may compare, as overlays for `data`; the first is the chosen one."""
 
 
 def settle(survey: Survey, corpus: Corpus, overlays: Sequence[Overlay], hold_out: float | None = None) -> Chosen:
-    """Choose all settings of a new run: what the pairs suggest, what is known of the corpus, what the user says.
+    """Choose all settings of a new run: from the survey of the pairs, settings known for this corpus, and the user's.
 
     Args:
-        overlays: The user's settings, later ones over earlier ones.
-        hold_out: The number of pairs to validate on, or their share below 1, where the user says it.
+        overlays: The user's settings; later ones override earlier ones.
+        hold_out: The number of pairs to validate on, or their share if below 1, if the user has set it.
     """
     model = {key: value for overlay in overlays for key, value in overlay.get("model", {}).items()}
     steps = [overlay["training"]["max_steps"] for overlay in overlays if "max_steps" in overlay.get("training", {})]
@@ -160,18 +161,18 @@ def settle(survey: Survey, corpus: Corpus, overlays: Sequence[Overlay], hold_out
 
 
 def as_count(hold_out: float, pairs: int) -> int:
-    """Return how many pairs to hold out: `hold_out` itself, or that share of them if it is below 1."""
+    """Return the number of pairs to hold out: `hold_out` itself, or that share of the pairs if it is below 1."""
     if (count := hold_out if hold_out >= 1 else max(1, round(hold_out * pairs))) > pairs / 2:
         raise DataError(f"--valid {hold_out:g}: at most half of the {pairs:,} pairs can be held out")
     return int(count)
 
 
 def fitting(found: Survey, data: Data, tokenizers: Tokenizers | None, most: int) -> tuple[int, Survey]:
-    """Return how many tokens a side may have, and the survey of the pairs that fit, where more than a few do not.
+    """Return the maximum number of tokens of a side, and the survey of the pairs within it if many pairs are longer.
 
-    The limit is `data.max_length`, or as much more, up to `most`, as nearly all pairs need. Settings should suit the
-    pairs that are trained on. Only a tokenizer tells how many tokens a text has: where there is none yet, one is
-    learned from a part of the sample.
+    The maximum is `data.max_length`, or more, up to `most`, if nearly all pairs need more. Settings should suit the
+    pairs that are trained on. Counting tokens needs a tokenizer: if there is none yet, one is trained on a part of the
+    sample.
     """
     sample, limit = found.sample, data.max_length
     bytes_of_longer = (max(len(pair.source.encode()), len(pair.target.encode())) for pair in sample)
@@ -190,7 +191,7 @@ def fitting(found: Survey, data: Data, tokenizers: Tokenizers | None, most: int)
 def write_corpus(
     folder: Path, corpus: Corpus, chosen: Chosen, valid_pairs: list[Pair], request: Request, base: Base | None
 ) -> Prepared:
-    """Learn tokenizers, and write them, the corpus as tokens and the settings into a new run folder."""
+    """Train tokenizers, and write them, the tokenised corpus and the settings into a new run folder."""
     began = time.perf_counter()
     settings, survey = chosen.settings, chosen.survey
     valid_pairs = _tagged(valid_pairs, settings)
@@ -257,16 +258,16 @@ def write_corpus(
 def write_otherwise(
     corpus: Corpus, chosen: Chosen, valid_pairs: list[Pair], request: Request, folder: Path, settings: Settings
 ) -> Prepared:
-    """Write the corpus again into another folder, without messages, by the tokenizers of other settings."""
+    """Write the corpus into another folder with the tokenizers of other settings, without messages."""
     quiet = replace(request, watch=lambda event: None)
     return write_corpus(folder, corpus, replace(chosen, settings=settings), valid_pairs, quiet, None)
 
 
 def _with_room(settings: Settings, train: Store, request: Request, base: Base | None) -> Settings:
-    """Let outputs be twice as long as the corpus needs on average, and at least as long as nearly all of its targets.
+    """Return settings that let outputs be twice as long as the mean, and at least as long as nearly all targets.
 
-    Where targets are much longer than that, the number that is added to the limit grows, not the ratio: long sources
-    need no more room. A fine-tuned model keeps the room that it had.
+    If targets are much longer than that, the constant part of the limit grows, not the ratio to the source length: long
+    sources need no higher limit. A fine-tuned model keeps its limit.
     """
     yours, decoding = config.keys(*request.overlays), settings.decoding
     if "decoding.max_ratio" in yours:
@@ -283,8 +284,9 @@ def _with_room(settings: Settings, train: Store, request: Request, base: Base | 
 
 
 MEASURED, MOST_RATIO, MOST_EXTRA = 100_000, 10.0, 1000
-"""Number of pairs whose lengths decide about the room for outputs; a ratio above which `decoding.max_extra` grows
-instead; and its maximum."""
+"""Number of pairs from which the output limit is derived; maximum ratio, above which `decoding.max_extra` grows
+instead; maximum of `max_extra`.
+"""
 
 
 def _tagged(pairs: list[Pair], settings: Settings) -> list[Pair]:
@@ -293,7 +295,7 @@ def _tagged(pairs: list[Pair], settings: Settings) -> list[Pair]:
 
 
 def _check_metric(settings: Settings, pairs: list[Pair]) -> None:
-    """Refuse to choose the best model by BLEU where no target has enough words for it."""
+    """Raise an error if the best model is to be chosen by BLEU but no target has enough words for it."""
     if settings.training.metric == "bleu":
         from seq2see.evaluation import metrics
 
@@ -301,7 +303,7 @@ def _check_metric(settings: Settings, pairs: list[Pair]) -> None:
 
 
 def _without(pairs: Iterable[Pair], is_held_out: Decides, settings: Settings, kept_out: list[Pair]) -> Iterator[Pair]:
-    """Yield the pairs to train on, with their tags; the others are put into `kept_out`."""
+    """Yield the training pairs with their tags; pairs that are held out are appended to `kept_out`."""
     languages = settings.data.tags.split()
     for pair in pairs:
         whole = tagged(pair, languages) if languages else pair
@@ -332,7 +334,7 @@ def _warn_about_characters(
 
 
 def _learned_pairs(survey: Survey, settings: Settings, cut: store.TokenizerPair) -> list[Pair]:
-    """Return some training pairs to validate on, where none can be held out."""
+    """Return some training pairs to validate on, if none can be held out."""
     learned = _tagged(survey.sample[:1000], settings)
     fit, _ = store.short_enough(learned, cut, settings.data.max_length)
     return (fit or learned)[:100]
@@ -341,10 +343,10 @@ def _learned_pairs(survey: Survey, settings: Settings, cut: store.TokenizerPair)
 def write_tokens(
     folder: Path, which: str, pairs: Iterable[Pair], tokenizers: Tokenizers, limit: int, name: str
 ) -> tuple[Store, store.TooLong]:
-    """Tokenise pairs into a store; return it, and the counts of those left out for a side of more than `limit` tokens.
+    """Tokenise pairs into a store; return it, and counts of the pairs with more than `limit` tokens on a side.
 
     Args:
-        name: What error messages call the pairs.
+        name: Name of the pairs in error messages.
     """
     too_long: store.TooLong = Counter()
 
@@ -378,13 +380,13 @@ def _held_out(corpus: Corpus, chosen: Chosen, given: bool, request: Request, bas
 
 
 def check_memory(settings: Settings, device: torch.device) -> None:
-    """Refuse a model that does not fit into memory, before anything is written."""
+    """Raise an error, before anything is written, if the model does not fit into memory."""
     sizes = settings.data.source_vocabulary, settings.data.target_vocabulary
     machine.check_memory(count_parameters(settings.model, *sizes), device)
 
 
 def new_model(folder: Path, prepared: Prepared, device: torch.device) -> Seq2Seq:
-    """Return a model with new weights, or with those that a fine-tuning starts from."""
+    """Return a model with new weights, or with the initial weights of a fine-tuning."""
     settings, tokenizers = prepared.settings, prepared.tokenizers
     torch.manual_seed(settings.training.seed)
     model = build(settings.model, len(tokenizers.source), len(tokenizers.target)).to(device)
@@ -398,10 +400,10 @@ def new_model(folder: Path, prepared: Prepared, device: torch.device) -> Seq2Seq
 def run_loop(
     folder: Path, prepared: Prepared, model: Seq2Seq, micro_tokens: int, stop: Stop, group: Group
 ) -> Generator[Event]:
-    """Train, on all ranks alike; yield the events of the loop.
+    """Train the model in the same way on all ranks; yield the events of the loop.
 
-    In one process on a CPU, the number of threads of a Transformer follows what other programs leave. That of an RNN
-    does not, because its gradients depend on it: PyTorch splits their sums.
+    In one process on a CPU, the number of threads of a Transformer is adapted to the load of other programs. That of an
+    RNN is not, because its gradients depend on it: PyTorch splits their sums.
     """
     settings = prepared.settings
     is_on_cpu = next(model.parameters()).device.type == "cpu"
@@ -441,7 +443,7 @@ def run_loop(
 
 
 def tokens_at_once(prepared: Prepared, before: Progress, device: torch.device, watch: Watch) -> int:
-    """Return how many tokens a forward pass takes: the user's number, that of the earlier steps, or the machine's."""
+    """Return the number of tokens in a forward pass: set by the user, used before the resume, or fit to the machine."""
     known = before.micro_tokens if before.device in ("", device.type) else 0  # equal bits are for equal devices
     found = prepared.settings.training.micro_batch_tokens or known or machine.micro_tokens(device)
     if before.micro_tokens not in (0, found):
@@ -459,7 +461,7 @@ def describe(
     group: Group,
     watch: Watch,
 ) -> Prepared:
-    """Record in the manifest what is about to be trained, and report it as an event."""
+    """Record in the manifest what is going to be trained, and report it as an event."""
     settings, sizes = prepared.settings, (len(prepared.tokenizers.source), len(prepared.tokenizers.target))
     name = machine.name(device) if group.alone else f"{group.world} x {machine.name(device)}"
     facts: dict[str, Any] = prepared.facts | {

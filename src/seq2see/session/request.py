@@ -1,4 +1,4 @@
-"""Request, starting point and events of a training; `training.events` has more events."""
+"""Request, base run and events of a training; `training.events` defines further events."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -15,7 +15,7 @@ from seq2see.training import events
 
 
 class ReadingKeywords(TypedDict, total=False):
-    """Options for reading files of pairs, where their names and first lines do not say it."""
+    """Options for reading files of pairs, for what their names and first lines do not state."""
 
     format: str | None
     source_column: str | int | None
@@ -27,7 +27,7 @@ class ReadingKeywords(TypedDict, total=False):
 
 @dataclass(frozen=True)
 class Said:
-    """Progress message in one line."""
+    """A progress message of one line."""
 
     line: str
 
@@ -41,23 +41,23 @@ class Began:
     pairs: int
     validation_pairs: int
     dropped: dict[str, int]
-    """Pairs that are left out, by reason."""
+    """Number of pairs that were left out, by reason."""
     parameters: int
     vocabularies: tuple[int, int]
-    """Numbers of tokens of source and target."""
+    """Vocabulary sizes of source and target."""
     device: str
     step: int
-    """The step that it resumes after; 0 for a new run."""
+    """The step after which training resumes; 0 for a new run."""
     seconds: float
-    """The training time up to that step."""
+    """The training time in seconds up to that step."""
     languages: Sides
-    """The languages of source and target, where they are known."""
+    """The languages of source and target, if they are known."""
     choices: list[Choice]
-    """Settings chosen by corpus, user or machine, with reasons."""
+    """Settings chosen by corpus, user or machine, with their reasons."""
 
 
 class Interrupted(KeyboardInterrupt):
-    """A signal asked for a stop, and everything is saved."""
+    """Raised after a signal has stopped the training and everything is saved."""
 
     def __init__(self, signal: int) -> None:
         super().__init__(signal)
@@ -76,7 +76,7 @@ class Request:
     folder: Path
     valid: str | Path | float | None
     overlays: list[Overlay]
-    """The user's settings, later ones over earlier ones."""
+    """The user's settings; later ones override earlier ones."""
     reading: ReadingKeywords
     tag: bool
     resume: bool
@@ -84,12 +84,12 @@ class Request:
     from_run: Path | None
     watch: Watch
     tune: float | None = None
-    """Minutes for trials of other settings; 0 for none, None where the corpus decides."""
+    """Minutes for trials of other settings; 0 for none; None: decided by the corpus."""
 
 
 @dataclass(frozen=True)
 class Prepared:
-    """The contents of a run folder that training starts from."""
+    """The contents of a prepared run folder, from which training starts."""
 
     settings: Settings
     tokenizers: Tokenizers
@@ -97,13 +97,13 @@ class Prepared:
     valid: Store
     valid_pairs: list[Pair]
     facts: dict[str, Any]
-    """The manifest."""
+    """The contents of the manifest."""
     reasons: dict[str, str]
-    """Reasons for the settings, by the rows of `suggest.ROWS`."""
+    """Reasons for the settings, keyed by the rows of `suggest.ROWS`."""
     yours: set[str]
-    """The settings that the user has chosen."""
+    """Names of the settings that the user has set."""
     old_valid: Store | None = None
-    """The validation set of the run that is fine-tuned, where it is at hand."""
+    """The validation set of the run that is fine-tuned, if it is available."""
     old_valid_pairs: list[Pair] = field(default_factory=list)
 
 
@@ -115,13 +115,13 @@ class Base:
     bundle: Bundle
     languages: Sides
     valid_pairs: list[Pair]
-    """Its validation pairs, tags included; empty where they are no longer at hand."""
+    """Validation pairs of the base run, including tags; empty if they are no longer available."""
     original: dict[str, float]
-    """Peak learning rate and batch size of the training that made its model, even if it was fine-tuned since."""
+    """Peak learning rate and batch size of the training that first made its model, even if it was fine-tuned since."""
     held_out_by: str
-    """The hash that chose its validation pairs, one of `survey.HASHES`."""
+    """Name of the hash function that chose its validation pairs, one of `survey.HASHES`."""
     met: set[str] = field(default_factory=set)
-    """Sources of its validation pairs that are among the new training pairs."""
+    """Sources of its validation pairs that also occur in the new training pairs."""
 
     @property
     def name(self) -> str:
@@ -132,7 +132,7 @@ class Base:
         return self.bundle.settings.data.tags.split()
 
     def noting_sources(self, pairs: Iterable[Pair]) -> Iterator[Pair]:
-        """Yield the new training pairs, and note which of the old validation sources are among them."""
+        """Yield the new training pairs, and record in `met` which old validation sources are among them."""
         known = {pair.source for pair in self.valid_pairs}
         for pair in pairs:
             if pair.source in known:

@@ -1,4 +1,4 @@
-"""Read back a run folder that was prepared before: to resume its training, or to join it under torchrun."""
+"""Read a run folder that was prepared before: to resume its training, or to join it under torchrun."""
 
 import os
 from collections import deque
@@ -20,13 +20,13 @@ from seq2see.training.bad_numbers import NotFinite
 from seq2see.training.events import INTERRUPTED, Finished
 
 COUNTED = ("pairs", "validation_pairs", "dropped_empty", "dropped_too_long", "source_tokens", "target_tokens")
-"""Numbers in the manifest that the rest of a training reports."""
+"""Numbers in the manifest that a resumed training reports."""
 FORMER_NAMES = {"rate": "learning rate"}
-"""Rows of the table of choices that older versions of the program named differently in the manifest."""
+"""Rows of the table of choices whose names differ in manifests of older versions."""
 
 
 def can_resume(request: Request) -> bool:
-    """Return whether an earlier run in the folder is to be resumed; an error where something is in the way."""
+    """Return whether to resume an earlier run in the folder; raise an error if the folder cannot be used."""
     folder = request.folder
     if not folder.is_dir():
         raise RunError(f"{folder}: is a file, expected a run folder")
@@ -42,7 +42,7 @@ def can_resume(request: Request) -> bool:
 
 
 def reopened(request: Request) -> Prepared:
-    """Read back what a run left, if it matches the request. The corpus may have been deleted by now."""
+    """Read an earlier run if it matches the request. The corpus itself may have been deleted since."""
     folder = request.folder
     trained_on, named = storage.read_manifest(folder).get("corpus"), corpora.name_of(request.pairs)
     if trained_on != named:
@@ -52,7 +52,7 @@ def reopened(request: Request) -> Prepared:
 
 
 def begin_again(folder: Path, prepared: Prepared) -> None:
-    """Write settings that have changed, and remove results of an earlier end from the facts."""
+    """Write changed settings, and delete results of an earlier end of the training from `prepared.facts`."""
     if prepared.settings != config.read_settings(folder):
         config.write_toml(prepared.settings, folder / "settings.toml")
     prepared.facts.get("fine_tuning", {}).pop("scores", None)
@@ -61,7 +61,7 @@ def begin_again(folder: Path, prepared: Prepared) -> None:
 
 
 def reopen(folder: Path, overlays: list[Overlay]) -> Prepared:
-    """Read back what training starts from, with the settings that the user has changed."""
+    """Read the contents of a run folder, with the settings that the user has changed."""
     facts = storage.read_manifest(folder)  # first: it refuses what must not even be opened
     before = config.read_settings(folder)
     settings = config.resolve(asdict(before), *overlays)
@@ -101,12 +101,12 @@ def reopen(folder: Path, overlays: list[Overlay]) -> Prepared:
 
 
 def _fixed(settings: Settings) -> tuple[object, ...]:
-    """Return the settings that a resumed run must share with its beginning: they decide what is in which batch."""
+    """Return the settings that must not change on resume, because they determine the contents of the batches."""
     return settings.data, settings.model, settings.training.seed, settings.training.batch_tokens
 
 
 def _check_start(request: Request) -> None:
-    """Refuse to resume a run that was fine-tuned from another run than `--from` says; `--from` may be left out."""
+    """Raise an error if `--from` names another run than the one this run was fine-tuned from."""
     began = storage.read_manifest(request.folder).get("fine_tuning", {}).get("from")
     if request.from_run is not None and began != Path(os.path.realpath(request.from_run)).name:
         how = f"from '{began}'" if began else "without --from"
@@ -116,7 +116,7 @@ def _check_start(request: Request) -> None:
 
 
 def is_finished(folder: Path, prepared: Prepared) -> bool:
-    """Return whether a run has ended by a limit that still holds."""
+    """Return whether a run was ended by a limit that still applies."""
     newest = checkpoint.newest(folder / "checkpoints")
     if prepared.facts.get("state") != "finished" or newest is None:
         return False
@@ -124,7 +124,7 @@ def is_finished(folder: Path, prepared: Prepared) -> bool:
 
 
 def follow(group: Group) -> Run:
-    """Wait until the first process has something to train, and train it together with all others."""
+    """Wait until the first process has prepared a training, and take part in it."""
     device = machine.pick_device()
     place, micro_tokens = group.first_does(lambda: None)
     folder = Path(place)

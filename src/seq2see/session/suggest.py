@@ -1,8 +1,8 @@
-"""The settings that a corpus suggests, and the table that `train` prints of them, with a reason for each.
+"""Suggest settings for a corpus, and make the table of them that `train` prints, with a reason for each.
 
-The same corpus suggests the same settings on every machine; a preset, a file or `--set` overrides them. Tokenizers
-follow from what the texts are made of. Every number of model and training is read from `SENTENCES` or `EXACT`, between
-whose rows it is interpolated on a logarithmic scale: a corpus that is slightly larger gets slightly different settings.
+The same corpus suggests the same settings on every machine; a preset, a file or `--set` overrides them. Tokenizers are
+chosen by the kind of text. Every number of model and training is read from `SENTENCES` or `EXACT`, and interpolated
+between their rows on a logarithmic scale: a slightly larger corpus gets slightly different settings.
 """
 
 import math
@@ -20,11 +20,11 @@ class Suggestion:
     """Settings for a corpus, and the reasons for them."""
 
     settings: dict[str, dict[str, Any]]
-    """An overlay for `config.resolve`."""
+    """The settings as an overlay for `config.resolve`."""
     reasons: dict[str, str]
-    """Short reasons that name facts of the corpus, by the rows of `ROWS`."""
+    """Short reasons with facts about the corpus, keyed by the rows of `ROWS`."""
     candidates: tuple[dict[str, Any], ...] = ()
-    """Tokenizers that trials may compare, as overlays for `data`; the first is that of `settings`."""
+    """Tokenizer settings that trials may compare, as overlays for `data`; the first equals that of `settings`."""
 
 
 class Rule(NamedTuple):
@@ -34,15 +34,15 @@ class Rule(NamedTuple):
     """Geometric mean of the numbers of pairs and of tokens (`tokens_of`)."""
     width: float
     layers: float
-    """Layers of the encoder, and of the decoder."""
+    """Number of layers of the encoder, and of the decoder."""
     dropout: float
     agreement: float
     weight_decay: float
     learning_rate: float
     batch: float
-    """Tokens in one update."""
+    """Number of tokens in one update."""
     trained: float
-    """Tokens that the longest training sees, repetitions included; the number of steps is `trained / batch`."""
+    """Maximum number of tokens trained on, including repetitions; the number of steps is `trained / batch`."""
 
 
 SENTENCES = (
@@ -58,7 +58,7 @@ SENTENCES = (
     Rule(2.5e7, 512, 6, 0.1, 0.0, 0.0, 7e-4, 32_768, 2e9),
     Rule(1e9, 512, 6, 0.1, 0.0, 0.0, 7e-4, 49_152, 5e9),
 )
-"""For sentences: outputs of which several are right."""
+"""Rules for sentences, for which several outputs can be right."""
 
 EXACT = (
     Rule(3e2, 64, 2, 0.3, 2.0, 0.5, 5e-3, 1024, 1.2e6),
@@ -72,11 +72,12 @@ EXACT = (
     Rule(2.5e7, 512, 6, 0.1, 0.0, 0.0, 5e-4, 32_768, 2e9),
     Rule(1e9, 512, 6, 0.1, 0.0, 0.0, 5e-4, 49_152, 5e9),
 )
-"""For outputs that are either right or wrong: sounds, inflected forms, molecules."""
+"""Rules for outputs that are either right or wrong: phonemes, inflected forms, molecules."""
 
 ALIGNMENT_WEIGHT, ALIGNED_PAIRS = 0.05, 1000
-"""Weight of the alignment loss for sentences (Garg et al. 2019; docs/log.md), and the number of pairs below which there
-is none, since an aligner learns little from them."""
+"""Weight of the alignment loss for sentences (Garg et al. 2019; docs/log.md), and minimum number of pairs for using it,
+since an aligner learns little from fewer.
+"""
 
 
 def suggest(
@@ -85,11 +86,11 @@ def suggest(
     known: config.Overlay | None = None,
     steps: int | None = None,
 ) -> Suggestion:
-    """Return settings for a corpus that was surveyed.
+    """Return settings for a surveyed corpus.
 
     Args:
-        chosen: The model settings of the user; a model that the Transformer replaced gets the others.
-        known: Settings that are known to suit this corpus, which override those of the rules.
+        chosen: The model settings of the user; if they name an RNN or convolutional model, the rest is chosen for it.
+        known: Settings that are known to suit this corpus; they override the rules.
         steps: The number of updates that the user asks for; warm-up and validations are placed accordingly.
     """
     tokens, architecture = choose_tokenizers(corpus), (chosen or {}).get("architecture", "transformer")
@@ -131,7 +132,7 @@ def suggest(
 
 
 def tokens_of(corpus: Survey, data: Mapping[str, Any]) -> float:
-    """Return about how many tokens the tokenizers of `data` will make of a corpus, the end of each text included."""
+    """Estimate the number of tokens of a corpus with the tokenizers of `data`, including the end token of each text."""
     sides = (corpus.source, data["source_tokenizer"]), (corpus.target, data["target_tokenizer"])
     return sum(corpus.pairs + _side_tokens(side, kind) for side, kind in sides)
 
@@ -146,7 +147,7 @@ def _side_tokens(side: Side, kind: str) -> float:
 
 
 def between(rules: tuple[Rule, ...], amount: float) -> Rule:
-    """Interpolate linearly between two rules, on a logarithmic scale of the amount; for sizes, of the size as well.
+    """Interpolate between two rules linearly in the logarithm of the amount; sizes are interpolated in logarithms, too.
 
     >>> between(SENTENCES, 187_000).width
     256.0
@@ -170,7 +171,7 @@ def rounded(number: float, step: float) -> float:
 
 
 def _model(rule: Rule) -> dict[str, Any]:
-    """Return the settings of the model: pre-norm and rotary positions, as in the preset `small`, at any size."""
+    """Return the model settings: pre-norm and rotary positions, as in the preset `small`, at any size."""
     width, layers = int(rounded(rule.width, 16)), round(rule.layers)
     return {
         **preset("small")["model"],
@@ -184,7 +185,7 @@ def _model(rule: Rule) -> dict[str, Any]:
 
 
 def _training(rule: Rule, steps: int | None) -> dict[str, Any]:
-    """Return the settings of training: about thirty validations, eight of which without improvement end it.
+    """Return the training settings: about thirty validations; eight without improvement end the training.
 
     Args:
         steps: The number of updates; None for that of the rule.
@@ -205,15 +206,16 @@ def _training(rule: Rule, steps: int | None) -> dict[str, Any]:
 
 
 REPLACED_RATE = 2
-"""Learning rate of a model that the Transformer replaced, relative to that of the Transformer; see docs/log.md."""
+"""Factor of the learning rate of an RNN or convolutional model relative to that of the Transformer; see docs/log.md."""
 
 
 # Tokenizers
 
 SAME_LANGUAGE = 0.05
-"""Share of text in common, by pairs of characters, above which two sides of sentences share a vocabulary. English has
-0.49 in common with German, 0.55 with French, 0.10 with the Korean of software, which keeps names in English, and 0.00
-with Japanese."""
+"""Minimum share of text in common, by pairs of characters, for the sides of sentences to share a vocabulary. English
+has 0.49 in common with German, 0.55 with French, 0.10 with the Korean of software, which keeps names in English, and
+0.00 with Japanese.
+"""
 
 
 @dataclass(frozen=True)
@@ -221,22 +223,22 @@ class TokenChoice:
     """The tokenizers for a corpus, and the reasons for them."""
 
     settings: dict[str, Any]
-    """An overlay for the section `data`."""
+    """The settings as an overlay for the section `data`."""
     reasons: dict[str, str]
     """Short reasons by the rows `source` and `target` of `ROWS`."""
     lengths: str
     """The mean lengths of the two sides in their own units, such as `7 characters + 6 symbols`."""
     candidates: tuple[dict[str, Any], ...]
-    """Overlays for the section `data` that trials may compare, the preferred first, which equals `settings`."""
+    """Overlays for the section `data` that trials may compare; the first equals `settings`."""
 
     @property
     def language(self) -> bool:
-        """Whether both sides are sentences of a language, in subwords."""
+        """Return whether both sides are sentences of a language, in subwords."""
         return {self.settings["source_tokenizer"], self.settings["target_tokenizer"]} == {"unigram"}
 
     @property
     def shared(self) -> bool:
-        """Whether both sides have one vocabulary."""
+        """Return whether both sides share one vocabulary."""
         return bool(self.settings["shared"])
 
 
@@ -257,7 +259,7 @@ def choose_tokenizers(corpus: Survey) -> TokenChoice:
 
 
 def _settings(texts: tuple[Text, Text], kinds: tuple[str, str], common: float) -> dict[str, Any]:
-    """Return the settings of tokenizers of these kinds."""
+    """Return settings for tokenizers of these kinds."""
     each = _words_for_each(kinds)
     shared = kinds[0] == kinds[1] and common > SAME_LANGUAGE and kinds[0] == "unigram"
     sizes = [_vocabulary(text.side, kind, each) + text.tags for text, kind in zip(texts, kinds, strict=True)]
@@ -277,15 +279,15 @@ def _settings(texts: tuple[Text, Text], kinds: tuple[str, str], common: float) -
 
 
 def _words_for_each(kinds: tuple[str, str]) -> int:
-    """Return how many words of text there should be for each subword."""
+    """Return the number of words of text per subword of the vocabulary."""
     return 50 if kinds == ("unigram", "unigram") else 100
 
 
 def _vocabulary(side: Side, kind: str, words_for_each: int) -> int:
-    """Return about one subword for each 50 or 100 words of text, in powers of two from 1,000 to 32,000.
+    """Return a vocabulary size: about one subword per 50 or 100 words of text, rounded to 1,000, 2,000, ... 32,000.
 
-    At least two for each letter of the alphabet, beside the 256 bytes: else letters of large alphabets fall to bytes.
-    Of the largest alphabets some may; but not where letters are all there is.
+    The vocabulary has at least two subwords for each letter besides the 256 bytes, since letters without a token are
+    spelled in bytes. Only the first 2,000 letters count, except for vocabularies of characters.
     """
     size = next((size for size in (1000, 2000, 4000, 8000, 16_000) if side.words / words_for_each <= size), 32_000)
     letters = len(side.alphabet) if kind == "characters" else min(len(side.alphabet), 2000)
@@ -378,7 +380,7 @@ ROWS: dict[str, tuple[str, ...]] = {
     "alignment": ("training.alignment_weight",),
     "machine": ("training.micro_batch_tokens", "training.precision"),
 }
-"""The rows of the table that `train` prints, with the settings that each shows. A row without a value is left out."""
+"""Rows of the table that `train` prints, with the settings that each shows. Rows without a value are left out."""
 
 METRICS = {
     "loss": "validation loss",
@@ -413,9 +415,9 @@ class Choice:
     name: str
     value: str
     why: str
-    """The reason; empty where the user has chosen."""
+    """The reason; empty if the user has chosen the value."""
     yours: list[str]
-    """The settings of this row that the user has set, by option, file or preset."""
+    """Names of the settings of this row that the user has set by option, file or preset."""
     settings: dict[str, Any]
 
 
@@ -433,8 +435,8 @@ def choices(
         reasons: The reason for each row, where the user has not chosen.
         yours: The settings that the user has chosen, such as `model.dropout`.
         facts: The manifest: tokens, pairs and parameters.
-        vocabularies: The numbers of tokens of source and target.
-        machine: What depends on the machine, in words.
+        vocabularies: The vocabulary sizes of source and target.
+        machine: A text about settings that depend on the machine.
     """
     data, model, training = settings.data, settings.model, settings.training
     tokens_a_pair = (facts["source_tokens"] + facts["target_tokens"]) / facts["pairs"]

@@ -1,7 +1,7 @@
-"""The survey of a corpus: one streaming pass that counts its pairs, words and characters, and keeps a sample.
+"""Survey a corpus: one streaming pass counts its pairs, words and characters, and keeps a sample.
 
-The sample tells what the texts of each side are made of (`Survey.texts`), by which tokenizers are suggested, and which
-pairs are held out for validation (`held_out`). Blocks of consecutive pairs are kept for the doctor (`examine`).
+From the sample follow the kind of text of each side (`Survey.texts`), by which tokenizers are suggested, and the pairs
+that are held out for validation (`held_out`). Blocks of consecutive pairs are kept for the doctor (`examine`).
 """
 
 import random
@@ -24,30 +24,30 @@ from seq2see.text.rows import in_blocks
 from seq2see.text.tags import noting_languages, tag_words, where_tags_are
 
 SAMPLE = 200_000
-"""Pairs kept for training tokenizers: more change them little and cost minutes."""
+"""Maximum number of pairs in the sample for training tokenizers: more hardly change them and take minutes."""
 SAMPLE_CHARACTERS = 1 << 28
-"""Characters that these pairs may have, so that the sample fits in memory."""
+"""Maximum number of characters of the sample, so that it fits in memory."""
 LONGEST_WORD = 100
-"""Characters of a word that are compared; longer texts are not words."""
+"""Maximum number of characters of a word; longer ones are truncated before they are compared."""
 BLOCK = 2048
-"""Consecutive pairs that are surveyed together."""
+"""Number of consecutive pairs that are surveyed together."""
 LINES = 20_000
-"""Pairs of the sample that decide about tokenizers, taken at random."""
+"""Maximum number of pairs, taken at random from the sample, by which tokenizers are chosen."""
 STRETCHES = 64
-"""Blocks of consecutive pairs that are kept, evenly taken, to examine what may be wrong with the corpus."""
+"""Maximum number of blocks of consecutive pairs, evenly spread, that are kept for the doctor."""
 
 
 @dataclass
 class Side:
-    """One side of a corpus: how much text there is, and what it is made of."""
+    """One side of a corpus: the amount of text, its words and its alphabet."""
 
     characters: int = 0
     words: int = 0
     alphabet: set[str] = field(default_factory=set)
     lexicon: set[str] = field(default_factory=set)
-    """Distinct words, up to `MOST_WORDS`; beyond that it is a language, and the exact number does not matter."""
+    """Distinct words, up to `MOST_WORDS`; with more, the text is a language and the exact number does not matter."""
     unspaced: bool = False
-    """Whether its script has no spaces between words; the number of words is then an estimate."""
+    """Whether the script has no spaces between words; the number of words is then an estimate."""
 
     MOST_WORDS = 1000
 
@@ -60,7 +60,7 @@ class Side:
         return side
 
     def times(self, factor: float) -> "Side":
-        """Return a side of as many times the size: an estimate of a corpus from its sample."""
+        """Return the side scaled by a factor: an estimate of a corpus from its sample."""
         return replace(self, characters=round(self.characters * factor), words=round(self.words * factor))
 
     def add(self, text: str) -> None:
@@ -72,7 +72,7 @@ class Side:
             self.lexicon.update(word[:LONGEST_WORD] for word in words)
 
     def join(self, other: "Side") -> None:
-        """Add what was found in other texts of this side."""
+        """Add the counts of other texts of this side."""
         self.characters += other.characters
         self.words += other.words
         self.alphabet |= other.alphabet
@@ -82,27 +82,27 @@ class Side:
 
 @dataclass
 class Survey:
-    """One streaming pass over the training pairs."""
+    """The result of one streaming pass over the training pairs."""
 
     pairs: int = 0
     left_out: int = 0
-    """Further pairs of the corpus that will be left out of the training for their length, and are not counted here."""
+    """Number of further pairs of the corpus that are too long for training; they are not counted in `pairs`."""
     source: Side = field(default_factory=Side)
     target: Side = field(default_factory=Side)
     sample: list[Pair] = field(default_factory=list)
     room: int = field(default_factory=lambda: SAMPLE)
-    """Pairs that the sample may have; fewer, where they have very many characters."""
+    """Maximum number of pairs in the sample; lower if they have very many characters."""
     sampled: int = 0
-    """Characters of the sample."""
+    """Number of characters in the sample."""
     languages: set[str] = field(default_factory=set)
-    """Target languages, where they were asked for."""
+    """Target languages of the pairs; empty unless they were asked for."""
     stretches: list[tuple[int, list[Pair]]] = field(default_factory=list)
     """Some blocks of consecutive pairs, each with the number of pairs before it."""
     every: int = 1
     """One block in this many is kept in `stretches`."""
 
     def keep(self, number: int, block: list[Pair]) -> None:
-        """Keep a block of consecutive pairs, or not, so that those that are kept are evenly spread."""
+        """Keep a block of consecutive pairs or drop it, so that the kept blocks are evenly spread."""
         if number % self.every == 0:
             self.stretches.append((self.pairs, block))
         if len(self.stretches) > STRETCHES:
@@ -110,7 +110,7 @@ class Survey:
             self.every *= 2
 
     def count(self, pair: Pair, dice: random.Random) -> None:
-        """Count a pair, and keep it in the sample with equal chance for all (reservoir sampling)."""
+        """Count a pair, and put it into the sample with equal probability for all pairs (reservoir sampling)."""
         self.pairs += 1
         if len(self.sample) < self.room:
             self.sample.append(pair)
@@ -127,18 +127,18 @@ class Survey:
 
     @property
     def longest_text(self) -> int:
-        """The number of bytes of the longest side of the sample."""
+        """Return the number of bytes of the longest text in the sample."""
         return max((len(side.encode()) for pair in self.sample for side in (pair.source, pair.target)), default=0)
 
     def texts(self) -> tuple["Text", "Text"]:
-        """Return what both sides are made of, by pairs of the sample."""
+        """Return the kind of text of both sides, judged by random pairs of the sample."""
         dice = random.Random(0)
         pairs = self.sample if len(self.sample) <= LINES else dice.sample(self.sample, LINES)
         source = _text_of(self.source, self.pairs, [pair.source for pair in pairs], dice)
         return source, _text_of(self.target, self.pairs, [pair.target for pair in pairs], dice)
 
     def only(self, kept: list[Pair]) -> "Survey":
-        """Return the survey of a corpus of which these pairs of the sample, and as large a share of all, are kept."""
+        """Return the survey of a corpus reduced to the pairs in `kept`, scaled from the sample to the whole corpus."""
         pairs = round(self.pairs * len(kept) / len(self.sample))
         found = Survey(pairs, self.left_out + self.pairs - pairs, sample=kept)
         found.source = Side.of(pair.source for pair in kept).times(pairs / len(kept))
@@ -154,7 +154,7 @@ def survey_corpus(pairs: Iterable[Pair], with_languages: bool = False) -> Survey
     """Read every pair once, on all cores; memory does not grow with their number.
 
     Args:
-        with_languages: Whether every pair must have a target language, which is noted.
+        with_languages: Whether every pair must have a target language, which is then recorded.
     """
     found = Survey()
     dice = random.Random(0)
@@ -174,14 +174,14 @@ def survey_corpus(pairs: Iterable[Pair], with_languages: bool = False) -> Survey
 
 
 class _Looking:
-    """Measures a block of texts, sources and targets in turn."""
+    """Callable for worker processes that measures a block of texts (source, target, source, ...)."""
 
     def __call__(self, texts: list[str]) -> tuple[Side, Side]:
         return Side.of(texts[::2]), Side.of(texts[1::2])
 
 
 def examine(corpus: Corpus, survey: Survey, valid_pairs: list[Pair], given: Iterable[Pair] | None) -> list[str]:
-    """Return lines about what seems wrong with the corpus. Nothing is left out for it: the user decides."""
+    """Return lines about likely problems of the corpus. No pair is left out because of them: the user decides."""
     from seq2see.doctor.examination import Examination, short
 
     # Nothing else needs these pairs, and the survey would keep them in memory until the end of the training.
@@ -211,24 +211,24 @@ def examine(corpus: Corpus, survey: Survey, valid_pairs: list[Pair], given: Iter
 SENTENCE, WORD = 10, 2
 """Minimum number of letters of a sentence, and mean number of letters of a word, in scripts without spaces."""
 PHRASE = 2
-"""Mean number of words below which texts are words, cut into characters, and not sentences, cut into subwords."""
+"""Mean number of words below which texts are treated as words (tokenised into characters), not as sentences."""
 
 
 @dataclass(frozen=True)
 class Text:
-    """One side of a corpus without its tags: how much there is of it, some lines, and what tokens suit it."""
+    """One side of a corpus without its tags: its amount, some lines, and the tokenizers that suit it."""
 
     side: Side
     lines: list[str]
     kinds: tuple[str, ...]
-    """The tokenizers that suit it, the preferred first."""
+    """Kinds of tokenizers that suit the side, the preferred one first."""
     where: TagPlace
     tags: int
-    """Tokens that tags take."""
+    """Number of tokens that the tags need."""
 
 
 def _text_of(side: Side, pairs: int, lines: list[str], dice: random.Random) -> Text:
-    """Examine one side, given random lines of it."""
+    """Return the kind of text of one side, given random lines of it."""
     where: TagPlace = where_tags_are(lines) if side.words > 1.9 * pairs else "none"
     count = 0
     if where != "none":
@@ -242,7 +242,7 @@ def _text_of(side: Side, pairs: int, lines: list[str], dice: random.Random) -> T
 
 
 def _with_words(side: Side, pairs: int, lines: Sequence[str]) -> Side:
-    """Return the same side, with an estimate of the number of words where they are written without spaces."""
+    """Return the side with an estimated number of words if it is written without spaces."""
     letters = sum(not unicodedata.combining(sign) for line in lines for sign in line)
     if letters < SENTENCE * len(lines) or not characters.are_unspaced(list(lines)):
         return side
@@ -265,9 +265,9 @@ def _kinds(side: Side, pairs: int, lines: Sequence[str], few: Sequence[str]) -> 
 
 
 def _are_symbols(side: Side, lines: Sequence[str]) -> bool:
-    """Return whether words are a closed set, of which nearly every member occurs often.
+    """Return whether the words are a closed set in which nearly every word occurs often.
 
-    The number of words that occur once estimates how much of a new text would be unknown (Good and Turing).
+    The number of words that occur once estimates the share of unknown words in new text (Good-Turing).
     """
     if len(side.lexicon) >= Side.MOST_WORDS or side.words < 20 * len(side.lexicon):
         return False
@@ -276,7 +276,7 @@ def _are_symbols(side: Side, lines: Sequence[str]) -> bool:
 
 
 def _are_molecules(lines: Sequence[str]) -> bool:
-    """Return whether nearly all lines are SMILES, and two thirds of them contain more than letters."""
+    """Return whether nearly all lines are SMILES, and two thirds of them contain more than plain letters."""
     if 3 * sum(not line.isalpha() for line in lines) < 2 * len(lines):
         return False
     return sum(bool(line.strip()) and all(map(patterns.is_smiles, line.split())) for line in lines) >= 0.9 * len(lines)
@@ -288,7 +288,7 @@ def _are_korean(lines: Sequence[str]) -> bool:
 
 
 def in_common(sources: Sequence[str], targets: Sequence[str]) -> float:
-    """Return how much text two sides share: the intersection of the frequencies of their pairs of characters."""
+    """Return the share of text that two sides have in common: the overlap of their character-bigram frequencies."""
     one, other = _frequencies(sources), _frequencies(targets)
     return sum(min(share, other[each]) for each, share in one.items() if each in other)
 
@@ -308,35 +308,40 @@ def _frequencies(lines: Sequence[str]) -> dict[str, float]:
 
 
 FEW = 20
-"""Number of pairs below which none is held out; validation then uses training pairs."""
+"""Minimum number of pairs for holding some out; with fewer, validation uses training pairs."""
 
 HASHES: Final[Mapping[str, Callable[[bytes], float]]] = {
     "blake2b": lambda text: int.from_bytes(blake2b(text, digest_size=8).digest(), "big") / 2**64,
     "crc32": lambda text: crc32(text) / 2**32,
 }
-"""Hash functions from a text to a pseudo-random number from 0 to 1.
+"""Hash functions from a text to a pseudo-random number from 0 to 1. CRC32 is linear, so that similar texts get similar
+numbers: of 000 to 999 it chooses 124 instead of 100, none of which ends in 3 or 7. It is used only for fine-tuning a
+run of seq2see 0.1.0: the same choice keeps pairs that its model has already learned out of the new validation set.
 
 CRC32 is linear, so that similar texts get similar numbers: of 000 to 999 it chooses 124 instead of 100, none of which
 ends in 3 or 7. It serves runs that are fine-tuned from one that seq2see 0.1.0 trained: only the same choice keeps pairs
 that its model has already learned out of the new validation set.
 """
 HASH: Final = "blake2b"
-"""The one of `HASHES` that new runs use. The manifest records it as `held_out_by`; without that key it is CRC32."""
+"""Name of the hash in `HASHES` that new runs use. The manifest records it as `held_out_by`; if that is missing, it is
+CRC32.
+"""
 
 Decides = Callable[[Pair], bool]
 Key = Callable[[Pair], str]
 
 
 def by_source(pair: Pair) -> str:
-    """Return the source, so that no source is both trained and validated on."""
+    """Return the source of a pair, as the key that decides: no source is then in both training and validation set."""
     return pair.source
 
 
 def by_either(parts: Sequence[Sides]) -> Key:
-    """Return a function from a pair to the text by which it is held out, for tagged files of these languages.
+    """Return a function from a pair to the text that decides whether it is held out, for tagged files.
 
-    `m.en,m.de` beside `m.de,m.en` holds every pair twice, once turned round: what is validated on in one direction must
-    not be learned in the other. So a text decides that is the same in both, where any language is on both sides.
+    `m.en,m.de` beside `m.de,m.en` has every pair twice, in both directions: what is validated on in one direction must
+    not be learned in the other. So if any language is on both sides, the text that decides is the same for both
+    directions.
     """
     if not {part.source for part in parts} & {part.target for part in parts} - {None}:
         return by_source
@@ -350,13 +355,13 @@ def by_either(parts: Sequence[Sides]) -> Key:
 def held_out(
     sample: Sequence[Pair], pairs: int, wanted: int, asked: bool, key: Key = by_source, by: str = HASH
 ) -> Decides:
-    """Return a function that decides whether a pair is kept for validation.
+    """Return a function that decides whether a pair is held out for validation.
 
     Args:
         sample: Some of the pairs, or all.
         pairs: The number of pairs in the corpus.
-        wanted: About how many pairs to keep; never more than a tenth, or half where the user has asked.
-        asked: Whether the user has asked for it, so that some are kept however few pairs there are.
+        wanted: About how many pairs to hold out; at most a tenth, or half if the user has asked for it.
+        asked: Whether the user has asked for it, so that some are held out however few pairs there are.
         key: Returns the text of a pair that decides.
         by: The hash of that text, one of `HASHES`.
     """

@@ -1,9 +1,9 @@
 """One training, from pairs to report, in the order in which it happens.
 
-`new_run` opens the corpus, surveys it, settles the settings, learns tokenizers and writes the corpus as tokens; `learn`
-builds the model, trains it and writes the report. Everything else joins here: a run that is resumed (`resume`) comes in
-at `learn`, fine-tuning (`fine_tuning`) replaces a few steps, other settings may be tried first (`trials`), and under
-torchrun all processes but the first one do nothing but train (`resume.follow`).
+`new_run` opens the corpus, surveys it, chooses the settings, trains tokenizers and writes the tokenised corpus; `learn`
+builds the model, trains it and writes the report. A resumed run (`resume`) starts at `learn`, fine-tuning
+(`fine_tuning`) replaces a few steps, other settings may be tried first (`trials`), and under torchrun all processes but
+the first only train (`resume.follow`).
 
 The pairs are read twice, whatever their number: once by the survey, and once to tokenise them.
 """
@@ -40,7 +40,7 @@ from seq2see.training.events import INTERRUPTED, Finished, Stepped
 from seq2see.training.journal import Journal
 
 FORECAST_AFTER = 10
-"""Updates by which the duration of a training on a CPU is estimated."""
+"""Number of updates from which the duration of a training on a CPU is estimated."""
 
 
 def train(
@@ -107,7 +107,7 @@ def train(
 
 
 def start(request: Request, group: Group) -> Run:
-    """Resume the run in the folder, if that was asked for and there is one; else make a new one.
+    """Resume the run in the folder if that is requested and there is one; otherwise make a new run.
 
     All processes but the first one wait until there is something to train.
     """
@@ -123,7 +123,7 @@ def start(request: Request, group: Group) -> Run:
 
 
 def resume_run(request: Request, group: Group) -> Run:
-    """Train on from the newest checkpoint, or only complete the end of a run that is finished."""
+    """Continue training from the newest checkpoint, or only complete the final work of a finished run."""
     device, folder = machine.pick_device(), request.folder
     prepared = resume.reopened(request)
     if resume.is_finished(folder, prepared):
@@ -153,10 +153,10 @@ def new_run(request: Request, group: Group) -> Run:
 def make_folder(
     request: Request, corpus: Corpus, given: Iterable[Pair] | None, base: Base | None, device: torch.device
 ) -> tuple[Prepared, Callable[[], list[str]]]:
-    """Make a run folder that is ready to train; with it, return a function that examines the corpus.
+    """Make a run folder that is ready for training; return it, and a function that examines the corpus.
 
     Args:
-        given: The pairs to validate on; None to hold some of the training pairs out.
+        given: The pairs to validate on; None to hold out some of the training pairs.
         base: The run that is fine-tuned.
     """
     request.watch(Said(f"reading {corpus.name}"))
@@ -189,10 +189,10 @@ def learn(
     group: Group,
     examined: Callable[[], list[str]] = list,
 ) -> Run:
-    """Train the model of a run folder that is ready, from its newest checkpoint if it has one, and write the report.
+    """Train the model of a prepared run folder, from its newest checkpoint if it has one, and write the report.
 
     Args:
-        examined: Called after the first update; returns lines about what seems wrong with the corpus.
+        examined: Called after the first update; returns lines about likely problems of the corpus.
     """
     folder, watch = request.folder, request.watch
     if (folder / trials.FOLDER).is_dir():

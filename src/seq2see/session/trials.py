@@ -1,11 +1,11 @@
-"""Trials: other settings are trained beside the suggested ones, and replace them if they are better beyond noise.
+"""Trials: train with other settings besides the suggested ones, and use them if they are significantly better.
 
 The suggested settings (the default) train in the run folder itself, the others (the challengers) in `RUN/trials/NAME`,
-each a run folder of its own. All are trained up to the same step, of the same learning rate schedule, and ranked by
-the validation loss of a sentence, which does not depend on how it is split into tokens. Where there are few pairs, the
-best challenger and the default are then trained to the end and compared once more. Budgets are counted in steps,
-so that the same corpus leads to the same trials on every machine; nothing is trained twice, since the winner goes on
-from its own checkpoint; and an interrupted trial resumes like any other training.
+each a run folder of its own. All are trained up to the same step, of the same learning rate schedule, and ranked by the
+validation loss of a sentence, which does not depend on how it is split into tokens. If there are few pairs, the best
+challenger and the default are then trained to the end and compared once more. Budgets are counted in steps, so that the
+same corpus leads to the same trials on every machine. No step is trained twice, since the winner continues from its own
+checkpoint, and an interrupted trial resumes like any other training.
 """
 
 import json
@@ -33,26 +33,28 @@ from seq2see.training.journal import Journal
 
 FOLDER, PLAN = "trials", "plan.json"
 FEW_PAIRS = 20_000
-"""Below this number of pairs the best challenger is trained to the end, so that trials may cost twice the training."""
+"""Number of pairs below which the best challenger is trained to the end, so that trials may double the
+training time.
+"""
 EARLY, EARLY_OF_MANY = 0.25, 0.1
-"""Share of all steps after which candidates are compared, for few and for many pairs."""
+"""Share of all steps after which candidates are compared, with few and with many pairs."""
 MOST_CHALLENGERS = 3
 MOST_AT_ONCE = 5
-"""Trainings side by side on a GPU: each has a process with its own memory there."""
+"""Maximum number of trainings at the same time on a GPU; each is a process with its own GPU memory."""
 FEWEST_TO_COMPARE = 50
-"""Validation pairs below which no difference would be beyond noise."""
+"""Minimum number of validation pairs for trials: with fewer, no difference would be significant."""
 STANDARD_ERRORS = 2.0
-"""The mean difference of two losses of a sentence must exceed so many standard errors to be beyond noise."""
+"""Number of standard errors by which the mean losses per sentence must differ to be significant."""
 UNRELATED = {
     *("seed", "alignment_weight", "micro_batch_tokens", "precision", "deterministic", "log_every", "keep"),
     *("max_minutes", "validate_every", "patience", "metric"),
 }
-"""Settings of training that a user may set without giving up the trials."""
+"""Training settings that the user may set without disabling the trials."""
 
 
 @dataclass(frozen=True)
 class Challenger:
-    """Settings that are tried against the suggested ones."""
+    """Settings that are compared with the suggested ones."""
 
     name: str
     overlay: Overlay
@@ -61,10 +63,10 @@ class Challenger:
 def challengers(
     tokenizers: Sequence[Mapping[str, Any]], settings: Settings, yours: set[str], minutes: float | None
 ) -> list[Challenger]:
-    """Return the settings to try: other tokenizers and, where the user gives time, other sizes and regularisation.
+    """Return the settings to try: other tokenizers and, if the user allows time, other sizes and regularisation.
 
-    The user's own settings are never tried against: whoever sets data, model or training gets no trials, unless they
-    ask for them, and then none that changes what they have set.
+    Settings of the user are never changed: users who set data, model or training get no trials unless they ask for
+    them, and then no trial changes what they have set.
     """
     own = {key for key in yours if key.split(".")[0] != "decoding" and key.split(".")[1] not in UNRELATED}
     if minutes == 0 or (own and minutes is None) or settings.model.architecture != "transformer":
@@ -81,7 +83,7 @@ def challengers(
 
 
 def _more(settings: Settings) -> list[Challenger]:
-    """Return further settings to try if there is time; docs/log.md has what small corpora gained from each."""
+    """Return further settings to try if there is time; docs/log.md lists the gains of each on small corpora."""
     model, training = settings.model, settings.training
     dropout, rate, width = model.dropout, training.learning_rate, model.d_model
     wider, narrower = 16 * round(width * 1.5 / 16), max(32, 16 * round(width / 1.5 / 16))
@@ -99,7 +101,7 @@ def _more(settings: Settings) -> list[Challenger]:
 
 
 def _changed(settings: Settings, overlay: Overlay) -> set[str]:
-    """Return the settings that an overlay changes."""
+    """Return the names of the settings that an overlay changes."""
     tree = asdict(settings)
     return {f"{section}.{key}" for section, new in overlay.items() for key in new if tree[section][key] != new[key]}
 
@@ -111,11 +113,11 @@ def prepare(
     minutes: float | None,
     write_corpus: Callable[[Path, Settings], Prepared],
 ) -> None:
-    """Make a run folder for each challenger, and the plan of the trials, inside a run folder that is being made.
+    """Make a run folder for each challenger, and write the plan of the trials, inside a run folder that is being made.
 
     Args:
-        tokenizers: Those that suit the corpus, as overlays for `data`; the first is the one that was chosen.
-        write_corpus: Writes a run folder with other tokenizers.
+        tokenizers: Tokenizer settings that suit the corpus, as overlays for `data`; the first is the chosen one.
+        write_corpus: Function that writes a run folder with other tokenizers.
     """
     tried = challengers(tokenizers, prepared.settings, prepared.yours, minutes)
     if not tried or len(prepared.valid) < FEWEST_TO_COMPARE or "validated_on_training_pairs" in prepared.facts:
@@ -151,11 +153,11 @@ class Standing:
     name: str
     step: int
     losses: dict[str, float]
-    """Loss of each validation pair, in nats."""
+    """Loss of each validation pair, in nats, by pair."""
     score: float | None
     """The best value of the metric so far."""
     cost: float
-    """Tokens that were trained on, times the number of parameters; R-Drop counts twice."""
+    """Number of tokens trained on, times the number of parameters; R-Drop counts twice."""
     seconds: float
 
     @property
@@ -164,7 +166,7 @@ class Standing:
 
 
 def is_better(one: Standing, other: Standing, lower_is_better: bool) -> bool:
-    """Return whether one candidate is better than another beyond noise: by the loss, and not worse by the metric."""
+    """Return whether a candidate is significantly better than another by the loss, and not worse by the metric."""
     both = one.losses.keys() & other.losses.keys()
     differences = [other.losses[key] - one.losses[key] for key in sorted(both)]
     if len(differences) < FEWEST_TO_COMPARE:
@@ -178,14 +180,14 @@ def is_better(one: Standing, other: Standing, lower_is_better: bool) -> bool:
 
 
 def decide(folder: Path, prepared: Prepared, overlays: list[Overlay], watch: Watch, alone: bool) -> Prepared:
-    """Run the trials that a run folder has planned, and return it with the settings that won; it trains on from there.
+    """Run the planned trials of a run folder, and return it with the winning settings and their checkpoints.
 
     Args:
         overlays: The user's settings.
-        alone: Whether one process trains; several make no trials.
+        alone: Whether a single process trains; several processes do no trials.
 
     Raises:
-        Interrupted: A signal asked for a stop; `train` with `resume` goes on.
+        Interrupted: A signal asked for a stop; `train` with `resume` continues the trials.
     """
     home = folder / FOLDER
     if not (home / PLAN).is_file():
@@ -236,7 +238,7 @@ def read_plan(path: Path) -> dict[str, Any]:
 
 
 def _compare(folder: Path, prepared: Prepared, plan: Mapping[str, Any], watch: Watch) -> dict[str, Any]:
-    """Train the candidates as far as planned; return the name of the winner, and what was tried."""
+    """Train the candidates as far as planned; return the winner's name and the results of all, for the manifest."""
     settings, names = prepared.settings, [DEFAULT, *plan["challengers"]]
     places = {name: folder if name == DEFAULT else folder / FOLDER / name for name in names}
     early, steps = plan["compare_after"], settings.training.max_steps
@@ -279,10 +281,10 @@ def _in_words(standings: Mapping[str, Standing]) -> str:
 def _train_all(
     places: Mapping[str, Path], until: int, watch: Watch, began: float, minutes: float
 ) -> dict[str, Standing]:
-    """Train each candidate up to a step: one after another on a CPU, several at a time on a GPU.
+    """Train each candidate up to step `until`: one after another on a CPU, several at a time on a GPU.
 
     Args:
-        minutes: Start no further challenger when so many have passed since `began`; 0 for no limit.
+        minutes: Start no further challenger when this many minutes have passed since `began`; 0 for no limit.
     """
     at_once = 1 if machine.pick_device().type == "cpu" else MOST_AT_ONCE
     waiting, found = list(places.items()), dict[str, Standing]()
@@ -302,7 +304,7 @@ def _train_all(
 
 
 class Advance:
-    """`advance`, for a worker process."""
+    """Callable form of `advance` for a worker process."""
 
     def __call__(self, task: tuple[str, Path, int]) -> Standing | int:
         try:
@@ -312,7 +314,7 @@ class Advance:
 
 
 def _side_by_side(places: Mapping[str, Path], until: int) -> dict[str, Standing]:
-    """Train all candidates at once, each in a process of its own; a signal lets all of them save what they have."""
+    """Train all candidates at once, each in its own process; after a signal, all of them save a checkpoint."""
     crew = {name: machine.WorkerProcess(Advance, ()) for name in places}
     answers: dict[str, Any] = {}
 
@@ -349,7 +351,7 @@ def _side_by_side(places: Mapping[str, Path], until: int) -> dict[str, Standing]
 
 
 class _Pause(Stop):
-    """A request to stop that is also made by reaching a step."""
+    """A stop request that is also made when a given step is reached."""
 
     reached = False
 
@@ -358,7 +360,7 @@ class _Pause(Stop):
 
 
 def advance(name: str, folder: Path, until: int) -> Standing:
-    """Train the model in a run folder up to step `until`, unless a limit ended its training earlier, and measure it."""
+    """Train the model of a run folder up to step `until`, or to an earlier limit, and return its losses and score."""
     device = machine.pick_device()
     prepared = resume.reopen(folder, [])
     settings = prepared.settings
