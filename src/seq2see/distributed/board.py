@@ -1,6 +1,6 @@
-"""A store that all ranks share: they find each other through it, and wait for each other as long as all are alive.
+"""A key-value store that all ranks share: they find each other through it, and wait for each other while all are alive.
 
-It is a store of torch.distributed, kept by torchrun or by the first rank. See `ranks` for when it is used.
+It is a store of torch.distributed, hosted by torchrun or by the first rank. See `ranks` for when it is used.
 """
 
 import contextlib
@@ -16,14 +16,17 @@ from seq2see.errors import LostError, PassingError, RunError
 from seq2see.machine import Stop
 
 TIMEOUT = timedelta(seconds=45)
-"""Maximum time that ranks wait for each other in one collective, and for a heartbeat elsewhere.
+"""Maximum time that ranks wait for each other in one collective, and for a heartbeat elsewhere. A rank that dies on
+this machine is noticed at once, by torchrun and by its closed connections. A rank that hangs, or whose machine is
+unreachable, is noticed only by this limit, which ends the others within a minute. It can be short because a step takes
+about a second, all ranks have equal work in it, and no rank waits for a disk during it.
 
 A rank that dies on this machine is noticed at once, by torchrun and by its closed connections. One that hangs, or whose
 machine falls silent, is not: then this alone ends the others, within a minute. It can be so short since a step takes a
 second, all ranks get as much to do in it, and nobody waits here for a disk.
 """
 BEATS = 45
-"""Number of heartbeats in that time."""
+"""Number of heartbeats sent in the time `TIMEOUT`."""
 Result = TypeVar("Result")
 
 
@@ -39,7 +42,7 @@ class Board:
         self._heart.start()
 
     def _live(self) -> None:
-        """Send heartbeats; during work that can be broken off, also pass on a request to stop, in both directions."""
+        """Send heartbeats; during work that can be aborted, also send and receive requests to stop."""
         store = self._store.clone()  # a connection of its own, which nobody keeps waiting
         with contextlib.suppress(RuntimeError):  # the board is lost: who looks at it will find out
             while not self._left.wait(TIMEOUT.total_seconds() / BEATS):
@@ -53,7 +56,7 @@ class Board:
                     stop.pass_on(int(store.get(asked)))
 
     def meet(self) -> None:
-        """Wait until all ranks are here, however long one takes, as long as its heart beats.
+        """Wait until all ranks have called this; a rank may take any time as long as it sends heartbeats.
 
         The first rank watches all others, and they watch the first.
         """
@@ -81,7 +84,7 @@ class Board:
                 raise lost(f"process {silent} hangs")
 
     def _ask(self, question: Callable[[], Result], patience: float | None = None) -> Result:
-        """Return the answer of the store. Its machine may be lost, so the request has a time limit."""
+        """Return the result of a request to the store, with a time limit, since its machine may be lost."""
         from concurrent.futures import Future  # late: `--help` need not wait for it
 
         answer: Future[Result] = Future()
@@ -110,7 +113,7 @@ class Board:
             self._may_stop = None
 
     def fail(self, problem: BaseException) -> None:
-        """Report a failure to the ranks that wait; the store itself may be lost."""
+        """Report a failure to the waiting ranks, if the store can still be reached."""
         how = "passing" if isinstance(problem, PassingError) else "for good"
         with contextlib.suppress(PassingError):
             self._ask(lambda: self._store.set("failed", how), patience=2.0)
@@ -126,11 +129,11 @@ def _pause(began: float) -> None:
 
 
 def find_each_other(board: Any, number: int, count: int) -> str:
-    """Wait until all ranks are here, however long they take to start; return the name of their meeting.
+    """Wait until all ranks have started, however long that takes; return a name for this start of the group.
 
-    After a restart the board may still have what was put up before, so that nothing on it is believed but an answer:
-    each rank puts up a word that it makes up, the first answers to every word with its own, and who is answered signs
-    that. The word of the first is the name.
+    After a restart the store may still contain old entries, so a rank trusts only a reply to itself: each rank stores a
+    random word, the first rank replies to every word with its own, and a rank that gets the reply confirms it. The word
+    of the first rank is the name.
     """
     word, began = secrets.token_hex(8), time.monotonic()
     if number == 0:

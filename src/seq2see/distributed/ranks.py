@@ -1,14 +1,14 @@
 """Many processes, one training: everything that depends on torchrun and torch.distributed.
 
-`torchrun` starts the same command many times and tells each its *rank*. All ranks hold the same weights and plan the
-same batches; each learns from its share of a batch, and gradients are summed. The first rank, 0, is the only one that
-writes files and prints. Without torchrun there is one rank, `processes.ALONE`.
+`torchrun` starts the same command many times and tells each its *rank*. All ranks have the same weights and plan the
+same batches; each computes gradients for its share of a batch, and the gradients are summed. The first rank, 0, is the
+only one that writes files and prints. Without torchrun there is one rank, `processes.ALONE`.
 
 Ranks wait for each other in two ways. In updates, where all have equal work, they meet in a collective of
 torch.distributed, and a rank that keeps the others waiting for longer than `board.TIMEOUT` counts as lost. Where one
 may have more work than another (only the first prepares a corpus, writes a checkpoint or reads standard input), they
-meet on a notice board first, for as long as it takes: each rank sends heartbeats there, and only one that has sent none
-for that long is lost.
+first meet in a shared store (`board`), for as long as it takes: each rank sends heartbeats there, and only a rank that
+has sent none for that long is lost.
 """
 
 import contextlib
@@ -27,17 +27,17 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 START_TIMEOUT = timedelta(minutes=10)
-"""The time limit while processes start: the slowest disk has to read PyTorch first."""
+"""Time limit for the start of processes, which includes reading PyTorch from a slow disk."""
 BUCKET_NUMBERS = 25_000_000
-"""Number of gradients summed at once, 100 MB: large enough for full speed, without a second copy of all."""
+"""Number of gradient elements summed at a time, 100 MB: large enough for full speed, without a copy of all."""
 
 
 class _MemoryHereError(OnlyHereError, PassingError):
-    """Memory ran out on one machine; it may not happen again."""
+    """Memory ran out on one machine; a repetition may succeed."""
 
 
 _stores: list[Any] = []
-"""The store of torch.distributed, kept for the life of the process, which may be the one that serves it."""
+"""Stores of torch.distributed, kept alive with the process, which may be the one that hosts them."""
 
 
 def from_torchrun() -> tuple[int, int]:
@@ -49,16 +49,16 @@ def from_torchrun() -> tuple[int, int]:
 
 
 def may_speak(problem: Exception) -> bool:
-    """Return whether this process prints an error: the first one for all, another one what only it can know.
+    """Return whether this process prints an error: the first rank does, and others only errors of their own machine.
 
-    Where a process was lost, it may be the first, so the second one prints as well.
+    If a process was lost, it may be the first, so the second rank prints as well.
     """
     speakers = ("0", "1") if isinstance(problem, LostError) else ("0",)
     return isinstance(problem, OnlyHereError) or os.environ.get("RANK", "0") in speakers
 
 
 def check_restarts(resume: bool, force: bool) -> None:
-    """Refuse options that would do harm when torchrun starts the same command again."""
+    """Raise an error for options that would do harm when torchrun restarts the same command."""
     if "TORCHELASTIC_RUN_ID" not in os.environ:
         return
     if force:
@@ -74,7 +74,7 @@ def check_restarts(resume: bool, force: bool) -> None:
 
 @contextlib.contextmanager
 def joined() -> Iterator[Group]:
-    """Join the other processes that torchrun started; a group of one where it did not."""
+    """Join the other processes that torchrun started and yield the group; without torchrun, a group of one."""
     global _joined
     number, count = from_torchrun()
     if count == 1 or _joined is not None:
@@ -123,7 +123,7 @@ def _start(number: int, count: int) -> Board:
 
 
 def choose_gpu(gpus: int) -> None:
-    """Use the GPU that has the number of this process on its machine."""
+    """Select the GPU whose number is that of this process on its machine."""
     import torch
 
     number, count = (
@@ -143,7 +143,7 @@ def _stop() -> None:
 
 @contextlib.contextmanager
 def _with_all() -> Iterator[None]:
-    """Context for collectives: one that fails does so because another rank is gone."""
+    """Context for collectives: a failure in it is reported as the loss of another rank."""
     try:
         yield
     except RuntimeError as problem:
@@ -155,7 +155,7 @@ class Ranks(Group):
 
     patience = 120
     echo = 2.0
-    """Seconds to wait for a run folder, which a lost machine may still hold on a shared disk."""
+    """Seconds to wait for a run folder, whose lock a lost machine may still hold on a shared disk."""
 
     def __init__(self, rank: int, world: int, board: Board) -> None:
         self.rank, self.world, self._board = rank, world, board
@@ -274,12 +274,12 @@ Result = TypeVar("Result")
 
 
 def dealt(lengths: Sequence[int], hands: int) -> list[list[int]]:
-    """Return the indices of the items that each of `hands` processes gets: the same mix of long and short ones."""
+    """Return the indices of the items for each of `hands` processes, so that each gets a similar mix of lengths."""
     order = sorted(range(len(lengths)), key=lambda place: -lengths[place])
     return [order[number::hands] for number in range(hands)]
 
 
 def put_back(parts: Sequence[Sequence[Result]], places: list[list[int]]) -> list[Result]:
-    """Return the results of the items that were `dealt`, in the order of the items."""
+    """Return the results of items divided by `dealt`, in the order of the items."""
     found = {at: each for part, own in zip(parts, places, strict=True) for at, each in zip(own, part, strict=True)}
     return [found[at] for at in range(len(found))]

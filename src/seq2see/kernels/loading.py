@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 HAS_TRITON = importlib.util.find_spec("triton") is not None
-"""PyTorch's CUDA builds for Linux install Triton; its CPU builds do not."""
+"""Whether Triton is installed, as it is by PyTorch's CUDA builds for Linux, but not by its CPU builds."""
 
 
 def packed_attention() -> ModuleType:
@@ -39,11 +39,11 @@ def are_available(x: Tensor) -> bool:
 
 
 _collected: list[tuple[Any, ...]] | None = None
-"""Calls of kernels inside `compiled_ahead`; None elsewhere."""
+"""Kernel calls collected inside `compiled_ahead`; None outside of it."""
 
 
 def launch(kernel: Any, grid: tuple[int, ...], *given: Any, **fixed: Any) -> None:
-    """Start a kernel; inside `compiled_ahead`, only note that it will be needed."""
+    """Launch a kernel; inside `compiled_ahead`, only record that it will be needed."""
     if _collected is None:
         kernel[grid](*given, **fixed)
     else:
@@ -51,7 +51,7 @@ def launch(kernel: Any, grid: tuple[int, ...], *given: Any, **fixed: Any) -> Non
 
 
 def tried_once(trial: Callable[..., bool]) -> Callable[..., bool]:
-    """Keep the results of a trial of kernels; inside `compiled_ahead` nothing is tried, so nothing is learned."""
+    """Cache the result of a function that tries out kernels, except inside `compiled_ahead`, where nothing is run."""
     known: dict[tuple[Any, ...], bool] = {}
 
     @wraps(trial)
@@ -67,20 +67,20 @@ def tried_once(trial: Callable[..., bool]) -> Callable[..., bool]:
 
 
 def is_collecting() -> bool:
-    """Return whether kernels are noted instead of run."""
+    """Return whether kernel calls are collected instead of run."""
     return _collected is not None
 
 
 @contextlib.contextmanager
 def compiled_ahead(wait: bool = True) -> Iterator[None]:
-    """Compile the kernels that are called inside, all at the same time, instead of running them.
+    """Compile the kernels that are called inside, in parallel, instead of running them.
 
-    What they should have computed is undefined. Compiling takes most of the first minute of a training on a machine
-    that has never run it, if each kernel is only compiled when it is first called.
+    Their outputs are undefined. Compiling takes most of the first minute of the first training on a machine if each
+    kernel is only compiled when it is first called.
 
     Args:
-        wait: Return when all are compiled. Otherwise a thread compiles them meanwhile; a kernel that is called before
-            it is ready is compiled by its caller.
+        wait: Return when all are compiled. Otherwise a thread compiles them in the background; a kernel that is called
+            before it is ready is compiled by its caller.
     """
     global _collected
     if _collected is not None:  # a part of another trial
@@ -115,5 +115,5 @@ def _compile(calls: list[tuple[Any, ...]], device: int | None = None) -> None:
 
 
 def compute_dtype(x: Tensor) -> torch.dtype:
-    """Return the type in which a matrix multiplication with `x` is computed: autocast's, where that is on."""
+    """Return the type in which a matrix multiplication with `x` is computed: that of autocast if it is on."""
     return torch.get_autocast_dtype(x.device.type) if torch.is_autocast_enabled(x.device.type) else x.dtype

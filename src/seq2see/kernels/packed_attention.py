@@ -1,8 +1,9 @@
-"""Attention over packed sentences on a GPU, in Triton: no padding, no mask, no copies.
+"""Attention over packed sentences on a GPU, in Triton: without padding, masks or copies.
 
 Kernels made for long sequences waste most of their tiles on sentences of twenty tokens. Here a program processes one
-block of the queries of one sentence and one head, and loops over the keys of that sentence; blocks are as short as the
-sentences are. Shapes depend only on the number of rows, so that a step can be recorded (`training/graphs.py`).
+block of the queries of one sentence and one head, and loops over the keys of that sentence; the block size is chosen by
+the length of the sentences. Shapes depend only on the number of rows, so that a step can be captured in a CUDA graph
+(`training/graphs.py`).
 """
 
 import math
@@ -18,14 +19,14 @@ from torch import Tensor
 from seq2see.kernels.loading import compiled_ahead, is_collecting, launch, tried_once
 
 SHORTEST_BLOCK, LONGEST_BLOCK = 32, 64
-"""Fewest and most queries, and keys, in one tile."""
+"""Minimum and maximum number of queries, and of keys, in one tile."""
 TILE_BYTES = LONGEST_BLOCK * 256
-"""A tile of wide heads in float32 has fewer rows: five tiles must fit on the chip."""
+"""Maximum size of a tile: wide heads in float32 have tiles of fewer rows, since five tiles must fit on the chip."""
 
 
 @tried_once
 def can_attend(width: int, dtype: torch.dtype, device: torch.device) -> bool:
-    """Return whether a GPU can run the kernels with heads of this width: older ones have too little shared memory."""
+    """Return whether a GPU can run the kernels with heads of this width; older GPUs have too little shared memory."""
     if not 8 <= width <= 128 or dtype not in (torch.float32, torch.float16, torch.bfloat16):
         return False
 
@@ -38,9 +39,9 @@ def can_attend(width: int, dtype: torch.dtype, device: torch.device) -> bool:
 
 
 def works_on(trial: Callable[[], Tensor], device: torch.device) -> bool:
-    """Return whether forward and backward pass of a trial work; the random state is left as it was.
+    """Return whether the forward and backward pass of a trial work; the random state is not changed.
 
-    Inside `compiled_ahead` its kernels are noted, and the answer is yes.
+    Inside `compiled_ahead` its kernels are only collected, and the result is True.
     """
     try:
         random_state = torch.cuda.get_rng_state(device)
@@ -67,11 +68,11 @@ def packed_attention(
     longest_key: int,
     causal: bool = False,
 ) -> Tensor:
-    """Attend from the queries of each sentence to its keys: ND, the heads side by side.
+    """Compute attention from the queries of each sentence to its keys; return ND with the heads concatenated.
 
     Args:
-        rows_N3D: queries, keys and values side by side; queries alone where there is a memory.
-        memory_M2D: keys and values side by side.
+        rows_N3D: queries, keys and values, concatenated; only queries if there is a memory.
+        memory_M2D: keys and values of the memory, concatenated.
         query_offsets, key_offsets: where each sentence begins and the last one ends, on the GPU.
     """
     return _PackedAttention.apply(  # type: ignore[no-untyped-call, no-any-return]
@@ -80,7 +81,7 @@ def packed_attention(
 
 
 def _block(longest: int, row_bytes: int) -> int:
-    """Return the number of rows of a tile. Only two sizes: each has kernels of its own, which take time to compile."""
+    """Return the number of rows of a tile: one of two sizes only, since the kernels of each size must be compiled."""
     return int(min(TILE_BYTES // row_bytes, SHORTEST_BLOCK if longest <= SHORTEST_BLOCK else LONGEST_BLOCK))
 
 
@@ -151,7 +152,7 @@ class _PackedAttention(torch.autograd.Function):
 
 @triton.jit
 def _tile(pointer, first, places, length, stride, head, WIDTH: tl.constexpr, COLUMNS: tl.constexpr):  # type: ignore[no-untyped-def]
-    """Load rows `first + places` of one head; zeros from `length` on, and from `WIDTH` on."""
+    """Load rows `first + places` of one head; values beyond `length` rows and `WIDTH` columns are zeros."""
     columns = tl.arange(0, COLUMNS)
     inside = (places < length)[:, None] & (columns < WIDTH)[None, :]
     return tl.load(pointer + (first + places)[:, None] * stride + head * WIDTH + columns, mask=inside, other=0.0)
@@ -167,7 +168,7 @@ def _store(pointer, tile, first, places, length, stride, head, WIDTH: tl.constex
 
 @triton.jit
 def _weights(scores, logs, rows, columns, length, CAUSAL: tl.constexpr):  # type: ignore[no-untyped-def]
-    """Compute the weights of the softmax again, from its scores (base 2) and the logarithms of its sums."""
+    """Recompute the softmax weights from the scores (base 2) and the logarithms of the sums."""
     keep = (columns < length)[None, :]
     if CAUSAL:
         keep = keep & (columns[None, :] <= rows[:, None])

@@ -1,8 +1,9 @@
-"""Operations on whole rows on a GPU, in Triton. Memory bandwidth limits them, so each number is read once or twice.
+"""Operations on whole rows on a GPU, in Triton. They are limited by memory bandwidth, so each number is read once or
+twice.
 
 `norm_of_sum`: dropout, residual sum and layer norm in one pass.
 
-`to_gradients_`: from scores over the vocabulary to the gradient of the loss, in place, in two passes.
+`to_gradients_`: from logits over the vocabulary to the gradient of the loss, in place, in two passes.
 """
 
 from typing import Any
@@ -16,14 +17,14 @@ from seq2see.kernels.loading import launch, tried_once
 from seq2see.kernels.packed_attention import works_on
 
 ROW_TILE = 4096
-"""Numbers that a program of `norm_of_sum` holds at once."""
+"""Number of elements that a program of `norm_of_sum` holds at once."""
 MOST_PROGRAMS = 1024
-"""Most programs of its backward pass: each sums the gradient of the norm's weights over its own rows."""
+"""Maximum number of programs of the backward pass; each sums the gradient of the norm's weights over its own rows."""
 
 
 @tried_once
 def works(device: torch.device) -> bool:
-    """Return whether a GPU can run our kernels at all, by trying one. A machine without a C compiler cannot."""
+    """Return whether a GPU can run Triton kernels at all, by trying one. Without a C compiler it cannot."""
 
     def trial() -> Tensor:
         rows = torch.zeros(16, 16, device=device, requires_grad=True)
@@ -35,7 +36,7 @@ def works(device: torch.device) -> bool:
 def norm_of_sum(
     x_ND: Tensor, added_ND: Tensor | None, norm: nn.LayerNorm | None, dropout: float, dtype: torch.dtype
 ) -> Tensor:
-    """Return LayerNorm(x + dropout(added)), without the sum or without the norm where there is none.
+    """Return LayerNorm(x + dropout(added)); the sum or the norm is left out if `added` or `norm` is None.
 
     Args:
         dtype: the type of the normalised output; a sum without norm has that of `x`.
@@ -47,9 +48,10 @@ def norm_of_sum(
 def to_gradients_(
     scores: list[Tensor], labels_C1: Tensor, right: float, agreement: float, learning: bool
 ) -> tuple[list[Tensor], list[Tensor], Tensor]:
-    """Replace the scores of one or two passes by the gradients of their loss, as written out in `training/loss.py`.
+    """Replace the logits of one or two passes by the gradients of their loss, as written out in `training/loss.py`.
 
-    Return the labels' scores and log-probabilities, a column for each pass, and the divergence of two passes.
+    Return the labels' logits and log-probabilities, a column for each pass, and the KL divergence of two passes
+    (R-Drop).
     """
     count, V = scores[0].shape
     found_5C1 = torch.zeros(5, count, 1, device=scores[0].device)
@@ -117,7 +119,7 @@ class _NormOfSum(torch.autograd.Function):
 
 @triton.jit
 def _kept(seed, first_row, dropout, ROWS: tl.constexpr, COLUMNS: tl.constexpr):  # type: ignore[no-untyped-def]
-    """Return what dropout multiplies a tile by; each draw gives four numbers."""
+    """Return the dropout factors of a tile (0 or 1 / keep probability); each random draw gives four numbers."""
     quarter: tl.constexpr = COLUMNS // 4
     places = (first_row + tl.arange(0, ROWS))[:, None] * quarter + tl.arange(0, quarter)[None, :]
     a, b, c, d = tl.rand4x(tl.load(seed), places, n_rounds=7)

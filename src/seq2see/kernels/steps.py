@@ -1,8 +1,8 @@
-"""One step of decoding on a GPU, in Triton: with so few rows, starting a kernel takes longer than its computation.
+"""One step of decoding on a GPU, in Triton: with so few rows, launching a kernel takes longer than its computation.
 
-`attend`: attention of the W hypotheses of each sentence to its keys and values, to which theirs are appended first.
+`attend`: appends the keys and values of W hypotheses per sentence to the cache, and computes their attention to it.
 
-`best_words`: the most probable tokens of each row, in one pass over its scores.
+`best_words`: the most probable tokens of each row, in one pass over its logits.
 """
 
 import math
@@ -13,9 +13,9 @@ import triton.language as tl
 from torch import Tensor
 
 PIECE = 1024
-"""Scores that a program of `best_words` reads."""
+"""Number of logits that a program of `best_words` reads."""
 KEYS = 32
-"""Places that a program of `attend` reads at once."""
+"""Number of cache positions that a program of `attend` reads at once."""
 
 
 def attend(
@@ -25,11 +25,11 @@ def attend(
     keep_BWP: Tensor | None,
     new: tuple[Tensor, Tensor, Tensor] | None = None,
 ) -> Tensor:
-    """Compute attention of R = B x W rows, heads side by side.
+    """Compute attention of R = B x W rows; the heads are concatenated.
 
     Args:
-        keep_BWP: true: may be attended to; P counts from the first place, and W may be 1 for all. None: all may be.
-        new: key_RD and value_RD, stored at places W * step_B + w first; later places are not read.
+        keep_BWP: mask over the cache positions, true where attention is allowed; W may be 1 to share it. None: all are.
+        new: key_RD and value_RD, stored at positions W * step_B + w first; later positions are not read.
     """
     B, H, P, K = past_key_BHPK.shape
     W = len(query_RD) // B
@@ -50,7 +50,7 @@ def best_words(scores_RV: Tensor, count: int, never: tuple[int, ...]) -> tuple[T
     """Return log-probabilities and ids of the `count` most probable tokens of each row, the most probable first.
 
     Args:
-        never: token ids below 31 that have no probability.
+        never: token ids below 31 that are excluded.
     """
     R, V = scores_RV.shape
     pieces = triton.cdiv(V, PIECE)
@@ -116,7 +116,7 @@ def _attend(  # type: ignore[no-untyped-def]
 
 @triton.jit
 def _piece(scores, start, V, NEVER: tl.constexpr, PIECE: tl.constexpr):  # type: ignore[no-untyped-def]
-    """Return the scores and ids of some tokens; minus infinity for those that are not allowed."""
+    """Return the logits and ids of `PIECE` tokens; minus infinity for tokens that are excluded."""
     words = start + tl.arange(0, PIECE)
     found = tl.load(scores + words, mask=words < V, other=-float("inf")).to(tl.float32)
     banned = ((NEVER >> tl.minimum(words, 31)) & 1) != 0

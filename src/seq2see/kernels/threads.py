@@ -1,10 +1,10 @@
-"""How many threads compute on a CPU beside other programs.
+"""Choose the number of threads for computation on a CPU that is shared with other programs.
 
-PyTorch splits every operation over its threads, and each waits for the slowest. Where another program keeps a core
-busy, one thread often has none, and the others spin, which also keeps the system from giving it theirs: two threads
-then train up to nine times slower than one (docs/log.md). So threads sleep after a short wait (`GOMP_SPINCOUNT` in
+PyTorch splits every operation over its threads, and each waits for the slowest. If another program keeps a core busy,
+one thread often has none, and the others spin, which also keeps the system from giving it their cores: two threads then
+train up to nine times slower than one (docs/log.md). So threads sleep after a short wait (`GOMP_SPINCOUNT` in
 `seq2see/__init__.py`), and while there are more threads than free cores, `Threads` reduces their number. The results do
-not depend on it.
+not depend on the number of threads.
 """
 
 import contextlib
@@ -20,38 +20,40 @@ from pathlib import Path
 import torch
 
 PERIOD = 1.0
-"""Seconds of computing after which the number of threads is considered."""
+"""Seconds of computation after which the number of threads is reconsidered."""
 CONTENDED = 0.15
-"""Mean number of our threads that wait for a core, above which fewer threads are tried."""
+"""Mean number of our threads waiting for a core above which fewer threads are tried."""
 FREE = 0.7
-"""Mean number of idle cores, above which more threads are tried."""
+"""Mean number of idle cores above which more threads are tried."""
 FIRST_PAUSE, LONGEST_PAUSE = 16.0, 256.0
-"""Seconds until more threads are tried without an idle core, at first and at most: doubled each time it is in vain."""
+"""Minimum and maximum seconds until more threads are tried without an idle core; doubled after each trial
+that fails.
+"""
 
 
 @dataclass(frozen=True)
 class Counters:
-    """What the system has counted so far, all in seconds; only differences have a meaning."""
+    """Counters of the operating system, in seconds; only differences between two readings are meaningful."""
 
     clock: float = 0.0
     waited: float = 0.0
-    """Time that threads of this process were ready to run and had no core, summed over them."""
+    """Time that threads of this process were runnable but had no core, summed over the threads."""
     computed: float = 0.0
-    """Time that threads of this process had a core, summed over them."""
+    """Time that threads of this process ran on a core, summed over the threads."""
     idle: float = 0.0
-    """Time that cores which this process may use had nothing to do, summed over them."""
+    """Idle time of the cores that this process may use, summed over the cores."""
 
     def plus(self, after: "Counters", before: "Counters") -> "Counters":
-        """Add what was counted between two readings; threads that ended meanwhile count no more."""
+        """Return these counters plus the difference of two readings; threads that ended in between are not counted."""
         names = vars(self)
         return Counters(**{each: names[each] + max(0.0, vars(after)[each] - vars(before)[each]) for each in names})
 
 
 def read_counters() -> Counters:
-    """Read the counters of Linux.
+    """Return the current counters of Linux.
 
     Raises:
-        OSError: This system has none.
+        OSError: This system does not have them.
     """
     cores = os.sched_getaffinity(0)
     idle = waited = 0
@@ -66,7 +68,7 @@ def read_counters() -> Counters:
 
 
 class _Pause:
-    """Time until something may be tried again, doubled each time that it was in vain."""
+    """Waiting time before something may be tried again, doubled after each trial that fails."""
 
     def __init__(self, first: float) -> None:
         self._first, self._failures, self._until = first, 0, 0.0
@@ -81,7 +83,7 @@ class _Pause:
 
 @dataclass(frozen=True)
 class _Trial:
-    """A trial of another number of threads: the number and the speed before, the gain that it needs, and why."""
+    """A trial of another number of threads: number and speed before, the required gain, and the reason."""
 
     before: int
     speed: float
@@ -91,14 +93,14 @@ class _Trial:
 
 
 class Threads:
-    """The number of threads of this process: fewer while other programs compute, and as many as before afterwards.
+    """The number of threads of this process: reduced while other programs compute, and restored afterwards.
 
     Too many threads show in the time that they wait for a core, too few in idle cores. Either leads to a trial of
-    another number for one period, which is kept if the work got faster. Where no core is idle, a larger number must
-    gain more, because it slows other programs down; it is tried from time to time, as they may have a low priority.
+    another number for one period, which is kept if the work got faster. If no core is idle, a larger number must gain
+    more, because it slows other programs down; it is tried from time to time, as they may have a low priority.
 
     Args:
-        most: Number of threads without neighbours; with 1 there is nothing to do.
+        most: Number of threads if no other program runs; with 1 there is nothing to do.
         cores: Number of cores that this process may use.
         read: Returns the counters of the system.
         use: Sets the number of threads.
@@ -115,7 +117,7 @@ class Threads:
     ) -> None:
         self.count = self._most = most
         self.reason = ""
-        """Why the number was changed last, in words."""
+        """Reason for the last change of the number, as text."""
         self._cores, self._read, self._use, self._clock = cores, read, use, clock
         self._trial: _Trial | None = None
         self._contended, self._hopeful, self._idle = _Pause(PERIOD), _Pause(FIRST_PAUSE), _Pause(PERIOD)
@@ -123,7 +125,7 @@ class Threads:
         self._sum, self._work = Counters(), 0.0
 
     def begin(self, kind: str) -> None:
-        """Measure from now on; what was measured before counts, too, if it is of the same kind of work."""
+        """Begin to measure; earlier measurements are kept if they are of the same kind of work."""
         if self._most == 1:
             return
         if kind != self._kind:  # speeds of different kinds cannot be compared
@@ -136,10 +138,10 @@ class Threads:
         self._called, self._usual = self._last.clock, math.inf
 
     def after(self, work: float, is_last: bool = False) -> bool:
-        """Count work that was done since `begin`; return whether the number of threads was changed for good.
+        """Count work done since `begin`; return whether the number of threads was changed permanently.
 
         Args:
-            is_last: Whether something else follows, so that what was measured so far must be read now.
+            is_last: Whether other work follows, so that the counters must be read now.
         """
         if self._most == 1:
             return False
@@ -164,7 +166,7 @@ class Threads:
         return False
 
     def _was_suspended(self) -> bool:
-        """Return whether much more time has passed since the last call than usual: no work was done in most of it."""
+        """Return whether the process was suspended: much more time than usual has passed since the last call."""
         now = self._clock()
         gap, usual = now - self._called, self._usual
         self._called, self._usual = now, gap if usual == math.inf else (usual + min(gap, 2 * usual)) / 2
@@ -174,7 +176,7 @@ class Threads:
         self._sum, self._work = Counters(), 0.0
 
     def _consider(self, speed: float, waiting: float, idle: float, others: float, now: float) -> None:
-        """Begin a trial where that may help.
+        """Begin a trial of another number of threads if that may help.
 
         Args:
             waiting: Mean number of our threads that waited for a core.
@@ -214,17 +216,18 @@ class Threads:
 
 
 _own = threading.Lock()
-"""Held while the number of threads is chosen by `sharing` or `using`."""
+"""Lock that is held while `sharing` or `using` controls the number of threads."""
 _known: dict[int, Threads] = {}
-"""What was learned about neighbours, by the number of threads that torch has without them."""
+"""The `Threads` of earlier work, by PyTorch's own number of threads, so that what they learned is used again."""
 
 
 @contextlib.contextmanager
 def sharing(kind: str) -> Iterator[Threads]:
-    """Adapt the number of threads to the load by other programs, in work that calls `after` on what this yields.
+    """Adapt the number of threads to the load of other programs; the work must call `after` on the object that this
+    yields.
 
-    The number stays as it is where the user set it, inside another work that chooses it, and where the system does not
-    say how busy it is. Afterwards it is as before.
+    The number is not changed if the user set it, inside other work that controls it, or if the system does not report
+    its load. Afterwards it is restored.
     """
     most = torch.get_num_threads()
     if most == 1 or _user_decides() or not _can_read() or not _own.acquire(blocking=False):
@@ -243,7 +246,9 @@ def sharing(kind: str) -> Iterator[Threads]:
 
 @contextlib.contextmanager
 def fixed() -> Iterator[Threads]:
-    """Keep the number of threads; processes that train one model share the cores, unless the user set the number."""
+    """Keep the number of threads constant; several processes of one training share the cores, unless the user
+    set it.
+    """
     ranks = os.environ.get("LOCAL_WORLD_SIZE", "1")  # torchrun sets it, and OMP_NUM_THREADS=1 where there are several
     count = torch.get_num_threads()
     if not _user_decides() and ranks.isdecimal():
@@ -254,7 +259,7 @@ def fixed() -> Iterator[Threads]:
 
 @contextlib.contextmanager
 def using(count: int) -> Iterator[None]:
-    """Compute with this many threads, whatever other programs do."""
+    """Compute with this number of threads, whatever the load of other programs."""
     before, is_first = torch.get_num_threads(), _own.acquire(blocking=False)
     torch.set_num_threads(count)
     try:
@@ -271,7 +276,7 @@ def _user_decides() -> bool:
 
 @cache
 def _can_read() -> bool:
-    """Return whether this system says how long threads wait for a core."""
+    """Return whether this system reports how long threads wait for a core."""
     try:
         read_counters()
     except (OSError, AttributeError, ValueError, IndexError):
