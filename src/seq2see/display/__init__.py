@@ -1,1 +1,1 @@
-"""What a user sees: messages in their language, and tables, pages and progress bars in notebooks."""
+"""Output for users: messages in their language, and tables, pages and progress bars in notebooks."""

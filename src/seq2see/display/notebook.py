@@ -1,4 +1,4 @@
-"""Display in notebooks: tables, whole pages in a frame, a progress bar. IPython is used only where it runs."""
+"""Display in notebooks: tables, whole pages in a frame, a progress bar. IPython is imported only in notebooks."""
 
 import html
 import sys
@@ -16,7 +16,7 @@ HEIGHT: Final = 760
 
 
 def is_notebook() -> bool:
-    """Return whether this is the kernel of a notebook, which shows HTML, and not a terminal."""
+    """Return whether this process is the kernel of a notebook, which can show HTML."""
     shell = sys.modules.get("IPython")
     return shell is not None and type(shell.get_ipython()).__name__ == "ZMQInteractiveShell"
 
@@ -72,7 +72,7 @@ class Bar:
 
 
 def watch() -> Callable[[str, int, int], None]:
-    """Return a function that shows the progress of slow answers in a notebook, and does nothing elsewhere."""
+    """Return a function that shows the progress of slow computations in a notebook, and does nothing elsewhere."""
     if not is_notebook():
         return lambda what, done, total: None
     bars: dict[str, Bar] = {}

@@ -1,8 +1,8 @@
-"""Messages in the language of the user: English, as the sources have them, or Korean by the catalogue `korean.toml`.
+"""Messages in the language of the user: English, as in the sources, or Korean from the catalogue `korean.toml`.
 
-The English text is the key. A message is translated where it is shown, as a whole: `{}` in a key stands for what the
-source puts there (a file, a number), and `{0}`, `{1}`, ... in the Korean text for the same parts, in any order. What
-has no entry stays English, so a message is never lost.
+The English text is the key. A message is translated as a whole when it is shown: `{}` in a key stands for a value that
+the source inserts (a file, a number), and `{0}`, `{1}`, ... in the Korean text for the same values, in any order. A
+message without an entry stays English.
 """
 
 import os
@@ -16,7 +16,7 @@ LANGUAGES: Final = ("en", "ko")
 VARIABLES: Final = ("SEQ2SEE_LANG", "LC_ALL", "LC_MESSAGES", "LANG")
 """Environment variables that name the language; the first that is set decides."""
 LONGEST: Final = 4000
-"""Characters of a message up to which it is translated: longer ones are data."""
+"""Maximum number of characters of a message that is translated; longer texts are data."""
 
 
 HEADINGS: Final = {
@@ -29,45 +29,45 @@ HEADINGS: Final = {
     "[default: ": "[기본값: ",
     "Example: ": "예: ",
 }
-"""Parts of help pages that the library for command lines writes."""
+"""Headings of help pages, which come from the command-line library."""
 
 
 DOT: Final = "  ·  "
-"""What stands between two statements about a picture, which are translated one by one."""
+"""Separator between two statements about a picture, which are translated one by one."""
 ENOUGH: Final = 6
-"""Characters of a key, without placeholders, from which on its parts may have spaces."""
+"""Minimum number of characters of a key, without placeholders, if its values may contain spaces."""
 
 
 PARTICLES: Final = re.compile(r"([가-힣0-9])(['\")\]»”]*)(은\(는\)|이\(가\)|을\(를\)|과\(와\)|\(으\)로)")
-"""A particle in both of its forms, behind Korean or a digit, whose sound decides between them."""
+"""A Korean particle in both of its forms, after Korean text or a digit, whose pronunciation decides between them."""
 DIGITS: Final = "영일이삼사오육칠팔구"
-"""How digits are read; tens, hundreds and thousands end in a consonant, as zero does."""
+"""Korean readings of the digits; tens, hundreds and thousands end in a consonant, as zero does."""
 
 
 class _Entry(NamedTuple):
     literals: list[str]
-    """What the English text has before, between and behind its placeholders."""
+    """Parts of the English text before, between and after its placeholders."""
     korean: str
 
     @property
     def says_enough(self) -> bool:
-        """Return whether the English text can be told from others whatever its parts are: `{} to {}` cannot."""
+        """Return whether the key is specific enough for values with spaces: `{} to {}` is not."""
         return sum(not each.isspace() for literal in self.literals for each in literal) >= ENOUGH
 
 
 def language() -> str:
-    """Return the language of messages: "ko" where `--lang`, SEQ2SEE_LANG or the locale says Korean, else "en"."""
+    """Return the language of messages: "ko" if `--lang`, SEQ2SEE_LANG or the locale chooses Korean, else "en"."""
     chosen = next((os.environ[name] for name in VARIABLES if os.environ.get(name)), "")
     return "ko" if re.match(r"ko([_.@-]|$)", chosen, re.IGNORECASE) else "en"
 
 
 def choose(name: str) -> None:
-    """Set the language of this process, and of those that it starts."""
+    """Set the language of this process, and of processes that it starts."""
     os.environ[VARIABLES[0]] = name
 
 
 def translated(text: str, to: str | None = None) -> str:
-    """Return a message in the language of the user (or in `to`), or as it is where there is no translation."""
+    """Return a message in the language of the user (or in `to`), unchanged if there is no translation."""
     if (to or language()) != "ko" or not text or len(text) > LONGEST:
         return text
     return _translated(text)
@@ -90,7 +90,7 @@ def _translated(text: str) -> str:
 
 
 def _particle(found: re.Match[str]) -> str:
-    """Return a word's last character and its particle in the form that is spoken: 3을, 2를, 1로, 3으로."""
+    """Return a word's last character and the particle in the right form: 3을, 2를, 1로, 3으로."""
     last, closing, both = found.groups()
     final = (ord(DIGITS[int(last)] if last.isdigit() else last) - ord("가")) % 28  # 0: a vowel, 8: the consonant ㄹ
     if both == "(으)로":
@@ -99,7 +99,7 @@ def _particle(found: re.Match[str]) -> str:
 
 
 def _match(literals: list[str], text: str) -> list[str] | None:
-    """Return what stands for the placeholders, each as short as possible; None where the text is another message."""
+    """Return the values of the placeholders, each as short as possible; None if the text does not match."""
     first, *middle, last = literals
     if not text.startswith(first) or not text.endswith(last) or len(text) < len(first) + len(last):
         return None
@@ -115,7 +115,7 @@ def _match(literals: list[str], text: str) -> list[str] | None:
 
 @cache
 def catalogue() -> tuple[dict[str, str], list[_Entry]]:
-    """Return texts without placeholders, and those with some, the ones with most letters first."""
+    """Return the keys without placeholders, and the entries with placeholders, the longest first."""
     tables = tomllib.loads(resources.files(__package__).joinpath("korean.toml").read_text("utf-8"))
     texts = {key.strip(): value for table in tables.values() for key, value in table.items()}
     entries = [_Entry(key.split("{}"), value) for key, value in texts.items() if "{}" in key]

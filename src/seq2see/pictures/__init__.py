@@ -1,1 +1,1 @@
-"""Pictures: the textbook ones, the plan of a model, learning curves, and the inside of one translation."""
+"""Pictures: those of textbooks, the architecture of a model, learning curves, and the inside of a translation."""

@@ -1,4 +1,4 @@
-"""The plan of a model: every stage with its shape and its parameters, as a list and as figure 1 of the paper.
+"""The architecture of a model: every stage with its shape and parameters, as a list and as figure 1 of the paper.
 
 `S` is the number of source tokens and `T` that of target tokens; all other numbers are the model's own.
 """
@@ -25,7 +25,7 @@ Kind = Part | Literal["add", "norm", "output"]
 
 @dataclass(frozen=True)
 class Stage:
-    """One box of the plan."""
+    """One box of the architecture diagram."""
 
     stack: Stack
     kind: Kind
@@ -33,15 +33,15 @@ class Stage:
     shape: str
     """The shape of the output, for one sentence: `S × 512`."""
     inside: tuple[str, ...] = ()
-    """Shape of what can be recorded inside: `weights 8 × S × S`."""
+    """Shapes of the tensors that can be recorded inside: `weights 8 × S × S`."""
     parameters: int = 0
     """Number of parameters of one layer. Weights that several stages share are counted at the first."""
     layers: int = 0
-    """Number of layers that repeat this stage; 0 where it is outside of the layers."""
+    """Number of layers that repeat this stage; 0 if it is outside of the layers."""
 
 
 def plan(model: Model, source_vocabulary: int, target_vocabulary: int) -> list[Stage]:
-    """Return the whole path of a sentence, in the order in which it is computed; the encoder first."""
+    """Return all stages in the order in which they are computed for a sentence, the encoder first."""
     with torch.device("meta"):  # weights without memory: the largest model is planned at once
         built: Any = build(model, source_vocabulary, target_vocabulary)
     stages: list[Stage] = []
@@ -69,7 +69,7 @@ def plan(model: Model, source_vocabulary: int, target_vocabulary: int) -> list[S
 
 
 def _layers(model: Model, built: Any, side: Stack, L: str, embedding: Any) -> Iterator[Stage]:
-    """Yield what follows the embedding in one stack of a Transformer: positions, and the stages of one layer."""
+    """Yield the stages after the embedding in one stack of a Transformer: positions, and those of one layer."""
     layers = getattr(built, side)
     layer, shape, encoder = layers[0], f"{L} × {model.d_model:,}", side == "encoder"
     H, K = model.heads, model.d_key or model.d_model // model.heads
@@ -105,7 +105,7 @@ def _layers(model: Model, built: Any, side: Stack, L: str, embedding: Any) -> It
 
 
 def _recurrence(model: Model, built: Any, side: Stack, L: str, _: Any) -> Iterator[Stage]:
-    """Yield what follows the embedding in one stack of an RNN: all layers of a stack are one stage."""
+    """Yield the stages after the embedding in one stack of an RNN: all layers of a stack are one stage."""
     state, cell, count = model.d_hidden or model.d_model, model.cell.upper(), model.encoder_layers
     shape, layers = f"{L} × {state:,}", f"{count} layer{'' if count == 1 else 's'} of {state:,}"
     if side == "encoder":
@@ -132,7 +132,7 @@ def _recurrence(model: Model, built: Any, side: Stack, L: str, _: Any) -> Iterat
 
 
 def _convolutions(model: Model, built: Any, side: Stack, L: str, embedding: Any) -> Iterator[Stage]:
-    """Yield what follows the embedding in one stack of a convolutional model."""
+    """Yield the stages after the embedding in one stack of a convolutional model."""
     layers, width, D = getattr(built, side), model.d_hidden or model.d_model, f"{model.d_model:,}"
     layer, shape, encoder = layers[0], f"{L} × {width:,}", side == "encoder"
     enters, leaves = (getattr(built, f"{side}_{each}") for each in ("input", "norm"))
@@ -199,7 +199,7 @@ class _Box(NamedTuple):
 def draw(stages: list[Stage], title: str, path: Path) -> str | None:
     """Draw figure 1 of the paper, with the shape at each arrow and the parameters in each box.
 
-    Returns a line for the user where some characters of the title have no font, else None.
+    Returns a line for the user if some characters of the title have no font, else None.
     """
     picture = Picture(path, title)
     encoder, decoder = _pile(stages, "encoder"), _pile(stages, "decoder")
@@ -254,7 +254,7 @@ def _write(axes: Axes, x: float, y: float, text: str, size: float, colour: str, 
 
 
 def _shape(axes: Axes, box: _Box, y: float, outside: int) -> None:
-    """Write the shape beside the arrow that leaves a box, on the side where no residual passes."""
+    """Write the shape beside the arrow that leaves a box, on the side without residual connection."""
     _write(axes, box.centre[0] - outside * 0.08, y, box.stage.shape, 7.5, QUIET, ha="left" if outside < 0 else "right")
 
 
@@ -278,7 +278,7 @@ def _frame(axes: Axes, boxes: list[_Box], outside: int) -> None:
 
 
 def _residuals(axes: Axes, boxes: list[_Box], outside: int) -> None:
-    """Draw the residual stream around each sub-layer, into the sum."""
+    """Draw the residual connection around each sub-layer, up to the sum."""
     edge = boxes[0].left if outside < 0 else boxes[0].left + _WIDTH
     for start, box, distance in _sums(boxes):
         below = start.bottom - _GAP * 0.38
@@ -288,9 +288,9 @@ def _residuals(axes: Axes, boxes: list[_Box], outside: int) -> None:
 
 
 def _sums(boxes: list[_Box]) -> Iterator[tuple[_Box, _Box, float]]:
-    """Yield the box below which each residual begins, the sum that it enters, and how far outside it passes.
+    """Yield, for each residual connection, the box below which it begins, the sum at which it ends, and its distance.
 
-    The residuals of a Transformer follow each other. That of a convolution encloses that of the attention.
+    The residual connections of a Transformer follow each other. That of a convolution encloses that of the attention.
     """
     sums = [box for box in boxes if box.stage.kind == "add"]
     convolutions = [box for box in boxes if box.stage.kind == "convolution"]
@@ -304,7 +304,7 @@ def _sums(boxes: list[_Box]) -> Iterator[tuple[_Box, _Box, float]]:
 
 
 def _memory(axes: Axes, last: _Box, across: _Box, names: tuple[str, ...]) -> None:
-    """Draw the memory from the encoder's end to the decoder: as keys and as values of the cross-attention."""
+    """Draw the memory from the end of the encoder to the decoder, as keys and values of the cross-attention."""
     middle = (last.left + _WIDTH + across.left) / 2
     x, above = last.centre[0], last.top + _EDGE + _GAP
     for place, name in enumerate(names):

@@ -1,4 +1,4 @@
-"""Charts of how a run learned, and of how long the texts of a corpus are."""
+"""Charts of the training of a run, and of the lengths of texts of a corpus."""
 
 import math
 import re
@@ -24,7 +24,7 @@ _AXIS_NAMES = {
     "rate": "learning rate",
 }
 Line = tuple[str, list[float], list[float]]
-"""A name, steps, and the value at each."""
+"""A curve: its name, the steps, and the value at each step."""
 
 
 def curves(metrics: Sequence[Mapping[str, Any]], path: Path | None = None, title: str = "") -> str:
@@ -106,10 +106,10 @@ def _for_page(figure: Figure, description: str) -> str:
 
 
 def reliability(curve: Sequence[tuple[float, float, int]]) -> str:
-    """Return a reliability curve as inline SVG: predicted and observed quality, and a line on which both agree.
+    """Return a reliability curve as inline SVG: predicted and observed quality, and the line on which both are equal.
 
     Args:
-        curve: predicted, observed and the number of translations of each point; larger points have more.
+        curve: predicted quality, observed quality and number of translations of each point; larger points have more.
     """
     figure = Figure(figsize=(3.7, 2.7), facecolor="none", layout="constrained")
     axes = figure.add_subplot()
@@ -127,7 +127,7 @@ def reliability(curve: Sequence[tuple[float, float, int]]) -> str:
 
 
 def lengths(source: NDArray[Any], target: NDArray[Any], path: Path) -> None:
-    """Draw how long the texts of a corpus are, on a logarithmic scale, and the ratio of the two sides."""
+    """Draw histograms of the lengths of texts on a logarithmic scale, and of the length ratio of the two sides."""
     drawing.check_suffix(path)
     figure = drawing.row_of_panels(2, 2.9)
     one, other = figure.subplots(1, 2)

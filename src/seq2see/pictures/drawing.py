@@ -1,7 +1,7 @@
 """Functions that all pictures share: colours, axes, heat maps, titles, and saving as PNG, SVG, PDF or an HTML page.
 
-Figures are built from `matplotlib.figure.Figure`, never through pyplot, so nothing global is left behind. Importing
-matplotlib takes half a second: import the modules that draw where a picture is wanted.
+Figures are built from `matplotlib.figure.Figure`, never through pyplot, so that no global state is left behind.
+Importing matplotlib takes half a second: import the modules that draw only when a picture is needed.
 """
 
 import html
@@ -43,11 +43,11 @@ SERIES = ("#08366b", BLUE, ORANGE, "#8a3d06", "#5d6b2f", "#7a4a86", "#3d8c80", "
 PAPER_TO_INK = LinearSegmentedColormap.from_list(
     "paper_to_ink", ["#ffffff", "#d6e6f4", "#8fc1de", "#3f8fc5", "#15599d", "#08264f"]
 )
-"""Colours from 0 to 1."""
+"""Colour map for values from 0 to 1."""
 BELOW_TO_ABOVE = LinearSegmentedColormap.from_list(
     "below_to_above", ["#8a3d06", "#d9792b", "#f6cfa8", "#ffffff", "#a9d0e8", "#2f7ebc", "#08366b"]
 )
-"""Colours from -1 over 0, which is white, to 1."""
+"""Colour map for values from -1 to 1; 0 is white."""
 LEAST_WIDE = 5.5
 """Minimum width of a title in inches, for narrow pictures."""
 SUFFIXES = (".png", ".svg", ".pdf", ".html")
@@ -55,7 +55,7 @@ _RC: dict[Any, Any] = {"svg.fonttype": "none", "svg.hashsalt": "seq2see", "pdf.f
 
 
 def check_suffix(path: Path) -> None:
-    """Refuse a picture of an unknown format before anything is drawn, or even computed."""
+    """Raise an error for an unknown picture format, before anything is computed or drawn."""
     if path.suffix.lower() not in SUFFIXES:
         raise SettingError(f"{path}: unknown picture format '{path.suffix}'. Choose from: {', '.join(SUFFIXES)}.")
 
@@ -82,11 +82,11 @@ class Picture:
         """Matplotlib settings for labels: fonts, and `$` as a plain dollar sign."""
 
     def resize(self, width: float, height: float) -> None:
-        """Set the size in inches. Labels and titles may stand outside: saving makes room for them."""
+        """Set the size in inches. Labels and titles may extend beyond it: saving enlarges the picture."""
         self.figure.set_size_inches(width, height)
 
     def panel(self, x: float, y: float, width: float, height: float) -> Axes:
-        """Add axes at a place that is given in inches from the lower left corner."""
+        """Add axes at a position given in inches from the lower left corner."""
         across, up = self.figure.get_size_inches()
         return self.figure.add_axes((x / across, y / up, width / across, height / up))
 
@@ -99,12 +99,12 @@ class Picture:
         return axes
 
     def finish(self, axes: Axes, subtitle: str, math: bool = False, gap: float = 0.16) -> str | None:
-        """Put title and subtitle above all that `axes` and its labels take, and save the picture.
+        """Put title and subtitle above `axes` and its labels, and save the picture.
 
-        Both are as wide as the picture, in as many lines as that takes; with `math` the subtitle is TeX.
+        Both are wrapped to the width of the picture; with `math` the subtitle is TeX.
 
         Returns:
-            A line for the user where some characters have no font, else None.
+            A line for the user if some characters have no font, else None.
         """
         width, height = self.figure.get_size_inches()
         in_language(self.figure)
@@ -144,7 +144,7 @@ def in_language(figure: Figure) -> None:
 
 @contextmanager
 def matplotlib_settings() -> Iterator[None]:
-    """Set what matplotlib needs while text is measured or drawn, and restore it afterwards."""
+    """Apply the matplotlib settings for measuring and drawing text, and restore the previous ones afterwards."""
     fonts = logging.getLogger("matplotlib.font_manager")
     level = fonts.level
     fonts.setLevel(logging.ERROR)  # that a rare script has no bold face is nobody's concern
@@ -158,7 +158,7 @@ def matplotlib_settings() -> Iterator[None]:
 
 
 def row_of_panels(count: int, height: float = 2.7) -> Figure:
-    """Return a figure for charts side by side, whose axes `add_subplot` adds."""
+    """Return a figure for charts side by side; `add_subplot` adds their axes."""
     return Figure(figsize=(3.7 * count, height), facecolor="white", layout=ConstrainedLayoutEngine(w_pad=0.12))
 
 
@@ -185,7 +185,7 @@ def heat_map(
     high: float = 1.0,
     power: float = 1.0,
 ) -> AxesImage:
-    """Draw a matrix in colours, without ticks; with a power of 0.5 the colours follow the square root of the values."""
+    """Draw a matrix in colours, without ticks; with `power` 0.5 the colours follow the square root of the values."""
     # "none" lets SVG and PDF hold each number as one pixel, to be scaled sharp, instead of a smooth copy.
     norm = PowerNorm(power, low, high)
     image = axes.imshow(values_LM, cmap=colours, norm=norm, aspect="auto", interpolation="none")
@@ -207,7 +207,7 @@ def label_cells(
 ) -> tuple[float, float]:
     """Write tokens beside the rows and above the columns of a heat map, and draw lines between its cells.
 
-    Column labels are slanted where they are too wide for their cells. Returns the inches that labels take beside the
+    Column labels are slanted if they are too wide for their cells. Returns the inches that the labels take beside the
     rows, and above the columns.
     """
     style = {"fontsize": min(max(cell * 72 * 0.48, 7), 11), "color": INK, **style}
@@ -250,13 +250,13 @@ _END_OF_ISOLATE = "\u2069"
 
 
 def _begin(line: str, fits: Callable[[str], bool]) -> str:
-    """Return as much of the beginning of a line as fits, at least one character."""
+    """Return the longest beginning of a line that fits, at least one character."""
     most = bisect_left(range(1, len(line)), True, key=lambda count: not fits(line[:count]))
     return line[: max(1, most)]
 
 
 def wrapped(text: str, fits: Callable[[str], bool]) -> list[str]:
-    """Return lines that fit, broken at spaces, or anywhere in a word that is too long; isolates are kept intact."""
+    """Break a text into lines that fit, at spaces, or within words that are too long; bidi isolates are not broken."""
     lines, line = [], ""
     for piece in re.findall(r"\s*\S+", text):
         if line and not fits(line + piece):
@@ -281,7 +281,9 @@ def wrapped(text: str, fits: Callable[[str], bool]) -> list[str]:
 
 
 def save(figure: Figure, path: Path, title: str = "seq2see") -> None:
-    """Write the picture in the format of the suffix. In HTML it is an SVG whose text can be searched and read aloud."""
+    """Write the picture in the format of the suffix. In HTML it is an SVG with text that can be searched and read
+    aloud.
+    """
     in_language(figure)
     if path.suffix.lower() == ".html":
         page = f"<style>{_PAGE}</style><figure>{inline(figure, title)}</figure>"
@@ -303,7 +305,7 @@ _PAGE = (
 
 
 def inline(figure: Figure, label: str, tight: bool = True) -> str:
-    """Return the picture as an `<svg>` element for a page, without styles that would apply to the page, too."""
+    """Return the picture as an `<svg>` element for a page, without styles that would affect the rest of the page."""
     written = io.StringIO()
     in_language(figure)
     options: dict[str, Any] = {"bbox_inches": "tight", "pad_inches": 0.25} if tight else {}

@@ -1,6 +1,6 @@
 """Text in pictures: tokens as labels in the direction of their script, and the fonts that draw their characters.
 
-matplotlib shapes and orders Arabic and Devanagari by itself since 3.11, but it does not look for a font that has a
+matplotlib shapes and orders Arabic and Devanagari by itself since 3.11, but it does not search for a font that has a
 character. Only the search for fonts imports it: a page that labels tokens needs no matplotlib.
 """
 
@@ -19,7 +19,7 @@ _FROM_THE_RIGHT, _END = "\u2067", "\u2069"
 
 
 def of(tokens: Sequence[str]) -> list[str]:
-    """Return labels for tokens in the order of their text."""
+    """Return a label for each token, with invisible characters that keep Arabic letters joined and numbers in place."""
     labels = [visible(token) for token in tokens]
     # Arabic letters join their neighbours, also across the cut between two tokens: an invisible sign says so.
     for place, (one, other) in enumerate(pairwise(tokens)):
@@ -37,12 +37,12 @@ def of(tokens: Sequence[str]) -> list[str]:
 
 
 def about_blanks(text: str) -> str:
-    """Return the end of a subtitle for a picture in which spaces are shown."""
+    """Return the end of a subtitle that explains the mark `▁`, if the text contains it; else ""."""
     return "  ·  ▁: a space" if "▁" in text else ""
 
 
 def arrow(source: str, translation: str) -> str:
-    """Return `source → translation` from left to right, each in its own direction: Arabic would reverse 2024-07-17."""
+    """Return `source → translation` from left to right, with each text in its own direction."""
     return f"\u200e\u2068{source}\u2069 → \u2068{translation}\u2069"
 
 
@@ -53,7 +53,7 @@ def right_to_left(text: str) -> bool:
 
 
 def in_order(tokens: Sequence[str], backwards: bool) -> list[int]:
-    """Return the indices of tokens from left to right; numbers run that way in Arabic and Hebrew, too."""
+    """Return the indices of tokens from left to right on the page; digits run that way in Arabic and Hebrew, too."""
     if not backwards:
         return list(range(len(tokens)))
     order: list[int] = []
@@ -76,7 +76,7 @@ def visible(token: str) -> str:
 
 
 def columns_wide(text: str) -> int:
-    """Return the width in columns of a terminal: East Asian characters count twice, joiners and marks nothing."""
+    """Return the width of a text in terminal columns: East Asian characters count 2, joiners and marks 0."""
     return sum(
         0 if unicodedata.category(character) in ("Mn", "Cf") else 1 + (unicodedata.east_asian_width(character) in "WF")
         for character in text
@@ -125,7 +125,7 @@ def missing_glyphs(text: str) -> str:
 
 
 def note(text: str) -> str | None:
-    """Return a line for the user where some characters have no font."""
+    """Return a line for the user if some characters have no font, else None."""
     missing = missing_glyphs(text)
     if not missing:
         return None
@@ -136,9 +136,9 @@ def note(text: str) -> str | None:
 
 
 def drawn(texts: Iterable[str], path: Path) -> list[str]:
-    """Return texts with `U+1F98A` in place of a character that no font draws, except in SVG and HTML.
+    """Return texts in which characters without a font are replaced by their code point (`U+1F98A`).
 
-    SVG and HTML contain the characters themselves: the reader may have the font.
+    Texts for SVG and HTML are not changed: the reader may have the font.
     """
     texts = list(texts)
     missing = "" if path.suffix.lower() in (".svg", ".html") else missing_glyphs("".join(texts))
@@ -186,7 +186,9 @@ def search_fonts(characters: frozenset[str]) -> tuple[tuple[str, ...], frozenset
 
 
 def preference(family: str, characters: frozenset[str]) -> int:
-    """Return the place in the order of trial. Korean, Japanese and Chinese fonts draw the same Han differently."""
+    """Return the rank of a font family in the search. Korean, Japanese and Chinese fonts draw the same Han
+    differently.
+    """
     if any("\u3040" <= character <= "\u30ff" for character in characters):
         han = (*_JAPANESE, *_KOREAN, *_CHINESE)
     elif any("\uac00" <= character <= "\ud7a3" or "\u1100" <= character <= "\u11ff" for character in characters):
@@ -200,7 +202,7 @@ def preference(family: str, characters: frozenset[str]) -> int:
 
 
 def _regular_faces() -> "dict[str, FontEntry]":
-    """Return one face per family: upright, nearest to the regular weight."""
+    """Return one font face per family: upright, and nearest to the regular weight."""
     from matplotlib import font_manager
 
     def irregularity(entry: "FontEntry") -> tuple[bool, float]:
@@ -216,7 +218,7 @@ def _regular_faces() -> "dict[str, FontEntry]":
 
 @cache
 def coverage(family: str) -> frozenset[int]:
-    """Return the code points that a family draws; none where its file cannot be read."""
+    """Return the code points that a font family covers; empty if its file cannot be read."""
     from matplotlib.ft2font import FT2Font
 
     face = _regular_faces().get(family)
@@ -228,7 +230,7 @@ def coverage(family: str) -> frozenset[int]:
 
 @cache
 def add_new_fonts() -> bool:
-    """Tell matplotlib of the fonts installed since it wrote its cache; return whether there are any."""
+    """Register fonts that were installed since matplotlib wrote its cache; return whether there are any."""
     from matplotlib import font_manager
 
     known = {entry.fname for entry in font_manager.fontManager.ttflist}

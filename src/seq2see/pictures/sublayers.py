@@ -1,7 +1,7 @@
-"""Pictures of one attention sub-layer: scores before and after the softmax, heads merged by W_O, residual sum and norm;
-and of one word in two contexts.
+"""Pictures of one attention sub-layer (scores before and after the softmax, heads merged by W_O, residual sum and
+norm), and of one word in two contexts.
 
-Each function returns a line for the user where some characters have no font, else None.
+Each function returns a line for the user if some characters have no font, else None.
 """
 
 from collections.abc import Sequence
@@ -19,9 +19,9 @@ from seq2see.pictures.drawing import BELOW_TO_ABOVE, BLUE, INK, ORANGE, QUIET, P
 NAMES = {"encoder": "encoder self-attention", "decoder": "decoder self-attention", "cross": "cross-attention"}
 HIDDEN = "#d5dbe1"
 MOST_WRITTEN = 14
-"""Rows and columns up to which the numbers are written into the cells."""
+"""Maximum number of rows and columns for which numbers are written into the cells."""
 MOST_ROWS = 24
-"""Heads up to which each is drawn; of more, the mean of each layer."""
+"""Maximum number of heads that are drawn one by one; with more, the mean of each layer is drawn."""
 
 
 def scores(of: Sublayer, head: int, title: str, path: Path) -> str | None:
@@ -70,7 +70,7 @@ def _write_numbers(axes: Axes, values_LM: NDArray[Any], keep_LM: NDArray[Any], l
 
 
 def merge(of: Sublayer, title: str, path: Path) -> str | None:
-    """Draw the output of each head, the heads side by side, the matrix W_O, and their product."""
+    """Draw the outputs of all heads concatenated, the matrix W_O, and their product."""
     H, L, V = of.heads.shape
     D = of.output.shape[1]
     picture = Picture(path, title, labels.of(of.queries))
@@ -111,7 +111,7 @@ def merge(of: Sublayer, title: str, path: Path) -> str | None:
 
 
 def residual(of: Sublayer, title: str, path: Path) -> str | None:
-    """Draw the input of a sub-layer, its output, the residual sum and the layer norm, on one scale."""
+    """Draw the input of a sub-layer, its output, the residual sum and the layer norm, on the same colour scale."""
     steps = [("sub-layer's output", of.output), ("sum: x + output", of.sum)]
     if of.pre_norm:
         steps = [("x, before", of.before), ("layer norm of x", of.normed), *steps]
@@ -150,7 +150,9 @@ def _range(values: NDArray[Any]) -> str:
 
 
 def word(of: WordInContexts, path: Path) -> str | None:
-    """Draw where a word attends in two sentences, head by head, and how similar its two vectors are in each layer."""
+    """Draw where a word attends in two sentences, for each head, and the similarity of its two vectors in
+    each layer.
+    """
     names = [labels.of(each) for each in of.tokens]
     picture = Picture(path, f"“{of.word}” in two contexts", *names, list(of.sentences))
     *columns, _ = picture.texts

@@ -1,7 +1,7 @@
-"""The pictures of the paper that need no trained model: position waves, their dot products, masks, warm-up.
+"""Pictures of the paper that need no trained model: positional encodings, their dot products, masks, warm-up.
 
 Each is drawn from the functions that the model itself uses, so that a picture shows what the code does. Each drawing
-function returns a line for the user where some characters have no font, else None.
+function returns a line for the user if some characters have no font, else None.
 """
 
 import math
@@ -30,13 +30,13 @@ PALE = "#a6b0ba"
 
 
 def waves(length: int, d_model: int) -> Numbers:
-    """Return LD: what is added to the embedding at each position (section 3.5)."""
+    """Return LD, the positional encoding that is added to the embedding at each position (section 3.5)."""
     waves_LD: Numbers = sinusoid(length, d_model, dtype=torch.float64).numpy()
     return waves_LD
 
 
 def draw_waves(length: int, d_model: int, path: Path) -> str | None:
-    """Draw the waves as a map, one row for each position, and a few columns as the curves they are."""
+    """Draw the positional encoding as a heat map, one row per position, and a few of its columns as curves."""
     waves_LD = waves(length, d_model)
     picture = Picture(path, f"Position waves, {length} × {d_model}")
     picture.resize(8.4, 6.4)
@@ -62,7 +62,7 @@ def draw_waves(length: int, d_model: int, path: Path) -> str | None:
 
 
 def _telling_columns(length: int, d_model: int) -> list[int]:
-    """Return even columns whose waves are from a tenth of the picture to four times as long."""
+    """Return some even columns whose wavelength is between a tenth of the picture and four times its width."""
     columns = set()
     for share in (0.12, 0.3, 0.6, 1.2, 4.0):
         period = max(share * length, math.tau)
@@ -71,15 +71,13 @@ def _telling_columns(length: int, d_model: int) -> list[int]:
 
 
 def dot_products(length: int, d_model: int) -> Numbers:
-    """Return LL: how similar two positions are. This depends only on their distance, the reason why the paper chose
-    waves.
-    """
+    """Return LL, the dot products of the encodings of two positions, which depend only on their distance."""
     waves_LD = waves(length, d_model)
     return waves_LD @ waves_LD.T
 
 
 def draw_dot_products(length: int, d_model: int, path: Path) -> str | None:
-    """Draw the dot product of every two positions, and of the middle one with all others as a curve."""
+    """Draw the dot products of all pairs of positions, and those of the middle position as a curve."""
     products_LL = dot_products(length, d_model)
     lowest, middle = min(0.0, float(products_LL.min())), length // 2
     picture = Picture(path, f"Dot products of {length} positions, d_model {d_model}")
@@ -101,7 +99,7 @@ def draw_dot_products(length: int, d_model: int, path: Path) -> str | None:
 
 
 def _number(axes: Axes, along: str, down: str) -> None:
-    """Number the rows and columns of a map, and name them."""
+    """Add numbers and names to the axes of a heat map."""
     axes.xaxis.set_major_locator(MaxNLocator(9, integer=True))
     axes.yaxis.set_major_locator(MaxNLocator(6, integer=True))
     axes.set_xlabel(along, fontsize=9, color=INK)
@@ -112,7 +110,9 @@ def _number(axes: Axes, along: str, down: str) -> None:
 
 
 def masks(padding: Sequence[bool]) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-    """Return LL twice: what a token may see in the encoder, where only padding is hidden, and in the decoder."""
+    """Return two masks LL: that of the encoder, which hides padding, and that of the decoder, which also hides the
+    future.
+    """
     L = len(padding)
     tokens_1L = 1 - torch.tensor([list(padding)]).int()  # 0 is padding
     return keep_padding(tokens_1L)[0, 0].expand(L, L).numpy(), keep_past(tokens_1L)[0, 0].numpy()
@@ -145,7 +145,7 @@ def draw_masks(tokens: Sequence[str], padding: Sequence[bool], path: Path) -> st
 
 
 def steps_to_draw(warmup_steps: int, max_steps: int) -> list[int]:
-    """Return about a thousand steps, with the peak and the last among them."""
+    """Return about a thousand steps, including the peak and the last step."""
     steps = {*range(1, max_steps + 1, max(1, max_steps // 1000)), min(warmup_steps, max_steps), max_steps}
     return sorted(steps)
 

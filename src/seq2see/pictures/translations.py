@@ -82,10 +82,10 @@ def _power(columns: int) -> float:
 
 
 def places_of_heads(H: int, L: int, M: int, width: float, height: float) -> list[Box]:
-    """Return the places of the small panels: to the right of the large one, or below it if that is wide.
+    """Return the positions of the small panels: to the right of the large one, or below it if that is wide.
 
-    The grid has no empty row or column and is as long as the side of the large panel. Among such grids, the one with
-    the largest panels is chosen that takes at most two thirds of the other side, or 4.5 inches.
+    The grid has no empty row or column and is as long as the side of the large panel. Of such grids, the one with the
+    largest panels is chosen that takes at most two thirds of the other side, or 4.5 inches.
     """
     beside = 2 * L > M
     along, across = (height, width) if beside else (width, height)
@@ -142,7 +142,7 @@ def heads(
 
 
 def _some(tokens: Sequence[str], cell: float) -> tuple[range, list[str]]:
-    """Return as many labels as there is room for beside small cells: all, or every second, or every third..."""
+    """Return the labels that fit beside small cells: all, every second, every third, and so on."""
     places = range(0, len(tokens), math.ceil(_SMALLEST / (cell * 72)))
     return places, [tokens[place] for place in places]
 
@@ -193,7 +193,7 @@ _ROW, _TALL = 0.41, 0.31  # inches from row to row, and of a box
 
 
 def beam(tree: Tree, title: str, path: Path) -> str | None:
-    """Draw the search as columns of steps, best on top: what was kept, what was pruned, and the way to the output."""
+    """Draw the search as columns of steps, best on top: kept and pruned hypotheses, and the path to the output."""
     nodes = tree.nodes
     picture = Picture(path, title, [labels.visible(node.token) for node in nodes])
     (names,) = picture.texts
@@ -235,7 +235,7 @@ def beam(tree: Tree, title: str, path: Path) -> str | None:
 
 
 def _bow(axes: Axes, points: Sequence[tuple[float, float]], **style: Any) -> None:
-    """Draw a curve from the first of four points towards the second, and on to the last as if from the third."""
+    """Draw a Bezier curve with four control points."""
     axes.add_patch(PathPatch(Curve(points, [Curve.MOVETO, *[Curve.CURVE4] * 3]), fill=False, clip_on=False, **style))
 
 
@@ -245,7 +245,7 @@ _LONGEST_LINE = 14.0  # inches
 
 
 def alignment(look: Look, title: str, path: Path) -> str | None:
-    """Draw the sentence above, its translation below, and a line from each output token to what it comes from."""
+    """Draw the sentence above, its translation below, and a line from each output token to its input tokens."""
     ends_left_out = look.source_tokens[:-1], look.target_tokens[:-1]  # they come from nowhere
     picture = Picture(path, title, *map(labels.of, ends_left_out))
     sides = list(zip(picture.texts, (look.source, look.translation), strict=True))
@@ -281,7 +281,7 @@ def alignment(look: Look, title: str, path: Path) -> str | None:
 
 
 def _line_up(names: Sequence[str], backwards: bool) -> list[tuple[float, float]]:
-    """Return left edge and width of each label on one line, in inches; `backwards` from right to left."""
+    """Return left edge and width of each label on one line, in inches; with `backwards`, from right to left."""
     places = [(0.0, 0.12 + 0.115 * max(1, labels.columns_wide(name))) for name in names]
     x = 0.0
     for place in labels.in_order(names, backwards):
@@ -349,7 +349,7 @@ def head_worth(worth: Worth, statistics: Statistics, metric: str, title: str, pa
 
 
 def _cell(axes: Axes, x: int, y: int, colour: Box, lines: tuple[str, str]) -> None:
-    """Draw one head: the main number, and below it, smaller, the second one."""
+    """Draw the cell of one head: the main number, and the second one below it in a smaller font."""
     axes.add_patch(Rectangle((x - 0.5, y - 0.5), 1, 1, facecolor=colour, edgecolor="white", linewidth=1))
     red, green, blue, _ = colour
     ink = "white" if 0.3 * red + 0.6 * green + 0.1 * blue < 0.55 else INK
@@ -358,7 +358,7 @@ def _cell(axes: Axes, x: int, y: int, colour: Box, lines: tuple[str, str]) -> No
 
 
 def _habit(of: Habits) -> str:
-    """Return a word for where a head attends, or the distance where no word fits."""
+    """Return a word for where a head attends, or its mean distance if no word fits."""
     there = "diagonal" if of.place == "cross" else "itself"
     edge = "begin" if of.place == "decoder" else "end"
     weight, name = max((of.end, edge), (of.same, there), (of.previous, "before"), (of.following, "after"))
