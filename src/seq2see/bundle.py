@@ -1,11 +1,11 @@
-"""A saved model: its weights are checked against the settings, read and written.
+"""A saved model: read and write its weights, and check them against the settings.
 
     RUN/manifest.json             format, version, facts about the training (`storage`)
         settings.toml             every setting, resolved (`config`)
-        source.tokenizer.json     and target.tokenizer.json, unless one serves both sides (`tokens.store`)
+        source.tokenizer.json     and target.tokenizer.json, unless both sides share one (`tokens.store`)
         model.safetensors         the best weights
 
-Torch is imported only where it is needed: CTranslate2 gets its weights here, too.
+Torch is imported only if it is needed: CTranslate2 gets its weights from here, too.
 """
 
 import contextlib
@@ -30,11 +30,14 @@ if TYPE_CHECKING:
 
 Shapes = Mapping[str, tuple[int, ...]]
 ROOM = 10_000_000
-"""Weights that settings may ask for beyond those of the file: enough to say in which of them it does not fit."""
+"""Number of weights by which settings may exceed the file and are still built, so that the error can name the first
+difference.
+"""
 
 LARGEST = 1e6
-"""No training that learns anything makes a weight so large. With larger ones, products would leave the range of
-float32, and to sort by scores that are NaN is undefined in C++."""
+"""Maximum absolute value of a weight, far above those of any useful training. Larger ones could overflow float32, and
+sorting scores that are NaN is undefined in C++.
+"""
 
 
 @dataclass(frozen=True)
@@ -79,18 +82,18 @@ def weights_file(folder: Path) -> Path:
 
 
 def save_weights(model: "nn.Module", path: Path) -> None:
-    """Replace a weight file in one move."""
+    """Replace a weight file atomically."""
     write_tensors(path, named_weights(model))
 
 
 def read_weights(model: "nn.Module", path: Path) -> None:
-    """Load the weights of a file, which must fit exactly, into a model."""
+    """Load the weights of a file into a model; names and shapes must match exactly."""
     own = {name: tuple(weight.shape) for name, weight in model.named_parameters()}
     load_weights(model, _read_checked(path, "pt", own))
 
 
 def read_arrays(folder: Path, settings: Settings, tokenizers: Tokenizers) -> dict[str, Any]:
-    """Read the weights of a run's Transformer as numpy arrays, for an engine that does not check their shapes."""
+    """Read the weights of a Transformer as numpy arrays and check their shapes, for engines that do not check them."""
     path = weights_file(folder)
     numbers = sum(map(math.prod, read_shapes(path).values()))
     check_memory(path, 3 * numbers)  # as they are, as the engine wants them, and on the way
@@ -110,7 +113,7 @@ def _read_checked(path: Path, framework: str, own: Shapes) -> dict[str, Any]:
 
 
 def check_memory(path: Path, numbers: int) -> None:
-    """Refuse to read more numbers than memory has room for."""
+    """Raise an error if memory cannot hold this many numbers."""
     needed, free = 4 * numbers, machine.free_memory()
     if needed > free:
         raise RunError(
@@ -163,7 +166,7 @@ def named_weights(model: "nn.Module") -> "dict[str, Tensor]":
 
 
 def load_weights(model: "nn.Module", weights: "Mapping[str, Tensor]") -> None:
-    """Copy weights by name into a model that has exactly these."""
+    """Copy weights into a model by name; the names must match exactly."""
     import torch
 
     own = {name: tuple(weight.shape) for name, weight in model.named_parameters()}
@@ -174,7 +177,7 @@ def load_weights(model: "nn.Module", weights: "Mapping[str, Tensor]") -> None:
 
 
 def check_fit(own: Shapes, shapes: Shapes) -> None:
-    """Refuse weights that differ from those of a model in names or shapes."""
+    """Raise an error if names or shapes of weights differ from those of a model."""
     if own.keys() != shapes.keys():
         missing, foreign = sorted(own.keys() - shapes.keys()), sorted(shapes.keys() - own.keys())
         foreign = [name[:80] for name in foreign[:3]]
@@ -188,7 +191,7 @@ def check_fit(own: Shapes, shapes: Shapes) -> None:
 
 
 def write_tensors(path: Path, tensors: "Mapping[str, Tensor]") -> None:
-    """Replace a safetensors file in one move; it carries a checksum of its numbers."""
+    """Replace a safetensors file atomically; a checksum of its numbers is stored in it."""
     from safetensors.torch import save_file
 
     whole = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
@@ -242,7 +245,9 @@ def _opened(path: Path, framework: str) -> Iterator[Any]:
 
 
 def _refuse_pickle(path: Path) -> None:
-    """Refuse a pickle, which is a program: the loader would not run it either, but would not say what it is."""
+    """Raise an error about a pickle file, which may execute code; the safetensors loader's own error would be
+    unclear.
+    """
     if not path.is_file():
         raise OSError(errno.ENOENT, "not a file" if path.exists() else "no such file")
     with path.open("rb") as file:
@@ -253,7 +258,7 @@ def _refuse_pickle(path: Path) -> None:
 
 
 def _checksum(tensors: Mapping[str, Any]) -> str:
-    """Return a checksum of names and numbers, the same for tensors of torch and arrays of numpy that are equal."""
+    """Return a checksum of names and numbers, which is the same for torch tensors and numpy arrays."""
     total = 0
     for name, each in sorted(tensors.items()):
         array = each.numpy() if hasattr(each, "numpy") else each

@@ -1,7 +1,7 @@
 """Every setting: one frozen tree of data, model, training and decoding.
 
-Order of precedence, lowest first: the defaults below, what the corpus suggests, a preset, a file, `--set`. An overlay
-is a plain nested dict, `{"model": {"d_model": 256}}`; `resolve` lays them over each other and checks the result.
+Order of precedence, lowest first: the defaults below, the suggestions for the corpus, a preset, a file, `--set`. An
+overlay is a plain nested dict, `{"model": {"d_model": 256}}`; `resolve` merges overlays and checks the result.
 """
 
 import math
@@ -35,13 +35,15 @@ StopAgainst = Literal["worst", "best"]
 MOST_CHARACTERS = patterns.LONGEST
 """Maximum number of characters of a setting that is text. Tags of a hundred languages take a fifth of it."""
 COUNTLESS = 10**12
-"""Upper bound of numbers of updates and pairs: no training reaches it, and names of checkpoints have room for it."""
+"""Maximum of numbers of updates and pairs, which no training reaches; the names of checkpoints have enough digits for
+it.
+"""
 
 
 def about(
     default: Any, description: str, minimum: float | None = None, maximum: float | None = None, why: str = ""
 ) -> Any:
-    """Make a field with its default, its description, the range it must lie in, and why there is a maximum."""
+    """Return a dataclass field with its default, description, allowed range, and the reason for the maximum."""
     return field(default=default, metadata={"about": description, "minimum": minimum, "maximum": maximum, "why": why})
 
 
@@ -143,7 +145,7 @@ class Model:
 
     @property
     def attention(self) -> dict[Place, tuple[int, int]]:
-        """Numbers of layers and heads of each attention: of the encoder, the decoder, and the cross-attention."""
+        """Return (layers, heads) of each kind of attention: encoder, decoder and cross-attention."""
         if self.architecture == "transformer":
             encoder, decoder = (self.encoder_layers, self.heads), (self.decoder_layers, self.heads)
             return {"encoder": encoder, "decoder": decoder, "cross": decoder}
@@ -152,7 +154,7 @@ class Model:
 
     @cached_property
     def longest(self) -> int:
-        """The most tokens that the model has positions for."""
+        """Return the maximum number of tokens for which the model has positions."""
         return (
             sys.maxsize if self.positions != "learned" and self.architecture != "convolutional" else self.max_positions
         )
@@ -247,7 +249,7 @@ TRANSFORMER_ONLY = ("heads", "d_key", "d_value", "d_ff", "activation", "norm", "
 
 
 def foreign(architecture: str) -> tuple[str, ...]:
-    """Return the settings of the model that an architecture has no use for."""
+    """Return the model settings that do not apply to an architecture."""
     others = {
         "transformer": ("cell", "d_hidden", "source_reversed", "kernel"),
         "convolutional": (*TRANSFORMER_ONLY, "cell", "source_reversed"),
@@ -260,7 +262,7 @@ def foreign(architecture: str) -> tuple[str, ...]:
 
 
 PRESETS: dict[str, dict[str, Any]] = tomllib.loads(Path(__file__).with_name("presets.toml").read_text(encoding="utf-8"))
-"""Named starting points: overlays, each with a line about it and the name of the preset that it extends, if any."""
+"""Presets by name: overlays, each with a description and the name of the preset that it extends, if any."""
 
 
 def preset(name: str) -> dict[str, dict[str, Any]]:
@@ -293,7 +295,7 @@ def read_toml(path: Path) -> Overlay:
 
 
 def write_toml(settings: Settings, path: Path) -> None:
-    """Write all settings, also those that have their default value."""
+    """Write all settings to a TOML file, including those with default values."""
     import tomli_w
 
     storage.write_text(path, tomli_w.dumps(asdict(settings)))
@@ -305,7 +307,7 @@ setting yet. A new run folder contains every setting, so these values apply to o
 
 
 def read_settings(folder: Path) -> Settings:
-    """Return the settings that a run was trained with; an old run keeps the rules of the release that made it."""
+    """Return the settings of a run; an old run keeps the behaviour of the release that made it (`EARLIER_RULES`)."""
     try:
         return resolve(EARLIER_RULES, read_toml(folder / "settings.toml"))
     except (SettingError, OSError) as problem:
@@ -321,14 +323,14 @@ def keys(*overlays: Overlay) -> set[str]:
 
 
 def resolve(*overlays: Overlay) -> Settings:
-    """Lay overlays over the defaults, the last one on top, and check the result."""
+    """Merge overlays into the defaults, later ones over earlier ones, and check the result."""
     settings = check_keys(*overlays)
     _check_together(settings)
     return settings
 
 
 def check_keys(*overlays: Overlay) -> Settings:
-    """Lay overlays over the defaults and check each value, but not for contradictions: others may still be added."""
+    """Merge overlays and check each value, but not contradictions between values: others may still be added."""
     merged: dict[str, dict[str, Any]] = {name: {} for name in SECTIONS}
     for overlay in overlays:
         for section, values in overlay.items():
@@ -356,7 +358,7 @@ def _sides(data: Data) -> Iterable[tuple[str, TokenizerKind, str]]:
 
 
 def _build(section: str, kind: type, values: Mapping[str, Any]) -> Any:
-    """Build one section from raw values, each checked."""
+    """Return one section as a dataclass, with each value checked."""
     known = {each.name: each for each in fields(kind)}
     types = typing.get_type_hints(kind)
     built = {}
@@ -371,7 +373,7 @@ _IN_WORDS = {int: "a whole number", float: "a number", bool: "true or false", st
 
 
 def _convert(name: str, value: Any, kind: Any, metadata: Mapping[str, Any]) -> Any:
-    """Return a raw value as its kind, or refuse it."""
+    """Return a raw value converted to its type, or raise an error."""
 
     def refuse(why: str) -> NoReturn:
         raise SettingError(f"{name} = {shown(value)}: {why}")
@@ -397,7 +399,7 @@ def _convert(name: str, value: Any, kind: Any, metadata: Mapping[str, Any]) -> A
 
 
 def _check_together(settings: Settings) -> None:
-    """Refuse settings that contradict each other, before anything is read or allocated."""
+    """Raise an error if settings contradict each other, before anything is read or allocated."""
     data, model = settings.data, settings.model
     _check_model(model)
     if model.longest <= data.max_length:
@@ -453,12 +455,13 @@ def _check_model(model: Model) -> None:
 
 
 MOST_OUTPUT, MOST_GROWN = 1_000_000, 50_000
-"""Maximum number of tokens of an output, which limits the table of positions; and of all hypotheses of a short text,
-since a model that never ends an output extends each hypothesis to its limit."""
+"""Maximum number of tokens of an output, which limits the table of positions; and of all hypotheses of a short text
+together, since a model that never ends an output extends each hypothesis to its limit.
+"""
 
 
 def check_decoding(decoding: Decoding) -> None:
-    """Refuse a beam that is too wide, and settings that together ask for endless outputs."""
+    """Raise an error if the beam is too wide, or if settings together allow endless outputs."""
     _build("decoding", Decoding, asdict(decoding))
     longest = decoding.max_ratio * (decoding.max_source + 8) + decoding.max_extra
     if longest > MOST_OUTPUT:
@@ -484,7 +487,7 @@ def describe() -> Iterable[tuple[str, str, str, str]]:
 
 
 def model_in_words(model: Model) -> str:
-    """Return the size of a model in words: `3 + 3 layers, width 256, 4 heads`; `1 + 1 LSTM, width 168, attention`."""
+    """Return the size of a model as text: `3 + 3 layers, width 256, 4 heads`; `1 + 1 LSTM, width 168, attention`."""
     layers, width = f"{model.encoder_layers} + {model.decoder_layers}", model.d_hidden or model.d_model
     if model.architecture == "transformer":
         return f"{layers} layers, width {model.d_model}, {model.heads} heads"

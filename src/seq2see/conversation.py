@@ -1,4 +1,4 @@
-"""A conversation with a model: lines are cleaned before a search, and notes explain where there is no answer."""
+"""A conversation with a model: lines are cleaned before the search, and a note explains a missing answer."""
 
 from dataclasses import replace
 from typing import NamedTuple
@@ -11,7 +11,7 @@ from seq2see.tokens.interface import Tokenizer, normal_form
 
 
 class Words(NamedTuple):
-    """The texts of a conversation besides the answers, in one language."""
+    """The texts of a conversation other than the model's answers, in one language."""
 
     hello: str
     nothing: str
@@ -20,7 +20,7 @@ class Words(NamedTuple):
     long: str
     silent: str
     line: str
-    """Text before a note about one of several lines."""
+    """Text before a note that concerns one of several lines."""
 
 
 ENGLISH = Words(
@@ -58,7 +58,7 @@ def words_for(run: Run) -> Words:
 
 
 def hear(run: Run, typed: str, words: Words) -> tuple[str, str]:
-    """Return the line to search an answer for, and an empty note; or an empty line, and a note that says why."""
+    """Return the cleaned line and an empty note; or an empty line and a note that says why it cannot be answered."""
     line = _tidy(typed, run.tokenizers.source)
     if not line:
         return "", words.nothing
@@ -76,7 +76,7 @@ def answer(result: Result, words: Words) -> tuple[str, str]:
 
 
 def _tidy(line: str, tokenizer: Tokenizer) -> str:
-    """Return a line as in training data: single spaces, no invisible characters, composed syllables and accents.
+    """Return a line in the form of training data: single spaces, no invisible characters, composed letters.
 
     A form that the tokenizer knows better is kept, such as decomposed letters of a corpus that has them.
     """

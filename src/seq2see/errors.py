@@ -1,14 +1,14 @@
-"""Errors that a user can correct, each with a message of one line; and text made safe for such messages.
+"""Errors that a user can correct, each with a message of one line; and functions that make text safe for messages.
 
     SeqError                     the command line prints the message, exit code 2
     ├── DataError                a corpus that cannot be read or used
     ├── SettingError             an unknown key, a wrong value, settings that contradict each other
-    └── RunError                 a run folder that is missing, half written, foreign or already there
-        ├── PassingError         a full disk: the same command may succeed later; exit code 75
+    └── RunError                 a run folder that is missing, half written, of another program or already there
+        ├── PassingError         a temporary problem (full disk): the same command may succeed later; exit code 75
         │   └── LostError        another of several processes has died, or hangs
         └── OnlyHereError        a problem of one of several processes, which has to report it itself
 
-Errors in seq2see itself are assertions, and end with a traceback.
+Bugs of seq2see itself are assertions, and end with a traceback.
 """
 
 import difflib
@@ -17,7 +17,7 @@ from typing import Any
 from unicodedata import category
 
 INSTALL_ALL = "pip install seq2see, in place of seq2see-slim"
-"""Advice where a package is missing that only the full distribution has."""
+"""Advice if a package is missing that only the full distribution installs."""
 
 
 class SeqError(Exception):
@@ -27,7 +27,7 @@ class SeqError(Exception):
 
 
 class DataError(SeqError):
-    """A corpus that cannot be read or holds nothing usable."""
+    """A corpus that cannot be read or contains no usable pairs."""
 
 
 class SettingError(SeqError):
@@ -35,11 +35,11 @@ class SettingError(SeqError):
 
 
 class RunError(SeqError):
-    """A run folder that is missing, half written, of another format, or in the way."""
+    """A run folder that is missing, half written, of another format, or already exists."""
 
 
 class PassingError(RunError):
-    """An error that may be gone when the command is repeated; a training is repeated with --resume."""
+    """A temporary error: the same command may succeed later; a training is repeated with --resume."""
 
     exit_code = 75
     """Exit code EX_TEMPFAIL of sysexits.h, after which schedulers repeat a command."""
@@ -50,18 +50,18 @@ class LostError(PassingError):
 
 
 class OnlyHereError(RunError):
-    """A problem of one machine only, which its process has to report itself."""
+    """A problem of one machine only, which the process on that machine has to report itself."""
 
 
 def visible(text: str, keep: str = "\n\t", formatting: bool = False) -> str:
-    """Return a text for a terminal; control and invisible characters are replaced by their numbers: `<U+001B>`.
+    """Return a text for a terminal; control and invisible characters are replaced by their code points: `<U+001B>`.
 
     Texts of files and models may contain escape sequences, which move the cursor, change the title of the window or
-    hide what comes after them, and characters that reverse the order of what is read.
+    hide what follows them, and characters that reverse the order of reading.
 
     Args:
-        keep: control characters that are left as they are.
-        formatting: leave invisible characters that the spelling of some languages needs: joiners, direction marks.
+        keep: control characters that are not replaced.
+        formatting: keep invisible characters that the spelling of some languages needs: joiners, direction marks.
     """
     if text.isprintable():
         return text
@@ -73,7 +73,7 @@ def visible(text: str, keep: str = "\n\t", formatting: bool = False) -> str:
 
 
 def shown(value: Any) -> str:
-    """Return a value as a message shows it: short, whatever it is."""
+    """Return the `repr` of a value for a message, shortened to about 80 characters."""
     try:
         text = repr(value)
     except (ValueError, RecursionError):  # more digits than Python writes; nested very deep
@@ -82,7 +82,7 @@ def shown(value: Any) -> str:
 
 
 def nearest(word: str, choices: Iterable[str]) -> str:
-    """Return the end of a message: the closest spelling if there is one, else all choices."""
+    """Return the end of a message: the closest spelling if there is one, else a list of all choices."""
     options = sorted(choices)
     close = difflib.get_close_matches(word, options, n=1, cutoff=0.5)
     if close:

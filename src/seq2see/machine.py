@@ -40,7 +40,7 @@ def has_torch() -> bool:
 
 
 def pick_device() -> "torch.device":
-    """Return the GPU if there is one, set up for batches whose shapes never repeat; else the CPU."""
+    """Return the GPU if there is one, configured for batches whose shapes vary; else the CPU."""
     import torch
 
     if not torch.cuda.is_available():
@@ -50,7 +50,7 @@ def pick_device() -> "torch.device":
 
 
 def name(device: "torch.device") -> str:
-    """Return the name of a GPU, or the number of threads of a CPU."""
+    """Return the name of a GPU, or a text with the number of threads of the CPU."""
     import torch
 
     if device.type == "cuda":
@@ -60,13 +60,13 @@ def name(device: "torch.device") -> str:
 
 
 def micro_tokens(device: "torch.device") -> int:
-    """Return the number of tokens of a forward pass that suits the caches of a CPU, or that keeps a GPU busy."""
+    """Return the default number of tokens in a forward pass: one that fits the caches of a CPU, or keeps a GPU busy."""
     return 65_536 if device.type == "cuda" else 4096
 
 
 @contextlib.contextmanager
 def deterministic(wanted: bool) -> Iterator[None]:
-    """Have torch choose only deterministic kernels; raise an error for an operation that has none."""
+    """Make torch use only deterministic kernels if `wanted`; an operation that has none raises an error."""
     if not wanted:
         yield
         return
@@ -98,13 +98,11 @@ CONTAINERS = [
     (Path("/sys/fs/cgroup"), "memory.max", "memory.current"),
     (Path("/sys/fs/cgroup/memory"), "memory.limit_in_bytes", "memory.usage_in_bytes"),
 ]
-"""Files of Linux with the limit of a container and what it uses, by cgroups of version 2 and 1."""
+"""Files of Linux with the memory limit and memory use of a container, for cgroups version 2 and 1."""
 
 
 def keep_freed_memory() -> None:
-    """Ask the C library to keep freed blocks for the rest of the process: the system would have to zero each of them
-    again.
-    """
+    """Ask the C library not to return freed memory to the system, which would have to zero it each time."""
     if sys.platform != "linux":
         return
     with contextlib.suppress(OSError, AttributeError):  # another C library than glibc
@@ -114,7 +112,7 @@ def keep_freed_memory() -> None:
 
 
 def free_memory() -> int:
-    """Return the bytes that this process can get without swapping, within the limit of its container."""
+    """Return the number of bytes that this process can allocate without swapping, within the limit of its container."""
     try:
         lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
         found = next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable"))
@@ -129,7 +127,7 @@ def free_memory() -> int:
 
 
 def check_memory(weights: int, device: "torch.device") -> None:
-    """Refuse a model if its weights, gradients and Adam's two moments do not fit into memory."""
+    """Raise an error if the weights, their gradients and Adam's two moments do not fit into memory."""
     import torch
 
     needed = 16 * weights
@@ -169,20 +167,20 @@ def in_smaller_batches(work: Callable[[int], Result], tokens: int) -> Result:
 # for whatever reason, they end.
 
 FEW: Final = 10
-"""Number of blocks up to which no processes are started, since that takes about half a second."""
+"""Maximum number of blocks that are processed without starting processes, which takes about half a second."""
 MOST: Final = 16
 """Maximum number of processes; the process that reads the blocks cannot supply more."""
 
 
 def cores() -> int:
-    """Return how many cores this process may use: in a container often fewer than the machine has."""
+    """Return the number of cores that this process may use, which in a container is often lower than the machine's."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def parallel_map(
     make: Callable[..., Callable[[Block], Result]], given: tuple[Any, ...], blocks: Iterable[Block], few: int = FEW
 ) -> Iterator[Result]:
-    """Return `map(make(*given), blocks)`, computed on all cores, with at most one block for each core in flight.
+    """Return `map(make(*given), blocks)`, computed on all cores, with at most one block per core at a time.
 
     Args:
         make: a function or class of a module that does not import torch; the processes import it by its name.
@@ -307,11 +305,11 @@ SIGNALS = [getattr(signal, each) for each in ("SIGINT", "SIGTERM", "SIGHUP") if 
 
 
 class Stopped(Exception):  # noqa: N818
-    """Work without effects was abandoned because a stop was requested."""
+    """Raised when work without side effects was abandoned because a stop was requested."""
 
 
 class Stop:
-    """Whether a stop was requested, and by which signal; a second signal raises KeyboardInterrupt.
+    """Records whether a stop was requested, and by which signal; a second signal raises KeyboardInterrupt.
 
     Args:
         echo: seconds within which a repeated signal does not count as a second one: a scheduler may send it to all
@@ -330,7 +328,7 @@ class Stop:
 
     @contextlib.contextmanager
     def listening(self) -> Iterator[None]:
-        """Handle signals, if this is the main thread; those that are ignored already (nohup) stay ignored."""
+        """Handle signals if this is the main thread; signals that are already ignored (nohup) stay ignored."""
         if threading.current_thread() is not threading.main_thread():
             yield
             return
@@ -345,13 +343,13 @@ class Stop:
                 signal.signal(number, handler)
 
     def pass_on(self, number: int) -> None:
-        """Act as if this process had received a signal that was sent to another process; called from another thread."""
+        """Behave as if this process had received a signal that another process got; called from another thread."""
         if self._listens and not self.asked():
             _thread.interrupt_main(signal.Signals(number))
 
     @contextlib.contextmanager
     def at_once(self) -> Iterator[None]:
-        """Raise `Stopped` as soon as a stop is requested; for work without effects, such as a validation."""
+        """Raise `Stopped` as soon as a stop is requested; for work without side effects, such as a validation."""
         self._at_once = True
         try:
             if self.asked():
@@ -374,15 +372,17 @@ class Stop:
 
 
 class Group:
-    """The processes that train one model together. This class is the group of one; `distributed.ranks` has others."""
+    """The processes that train one model together. This class is a group of one; `distributed.ranks` has
+    larger ones.
+    """
 
     rank = 0
     world = 1
     """The number of processes, which are called ranks."""
     patience = 0
-    """Seconds to wait for a run folder that another process holds."""
+    """Seconds to wait for a run folder that another process has locked."""
     echo = 0.0
-    """Seconds within which a signal that comes again counts as the first: several processes may forward it."""
+    """Seconds within which a repeated signal counts as the same one, because several processes may forward it."""
 
     @property
     def is_first(self) -> bool:
@@ -395,17 +395,17 @@ class Group:
         return self.world == 1
 
     def first_does(self, work: Callable[[], Any]) -> Any:
-        """Return on every rank what `work` returns on the first one (JSON); the others wait as long as it takes."""
+        """Call `work` on the first rank and return its result (JSON) on every rank; the others wait for it."""
         return work()
 
     def barrier(self) -> None:
-        """Wait until all ranks have reached this call, however long one takes; an error of another rank is raised
-        here, too.
+        """Wait until all ranks have reached this call, however long that takes; errors of other ranks are
+        raised here.
         """
         self.first_does(lambda: None)
 
     def after_first(self, work: Callable[[], Result]) -> Result:
-        """Do `work` on the first rank and then on the others, which find the files that the first one has written."""
+        """Call `work` on the first rank, then on the others, which find the files that the first has written."""
         found = [work()] if self.is_first else []
         self.barrier()
         return found[0] if found else work()
@@ -419,7 +419,7 @@ class Group:
         return number
 
     def all_or_none(self, stop: Stop | None = None) -> AbstractContextManager[None]:
-        """Context for work without collectives and without effects: if one rank abandons it, all do.
+        """Context for work without collectives and without side effects: if one rank abandons it, all do.
 
         If a stop was requested on one rank, or memory ran out on one, the error is raised on all.
 
@@ -430,12 +430,11 @@ class Group:
         return contextlib.nullcontext() if stop is None else stop.at_once()
 
     def no_way_back(self) -> AbstractContextManager[None]:
-        """Context for work that all ranks must finish: if one rank fails, the training ends, so that no rank waits
-        for it."""
+        """Context for work that all ranks must finish: if one rank fails, the training ends on all of them."""
         return contextlib.nullcontext()
 
     def sum_gradients(self, weights: Iterable[Any]) -> None:
-        """Give every rank the sum of the gradients of all ranks, bit-identical on all of them."""
+        """Replace the gradients on every rank by their sum over all ranks, bit-identical on all of them."""
 
     def sum_up(self, numbers: Any) -> None:
         """Replace a tensor by the sum of the tensors of all ranks."""
@@ -444,8 +443,9 @@ class Group:
         """Replace tensors by those of the first rank."""
 
     def throw_dice(self, seed: int, step: int) -> None:
-        """Seed the random numbers of each rank for a step: they are not stored, so a run may be resumed with another
-        number of ranks."""
+        """Seed the random numbers of each rank from seed and step; no state is stored, so the number of ranks may
+        change on resume.
+        """
 
 
 ALONE: Final = Group()

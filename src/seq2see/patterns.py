@@ -1,8 +1,8 @@
-"""Tokens by regular expression: the patterns that have a name, and those of users, matched in limited time.
+"""Tokenize by regular expression: patterns with a name, and patterns of users, matched within a time limit.
 
-A pattern may come with somebody else's run folder, and `re` backtracks: `(?:[a-z]+)+!` takes longer than anybody waits
-on forty letters without an exclamation mark. So the time that `re` may take for a text is limited. Only on the main
-thread can `re` be interrupted; other threads have the work done by the main thread of another process.
+A pattern may come from another person's run folder, and `re` backtracks: `(?:[a-z]+)+!` takes practically forever on
+forty letters without an exclamation mark. So the time of `re` for a text is limited. `re` can be interrupted only on
+the main thread; other threads send their work to the main thread of another process.
 """
 
 import atexit
@@ -45,25 +45,25 @@ NAMED: Final = {
     ),
 }
 TRUSTED: Final = {named.expression for named in NAMED.values()}
-"""Expressions that take a time in proportion to the length of the text, so that no limit is needed."""
+"""Expressions that take linear time, so that no time limit is needed."""
 
 LONGEST: Final = 4000
 """Maximum number of characters of an expression: `re` compiles any expression of this length in a second or two."""
 PATIENCE: Final = 0.2
-"""Seconds of computing that one text may take, and `PATIENCE_FOR_EACH` more for each of its characters."""
+"""Maximum seconds of computation for one text, plus `PATIENCE_FOR_EACH` for each of its characters."""
 PATIENCE_FOR_EACH: Final = 1e-5
-"""Seconds; fifty times what a character takes with a usual expression."""
+"""Additional seconds for each character: fifty times the time that a usual expression takes."""
 
 Spans = list[tuple[int, int]]
 
 
 def expression(pattern: str) -> str:
-    """Return the expression that a name stands for; any other pattern is one itself."""
+    """Return the expression of a named pattern; any other pattern is returned unchanged."""
     return NAMED[pattern].expression if pattern in NAMED else pattern
 
 
 def compiled(pattern: str, where: str) -> "Matcher":
-    """Return a matcher for a name or an expression; `where` it was set begins the message if it is faulty."""
+    """Return a matcher for a named pattern or an expression; if it is faulty, the error message begins with `where`."""
     said = f"{where} = {pattern[:200]!r}"
     if len(pattern) > LONGEST:
         raise SettingError(f"{where}: {len(pattern):,} characters are too long for a pattern, at most {LONGEST:,}")
@@ -84,14 +84,16 @@ def compiled(pattern: str, where: str) -> "Matcher":
 
 
 class Matcher:
-    """Cuts texts by an expression as `re.finditer` does, in limited time, on any thread."""
+    """Splits texts by an expression like `re.finditer`, within a time limit, on any thread."""
 
     def __init__(self, expression: str) -> None:
         self.expression = expression
         self._compiled = _compile(expression)
 
     def cut(self, text: str) -> list[str]:
-        """Cut a text into what the expression matches and single characters: end to end they are the text."""
+        """Split a text into matches of the expression and, between them, single characters; joined, they are
+        the text.
+        """
         tokens: list[str] = []
         last = 0
         for begin, end in self.spans(text):
@@ -103,7 +105,7 @@ class Matcher:
         return tokens
 
     def spans(self, text: str) -> Spans:
-        """Return where the expression matches."""
+        """Return the spans of all matches."""
         if self.expression in TRUSTED:
             return [match.span() for match in self._compiled.finditer(text)]
         task = self.expression, text, PATIENCE + PATIENCE_FOR_EACH * len(text)
@@ -120,11 +122,11 @@ def _compile(expression: str) -> re.Pattern[str]:
 
 
 Task = tuple[str, str, float]
-"""An expression, a text and the seconds that it may take."""
+"""An expression, a text, and the maximum number of seconds."""
 
 
 def _spans_in_time(task: Task) -> Spans:
-    """Return where an expression matches, or give up: a timer sends a signal, which `re` notices on the main thread."""
+    """Return the spans of all matches, or raise an error when a timer's signal interrupts `re` on the main thread."""
     expression, text, seconds = task
     find = _compile(expression).finditer
     if not hasattr(signal, "setitimer"):  # on Windows
@@ -154,7 +156,7 @@ _workers: dict[int, WorkerProcess] = {}
 
 
 def _spans_by_worker(task: Task) -> Spans:
-    """Have `_spans_in_time` done by the main thread of another process."""
+    """Call `_spans_in_time` in the main thread of another process."""
     with _lock:
         worker = _workers.get(os.getpid())
         if worker is None:
@@ -188,9 +190,9 @@ _MAY_FOLLOW: Final = {
 
 
 def is_smiles(text: str) -> bool:
-    """Return whether a text is valid SMILES: atoms where they belong, branches and rings closed.
+    """Return whether a text is valid SMILES: valid atoms, with all branches and rings closed.
 
-    A reaction is two or three sets of molecules with > between them, of which some may be empty.
+    A reaction is two or three sets of molecules separated by >, of which some may be empty.
     """
     parts = text.split(">")
     return len(parts) <= 3 and any(parts) and all(_molecules(part) for part in parts if part)

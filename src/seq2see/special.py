@@ -1,4 +1,6 @@
-"""Padding, unknown, begin and end: their ids, the same in every vocabulary, their spellings; the head that aligns."""
+"""Special tokens (padding, unknown, begin, end) with ids and spellings common to all vocabularies; the
+aligning head.
+"""
 
 from typing import Final
 
@@ -12,8 +14,8 @@ COUNT: Final = len(SPELLINGS)
 
 
 def alignment_head(decoder_layers: int) -> tuple[int, int]:
-    """Return decoder layer and head, from 0, of the head that `training.alignment_weight` teaches to align.
+    """Return (decoder layer, head), counted from 0, of the head that `training.alignment_weight` trains to align.
 
-    It is a head of the last layer but one, which serves best (Garg et al. 2019).
+    It is a head of the penultimate layer, which works best (Garg et al. 2019).
     """
     return max(0, decoder_layers - 2), 0

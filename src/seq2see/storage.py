@@ -1,10 +1,12 @@
 """Files of a run: written completely or not at all, by one process at a time, and checked before they are used.
 
 Every file is written under a temporary name in the same folder, synced and renamed, so that a reader finds either the
-old file or the new one, also after a power cut. Reading never executes code: tensors are safetensors, all else is text.
+old file or the new one, even after a power failure. Reading never executes code: tensors are safetensors, everything
+else is text.
 
-A path that the user names may be a symbolic link. A name that we derive from it (`.part`, `.lock`, `engines`) is never
-followed: whoever can create names in a folder could otherwise have any file of the user deleted or overwritten.
+A path that the user names may be a symbolic link. Links under names that we derive from it (`.part`, `.lock`,
+`engines`) are never followed: otherwise anyone who can create names in a folder could have any file of the user deleted
+or overwritten.
 """
 
 import contextlib
@@ -25,7 +27,7 @@ LOCK = ".lock"
 MOST_TEXT = 256 * 2**20
 """Maximum size in bytes of a text file that is read whole; the vocabularies of a run take a few megabytes."""
 PERMANENT = (errno.EFBIG, errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOTDIR, errno.EEXIST, errno.EISDIR)
-"""Disk errors that the same command would meet again."""
+"""Disk errors that would occur again if the command were repeated."""
 
 
 # Writing
@@ -43,9 +45,9 @@ REPEAT = "repeat the command"
 
 @contextlib.contextmanager
 def replacing(path: Path, then: str = RESUME) -> Iterator[Path]:
-    """Yield a new file beside `path` to write to; at the end it is synced and takes the place of `path`.
+    """Yield a temporary path to write to; at the end it is synced and renamed to `path`.
 
-    A symbolic link at `path` is replaced by the file; its target stays as it was.
+    A symbolic link at `path` is replaced by the file; its target is not changed.
 
     Args:
         then: what the user should do once a problem with the disk is solved, as the end of the error message.
@@ -79,7 +81,7 @@ def output(path: Path) -> Iterator[Path]:
 
 
 def _is_device(path: Path) -> bool:
-    """Return whether a path leads to neither a file nor a folder, or is the name of an open file of a process."""
+    """Return whether a path is a device or a pipe, or refers to an open file of a process (`/dev/fd/3`)."""
     parent = os.path.realpath(path.parent)
     if parent == "/dev" or parent.startswith("/proc/"):
         return True
@@ -92,7 +94,7 @@ def _is_device(path: Path) -> bool:
 
 @contextlib.contextmanager
 def in_one_line(path: Path, then: str = RESUME) -> Iterator[None]:
-    """Turn errors of the disk while `path` is written into one line that says what the user can do about them."""
+    """Convert disk errors while `path` is written into an error of one line that says what the user can do."""
     from safetensors import SafetensorError
 
     try:
@@ -114,7 +116,7 @@ def in_one_line(path: Path, then: str = RESUME) -> Iterator[None]:
 
 
 def sync(path: Path) -> None:
-    """Wait until a file, or the names in a folder, are on the disk."""
+    """Wait until a file, or the directory entries of a folder, are on the disk."""
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)
@@ -123,7 +125,7 @@ def sync(path: Path) -> None:
 
 
 def sync_all(folder: Path) -> None:
-    """Wait until a folder and all files and folders in it are on the disk; links and pipes in it are left alone."""
+    """Wait until a folder and all files and folders in it are on the disk; links and pipes in it are skipped."""
     for path in [*folder.rglob("*"), folder]:
         if stat.S_ISREG(kind := path.lstat().st_mode) or stat.S_ISDIR(kind):
             sync(path)
@@ -133,13 +135,15 @@ def sync_all(folder: Path) -> None:
 
 
 def create(path: Path) -> BinaryIO:
-    """Create an empty file for writing; a file, a link or a pipe that had this name is removed, not written to."""
+    """Create an empty file for writing; an existing file, link or pipe of this name is removed first, not
+    written to.
+    """
     path.unlink(missing_ok=True)
     return os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666), "r+b")
 
 
 def extend(path: Path) -> BinaryIO:
-    """Open a file for reading and for writing at its end; create it if there is none."""
+    """Open a file for reading and appending; create it if it does not exist."""
     flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     try:
         handle = os.open(path, flags, 0o666)
@@ -154,11 +158,11 @@ def extend(path: Path) -> BinaryIO:
 
 
 def own_folder(path: Path, within: Path | None = None) -> Path:
-    """Create a folder if there is none, and refuse one that is a symbolic link.
+    """Create a folder if it does not exist; raise an error if it is a symbolic link.
 
     Args:
-        within: a folder that the user chose, which may be a link; all names of `path` below it are checked. If not
-            given, the parent of `path` is such a folder.
+        within: a folder that the user chose, which may be a link; all names of `path` below it are checked. By default
+            this is the parent of `path`.
     """
     each = path.parent if within is None else within
     if not each.exists():
@@ -174,7 +178,7 @@ def own_folder(path: Path, within: Path | None = None) -> Path:
 
 
 def cache_folder() -> Path:
-    """Return the user's cache folder by the XDG standard: XDG_CACHE_HOME if it is an absolute path, else `~/.cache`."""
+    """Return the user's cache folder (XDG): XDG_CACHE_HOME if it is an absolute path, else `~/.cache`."""
     given = Path(os.environ.get("XDG_CACHE_HOME", ""))
     try:
         return given if given.is_absolute() else Path.home() / ".cache"
@@ -197,7 +201,7 @@ class LinkError(RunError):
 
 
 def remove(path: Path) -> None:
-    """Remove a file, a link (not its target) or a folder with all that is in it, if there is one."""
+    """Remove a file, a link (not its target) or a folder with its contents; do nothing if it does not exist."""
     try:
         is_folder = stat.S_ISDIR(path.lstat().st_mode)
     except FileNotFoundError:
@@ -210,7 +214,7 @@ def remove(path: Path) -> None:
 
 @contextlib.contextmanager
 def locked(folder: Path, shared: bool = False) -> Iterator[bool]:
-    """Lock a folder against other processes that lock it, and wait while another process holds the lock.
+    """Lock a folder, and wait while another process holds the lock.
 
     The system releases the lock when the process ends, however it ends. Yields whether the file system supports locks.
 
@@ -275,7 +279,7 @@ def sole_writer(folder: Path, patience: int = 0) -> Iterator[None]:
 
 
 def read_json(path: Path) -> Any:
-    """Read a JSON file; raise ValueError if it is not JSON, or far too large to be ours."""
+    """Return the contents of a JSON file; raise a ValueError if it is not JSON or is implausibly large."""
     if path.stat().st_size > MOST_TEXT:
         raise ValueError(f"{path.stat().st_size:,} bytes are too many")
     try:
@@ -285,8 +289,8 @@ def read_json(path: Path) -> Any:
 
 
 def refuse_tricks(folder: Path) -> None:
-    """Refuse a run folder that contains a link to a place outside of it, or a pipe, since reading a pipe may never
-    end.
+    """Raise an error if a run folder contains a link out of it, or a pipe, which might block forever when it
+    is read.
     """
     home = os.path.realpath(folder)
     for place, folders, files in os.walk(home):
@@ -322,11 +326,11 @@ FACTS: dict[str, Callable[[Any], bool]] = {
     ),
     "fine_tuning": lambda fact: isinstance(fact, dict),
 }
-"""Facts that the program relies on, each with a check of its form."""
+"""Keys of the manifest that the program relies on, each with a check of its value."""
 
 
 def read_manifest(folder: Path) -> dict[str, Any]:
-    """Return the facts about a run; refuse a folder that is not a run folder, or not safe to read."""
+    """Return the manifest of a run; raise an error if the folder is not a run folder or not safe to read."""
     path = folder / "manifest.json"
     if not folder.is_dir():
         raise RunError(f"{folder}: no such run folder. Train one with: seq2see train PAIRS --out {folder}")
@@ -362,7 +366,7 @@ LEFT_OVER = {PART, LOCK}
 
 @contextlib.contextmanager
 def held(folder: Path, patience: int = 0) -> Iterator[None]:
-    """Lock a folder, which need not exist yet, for one training; the lock moves there with the new run.
+    """Lock a folder for one training, even if it does not exist yet; the lock moves into the new run folder.
 
     `patience` is that of `sole_writer`.
     """
@@ -385,9 +389,9 @@ def held(folder: Path, patience: int = 0) -> Iterator[None]:
 
 @contextlib.contextmanager
 def made(folder: Path) -> Iterator[Path]:
-    """Yield an empty folder to make a run in; it replaces `folder` when the run is complete.
+    """Yield an empty folder in which to make a run; it replaces `folder` when the run is complete.
 
-    The previous contents of `folder` are deleted only then.
+    Only then are the previous contents of `folder` deleted.
     """
     beside = _workplace(folder)
     own_folder(beside)
@@ -404,15 +408,15 @@ def made(folder: Path) -> Iterator[Path]:
 
 
 def _workplace(folder: Path) -> Path:
-    """Return the folder to make a run in: inside the run folder if that exists (it may be on another disk), else
-    beside it.
+    """Return the folder in which a run is made: inside the run folder if that exists (on the same disk), else beside
+    it.
     """
     place = _place(folder)
     return place / PART if place.exists() else place.with_name(f".{place.name}{PART}")
 
 
 def _place(folder: Path) -> Path:
-    """Return the path of a run folder with links resolved: the user may name a link to a folder, or `.`."""
+    """Return the path of a run folder with links resolved: the user may give a link to a folder, or `.`."""
     try:
         return folder.resolve()
     except (OSError, RuntimeError):  # Python 3.11 and 3.12 raise RuntimeError
@@ -420,17 +424,15 @@ def _place(folder: Path) -> Path:
 
 
 def _empty(folder: Path, *keep: str) -> None:
-    """Delete everything in a folder except the lock file and the names in `keep`; of a symbolic link, delete only
-    the link itself.
-    """
+    """Delete everything in a folder except the lock file and the names in `keep`; links are not followed."""
     for old in folder.iterdir():
         if old.name not in (LOCK, *keep):
             remove(old)
 
 
 def _move_in(whole: Path, place: Path) -> None:
-    """Move a finished folder to its place. An existing folder is emptied, not replaced: it may be the working directory
-    of a process.
+    """Move a finished folder to its place. An existing folder is emptied, not replaced, since a process may use it as
+    its working directory.
     """
     if whole.parent != place:
         try:
