@@ -1,1 +1,1 @@
-"""A model in formats that other programs run, each checked against our own engine."""
+"""Import and export models in the formats of other programs; each export is checked against our own engine."""

@@ -2,7 +2,7 @@
 
 NAME/metadata.json         languages and version
      model/                CTranslate2
-     sentencepiece.model   of the source; Argos joins the tokens of the target by itself
+     sentencepiece.model   for the source; Argos joins the tokens of the target without a model
      README.md
 """
 
@@ -24,11 +24,11 @@ from seq2see.text.pair import Sides
 from seq2see.tokens.store import Tokenizers
 
 BEAM, LENGTH_PENALTY = 4, 0.2
-"""How Argos Translate searches."""
+"""Beam width and length penalty that Argos Translate uses."""
 
 
 def write(run: Path, folder: Path, precision: str, languages: Sides) -> None:
-    """Write the package, and leave its parts beside it: the check reads them."""
+    """Write the package, and leave its unpacked parts beside it for the check."""
     settings, tokenizers = config.read_settings(run), Tokenizers.load(run)
     problem = huggingface_writer.tokenizer_obstacle(settings)
     if settings.data.normalization != "identity":
@@ -58,12 +58,12 @@ def write(run: Path, folder: Path, precision: str, languages: Sides) -> None:
 
 
 def as_argos(settings: Settings) -> Settings:
-    """Return settings that search as Argos Translate does."""
+    """Return settings with the beam width and length penalty of Argos Translate."""
     return replace(settings, decoding=replace(settings.decoding, beam=BEAM, length_penalty=LENGTH_PENALTY))
 
 
 def translate(folder: Path, tokenizers: Tokenizers, precision: str, lines: Sequence[str]) -> list[Result]:
-    """Translate with the calls of Argos Translate: its package alone, and no tokenizer of ours."""
+    """Translate with the same calls as Argos Translate, using only the package and none of our tokenizers."""
     import ctranslate2
     import sentencepiece
 
@@ -85,7 +85,7 @@ def translate(folder: Path, tokenizers: Tokenizers, precision: str, lines: Seque
 
 
 def keep_package_only(folder: Path) -> None:
-    """Remove the parts of the package; `metadata.json` stays to say what the folder is."""
+    """Remove the unpacked parts of the package; `metadata.json` is kept to identify the folder."""
     shutil.rmtree(folder / "model")
     for name in ("sentencepiece.model", "README.md"):
         (folder / name).unlink()

@@ -33,7 +33,7 @@ class Parity:
     ours: list[str]
     theirs: list[str]
     references: list[str]
-    """Empty where the run has no validation pairs."""
+    """Reference translations; empty if the run has no validation pairs."""
 
     @property
     def share(self) -> float:
@@ -41,10 +41,10 @@ class Parity:
 
 
 def export(run: Path, folder: Path, to: str, precision: str, force: bool = False, languages: Sides = NOTHING) -> Parity:
-    """Write the model of `run` and its tokenizers into a new `folder`, and compare the two models.
+    """Write the model of `run` and its tokenizers into a new `folder`, and compare its translations with ours.
 
     Args:
-        languages: Codes of source and target, for a package of Argos; those of the run if not given.
+        languages: Codes of source and target for a package of Argos; by default those of the run.
     """
     if to not in FORMATS:
         raise SettingError(f"--to {to}: unknown format. {nearest(to, FORMATS)}")
@@ -71,7 +71,7 @@ def export(run: Path, folder: Path, to: str, precision: str, force: bool = False
 
 
 def is_export(folder: Path) -> bool:
-    """Return whether a folder is one that `export` has written: it has a model, and no run has these names."""
+    """Return whether `export` has written a folder, judged by the names of its files, which no run folder has."""
     return any((folder / name).exists() for name in ("model.bin", "config.json", "metadata.json"))
 
 
@@ -109,7 +109,7 @@ def compare(run: Path, used: Bundle, theirs: Callable[[list[str]], list[Result]]
 
 
 def samples(run: Path, tokenizers: Tokenizers) -> list[Pair]:
-    """Return validation pairs of a run; where it has none, texts of random source tokens, without a reference."""
+    """Return validation pairs of a run; if it has none, texts of random source tokens without references."""
     if (run / "validation.jsonl").exists():
         return list(Pairs(run / "validation.jsonl"))[:MOST_SENTENCES]
     dice, cut = random.Random(1), tokenizers.source
@@ -120,7 +120,9 @@ def samples(run: Path, tokenizers: Tokenizers) -> list[Pair]:
 
 
 def _huggingface(run: Path, folder: Path, precision: str, languages: Sides) -> Parity:
-    """Write a folder of Hugging Face's Marian, and compare greedy translations of `transformers`."""
+    """Write a folder in Hugging Face's Marian format, and compare its greedy translations in `transformers`
+    with ours.
+    """
     check_precision(precision, ("float32", "float16"))
     need("transformers", "huggingface")
     huggingface_writer.write(run, folder, precision)
@@ -129,7 +131,7 @@ def _huggingface(run: Path, folder: Path, precision: str, languages: Sides) -> P
 
 
 def _onnx(run: Path, folder: Path, precision: str, languages: Sides) -> Parity:
-    """Write ONNX graphs, and compare greedy translations of onnxruntime."""
+    """Write ONNX graphs, and compare their greedy translations in onnxruntime with ours."""
     check_precision(precision, ("float32", "int8"))
     need("onnx", "onnx")
     need("onnxruntime", "onnx")
@@ -139,7 +141,7 @@ def _onnx(run: Path, folder: Path, precision: str, languages: Sides) -> Parity:
 
 
 def _argos(run: Path, folder: Path, precision: str, languages: Sides) -> Parity:
-    """Write a package of Argos Translate, and compare what its calls of CTranslate2 give."""
+    """Write a package of Argos Translate, and compare translations by its calls of CTranslate2 with ours."""
     check_precision(precision, (*ct2_engine.PRECISIONS, "float16"))
     need("ctranslate2", "argos", "fast")
     argos.write(run, folder, precision, languages)
@@ -152,13 +154,13 @@ def _argos(run: Path, folder: Path, precision: str, languages: Sides) -> Parity:
 
 
 def check_precision(precision: str, known: Sequence[str]) -> None:
-    """Refuse a precision that a format does not have."""
+    """Raise an error if a format does not support a precision."""
     if precision not in known:
         raise SettingError(f"--precision {precision}: unknown. {nearest(precision, known)}")
 
 
 def need(package: str, to: str, extra: str = "export") -> None:
-    """Refuse a format whose program is not installed: an export is always checked."""
+    """Raise an error if the program of a format is not installed: every export is checked in it."""
     if importlib.util.find_spec(package) is None:
         raise SettingError(f"--to {to}: needs {package}, which is not installed: pip install 'seq2see[{extra}]'")
 

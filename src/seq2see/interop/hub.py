@@ -1,4 +1,4 @@
-"""The Hugging Face Hub: a model card from the manifest, `push`, and models by name for `import`."""
+"""The Hugging Face Hub: model cards from the manifest, uploading (`push`), and downloading models for `import`."""
 
 import contextlib
 import re
@@ -17,9 +17,9 @@ from seq2see.interop import huggingface_writer
 from seq2see.tokens.store import Tokenizers
 
 NAME = re.compile(r"[A-Za-z0-9][\w.-]{0,95}/[A-Za-z0-9][\w.-]{0,95}")
-"""What a model is called on the Hub: `Helsinki-NLP/opus-mt-en-de`."""
+"""Pattern of the name of a model on the Hub: `Helsinki-NLP/opus-mt-en-de`."""
 FILES = ("*.json", "*.toml", "*.npz", "*.yml", "*.spm", "model.safetensors", "pytorch_model.bin", "README.md")
-"""Files of a model that are downloaded, where they are not in a folder of their own."""
+"""Patterns of the files of a model that are downloaded; files in subfolders are not."""
 MOST_FILES = 100
 
 
@@ -38,7 +38,7 @@ def _hub(endpoint: str | None) -> Any:
 
 @contextlib.contextmanager
 def _in_one_line(name: str, revision: str | None = None) -> Iterator[None]:
-    """Give an error of the connection, of HTTP or of huggingface_hub, which have no class in common, in one line."""
+    """Convert errors of the connection, of HTTP and of huggingface_hub into an error of one line."""
     try:
         yield
     except Exception as problem:
@@ -85,11 +85,12 @@ def downloaded(
 
 
 def _chosen(name: str, listed: Sequence[Any], room: int) -> dict[str, str | None]:
-    """Return the files to download with the SHA-256 that the Hub gives for large ones; refuse what has no room.
+    """Return the files to download, with the SHA-256 that the Hub lists for large ones; raise an error if they are too
+    large.
 
     Args:
         listed: The files that the Hub lists for a model.
-        room: Free bytes of the disk.
+        room: Number of free bytes on the disk.
     """
     found = {each.rfilename: each for each in listed if any(fnmatch(each.rfilename, kind) for kind in FILES)}
     found = {file: each for file, each in found.items() if re.fullmatch(r"[\w.-]+", file)}  # none in a folder
@@ -109,7 +110,7 @@ def _chosen(name: str, listed: Sequence[Any], room: int) -> dict[str, str | None
 
 
 def _check(name: str, path: Path, checksum: str | None) -> None:
-    """Refuse a file that is missing, or is not the one that the Hub listed."""
+    """Raise an error if a file is missing, or its checksum differs from that on the Hub."""
     if not path.is_file():
         raise PassingError(f"{name}: {path.name} was not downloaded. Try again")
     if checksum is not None:
@@ -119,9 +120,10 @@ def _check(name: str, path: Path, checksum: str | None) -> None:
 
 
 def push(run: Path, name: str, *, private: bool = False, endpoint: str | None = None) -> str:
-    """Upload a run with its model card, and return its address: as a Marian model where that is exact, else as it is.
+    """Upload a run with its model card and return its address: as a Marian model if that is exact, else as a run
+    folder.
 
-    The token is the one that `hf auth login` keeps, or HF_TOKEN. Training and validation pairs are not uploaded.
+    The token is the one stored by `hf auth login`, or HF_TOKEN. Training and validation pairs are not uploaded.
     """
     if NAME.fullmatch(name) is None:
         raise SettingError(f"{name}: not the name of a model on the Hub: expected OWNER/NAME")
@@ -149,7 +151,7 @@ def push(run: Path, name: str, *, private: bool = False, endpoint: str | None = 
 
 
 def model_card(run: Path, name: str) -> str:
-    """Return a model card in Markdown: what the manifest knows, and what the author has to fill in."""
+    """Return a model card in Markdown: facts from the manifest, and gaps that the author has to fill in."""
     facts, settings = storage.read_manifest(run), config.read_settings(run)
     is_marian = huggingface_writer.obstacle(settings) is None
     languages = [code for code in facts.get("languages", {}).values() if code] + settings.data.tags.split()

@@ -1,9 +1,8 @@
-"""Hugging Face's Marian folders (OPUS-MT): read as the parts of a run, and written from a run.
+"""Hugging Face's Marian folders (OPUS-MT): convert them to the parts of a run.
 
-config.json, generation_config.json     sizes, ids of special tokens
-vocab.json, target_vocab.json           ids of tokens; one file where both sides share them
-source.spm, target.spm                  SentencePiece models
-model.safetensors or pytorch_model.bin  weights
+config.json, generation_config.json     sizes, ids of special tokens vocab.json, target_vocab.json           ids of
+tokens; one file if both sides share them source.spm, target.spm                  SentencePiece models model.safetensors
+or pytorch_model.bin  weights
 """
 
 import re
@@ -26,40 +25,40 @@ if TYPE_CHECKING:
     from seq2see.interop.names import Weights
 
 ACTIVATIONS = {"relu": "relu", "gelu": "gelu", "swish": "silu", "silu": "silu"}
-"""Our names of the activations that Marian's models have."""
+"""Our names of the activation functions of Marian models."""
 MUTED = -100.0
-"""Added to the output of a token that is a copy of another one, so that its probability is zero in float32."""
+"""Bias of a token that duplicates another one, so that its probability is zero in float32."""
 LANGUAGE = re.compile(r"[\w@.+-]{1,40}")
-"""A language as models name it: `fra`, `cmn_Hans`."""
+"""Pattern of a language code in a tag of a model: `fra`, `cmn_Hans`."""
 SAFETENSORS, PICKLE = "model.safetensors", "pytorch_model.bin"
 
 
 @dataclass(frozen=True)
 class Foreign:
-    """A model of another program as the parts of a run."""
+    """An imported model, converted to the parts of a run: settings, tokenizers, weights and facts."""
 
     settings: Settings
     tokenizers: Tokenizers
     weights: "Weights"
     facts: dict[str, Any] = field(default_factory=dict)
-    """More facts for the manifest."""
+    """Additional facts for the manifest."""
     notes: tuple[str, ...] = ()
-    """What the run does otherwise than the other program."""
+    """Notes about what the run does differently from the other program."""
 
 
 @dataclass(frozen=True)
 class SideVocabulary:
-    """The vocabulary of one side: its tokens by our ids, and where each comes from."""
+    """The vocabulary of one side: the spelling of each token by our ids, and its id in the other program."""
 
     spellings: list[str]
     rows: list[int]
-    """For each of our ids, that of the other program."""
+    """For each of our ids, the id in the other program."""
     muted: list[int]
-    """Our ids whose row is a copy: the other program has one token where we have two."""
+    """Our ids that duplicate another one: the other program uses one token where we have two."""
 
     @property
     def languages(self) -> list[str]:
-        """The languages that a source can ask for by a tag such as `>>fra<<`."""
+        """Return the languages that a source can request by a tag such as `>>fra<<`."""
         found = [each[2:-2] for each in self.spellings if each.startswith(">>") and each.endswith("<<")]
         return sorted({each for each in found if LANGUAGE.fullmatch(each)})
 
@@ -67,7 +66,7 @@ class SideVocabulary:
 def renumbered(
     where: Path, vocabulary: Mapping[str, int], size: int, pad: int, unknown: int, start: int, end: int
 ) -> SideVocabulary:
-    """Renumber a vocabulary: padding, unknown, begin and end first, then all others in their order."""
+    """Return a vocabulary in our order of ids: padding, unknown, begin and end first, then all others in order."""
     if not all(type(id) is int and 0 <= id < size for id in (*vocabulary.values(), pad, unknown, start, end)):
         raise RunError(f"{where}: an id is not a number from 0 to {size - 1:,}, the last row of the embeddings")
     bad = [token for token in vocabulary if len(token) > LONGEST_TOKEN or SURROGATE.search(token)]
@@ -89,7 +88,7 @@ def renumbered(
 
 
 def read(folder: Path) -> Foreign:
-    """Read a folder; refuse what is damaged, and what our model cannot hold."""
+    """Convert a folder; raise an error if it is damaged, or has features that our model does not support."""
     about = _read_json(folder / "config.json")
     said = folder / "generation_config.json"
     if said.exists():
@@ -133,14 +132,16 @@ UNUSED: dict[str, tuple[Any, ...]] = {
     "begin_suppress_tokens": (None, []),
     "sequence_bias": (None, {}),
 }
-"""Keys of `generation_config.json` that change outputs and that our search does not have, with the values that change
-nothing."""
+"""Keys of `generation_config.json` that change outputs and that our search does not support, with the values that have
+no effect.
+"""
 SEARCH = {"num_beams", "length_penalty", "max_length", "max_new_tokens", *IDS, *UNUSED}
 """Keys of `generation_config.json` that are read."""
 
 
 def _without_bad_words(path: Path, about: Mapping[str, Any], target: SideVocabulary, weights: "Weights") -> list[str]:
-    """Mute the tokens that no output may contain (`bad_words_ids`); return a note where whole words are forbidden.
+    """Give forbidden tokens (`bad_words_ids`) a probability of zero; return a note if sequences of tokens are
+    forbidden.
 
     Padding is among them in every model, and our search never writes it.
     """
@@ -185,11 +186,11 @@ MUST_BE: dict[str, Any] = {
     "static_position_embeddings": True,
     "add_bias_logits": False,
 }
-"""Keys of Marian's `config.json` that change the model, with the only value that our model can hold."""
+"""Keys of Marian's `config.json` that change the model, each with the only value that our model supports."""
 
 
 def _model(path: Path, about: Mapping[str, Any]) -> Model:
-    """Return the settings of a model; embeddings and output are settled when its weights are read."""
+    """Return the model settings, except those of embeddings and output layer, which the weights decide."""
     if about.get("model_type") != "marian":
         raise refuse(path, f"model_type is {shown(about.get('model_type'))}, not 'marian'")
     for key, value in MUST_BE.items():
@@ -214,7 +215,7 @@ def _model(path: Path, about: Mapping[str, Any]) -> Model:
 
 
 def checked(path: Path, *overlays: Overlay) -> Settings:
-    """Resolve settings that come from a file of another program, which an error names."""
+    """Resolve settings from a file of another program; errors name this file."""
     try:
         return config.resolve({"data": IMPORTED}, {"model": {"tie": "none"}}, *overlays)
     except SettingError as problem:
@@ -225,7 +226,7 @@ IMPORTED = {"source_tokenizer": "imported", "target_tokenizer": "imported", "sha
 
 
 def _sides(folder: Path, about: Mapping[str, Any]) -> tuple[SideVocabulary, SideVocabulary]:
-    """Return the vocabularies of source and target: the same object where they share one list of ids."""
+    """Return the vocabularies of source and target; the same object if they share one list of ids."""
     vocabulary = _read_json(folder / "vocab.json")
     pad, end = about.get("pad_token_id"), about.get("eos_token_id")
     start = about.get("decoder_start_token_id", pad)
@@ -276,7 +277,7 @@ def tokenizer(path: Path, side: SideVocabulary, tags: tuple[str, ...] = ()) -> I
 
 
 def _read_weights(path: Path) -> "Weights":
-    """Read all weights of a file as float32. A pickle is read only as far as it has nothing but tensors."""
+    """Read all weights of a file as float32. A pickle is only read if it contains nothing but tensors."""
     import torch
 
     numbers = path.stat().st_size // 2  # as many as there are if all are 16 bits wide
@@ -307,7 +308,7 @@ OUTPUT = "lm_head.weight"
 
 
 class _Tables:
-    """Embeddings and output layer of a file, by the names that are there."""
+    """Embeddings and output layer of a weight file, which may have different names."""
 
     def __init__(self, path: Path, stored: "Weights", about: Mapping[str, Any], sizes: tuple[int, int]) -> None:
         self._path, self._stored = path, stored
@@ -326,7 +327,7 @@ class _Tables:
             self.output = self.read((rows["target"], width), OUTPUT)
 
     def read(self, shape: tuple[int, ...], *names: str) -> Any:
-        """Return the first weight of these names that the file has; an error if there is none in this shape."""
+        """Return the first weight of these names that the file has; raise an error if none has this shape."""
         found = next((name for name in names if name in self._stored), None)
         if found is None:
             raise RunError(f"{self._path}: no weight {names[0]}. Copy the folder again")
@@ -344,7 +345,7 @@ def _converted(
     source: SideVocabulary,
     target: SideVocabulary,
 ) -> tuple["Weights", Model]:
-    """Return our weights, and the settings of the model with what they say about embeddings and output."""
+    """Return the weights under our names, and the model settings completed by what the weights determine."""
     import numpy as np
 
     tables = _Tables(path, stored, about, (len(source.rows) - len(source.muted), len(target.rows) - len(target.muted)))
@@ -378,9 +379,9 @@ def _converted(
 
 
 def _positions(path: Path, stored: "Weights", model: Model, weights: "Weights", order: Any) -> dict[str, Any]:
-    """Add the tables of positions to the weights where they are not sinusoids; return the settings about them.
+    """Add position tables to the weights unless they are sinusoids; return the settings of positions.
 
-    Old files have the sinusoids, too, rounded to 16 bits; ours are exact.
+    Old files contain the sinusoids as well, rounded to 16 bits; ours are exact.
     """
     import numpy as np
 
@@ -403,7 +404,7 @@ def _positions(path: Path, stored: "Weights", model: Model, weights: "Weights", 
 def settings_of(
     path: Path, model: Model, about: Mapping[str, Any], source: SideVocabulary, target: SideVocabulary
 ) -> Settings:
-    """Return the settings of the run: the model, how it searches, and how a fine-tuning of it would train."""
+    """Return the settings of the run: those of the model, of its search, and defaults for fine-tuning it."""
     longest = model.max_positions
     languages = source.languages
     data = IMPORTED | {"source_vocabulary": len(source.rows), "target_vocabulary": len(target.rows)}
@@ -417,14 +418,13 @@ def settings_of(
 
 
 MOST_OUTPUT, MOST_SOURCE = 1000, 8192
-"""The largest `decoding.max_extra`, and tokens of a source for which tables of positions are made."""
+"""Maximum of `decoding.max_extra`, and maximum number of source tokens for which position tables are made."""
 
 
 def _most_output(path: Path, about: Mapping[str, Any]) -> int | None:
-    """Return the most tokens of an output without its end, as `generate` counts them; None where nothing is said.
+    """Return the maximum number of output tokens without END, as `generate` counts them; None if it is not set.
 
-    `max_length` counts what an output begins with. Where the end is forced (`forced_eos_token_id`), it takes the last
-    place.
+    `max_length` includes the start token. If the end is forced (`forced_eos_token_id`), it takes the last position.
     """
     key, begins = ("max_length", 1) if about.get("max_new_tokens") is None else ("max_new_tokens", 0)
     given = about.get(key)
@@ -436,4 +436,4 @@ def _most_output(path: Path, about: Mapping[str, Any]) -> int | None:
 
 
 FINE_TUNED = {"learning_rate": 1e-4, "batch_tokens": 4096, "metric": "bleu"}
-"""Settings of a training that continues with an imported model: `train --from` takes a fifth of the learning rate."""
+"""Training settings recorded for an imported model; `train --from` uses a fifth of this learning rate."""

@@ -1,4 +1,6 @@
-"""Runs as Hugging Face's Marian folders: exact where the model is one that Marian can hold, else refused by name."""
+"""Write runs as Hugging Face's Marian folders, exactly; raise an error that names the setting Marian does not
+support.
+"""
 
 import json
 import re
@@ -23,11 +25,11 @@ if TYPE_CHECKING:
     from seq2see.interop.names import Weights
 
 AT_ONCE = 50
-"""Sentences that `generate` gets in one batch."""
+"""Number of sentences in one batch of `generate`."""
 
 
 def obstacle(settings: Settings) -> str | None:
-    """Return the setting because of which Marian cannot hold a model; None where it can."""
+    """Return the setting that Marian does not support; None if the model can be exported."""
     model, data = settings.model, settings.data
     needed: list[tuple[str, Any, Any]] = [
         ("model.architecture", model.architecture, "transformer"),
@@ -45,7 +47,7 @@ def obstacle(settings: Settings) -> str | None:
 
 
 def tokenizer_obstacle(settings: Settings) -> str | None:
-    """Return the setting of a tokenizer that is not SentencePiece, and cannot be written as such."""
+    """Return the setting of a tokenizer that cannot be written as a SentencePiece model; None if all can."""
     for side in ("source", "target"):
         kind = getattr(settings.data, f"{side}_tokenizer")
         if kind not in ("unigram", "bpe", "characters", "imported"):
@@ -54,13 +56,13 @@ def tokenizer_obstacle(settings: Settings) -> str | None:
 
 
 def check(run: Path, settings: Settings) -> None:
-    """Refuse a run that Marian cannot hold exactly."""
+    """Raise an error if Marian cannot represent a run exactly."""
     if problem := obstacle(settings):
         raise SettingError(f"{run}: {problem}. A run of `seq2see train PAIRS --for huggingface` can be exported")
 
 
 def write(run: Path, folder: Path, precision: str) -> None:
-    """Write the folder; numbers are those of the run, bit by bit (float16: rounded)."""
+    """Write the folder; the weights are bit-identical to those of the run (rounded for float16)."""
     settings, tokenizers = config.read_settings(run), Tokenizers.load(run)
     check(run, settings)
     weights = bundle.read_arrays(run, settings, tokenizers)
@@ -70,7 +72,7 @@ def write(run: Path, folder: Path, precision: str) -> None:
 
 
 def stored(weights: "Weights", settings: Settings) -> "Weights":
-    """Return our weights under Marian's names, in the order of its columns."""
+    """Return our weights under Marian's names, with columns in its order."""
     import numpy as np
 
     model, order = settings.model, names.halves(settings.model.d_model)
@@ -152,7 +154,7 @@ def write_tokenizers(folder: Path, tokenizers: Tokenizers, settings: Settings) -
 
 
 def vocabulary(tokenizer: Tokenizer) -> dict[str, int]:
-    """Return the ids of tokens by SentencePiece's spelling; tags are spelled as Marian's models spell them."""
+    """Return the ids of tokens by SentencePiece spelling; tags are spelled as in Marian models."""
     tags = {tag: f">>{tag[2:-1]}<<" for tag in tokenizer.tags if tag.startswith("<2")}
     spellings = [tags.get(each, each) for each in tokenizer.spellings()]
     if isinstance(tokenizer, Characters):
@@ -164,7 +166,7 @@ def vocabulary(tokenizer: Tokenizer) -> dict[str, int]:
 
 
 def sentencepiece_model(tokenizer: Tokenizer) -> bytes:
-    """Return a SentencePiece model that cuts as a tokenizer does."""
+    """Return a SentencePiece model that splits text in the same way as a tokenizer."""
     if isinstance(tokenizer, Subwords | Imported):
         return tokenizer.sentencepiece_model()
     return sentencepiece_models.of_characters(list(vocabulary(tokenizer))[special.COUNT :])
@@ -175,7 +177,7 @@ def write_json(path: Path, about: dict[str, Any]) -> None:
 
 
 def generate(folder: Path, settings: Settings, sources: Sequence[str]) -> list[Result]:
-    """Translate with `transformers`, by greedy search."""
+    """Translate with `transformers` by greedy search."""
     import warnings
 
     from transformers import MarianMTModel, MarianTokenizer

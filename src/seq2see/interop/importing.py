@@ -1,4 +1,4 @@
-"""`import`: a model of another program becomes a run, which translates, is looked into, served and fine-tuned."""
+"""`import`: turn a model of another program into a run, which can translate, be inspected, served and fine-tuned."""
 
 from collections.abc import Callable, Sequence
 from hashlib import file_digest
@@ -16,7 +16,7 @@ from seq2see.text.tags import tagged
 from seq2see.tokens.store import Tokenizers
 
 MOST_FILES = 100
-"""Files of a folder that are noted in the manifest with their checksums."""
+"""Maximum number of files whose checksums are recorded in the manifest."""
 
 
 def import_model(
@@ -28,12 +28,12 @@ def import_model(
     revision: str | None = None,
     endpoint: str | None = None,
 ) -> Foreign:
-    """Make a run of the model in the folder `source`, or of the model that has this name on the Hugging Face Hub.
+    """Make a run from the model in the folder `source`, or from the model of this name on the Hugging Face Hub.
 
     Args:
-        valid: Pairs of its task: exports are compared on them, and a fine-tuning measures on them what it forgot.
+        valid: Pairs of its task: exports are compared on them, and fine-tuning uses them to measure forgetting.
         force: Replace an earlier run.
-        revision: Of a model on the Hub: a branch, a tag or a commit.
+        revision: For a model on the Hub: a branch, a tag or a commit.
         endpoint: Another address than that of the Hub.
     """
     run = Path(run)
@@ -53,7 +53,7 @@ def import_model(
 
 
 def _check_place(source: Path, run: Path, force: bool) -> None:
-    """Refuse to write over something, before anything is read."""
+    """Raise an error if something would be overwritten, before anything is read."""
     if run.exists() and not run.is_dir():
         raise RunError(f"{run}: is a file, expected the name of a new run folder")
     if run.exists() and not {path.name for path in run.iterdir()} <= storage.LEFT_OVER:
@@ -94,7 +94,7 @@ def _import(source: Path, run: Path, valid: Sequence[Pair], facts: dict[str, Any
 
 
 def _read_run(source: Path) -> Foreign:
-    """Read a run of ours, as `push` uploads it where Marian cannot hold the model."""
+    """Read a run folder of seq2see, which `push` uploads if Marian cannot represent the model."""
     facts, settings, tokenizers = storage.read_manifest(source), config.read_settings(source), Tokenizers.load(source)
     weights = bundle.read_tensors(source / "model.safetensors", "np")
     return Foreign(settings, tokenizers, weights, {"languages": facts.get("languages", {})})

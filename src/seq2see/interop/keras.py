@@ -1,4 +1,4 @@
-"""Weights of the Keras tutorial "Transformer chatbot", as `model.get_weights()` returns them, without TensorFlow."""
+"""Convert weights of the Keras tutorial "Transformer chatbot", from `model.get_weights()`, without TensorFlow."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any, Literal, NamedTuple
@@ -11,13 +11,13 @@ from seq2see.errors import DataError, SettingError
 from seq2see.model.transformer import Transformer
 
 PER_LAYER = 16 + 26
-"""Arrays of one encoder layer and one decoder layer."""
+"""Number of arrays of one encoder layer and one decoder layer together."""
 
 
 class _Slot(NamedTuple):
-    """One array of the list: what it is in the tutorial, its axes, and the weight of our model that it becomes.
+    """One array of the list: its name in the tutorial, its axes, and the name of our weight that it becomes.
 
-    Axes: S and T vocabularies, D d_model, H the heads side by side, F dff. Several slots with one name are stacked.
+    Axes: S and T vocabularies, D d_model, H all heads concatenated, F dff. Several slots with one name are stacked.
     """
 
     what: str
@@ -36,9 +36,9 @@ def from_keras(
     The number of layers, the widths and the vocabulary are read from the shapes of the arrays.
 
     Args:
-        weights: what `model.get_weights()` returns, a list of numpy arrays.
-        heads: the tutorial's `num_heads`, which no shape tells.
-        dropout: used if the model is trained further; it does not change what the model computes otherwise.
+        weights: the list of numpy arrays that `model.get_weights()` returns.
+        heads: the tutorial's `num_heads`, which cannot be read from the shapes.
+        dropout: used if the model is trained further; it has no effect otherwise.
         positions: how the tutorial's `PositionalEncoding` orders its columns. "alternating": a sine, a cosine, a
             sine, ... as in the paper. "halves": all sines, then all cosines (`tf.concat([sines, cosines], -1)`).
     """
@@ -119,7 +119,7 @@ def _norm(what: str, name: str) -> Iterator[_Slot]:
 
 
 def _sizes(arrays: list[np.ndarray], slots: list[_Slot]) -> dict[str, int]:
-    """Return the size of each axis, from the embeddings and the first feed-forward layer."""
+    """Return the size of each axis, read from the embeddings and the first feed-forward layer."""
     sizes: dict[str, int] = {}
     for axes in ("SD", "TD", "DF"):
         place = next(number for number, slot in enumerate(slots) if slot.axes == axes)
@@ -129,7 +129,7 @@ def _sizes(arrays: list[np.ndarray], slots: list[_Slot]) -> dict[str, int]:
 
 
 def _check(arrays: list[np.ndarray], slots: list[_Slot], sizes: dict[str, int]) -> None:
-    """Refuse an array that does not fit its position, or holds no finite numbers."""
+    """Raise an error if an array has the wrong shape for its position, or numbers that are not finite."""
     for place, (array, slot) in enumerate(zip(arrays, slots, strict=True)):
         expected = tuple(sizes.get(letter, 0) for letter in slot.axes)
         if array.shape != expected:

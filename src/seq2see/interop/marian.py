@@ -1,4 +1,4 @@
-"""Marian's own files: weights in `.npz` with the settings inside, vocabularies in `.yml`, SentencePiece in `.spm`."""
+"""Read Marian's own files: weights with settings in `.npz`, vocabularies in `.yml`, SentencePiece models in `.spm`."""
 
 import json
 import re
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 
 SETTINGS, BIAS, OUTPUT = "special:model.yml", "decoder_ff_logit_out_b", "decoder_ff_logit_out_W"
 POSITIONS = 1024
-"""Length of the table of positions; Marian computes them for any length."""
+"""Length of the position table in the run; Marian itself computes positions for any length."""
 EPSILON = 1e-6
-"""What Marian's Transformer adds to the variance in layer norm."""
+"""Epsilon of layer norm in Marian's Transformer."""
 MUST_BE = {
     "type": "transformer",
     "transformer-preprocess": "",
@@ -38,7 +38,7 @@ MUST_BE = {
     "factors-combine": "sum",
     "right-left": "false",
 }
-"""Settings of Marian that change the model, with the only value that ours can hold."""
+"""Settings of Marian that change the model, each with the only value that our model supports."""
 
 
 def read(folder: Path) -> Foreign:
@@ -79,7 +79,7 @@ def _vocabulary(folder: Path) -> Path:
 
 
 def _read_weights(path: Path) -> tuple["Weights", str]:
-    """Return the weights and the settings of a model. Nothing of the archive is unpacked to the disk."""
+    """Return the weights and the settings of a model. The archive is not unpacked to the disk."""
     import numpy as np
 
     try:
@@ -105,7 +105,7 @@ LINE = re.compile(r"""^("(?:[^"\\]|\\.)*"|'(?:[^']|'')*'|[^\s#'"-][^:]*|[^\s:]+)
 
 
 def flat_yaml(text: str) -> dict[str, str]:
-    """Read `key: value` lines, all that Marian writes into its files; lists and what is nested are left out."""
+    """Return the top-level `key: value` lines of Marian's YAML files; lists and nested values are left out."""
     found = {}
     for line in text.splitlines():
         if match := LINE.match(line):
@@ -123,7 +123,7 @@ def _unquoted(text: str) -> str:
 
 
 def _side(path: Path, size: int) -> SideVocabulary:
-    """Return a vocabulary with one more row, of zeros: what outputs begin with, and padding, which Marian has not."""
+    """Return a vocabulary with one more row of zeros, for BEGIN and padding, which Marian does not have."""
     if path.stat().st_size > storage.MOST_TEXT:
         raise RunError(f"{path}: far too large for a vocabulary")
     listed = flat_yaml(path.read_text(encoding="utf-8", errors="replace"))
@@ -137,7 +137,7 @@ def _side(path: Path, size: int) -> SideVocabulary:
 
 
 def _tables(path: Path, stored: "Weights", shared: bool, tied: bool) -> list["NDArray[np.float32]"]:
-    """Return embeddings of source and target and the output layer, each with a row of zeros appended."""
+    """Return the embeddings of source and target and the output layer, each with a row of zeros appended."""
     import numpy as np
 
     wanted = ["Wemb", "Wemb"] if shared else ["encoder_Wemb", "decoder_Wemb"]
@@ -173,7 +173,7 @@ def _model(path: Path, about: Mapping[str, str], tie: str) -> Model:
 
 
 def waves(length: int, d_model: int) -> "NDArray[np.float32]":
-    """Return Marian's sinusoids, whose wavelengths are spread over d/2 - 1 steps: all sines, then all cosines."""
+    """Return Marian's sinusoids, with wavelengths spread over d/2 - 1 steps: all sines, then all cosines."""
     import numpy as np
 
     half = d_model // 2

@@ -1,7 +1,7 @@
-"""Names of weights in other programs: one table for each layer of a Transformer, and the order of its columns.
+"""Names of weights in other programs, as one table for each layer of a Transformer, and the order of columns.
 
-The sinusoids of Marian have all sines first and then all cosines; ours alternate. A model of Marian becomes one of ours
-if the columns of width d_model are reordered in every weight, which changes no bit of any number.
+The sinusoids of Marian have all sines first and then all cosines; ours alternate. A Marian model becomes one of ours by
+reordering the columns of width d_model in every weight, which changes no bit of any number.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 
 Shapes = Mapping[str, tuple[int, ...]]
 Read = Callable[[str, tuple[int, ...]], Any]
-"""Returns a weight of a file as an array, by its name and the shape that it must have."""
+"""Function that returns a weight of a file as an array, given its name and required shape."""
 
 
 class Name(NamedTuple):
-    """A layer's weight and bias: our name, and those of other programs, which may keep them in several parts."""
+    """Our name of a layer's weight and bias, and the names in other programs, which may store it in several parts."""
 
     ours: str
     huggingface: tuple[str, ...]
@@ -63,7 +63,7 @@ def _rows(model: Model) -> Iterator[tuple[str, int, Name, str]]:
 
 
 def huggingface(model: Model) -> dict[str, tuple[str, ...]]:
-    """Return the names that Hugging Face's Marian gives to the parts of each of our layers' weights."""
+    """Return, for each of our weights, the names of its parts in Hugging Face's Marian format."""
     return {
         f"{side}.{number}.{name.ours}.{kind}": tuple(
             f"model.{side}.layers.{number}.{part}.{kind}" for part in name.huggingface
@@ -73,7 +73,7 @@ def huggingface(model: Model) -> dict[str, tuple[str, ...]]:
 
 
 def marian(model: Model) -> dict[str, tuple[str, ...]]:
-    """Return the names that Marian's own files give to the parts of each of our layers' weights."""
+    """Return, for each of our weights, the names of its parts in Marian's own files."""
 
     def spelled(part: str, kind: str) -> str:
         if part.endswith("_ln"):
@@ -89,11 +89,11 @@ def marian(model: Model) -> dict[str, tuple[str, ...]]:
 
 
 def gathered(names: Mapping[str, tuple[str, ...]], own: Shapes, read: Read, order: "Order") -> "Weights":
-    """Read the layers' weights of another program, part by part, as ours.
+    """Return our weights of the layers, joined from the parts that another program stores.
 
     Args:
         own: The shape of each of our weights.
-        order: Which of their columns of width d_model becomes each of ours.
+        order: For each of our columns of width d_model, the index of the other program's column.
     """
     import numpy as np
 
@@ -106,7 +106,7 @@ def gathered(names: Mapping[str, tuple[str, ...]], own: Shapes, read: Read, orde
 
 
 def parted(names: Mapping[str, tuple[str, ...]], weights: "Weights", order: "Order") -> "Weights":
-    """Return the layers' weights as another program names them: the inverse of `gathered`."""
+    """Return the weights of the layers split and named as in another program: the inverse of `gathered`."""
     import numpy as np
 
     back = np.argsort(order)
@@ -118,7 +118,7 @@ def parted(names: Mapping[str, tuple[str, ...]], weights: "Weights", order: "Ord
 
 
 def reordered(name: str, weight: Any, order: "Order") -> Any:
-    """Reorder the axis of one of our weights that has the width d_model."""
+    """Reorder the axis of one of our weights that has width d_model."""
     layer, kind = name.rsplit(".", 1)
     if layer.endswith((".w_o", ".w_2", ".norm")):
         return weight[order]
@@ -126,12 +126,12 @@ def reordered(name: str, weight: Any, order: "Order") -> Any:
 
 
 def halves(d_model: int) -> "Order":
-    """Return which column of sinusoids in two halves is each column of alternating ones."""
+    """Return for each column of alternating sinusoids its index among sinusoids in halves (sines, then cosines)."""
     import numpy as np
 
     return np.arange(d_model).reshape(2, -1).T.reshape(-1)
 
 
 def refuse(where: object, feature: str) -> RunError:
-    """Return the error about a feature of another program that our models do not have."""
+    """Return the error about a feature of another program that our models do not support."""
     return RunError(f"{where}: {feature}, which seq2see does not support. Choose another model")

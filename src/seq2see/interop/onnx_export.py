@@ -1,7 +1,7 @@
-"""`export --to onnx`: encoder and decoders in the layout of Optimum and transformers.js, and a check in onnxruntime.
+"""`export --to onnx`: encoder and decoder in the layout of Optimum and transformers.js, and a check in onnxruntime.
 
-config.json, generation_config.json                  as for Hugging Face's Marian, which both take for the class
-tokenizer.json, target/tokenizer.json                of the source, and of the target where it has one of its own
+config.json, generation_config.json                  as for Hugging Face's Marian, the class that both programs use
+tokenizer.json, target/tokenizer.json                for the source, and for the target if it has one of its own
 onnx/encoder_model.onnx, decoder_model_merged.onnx   the two that transformers.js loads (int8: *_quantized.onnx)
 onnx/decoder_model.onnx, decoder_with_past_model.onnx
 """
@@ -29,11 +29,11 @@ if TYPE_CHECKING:
 
 AT_ONCE = 32
 QUANTIZED = "_quantized"
-"""Ending of the names of int8 models, as transformers.js expects it (`dtype: "q8"`)."""
+"""Suffix of the names of int8 models, as transformers.js expects it (`dtype: "q8"`)."""
 
 
 def write(run: Path, folder: Path, precision: str) -> None:
-    """Write graphs, configuration and tokenizers."""
+    """Write graphs, configuration and tokenizers into the folder."""
     import onnx
 
     settings, tokenizers = config.read_settings(run), Tokenizers.load(run)
@@ -64,7 +64,7 @@ def write(run: Path, folder: Path, precision: str) -> None:
 
 
 def _quantize(path: Path, smaller: Path) -> None:
-    """Replace a model by one whose matrices are int8; inputs are quantized while it runs."""
+    """Replace a model by one with int8 matrices; activations are quantized at run time."""
     import logging
 
     from onnxruntime.quantization import QuantType, quantize_dynamic
@@ -81,7 +81,7 @@ def _quantize(path: Path, smaller: Path) -> None:
 
 
 def write_tokenizer(folder: Path, tokenizer: Tokenizer) -> None:
-    """Write a tokenizer as a unigram model; characters are one whose tokens have one letter each."""
+    """Write a tokenizer as a unigram model; that of characters has tokens of one letter each."""
     steps: list[dict[str, Any]] = []
     reading: dict[str, Any] = {"type": "Fuse"}
     if not isinstance(tokenizer, Characters):
@@ -129,7 +129,7 @@ def _replace(pattern: str, content: str) -> dict[str, Any]:
 
 
 def _normalizers(tokenizer: Imported) -> list[dict[str, Any]]:
-    """Return the steps of another program's SentencePiece model: its table, and spaces made one."""
+    """Return the normalisation steps of an imported SentencePiece model: its table, and merging of spaces."""
     found: list[dict[str, Any]] = []
     if table := sentencepiece_models.table(tokenizer.sentencepiece_model()):
         found.append({"type": "Precompiled", "precompiled_charsmap": base64.b64encode(table).decode("ascii")})
@@ -138,7 +138,7 @@ def _normalizers(tokenizer: Imported) -> list[dict[str, Any]]:
 
 
 RARE = -1000.0
-"""Score of a token that SentencePiece would not cut: it belongs to the other side."""
+"""Score of tokens that SentencePiece never produces for this side, because they belong to the other side."""
 
 
 def _scores(tokenizer: Tokenizer) -> list[float]:
@@ -155,7 +155,7 @@ def _scores(tokenizer: Tokenizer) -> list[float]:
 
 
 class OnnxModel:
-    """An exported model in onnxruntime, searched greedily."""
+    """An exported model in onnxruntime, with greedy search."""
 
     def __init__(self, folder: Path) -> None:
         import onnxruntime
@@ -172,7 +172,7 @@ class OnnxModel:
         self._outputs = [each.name for each in self._decoder.get_outputs()]
 
     def search(self, sources: Sequence[Sequence[int]], limits: Sequence[int]) -> list[list[int]]:
-        """Return the outputs for sources of token ids that end with END."""
+        """Return the output ids for source ids that end with END."""
         found: list[list[int]] = []
         for begin in range(0, len(sources), AT_ONCE):
             found += self._search(sources[begin : begin + AT_ONCE], limits[begin : begin + AT_ONCE])
@@ -214,7 +214,7 @@ class OnnxModel:
 
 
 def greedy(folder: Path, settings: Settings, tokenizers: Tokenizers, lines: Sequence[str]) -> list[Result]:
-    """Translate with onnxruntime."""
+    """Translate lines with onnxruntime by greedy search."""
     encoded = tokenizers.source.encode([line.strip() for line in lines])
     sources = [[*ids[: settings.decoding.max_source - 1], special.END] for ids in encoded]
     ratio, extra = settings.decoding.max_ratio, settings.decoding.max_extra

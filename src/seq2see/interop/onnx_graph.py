@@ -1,7 +1,7 @@
-"""A Transformer as ONNX graphs, built node by node from its weights: real numbers only, so that every runtime has them.
+"""A Transformer as ONNX graphs, built node by node from its weights, without complex numbers, which runtimes lack.
 
-Inputs and outputs bear the names of Optimum and transformers.js: `encoder_model`, `decoder_model` for the first token,
-`decoder_with_past_model` for all others, and `decoder_model_merged`, which is both.
+Inputs and outputs have the names of Optimum and transformers.js: `encoder_model`, `decoder_model` for the first token,
+`decoder_with_past_model` for all others, and `decoder_model_merged`, which combines both.
 """
 
 import math
@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 
 OPSET, IR = 17, 8
 HIDDEN = -1e9
-"""Added to the score of a position that may not be seen; exp of it is zero."""
+"""Value added to the score of a position that is masked; its exponential is zero."""
 KINDS = ("encoder_model", "decoder_model", "decoder_with_past_model", "decoder_model_merged")
 
 
 class Graph:
-    """Nodes and constants of a graph in the making. Tensors are named by strings."""
+    """Nodes and constants of a graph that is being built. Tensors are identified by name."""
 
     def __init__(self, prefix: str = "n") -> None:
         self.nodes: list[Any] = []
@@ -38,7 +38,7 @@ class Graph:
         return names[0] if outputs == 1 else names
 
     def constant(self, value: Any, dtype: str = "int64") -> str:
-        """Return the name of a constant; equal ones are kept once."""
+        """Return the name of a constant; equal constants are stored once."""
         import numpy as np
 
         array = np.asarray(value, dtype)
@@ -52,7 +52,7 @@ class Graph:
         return name
 
     def size(self, tensor: str, axis: int) -> str:
-        """Return the size of an axis, as a vector of one number."""
+        """Return the name of a tensor with the size of an axis, as a vector of one number."""
         return str(self.op("Gather", self.op("Shape", tensor), self.constant([axis])))
 
     def shape(self, *sizes: "str | int") -> str:
@@ -64,8 +64,8 @@ class TransformerGraph:
     """Builds the graphs of one model.
 
     Args:
-        positions: Tables of positional encodings by side, LD; empty for rotary and none.
-        turns: With rotary positions, the waves LK of which sines and cosines are taken.
+        positions: Tables of positional encodings by side, LD; empty for rotary positions or none.
+        turns: With rotary positions, the angles LK whose sines and cosines are used.
         fold: Write transposed copies of tied weights, which quantization needs.
     """
 
@@ -171,7 +171,7 @@ class TransformerGraph:
         return inputs, outputs
 
     def _kept(self) -> list[tuple[str, str, int]]:
-        """Return what is kept between steps: its name, its length, and the width of a head."""
+        """Return the tensors kept between steps: name, length ("all" or "source"), and width of a head."""
         return [
             (f"{side}.{part}", "all" if side == "decoder" else "source", self.d_key if part == "key" else self.d_value)
             for side in ("decoder", "encoder")
@@ -185,7 +185,7 @@ class TransformerGraph:
             self.graph.nodes.append(helper.make_node("Identity", [tensor], [f"present.{number}.{side}.{part}"]))
 
     def _either(self, name: str, kept: str) -> tuple[str, str]:
-        """Return keys and values of the memory: those of earlier steps, or computed in the first one."""
+        """Return keys and values of the memory: those of earlier steps, or computed in the first step."""
         from onnx import TensorProto, helper
 
         outer = self.graph
@@ -204,7 +204,7 @@ class TransformerGraph:
         return key, value
 
     def _embedded(self, side: str, ids: str, first: str) -> str:
-        """Return embeddings with positions; keep the angles of rotary ones, which attention needs."""
+        """Return embeddings with positions; with rotary positions, store the angles that attention needs."""
         g = self.graph
         table = f"{side}_embedding.tokens.weight"
         table = table if table in self.weights else "source_embedding.tokens.weight"
@@ -227,13 +227,13 @@ class TransformerGraph:
         return str(self.graph.op("Squeeze", one, self.graph.constant([0])))
 
     def _padding(self, mask: str) -> str:
-        """Return B11S: 0 where a source token is, `HIDDEN` where padding is."""
+        """Return B11S: 0 for source tokens, `HIDDEN` for padding."""
         g = self.graph
         kept = g.op("Unsqueeze", g.op("Cast", mask, to=1), g.constant([1, 2]))
         return str(g.op("Mul", g.op("Sub", g.constant(1, "float32"), kept), g.constant(HIDDEN, "float32")))
 
     def _causal(self) -> str:
-        """Return TM: `HIDDEN` where a column is later than the row."""
+        """Return TM: `HIDDEN` for columns later than the row, else 0."""
         g = self.graph
         columns = g.op("Range", g.constant(0), self._scalar(self._last), g.constant(1))
         rows = g.op("Range", self._scalar(self._first), self._scalar(self._last), g.constant(1))
@@ -295,7 +295,7 @@ class TransformerGraph:
         return str(g.op("Mul", g.op("Mul", x, cumulative), g.constant(0.5, "float32")))
 
     def _around(self, name: str, x: str, sublayer: Any) -> str:
-        """Return the residual sum of a sub-layer, with its norm after or before it."""
+        """Return the residual sum of a sub-layer, with layer norm after it (post) or before it (pre)."""
         if self.model.norm == "pre":
             return str(self.graph.op("Add", x, sublayer(self._norm(f"{name}.norm", x))))
         return self._norm(f"{name}.norm", self.graph.op("Add", x, sublayer(x)))
