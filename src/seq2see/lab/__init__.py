@@ -1,2 +1,5 @@
-"""The claims of the paper, measured: `claims` has one module for each claim, `runner` measures and keeps every trial,
-`claim` judges by the numbers alone, and `report` writes the reports."""
+"""The lab measures the claims of the paper.
+
+`claims` has one module for each claim, `runner` measures and stores every trial, `claim` judges the claims by the
+numbers alone, and `report` writes the reports.
+"""

@@ -12,7 +12,7 @@ from seq2see.lab.claim import Chart, Claim, Expectation
 
 _TEXTS: Final = tomllib.loads(Path(__file__).with_name("claims").joinpath("claims.toml").read_text(encoding="utf-8"))
 CLAIMS: Final = {name: str(text["gist"]) for name, text in _TEXTS.items()}
-"""Names and gists."""
+"""Names of the claims, each with a summary in one line."""
 
 
 def pick(names: Sequence[str]) -> list[Claim]:
@@ -24,7 +24,7 @@ def pick(names: Sequence[str]) -> list[Claim]:
 
 
 def find(name: str) -> Claim:
-    """Put a claim together from its entry in `claims.toml` and its module, which has the same name with `_` for `-`."""
+    """Return a claim, made from its entry in `claims.toml` and its module, whose name has `_` for `-`."""
     module = import_module(f"seq2see.lab.claims.{name.replace('-', '_')}")
     rows_of = getattr(module, "ROWS_OF", "")
     text = _TEXTS.get(rows_of, {}) | _TEXTS[name]  # claims that share their trials share what is measured and drawn

@@ -1,4 +1,4 @@
-"""The charts of a claim: means over the seeds with their standard deviations."""
+"""Charts of a claim: means over the seeds with their standard deviations."""
 
 import math
 import statistics
@@ -13,7 +13,7 @@ from seq2see.pictures import drawing
 from seq2see.pictures.drawing import INK, QUIET, SERIES
 
 FITS = 36
-"""Characters of all words at an axis that have room beside each other; more are slanted."""
+"""Maximum number of characters of all labels of an axis that fit side by side; longer labels are slanted."""
 
 
 def draw(charts: Sequence[Chart], rows: Measurements) -> Figure:
@@ -75,7 +75,7 @@ def _draw(axes: Axes, chart: Chart, rows: Measurements) -> None:
 
 
 def _spread(rows: Measurements, number: str) -> tuple[float, float] | None:
-    """Return mean and standard deviation over the seeds, one value of each; None if nothing finite was measured."""
+    """Return mean and standard deviation of a number over the seeds; None if nothing finite was measured."""
     of_seeds = (rows.of_seed(seed).get(number) for seed in rows.seeds)
     values = [value for value in of_seeds if math.isfinite(value)]
     if not values:
@@ -84,7 +84,9 @@ def _spread(rows: Measurements, number: str) -> tuple[float, float] | None:
 
 
 def label(conditions: Conditions) -> str:
-    """Spell `{"norm": "post", "warm_up": True}` as `post, warm up`; false is `not scaled`, or `no mask`."""
+    """Return conditions as text: `{"norm": "post", "warm_up": True}` -> `post, warm up`; False -> `not scaled`, `no
+    mask`.
+    """
     words = []
     for key, value in conditions.items():
         if isinstance(value, bool):
@@ -96,12 +98,12 @@ def label(conditions: Conditions) -> str:
 
 
 def spoken(name: str) -> str:
-    """Spell the name of a condition or a number in words; d_k is the paper's own."""
+    """Return the name of a condition or a number in words; d_k stays as it is."""
     return {"d_k": "d_k", "bleu": "BLEU"}.get(name, name.replace("_", " "))
 
 
 def spell(value: object, yes: str = "with", no: str = "without") -> str:
-    """Spell the value of a condition on an axis or in a table."""
+    """Return the value of a condition as text for an axis or a table."""
     if isinstance(value, bool):
         return yes if value else no
     return f"{value:,}" if isinstance(value, int) else f"{value:g}" if isinstance(value, float) else str(value)

@@ -1,4 +1,4 @@
-"""Everything besides the trial that a measurement depends on: the machine, the versions and the source files."""
+"""Everything that a measurement depends on besides the trial: the machine, the versions and the source files."""
 
 import hashlib
 import platform
@@ -13,7 +13,7 @@ NO_TRIAL_USES: Final = ("cli", "interop", "look", "serve", "lab/charts.py", "lab
 
 
 def where() -> str:
-    """Describe machine, versions and sources; measurements with another description are made again."""
+    """Return a text that identifies machine, versions and sources; if it changes, measurements are repeated."""
     return ", ".join(facts().values())
 
 
@@ -31,7 +31,7 @@ def facts() -> dict[str, str]:
 
 
 def _version(name: str) -> str:
-    """Return the version of a library; a claim that does not use it can be measured without it."""
+    """Return the version of a library, or a text if it is not installed: not all claims need it."""
     try:
         return version(name)
     except PackageNotFoundError:

@@ -1,8 +1,8 @@
-"""A claim, what was measured for it, and the verdict by the numbers alone.
+"""A claim, the measurements for it, and its verdict, which follows from the numbers alone.
 
-The decision rule: an expectation names the smallest effect that matters. Over the seeds, its number has a mean and a
-95 % confidence interval. The effect is there if the interval excludes "no effect" and reaches the effect that matters;
-it is not there if the interval excludes the effect that matters; if the interval contains both, nothing is decided.
+The decision rule: an expectation names the smallest effect that matters. Over the seeds, its number has a mean and a 95
+% confidence interval. The effect is present if the interval excludes "no effect" and reaches the effect that matters;
+it is absent if the interval excludes the effect that matters; if the interval contains both, nothing is decided.
 """
 
 import itertools
@@ -16,47 +16,49 @@ from typing import Any, Final, Literal, NamedTuple
 from seq2see.display import notebook
 
 Conditions = Mapping[str, Any]
-"""What distinguishes one trial from another, except for the seed: strings, numbers, booleans. It is the key on disk."""
+"""Conditions that distinguish one trial from another, except for the seed: strings, numbers, booleans. They are its key
+on disk.
+"""
 Numbers = Mapping[str, float]
 Verdict = Literal["held", "did not hold", "undecided", "not trusted"]
 
 QUICK_SEEDS, FULL_SEEDS = 5, 10
-"""The number of seeds if neither the user nor the claim gives one."""
+"""Default number of seeds with and without `--quick`."""
 
 
 @dataclass(frozen=True)
 class Plan:
-    """Amount of measuring: sizes and seeds, by `--quick` or not."""
+    """The extent of the measurements: sizes and seeds, with or without `--quick`."""
 
     quick: bool = False
     pairs: str = ""
-    """A corpus of the user, for the claims that can use one."""
+    """A corpus of the user, for claims that can use one."""
 
     seeds: int | None = None
-    """The number of seeds of every claim, if the user gives it."""
+    """The number of seeds of every claim, if the user sets it."""
     first_seed: int = 1
 
     def seeds_of(self, claim: "Claim") -> range:
-        """Return the seeds with which each trial of a claim is measured."""
+        """Return the seeds for each trial of a claim."""
         usual = (claim.quick_seeds or QUICK_SEEDS) if self.quick else FULL_SEEDS
         return range(self.first_seed, self.first_seed + (self.seeds or usual))
 
 
 def grid(**conditions: Any) -> list[dict[str, Any]]:
-    """Every combination of the conditions that are tuples of values; the last of them varies fastest."""
+    """Return every combination of the conditions that are tuples of values; the last one varies fastest."""
     choices = [value if isinstance(value, tuple) else (value,) for value in conditions.values()]
     return [dict(zip(conditions, chosen, strict=True)) for chosen in itertools.product(*choices)]
 
 
 @dataclass(frozen=True)
 class Trial:
-    """One measurement to be made: `trial["depth"]` is one of its conditions."""
+    """One measurement to make; `trial["depth"]` returns one of its conditions."""
 
     claim: str
     conditions: Conditions
     seed: int
     folder: Path
-    """A folder of its own, not yet created, for files from which an interrupted trial can be resumed."""
+    """A separate folder, not yet created, for files from which an interrupted trial can be resumed."""
 
     def __getitem__(self, condition: str) -> Any:
         return self.conditions[condition]
@@ -71,7 +73,9 @@ class Measurement:
     numbers: Numbers
 
     def unfold(self, places: str) -> list["Measurement"]:
-        """Numbers measured at several places, `right@4` and `right@8`, as measurements with one more condition."""
+        """Return numbers with a place in their name, `right@4`, as measurements with the place as one more
+        condition.
+        """
         found = dict.fromkeys(name.partition("@")[2] for name in self.numbers if "@" in name)
         if not found:
             return [self]
@@ -99,22 +103,22 @@ class Measurements(list[Measurement]):
         return sorted({row.seed for row in self})
 
     def values(self, condition: str) -> list[Any]:
-        """The values of a condition, in the order of the trials."""
+        """Return the distinct values of a condition, in the order of the trials."""
         return list(dict.fromkeys(row.conditions[condition] for row in self if condition in row.conditions))
 
     def parted(self, by: Sequence[str]) -> Iterator[tuple[Conditions, "Measurements"]]:
-        """Groups of equal values of some conditions, in the order of the trials."""
+        """Yield the measurements in groups with equal values of some conditions, in the order of the trials."""
         for values in dict.fromkeys(tuple(row.conditions.get(key) for key in by) for row in self):
             conditions = dict(zip(by, values, strict=True))
             yield conditions, self.where(**conditions)
 
     def get(self, number: str, **conditions: Any) -> float:
-        """The number of the trial with these conditions, the mean of several, NaN where there is none."""
+        """Return the number of the trial with these conditions, the mean if there are several, NaN if there is none."""
         found = [row.numbers[number] for row in self.where(**conditions) if number in row.numbers]
         return statistics.fmean(found) if found else math.nan
 
     def slope(self, number: str, along: str, **conditions: Any) -> float:
-        """The exponent p of number = c along^p, fitted to the logarithms by least squares."""
+        """Return the exponent p of number = c along^p, fitted to the logarithms by least squares."""
         points = [(row.conditions[along], row.numbers.get(number, math.nan)) for row in self.where(**conditions)]
         if len({x for x, _ in points}) < 2 or not all(y > 0 for _, y in points):
             return math.nan
@@ -122,36 +126,38 @@ class Measurements(list[Measurement]):
 
 
 Value = Callable[[Measurements], float]
-"""Computes the number that an expectation judges from the measurements of one seed."""
+"""Function that computes the number judged by an expectation, from the measurements of one seed."""
 
 
 @dataclass(frozen=True)
 class Expectation:
-    """Expected result if the claim is true: a number of each seed, and the effect that it must show, or must not."""
+    """An expected result if the claim is true: a number for each seed, and the effect that it must or must not show."""
 
     words: str
     label: str
-    """The name of the number."""
+    """The name of the number in the report."""
     value: Value
     matters: float
-    """The number from which on the effect matters, in the direction in which it lies from `none`."""
+    """The value of the number from which the effect matters; its side of `none` gives the direction."""
     reason: str
     """Why an effect of that size matters."""
     none: float = 0.0
-    """The number if there is no effect: 0 for a difference, 1 for a ratio."""
+    """The value of the number without any effect: 0 for a difference, 1 for a ratio."""
     absent: Literal["", "one side", "both sides"] = ""
-    """The claim is that there is no such effect: none in the direction of `matters`, or none in either direction."""
+    """Set if the claim says that there is no such effect: none in the direction of `matters`, or in either
+    direction.
+    """
     exact: bool = False
-    """The number does not depend on chance, so that one seed is enough."""
+    """Whether the number does not depend on chance, so that one seed is enough."""
 
     @property
     def size(self) -> float:
-        """The smallest effect that matters, as a distance from no effect."""
+        """Return the smallest effect that matters, as a distance from no effect."""
         return abs(self.matters - self.none)
 
     @property
     def bounds(self) -> str:
-        """What is expected, in words."""
+        """Return the expectation as text."""
         if self.absent == "both sides":
             return f"{show(self.none - self.size)} to {show(self.none + self.size)}"
         larger = self.matters > self.none
@@ -163,19 +169,19 @@ class Expectation:
 
 @dataclass(frozen=True)
 class Judgement:
-    """An expectation, what was measured for it, and the verdict."""
+    """An expectation, its measured numbers, and the verdict."""
 
     words: str
     label: str
     bounds: str
     reason: str
     values: list[float]
-    """One for each seed."""
+    """The measured number of each seed."""
     mean: float
     margin: float
-    """Half of the 95 % confidence interval of the mean."""
+    """Half of the width of the 95 % confidence interval of the mean."""
     power: float
-    """The probability to find an effect that just matters, with this number of seeds and their deviation."""
+    """Probability of finding an effect that just matters, given the number of seeds and their standard deviation."""
     verdict: Verdict
 
     def __str__(self) -> str:
@@ -183,13 +189,13 @@ class Judgement:
 
 
 T_95: Final = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131)
-"""Student's t for 95 % by degrees of freedom, from 1."""
+"""97.5 % quantiles of Student's t distribution, by degrees of freedom from 1."""
 
 
 def judge(expectation: Expectation, measured: Measurements) -> Judgement:
     """Compare the 95 % confidence interval of a number over the seeds with no effect and with the effect that matters.
 
-    Both sides of a comparison have the same seed, so that a number is a paired difference or ratio.
+    The two sides of a comparison have the same seed, so that a number is a paired difference or ratio.
     """
     values = [_value(expectation, measured.of_seed(seed)) for seed in measured.seeds]
     mean, margin, power = math.nan, math.nan, math.nan
@@ -209,9 +215,9 @@ def judge(expectation: Expectation, measured: Measurements) -> Judgement:
 
 
 def effect(low: float, high: float, expectation: Expectation) -> bool | None:
-    """Return whether an effect that matters is there, by the interval of its size; None if that is undecided.
+    """Return whether an effect that matters is present, given the interval of its size; None if that is undecided.
 
-    An interval without an end (one seed, a number that is not finite) is undecided. If the effect is there, its mean is
+    An unbounded interval (one seed, a number that is not finite) is undecided. If the effect is present, its mean is
     more than half of what matters.
     """
     size = expectation.size
@@ -274,26 +280,28 @@ class Claim:
     measured: str
     """Description of the measurement."""
     trials: Callable[[Plan], list[dict[str, Any]]]
-    """Returns the conditions to try."""
+    """Function that returns the conditions of all trials."""
     measure: Callable[[Trial], Numbers]
-    """Called with each of them and each seed: with one thread beside others, or, `alone`, on the whole machine."""
+    """Function that measures one trial with one seed: with one thread beside others or, if `alone`, on the whole
+    machine.
+    """
     expectations: tuple[Expectation, ...]
     controls: tuple[Expectation, ...] = ()
-    """The same decisions on comparisons from which the effect was removed: none of them may hold."""
+    """Expectations for comparisons in which the effect was removed: none of them may hold."""
     charts: tuple[Chart, ...] = ()
     alone: bool = False
-    """It measures time, so that nothing else may run."""
+    """Whether the claim measures time, so that nothing else may run at the same time."""
     places: str = ""
-    """The name of the condition behind the @ in `right@4`, if a trial measures at several places."""
+    """Name of the condition after the @ in `right@4`, if a trial measures at several places."""
     quick_seeds: int = 0
-    """The number of seeds with `--quick`, if it is not the usual one: few if the effect is large and a trial long."""
+    """Number of seeds with `--quick`, if not the usual one: few if the effect is large and trials are long."""
     rows_of: str = ""
-    """The claim whose trials these are, if two claims share them."""
+    """Name of the claim whose trials are used, if two claims share them."""
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """A claim, what was measured for it, and the judgement of each expectation and of each control."""
+    """A claim, its measurements, and the judgement of each expectation and each control."""
 
     claim: Claim
     measured: Measurements
@@ -311,20 +319,22 @@ class Outcome:
 
     @property
     def deciding(self) -> Judgement:
-        """The first judgement that has the verdict of the claim, or the first control that held."""
+        """Return the first judgement that has the verdict of the claim, or the first control that held."""
         if self.verdict == "not trusted":
             return next(control for control in self.controls if control.verdict == "held")
         return next(judgement for judgement in self.judgements if judgement.verdict == self.verdict)
 
     @property
     def controls_in_words(self) -> str:
-        """Say how many controls there are, and whether one of them held."""
+        """Return a text with the number of controls, and whether one of them held."""
         held = sum(control.verdict == "held" for control in self.controls)
         return f"{held} of {len(self.controls)} held" if held else f"none of {len(self.controls)} held"
 
     @property
     def reason(self) -> str:
-        """One line: a single expectation that did not hold decides, but a claim holds only if all of them do."""
+        """Return one line with the reason of the verdict: one failed expectation decides, but a claim holds only if all
+        hold.
+        """
         if self.verdict == "not trusted":
             return f"a control held: {self.deciding}"
         if self.verdict == "held" and len(self.judgements) > 1:
@@ -333,7 +343,7 @@ class Outcome:
 
 
 class Measured(NamedTuple):
-    """What `measure_claims` returns: the outcomes, and the facts with which the reports begin."""
+    """Result of `measure_claims`: the outcomes, and the facts at the beginning of the reports."""
 
     outcomes: list[Outcome]
     facts: dict[str, str]
@@ -344,14 +354,14 @@ class Measured(NamedTuple):
 
 
 def conclude(claim: Claim, measured: Sequence[Measurement]) -> Outcome:
-    """Judge every expectation of a claim, and every control."""
+    """Return the outcome of a claim, with every expectation and every control judged."""
     rows = Measurements(row for each in measured for row in each.unfold(claim.places))
     judged, controls = ([judge(each, rows) for each in kind] for kind in (claim.expectations, claim.controls))
     return Outcome(claim, rows, judged, controls)
 
 
 def show(number: float) -> str:
-    """Format a number with four digits at most, and what is no number in words."""
+    """Return a number as text with at most four digits; NaN and infinity in words."""
     if math.isnan(number):
         return "none"
     if math.isinf(number):

@@ -28,7 +28,7 @@ def train(
     rate: Callable[[int], float] | None = None,
     **settings: Any,
 ) -> list[float]:
-    """Make this many updates as `seq2see train` does, by default with a warm-up of a tenth and cosine decay to 0.
+    """Make this many updates as `seq2see train` does, by default with a warm-up of 10 % and cosine decay to 0.
 
     Args:
         after: called after each update.
@@ -61,7 +61,7 @@ def train(
 
 
 def final_loss(losses: Sequence[float], vocabularies: tuple[int, int]) -> float:
-    """Return the mean loss of the last tenth of the updates, at most that of guessing, also if training diverged."""
+    """Return the mean loss of the last tenth of the updates, capped at the loss of random guessing."""
     last = losses[-max(1, len(losses) // 10) :]
     return min(sum(last) / len(last), math.log(vocabularies[1]))
 
@@ -76,7 +76,9 @@ def loss(model: Seq2Seq, samples: Sequence[Sample]) -> float:
 
 @torch.inference_mode()
 def accuracy(model: Seq2Seq, samples: Sequence[Sample], beam: int = 1) -> tuple[float, float]:
-    """Return the share of outputs that are correct as a whole, and of tokens that are correct in their place."""
+    """Return the share of outputs that are entirely correct, and the share of tokens that are correct in their
+    position.
+    """
     model.eval()
     batch = pack(samples)
     memory = model.encode(batch.source_N, batch.source_offsets)

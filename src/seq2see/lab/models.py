@@ -1,4 +1,4 @@
-"""Small models: a Transformer, models that it replaced with as many parameters, and models without one part."""
+"""Small models: a Transformer, predecessors with as many parameters, and Transformers with one part removed."""
 
 import bisect
 from collections.abc import Callable
@@ -19,7 +19,7 @@ from seq2see.model.transformer import DecoderLayer
 WITHOUT_ATTENTION = ("rnn", "rnn-bidirectional")
 RECURRENT = ("rnn-attention", "rnn-dot", "rnn-general", *WITHOUT_ATTENTION)
 PREDECESSORS = (*RECURRENT, "convolutional")
-"""What the Transformer replaced."""
+"""Architectures that the Transformer replaced."""
 ARCHITECTURES = ("transformer", *PREDECESSORS)
 WITH_ATTENTION = tuple(kind for kind in ARCHITECTURES if kind not in WITHOUT_ATTENTION)
 SMALL = {
@@ -34,14 +34,16 @@ SMALL = {
     "max_positions": 80,
     "tie": "none",
 }
-"""A model that learns to reverse eight letters in half a minute on one core."""
+"""Settings of a model that learns to reverse eight letters in half a minute on one core."""
 
 OTHER_WEIGHTS = 10_000_000
-"""Added to the seed of a trial for a second model of the same kind, from other initial weights: a control."""
+"""Number added to the seed of a trial for a second model with other initial weights, as a control."""
 
 
 def small_model(seed: int, vocabularies: tuple[int, int], kind: str = "transformer", **changes: Any) -> Seq2Seq:
-    """Initialise a Transformer of the size `SMALL` with some changes, or a model of another kind that is as large."""
+    """Return a Transformer of the size `SMALL` with some changes, or a model of another kind with as many
+    parameters.
+    """
     shape = config.check_keys({"model": {**SMALL, **changes}}).model
     torch.manual_seed(seed)
     if kind != "transformer":
@@ -54,9 +56,9 @@ def small_model(seed: int, vocabularies: tuple[int, int], kind: str = "transform
 
 
 def as_large(kind: str, parameters: int, vocabularies: tuple[int, int], **options: Any) -> Model:
-    """Return the model whose number of parameters is nearest; its layers are as wide as its embeddings.
+    """Return settings of a model whose number of parameters is nearest; its layers are as wide as its embeddings.
 
-    An RNN has one layer; a convolutional model has two, as `seq2see train` chooses them for one of a Transformer.
+    An RNN has one layer; a convolutional model has two, as `seq2see train` chooses for one layer of a Transformer.
     """
     layers = 2 if kind == "convolutional" else 1
 
@@ -76,7 +78,7 @@ def as_large(kind: str, parameters: int, vocabularies: tuple[int, int], **option
 
 
 def without_look_ahead_mask(model: nn.Module) -> None:
-    """Let every position of the decoder see later ones in training; in search there are none."""
+    """Let every decoder position attend to later ones in training; in a search there are none."""
 
     def uncover(_: nn.Module, given: tuple[Any, ...]) -> tuple[Any, ...]:
         x, memory, past, across = given
@@ -97,7 +99,7 @@ def without_norm(model: nn.Module) -> None:
 
 
 class NoSum(Residual):
-    """The normalization around a sub-layer without the residual sum."""
+    """A sub-layer with its normalization, but without the residual sum."""
 
     def __init__(self, residual: Residual) -> None:
         nn.Module.__init__(self)
@@ -110,7 +112,7 @@ class NoSum(Residual):
 
 
 def without_residuals(model: nn.Module) -> None:
-    """Let the output of a sub-layer replace its input instead of being added to it."""
+    """Make the output of each sub-layer replace its input instead of being added to it."""
     for parent in list(model.modules()):
         for name, child in parent.named_children():
             if isinstance(child, Residual):

@@ -1,6 +1,6 @@
 """The reports of the lab in the language of the user: `report.html`, with its pictures inside, and `report.md`.
 
-`results.md` and `results.ko.md` have the verdicts, intervals and controls alone: the page of results in the docs.
+`results.md` and `results.ko.md` contain only verdicts, intervals and controls, for the page of results in the docs.
 """
 
 import json
@@ -39,7 +39,7 @@ _TEMPLATES.filters |= {
 
 
 def write(out: Path, outcomes: Sequence[Outcome], facts: Mapping[str, str]) -> None:
-    """Write the reports, the pictures of the second, the page of results in both languages, and `verdicts.json`."""
+    """Write both reports, the pictures of `report.md`, the page of results in two languages, and `verdicts.json`."""
     pictures = out / "pictures"
     storage.own_folder(pictures)
     svgs = {}
@@ -63,7 +63,7 @@ def write(out: Path, outcomes: Sequence[Outcome], facts: Mapping[str, str]) -> N
 
 
 def as_json(outcomes: Sequence[Outcome], facts: Mapping[str, str]) -> dict[str, Any]:
-    """Return verdicts, judgements and every measured number."""
+    """Return verdicts, judgements and every measured number as JSON data."""
     claims = [
         {
             "claim": outcome.claim.name,
@@ -81,7 +81,7 @@ def as_json(outcomes: Sequence[Outcome], facts: Mapping[str, str]) -> dict[str, 
 
 
 def _interval(found: Judgement) -> str:
-    """Format the 95 % confidence interval of a number; an exact number has none."""
+    """Return the 95 % confidence interval of a number as text; an exact number has none."""
     if not math.isfinite(found.margin):
         return show(math.inf)
     return (
@@ -90,7 +90,7 @@ def _interval(found: Judgement) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """Replace infinity and NaN, which JSON does not have, by null."""
+    """Return a value with infinity and NaN, which JSON does not have, replaced by None."""
     if isinstance(value, Mapping):
         return {key: _plain(each) for key, each in value.items()}
     if isinstance(value, list):
@@ -99,7 +99,7 @@ def _plain(value: Any) -> Any:
 
 
 def table(rows: Measurements) -> tuple[str, list[str], list[list[str]]]:
-    """Return the conditions that all trials share, the names of the columns, and a line for each trial."""
+    """Return the conditions that all trials share, the column names, and a row for each trial."""
     conditions = list(dict.fromkeys(key for row in rows for key in row.conditions))
     varied = [key for key in conditions if len(rows.values(key)) > 1 or any(key not in row.conditions for row in rows)]
     fixed = ", ".join(
@@ -116,7 +116,7 @@ def table(rows: Measurements) -> tuple[str, list[str], list[list[str]]]:
 
 
 def _cell(rows: Sequence[Measurement], number: str) -> str:
-    """Format mean ± standard deviation over the seeds."""
+    """Return mean ± standard deviation over the seeds as text."""
     values = [row.numbers[number] for row in rows if number in row.numbers]
     if not values:
         return ""

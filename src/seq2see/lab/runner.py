@@ -1,7 +1,7 @@
-"""Measure claims: every trial with every seed, each kept on disk, so that none is measured twice.
+"""Measure claims: every trial with every seed, each stored on disk, so that none is measured twice.
 
 Trials that do not measure time share the cores, one thread each: their numbers are the same on any number of cores.
-Those that measure time come last and have the machine to themselves.
+Trials that measure time come last and run one at a time.
 """
 
 import hashlib
@@ -23,7 +23,7 @@ from seq2see.text import corpora
 Watch = Callable[[str, int, int], None]
 """Called with the current claim, the number of finished trials, and the number of all trials."""
 MARK = "lab.json"
-"""The file that marks the folder of a lab."""
+"""Name of the file that marks a folder as one of the lab."""
 
 
 def measure_claims(
@@ -39,16 +39,16 @@ def measure_claims(
     watch: Watch = lambda claim, done, total: None,
     tell: Callable[[Outcome], None] = lambda outcome: None,
 ) -> Measured:
-    """Do what `seq2see lab` does, and return the outcomes and the facts with which the reports begin.
+    """Do what `seq2see lab` does, and return the outcomes and the facts at the beginning of the reports.
 
     Args:
-        names: the claims; all if none is given. The reports also show all other claims that were measured before with
-            the same seeds and of the same size.
-        out: the folder of the lab; trials that are kept there are not measured again.
-        seeds: the number of seeds, from `first_seed` on; `Plan.seeds_of` each claim if not given.
-        pairs: a corpus for the comparison.
+        names: the claims; all if empty. The reports also show all other claims that were measured before with the same
+            seeds and the same size.
+        out: the folder of the lab; trials stored there are not measured again.
+        seeds: the number of seeds, from `first_seed` on; by default `Plan.seeds_of` each claim.
+        pairs: a corpus for the claim `comparison`.
         force: measure again.
-        command: shown in the reports.
+        command: the command line, shown in the reports.
         tell: called with each outcome as soon as it is complete, which is not always the order of the claims.
     """
     names = [names] if isinstance(names, str) else names
@@ -82,7 +82,7 @@ def measure_claims(
 
 
 def _check_folder(folder: Path) -> None:
-    """Refuse a folder with other files than those of a lab."""
+    """Raise an error if a folder contains files other than those of the lab."""
     if folder.is_dir():
         if any(folder.iterdir()) and not (folder / MARK).is_file():
             raise RunError(f"{folder}: not the folder of a lab. Choose another --out")
@@ -99,11 +99,11 @@ def run(
     force: bool = False,
     watch: Watch = lambda claim, done, total: None,
 ) -> Generator[Outcome]:
-    """Yield the outcome of each claim as soon as all its trials are there, which is not always the order of the claims.
+    """Yield the outcome of each claim once all its trials are measured, which is not always the order of the claims.
 
     Args:
-        out: the folder of the lab; trials that are kept there are not measured again.
-        force: delete what is kept of these trials, then measure them again.
+        out: the folder of the lab; trials stored there are not measured again.
+        force: delete the stored results of these trials, then measure them again.
     """
     results = _Results(out)
     wanted = {claim.name: results.trials(claim, plan) for claim in claims}
@@ -136,7 +136,7 @@ def run(
 
 
 def _seeds(claims: Sequence[Claim], plan: Plan) -> str:
-    """Return the seeds in words: `1, 2, 3`, or `1, 2, 3 (comparison: 1, 2)` where claims have different numbers."""
+    """Return the seeds as text: `1, 2, 3`, or `1, 2, 3 (comparison: 1, 2)` if claims have different numbers."""
     found = {claim.name: ", ".join(map(str, plan.seeds_of(claim))) for claim in claims}
     usual = max(found.values(), key=len)
     others = "; ".join(f"{name}: {numbers}" for name, numbers in found.items() if numbers != usual)
@@ -144,7 +144,7 @@ def _seeds(claims: Sequence[Claim], plan: Plan) -> str:
 
 
 def kept(claims: Sequence[Claim], out: Path, plan: Plan) -> list[Outcome]:
-    """Return the outcomes of those claims of which every trial is kept; nothing is measured."""
+    """Return the outcomes of the claims whose trials are all stored; nothing is measured."""
     results = _Results(out)
     found = (results.outcome(claim, results.trials(claim, plan)) for claim in claims)
     return [outcome for outcome in found if outcome]
@@ -167,14 +167,14 @@ def measure(trial: Trial) -> tuple[dict[str, float], Spent]:
 
 
 def with_one_thread() -> Callable[[Trial], tuple[dict[str, float], Spent]]:
-    """Return `measure` for processes that measure beside each other."""
+    """Return `measure` for processes that run side by side, with one thread each."""
     from seq2see.kernels import threads  # late: it imports torch
 
     return threads.using(1)(measure)
 
 
 class _Results:
-    """`results/<claim>.jsonl` in the folder of the lab: read once, extended by a line after each trial."""
+    """The files `results/<claim>.jsonl`: read once, extended by a line after each trial."""
 
     def __init__(self, out: Path) -> None:
         self._out = out
@@ -182,7 +182,7 @@ class _Results:
         self._where = circumstances.where()
 
     def trials(self, claim: Claim, plan: Plan) -> list[Trial]:
-        """Return all trials of a claim, each with a folder that no other trial, version or machine has."""
+        """Return all trials of a claim, each with a folder that is unique for trial, version and machine."""
         name = claim.rows_of or claim.name
         found = []
         for conditions in claim.trials(plan):
@@ -192,7 +192,7 @@ class _Results:
         return found
 
     def outcome(self, claim: Claim, trials: Iterable[Trial]) -> Outcome | None:
-        """Return the outcome of a claim from its trials; None if one of them was not measured."""
+        """Return the outcome of a claim from its trials; None if one of them has not been measured."""
         found = [self.find(trial) for trial in trials]
         measured = [each for each in found if each]
         return conclude(claim, measured) if len(measured) == len(found) else None
@@ -218,10 +218,10 @@ class _Results:
             os.fsync(file.fileno())
 
     def forget(self, trials: Sequence[Trial]) -> None:
-        """Delete the lines of these trials, damaged lines beside them, and the folders of the trials.
+        """Delete the stored lines of these trials, damaged lines, and the folders of the trials.
 
-        All of it is deleted before anything is measured, so that a run that is interrupted and resumed never takes an
-        old number for a new one.
+        All of it is deleted before anything is measured, so that an interrupted and resumed run never takes an old
+        number for a new one.
         """
         for claim in {trial.claim for trial in trials}:
             path, forgotten = self._path(claim), {_key(each.conditions, each.seed) for each in trials}
@@ -241,7 +241,7 @@ class _Results:
         return self._out / "results" / f"{claim}.jsonl"
 
     def _read(self, claim: str) -> dict[str, Measurement]:
-        """Return what was measured on this machine by these sources; a last line that was cut short is removed."""
+        """Return the measurements made on this machine by these sources; an incomplete last line is removed."""
         path, found = self._path(claim), {}
         lines = _lines(path)
         if lines and not lines[-1].endswith("\n"):
@@ -271,7 +271,7 @@ class _Line(NamedTuple):
     key: str
     measurement: Measurement
     where: str
-    """`circumstances.where()`: what was measured elsewhere is measured again."""
+    """Value of `circumstances.where()`; results from elsewhere are measured again."""
 
 
 def _parse(line: str) -> _Line | None:

@@ -15,7 +15,7 @@ from seq2see.tokens.batches import Batch
 Sample = tuple[list[int], list[int]]
 """Source and target as tokens, without the end tokens."""
 NEEDLES = range(special.COUNT, special.COUNT + 8)
-"""The symbols to be found in a `Haystack`; the others are hay."""
+"""The symbols to find in a `Haystack`; all other symbols are filler."""
 
 ANSWERS: dict[str, Callable[[list[int]], list[int]]] = {
     "copy": list,
@@ -27,7 +27,7 @@ ANSWERS: dict[str, Callable[[list[int]], list[int]]] = {
 
 @dataclass(frozen=True)
 class SymbolTask:
-    """Copy or reverse sequences of random symbols, sort different ones, or name the last one (as "last")."""
+    """Task on random symbols: copy them, reverse them, sort distinct ones, or output the last one ("last")."""
 
     answer: str
     symbols: int
@@ -36,11 +36,11 @@ class SymbolTask:
 
     @property
     def vocabularies(self) -> tuple[int, int]:
-        """The sizes of the source and of the target vocabulary, which are equal."""
+        """Return the sizes of the source and the target vocabulary, which are equal."""
         return special.COUNT + self.symbols, special.COUNT + self.symbols
 
     def draw(self, dice: np.random.Generator, count: int) -> list[Sample]:
-        """Draw new samples each time, so that nothing can be memorised."""
+        """Return new random samples at each call, so that nothing can be memorised."""
         lengths = dice.integers(self.shortest, self.longest + 1, count)
         if self.answer == "sort":
             every = range(special.COUNT, self.vocabularies[0])
@@ -57,12 +57,12 @@ class SymbolTask:
             yield pack(self.draw(dice, pairs))
 
     def test(self, seed: int, count: int) -> list[Sample]:
-        """Draw test samples, from another random stream than training."""
+        """Return test samples, from another random stream than training."""
         return self.draw(np.random.default_rng([seed, 1]), count)
 
 
 class Haystack(SymbolTask):
-    """Find one needle between two stretches of hay of these lengths. The symbol tells it apart, not its position."""
+    """Task: find one needle among filler symbols. It is recognised by its symbol, not by its position."""
 
     def draw(self, dice: np.random.Generator, count: int) -> list[Sample]:
         samples = []
@@ -74,7 +74,7 @@ class Haystack(SymbolTask):
 
 
 def pack(samples: Sequence[Sample]) -> Batch:
-    """Pack samples as training does, with an end token after each side."""
+    """Return samples as a packed batch, with an end token after each side."""
     sides = []
     for side in (0, 1):
         rows = [sample[side] for sample in samples]
@@ -85,7 +85,7 @@ def pack(samples: Sequence[Sample]) -> Batch:
 
 @dataclass(frozen=True)
 class Dates:
-    """A part of the built-in corpus, character by character."""
+    """A part of the built-in corpus of dates, tokenised into characters."""
 
     train: list[Sample]
     test: list[Sample]
@@ -102,7 +102,7 @@ class Dates:
 
 @lru_cache(maxsize=1)
 def some_dates(seed: int, train: int, test: int, languages: tuple[str, ...] = ("en", "de", "fr")) -> Dates:
-    """Return dates in these languages and in ISO 8601; other days for each seed, and no day in both sets."""
+    """Return dates in these languages paired with ISO 8601; the days differ by seed, and no day is in both sets."""
     forms = [write for language in languages for write in dates.writers(language)]
     days = dates.days("train")
     order = np.random.default_rng([seed, 2]).permutation(len(days))

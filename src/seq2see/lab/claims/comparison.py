@@ -1,4 +1,4 @@
-"""Compare the three architectures on a whole corpus, trained and evaluated as users do it."""
+"""Compare the three architectures on a whole corpus, trained and evaluated with the usual commands."""
 
 import hashlib
 import json
@@ -20,11 +20,11 @@ from seq2see.text.pair import Pair
 from seq2see.training import journal
 
 ALONE = pick_device().type == "cuda"
-"""On a CPU, trainings share the cores with one thread each; a GPU is not shared."""
+"""Whether trials run one at a time: on a GPU they do; on a CPU they share the cores with one thread each."""
 SCORES = {"exact": "exact_match", "bleu": "bleu"}
 """The reported score: exact match if training chose its best checkpoint by that, else BLEU."""
 TEST_PAIRS = 1000
-"""About this many pairs are held out of a corpus without a test set; a tenth of it if it has fewer than 10,000."""
+"""Approximate number of pairs held out of a corpus without a test set; a tenth if it has fewer than 10,000."""
 
 
 def trials(plan: Plan) -> list[dict[str, Any]]:
@@ -49,7 +49,7 @@ def trials(plan: Plan) -> list[dict[str, Any]]:
 
 
 def _digest(corpus: corpora.Corpus) -> str:
-    """Return a digest of the pairs, so that another text under the same name is another trial."""
+    """Return a digest of the pairs, so that changed text under the same name is another trial."""
     found = hashlib.sha256()
     for pair in corpus.train:
         found.update(f"{(pair.source, pair.target)!r}\n".encode())
@@ -57,7 +57,7 @@ def _digest(corpus: corpora.Corpus) -> str:
 
 
 def measure(trial: Trial) -> Numbers:
-    """Train with the settings suggested for a Transformer, or with the preset of an RNN of the same size."""
+    """Train a Transformer with the suggested settings, or another architecture of the same size, and score it."""
     train_on, test = parts(trial)
     run = trained(trial, train_on)
     evaluated = run.evaluate(test, engine=run.engine("torch"))
@@ -71,7 +71,7 @@ def measure(trial: Trial) -> Numbers:
 
 
 def parts(trial: Trial) -> tuple[str, str]:
-    """Return pairs to train on and pairs to test on: those of the corpus, or some that are held out of it."""
+    """Return training pairs and test pairs: those of the corpus, or some that are held out of it."""
     corpus = corpora.open_corpus(trial["pairs"])
     if corpus.test is not None:
         return trial["pairs"], trial["pairs"]
@@ -91,17 +91,17 @@ def parts(trial: Trial) -> tuple[str, str]:
 
 
 def _every(corpus: corpora.Corpus) -> int:
-    """Return n, if one of n sources is held out for the test."""
+    """Return n, where one in n sources is held out for the test."""
     return max(10, sum(1 for _ in corpus.train) // TEST_PAIRS)
 
 
 def _is_held_out(pair: Pair, every: int) -> bool:
-    """Decide by a checksum of the source: the same for every model and seed, and no source is in both parts."""
+    """Return whether a pair is held out, by a checksum of its source: the same for every model and seed."""
     return crc32(pair.source.encode()) % every == 0
 
 
 def trained(trial: Trial, pairs: str) -> Run:
-    """Train in the trial's folder, so that an interrupted training is resumed."""
+    """Train in the trial's folder, where an interrupted training is resumed, and return the run."""
     steps = trial["steps"]
     training = {
         "seed": trial.seed + (trial["weights"] - 1) * OTHER_WEIGHTS,
@@ -118,7 +118,7 @@ def trained(trial: Trial, pairs: str) -> Run:
 
 
 def minutes(run: Run, steps: int) -> float:
-    """Return the time of training alone: the median time of a step without validation, times the steps."""
+    """Return the minutes of training without validation: the median time of a step, times the number of steps."""
     rows = journal.read(run.folder)
     spans = [
         (after["seconds"] - before["seconds"]) / (after["step"] - before["step"])

@@ -1,4 +1,4 @@
-"""Measure the cost of a layer, which table 1 of the paper gives as a formula."""
+"""Measure the cost of a layer, for which table 1 of the paper gives formulas."""
 
 import math
 import time
@@ -20,21 +20,21 @@ from seq2see.model.recording import RecordingPoint
 
 ALONE = True
 REPEATED_FOR = 0.2
-"""Seconds of repetitions, of which the fastest counts."""
+"""Seconds for which an operation is repeated; the fastest repetition counts."""
 LAYERS = ("attention", "fused attention", "recurrent", "convolutional", "position-wise")
-"""The last one is the control: it compares no positions."""
+"""Kinds of layers; the last one is the control, since it does not compare positions."""
 KERNEL = 3
 
 
 def trials(plan: Plan) -> list[dict[str, Any]]:
-    """Let the length grow at fixed width, and the width at fixed length."""
+    """Return trials with growing length at fixed width, and growing width at fixed length."""
     sizes = (256, 512, 1024, 2048) if plan.quick else (256, 512, 1024, 2048, 4096)
     along_n = grid(layer=LAYERS, growing="n", n=sizes, d=64, threads=1)
     return along_n + grid(layer=LAYERS, growing="d", n=64, d=sizes, threads=1)
 
 
 def measure(trial: Trial) -> Numbers:
-    """Run one layer forward: bytes kept for the gradient, longest chain of operations, seconds of one core."""
+    """Measure a forward pass of one layer: bytes kept for the gradient, longest chain of operations, CPU seconds."""
     with threads.using(trial["threads"]):
         torch.manual_seed(trial.seed)
         forward, weights = _layer(trial["layer"], trial["n"], trial["d"])
@@ -59,10 +59,11 @@ def measure(trial: Trial) -> Numbers:
 
 
 def _layer(kind: str, n: int, d: int) -> tuple[Callable[[], Tensor], list[Tensor]]:
-    """Return what table 1 counts, and its weights: the two matrix multiplications of attention, or the steps of an RNN.
+    """Return a function with the operations that table 1 counts, such as the two matrix multiplications of attention,
+    and its weights.
 
-    It is the simplest RNN, one sequence in a loop, so that its chain, operations and bytes can be counted in the same
-    way as those of attention.
+    The RNN is the simplest one, one sequence in a loop, so that its chain, operations and bytes can be counted in the
+    same way as those of attention.
     """
     if kind == "recurrent":
         x = torch.randn(n, 1, d, requires_grad=True)
@@ -103,7 +104,7 @@ def _longest_chain(output: Tensor) -> int:
 
 
 def seconds_of(forward: Callable[[], Tensor]) -> float:
-    """Return the CPU time of the fastest repetition, which depends little on other load of the machine."""
+    """Return the CPU time of the fastest repetition, which depends little on the load of the machine."""
     best = math.inf
     until = time.monotonic() + REPEATED_FOR
     with torch.no_grad():

@@ -1,4 +1,4 @@
-"""Compare many heads with one at equal width: the loss, how different the heads are, and which can be removed."""
+"""Compare many heads with one at equal width: the loss, the difference between heads, and which can be removed."""
 
 import itertools
 import math
@@ -22,7 +22,7 @@ from seq2see.training import loop
 
 PLACES = "place"
 MANY = 8
-"""The best number in the paper. To choose it by the losses measured here would favour many heads."""
+"""The best number of heads in the paper. Choosing it by the losses measured here would favour many heads."""
 
 
 def trials(plan: Plan) -> list[dict[str, Any]]:
@@ -32,7 +32,7 @@ def trials(plan: Plan) -> list[dict[str, Any]]:
 
 
 def measure(trial: Trial) -> Numbers:
-    """Learn dates character by character; then compare the heads, and switch each of them off."""
+    """Train on dates, character by character; then compare the heads, and switch each of them off."""
     dates = some_dates(trial.seed, trial["pairs"], trial["tests"])
     seed = trial.seed + (trial["weights"] - 1) * OTHER_WEIGHTS
     model = small_model(seed, dates.vocabularies, heads=trial["heads"], d_model=trial["width"])
@@ -47,7 +47,7 @@ def measure(trial: Trial) -> Numbers:
 
 
 def loss_growth(model: Seq2Seq, place: Place, heads: int, samples: Sequence[Sample]) -> list[float]:
-    """Return the loss without each head of a place / with all heads, on the same samples."""
+    """Return, for each head of one kind of attention, the loss without it divided by the loss with all heads."""
     whole, growth = learning.loss(model, samples), []
     for head in range(heads):
         with switched_off(model, [Head(place, 0, head)]):
@@ -85,7 +85,7 @@ def _entropy(weights_LM: Tensor) -> Tensor:
 
 
 def _worse(rows: Measurements, **than_many: int) -> float:
-    """Return how many times the loss doubles against eight heads, so that no large ratio outweighs the others."""
+    """Return the base-2 logarithm of the loss relative to eight heads, so that no large ratio outweighs the others."""
     return math.log2(rows.get("loss", **than_many) / rows.get("loss", heads=MANY, weights=1))
 
 

@@ -14,7 +14,7 @@ def trials(plan: Plan) -> list[dict[str, Any]]:
 
 
 def measure(trial: Trial) -> Numbers:
-    """Train with the mask or without it."""
+    """Train with or without the look-ahead mask, and measure loss and accuracy."""
     task, steps = SymbolTask("reverse", symbols=10, shortest=4, longest=trial["longest"]), trial["steps"]
     model = models.small_model(trial.seed + (trial["weights"] - 1) * models.OTHER_WEIGHTS, task.vocabularies)
     if not trial["mask"]:

@@ -19,7 +19,7 @@ def trials(plan: Plan) -> list[dict[str, Any]]:
 
 
 def measure(trial: Trial) -> Numbers:
-    """Train on sequences up to a length, test within it and beyond, and encode a shuffled source."""
+    """Train on sequences up to a length, test within and beyond that length, and encode a shuffled source."""
     task = SymbolTask(trial["task"], symbols=10, shortest=2, longest=trial["longest"])
     longer = SymbolTask(trial["task"], symbols=10, shortest=trial["longest"] + 1, longest=trial["beyond"])
     model = small_model(trial.seed, task.vocabularies, positions=trial["positions"], max_positions=64)
@@ -36,7 +36,9 @@ def measure(trial: Trial) -> Numbers:
 
 @torch.inference_mode()
 def _unlike_shuffled(model: Seq2Seq, seed: int) -> float:
-    """Return the largest difference of encode(shuffled) from shuffled(encode), in float64, of numbers around 1."""
+    """Return the largest difference between encode(shuffled) and shuffled(encode), in float64; the values are
+    around 1.
+    """
     dice = torch.Generator().manual_seed(seed)
     source, order = torch.randint(4, 14, (20,), generator=dice), torch.randperm(20, generator=dice)
     offsets = torch.tensor([0, 20])
@@ -46,7 +48,7 @@ def _unlike_shuffled(model: Seq2Seq, seed: int) -> float:
 
 
 def gain(rows: Measurements, over: str, of: str = "sinusoid", number: str = "tokens", task: str = "reverse") -> float:
-    """Return the share of correct tokens that one kind of positions has more than another."""
+    """Return the difference in the share of correct tokens between two kinds of positions."""
     return rows.get(number, positions=of, task=task) - rows.get(number, positions=over, task=task)
 
 

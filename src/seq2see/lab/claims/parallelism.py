@@ -16,11 +16,11 @@ from seq2see.training.optimizer import Adam
 
 ALONE, PLACES = True, "model"
 TOKENS = 4096
-"""Tokens of both sides in a batch."""
+"""Number of tokens of both sides in a batch."""
 SECOND = "transformer, again"
-"""The control: a second Transformer, from other initial weights, which takes its turns beside the first."""
+"""Name of the control: a second Transformer with other initial weights, timed in turn with the first."""
 UNTIMED = 3
-"""Rounds that are not timed: on a GPU, the first ones record the forward and backward pass and replay them once."""
+"""Number of rounds that are not timed: on a GPU, they capture forward and backward passes as CUDA graphs."""
 
 
 def trials(plan: Plan) -> list[dict[str, Any]]:
@@ -29,9 +29,10 @@ def trials(plan: Plan) -> list[dict[str, Any]]:
 
 
 def measure(trial: Trial) -> Numbers:
-    """Let the models take turns, so that other load slows all of them, and take the fastest round of each.
+    """Measure the training throughput of the models: they run in turn, so that other load slows all of them, and the
+    fastest round of each counts.
 
-    Each model is trained as `seq2see train` would on this device; as there, a batch comes from the CPU's memory.
+    Each model is trained as `seq2see train` would on this device, with batches copied from the CPU's memory.
     """
     device, length, width = pick_device(), trial["length"], trial["width"]
     task = SymbolTask("copy", symbols=1000, shortest=length, longest=length)

@@ -1,4 +1,4 @@
-"""Claim: a signal travels one step in attention, and many in a recurrent layer."""
+"""Claim: a signal between two positions passes one step in attention, and many in a recurrent layer."""
 
 from collections.abc import Callable
 from functools import partial
@@ -21,9 +21,10 @@ def trials(plan: Plan) -> list[dict[str, Any]]:
 
 
 def measure(trial: Trial) -> Numbers:
-    """Train to find a needle n to 1.5 n away from both ends of the sequence, so that counting does not help.
+    """Train a model to find one symbol (the needle) that is n to 1.5 n positions away from both ends of the sequence.
 
-    Nor is it marked by the symbol before it: an RNN sees neighbours for free, attention has to learn them first.
+    So counting positions does not help. No symbol before the needle marks it, either: an RNN would see that at once,
+    while attention has to learn it first.
     """
     distance = trial["distance"]
     task = Haystack("needle", symbols=trial["symbols"], shortest=distance, longest=distance + distance // 2)
@@ -36,7 +37,7 @@ def measure(trial: Trial) -> Numbers:
 
 
 def _reach(model: Seq2Seq, task: Haystack, seed: int) -> float:
-    """Return the gradient of the needle in an untrained model, as a share of the largest gradient of a token."""
+    """Return the gradient norm at the needle in an untrained model, divided by the largest gradient norm of a token."""
     kept: list[Tensor] = []
 
     def keep(_: object, __: object, embedded_ND: Tensor) -> None:

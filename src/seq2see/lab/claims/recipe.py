@@ -14,12 +14,12 @@ from seq2see.lab.tasks import some_dates
 PLACES = "beam"
 AVERAGED = 5
 BEAMS = (1, 4, 10)
-"""The paper uses 4; the step from 4 to 10 is a control."""
+"""Beam widths: the paper uses 4; the step from 4 to 10 is a control."""
 
 
 USUAL = {"dates": "more", "smoothing": 0.1, "dropout": 0.1, "weights": 1}
 FEW = USUAL | {"dates": "few"}
-"""Few dates, trained for longer, so that a model without dropout overfits."""
+"""Conditions with few dates, trained for longer, so that a model without dropout overfits."""
 
 
 def trials(plan: Plan) -> list[dict[str, Any]]:
@@ -30,7 +30,7 @@ def trials(plan: Plan) -> list[dict[str, Any]]:
 
 
 def measure(trial: Trial) -> Numbers:
-    """Train on some dates; score the last model, with beams, and the average of its last states."""
+    """Train on some dates; score the last model with several beam widths, and the average of its last checkpoints."""
     dates, seed = some_dates(trial.seed, trial["pairs"], trial["tests"]), trial.seed
     seed += (trial["weights"] - 1) * OTHER_WEIGHTS
     model = small_model(seed, dates.vocabularies, dropout=trial["dropout"])
@@ -67,7 +67,7 @@ def measure(trial: Trial) -> Numbers:
 
 
 def _gain(rows: Measurements, number: str = "exact", usual: Conditions = USUAL, **other: Any) -> float:
-    """Return how much higher a number is with all parts of the recipe than with a change, both by greedy search."""
+    """Return by how much a number is higher with the whole recipe than with one change, both by greedy search."""
     return rows.get(number, beam=1, **usual) - rows.get(number, beam=1, **{**usual, **other})
 
 

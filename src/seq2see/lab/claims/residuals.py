@@ -15,7 +15,7 @@ from seq2see.model.transformer import Transformer
 from seq2see.training import loop
 
 DEEP = 8
-"""Layers of each stack in the model whose gradients are judged; without norms, deeper ones overflow."""
+"""Number of layers of each stack in the model whose gradients are judged; without norms, deeper ones overflow."""
 TASK = SymbolTask("copy", symbols=10, shortest=2, longest=6)
 
 
@@ -27,7 +27,7 @@ def trials(plan: Plan) -> list[dict[str, Any]]:
 
 
 def measure(trial: Trial) -> Numbers:
-    """Measure gradients and similarities in some untrained models, and train one of them for one depth."""
+    """Measure gradients and similarities in untrained models, and train a model of the given depth."""
     first = 100 * trial.seed + (trial["weights"] - 1) * models.OTHER_WEIGHTS
     fresh = [_model(trial, first + number) for number in range(trial["fresh"])]
     ratios = [_gradient_ratio(model, trial.seed) for model in fresh]
@@ -53,7 +53,9 @@ def _model(trial: Trial, seed: int) -> Seq2Seq:
 
 
 def _gradient_ratio(model: Seq2Seq, seed: int) -> float:
-    """Return the norm of the gradient of the first encoder layer / of the last decoder layer (feed-forward weights)."""
+    """Return the gradient norm of the first encoder layer divided by that of the last decoder layer (feed-forward
+    weights).
+    """
     assert isinstance(model, Transformer)
     loop.loss_of(model, pack(TASK.test(seed, 64))).total.backward()  # type: ignore[no-untyped-call]
     first, last = (
@@ -68,7 +70,7 @@ def _gradient_ratio(model: Seq2Seq, seed: int) -> float:
 
 @torch.inference_mode()
 def _alike(model: Seq2Seq) -> float:
-    """Return the mean cosine of the encoder states of two different symbols: 1 if they cannot be told apart."""
+    """Return the mean cosine similarity of the encoder states of two different symbols; 1: indistinguishable."""
     symbols = torch.arange(special.COUNT, TASK.vocabularies[0])
     states_ND = model.encode(symbols, torch.tensor([0, len(symbols)])).states_ND
     unit_ND = torch.nn.functional.normalize(states_ND, dim=-1)
@@ -79,7 +81,7 @@ WHOLE = {"residuals": True, "norm": True, "weights": 1}
 
 
 def _left(rows: Measurements, **other: Any) -> float:
-    """Return how different two symbols are in a model that is changed / in the whole model."""
+    """Return the difference of two symbols in a changed model, divided by that in the whole model."""
     changed, whole = (1 - rows.get("alike", **each, depth=DEEP) for each in (WHOLE | other, WHOLE))
     return changed / whole
 

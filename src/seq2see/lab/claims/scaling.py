@@ -10,9 +10,11 @@ from seq2see.lab.claim import Measurements, Numbers, Plan, Trial, Value, grid
 from seq2see.model.attention import scaled_dot_product_attention
 
 USUAL, SMALL = "of variance 1", "of variance 1/d_k"
-"""Components of the queries: as the paper assumes, and the control, in which scores do not grow with d_k."""
+"""Distributions of the queries' components: that of the paper, and the control, in which scores do not grow
+with d_k.
+"""
 SHARING = 100
-"""Queries that are compared with the same keys: few, so that the variance does not depend on a few keys."""
+"""Number of queries compared with the same keys: few, so that the variance does not depend on a few keys."""
 
 
 def trials(plan: Plan) -> list[dict[str, Any]]:
@@ -21,7 +23,7 @@ def trials(plan: Plan) -> list[dict[str, Any]]:
 
 
 def measure(trial: Trial) -> Numbers:
-    """Draw queries and keys with independent components of mean 0 and variance 1, as the paper assumes."""
+    """Measure scores and softmax gradients for random queries and keys (independent components, mean 0, variance 1)."""
     torch.manual_seed(trial.seed)
     d_k = trial["d_k"]
     sets = max(1, trial["queries"] // SHARING)

@@ -11,7 +11,7 @@ from seq2see.lab.tasks import SymbolTask
 from seq2see.training import schedule
 
 DEEP = 6
-"""Layers of each stack in the models that are judged, as in the paper; the others show where training fails."""
+"""Number of layers of each stack in the models that are judged, as in the paper; others show where training fails."""
 
 
 def trials(plan: Plan) -> list[dict[str, Any]]:
@@ -20,7 +20,7 @@ def trials(plan: Plan) -> list[dict[str, Any]]:
 
 
 def measure(trial: Trial) -> Numbers:
-    """Train with and without warm-up: only the first quarter of the steps differs. Gradients are not clipped."""
+    """Train with or without warm-up, which differ only in the first quarter of the steps. Gradients are not clipped."""
     task = SymbolTask("copy", symbols=10, shortest=2, longest=6)
     depth, steps = trial["depth"], trial["steps"]
     changes = {"encoder_layers": depth, "decoder_layers": depth, "norm": trial["norm"], "d_model": 32, "d_ff": 64}
@@ -32,14 +32,16 @@ def measure(trial: Trial) -> Numbers:
 
 
 def rate_at(step: int, steps: int, peak: float, warm_up: bool) -> float:
-    """Rise linearly for a quarter of the steps, then decay by a cosine to 0; without warm-up, begin with the peak."""
+    """Return the learning rate: a linear rise over a quarter of the steps (or the peak at once), then cosine decay to
+    0.
+    """
     ramp = max(1, steps // 4)
     place = step if warm_up else max(step, ramp)
     return schedule.rate(place, schedule="cosine", peak=peak, d_model=0, warmup_steps=ramp, max_steps=steps)
 
 
 def _lost(rows: Measurements, norm: str, depth: int = DEEP) -> float:
-    """Return how much higher the loss of a model is without warm-up."""
+    """Return the loss without warm-up minus the loss with it."""
     own = rows.where(norm=norm, depth=depth)
     return own.get("loss", warm_up=False) - own.get("loss", warm_up=True)
 
