@@ -60,7 +60,7 @@ def chat(
 
 
 def _typed(words: "Words") -> Iterator[str]:
-    """Yield lines as they are typed, up to Ctrl-D."""
+    """Yield the lines that the user types, up to Ctrl-D."""
     if isinstance(sys.stdin, io.TextIOWrapper):
         sys.stdin.reconfigure(encoding="utf-8", errors="replace")
     with contextlib.suppress(ImportError):

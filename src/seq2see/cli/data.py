@@ -1,4 +1,4 @@
-"""`seq2see data`: corpora by name, and the progress of downloads."""
+"""`seq2see data`: list and download corpora, and show the progress of downloads."""
 
 import json
 import sys
@@ -18,7 +18,9 @@ if TYPE_CHECKING:
 
 
 class Downloads:
-    """`with Downloads() as watch: open_corpus(..., watch=watch)`: a line about each, and a bar on a terminal."""
+    """Context for `watch` of `open_corpus`: prints a line about each download, and shows a progress bar on a
+    terminal.
+    """
 
     def __init__(self) -> None:
         self._begun: str | None = None

@@ -25,7 +25,7 @@ QUIET_SECONDS = 10
 
 
 class Display:
-    """`with Display() as display: train(..., watch=display.show)`."""
+    """Shows the events of a training: `with Display() as display: train(..., watch=display.show)`."""
 
     def __init__(self) -> None:
         self._console = Console(stderr=True, highlight=False, soft_wrap=True)
@@ -117,7 +117,7 @@ class Display:
             self._bar.start()
 
     def _tell(self, event: Stepped | Trained) -> None:
-        """Update the bar, or print a line every few seconds."""
+        """Update the progress bar, or print a line every few seconds."""
         numbers = self._numbers + translated(f"{self._time_left(event)} left")
         if self._bar:
             self._bar.update(self._bar.task_ids[0], completed=event.step, numbers=numbers)
@@ -126,7 +126,7 @@ class Display:
             self.say(f"{translated('step')} {event.step:>7,}  {numbers}")
 
     def _time_left(self, event: Stepped | Trained) -> str:
-        """Return the time until the last step, at the speed of this process; early stopping may end training before."""
+        """Return the remaining time up to the last step, at the speed of this process; training may stop earlier."""
         assert self._training is not None
         first, began = self._start
         seconds = (event.seconds - began) / max(1, event.step - first) * (self._training.max_steps - event.step)

@@ -1,4 +1,4 @@
-"""`seq2see doctor`: what is wrong with a corpus, and a clean copy of it."""
+"""`seq2see doctor`: report problems of a corpus, and write a clean copy of it."""
 
 import contextlib
 import json
@@ -94,7 +94,7 @@ def doctor(
 
 @contextlib.contextmanager
 def _patience(what: str) -> Iterator[None]:
-    """Show a spinner on a terminal: large corpora take minutes."""
+    """Show a spinner on a terminal, because large corpora take minutes."""
     if not sys.stderr.isatty():
         yield
         return
@@ -126,7 +126,7 @@ def _medians(diagnosis: "Diagnosis") -> list[float]:
 
 
 def _print(name: str, diagnosis: "Diagnosis") -> None:
-    """Print a table on a terminal, plain lines elsewhere; the last line is the verdict."""
+    """Print a table on a terminal, plain lines elsewhere; the last line is the overall result."""
     scripts = ", " + " -> ".join(script or "mixed" for script in diagnosis.scripts) if any(diagnosis.scripts) else ""
     lengths = " -> ".join(f"{length:,.0f}" for length in _medians(diagnosis))
     rows = f"{diagnosis.rows:,} row{'s' * (diagnosis.rows != 1)}"

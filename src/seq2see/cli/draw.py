@@ -1,4 +1,4 @@
-"""`seq2see draw`: the pictures that need no sentence."""
+"""`seq2see draw`: pictures that do not need a sentence to translate."""
 
 import json
 from collections.abc import Callable
@@ -237,7 +237,7 @@ def draw_word(
 
 
 def _plan_of(model: str, assignments: list[str]) -> tuple[config.Settings, tuple[int, int], str]:
-    """Return settings, sizes of the vocabularies and the name of a preset or a run."""
+    """Return settings, vocabulary sizes and name of a preset or a run."""
     if model in config.PRESETS:
         settings = config.resolve(config.preset(model), parse_assignments(assignments))
         data = settings.data
@@ -256,7 +256,7 @@ def _plan_of(model: str, assignments: list[str]) -> tuple[config.Settings, tuple
 
 
 def _place(out: str | None, name: str, as_json: bool, force: bool) -> Path | None:
-    """Return where to draw, checked before anything heavy is imported; None where only numbers are wanted."""
+    """Return the path of the picture, checked before slow imports; None if only numbers are requested."""
     if out is None and as_json:
         return None
     path = Path(out or f"{name}.png")
@@ -270,7 +270,7 @@ def _place(out: str | None, name: str, as_json: bool, force: bool) -> Path | Non
 def _show(
     path: Path | None, as_json: bool, numbers: dict[str, Any], draw: Callable[[Path], str | None] = lambda path: None
 ) -> None:
-    """Draw where a picture is wanted, say where it is and what it lacks, and print the numbers with --json."""
+    """Draw the picture if it is requested and print its path and notes; with --json, print the numbers."""
     note = draw(path) if path else None
     for line in (path, note):
         if line:

@@ -1,4 +1,4 @@
-"""`seq2see evaluate`: scores of one or several runs on pairs, with signatures, and a comparison with other runs."""
+"""`seq2see evaluate`: score one or several runs on pairs, with signatures, and compare them with other runs."""
 
 import contextlib
 import json
@@ -108,7 +108,7 @@ def evaluate(
 
 
 def _tell(group: Group, *notes: str) -> None:
-    """Print notes once, however many processes there are."""
+    """Print notes once, from the first of several processes."""
     for note in notes if group.is_first else ():
         echo(note, err=True)
 
@@ -123,7 +123,7 @@ def _evaluate(
     tokenize: str,
     to: str | None,
 ) -> "list[Evaluation]":
-    """Translate and score the pairs with every run, all with the beam of the first one if none is given."""
+    """Translate and score the pairs with every run; the default beam of all is that of the first run."""
     from seq2see.decoding.shared_engine import Shared
     from seq2see.run import error_unit
 
@@ -143,7 +143,7 @@ def _evaluate(
 
 
 def _add_to_report(run: "Run", name: str, evaluation: "Evaluation") -> None:
-    """Add the scores to the report of a finished run; one that cannot be written stays as it is."""
+    """Add the scores to the report of a finished run; a report that cannot be written is left unchanged."""
     from seq2see.evaluation import report
 
     how = f"{_plural(evaluation.pairs, 'pair')}, {_searched(evaluation.beam)}, {evaluation.engine}"
@@ -158,7 +158,7 @@ def _searched(beam: int) -> str:
 
 
 def _check_seeds(side: "list[Run]") -> None:
-    """Refuse runs of one side that are not independent: of the same seed, or the same run twice."""
+    """Raise an error if runs of one side are not independent: with the same seed, or the same run twice."""
     seeds: dict[int, Path] = {}
     for run in side:
         seed = run.settings.training.seed
@@ -171,7 +171,7 @@ def _check_seeds(side: "list[Run]") -> None:
 
 
 def _engines(runs: "list[Run]", name: str, precision: str | None) -> "list[Engine]":
-    """Return the same engine for every run: torch where `auto` would not choose the same for all."""
+    """Return the same kind of engine for every run: torch if `auto` would choose different ones."""
     chosen = [run.engine(name, precision) for run in runs]
     if len({engine.name for engine in chosen}) > 1:
         return [run.engine("torch", precision) for run in runs]
@@ -179,7 +179,7 @@ def _engines(runs: "list[Run]", name: str, precision: str | None) -> "list[Engin
 
 
 def _with_references(items: "list[Pair]", files: Iterable[str], dropped: int) -> "list[Pair]":
-    """Return the pairs with the lines of files as further references, one for each; an empty line is none."""
+    """Return the pairs with further references from files, one line per pair; an empty line adds none."""
     from seq2see.text.rows import read_lines
 
     for file in files:
@@ -196,7 +196,7 @@ def _with_references(items: "list[Pair]", files: Iterable[str], dropped: int) ->
 
 
 def _result(runs: "list[Run]", evaluations: "list[Evaluation]", count: int) -> dict[str, Any]:
-    """Return what --json prints: the scores of the first `count` runs, and the comparison with the others, if any."""
+    """Return the data for --json: scores of the first `count` runs, and the comparison with the others, if any."""
     from seq2see.evaluation import compare
 
     first = evaluations[0]
@@ -224,7 +224,7 @@ def _result(runs: "list[Run]", evaluations: "list[Evaluation]", count: int) -> d
 
 
 def _side(scored: "list[tuple[str, Scores]]") -> dict[str, Any]:
-    """Return the scores of one system, means over its runs where there are several, and those of each run."""
+    """Return the scores of one system (means if it has several runs), and those of each run."""
     scores = scored[0][1].as_dict()
     runs = [{"run": folder, "scores": {score.name: score.value for score in found}} for folder, found in scored]
     for name in (score.name for score in scored[0][1] if len(scored) > 1):
@@ -250,7 +250,7 @@ def _print(found: dict[str, Any]) -> None:
 
 
 def _print_runs(sides: list[dict[str, Any]]) -> None:
-    """Print a row for each run, a column for each score; below the runs of a side their mean and deviation."""
+    """Print a row for each run and a column for each score; after the runs of a side, mean and standard deviation."""
     names = [*sides[0]["runs"][0]["scores"]]
     rows: list[tuple[str, list[float]]] = []
     for letter, side in zip(("A  ", "B  ") if len(sides) > 1 else ("",), sides, strict=True):

@@ -1,4 +1,4 @@
-"""`seq2see export`: a format that other programs run."""
+"""`seq2see export`: write a run in the format of another program."""
 
 import json
 from pathlib import Path
@@ -10,7 +10,7 @@ from seq2see.cli.messages import echo, write_line
 from seq2see.cli.options import Debug, Folder, Json, SourceLanguage, TargetLanguage
 
 NOTES = {"huggingface": ", both greedy", "onnx": ", both greedy", "argos": ", both with the search of Argos Translate"}
-"""How the translations are compared, where it is not by the settings of the run."""
+"""Notes on how the translations were compared, for formats that do not use the run's settings."""
 
 
 def export(

@@ -1,4 +1,4 @@
-"""`seq2see import`: a model of another program becomes a run."""
+"""`seq2see import`: turn a model of another program into a run."""
 
 import json
 from pathlib import Path

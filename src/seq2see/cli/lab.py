@@ -104,7 +104,7 @@ def _line(name: str, verdict: str, decided: str) -> str:
 
 
 def _row(outcome: Outcome) -> str:
-    """Format a claim, its verdict, and the number that decided, in columns; long reasons are wrapped."""
+    """Return a row of the table with claim, verdict and the deciding number; long reasons are wrapped."""
     first, *rest = textwrap.wrap(translated(outcome.reason), WIDTH - NAME_WIDTH - VERDICT_WIDTH - 2)
     head = _line(outcome.claim.name, translated(outcome.verdict), first)
     return "\n".join([head, *(_line("", "", more) for more in rest)])

@@ -1,4 +1,4 @@
-"""Everything that the program prints: messages and progress for people, and data for programs."""
+"""All output of the program: messages and progress for people, and data for programs."""
 
 import sys
 import time
@@ -17,7 +17,7 @@ _CLEAR = "\r\x1b[K"
 
 
 def echo(message: object = "", nl: bool = True, err: bool = False, dim: bool = False) -> None:
-    """Print a message for people; control characters in quoted names and texts are shown by their numbers."""
+    """Print a message for people; control characters in it are replaced by their code points."""
     text = visible(translated(str(message)))
     typer.echo(typer.style(text, dim=True) if dim else text, nl=nl, err=err)
 
@@ -25,7 +25,7 @@ def echo(message: object = "", nl: bool = True, err: bool = False, dim: bool = F
 def write_line(line: str) -> None:
     """Write one line of data to standard output, in UTF-8 whatever the locale.
 
-    A file or a pipe gets it byte for byte. On a terminal control characters are shown by their numbers.
+    A file or a pipe gets the exact bytes. On a terminal, control characters are replaced by their code points.
     """
     line = line.replace("\n", " ")
     if sys.stdout.isatty():
@@ -35,7 +35,7 @@ def write_line(line: str) -> None:
 
 @contextmanager
 def progress() -> Iterator[Callable[[str, int, int], None]]:
-    """Yield a function that shows `what: 12 of 60` in one line of a terminal, which is cleared at the end."""
+    """Yield a function that shows `what: 12 of 60` in one line of a terminal; the line is cleared at the end."""
     begun, on_terminal, shown = time.monotonic(), sys.stderr.isatty(), False
 
     def tell(what: str, done: int, total: int) -> None:
@@ -53,5 +53,5 @@ def progress() -> Iterator[Callable[[str, int, int], None]]:
 
 
 def padded(text: str, width: int) -> str:
-    """Return a text with spaces behind it; a Korean syllable takes two columns of a terminal."""
+    """Return a text padded with spaces to a width in terminal columns; a Korean syllable takes two."""
     return text + " " * (width - sum(2 if east_asian_width(each) in "WF" else 1 for each in text))

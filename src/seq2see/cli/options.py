@@ -1,4 +1,4 @@
-"""Options and arguments that several verbs share, and the engine that they ask for."""
+"""Options and arguments that several verbs share, and the choice of the engine."""
 
 import os
 import tomllib
@@ -105,7 +105,7 @@ Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an e
 
 
 def check_new(path: Path, force: bool) -> None:
-    """Refuse to write where there is already something, even if it is a link to nothing."""
+    """Raise an error if a path already exists, even as a dangling link, unless `force` is set."""
     if path.is_dir():
         raise SettingError(f"{path}: is a folder. Give the name of a file in it")
     if os.path.lexists(path) and not force:
@@ -115,13 +115,13 @@ def check_new(path: Path, force: bool) -> None:
 
 
 def check_torch(option: str) -> None:
-    """Refuse an option that needs PyTorch where that is not installed; an empty one needs nothing."""
+    """Raise an error if an option needs PyTorch and it is not installed; an empty `option` needs nothing."""
     if option and not has_torch():
         raise SettingError(f"{option} needs PyTorch: {INSTALL_ALL}")
 
 
 def with_cache(run: "Run", engine: "Engine") -> "Engine":
-    """Return an engine that keeps its translations in the user's cache."""
+    """Return an engine that caches its translations in the user's cache folder."""
     from seq2see import storage
     from seq2see.decoding.running_text import CachedEngine
 
@@ -133,7 +133,7 @@ def with_cache(run: "Run", engine: "Engine") -> "Engine":
 def pick_engine(
     run: "Run", engine: str, precision: str | None, sampling: tuple[float, int, float, int | None] | None
 ) -> "Engine":
-    """Return the engine of the options; with `sampling` (temperature, top_k, top_p, seed) one that samples."""
+    """Return the engine for the options; with `sampling` (temperature, top_k, top_p, seed), one that samples."""
     check_torch("--sample" if sampling else "--engine torch" if engine == "torch" else "")
     keep_freed_memory()  # CTranslate2, too, allocates again and again
     if not sampling:
@@ -146,7 +146,7 @@ def pick_engine(
 
 
 def parse_assignments(assignments: Iterable[str]) -> Overlay:
-    """`["model.d_model=64"]` -> `{"model": {"d_model": 64}}`; a bare word is a string."""
+    """Return settings from options: `["model.d_model=64"]` -> `{"model": {"d_model": 64}}`; a bare word is a string."""
     overlay: dict[str, dict[str, Any]] = {}
     for assignment in assignments:
         name, equals, text = assignment.partition("=")

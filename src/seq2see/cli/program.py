@@ -1,4 +1,4 @@
-"""The program `seq2see`: its verbs, and how errors are reported."""
+"""The program `seq2see`: its verbs, and the reporting of errors."""
 
 import atexit
 import importlib
@@ -44,7 +44,7 @@ EXAMPLES = {
     "data list": "seq2see data list --json",
     "data get": "seq2see data get chatbot-ko --from ChatbotData.csv",
 }
-"""Every verb with a command that works; `draw dot-products` is the function `draw_dot_products` of `cli.draw`."""
+"""An example command for every verb; `draw dot-products` is the function `draw_dot_products` of `cli.draw`."""
 GROUPS = {
     "draw": (
         "Draw pictures of a model, a training or the parts of the paper.",
@@ -55,7 +55,7 @@ GROUPS = {
 
 
 def program(words: Sequence[str] = ()) -> typer.Typer:
-    """Return the program with all verbs, or with only the one in `words`: importing the others takes time.
+    """Return the program with all verbs, or with only the verb in `words`, because importing the others takes time.
 
     Args:
         words: the words of the command line; with --version before a verb, no verb is needed.
@@ -85,7 +85,7 @@ def program(words: Sequence[str] = ()) -> typer.Typer:
 
 
 def _in_python(name: str) -> str:
-    """Return a name that Python accepts: `import_` for the verb `import`."""
+    """Return the Python name of a verb: `import_` for `import`."""
     return f"{name}_" if keyword.iskeyword(name) else name
 
 
@@ -133,15 +133,15 @@ NOT_SLIM = {
     "tomli_w": "Tomli-W",
     "torch": "PyTorch",
 }
-"""Modules that the distribution seq2see-slim does without, with the names of their projects."""
+"""Modules that the distribution seq2see-slim does not install, with the names of their projects."""
 UsageError = typer.BadParameter.__mro__[1]  # of click, or of the copy of click that comes with typer
 
 
 def main() -> None:
-    """Run one verb.
+    """Run the verb of the command line.
 
-    Exit codes: 0 success; 2 a mistake of the user, reported in one line; 75 the same, where trying again may help;
-    130 Ctrl-C; 143 SIGTERM; 129 SIGHUP.
+    Exit codes: 0 success; 2 a mistake of the user, reported in one line; 75 the same, if trying again may help; 130
+    Ctrl-C; 143 SIGTERM; 129 SIGHUP.
     """
     sys.excepthook = _print_traceback
     atexit.register(signal.signal, signal.SIGINT, signal.SIG_IGN)  # Ctrl-C while Python ends would lose the exit code
@@ -173,7 +173,7 @@ def main() -> None:
 
 
 def _take_language(words: list[str]) -> list[str]:
-    """Choose the language that `--lang` asks for, which may stand anywhere, and return the words without it."""
+    """Set the language of `--lang`, which may be anywhere, and return the words without this option."""
     end = words.index("--") if "--" in words else len(words)
     for place, word in enumerate(words[:end]):
         if word == "--lang" or word.startswith("--lang="):
@@ -202,20 +202,20 @@ def _translate_help(command: Any) -> None:
 
 
 def _lines(text: str) -> str:
-    """Translate the end of a help page line by line: a setting is `key = value  (type) what it is`."""
+    """Translate the end of a help page line by line; a setting is `key = value  (type) description`."""
     parts = (line.rpartition(") ") if "=" in line.partition("(")[0] else ("", "", line) for line in text.split("\n"))
     return "\n".join(f"{before}{mark}{wording.translated(about)}" for before, mark, about in parts)
 
 
 def _with_headings(text: str) -> str:
-    """Translate what the library writes into a help page by itself."""
+    """Translate the headings that the command-line library writes into a help page."""
     for english, korean in wording.HEADINGS.items():
         text = text.replace(english, korean)
     return text
 
 
 def _print_traceback(kind: type[BaseException], problem: BaseException, trace: TracebackType | None) -> None:
-    """Print the traceback of a bug, which may quote texts of files, without control characters."""
+    """Print the traceback of a bug without control characters, since it may quote texts of files."""
     echo("".join(traceback.format_exception(kind, problem, trace)), nl=False, err=True)
 
 
@@ -225,7 +225,7 @@ def _end(number: int, frame: FrameType | None) -> None:
 
 
 def _one_line(problem: Exception) -> str | None:
-    """Return the message about a mistake of the user; None for a bug."""
+    """Return the message for a mistake of the user; None if the error is a bug."""
     if isinstance(problem, SeqError):
         return " ".join(str(problem).split())
     if isinstance(problem, UsageError):
@@ -243,6 +243,6 @@ def _one_line(problem: Exception) -> str | None:
 
 
 def _verb() -> str:
-    """Return the verb of the command line, and the word after it where that belongs to it: `draw waves`."""
+    """Return the verb of the command line, with the second word if it has one: `draw waves`."""
     words = sys.argv[1:]
     return next((name for name in EXAMPLES if name.split() == words[: len(name.split())]), "this command")

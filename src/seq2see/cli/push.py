@@ -1,4 +1,4 @@
-"""`seq2see push`: a run on the Hugging Face Hub."""
+"""`seq2see push`: upload a run to the Hugging Face Hub."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""`seq2see serve`: the HTTP service."""
+"""`seq2see serve`: start the HTTP service."""
 
 import math
 from importlib.util import find_spec

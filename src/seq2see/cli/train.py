@@ -1,4 +1,4 @@
-"""`seq2see train`: pairs in, a run folder out."""
+"""`seq2see train`: train a model on pairs and write a run folder."""
 
 import json
 import shlex
@@ -16,7 +16,7 @@ from seq2see.errors import SettingError, nearest
 METRICS = get_args(config.Metric)
 SETTINGS = [f"{key} = {default}  ({kind}) {about}" for key, kind, default, about in config.describe()]
 MORE_HELP = "\n".join(["Settings for --set and --config:", "", "\b", *SETTINGS, "", ""])
-"""Part of the help page that comes before the example: all settings."""
+"""Part of the help page before the example: a list of all settings."""
 
 Preset = Annotated[
     str | None,
@@ -127,7 +127,7 @@ def train(
 
 
 def for_export(to: str, overlay: config.Overlay) -> config.Overlay:
-    """Return settings of a model that another program can hold, under those of the user."""
+    """Return the user's settings over those of a model that another program can represent."""
     if to != "huggingface":
         raise SettingError(f"--for {to}: unknown. {nearest(to, ['huggingface'])} Other formats export any Transformer")
     needed = config.preset("marian")

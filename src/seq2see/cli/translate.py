@@ -1,4 +1,4 @@
-"""`seq2see translate`: one line of output for each line of input, or one document for another."""
+"""`seq2see translate`: translate standard input line by line, or as one document."""
 
 import json
 import select
@@ -25,11 +25,11 @@ if TYPE_CHECKING:
     from seq2see.run import Run
 
 AT_ONCE = 2000
-"""Lines that are translated together: enough for good batches, few enough that output keeps coming."""
+"""Number of lines that are translated together: enough for efficient batches, few enough for steady output."""
 LONGEST_TEXT = 2**26
-"""Bytes of a document that is translated as a whole."""
+"""Maximum size in bytes of a document that is translated as a whole."""
 PAUSE = "\n"
-"""The value that `read_lines` yields where the input pauses; no line contains it."""
+"""Value that `read_lines` yields when the input pauses; no line equals it."""
 
 
 def translate(
@@ -109,7 +109,7 @@ def translate(
 
 
 def _check_document(text: bool, markup: str, by_lines: bool) -> None:
-    """Refuse options that do not go together with --text, or without it.
+    """Raise an error for options that cannot be combined with --text, or that need it.
 
     Args:
         by_lines: Whether an option is given that applies to lines only.
@@ -121,7 +121,7 @@ def _check_document(text: bool, markup: str, by_lines: bool) -> None:
 
 
 def _check_sampling(sample: bool, n_best: int, cache: bool) -> None:
-    """Refuse options that do not go together with --sample or with several processes."""
+    """Raise an error for options that cannot be combined with --sample or with several processes."""
     several = ranks.from_torchrun()[1] > 1
     if cache and (sample or several):
         raise SettingError("--cache: leave --sample and torchrun out")
@@ -181,7 +181,7 @@ def _print(number: int, result: "Result", aligned: "list[Alignment]", n_best: in
 
 
 def _print_json(line: str, result: "Result", aligned: "list[Alignment]", kept: Any) -> None:
-    """Print a result as JSON; `kept` is what the manifest has about the confidence."""
+    """Print a result as JSON; `kept` is the manifest's entry about the confidence."""
     from seq2see.evaluation import confidence
 
     calibration = None if kept is None else confidence.from_json(kept)
@@ -210,7 +210,7 @@ def _warn(number: int, result: "Result", limit: int) -> None:
 
 
 def _blocks(size: int) -> Iterator[list[str]]:
-    """Yield blocks of lines; a block ends early where the input pauses, for programs that wait for each answer."""
+    """Yield blocks of lines; a block ends early when the input pauses, for programs that wait for each answer."""
     block: list[str] = []
     characters = 0
     try:
@@ -230,7 +230,7 @@ def _blocks(size: int) -> Iterator[list[str]]:
 
 
 def read_lines() -> Iterator[str]:
-    """Yield the lines of standard input, and `PAUSE` where no more has come yet.
+    """Yield the lines of standard input, and `PAUSE` when no more input is available yet.
 
     Only a line feed ends a line, so that output lines match input lines whatever they contain.
     """

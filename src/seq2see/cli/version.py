@@ -1,4 +1,4 @@
-"""`seq2see --version --verbose`: what a bug report should say about versions and hardware."""
+"""`seq2see --version --verbose`: print versions and hardware for bug reports."""
 
 import os
 from pathlib import Path
@@ -9,9 +9,9 @@ from seq2see import machine
 from seq2see.errors import SettingError
 
 PACKAGES = ("torch", "ctranslate2", "sentencepiece", "numpy", "safetensors", "sacrebleu", "typer", "fastapi", "uvicorn")
-"""Packages whose versions are reported; one that is not installed is reported as such."""
+"""Packages whose versions are reported; a package may be reported as not installed."""
 DISTRIBUTIONS = ("seq2see", "seq2see-slim")
-"""Distributions of these sources. They have the same files, so that only one of them can be installed."""
+"""Distributions built from these sources. They have the same files, so that only one of them can be installed."""
 
 
 def facts() -> dict[str, Any]:
@@ -35,7 +35,7 @@ def facts() -> dict[str, Any]:
 
 
 def in_words(found: dict[str, Any]) -> str:
-    """Return these facts as lines of text."""
+    """Return the facts as lines of text."""
     versions = ", ".join(f"{name} {version or 'not installed'}" for name, version in found["packages"].items())
     rows = {
         "distribution": found["distribution"] or "none: run from its sources",
@@ -50,10 +50,10 @@ def in_words(found: dict[str, Any]) -> str:
 
 
 def check_distributions(site: Path | None = None) -> None:
-    """Refuse to run where two distributions of different versions have overwritten each other's files.
+    """Raise an error if two distributions of different versions have overwritten each other's files.
 
     Args:
-        site: the folder that the package is installed in, if not that of this module.
+        site: the folder in which the package is installed; by default that of this module.
     """
     site = site or Path(seq2see.__file__).parents[1]
     known = {name.replace("-", "_"): name for name in DISTRIBUTIONS}
@@ -85,7 +85,7 @@ def _version(package: str) -> str | None:
 
 
 def _gpus() -> str:
-    """Return the names of all GPUs that PyTorch can use, or why that is not known."""
+    """Return the names of all GPUs that PyTorch can use, or why they are not known."""
     if not machine.has_torch():
         return "not known: PyTorch is not installed"
     try:
