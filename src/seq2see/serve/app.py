@@ -1,7 +1,7 @@
-"""HTTP: the routes, and the guard around them. `/openapi.json` describes the routes.
+"""HTTP: the routes, and the guard that checks requests before them. `/openapi.json` describes the routes.
 
 The guard decides whether a request reaches its route: by its origin, its size, its key and its rate. Routes are called
-with a whole body, and cancelled when the deadline has passed or the client hung up.
+with a complete body, and cancelled when the deadline has passed or the client has disconnected.
 """
 
 import asyncio
@@ -49,7 +49,7 @@ HEADERS = {
     "font-src 'self'; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
     "cache-control": "no-store",
 }
-"""Headers of every response: a browser does not guess types, loads nothing from elsewhere, and caches nothing."""
+"""Headers of every response: browsers must not guess types, load anything from other sites, or cache."""
 _HEADERS = [(name.encode(), value.encode()) for name, value in HEADERS.items()]
 DUE = "seq2see.due"
 """Key in the scope of a request for its deadline, by the clock of the event loop."""
@@ -58,16 +58,16 @@ SURPLUS = "seq2see.surplus"
 INTERNAL = 500, "an internal error; the log says where"
 UNCOUNTED = ("/health", "/ready")
 KEY_IN_BODY = ("/translate", "/detect")
-"""Routes that check the API key of their clients themselves."""
+"""Routes that check the API key themselves, because their clients send it in the body."""
 DEEPL = "/v2/"
-"""Beginning of the paths of DeepL's routes, whose errors have DeepL's form."""
+"""Prefix of the paths of DeepL's routes, whose errors have DeepL's form."""
 QUICK: dict[str, tuple[bytes, ...]] = {
     "/translate": (),
     "/v1/translate": (b'"stream"', b'"sample"', b'"alignments"', b'"prefix"', b'"markup"'),
     "/v1/chat": (b'"stream"', b'"sample"'),
     "/v2/translate": (b"tag_handling",),
 }
-"""Routes to the engine that only translates, and fields of a body that ask for another engine."""
+"""Routes that the translating engine can answer, and the fields of a body that require the other engine (torch)."""
 KINDS = {
     ".html": "text/html; charset=utf-8",
     ".css": "text/css; charset=utf-8",
@@ -81,11 +81,11 @@ def build(
     failed: Callable[[str], None] = lambda line: None,
     origins: Origins | None = None,
 ) -> "Guard":
-    """Return the whole app around a service.
+    """Return the complete ASGI app around a service.
 
     Args:
-        failed: is called with the reason where no engine can be started.
-        origins: which pages in a browser may send requests; those of other sites may not, where it is left out.
+        failed: called with the reason if no engine can be started.
+        origins: which pages in a browser may send requests; by default no pages of other sites.
     """
 
     async def keep(lane: Lane) -> None:
@@ -134,14 +134,14 @@ def _root(service: Service) -> APIRouter:
 
     @routes.get("/ready", tags=["operation"])
     async def ready() -> bodies.StatusResponse:
-        """Report whether requests would be answered now: models loaded, queue not full. If not, 503 and the reason."""
+        """Report whether requests would be answered now: models loaded, queue not full; if not, status 503."""
         if why := service.obstacle:
             raise RefusedError(503, why, 2)
         return bodies.StatusResponse(status="ready")
 
     @routes.get("/metrics", tags=["operation"], response_class=Response)
     async def metrics() -> Response:
-        """Counters and gauges for Prometheus."""
+        """Return counters and gauges in the text format of Prometheus."""
         return Response(
             generate_latest(service.metrics.registry), media_type="text/plain; version=0.0.4; charset=utf-8"
         )
@@ -175,7 +175,7 @@ def _v1(service: Service) -> APIRouter:
 
     @routes.post("/translate", response_model=bodies.TranslateResponse, responses=bodies.STREAMED)
     async def translate(body: bodies.TranslateRequest, request: Request) -> Any:
-        """Translate one text or several; or stream one, token by token."""
+        """Translate one text or several; or stream the translation of one text, token by token."""
         texts = [body.text] if isinstance(body.text, str) else body.text
         sampling = body.model_dump(include=bodies.SAMPLING) if body.sample else None
         if body.markup is not None:
@@ -202,7 +202,7 @@ def _v1(service: Service) -> APIRouter:
 
     @routes.get("/models")
     async def models() -> bodies.ModelsResponse:
-        """The runs that are served."""
+        """Return the runs that are served."""
         facts = service.quick.facts
         return bodies.ModelsResponse(
             models=[
@@ -228,7 +228,7 @@ def _inside(service: Service) -> APIRouter:
 
     @routes.post("/look", response_model=bodies.LookResponse)
     async def look(body: bodies.LookRequest, request: Request) -> Any:
-        """Return parts of the inside of one translation, by the names that `seq2see look --json` has."""
+        """Return parts of the inside of one translation, named as in `seq2see look --json`."""
         without = [(each.place, each.layer, each.head) for each in body.without]
         asked = Asked(
             [body.text], body.to, target=body.target, parts=body.parts, without=without, first_tokens=body.prefix
@@ -263,7 +263,7 @@ def _inside(service: Service) -> APIRouter:
 async def _terms(
     service: Service, given: dict[str, str | list[str]] | list[list[str]], texts: list[str]
 ) -> list[list[Term]]:
-    """Return the terms of the glossary of a request in each of its texts; nothing where it has no glossary."""
+    """Return the glossary terms that occur in each text of a request; an empty list if it has no glossary."""
     if not given:
         return []
     service.check_texts(texts)
@@ -281,7 +281,7 @@ async def _terms(
 
 
 async def sent_events(events: AsyncIterator[Event], due: float, seconds: float) -> AsyncIterator[bytes]:
-    """Yield server-sent events: `token` for each, then `end`, or `error` where it went wrong or took too long."""
+    """Yield server-sent events: `token` for each token, then `end`, or `error` if it failed or took too long."""
 
     def event(kind: str, what: Any) -> bytes:
         return f"event: {kind}\ndata: {json.dumps(what, ensure_ascii=False)}\n\n".encode("utf-8", "replace")
@@ -300,7 +300,7 @@ async def sent_events(events: AsyncIterator[Event], due: float, seconds: float) 
 
 
 async def _problem(request: Request, problem: Exception) -> Response:
-    """Answer a problem in JSON. Where a route fails, its error is raised again after that, and the guard logs it."""
+    """Return a JSON response for an exception; if a route failed, it is raised again for the guard to log."""
     path = request.url.path
     if isinstance(problem, HTTPException) and problem.status_code != 400:  # no such path or method
         return JSONResponse({error_field(path): str(problem.detail)}, problem.status_code, problem.headers)
@@ -319,7 +319,7 @@ async def _problem(request: Request, problem: Exception) -> Response:
 
 
 class Guard:
-    """An ASGI app around another, which decides what reaches it."""
+    """An ASGI app that wraps another and decides which requests reach it."""
 
     def __init__(self, app: App, service: Service, log: bool, origins: Origins) -> None:
         self._app = app
@@ -376,9 +376,9 @@ class Guard:
         self._note(scope["method"], route, status, time.monotonic() - begun)
 
     def at_once(self, method: str, path: str, headers: dict[bytes, bytes], body: bytes, peer: Peer) -> bytes | None:
-        """Return the refusal of a request that has come whole, as it is sent; None where it is to be answered.
+        """Return the bytes of a refusal for a request that has arrived completely; None if it is to be answered.
 
-        Under several times the load that the service can handle, this is what most requests meet: a task, and the way
+        Under several times the load that the service can handle, most requests are refused here: a task, and the way
         through ASGI, would take several times as long, and the engine works on the same cores.
         """
         quick = self._service.quick
@@ -402,7 +402,7 @@ class Guard:
             log(f"{time.strftime('%Y-%m-%d %H:%M:%S')} {line}")
 
     async def _whole_body(self, headers: Mapping[bytes, bytes], receive: Receive) -> bytes | None:
-        """Return the body, or None where the client hung up."""
+        """Return the body; None if the client disconnected."""
         most = self._limits.body_bytes
         length = headers.get(b"content-length", b"0")
         is_too_large = not length.isdigit() or len(length) > 18 or int(length) > most
@@ -430,7 +430,7 @@ class Guard:
         has_begun: Callable[[], bool],
         begun: float,
     ) -> None:
-        """Call the app until it has answered, the client hangs up, or the deadline has passed."""
+        """Call the app until it has answered, the client disconnects, or the deadline has passed."""
         given = False
 
         async def again() -> Message:
@@ -474,7 +474,7 @@ async def refuse(send: Send, refused: RefusedError, path: str = "") -> None:
 def on_the_wire(
     status: int, line: str, retry_after: int | None = None, hang_up: bool = False, field: str = "error"
 ) -> bytes:
-    """Return a refusal as the bytes of an HTTP response, to be written to a connection without the ASGI app."""
+    """Return a refusal as the bytes of an HTTP response, which is written to the connection without the ASGI app."""
     headers, body = in_json(RefusedError(status, line, retry_after, hang_up), field)
     lines = [f"HTTP/1.1 {status} {HTTPStatus(status).phrase}"]
     lines += [f"{name}: {value}" for name, value in (headers | HEADERS).items()]
@@ -482,7 +482,7 @@ def on_the_wire(
 
 
 def error_field(path: str) -> str:
-    """Return the field of a refusal that has the message: DeepL's clients read another one."""
+    """Return the name of the field with the message of a refusal; DeepL's clients expect another name."""
     return "message" if path.startswith(DEEPL) else "error"
 
 

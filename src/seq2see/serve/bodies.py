@@ -1,4 +1,4 @@
-"""Requests and responses under `/v1`: the OpenAPI description is made from these."""
+"""Request and response bodies under `/v1`, from which the OpenAPI description is generated."""
 
 from typing import Annotated, Any, Literal
 
@@ -9,8 +9,9 @@ SECURITY_SCHEMES = {
     "Bearer": {"type": "http", "scheme": "bearer"},
     "X-API-Key": {"type": "apiKey", "in": "header", "name": "X-API-Key"},
 }
-"""Places where an API key may be sent, for the OpenAPI description. They are no dependencies of the routes, which
-FastAPI would solve for each request: the service itself checks the key."""
+"""Places where an API key may be sent, for the OpenAPI description. They are not dependencies of the routes, which
+FastAPI would resolve for each request: the service itself checks the key.
+"""
 WITHOUT_KEY = ("/health", "/ready", "/languages")
 """Routes that need no API key."""
 
@@ -19,7 +20,7 @@ class Described(FastAPI):
     """An app whose OpenAPI description says which routes need an API key."""
 
     def openapi(self) -> dict[str, Any]:
-        """Return the description."""
+        """Return the OpenAPI description."""
         document = super().openapi()
         document["components"]["securitySchemes"] = SECURITY_SCHEMES
         for path, operations in document["paths"].items():
@@ -42,7 +43,7 @@ class ModelRequest(RequestBody):
 
 
 class SearchRequest(ModelRequest):
-    """Settings of the search for an answer, or of sampling where `sample` is true."""
+    """Settings of the search for an answer, or of sampling if `sample` is true."""
 
     beam: int | None = Field(None, ge=1, description="Hypotheses kept at each step; 1: greedy.")
     sample: bool = Field(False, description="Draw each token by its probability instead of searching.")
@@ -56,13 +57,13 @@ class SearchRequest(ModelRequest):
 
 
 MOST_TERMS = 1000
-"""Terms in the glossary of a request."""
+"""Maximum number of terms in the glossary of a request."""
 SAMPLING = {"temperature", "top_k", "top_p", "seed"}
 """Fields of `SearchRequest` that control sampling."""
 
 
 class TranslateRequest(SearchRequest):
-    """Texts to translate, and how."""
+    """Texts to translate, and options."""
 
     text: str | list[str] = Field(description="One text, or several. Each is a line to the model.")
     n_best: int = Field(1, ge=1, description="Translations of each text, best first.")
@@ -144,21 +145,21 @@ class ContrastRequest(ModelRequest):
 
 
 class AlignedSpans(BaseModel):
-    """Characters of the text, and those of the translation that come from them."""
+    """A span of the text, and the span of the translation that is aligned with it."""
 
     source: tuple[int, int]
     target: tuple[int, int]
 
 
 class TranslationAlignment(BaseModel):
-    """Words and characters of the source that a translation comes from."""
+    """Word and character alignment of a translation with its source."""
 
     pharaoh: str
     links: list[AlignedSpans]
 
 
 class TranslationConfidence(BaseModel):
-    """How good a translation is expected to be, calibrated on the validation set."""
+    """Expected quality of a translation, calibrated on the validation set."""
 
     value: float = Field(description="From 0 to 1: the probability that it is right, or its expected chrF / 100.")
     measures: Literal["exact", "chrf"]
@@ -168,7 +169,7 @@ class TranslationConfidence(BaseModel):
 
 
 class TranslatedTerm(BaseModel):
-    """A term of the glossary: its characters in the text and in the translation, and how it got there."""
+    """A term of the glossary: its span in the text, its span in the translation, and how it got there."""
 
     source: tuple[int, int]
     text: str
@@ -206,7 +207,7 @@ class TranslateResponse(BaseModel):
 
 
 class ChatResponse(BaseModel):
-    """An answer, and what is to be said about it; either may be empty."""
+    """An answer, and a note about it; either may be empty."""
 
     model: str
     answer: str
@@ -214,7 +215,7 @@ class ChatResponse(BaseModel):
 
 
 class LookResponse(BaseModel):
-    """Parts of the inside of a translation, by name, and the names of all."""
+    """The requested parts of the inside of a translation, by name, and the names of all parts."""
 
     names: list[str]
     parts: dict[str, Any]
@@ -277,7 +278,7 @@ class ModelsResponse(BaseModel):
 
 
 class StatusResponse(BaseModel):
-    """The service runs."""
+    """Status of the service."""
 
     status: str
 

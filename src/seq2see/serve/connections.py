@@ -1,4 +1,5 @@
-"""Fair shares for clients: how many connections each may hold, which are closed when room gets short, whose turn it is.
+"""Fair shares for clients: connections per client, which of them are closed if there are too many, and whose turn it
+is.
 
 A client is an IPv4 address or an IPv6 network of 64 bits. Behind a reverse proxy, all connections are the proxy's.
 """
@@ -11,35 +12,38 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 TURN_SECONDS = 0.001
-"""Seconds for which requests of one client are read in one turn, and after which no second turns are given in one
-iteration of the event loop."""
+"""Maximum seconds of reading requests of one client in one turn; after this time, no second turns are given in one
+iteration of the event loop.
+"""
 MOST_BEGUN = 8
-"""Number of requests from which on no second turns are given in one iteration of the event loop. One at a time, the
-first of many requests that come together would go to the engine alone, and the others wait until it is free again."""
+"""Number of requests after which no second turns are given in one iteration of the event loop. With one at a time, the
+first of many simultaneous requests would be sent to the engine alone, and the others would wait until it is free again.
+"""
 
 PIPELINED_SECONDS = 0.02
-"""Time between two requests of one client that were sent before the answers to those before them. Browsers and proxies
-send none; whoever does is not to keep the event loop busy with it."""
+"""Minimum seconds between two pipelined requests of one client (sent before earlier ones are answered). Browsers and
+proxies do not pipeline; a client that does must not keep the event loop busy.
+"""
 TRIM_SECONDS = 0.1
-"""Seconds after which idle connections are closed where there are too many."""
+"""Seconds after which idle connections are closed if there are too many."""
 
 
 class Connection(Protocol):
-    """Interface of a connection that `Connections` needs."""
+    """The interface of a connection that `Connections` uses."""
 
     network: str
-    """Client that the connection belongs to."""
+    """The client (network) of the connection."""
     surplus: bool
     """Whether the connection exceeds the limit, so that only /health is answered on it."""
     loop: asyncio.AbstractEventLoop
 
     def read_request(self) -> bool:
-        """Parse up to one request of what has arrived, and return whether it went to the app."""
+        """Parse at most one request from the received bytes, and return whether it was passed to the app."""
         ...
 
     @property
     def can_read(self) -> bool:
-        """Return whether something has arrived that can be read now."""
+        """Return whether bytes have arrived that can be parsed now."""
         ...
 
     def drop(self, at_once: bool) -> None:
@@ -48,7 +52,7 @@ class Connection(Protocol):
 
 
 Several = OrderedDict[Connection, None]
-"""A set that keeps its order."""
+"""An ordered set."""
 
 
 @dataclass
@@ -57,20 +61,20 @@ class _Client:
 
     all: Several = field(default_factory=OrderedDict)
     fresh: Several = field(default_factory=OrderedDict)
-    """Idle connections on which no request has been answered; those idle for longest come first."""
+    """Idle connections on which no request has been answered, the longest idle first."""
     kept: Several = field(default_factory=OrderedDict)
-    """Idle connections on which a request has been answered, in the same order."""
+    """Idle connections on which a request has been answered, the longest idle first."""
     next_pipelined: float = 0.0
     """Time at which the next pipelined request may be read, by the clock of the event loop."""
 
     @property
     def busy(self) -> int:
-        """Number of connections on which a request is being answered."""
+        """Return the number of connections on which a request is being answered."""
         return len(self.all) - len(self.fresh) - len(self.kept)
 
     @property
     def least_needed(self) -> Connection | None:
-        """The connection to close first: one that was never used, else the one that has been idle for longest."""
+        """Return the connection to close first: one that was never used, else the longest idle."""
         return next(iter(self.fresh), None) or next(iter(self.kept), None)
 
 
@@ -89,12 +93,12 @@ class Connections:
         self._clients: dict[str, _Client] = {}
         self._count = 0
         self._lines: dict[str, Several] = {}
-        """Connections of each client that have something to read and wait for the turn of the client."""
+        """For each client, its connections that have bytes to read and wait for the client's turn."""
         self._is_turn_due = False
         self._is_trim_due = False
 
     def enter(self, newcomer: Connection) -> None:
-        """Register a new connection, and mark it as surplus where there is no room for it."""
+        """Register a new connection, and mark it as surplus if the limit is reached."""
         client = self._clients.setdefault(newcomer.network, _Client())
         if client.busy >= self._most_each:
             newcomer.surplus = True
@@ -117,7 +121,7 @@ class Connections:
         return len(client.all) > self._most_each or self._count > self._most
 
     def _trim(self) -> None:
-        """Close idle connections until the limits of each client and of the server are kept."""
+        """Close idle connections until each client and the server are within their limits."""
         self._is_trim_due = False
         for client in list(self._clients.values()):
             while len(client.all) > self._most_each and self._drop(client.least_needed):
@@ -125,7 +129,7 @@ class Connections:
         self._drop_idle(self._count - self._most)
 
     def _drop_idle(self, number: int) -> int:
-        """Close idle connections, always one of the client that holds most, and return how many could be closed."""
+        """Close idle connections, each time one of the client with the most, and return the number of closed ones."""
         # Somebody's only connection is not closed for the sake of a client that keeps hundreds at work.
         least = len(self._greediest().all) / 2
         idle = [(-len(each.all), place) for place, each in enumerate(self._clients.values()) if each.least_needed]
@@ -152,7 +156,7 @@ class Connections:
         return True
 
     def leave(self, connection: Connection) -> None:
-        """Forget a connection; it may have been forgotten before."""
+        """Unregister a connection, if it is registered."""
         client = self._clients.get(connection.network)
         if client is None or connection not in client.all:
             return
@@ -163,27 +167,29 @@ class Connections:
             del self._clients[connection.network]
 
     def mark_busy(self, connection: Connection) -> None:
-        """Keep a connection open: a whole request has come on it."""
+        """Mark a connection as busy, because a complete request has arrived: it will not be closed for lack of
+        capacity.
+        """
         if client := self._clients.get(connection.network):
             client.fresh.pop(connection, None)
             client.kept.pop(connection, None)
 
     def mark_idle(self, connection: Connection) -> None:
-        """Let a connection be closed when room gets short: its requests have been answered."""
+        """Mark a connection as idle, because all its requests are answered: it may be closed for lack of capacity."""
         client = self._clients.get(connection.network)
         if client and connection in client.all:
             client.fresh.pop(connection, None)
             client.kept[connection] = None
 
     def wait_to_go_on(self, connection: Connection) -> None:
-        """Schedule the next pipelined request to be read, at the pace at which a client may send such requests."""
+        """Schedule the reading of the next pipelined request, at the allowed rate of such requests."""
         client, now = self._clients.get(connection.network), connection.loop.time()
         if client is not None:
             client.next_pipelined = max(client.next_pipelined, now) + PIPELINED_SECONDS
             connection.loop.call_later(client.next_pipelined - now, self.wait_for_turn, connection)
 
     def wait_for_turn(self, connection: Connection) -> None:
-        """Schedule a connection to be read at the turn of its client, after connections of that client that wait."""
+        """Schedule the reading of a connection at its client's turn, after other connections of that client."""
         if not connection.can_read:
             return
         self._lines.setdefault(connection.network, OrderedDict())[connection] = None
@@ -195,7 +201,7 @@ class Connections:
             loop.call_soon(self._give_turns, loop)
 
     def _give_turns(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Let each client begin one request, and the same again where few clients wait."""
+        """Let each client begin one request, and repeat this if few clients wait."""
         self._is_turn_due = False
         ends, begun = time.monotonic() + TURN_SECONDS, 0
         while self._lines:
@@ -206,7 +212,7 @@ class Connections:
             self._ask_for_turns(loop)
 
     def _give_turn(self, network: str) -> bool:
-        """Let a client begin one request; of those that are refused at once, as many as fit into its time."""
+        """Let a client begin one request, or have several refused at once, up to the time of its turn."""
         line = self._lines[network]
         ends = time.monotonic() + TURN_SECONDS
         went_to_app = False

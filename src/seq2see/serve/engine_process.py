@@ -1,7 +1,7 @@
-"""The engine in a process of its own: jobs go in through one pipe, answers come out through another.
+"""The engine in a process of its own: it receives jobs through one pipe and sends answers through another.
 
-The process may be slow, crash or be killed: the server only waits for a pipe, and the engine knows of no network.
-Messages are pickled. A thread of the engine reads them, so that a job can be given up while it is worked on.
+The process may be slow, crash or be killed: the server only waits for a pipe, and the engine has no network access.
+Messages are pickled. A thread of the engine reads them, so that a job can be cancelled while it is processed.
 
     in      Setup, then ("do", Key, [(number, Asked), ...]) and ("gone", number)
     out     each after its length: ("ready", {model: Facts}) or ("failed", line), then for each job
@@ -9,7 +9,7 @@ Messages are pickled. A thread of the engine reads them, so that a job can be gi
             for each ("do", ...), ("end",)
 
 On a GPU texts are searched in slots (`decoding/continuous.py`): the jobs of another "do" with the same key join those
-in flight, and their "end" comes with the end of all.
+being processed, and "end" is sent when all of them are done.
 """
 
 import contextlib
@@ -43,11 +43,11 @@ if TYPE_CHECKING:
     from seq2see.look.page import Inside
 
 WARM_UP = 4
-"""Ordinary texts that are translated while a model is loaded, to learn the speed of the engine."""
+"""Number of typical texts that are translated while a model is loaded, to measure the speed of the engine."""
 
 
 class GivenUpError(Exception):
-    """Nobody waits for the answer any more."""
+    """Raised when a job was cancelled, because its client no longer waits for the answer."""
 
 
 Jobs = list[tuple[int, Asked]]
@@ -61,7 +61,7 @@ class Inbox:
         self._next: Any = None
         self.put = self._queue.put
         self.joined = 0
-        """Number of messages whose jobs `more` has returned, since this was last set to 0."""
+        """Number of messages whose jobs `more` has returned since this was last set to 0."""
 
     def get(self) -> Any:
         """Wait for the next message."""
@@ -73,7 +73,7 @@ class Inbox:
         return self._next is None and self._queue.empty()
 
     def more(self, key: Key) -> Jobs:
-        """Return the jobs of the messages that have come, up to the first with another key."""
+        """Return the jobs of messages that have arrived, up to the first message with another key."""
         found: Jobs = []
         while True:
             with contextlib.suppress(queue.Empty):
@@ -86,11 +86,13 @@ class Inbox:
 
 
 class Worker:
-    """Does jobs, several at once where they have the same key."""
+    """Processes jobs, several at once if they have the same key."""
 
     LOOK_TOKENS = 256
-    """Tokens of all translations, both sides, whose insides are kept, since a page asks for them part by part; the last
-    one is kept whatever its size. For a base model, so many tokens are more than a hundred megabytes of activations."""
+    """Maximum number of tokens, source and target, of all recorded translations that are kept, since a page requests
+    their parts one by one; the latest is kept whatever its size. For a base model this is more than a hundred megabytes
+    of activations.
+    """
 
     def __init__(
         self,
@@ -106,9 +108,9 @@ class Worker:
         self._runs = {name: Run(folder) for name, folder in setup.runs.items()}
         self._looks: OrderedDict[tuple[Any, ...], Inside] = OrderedDict()
         self._told: set[int] = set()
-        """Streams that have been sent a token, and cannot be restarted without sending it twice."""
+        """Numbers of streams that have been sent a token; restarting them would send it twice."""
         self._without_slots: set[Run] = set()
-        """Runs whose search in slots has failed, for want of memory perhaps."""
+        """Runs whose search in slots has failed, for example because memory ran out."""
         facts = {}
         for name, run in self._runs.items():
             first = run.tagged(["a"], run.tags[0] if run.tags else None)
@@ -126,7 +128,7 @@ class Worker:
         send(("ready", facts))
 
     def do(self, key: Key, jobs: Jobs) -> None:
-        """Answer all jobs; where they fail together, each is tried alone, so that one does no harm to the others."""
+        """Answer all jobs; if they fail together, each is tried alone, so that one cannot harm the others."""
         jobs = [job for job in jobs if job[0] not in self._gone]
         try:
             if jobs:
@@ -189,7 +191,7 @@ class Worker:
             self._send(("done", number, (engine.name, self._answer(run, asked, results))))
 
     def _answer(self, run: Run, asked: Asked, results: list[translator.Result]) -> list[dict[str, Any]]:
-        """Return the results of a job as the API has them, with alignments and shares that are known if asked for."""
+        """Return the results of a job in the form of the API, with alignments and familiar shares if requested."""
         kept = run.manifest.get("confidence")
         calibration = None if kept is None else confidence.from_json(kept)
         answer = [_plain(each, calibration) for each in results]
@@ -203,7 +205,7 @@ class Worker:
         return answer
 
     def _slot_search(self, run: Run, key: Key, asked: Asked) -> "SlotSearch | None":
-        """Return a search in slots for jobs with this key; None where these are searched as one batch."""
+        """Return a search in slots for jobs with this key; None if they are searched as one batch."""
         setup = self._setup
         if setup.inside or asked.sampling or key.has_terms or run in self._without_slots:
             return None
@@ -215,9 +217,9 @@ class Worker:
         return ours.slot_search(decoding, setup.in_slots)
 
     def _translate_in_slots(self, run: Run, key: Key, jobs: Jobs, search: "SlotSearch") -> None:
-        """Translate jobs, and those with the same key that come meanwhile; each is answered when its texts are done.
+        """Translate jobs, and jobs with the same key that arrive meanwhile; each is answered when its texts are done.
 
-        A job that nobody waits for any more frees its slots.
+        A cancelled job frees its slots.
         """
         plans: dict[int, tuple[Asked, translator.SearchPlan]] = {}
         found: dict[int, dict[int, list[Hypothesis]]] = {}
@@ -248,7 +250,7 @@ class Worker:
                 self.do(key, [(number, asked)])
 
     def _enter(self, run: Run, key: Key, number: int, asked: Asked, search: "SlotSearch") -> translator.SearchPlan:
-        """Let the texts of a job wait for slots."""
+        """Queue the texts of a job for slots, and return the plan for reading the results."""
         lines = run.tagged(asked.lines, asked.to)
         prefixes = [asked.prefix] * len(lines) if key.forced else None
         plan = translator.SearchPlan.of(
@@ -274,7 +276,7 @@ class Worker:
             self._send(("done", number, {"answer": said, "note": note}))
 
     def _stream(self, run: Run, jobs: Jobs) -> None:
-        """Send token by token. Several jobs all take the likeliest token; a job that samples is alone."""
+        """Send tokens one by one. Several jobs together use greedy search; a job that samples is processed alone."""
         searched: Jobs = []
         lines: list[str] = []
         words = conversation.words_for(run)
@@ -312,9 +314,9 @@ class Worker:
             self._send(("done", number, _plain(result)["translations"][0] | {"cut": result.cut, "note": note}))
 
     def _look(self, run: Run, number: int, asked: Asked) -> None:
-        """Send the parts that were asked for, and the names of all, as JSON; or what a patch or a contrast found.
+        """Send the requested parts of a look and the names of all parts, or the result of a patch or contrast, as JSON.
 
-        A look that nobody waits for any more ends at the next step of its search, or of its importance.
+        A cancelled look ends at the next step of its search, or of its importance computation.
         """
 
         def check(*_: Any) -> None:
@@ -352,8 +354,9 @@ class Worker:
         return seen
 
     def _familiar(self, text: str) -> dict[str, float]:
-        """Return the share of a text that each run knows; of those that know as much, the one that needs the fewest
-        tokens comes first."""
+        """Return the familiar share of a text for each run; of equal shares, the run that needs the fewest tokens is
+        first.
+        """
         sources = {name: run.tokenizers.source for name, run in self._runs.items()}
         shares = {name: source.familiar(text) for name, source in sources.items()}
         tokens = {name: len(source.encode([text.strip()])[0]) for name, source in sources.items()}
@@ -361,7 +364,7 @@ class Worker:
 
     @contextlib.contextmanager
     def _engine_for(self, run: Run, asked: Asked, owners: list[int], lines: list[str]) -> Iterator[Bounded]:
-        """Yield the engine that the command line would take; torch drops sentences that nobody waits for any more."""
+        """Yield the engine that the command line would use; with torch, cancelled sentences leave the search."""
         setup = self._setup
         if asked.sampling:
             with self._torch_engine(run, asked.sampling) as sampling:
@@ -385,7 +388,7 @@ class Worker:
     def _torch_engine(
         self, run: Run, sampling: dict[str, Any] | None = None, watch: "Watch | None" = None
     ) -> Iterator[Bounded]:
-        """Yield our own engine, which samples or takes the likeliest token, and is watched."""
+        """Yield the PyTorch engine, greedy or sampling, with a callback that watches its steps."""
         from seq2see.decoding import search
 
         precision = self._setup.precision if self._setup.engine == "torch" else None
@@ -398,7 +401,7 @@ class Worker:
 
 
 def _in_conversation(run: Run) -> Run:
-    """Return a run as conversations use it: the same engines, but lines are cut to the length that training had."""
+    """Return a run for conversations: the same engines, but lines are truncated to the lengths seen in training."""
     copied = copy.copy(run)
     copied.settings = conversation.settings_for(run.settings)
     return copied
@@ -420,7 +423,7 @@ def _plain(result: translator.Result, calibration: confidence.Calibration | None
 
 
 def _facts(run: Run, engine: Bounded, beam: int | None, output_tokens: int) -> Facts:
-    """Describe a model by its validation pairs, and by the time that a few of them take."""
+    """Return the facts about a model: from its validation pairs, and from the time that a few of them take."""
     pairs = run.validation_pairs[:200]
     texts = [pair.source for pair in pairs] or ["a b c d e f g h"]
     sources = source_tokens(run, texts)
@@ -440,7 +443,7 @@ def _facts(run: Run, engine: Bounded, beam: int | None, output_tokens: int) -> F
 
 
 def main() -> None:
-    """Work until the pipe is closed. Ctrl-C and SIGTERM are for the server to act on."""
+    """Process jobs until the pipe is closed. Ctrl-C and SIGTERM are ignored: the server handles them."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     inbox = Inbox()

@@ -1,4 +1,4 @@
-"""What a request asks for, the work that it costs, and the fair queue in which it waits.
+"""The parameters of a request, an estimate of its work, and the fair queue in which it waits.
 
 The order is fair queueing, on two levels. Every client has a clock that counts the work done for it; the client whose
 clock is furthest behind is served next. Within a client every job has such a clock, too. A large job is therefore
@@ -21,12 +21,13 @@ from seq2see.text.words import Term
 
 Kind = Literal["translate", "chat", "stream", "look", "detect"]
 FIXED_COST = 3
-"""Cost of a decoding step whatever the beam width, in hypotheses: the weights are read once for all of them."""
+"""Fixed cost of a decoding step, in hypotheses: the weights are read once, whatever the beam width."""
 RUN_ON = 0.25
-"""Share of the way from the expected length of an output to its limit that is added to its cost. An output that runs on
-to its limit then costs at most four times as much as was estimated."""
+"""Share of the difference between the expected length of an output and its limit that is added to its cost. An output
+that reaches its limit then costs at most four times the estimate.
+"""
 COST_SCALE = 8
-"""Divisor that makes the cost of an ordinary sentence about the number of its source tokens."""
+"""Divisor that makes the cost of a typical sentence about equal to its number of source tokens."""
 _numbers = itertools.count(1)
 
 
@@ -39,11 +40,11 @@ class Setup:
     precision: str | None
     output_tokens: int
     inside: bool
-    """Whether this engine records activations, samples and streams, all of which needs torch."""
+    """Whether this engine records activations, samples and streams, which needs torch."""
     niceness: int = 0
-    """Niceness of the process, by which others are preferred when the CPU is busy; see `os.nice`."""
+    """Niceness of the process (see `os.nice`): with a higher value, other processes are preferred."""
     in_slots: bool = False
-    """Whether to search in slots on a CPU, too, as on a GPU."""
+    """Whether to search in slots on a CPU as well."""
 
 
 class Facts(NamedTuple):
@@ -52,17 +53,17 @@ class Facts(NamedTuple):
     engine: str
     tokens_for_character: float
     output_ratio: float = 1.0
-    """Target tokens for each source token in the validation pairs."""
+    """Mean number of target tokens per source token in the validation pairs."""
     ordinary: int = 0
-    """The estimated cost of a text of ordinary length with the beam of the run; see `cost`."""
+    """The estimated cost of a text of typical length with the beam of the run; see `cost`."""
     rate: float = 0.0
-    """Cost per second, measured while it was loaded; 0 where it was not measured."""
+    """Cost per second, measured while the model was loaded; 0 if it was not measured."""
     slots: int = 0
-    """Number of texts in flight up to which others may join; 0 where a batch is worked on as a whole."""
+    """Number of texts that may be searched at the same time in slots; 0 if a batch is processed as a whole."""
 
 
 class Key(NamedTuple):
-    """Jobs with the same key may be worked on together."""
+    """Properties of a job; jobs with equal keys may be processed together."""
 
     kind: Kind
     model: str
@@ -72,7 +73,7 @@ class Key(NamedTuple):
     has_terms: bool = False
     """Whether the texts have terms of a glossary."""
     alone: int = 0
-    """A different number for each job that has to be worked on alone."""
+    """A number that is different for each job that must be processed alone; else 0."""
 
 
 @dataclass(frozen=True)
@@ -86,27 +87,27 @@ class Asked:
     sampling: dict[str, Any] | None = None
     alignments: bool = False
     familiar: bool = False
-    """Whether to return the share of each line that the model knows."""
+    """Whether to return the share of each line that is familiar to the model."""
     chat: bool = False
     """Whether a stream belongs to a conversation."""
     target: str | None = None
     parts: Sequence[str] = ()
     without: Sequence[tuple[Any, int, int]] = ()
     first_tokens: Sequence[int] = ()
-    """Ids that the translation that is looked into begins with."""
+    """Ids of the tokens with which the explained translation begins."""
     patch: dict[str, Any] | None = None
     """Name and positions of activations that are replaced by those of a second line; see `look.page.Inside.patch`."""
     contrast: dict[str, Any] | None = None
     """Another output that the translation is compared with; see `look.page.Inside.contrast`."""
     terms: Sequence[Sequence[Term]] = ()
-    """Terms of a glossary in each line, which must be translated as it says; empty where there is no glossary."""
+    """For each line, the glossary terms that must be enforced; empty if there is no glossary."""
 
 
 def source_tokens(run: Run, texts: Sequence[str]) -> list[int]:
-    """Return the number of source tokens of each text, with the end token and a language tag.
+    """Return the number of source tokens of each text, including the end token and a language tag.
 
-    The tokenizer takes about a millisecond for 10,000 characters. A pattern may take longer, and the event loop would
-    wait for it, so each character counts as a token there.
+    The tokenizer takes about a millisecond for 10,000 characters. With a user's pattern it may take longer and block
+    the event loop, so there each character counts as a token.
     """
     tokenizer = run.tokenizers.source
     more = 2 if run.tags else 1
@@ -118,15 +119,15 @@ def source_tokens(run: Run, texts: Sequence[str]) -> list[int]:
 def cost(
     source_tokens: int, beam: int, output_ratio: float, decoding: Decoding, output_tokens: int, least_output: int = 0
 ) -> int:
-    """Estimate the work for one text as a number that is proportional to the expected time; at least 1.
+    """Estimate the work for one text as a number proportional to the expected time; at least 1.
 
     Decoding is most of it: one step for each output token, whose time grows with the beam width.
 
     Args:
-        source_tokens: tokens of the text with the end token.
-        output_ratio: expected output tokens for each source token.
+        source_tokens: number of tokens of the text with the end token.
+        output_ratio: expected number of output tokens per source token.
         output_tokens: maximum length of an output, whatever `decoding` allows.
-        least_output: tokens that the output is known to have, such as those of a prefix.
+        least_output: number of tokens that the output has at least, such as those of a prefix.
     """
     source = min(source_tokens, decoding.max_source)
     most = min(output_tokens, max(least_output, translator.limit(source, decoding.max_ratio, decoding.max_extra)))
@@ -137,40 +138,40 @@ def cost(
 
 @dataclass(eq=False)
 class Job:
-    """One request on its way to an engine, and where its answer goes."""
+    """One request in the queue or in an engine, and the futures for its answer."""
 
     key: Key
     asked: Asked
-    """Request of the job; its lines may be split over several batches."""
+    """Parameters of the request; its lines may be split over several batches."""
     costs: Sequence[int]
-    """The estimated work for each line, or for the whole where it cannot be split; see `cost`."""
+    """The estimated work for each line, or for the whole job if it cannot be split; see `cost`."""
     client: str = ""
     about: str = ""
-    """Size of the request in words, for a refusal."""
+    """A text with the size of the request, for error messages."""
     due: float = math.inf
     """Deadline of the request, by `time.monotonic`."""
     answer: asyncio.Future[list[Any]] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
-    """The answers to all slices, in the order of the lines."""
+    """The answers to all lines, in their order."""
     told: asyncio.Queue[dict[str, Any] | None] = field(default_factory=asyncio.Queue)
-    """Queue of the tokens of a stream, with None after the last."""
+    """Queue of the events of a stream; None after the last."""
     begun: int = 0
-    """Number of items of `costs` that were handed to the engine."""
+    """Number of items of `costs` that were sent to the engine."""
     parts: dict[int, Any] = field(default_factory=dict)
-    """Answers to slices, by the place of their first line."""
+    """Answers to slices, by the index of their first line."""
     clock: float = 0.0
     told_any: bool = False
-    """Whether a token of a stream was delivered; a restart would deliver it twice."""
+    """Whether a token of a stream was delivered; a restart would deliver it again."""
     alone: bool = False
-    """Whether the job is run in a batch of its own, since the engine stopped in a batch that contained it."""
+    """Whether the job must be processed alone, since the engine died in a batch that contained it."""
 
     @property
     def work(self) -> int:
-        """The estimated work that has not begun."""
+        """Return the estimated work that has not been started."""
         return sum(self.costs[self.begun :])
 
 
 class Slice(NamedTuple):
-    """Consecutive lines of a job that are worked on in one batch."""
+    """Consecutive lines of a job that are processed in one batch."""
 
     job: Job
     number: int
@@ -179,7 +180,7 @@ class Slice(NamedTuple):
 
     @property
     def asked(self) -> Asked:
-        """The request for these lines only."""
+        """Return the parameters of the request, restricted to these lines."""
         asked, part = self.job.asked, slice(self.begin, self.end)
         if len(self.job.costs) == 1:
             return asked
@@ -187,22 +188,22 @@ class Slice(NamedTuple):
 
 
 class FairQueue:
-    """Jobs that wait, wholly or in part."""
+    """Jobs that wait, entirely or with some of their lines."""
 
     def __init__(self) -> None:
         self._jobs: dict[Job, None] = {}
         self._clocks: dict[str, float] = {}
-        """Work done for each client that waits or waited lately."""
+        """Work done so far for each client that waits or waited recently."""
         self._inner: dict[str, float] = {}
-        """Work done for each job of a client, if it had been shared out evenly among them: where new ones begin."""
+        """For each client, the fair share of work per job so far, with which the clock of a new job begins."""
         self._now = 0.0
-        """Work done for each client, if it had been shared out evenly among those that wait: where new ones begin."""
+        """Fair share of work per waiting client so far, with which the clock of a new client begins."""
         self.work = 0
         """Estimated work of all waiting jobs."""
         self.counts: Counter[str] = Counter()
         """Number of waiting jobs of each client."""
         self._ahead: dict[tuple[int, str | None], int] = {}
-        """Results of `ahead_of` since the last change of the queue: under overload it is called for every request."""
+        """Cache of `ahead_of` since the last change of the queue: under overload it is called for every request."""
 
     def __len__(self) -> int:
         return len(self._jobs)
@@ -211,7 +212,7 @@ class FairQueue:
         return iter(list(self._jobs))
 
     def add(self, job: Job) -> None:
-        """Put a job at the place that its client's clock gives it."""
+        """Add a job at the position given by the clocks of its client."""
         if not self._jobs:  # the engine was idle: what anybody has had before does not count any more
             self._clocks, self._inner, self._now = {}, {}, 0.0
         if len(self._clocks) > 2 * len(self._jobs) + 100:
@@ -225,7 +226,7 @@ class FairQueue:
         self.work += job.work
 
     def remove(self, job: Job) -> None:
-        """Take out a job, if it is still there."""
+        """Remove a job, if it is still queued."""
         if job in self._jobs:
             self.work -= job.work
             self._forget(job)
@@ -238,7 +239,7 @@ class FairQueue:
         self._ahead.clear()
 
     def put_back(self, taken: Slice) -> None:
-        """Let a slice wait again that the engine has not answered."""
+        """Queue a slice again that the engine has not answered."""
         self.remove(taken.job)
         taken.job.begun = taken.begin
         self.add(taken.job)
@@ -249,17 +250,18 @@ class FairQueue:
         return len(self._clocks) > 1 and 2 * max(self.counts.values(), default=0) > len(self._jobs)
 
     def newest_of_largest(self) -> Job:
-        """Return the last job of the client that has the most jobs here."""
+        """Return the newest job of the client that has the most jobs in the queue."""
         largest = max(self.counts, key=lambda client: self.counts[client])
         return next(job for job in reversed(self._jobs) if job.client == largest)
 
     def ahead_of(self, cost: int, client: str | None) -> int:
-        """Estimate how much of the waiting work is done before a new job of this cost would be finished.
+        """Estimate how much of the waiting work would be done before a new job of this cost is finished.
 
-        Of each job at most `cost` counts; of each other client, at most what this client would have waiting.
+        Of each waiting job at most `cost` counts; of each other client, at most as much as this client would have
+        waiting.
 
         Args:
-            client: who would send it; None: the one who sent everything that waits.
+            client: the client of the new job; None: the client that sent everything that waits.
         """
         if (found := self._ahead.get((cost, client))) is None:
             by_client: Counter[str | None] = Counter()
@@ -272,11 +274,12 @@ class FairQueue:
         return found
 
     def take(self, budget: float, key: Key | None = None, lines: float = math.inf) -> list[Slice]:
-        """Take the next batch: the job whose turn it is, and others with an equal key, line by line up to a budget.
+        """Remove and return the next batch: lines of the job whose turn it is, and of others with an equal key, up to a
+        budget.
 
         Args:
-            key: if given, nothing is taken where it is the turn of a job with another key, or of one that is alone.
-            lines: the most lines to take.
+            key: if given, the batch is empty if the next job has another key, or must be processed alone.
+            lines: maximum number of lines.
         """
 
         def turn(job: Job) -> tuple[float, int, float, bool]:

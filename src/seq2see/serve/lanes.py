@@ -1,7 +1,7 @@
-"""Lanes: engine processes, each with a fair queue of jobs that go to it in batches.
+"""Lanes: engine processes, each with a fair queue of jobs that are sent to it in batches.
 
-An engine that is free takes what has come; what comes while it works waits, and goes together next: the more there is
-to do, the larger the batches, up to a size that follows from the time that earlier batches took.
+A free engine takes all waiting jobs at once; jobs that arrive while it works form the next batch: the higher the load,
+the larger the batches, up to a size derived from the time of earlier batches.
 """
 
 import asyncio
@@ -20,25 +20,27 @@ from seq2see.serve.log import report
 
 PROGRAM = "import sys; sys.path[:] = {path!r}; from seq2see.serve.engine_process import main; main()"
 BATCH_SECONDS = 0.5
-"""Seconds that a batch of small requests should take at most."""
+"""Target of the maximum seconds for a batch of small requests."""
 FEW = 256
-"""Work that is batched together even where the engine is slow, since smaller batches take more time per sentence."""
+"""Minimum batch size, in work, even if the engine is slow, since smaller batches take more time per sentence."""
 TELLING = 64
-"""Minimum work of a batch from which the speed of an engine is measured; smaller ones have a large overhead."""
+"""Minimum work of a batch for measuring the speed of an engine; smaller batches have a large overhead."""
 PING = 5.0
 """Seconds after which an idle engine is checked for being alive."""
 LONGEST_PAUSE = 30.0
-"""Seconds before an engine that keeps failing is started again; 1, 2, 4, ... at first."""
+"""Maximum seconds before an engine that keeps failing is restarted; the pauses are 1, 2, 4, ... seconds."""
 STUCK = 10.0
-"""Seconds that any batch may take, and times its expected duration, before the engine is taken for stuck."""
+"""An engine counts as stuck after this many seconds, or this many times the expected duration of its batch, whichever
+is more.
+"""
 RECOVERY = 60.0
-"""Seconds without work after which an engine is believed to be twice as fast again, up to the most it has shown."""
+"""Seconds without work after which the estimated speed of an engine is doubled, up to the highest measured one."""
 SMALL = 4
-"""Multiple of an ordinary request: what costs less is never refused for its size alone, whatever the measured speed."""
+"""Multiple of a typical request below which a request is never refused for its size, whatever the measured speed."""
 
 
 class EngineProcess:
-    """An engine process and its pipes, as the server sees them."""
+    """An engine process and its pipes, on the side of the server."""
 
     def __init__(self, process: asyncio.subprocess.Process) -> None:
         assert process.stdin is not None
@@ -49,7 +51,7 @@ class EngineProcess:
 
     @staticmethod
     async def start(name: str, setup: Setup) -> "EngineProcess":
-        """Start a process; its name is shown in lists of processes."""
+        """Start an engine process; its name is shown in process lists."""
         process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-c", PROGRAM.format(path=sys.path), name),
             stdin=asyncio.subprocess.PIPE,
@@ -67,7 +69,7 @@ class EngineProcess:
             self._in.write(pickle.dumps(message, pickle.HIGHEST_PROTOCOL))
 
     async def receive(self) -> Any:
-        """Return the next message, or raise EOFError where the process is dead."""
+        """Return the next message; raise EOFError if the process has died."""
         try:
             size = int.from_bytes(await self._out.readexactly(8), "little")
             return pickle.loads(await self._out.readexactly(size))
@@ -83,15 +85,15 @@ class EngineProcess:
 
 
 class EngineError(Exception):
-    """An engine cannot be loaded, has ended or is stuck; the message says why in one line."""
+    """An engine cannot be loaded, has died or is stuck; the message says why in one line."""
 
 
 class Lane:
-    """A queue of jobs before one engine process, which is replaced when it dies.
+    """A queue of jobs for one engine process, which is restarted when it dies.
 
     Args:
-        heard: is called with what happens ("ready", "restart", "batch", "hang_up"), and the name of the lane.
-        on_demand: whether the process is only started when the first job comes, and its batches may take long.
+        heard: called with an event ("ready", "restart", "batch", "hang_up") and the name of the lane.
+        on_demand: whether the process is only started with the first job, and its batches may take long.
     """
 
     def __init__(
@@ -110,9 +112,9 @@ class Lane:
         self._goal = limits.deadline / 10 if on_demand else BATCH_SECONDS
         self._running: dict[int, Slice] = {}
         self._open: Key | None = None
-        """Key of the jobs that may join those in flight; None where the engine works on a batch as a whole."""
+        """Key of the jobs that may join those being processed; None if the engine processes a batch as a whole."""
         self._ends = 0
-        """Number of messages with jobs whose end the engine has not told."""
+        """Number of messages with jobs that the engine has not finished."""
         self._finished: list[int] = []
         """Costs of the slices that were answered since the speed was last measured."""
         self._process: EngineProcess | None = None
@@ -123,12 +125,12 @@ class Lane:
         self._learned = 0.0
         """Time at which the rate was learned or updated."""
         self._budget = float(min(FEW, limits.batch_tokens))
-        """Work of a batch: twice as much after one that was quick, less after one that took long."""
+        """Maximum work of a batch: doubled after a quick batch, reduced after a slow one."""
         self._begun: float | None = None
 
     @property
     def silent(self) -> float:
-        """Seconds for which the engine has been at work on one batch."""
+        """Return the number of seconds since the engine began its current batch; 0 if it is idle."""
         return 0.0 if self._begun is None else time.monotonic() - self._begun
 
     @property
@@ -137,27 +139,33 @@ class Lane:
 
     @property
     def rate(self) -> float:
-        """Estimated tokens per second; 0 before the first batch. While the engine is idle, a low estimate rises again,
-        up to the highest one that was measured."""
+        """Return the estimated tokens per second; 0 before the first batch.
+
+        While the engine is idle, a low estimate rises again, up to the highest one that was measured.
+        """
         idle = 0.0 if self._begun is not None else max(0.0, time.monotonic() - self._learned)
         return min(self._best, self._rate * 2 ** min(60.0, idle / RECOVERY))
 
     def assume(self, rate: float) -> None:
-        """Take this as the estimate of tokens per second if nothing has been measured yet."""
+        """Set the estimated tokens per second if nothing has been measured yet."""
         if not self._rate:
             self._rate = self._best = rate
             self._learned = time.monotonic()
 
     def is_full(self, client: str | None = None) -> bool:
-        """Return whether an ordinary request of a client would be one too many, or would wait for half of its deadline.
-        Without a client: whether it would if everything that waits came from one."""
+        """Return whether a typical request of a client would exceed the queue, or wait for half of its deadline.
+
+        Without a client, assume that everything that waits came from the same client.
+        """
         queue = self.queue
         if len(queue) >= self._limits.queue_requests and not self._may_displace(client):
             return True
         return queue.work >= self._limits.queue_tokens or self._waits_too_long(self._ordinary, client)
 
     def _may_displace(self, client: str | None) -> bool:
-        """Return whether a client has so few jobs that a new one displaces one of the many of another client."""
+        """Return whether a client has so few jobs that a new one may displace one of the many jobs of another
+        client.
+        """
         counts = self.queue.counts
         return client is not None and 2 * counts[client] + 2 < max(counts.values(), default=0)
 
@@ -171,7 +179,7 @@ class Lane:
         return max((each.ordinary for each in self.facts.values()), default=0) or FEW
 
     def check(self, client: str = "") -> None:
-        """Refuse where not even an ordinary request of this client can be taken."""
+        """Raise a refusal if not even a typical request of this client can be accepted."""
         if not self.ready and (not self.on_demand or self.problem):
             raise RefusedError(503, "the model is not loaded yet", 2)
         if self.is_full(client):
@@ -182,7 +190,7 @@ class Lane:
         return RefusedError(429, "too many requests are waiting", min(60, max(1, wait)))
 
     def put(self, job: Job) -> None:
-        """Let a job wait that `check` has let in, or refuse it at once where it could not be done in time."""
+        """Queue a job that `check` has admitted, or refuse it at once if it could not be finished in time."""
         if self._is_too_much(job, self._limits.deadline / 2):
             raise self._too_much(job)
         if job.work > SMALL * self._ordinary and self._waits_too_long(job.work, job.client):
@@ -194,7 +202,7 @@ class Lane:
         self._join()
 
     def _is_too_much(self, job: Job, seconds: float) -> bool:
-        """Return whether the rest of a job is expected to take longer than these seconds."""
+        """Return whether the rest of a job is expected to take longer than `seconds`."""
         rate = self.rate
         return bool(rate and job.work > SMALL * self._ordinary and job.work / rate > seconds)
 
@@ -207,14 +215,14 @@ class Lane:
         )
 
     async def finish(self, job: Job) -> list[Any]:
-        """Wait for the answers to all slices of a job; whoever stops waiting takes it out of the queue."""
+        """Wait for the answers to all lines of a job; if the wait is cancelled, the job is removed."""
         try:
             return await job.answer
         finally:
             self.leave(job)
 
     async def stream(self, job: Job) -> AsyncIterator[tuple[str, Any]]:
-        """Yield ("token", event) as they come, then ("end", answer)."""
+        """Yield ("token", event) for each token as it arrives, then ("end", answer)."""
         try:
             while (event := await job.told.get()) is not None:
                 yield "token", event
@@ -224,7 +232,7 @@ class Lane:
             self.leave(job)
 
     def leave(self, job: Job) -> None:
-        """Forget a job, done or not: what has not begun is not started, and what has is given up where possible."""
+        """Remove a job, finished or not: waiting lines are not started, and started ones are cancelled if possible."""
         self.queue.remove(job)
         for number in [number for number, each in self._running.items() if each.job is job]:
             del self._running[number]
@@ -238,7 +246,7 @@ class Lane:
             self._heard("hang_up", self.name)
 
     async def run(self) -> str:
-        """Keep an engine working, whatever happens to it. Where it cannot be loaded at the start, return why not."""
+        """Run the engine and restart it when it dies. If it cannot be loaded at the start, return the reason."""
         pause, first = 0.0, not self.on_demand
         while True:
             process = None
@@ -285,7 +293,7 @@ class Lane:
                 self.problem = None  # the next job may try again
 
     async def _next_batch(self, process: EngineProcess) -> list[Slice]:
-        """Return the next batch; an empty one, to see whether the engine is there, where none comes for long."""
+        """Return the next batch; after a long pause an empty one, to check that the engine is alive."""
         while not self.queue:
             self._wake.clear()
             if process.death.done():
@@ -301,7 +309,7 @@ class Lane:
         return self.queue.take(budget)
 
     async def _do_batch(self, process: EngineProcess, batch: list[Slice]) -> None:
-        """Let the engine work on a batch, and on what joins it if it works in slots, until nothing is left."""
+        """Let the engine process a batch, and jobs that join it in slots, until all are answered."""
         self._rate = self.rate  # with what was recovered meanwhile
         self._begun = self._learned = begun = time.monotonic()
         key = batch[0].job.key if batch else Key("translate", "")
@@ -345,9 +353,9 @@ class Lane:
         return sum(map(_cost, batch))
 
     def _join(self) -> None:
-        """Let waiting jobs join those in flight, as many as the engine has slots for.
+        """Let waiting jobs join those being processed, up to the number of slots.
 
-        None joins while it is the turn of a job with another key: it is served as soon as those in flight are done.
+        None joins if the next job has another key: it is served as soon as the current jobs are done.
         """
         if self._open is None or self._process is None or not self.queue:
             return
@@ -356,15 +364,15 @@ class Lane:
             self._hand_over(self._process, self._open, batch)
 
     def _patience(self, cost: int) -> float:
-        """Return how many seconds a batch may take before the engine is taken for stuck."""
+        """Return the number of seconds that a batch may take before the engine counts as stuck."""
         # All jobs are past their deadline then: an engine that still works on them is stuck.
         longest = self._limits.deadline + 5
         return min(longest, max(STUCK, STUCK * cost / self._rate)) if cost and self._rate else longest
 
     def _measure(self, least: float) -> bool:
-        """Measure the speed if the last time was at least `least` seconds ago; return whether it was measured.
+        """Measure the speed if the last measurement is at least `least` seconds old; return whether it was measured.
 
-        While nothing waits, the engine has free slots and could do more: then only a higher speed is learned.
+        While nothing waits, the engine has free slots and could do more: then only a higher speed is recorded.
         """
         assert self._begun is not None
         seconds, cost = time.monotonic() - self._begun, sum(self._finished)
@@ -379,7 +387,7 @@ class Lane:
         return True
 
     def _note(self, requests: int, cost: int, seconds: float) -> None:
-        """Update the estimated speed, and refuse waiting jobs that can no longer be finished in time."""
+        """Record a finished batch, and refuse jobs with remaining lines that can no longer be finished in time."""
         self._learn(cost, seconds)
         self._heard("batch", self.name, requests, cost, seconds)
         for job in self.queue:
@@ -387,7 +395,7 @@ class Lane:
                 self._refuse(job, self._too_much(job))
 
     def _learn(self, cost: int, seconds: float, killed: bool = False) -> None:
-        """Update the estimated speed of the engine, and the size of its batches, from the time that a batch took."""
+        """Update the estimated speed of the engine, and the size of its batches, from the duration of a batch."""
         if not cost:
             return
         self._learned = time.monotonic()
@@ -408,7 +416,7 @@ class Lane:
             self._budget = min(most, 2 * self._budget)
 
     def _deliver(self, kind: str, number: int, *what: Any) -> None:
-        """Hand one message of the engine to the job that it is for."""
+        """Deliver one message of the engine to its job."""
         if (done := self._running.get(number)) is None:
             return
         job = done.job
@@ -429,16 +437,16 @@ class Lane:
             job.told.put_nowait(None)
 
     def _refuse(self, job: Job, refusal: RefusedError) -> None:
-        """Answer a job with a refusal, and forget what of it still waits."""
+        """Answer a job with a refusal, and remove its waiting lines."""
         self.queue.remove(job)
         if not job.answer.done():
             job.answer.set_exception(refusal)
             job.told.put_nowait(None)
 
     def _recover(self) -> None:
-        """Requeue the jobs of an engine that ended, except one that may have caused it.
+        """Requeue the jobs of an engine that died, except one that may have caused it.
 
-        Jobs that were in a batch together are tried once more, each alone; one that was alone is refused.
+        Jobs that were in a batch together are tried once more, each alone; a job that was alone is refused.
         """
         slices = list(self._running.values())
         self._running.clear()

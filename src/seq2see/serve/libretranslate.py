@@ -1,7 +1,7 @@
 """LibreTranslate's routes at the root, as its clients use them: JSON or form bodies, `q` a text or a list of texts.
 
-Which run translates is decided by the languages. A run that has none recorded takes any; it is listed as `und`, the
-code of languages that are not known.
+The languages of a request decide which run translates it. A run without recorded languages accepts any; it is listed as
+`und`, the code of unknown languages.
 """
 
 import asyncio
@@ -31,13 +31,13 @@ UNKNOWN = "und"
 MOST_FIELDS = 1000
 """Maximum number of fields of a form."""
 Way = tuple[str, str | None]
-"""Name of a run, and the language tag where it needs one."""
+"""Name of a run, and the target language for its tag if it needs one."""
 FindTerms = Callable[[Sequence[str]], Awaitable[list[list[Term]]]]
 """Function that returns the terms of a glossary in each line."""
 
 
 class LibreTranslateRequest(BaseModel):
-    """A text or several, and from which language to which."""
+    """One or several texts, and their source and target language."""
 
     model_config = ConfigDict(allow_inf_nan=False)
 
@@ -60,7 +60,7 @@ class DetectRequest(BaseModel):
 
 
 class DetectedLanguage(BaseModel):
-    """A language, and the confidence that the text is in it: 0 to 100."""
+    """A language, and the confidence that the text is in it, from 0 to 100."""
 
     confidence: float
     language: str
@@ -75,7 +75,7 @@ class SupportedLanguage(BaseModel):
 
 
 class LibreTranslateResponse(BaseModel):
-    """A translation; where `q` was a list, every field is a list with one entry for each text."""
+    """A translation; if `q` was a list, every field is a list with one entry for each text."""
 
     translatedText: str | list[str]
     detectedLanguage: DetectedLanguage | list[DetectedLanguage] | None = None
@@ -83,7 +83,7 @@ class LibreTranslateResponse(BaseModel):
 
 
 class Wanted(NamedTuple):
-    """The languages of texts, the run where languages do not tell, their format, and the number of translations."""
+    """The languages of texts, the run if languages do not decide, their format, and the number of translations."""
 
     source: str
     target: str
@@ -92,13 +92,13 @@ class Wanted(NamedTuple):
     n_best: int = 1
     split: Split = "paragraphs"
     elements: Elements = Elements()
-    """Elements of markup that are treated differently from what HTML or the form of an XML document says."""
+    """Names of elements that are treated differently from the default of HTML or XML."""
     find_terms: FindTerms | None = None
-    """Finds the terms of a glossary, which must be translated as it says."""
+    """Function that finds the glossary terms to enforce; None without a glossary."""
 
 
 class TextTranslation(NamedTuple):
-    """The translations of a text, best first, its language, and the share of it that the model knows."""
+    """The translations of a text, best first, its language, and the share of it that is familiar to the model."""
 
     texts: list[str]
     source: str
@@ -106,7 +106,7 @@ class TextTranslation(NamedTuple):
 
 
 def routes(service: Service) -> APIRouter:
-    """Return the routes of LibreTranslate that runs can answer."""
+    """Return a router with the routes of LibreTranslate's API that this server supports."""
     found = APIRouter(tags=["LibreTranslate"])
     directions: dict[str, dict[str, None]] = {}
     for run in service.runs.values():
@@ -120,13 +120,14 @@ def routes(service: Service) -> APIRouter:
 
     @found.get("/languages")
     async def languages() -> list[SupportedLanguage]:
-        """List the languages and the languages that each can be translated to."""
+        """List the source languages, each with the languages that it can be translated to."""
         return listed
 
     @found.post("/detect", openapi_extra=described(DetectRequest))
     async def detect(request: Request) -> list[DetectedLanguage]:
-        """Return the languages that a text may be in, most probable first, by the letters and words known to the
-        models."""
+        """Return the possible languages of a text, most probable first, by the letters and words known to the
+        models.
+        """
         asked, client = await _admitted(service, request, DetectRequest)
         shares: dict[str, float] = {}
         (known,) = await service.familiar([asked.q], client)
@@ -138,7 +139,7 @@ def routes(service: Service) -> APIRouter:
 
     @found.post("/translate", openapi_extra=described(LibreTranslateRequest), response_model_exclude_none=True)
     async def translate(request: Request) -> LibreTranslateResponse:
-        """Translate a text, or a list of them."""
+        """Translate a text, or a list of texts."""
         asked, client = await _admitted(service, request, LibreTranslateRequest)
         texts = [asked.q] if isinstance(asked.q, str) else asked.q
         wanted = Wanted(asked.source, asked.target, asked.model, asked.format, asked.alternatives + 1)
@@ -157,7 +158,7 @@ def routes(service: Service) -> APIRouter:
 
 
 async def translate_texts(service: Service, texts: Sequence[str], wanted: Wanted, client: str) -> list[TextTranslation]:
-    """Translate whole texts: the sentences of each, whose translations are joined again."""
+    """Translate whole texts: split each into sentences, translate these, and join the translations."""
     service.check_texts(texts)
     ways = await _ways(service, wanted, texts, client)
     plans = await asyncio.to_thread(_plans, service, texts, ways, wanted)
@@ -177,7 +178,7 @@ async def translate_texts(service: Service, texts: Sequence[str], wanted: Wanted
 async def translate_documents(
     service: Service, texts: Sequence[str], wanted: Wanted, to: str | None, client: str
 ) -> dict[str, Any]:
-    """Return the answer of `/v1/translate` to documents; the score of a document is the mean of its sentences'."""
+    """Return the response of `/v1/translate` for documents; the score of a document is the mean of its sentences."""
     service.check_texts(texts)
     name, run = service.run(wanted.model)
     format: Any = wanted.format  # `auto` is one, too
@@ -209,7 +210,7 @@ def _mean_score(results: Sequence[dict[str, Any]], place: int) -> float:
 
 
 def _plans(service: Service, texts: Sequence[str], ways: Sequence[Way], wanted: Wanted) -> list[DocumentPlan]:
-    """Return what to translate of each text, for the run that translates it."""
+    """Return the document plan of each text, for the run that translates it."""
     found = []
     for text, (name, _) in zip(texts, ways, strict=True):
         options = replace(service.runs[name].text_options, split=wanted.split, elements=wanted.elements)
@@ -225,7 +226,7 @@ def _format(wanted: Wanted) -> Literal["plain", "html", "xml"]:
 
 
 def _joined(plan: DocumentPlan, results: Sequence[dict[str, Any]], n_best: int) -> list[Joined]:
-    """Return the n best translations of a text; of its sentences that have fewer, the last."""
+    """Return the n best translations of a text; a sentence that has fewer contributes its last one."""
     texts = []
     for place in range(n_best):
         best = [each["translations"][min(place, len(each["translations"]) - 1)] for each in results]
@@ -234,13 +235,13 @@ def _joined(plan: DocumentPlan, results: Sequence[dict[str, Any]], n_best: int) 
 
 
 def _links(translation: dict[str, Any]) -> list[tuple[Span, Span]]:
-    """Return the links of a translation as the engine sends it; none where it was not aligned."""
+    """Return the word links in a translation from the engine; empty if it was not aligned."""
     links = translation.get("alignment", {}).get("links", ())
     return [(tuple(link["source"]), tuple(link["target"])) for link in links]
 
 
 def described(body: type[BaseModel]) -> dict[str, Any]:
-    """Describe a body for OpenAPI, which cannot see fields that a route reads by itself."""
+    """Return the OpenAPI description of a body that a route parses itself."""
     schema = body.model_json_schema()
     kinds = ("application/json", "application/x-www-form-urlencoded", "multipart/form-data")
     content = {kind: {"schema": schema} for kind in kinds}
@@ -248,8 +249,10 @@ def described(body: type[BaseModel]) -> dict[str, Any]:
 
 
 async def _admitted(service: Service, request: Request, kind: type[Fields]) -> tuple[Fields, str]:
-    """Return the fields of a request and its client. The API key is checked even if the fields are invalid, and a
-    client without a valid key gets that error only."""
+    """Return the fields of a request and its client.
+
+    The API key is checked even if the fields are invalid; a client without a valid key gets only that error.
+    """
     key = None
     try:
         fields = await _fields(request)
@@ -263,7 +266,7 @@ async def _admitted(service: Service, request: Request, kind: type[Fields]) -> t
 
 
 async def _fields(request: Request) -> Any:
-    """Return the fields of body and query string; empty ones count as not sent, except `q`."""
+    """Return the fields of body and query string; empty fields count as missing, except `q`."""
     fields = await read_fields(request, ("q",))
     if not isinstance(fields, dict):
         return fields
@@ -278,7 +281,7 @@ async def read_fields(request: Request, lists: Collection[str]) -> Any:
     """Return the fields of a form or a JSON object, and of the query string.
 
     Args:
-        lists: fields that a form may have several times.
+        lists: fields that may occur several times in a form.
     """
     body = await request.body()
     sent_as = request.headers.get("content-type", "")
@@ -313,7 +316,7 @@ def _urlencoded(text: str) -> dict[str, list[str]]:
 
 
 def parse_multipart(body: bytes, sent_as: str) -> dict[str, list[str]]:
-    """Parse a form as a browser sends it; the email package reads line by line, for which the event loop would wait."""
+    """Parse a multipart form; the email package is not used, since it is slow and would block the event loop."""
     boundary = re.search(r'boundary="?([^";,]{1,70})', sent_as)
     if boundary is None:
         raise ValueError("a multipart body without a boundary")
@@ -335,7 +338,7 @@ def target_languages(run: Run) -> list[str]:
 
 
 def fitting_runs(runs: dict[str, Run], source: str, target: str) -> list[Way]:
-    """Return the runs that fit best: those with these languages before those whose languages are not known."""
+    """Return the runs that fit best: those with these languages, else those whose languages are unknown."""
     found: dict[Way, int] = {}
     for name, run in runs.items():
         from_it = 1 if source == "auto" else _fit(source, source_language(run))
@@ -349,14 +352,14 @@ def fitting_runs(runs: dict[str, Run], source: str, target: str) -> list[Way]:
 
 
 def _fit(wanted: str, found: str) -> int:
-    """Return 2 for the same language, 1 where one of them is not known, and 0 for different languages."""
+    """Return 2 for equal languages, 1 if one of them is unknown, and 0 for different languages."""
     if UNKNOWN in (wanted, found):
         return 1
     return 2 if matches(wanted, found) or matches(found, wanted) else 0
 
 
 async def _ways(service: Service, wanted: Wanted, texts: Sequence[str], client: str) -> list[Way]:
-    """Return the run for each text; where several would do, the one that knows it best."""
+    """Return the run for each text; if several fit, the one to which the text is most familiar."""
     runs = service.runs if wanted.model is None else dict([service.run(wanted.model)])
     fitting = fitting_runs(runs, wanted.source, wanted.target)
     if len(fitting) == 1:
@@ -372,7 +375,7 @@ async def _ways(service: Service, wanted: Wanted, texts: Sequence[str], client: 
 async def _translated(
     service: Service, plans: Sequence[DocumentPlan], way: Way, wanted: Wanted, client: str
 ) -> dict[str, dict[str, Any]]:
-    """Return the result of each sentence of some texts, with alignments where tags or placeholders need them."""
+    """Return the result of each sentence of some texts, with alignments if tags or placeholders need them."""
     name, to = way
     results: dict[str, dict[str, Any]] = {}
     aligned: dict[str, bool] = {}

@@ -1,4 +1,4 @@
-"""Limits of sizes and times, API keys, hosts and origins, rates of requests, and what a refusal is."""
+"""Limits of sizes and times, API keys, hosts and origins, request rates, and the error class of refusals."""
 
 import hmac
 import re
@@ -19,19 +19,19 @@ SHARED_HEADERS = [
     (b"access-control-expose-headers", b"retry-after"),
     (b"vary", b"origin"),
 ]
-"""Headers that let a page of an allowed site read the answer, besides the one with its name."""
+"""Headers, besides the one with its origin, that let a page of an allowed site read the response."""
 
 
 @dataclass(frozen=True)
 class Limits:
     """Limits of a request, the queue and a batch.
 
-    Work is counted in tokens, as `jobs.cost` estimates it: an ordinary sentence costs about as many as it has
-    source tokens, and more where the beam is wide.
+    Work is counted in tokens, as `jobs.cost` estimates it: a typical sentence costs about as many as it has source
+    tokens, and more with a wide beam.
     """
 
     deadline: float = 30.0
-    """Maximum seconds until a request is answered, whatever the answer."""
+    """Maximum seconds until a request is answered or refused."""
     queue_requests: int = 256
     """Maximum number of requests that wait for one engine."""
     queue_tokens: int = 65_536
@@ -53,11 +53,13 @@ class Limits:
     load_seconds: float = 300.0
     """Maximum seconds for an engine to load its models."""
     cached: int = 0
-    """Maximum number of sentences of documents whose translations are kept; 0: none."""
+    """Maximum number of cached translations of sentences of documents; 0: no cache."""
 
     @property
     def longest(self) -> float:
-        """Return the seconds after which no request is processed, with one more to report this in a stream."""
+        """Return the maximum seconds that any request is processed: the deadline, and one second to report it in a
+        stream.
+        """
         return max(self.deadline, self.body_seconds) + 1
 
 
@@ -73,14 +75,14 @@ class RefusedError(Exception):
 
 
 class Keys:
-    """API keys, compared in constant time: neither how long a key is nor how much of it is right can be measured."""
+    """API keys, compared in constant time, so that timing reveals nothing about them."""
 
     def __init__(self, keys: list[str]) -> None:
         self._digests = [_digest(key) for key in keys]
 
     @staticmethod
     def read(path: Path) -> "Keys":
-        """Read a file with one key a line; empty lines are skipped, and comments, which begin with #."""
+        """Read a file with one key per line; empty lines and comments (#) are skipped."""
         try:
             lines = path.read_text(encoding="utf-8-sig").splitlines()  # some editors begin a file with a BOM
         except UnicodeDecodeError:
@@ -91,7 +93,7 @@ class Keys:
         return Keys(keys)
 
     def check(self, given: str | None) -> None:
-        """Refuse a request without a key, or with one that is not known."""
+        """Raise a refusal if the key is missing or unknown."""
         if not given:
             raise RefusedError(401, "an API key is required: send it as 'Authorization: Bearer KEY'")
         right = False
@@ -107,7 +109,7 @@ def _digest(key: str) -> bytes:
 
 
 def _from_header(text: str) -> str:
-    """Return the key that a header holds: most clients send UTF-8, which HTTP libraries decode as Latin-1."""
+    """Return the key in a header: most clients send UTF-8, which HTTP libraries decode as Latin-1."""
     try:
         return text.encode("latin-1").decode("utf-8")
     except UnicodeError:
@@ -115,7 +117,7 @@ def _from_header(text: str) -> str:
 
 
 def unmapped(address: str) -> str:
-    """The IPv4 address of a client that a socket for both versions of IP knows by an IPv6 address."""
+    """Return the IPv4 address of a client whose address is IPv4-mapped IPv6; other addresses are returned unchanged."""
     try:
         found = ip_address(address)
     except ValueError:
@@ -125,7 +127,7 @@ def unmapped(address: str) -> str:
 
 @lru_cache(1024)
 def network(address: str) -> str:
-    """The client that an address belongs to: the last 64 bits of an IPv6 address are its owner's to choose."""
+    """Return the client of an address: the address itself, or the first 64 bits of an IPv6 address."""
     try:
         found = ip_address(unmapped(address))
     except ValueError:  # a proxy may call a client something else
@@ -134,7 +136,7 @@ def network(address: str) -> str:
 
 
 def host_names(allowed: Sequence[str]) -> set[str]:
-    """Return the names of --allow-host as the Host header has them, without a port."""
+    """Return the names of --allow-host as in the Host header, without a port."""
     names = {each.lower().rstrip(".") for each in allowed}
     for each in names - {"*"}:
         if not re.fullmatch(r"[a-z0-9_]([a-z0-9_.-]*[a-z0-9_])?|\[[0-9a-f:.]+\]", each):
@@ -145,12 +147,12 @@ def host_names(allowed: Sequence[str]) -> set[str]:
 
 
 class Origins:
-    """Check of the pages that may send requests from a browser: our own, and those of sites that the operator allows.
+    """Decides which web pages may send requests: our own, and those of sites that the operator allows.
 
     Args:
         allowed: origins as a browser sends them, `https://example.org`; `*` for all.
-        hosts: names in the Host header that are accepted; None: any. A browser takes a site whose name leads to this
-            machine (DNS rebinding) for the service itself, and then only the name tells them apart.
+        hosts: names in the Host header that are accepted; None: any. By DNS rebinding, a site can make its own name
+            lead to this machine; a browser then takes it for the service, and only the name tells them apart.
         addresses: whether any IP address is accepted as well: no site can have one as its name.
     """
 
@@ -166,7 +168,7 @@ class Origins:
         self._addresses = addresses
 
     def check(self, method: str, headers: Mapping[bytes, bytes]) -> list[tuple[bytes, bytes]]:
-        """Return the headers that let a page of another site read the answer; none where it may not, or need not."""
+        """Return the headers that let a page of another site read the response; empty if it may not, or need not."""
         host = headers.get(b"host", b"").decode("latin-1").lower()
         if host and not self._is_ours(_without_port(host)):
             raise RefusedError(
@@ -201,7 +203,7 @@ def _is_address(name: str) -> bool:
 
 
 class Rates:
-    """A number of requests per minute for each client, who may save up a minute's worth."""
+    """Limit of requests per minute for each client; unused requests of up to a minute are saved up."""
 
     MOST_CLIENTS = 10_000
     """Maximum number of clients that are remembered; the least recently seen are forgotten first."""

@@ -1,9 +1,9 @@
-"""The log on standard error, which can neither stop nor delay the service, whatever becomes of its reader.
+"""The log on standard error, which can neither block nor stop the service, whatever happens to its reader.
 
 A reader may go away (EPIPE), its disk may be full (ENOSPC), or it may be stopped and leave the pipe full, so that a
-write to it would never return. `Log` therefore puts a pipe of its own in the place of standard error, for this process
-and for the engine processes that inherit it. One thread empties this pipe at all times; another writes to the real
-standard error, and is the only one that ever waits for it. Lines that cannot be written are dropped and counted.
+write to it would never return. `Log` therefore replaces standard error by a pipe of its own, for this process and for
+the engine processes that inherit it. One thread empties this pipe at all times; another writes to the real standard
+error, and is the only one that ever waits for it. Lines that cannot be written are dropped and counted.
 """
 
 import contextlib
@@ -20,32 +20,32 @@ from collections.abc import Callable
 MOST_BYTES = 1024 * 1024
 """Maximum number of bytes that wait to be written; lines that do not fit are dropped."""
 LONGEST_LINE = 64 * 1024
-"""Size in bytes at which an unfinished line is treated as a whole one."""
+"""Size in bytes at which an unfinished line is treated as complete."""
 PAUSE = 0.01
-"""Seconds between two readings of the pipe, so that a busy service wakes the thread 100 times a second at most."""
+"""Seconds between two reads of the pipe, so that a busy service wakes the thread at most 100 times a second."""
 SECONDS_AT_END = 1.0
-"""Seconds for writing the last lines when the service ends."""
+"""Maximum seconds for writing the last lines when the service ends."""
 
 
 def log(line: str) -> None:
-    """Write a line to standard error; where that fails, the service goes on without it."""
+    """Write a line to standard error; if that fails, the line is lost and the service continues."""
     with contextlib.suppress(OSError, ValueError):  # ValueError: somebody has closed sys.stderr
         if sys.stderr is not None:
             sys.stderr.write(f"{line}\n")
 
 
 def report(problem: BaseException, where: str) -> None:
-    """Log where an error was raised, without its message: that may quote a user's text."""
+    """Log where an exception was raised, without its message, which may quote a user's text."""
     frames = "".join(traceback.format_tb(problem.__traceback__))
     log(f"seq2see: {type(problem).__name__} in {where}\n{frames}".rstrip("\n"))
 
 
 class Log:
-    """Take the place of standard error while entered: `with Log(count_dropped): ...`.
+    """Context that replaces standard error by a pipe: `with Log(count_dropped): ...`.
 
     Args:
-        dropped: is told the number of lines that were dropped, by another thread.
-        descriptor: the file descriptor to stand in for; a number of its own only in tests.
+        dropped: called by another thread with the number of lines that were dropped.
+        descriptor: the file descriptor to replace; another number only in tests.
     """
 
     def __init__(self, dropped: Callable[[int], None], descriptor: int = 2) -> None:
@@ -55,9 +55,9 @@ class Log:
         self._waiting: deque[bytes] = deque()
         self._bytes = 0
         self._lost = 0
-        """Number of lines dropped since the last one that was written."""
+        """Number of lines dropped since the last written line."""
         self._is_torn = False
-        """Whether an error left a line half written."""
+        """Whether a write error has left a line half written."""
         self._ended = False
         self._changed = threading.Condition()
         self._threads: list[threading.Thread] = []
@@ -94,7 +94,9 @@ class Log:
         writer.join(SECONDS_AT_END)
 
     def _reserve(self) -> None:
-        """Open /dev/null as standard error if it is closed: a new socket would get its number and the log lines."""
+        """Open /dev/null as standard error if it is closed; otherwise a new socket would get its number and the log
+        lines.
+        """
         try:
             os.fstat(self._descriptor)
         except OSError:
@@ -104,7 +106,7 @@ class Log:
                 os.close(null)
 
     def _collect(self, pipe: int) -> None:
-        """Empty the pipe until nobody can write to it any more."""
+        """Read the pipe until all its writers have closed it."""
         rest = b""
         while data := os.read(pipe, MOST_BYTES):
             lines, newline, rest = (rest + data).rpartition(b"\n")
@@ -127,7 +129,7 @@ class Log:
             self._changed.notify()
 
     def _write(self, real: int) -> None:
-        """Write what was collected, for as long as it takes."""
+        """Write the collected lines to the real standard error, waiting as long as necessary."""
         while True:
             with self._changed:
                 self._changed.wait_for(lambda: self._waiting or self._ended)
@@ -155,7 +157,7 @@ class Log:
 
 
 def _write_all(real: int, data: bytes) -> int:
-    """Write all of `data`, waiting for a slow reader; return how many bytes were written before any error."""
+    """Write all of `data`, waiting for a slow reader; return the number of bytes written before any error."""
     done = 0
     while done < len(data):
         try:

@@ -1,4 +1,4 @@
-"""The server: a socket, uvicorn, and an orderly end."""
+"""The server: the socket, uvicorn with limits per client, and an orderly shutdown."""
 
 import re
 import resource
@@ -26,24 +26,25 @@ from seq2see.serve.log import log as log_line
 from seq2see.serve.service import Peer, Service
 
 MOST_CONNECTIONS = 2000
-"""Maximum number of connections whose requests are answered; as many again get 503, and the rest are closed."""
+"""Maximum number of connections whose requests are answered; the same number again get 503, others are closed."""
 OTHER_FILES = 100
-"""File descriptors for everything except connections."""
+"""Number of file descriptors reserved for everything except connections."""
 MOST_HEAD_BYTES = 64 * 1024
-"""Maximum size of the first line and the headers of a request."""
+"""Maximum size in bytes of the request line and the headers of a request."""
 MOST_UNREAD_BYTES = 64 * 1024
-"""Maximum number of unparsed bytes of a connection, above which no more is read."""
+"""Maximum number of unparsed bytes of a connection; above it, reading stops."""
 MOST_PIECES = 64
 """Maximum number of empty lines skipped in one turn; a body may be full of them."""
 IDLE_SECONDS = 10
-"""Seconds for which a client may leave a connection unused, or a request incomplete."""
+"""Maximum seconds for which a client may leave a connection unused, or a request incomplete."""
 SWITCH_SECONDS = 0.0005
-"""Seconds for which another thread may compute before the event loop has its turn: Python's own 5 ms would be added to
-a request at each of its steps while glossaries or documents are worked on."""
+"""Maximum seconds for which another thread may run before the event loop gets its turn: Python's default of 5 ms would
+delay a request at each of its steps while other threads work on glossaries or documents.
+"""
 _EMPTY_LINE = re.compile(rb"\n\r?\n")
 
 Refusal = Callable[[str, str, dict[bytes, bytes], bytes, Peer], bytes | None]
-"""Function from method, path, headers, body and client to a complete refusal, or None."""
+"""Function that returns the bytes of a refusal, or None, given method, path, headers, body and client."""
 
 
 def serve(
@@ -60,7 +61,7 @@ def serve(
     allow_origins: Sequence[str] = (),
     allow_hosts: Sequence[str] = (),
 ) -> None:
-    """Answer HTTP until SIGTERM or Ctrl-C, after which the requests that have come are still answered."""
+    """Serve HTTP until SIGTERM or Ctrl-C; requests that have arrived by then are still answered."""
     limits = limits or Limits()
     runs: dict[str, Run] = {}
     for folder in folders:
@@ -117,7 +118,7 @@ def _config(guard: Guard, service: Service) -> uvicorn.Config:
 
 
 def _origins(address: str, allowed: Sequence[str], names: Collection[str]) -> Origins:
-    """Accept only names that no other site can have: a browser would take such a site for the service itself."""
+    """Return the check of origins; it accepts only host names that no other site can have (see `Origins`)."""
     if "*" in names:
         return Origins(allowed)
     if _is_loopback(address):
@@ -128,7 +129,7 @@ def _origins(address: str, allowed: Sequence[str], names: Collection[str]) -> Or
 
 
 def _listening(host: str, port: int) -> socket.socket:
-    """Open the socket; that of the IPv6 address `::` takes IPv4 connections too."""
+    """Return a listening socket; that of the IPv6 address `::` accepts IPv4 connections too."""
     try:
         family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
         both = family == socket.AF_INET6 and ip_address(str(address[0]).partition("%")[0]).is_unspecified
@@ -142,7 +143,9 @@ def _listening(host: str, port: int) -> socket.socket:
 
 
 def _room_for_connections() -> int:
-    """Raise the limit of file descriptors to what twice the connections need, and return how many there may be."""
+    """Raise the limit of file descriptors for twice `MOST_CONNECTIONS`, and return how many connections are
+    possible.
+    """
     wanted = 2 * MOST_CONNECTIONS + OTHER_FILES
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != resource.RLIM_INFINITY and soft < wanted:
@@ -161,33 +164,33 @@ class Flow(FlowControl):
     is_held = False
 
     def hold(self) -> None:
-        """Read no more until `release`."""
+        """Stop reading until `release`."""
         self.is_held = True
         self.pause_reading()
 
     def release(self) -> None:
-        """Read on, if reading was held back."""
+        """Resume reading, if it was stopped."""
         if self.is_held:
             self.is_held = False
             self.resume_reading()
 
     def resume_reading(self) -> None:
-        """Read on, unless reading is held back."""
+        """Resume reading, unless it was stopped by `hold`."""
         if not self.is_held:
             super().resume_reading()
 
 
 class Patient(HttpToolsProtocol):
-    """HTTP as uvicorn has it, with limits on how long and how much one client can keep the server busy.
+    """The HTTP protocol of uvicorn, with limits on how long and how much one client can keep the server busy.
 
-    Requests that a client sends without waiting for answers are parsed one at a time, each when the one before has been
-    answered and it is the turn of the client; the rest stays unread. So answers come in order, and a connection costs
-    the same however much is sent on it. uvicorn would parse all that has arrived, in one go.
+    Pipelined requests are parsed one at a time, each when the one before has been answered and it is the turn of the
+    client; the rest stays unread. So answers come in order, and a connection costs the same however much is sent on it.
+    uvicorn would parse everything that has arrived at once.
 
     Args:
-        room: all connections of the server; it decides which are closed when they are too many, and whose turn it is.
-        longest: seconds in which any request has been answered, one way or another.
-        refusal: while there is too much to do, what is asked whether to refuse a request before it goes to the app.
+        room: all connections of the server; it decides which are closed when there are too many, and whose turn it is.
+        longest: maximum seconds until any request has been answered or refused.
+        refusal: function that is asked, under overload, whether to refuse a request before it is passed to the app.
     """
 
     flow: Flow
@@ -207,7 +210,7 @@ class Patient(HttpToolsProtocol):
         self._longest = longest
         self._refusal = refusal
         self._held: tuple[Refusal, bytearray] | None = None
-        """Request that may be refused: the function that decides, and the body so far."""
+        """A request that may be refused: the function that decides, and the body received so far."""
         self._refused = 0
         self._begun = 0
         """Number of requests that were passed to the app."""
@@ -217,9 +220,9 @@ class Patient(HttpToolsProtocol):
         self._unread, self._position = b"", 0
         """Bytes that have arrived, and the position up to which they have been parsed."""
         self._head_bytes: int | None = 0
-        """Size of a request so far whose headers are still coming."""
+        """Size so far of a request whose headers are still arriving; None after them."""
         self._answering: RequestResponseCycle | None = None
-        """Request that is being answered; with pipelining, `self.cycle` may be a later one."""
+        """The request that is being answered; with pipelining, `self.cycle` may be a later one."""
 
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
@@ -241,14 +244,14 @@ class Patient(HttpToolsProtocol):
         super().connection_lost(problem)
 
     def drop(self, at_once: bool) -> None:
-        """Close the connection to make room for another."""
+        """Close the connection because there are too many."""
         if at_once:
             self.transport.abort()
         else:
             self.transport.close()
 
     def shutdown(self) -> None:
-        """Begin to end: the response that is being sent is the last on this connection, and says so."""
+        """Begin the shutdown: the current response is the last on this connection, and says so in its headers."""
         super().shutdown()
         if self._answering is not None:
             self._answering.keep_alive = False
@@ -267,7 +270,7 @@ class Patient(HttpToolsProtocol):
             self._let_in()
 
     def _is_plain_post(self) -> bool:
-        """Return whether a refusal of the request could be one write that leaves the connection as it was."""
+        """Return whether the request could be refused by a single write that keeps the connection usable."""
         alone = not self._is_answering() and not self.surplus
         usual = self.parser.should_keep_alive() and not self.parser.should_upgrade() and not self.expect_100_continue
         is_post = self.parser.get_method() == b"POST" and self.parser.get_http_version() == "1.1"
@@ -295,7 +298,7 @@ class Patient(HttpToolsProtocol):
         super().on_message_complete()
 
     def _let_in(self) -> None:
-        """Hand a request to the app, with the part of its body that was held back."""
+        """Pass a request to the app, with the part of its body that was held back."""
         held, self._held = self._held, None
         self._unset_keepalive_if_required()  # a refusal just before it, in the same piece of data, has set it
         super().on_headers_complete()
@@ -306,7 +309,7 @@ class Patient(HttpToolsProtocol):
             super().on_body(bytes(held[1]))
 
     def on_response_complete(self) -> None:
-        """Continue with the next request, if one has come."""
+        """Continue with the next request, if one has arrived."""
         if self.pipeline:
             self._answering = self.pipeline[-1][0]
         super().on_response_complete()
@@ -322,7 +325,7 @@ class Patient(HttpToolsProtocol):
         return self._answering is not None and not self._answering.response_complete
 
     def _look_again(self, before: tuple[object, bool, int, bool], since: float) -> None:
-        """Close a connection on which nothing has happened since the last look; abort it where that does not help."""
+        """Close a connection on which nothing has happened since the last check; abort it if closing does not help."""
         cycle = self._answering
         answered = cycle is not None and cycle.response_complete
         now = (cycle, answered, self._refused, self.transport.is_closing())
@@ -348,12 +351,12 @@ class Patient(HttpToolsProtocol):
 
     @property
     def can_read(self) -> bool:
-        """Return whether something has arrived that does not have to wait for the response to an earlier request."""
+        """Return whether bytes have arrived that need not wait for the response to an earlier request."""
         is_behind = self._is_answering() and (bool(self.pipeline) or not self.cycle.more_body)
         return self._position < len(self._unread) and not is_behind and not self.transport.is_closing()
 
     def read_request(self) -> bool:
-        """Parse up to one request of what has arrived, and return whether it went to the app."""
+        """Parse at most one request from the received bytes, and return whether it was passed to the app."""
         begun, refused = self._begun, self._refused
         for _ in range(MOST_PIECES):
             if not self.can_read or (self._begun, self._refused) != (begun, refused):
@@ -378,7 +381,7 @@ class Patient(HttpToolsProtocol):
                 self._hang_up(431, "the headers are too large")
 
     def _let_in_partial(self) -> None:
-        """Hand an incomplete request to the app, which decides how long the rest may take."""
+        """Pass an incomplete request to the app, which limits the time for the rest."""
         if self._held and not self._deaf:
             try:
                 self._let_in()
@@ -386,11 +389,11 @@ class Patient(HttpToolsProtocol):
                 self.send_400_response("")
 
     def send_400_response(self, message: str) -> None:
-        """Refuse in JSON, as everywhere else; a client that is still sending gets it instead of a reset connection."""
+        """Send status 400 in JSON, even to a client that is still sending, instead of resetting the connection."""
         self._hang_up(400, "not an HTTP request")
 
     def _hang_up(self, status: int, line: str) -> None:
-        """Refuse the last request after the responses to those before it, and read no more."""
+        """Refuse the last request, after the responses to those before it, and stop reading."""
         self._deaf, self._held = True, None
         self._unread, self._position = b"", 0
         words = on_the_wire(status, line, hang_up=True)

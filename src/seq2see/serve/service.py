@@ -1,6 +1,7 @@
-"""The service without HTTP: runs by name, their engines, and all that is decided about a request.
+"""The service without HTTP: runs by name, their engines, and all decisions about a request.
 
-A client is let in by `Service.admit`; what it asks for is decided by `Service.decide`, once, for every route.
+`Service.admit` checks the key and rate of a client; `Service.decide` decides about a request, in the same way for all
+routes.
 """
 
 import itertools
@@ -29,26 +30,27 @@ Peer = tuple[str, int] | None
 CLIENT = "seq2see.client"
 """Key in the scope of a request for its client, as `Service.admit` returns it."""
 KEY_SCHEMES = ("bearer", "deepl-auth-key")
-"""Words before an API key in the Authorization header; the second is that of DeepL's clients."""
+"""Schemes before an API key in the Authorization header; the second is that of DeepL's clients."""
 SMALL_SECONDS = 0.02
-"""Seconds that a request may be expected to take and still count as small, however many ordinary ones it is worth. With
-a fast model an ordinary request takes a few milliseconds, and would wait for a batch of a large one many times that."""
+"""Maximum expected seconds of a request that counts as small, whatever its size. With a fast model a typical request
+takes a few milliseconds, and would wait many times as long behind a batch of a large one.
+"""
 QUICK_TIMES = 3
-"""Multiple of the cost of an ordinary request up to which a request counts as small, however slow the engine is."""
+"""Multiple of the cost of a typical request up to which a request counts as small, however slow the engine is."""
 NICENESS = 10
-"""Niceness by which small requests are preferred over long ones when the CPU is busy; see `os.nice`."""
+"""Niceness of the engine for long requests, so that small ones are preferred when the CPU is busy; see `os.nice`."""
 DETECTED = 200
-"""Number of characters whose comparison with a vocabulary costs one unit of work."""
+"""Number of characters that can be compared with a vocabulary at the cost of one unit of work."""
 ALIGNED = 2
-"""Cost of translating and aligning a text, as a multiple of translating it."""
+"""Cost of translating and aligning a text, relative to translating it."""
 TERMED = 3
-"""Cost of making sure that a translation contains one term of a glossary, as a multiple of finding it."""
+"""Cost of enforcing one glossary term in a translation, relative to translating the text."""
 LOOKED = 4
-"""Cost of recording and describing the inside of a translation, as a multiple of finding it."""
+"""Cost of recording and describing the inside of a translation, relative to translating the text."""
 LOOK_TOKENS = 128
 """Maximum number of tokens of a source whose translation can be explained."""
 LEFT_OUT = 3
-"""Number of source tokens whose importance costs as much to compute as the translation."""
+"""Number of source tokens whose importance can be computed at the cost of one translation."""
 BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
 SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 
@@ -88,15 +90,15 @@ class ServiceMetrics:
 
 
 class Service:
-    """Runs, and three lanes before engines: for translations, for all that needs torch, and for long requests.
+    """Runs, and three lanes with engines: for translations, for everything that needs torch, and for long requests.
 
-    They are apart because a look may take seconds, and a long request as many as its deadline has, which nobody's
-    translation should wait for. The engine for long requests is started with the first of them, and gives way to the
-    others when the processor is busy.
+    They are separate because a look may take seconds, and a long request up to its deadline, and no translation should
+    wait for that. The engine for long requests is started with the first of them, and yields to the others when the
+    processor is busy.
 
     Args:
-        keys: API keys, one of which every client has to send; None: everybody is let in.
-        rates: how many requests a client may send; None: as many as it likes.
+        keys: API keys, one of which every client must send; None: no key is needed.
+        rates: limit of requests per client; None: no limit.
     """
 
     def __init__(
@@ -115,7 +117,7 @@ class Service:
         self.rates = rates
         self.metrics = ServiceMetrics()
         self.kept: OrderedDict[Any, dict[str, Any]] = OrderedDict()
-        """Translations of sentences of documents, the least recently used first; see `Limits.cached`."""
+        """Cached translations of sentences of documents, the least recently used first; see `Limits.cached`."""
         self._engine = engine
         self._log_texts = log_texts
         self._alone = itertools.count(1)
@@ -134,7 +136,7 @@ class Service:
             self.metrics.queue_tokens.labels(lane.name).set_function(partial(getattr, lane.queue, "work"))
 
     def _heard(self, what: str, lane: str, *numbers: float) -> None:
-        """Count and log what a lane reports."""
+        """Count and log an event of a lane."""
         match what:
             case "ready":
                 log(f"engine ({lane}): ready")
@@ -152,7 +154,7 @@ class Service:
 
     @property
     def obstacle(self) -> str | None:
-        """Return the reason why no ordinary request would be answered now; None where it would."""
+        """Return why a typical request would not be answered now; None if it would be."""
         for lane in self.lanes:
             if lane.on_demand:
                 continue
@@ -168,10 +170,10 @@ class Service:
         return None
 
     def admit(self, peer: Peer, headers: Mapping[bytes, bytes], own_key: str | None = None) -> str:
-        """Let a request in by its key, count it, and return the client that it comes from.
+        """Check the key of a request, count the request, and return its client.
 
         Args:
-            own_key: a key that the body of the request has.
+            own_key: a key in the body of the request.
         """
         if self.keys is None:
             return self.count(peer)
@@ -189,7 +191,7 @@ class Service:
         return client
 
     def count(self, peer: Peer) -> str:
-        """Count a request that needs no key, by the network that it comes from, which is returned as its client."""
+        """Count a request that needs no key for its network, and return the network as the client."""
         client = self.address(peer)
         if self.rates is not None:
             self.rates.check(client)
@@ -197,11 +199,11 @@ class Service:
 
     @staticmethod
     def address(peer: Peer) -> str:
-        """Return the network that a request comes from, which identifies a client where there are no keys."""
+        """Return the network of a request, which identifies a client if there are no keys."""
         return f"address {network(peer[0])}" if peer else ""
 
     def run(self, name: str | None) -> tuple[str, Run]:
-        """Return a run by its name, never by a path: the first where none is named."""
+        """Return a run by its name, never by a path; the first run if no name is given."""
         if name is None:
             name = next(iter(self.runs))
         if name not in self.runs:
@@ -209,11 +211,11 @@ class Service:
         return name, self.runs[name]
 
     def can_align(self, name: str) -> bool:
-        """Return whether a run can say which words a translation comes from: with PyTorch, and attention."""
+        """Return whether a run can compute word alignments: it needs PyTorch, and a model with attention."""
         return self._has_torch and bool(self.runs[name].settings.model.attention)
 
     def keep(self, key: Any, result: dict[str, Any]) -> None:
-        """Keep the translation of a sentence, if the operator asked for that, and forget the least recently used."""
+        """Cache the translation of a sentence, if the operator asked for that, and drop the least recently used."""
         self.kept[key] = result
         self.kept.move_to_end(key)
         while len(self.kept) > self.limits.cached:
@@ -233,10 +235,10 @@ class Service:
     def decide(
         self, kind: Kind, asked: Asked, client: str, model: str | None = None, beam: int | None = None
     ) -> tuple[Lane, Job]:
-        """Decide about a request: refuse it, or let it wait for the engine that will answer it.
+        """Decide about a request: refuse it, or return a job and the lane of the engine that will answer it.
 
-        Its options and texts are checked first, then whether its engine takes requests, and last whether this one,
-        whose cost is only estimated then, can be answered in time.
+        Its options and texts are checked first, then whether its engine accepts requests, and last whether this
+        request, whose cost is only estimated then, can be answered in time.
         """
         name, run = self.run(model)
         _check_options(kind, asked, beam)
@@ -264,7 +266,7 @@ class Service:
         return lane, job
 
     def _lane(self, kind: Kind, asked: Asked) -> Lane:
-        """Return the lane of a small request; refuse what needs torch where that is not installed."""
+        """Return the lane of a small request; raise a refusal if it needs torch and that is not installed."""
         if kind in ("look", "stream") or asked.sampling or asked.alignments:
             if not self._has_torch:
                 raise RefusedError(
@@ -274,14 +276,14 @@ class Service:
         return self.inside if asked.prefix and self._engine == "auto" and self._has_torch else self.quick
 
     def _beam(self, run: Run, beam: int | None, n_best: int) -> int:
-        """Return the width that is asked for, at least n_best."""
+        """Return the requested beam width, at least `n_best`."""
         width = max(beam or run.settings.decoding.beam, n_best)
         if width > (most := max(self.limits.beam, run.settings.decoding.beam)):
             raise RefusedError(400, f"beam, n_best: {width:,} is too wide, at most {most}")
         return width
 
     def _estimated(self, lane: Lane, key: Key, asked: Asked, client: str) -> tuple[Lane, Job]:
-        """Return a job with its estimated cost, and the lane for it: `lane`, or the one for long requests."""
+        """Return a job with its estimated cost, and its lane: `lane`, or the one for long requests."""
         run, facts, beam = self.runs[key.model], lane.facts[key.model], key.beam or 1
         tokens = source_tokens(run, asked.lines)
         given = asked.prefix or asked.target
@@ -329,7 +331,7 @@ class Service:
         return {"model": job.key.model, **said}
 
     def stream(self, asked: Asked, client: str, model: str | None, beam: int | None) -> AsyncIterator[Event]:
-        """Return the events of an answer, token by token; a request that is refused is refused before the first."""
+        """Return an iterator over the events of a streamed answer; a refusal is raised before the first event."""
         return self._streamed(*self.decide("stream", asked, client, model, beam))
 
     async def _streamed(self, lane: Lane, job: Job) -> AsyncIterator[Event]:
@@ -339,28 +341,28 @@ class Service:
             yield kind, what
 
     async def look(self, asked: Asked, client: str, model: str | None) -> bytes:
-        """Return parts of the inside of a translation, as JSON."""
+        """Return the requested parts of the inside of a translation, as JSON."""
         lane, job = self.decide("look", asked, client, model)
         found: bytes
         (found,) = await lane.finish(job)
         return found
 
     async def familiar(self, texts: Sequence[str], client: str) -> list[dict[str, float]]:
-        """Return the share of each text that each run knows from its sources, by name of the run, likeliest first."""
+        """Return, for each text, the share that is familiar to each run, by name, the highest first."""
         lane, job = self.decide("detect", Asked(texts), client)
         found: list[dict[str, float]]
         (found,) = await lane.finish(job)
         return found
 
     def _log(self, job: Job, answers: list[list[str]]) -> None:
-        """Log texts and answers, where the operator asked for it."""
+        """Log texts and answers, if the operator asked for it."""
         if self._log_texts:
             for text, said in zip(job.asked.lines, answers, strict=True):
                 log(json.dumps({"model": job.key.model, "text": text, "answers": said}, ensure_ascii=False))
 
 
 def look_times(tokens: int, parts: Sequence[str], heads: int | None = None) -> float:
-    """Return the cost of recording a translation of a source with this many tokens, as a multiple of finding it.
+    """Return the cost of looking into a translation, relative to translating a source with this many tokens.
 
     Args:
         heads: number of heads that are switched off one by one for a contrast, which leaves tokens out, too.
@@ -371,7 +373,7 @@ def look_times(tokens: int, parts: Sequence[str], heads: int | None = None) -> f
 
 
 def _check_options(kind: Kind, asked: Asked, beam: int | None) -> None:
-    """Refuse options that exclude each other."""
+    """Raise a refusal for options that exclude each other."""
     if kind == "stream":
         if len(asked.lines) != 1 or asked.n_best > 1 or (beam or 1) > 1 or asked.alignments:
             raise RefusedError(
@@ -400,13 +402,13 @@ def _check_language(run: Run, asked: Asked) -> None:
 
 
 def _shown(text: str) -> str:
-    """Return what a request said, short and harmless enough to be sent back."""
+    """Return a text of a request, shortened and without control characters, for an error message."""
     short = text[:40].encode("utf-8", "replace").decode()
     return short if short.isprintable() else ascii(short)[1:-1]
 
 
 def in_words(errors: Any) -> str:
-    """Return the first mistake in one line; nothing that was sent is sent back but the names of fields."""
+    """Return the first validation error in one line; of the request it quotes only names of fields."""
     first = errors[0]
     if first["type"] == "json_invalid":
         return "the body is not JSON"

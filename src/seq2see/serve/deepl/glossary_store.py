@@ -1,7 +1,7 @@
 """Glossaries that clients of DeepL's API have created, in memory: each belongs to the client that created it.
 
-They are gone when the service ends. How many there are, and how many terms they have, is limited for each client and
-for all of them together.
+They are lost when the service ends. The numbers of glossaries and terms are limited for each client and for all clients
+together.
 """
 
 import asyncio
@@ -29,7 +29,7 @@ MOST_TERMS_EACH = 20_000
 MOST_TERMS = 200_000
 """Maximum number of terms in all glossaries: about 100 MB."""
 QUOTA = 456
-"""Status by which DeepL says that an account has used up what it may."""
+"""HTTP status by which DeepL reports an exceeded quota."""
 EntriesFormat = Literal["tsv", "csv"]
 
 
@@ -46,7 +46,7 @@ class StoredGlossary:
 
     @property
     def entries(self) -> str:
-        """The terms and their translations, separated by tabs."""
+        """Return the terms and their translations as lines, separated by tabs."""
         return "\n".join(f"{each.source}\t{BETWEEN.join(each.forms)}" for each in self.terms.entries.values())
 
 
@@ -56,7 +56,7 @@ class GlossaryStore:
     def __init__(self) -> None:
         self._of_clients: dict[str, dict[str, StoredGlossary]] = {}
         self._one_at_a_time = asyncio.Lock()
-        """Lock of the thread that works on glossaries: several would leave less time to the event loop."""
+        """Lock that lets only one thread work on glossaries, since several would slow down the event loop."""
         self._turns: dict[str, asyncio.Lock] = {}
         self._waiting: Counter[str] = Counter()
 
@@ -72,7 +72,7 @@ class GlossaryStore:
         return made
 
     def _check(self, client: str, new: int) -> None:
-        """Refuse more glossaries or terms than a client, or all of them, may have."""
+        """Raise an error if the client, or all clients, would exceed the limits with `new` more terms."""
         own = self.of(client)
         every = [each for some in self._of_clients.values() for each in some.values()]
         if len(own) >= MOST_EACH or sum(len(each.terms) for each in own) + new > MOST_TERMS_EACH:

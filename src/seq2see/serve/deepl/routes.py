@@ -22,23 +22,25 @@ from seq2see.serve.service import CLIENT, Service, in_words
 
 Fields = TypeVar("Fields", bound=BaseModel)
 NO_LIMIT = 1_000_000_000_000
-"""Characters that a client may translate in a month: the number that DeepL sends for accounts without a limit."""
+"""Number of characters per month that DeepL reports for accounts without a limit."""
 MOST_CLIENTS = 10_000
 """Maximum number of clients whose characters are counted; the least recently seen are forgotten first."""
 VARIANTS = {"EN": ("EN-GB", "EN-US"), "PT": ("PT-BR", "PT-PT")}
-"""Targets that the official clients refuse without a region. A run that knows none translates to all of them alike."""
+"""Targets that the official clients refuse without a region. A run without regional variants gives the same translation
+for all.
+"""
 SPLITS: dict[str, Split] = {"0": "nowhere", "1": "lines", "nonewlines": "sentences"}
 LISTS = ("text", "ignore_tags", "splitting_tags", "non_splitting_tags")
-"""Fields that a form may have several times."""
+"""Fields that may occur several times in a form."""
 UNSUPPORTED = (
     *("context", "custom_instructions", "style_id", "translation_memory_id", "translation_memory_threshold"),
     "glossary_ids",
 )
-"""Options of `/v2/translate` that change a translation in ways that runs do not offer."""
+"""Options of `/v2/translate` that are refused, because runs cannot fulfil them."""
 
 
 TagNames = Annotated[str, Field(max_length=10_000)] | Annotated[list[str], Field(max_length=1000)]
-"""Names of elements: a list, or a text with commas between them."""
+"""Names of elements: a list, or a text separated by commas."""
 
 
 class DeepLRequest(BaseModel):
@@ -150,7 +152,7 @@ class DeepLUsage(BaseModel):
 
 
 class CharacterCounts:
-    """The number of characters that were translated for each client; in memory, since the service was started."""
+    """Numbers of characters translated for each client since the service was started, in memory."""
 
     def __init__(self) -> None:
         self._counts: OrderedDict[str, int] = OrderedDict()
@@ -165,7 +167,7 @@ class CharacterCounts:
 
 
 def routes(service: Service) -> APIRouter:
-    """Return those routes of DeepL's API that this server has."""
+    """Return a router with the routes of DeepL's API that this server supports."""
     problems = {status: each | {"model": DeepLError} for status, each in bodies.PROBLEMS.items()}
     found = APIRouter(prefix="/v2", tags=["DeepL"], responses=problems)
     counts, store = CharacterCounts(), GlossaryStore()
@@ -274,7 +276,7 @@ def _info(stored: StoredGlossary) -> GlossaryInfo:
 
 
 def _check_glossary(stored: StoredGlossary, asked: DeepLRequest) -> None:
-    """Refuse a glossary of other languages than the request."""
+    """Raise an error if the languages of a glossary differ from those of the request."""
     if asked.source_lang is None:
         raise RefusedError(400, "source_lang: required where glossary_id is given")
     asked_for, has = (_base(asked.source_lang), _base(asked.target_lang)), (_base(stored.source), _base(stored.target))
@@ -283,7 +285,7 @@ def _check_glossary(stored: StoredGlossary, asked: DeepLRequest) -> None:
 
 
 async def _asked(request: Request, kind: type[Fields], lists: tuple[str, ...] = ()) -> Fields:
-    """Return the fields of a request; those that are null count as not sent."""
+    """Return the validated fields of a request; fields that are null count as missing."""
     fields = await libretranslate.read_fields(request, lists)
     if isinstance(fields, dict):
         fields = {name: value for name, value in fields.items() if value is not None}
@@ -297,7 +299,7 @@ async def _asked(request: Request, kind: type[Fields], lists: tuple[str, ...] = 
 
 
 def _check_options(asked: DeepLRequest) -> None:
-    """Refuse values of options that runs do not offer."""
+    """Raise an error for option values that runs do not support."""
     if not asked.outline_detection:
         raise RefusedError(400, "outline_detection: cannot be switched off. Name non_splitting_tags instead")
     formality = asked.formality
@@ -314,7 +316,7 @@ def _wanted(asked: DeepLRequest) -> Wanted:
 
 
 def _names(given: str | list[str]) -> frozenset[str]:
-    """Return names of elements in lower case."""
+    """Return names of elements, in lower case."""
     listed = [given] if isinstance(given, str) else given
     return frozenset(name.strip().lower() for each in listed for name in each.split(",") if name.strip())
 
@@ -333,7 +335,7 @@ def _languages(service: Service, kind: str) -> Iterator[DeepLLanguage]:
 
 
 def _base(code: str | None) -> str:
-    """Return DeepL's code of a language to translate from, which has no region."""
+    """Return DeepL's code of a source language, which has no region."""
     return (code or UNKNOWN).partition("-")[0].upper()
 
 
