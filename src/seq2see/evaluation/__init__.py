@@ -1,2 +1,3 @@
-"""Scores of translations (`metrics`, with signatures that say what was computed), comparisons of runs (`compare`), and
-reports on whether a model learned its task (`assessment`, `report`)."""
+"""Scores of translations (`metrics`, each with a signature of how it was computed), comparisons of runs (`compare`),
+and reports on whether a model learned its task (`assessment`, `report`).
+"""

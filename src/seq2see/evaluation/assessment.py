@@ -1,8 +1,8 @@
-"""Compare a trained model with baselines, and find the likely cause where it did not learn its task.
+"""Compare a trained model with baselines, and find the likely cause if it did not learn its task.
 
-A model must be clearly better, by exact match or by chrF, than each of three baselines that know nothing: copying the
-source, always giving the commonest target, and its own outputs assigned to other sources. The last one finds a model
-that writes good sentences whatever the source. A baseline that is always right is the task itself, as copying is where
+A model must be clearly better, by exact match or by chrF, than each of three trivial baselines: copying the source,
+always giving the most common target, and its own outputs assigned to other sources. The last one finds a model that
+writes good sentences whatever the source. If a baseline is always right, it is the task itself: copying is right where
 sources are to be copied.
 """
 
@@ -24,12 +24,12 @@ from seq2see.training.bad_numbers import NotFinite
 
 NAMES = ("exact", "chrf")
 SAMPLE = 100_000
-"""Number of training pairs, evenly spread, in which frequencies are counted."""
+"""Maximum number of training pairs, evenly spread, in which frequencies are counted."""
 SOLVED = 99.0
-"""Exact match in % above which no model can be clearly better."""
+"""Exact match of a baseline in % above which no model can be clearly better."""
 FEW_PAIRS = 5000
 ENOUGH_STEPS = 1000
-"""Number of steps after which a model should have learnt something, even where no pair was seen twice."""
+"""Number of steps after which a model should have learnt something, even if no pair was seen twice."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class Frequencies:
     commonest: str
     """The most common target."""
     unigram_loss: float
-    """Mean loss of a validation token where tokens are predicted by their frequency alone."""
+    """Mean loss per validation token if tokens are predicted by their frequency alone."""
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class Assessment:
     """Scores of a finished model and of the baselines on the validation pairs."""
 
     loss: float | None
-    """Mean loss of a validation token; None where it was not finite."""
+    """Mean loss per validation token; None if it was not finite."""
     unigram_loss: float
     scores: dict[str, dict[str, float]]
     """Exact match and chrF of the model and of each baseline."""
@@ -77,10 +77,10 @@ def assess(
     settings: Settings,
     pairs: int,
 ) -> Assessment:
-    """Assess a finished training.
+    """Assess a finished training, and return scores of model and baselines, and findings.
 
     Args:
-        scores: those of the hypotheses, `NAMES` among them.
+        scores: scores of the hypotheses, including those in `NAMES`.
         rows: the rows of `metrics.jsonl`.
         pairs: number of training pairs.
     """
@@ -121,12 +121,12 @@ def assess(
 
 
 def no_model(rows: Sequence[Mapping[str, Any]], settings: Settings) -> str:
-    """Explain why a training left no model at all."""
+    """Return a text that explains why a training produced no model."""
     return "; ".join(_not_finite(rows, settings)) or "no validation gave a finite score to select a model by"
 
 
 def not_finite(found: NotFinite, lines: Sequence[str], settings: Settings) -> str:
-    """Explain why a training was stopped."""
+    """Return a text that explains why a training was stopped by numbers that are not finite."""
     where = f"step {found.step:,}, a batch of {found.batch:,} pairs"
     which = f", {'; '.join(lines)} alone suffice{'s' if len(lines) == 1 else ''} for it" if lines else ""
     again = f", even at 1/{2**found.slowed} of the learning rate" if found.slowed else ""
@@ -166,7 +166,7 @@ def _not_finite(rows: Sequence[Mapping[str, Any]], settings: Settings) -> list[s
 
 
 def _too_early(rows: Sequence[Mapping[str, Any]], settings: Settings) -> str | None:
-    """Explain that training ended before anything could be learnt; None where it did not."""
+    """Return a text if training ended before anything could be learnt; None otherwise."""
     validations, warmup = _validations(rows), settings.training.warmup_steps
     if not validations:
         return None  # metrics.jsonl is gone
@@ -181,7 +181,7 @@ def _too_early(rows: Sequence[Mapping[str, Any]], settings: Settings) -> str | N
 
 
 def _cause(loss: float, known: Frequencies, settings: Settings, pairs: int) -> str:
-    """Return the likely reason why nothing was learnt although there was time; `loss` is the lowest of all."""
+    """Return the likely reason why nothing was learnt although there was time; `loss` is the lowest validation loss."""
     if not loss < 0.98 * known.unigram_loss:
         guess = f"the loss never fell below {known.unigram_loss:.2f}, that of guessing by frequency"
         return f"{guess}: {_lower_rate(settings)}"
@@ -190,7 +190,7 @@ def _cause(loss: float, known: Frequencies, settings: Settings, pairs: int) -> s
 
 
 def _overfitting(rows: Sequence[Mapping[str, Any]], settings: Settings) -> list[str]:
-    """Find strong overfitting: the best model came early, then validation loss rose while training loss fell."""
+    """Return a finding about strong overfitting: the best model came early, then validation loss rose."""
     validations, trainings = _validations(rows), _trainings(rows)
     kept = [row["step"] for row in rows if "validation" in row and row["best"]]
     training = settings.training

@@ -1,8 +1,8 @@
-"""Decide whether one system is better than another, and state what a comparison of a few runs can tell.
+"""Decide whether one system is better than another, and state what a comparison of a few runs can show.
 
 A score varies because the sentences of the test set are a sample, and because the seed of a run is one:
 
-- **One run on a side**: `paired_bootstrap` resamples the sentences (Koehn, 2004). It tells whether *these models*
+- **One run on a side**: `paired_bootstrap` resamples the sentences (Koehn, 2004). It shows whether *these models*
   differ on text of this kind, and gives no verdict on the systems that the models were trained by.
 - **Several runs on each side**: `compare_systems` treats runs and sentences as random, and its verdict is about the
   *systems*: architecture, data and settings, apart from the seed. The verdict needs two tests at 5 %: an exact
@@ -32,19 +32,21 @@ RESAMPLES = 1000
 SEED = 12345
 """Seed of the resampling, the same as sacreBLEU's, so that its paired bootstrap draws the same sentences."""
 FEWEST = 20
-"""Number of pairs below which there is no verdict: a handful of pairs that happen to agree looks certain."""
+"""Minimum number of pairs for a verdict: a few pairs that agree by chance would look certain."""
 LEVEL = 0.05
-"""Share of comparisons of equal systems that may end with the verdict "better" or "worse", for each score."""
+"""Significance level: share of comparisons of equal systems that may end with "better" or "worse", for each score."""
 POWER = 0.8
 ENOUGH_RUNS = 4
-"""Runs on each side that the advice asks for: the smallest equal number whose permutation test reaches `LEVEL`."""
+"""Number of runs on each side that the advice asks for: the smallest with which the permutation test can reach
+`LEVEL`.
+"""
 MOST_ASSIGNMENTS = 20_000
 """Maximum number of assignments of runs to sides that are enumerated; if there are more, this many are sampled."""
 
 
 @dataclass(frozen=True)
 class Difference:
-    """One score of two sides, each the mean of its runs, and how certain their difference is."""
+    """One score of two sides, each the mean of its runs, and the uncertainty of their difference."""
 
     name: str
     ours: float
@@ -56,26 +58,28 @@ class Difference:
     high: float
     """Upper end of the 95 % confidence interval of the difference."""
     p: float
-    """Two-sided p-value. Where there are enough runs for a verdict, it is at most 0.05 exactly where the interval
-    excludes 0; so it is for the paired bootstrap."""
+    """Two-sided p-value. With enough runs for a verdict, and for the paired bootstrap, it is at most 0.05 exactly if
+    the interval excludes 0.
+    """
     verdict: Verdict
-    """Whether our system is better: "too few runs" where the number of runs does not allow an answer."""
+    """Whether our system is better; "too few runs" if the number of runs does not allow an answer."""
     models: Verdict | None
-    """Whether these models are better on text of this kind, whatever their seeds: given where a side has one run."""
+    """Whether these models are better on text of this kind, whatever their seeds; only if a side has one run."""
     detectable: float | None
-    """The true difference, of the systems or of the models, that a comparison like this one finds with a probability
-    of 80 %; None where it cannot find any."""
+    """The true difference, of the systems or of the models, that such a comparison finds with a probability of 80 %;
+    None if it cannot find any.
+    """
 
 
 def compare(ours: Sequence[Scores], theirs: Sequence[Scores]) -> list[Difference]:
-    """Compare two sides, each one or several runs of one system, all scored on the same pairs with the same scores."""
+    """Compare two sides, each with one or several runs of one system, scored on the same pairs by the same metrics."""
     if min(len(ours), len(theirs)) == 1:
         return paired_bootstrap(ours, theirs)
     return compare_systems(ours, theirs)
 
 
 def explain(ours: int, theirs: int) -> str:
-    """Explain what a comparison of these numbers of runs means, and how often it errs."""
+    """Return a text that explains what a comparison of these numbers of runs means, and how often it errs."""
     advice = f"Train at least {ENOUGH_RUNS} runs of each system, with different values of training.seed."
     if min(ours, theirs) == 1:
         return (
@@ -103,7 +107,7 @@ def enough_runs(ours: int, theirs: int) -> bool:
 
 
 def smallest_p(ours: int, theirs: int) -> float:
-    """Return the smallest two-sided p-value of a permutation test of these numbers of runs.
+    """Return the smallest possible two-sided p-value of a permutation test with these numbers of runs.
 
     With equal numbers of runs, the assignment with the sides exchanged is always as extreme as the actual one.
     """
@@ -147,7 +151,7 @@ def paired_bootstrap(ours: Sequence[Scores], theirs: Sequence[Scores]) -> "Diffe
 def compare_systems(ours: Sequence[Scores], theirs: Sequence[Scores]) -> "Differences":
     """Compare two systems by at least two runs of each, with runs and sentences both treated as random.
 
-    Where there are too few runs for a verdict, the interval is that of the t-test alone.
+    If there are too few runs for a verdict, the interval is that of the t-test alone.
     """
     ours_RKM, theirs_RKM = _resample(ours, theirs)
     enough = enough_runs(len(ours), len(theirs))
@@ -176,7 +180,7 @@ def compare_systems(ours: Sequence[Scores], theirs: Sequence[Scores]) -> "Differ
 
 
 def _resample(ours: Sequence[Scores], theirs: Sequence[Scores]) -> tuple[Floats, Floats]:
-    """Return every score (M) of every run (K) of either side on every resample of the sentences (R)."""
+    """Return every score (M) of every run (K) of both sides, on every resample of the sentences (R)."""
     everything = [[*scores] for scores in (*ours, *theirs)]
     counts_NC = np.hstack([np.array(score.counts, np.float64) for scores in everything for score in scores])
     items = len(counts_NC)
@@ -198,12 +202,12 @@ def _resample(ours: Sequence[Scores], theirs: Sequence[Scores]) -> tuple[Floats,
 def _standard_error(
     ours_K: Floats, theirs_K: Floats, ours_RK: Floats, theirs_RK: Floats, sentences: int
 ) -> tuple[float, float]:
-    """Return the standard error of the difference of the means over new runs and sentences, and its degrees of freedom.
+    """Return the standard error of the difference of means, over new runs and sentences, and its degrees of freedom.
 
-    The variance between the runs of a side already contains how differently they do on the single sentences. What
-    is to be added is the variance over sentences that all runs of a system share: of the variance of the resampled
-    difference, the part that would remain with infinitely many runs. The sum is never less than the variance of
-    the resampled difference, so runs that happen to have equal scores are not taken for runs without variance.
+    The variance between the runs of a side already contains how differently they do on single sentences. The variance
+    over sentences that all runs of a system share must be added: the part of the variance of the resampled difference
+    that would remain with infinitely many runs. The sum is never less than the variance of the resampled difference, so
+    runs that happen to have equal scores are not taken for runs without variance.
     """
     over_runs = [float(side_K.var(ddof=1)) / len(side_K) for side_K in (ours_K, theirs_K)]
     over_sentences = float((ours_RK.mean(1) - theirs_RK.mean(1)).var())
@@ -220,12 +224,12 @@ def _standard_error(
 
 
 def permutation_test(ours_K: Floats, theirs_K: Floats) -> tuple[float, float, float]:
-    """Return p of a permutation test of runs, and how far its 95 % interval extends below and above the difference.
+    """Return p of a permutation test of runs, and the extent of its 95 % interval below and above the difference.
 
-    The interval has all shifts d that the test does not reject once d is subtracted from our scores. The
-    difference of an assignment of runs to sides is then `difference - d * share`, where `share` is how much of our side
-    it takes from us, minus how much of their side it takes from us. While d moves away from the actual difference, each
-    assignment is at least as extreme as the actual one up to a bound that is solved for here.
+    The interval has all shifts d that the test does not reject after d is subtracted from our scores. The difference of
+    an assignment of runs to sides is then `difference - d * share`, where `share` is the share of our own runs among
+    those assigned to our side, minus their share among those assigned to the other side. While d moves away from the
+    actual difference, each assignment is at least as extreme as the actual one up to a bound that is solved for here.
     """
     runs_K = np.concatenate([ours_K, theirs_K])
     is_ours_AK = _assignments(len(ours_K), len(theirs_K))
@@ -247,7 +251,7 @@ def permutation_test(ours_K: Floats, theirs_K: Floats) -> tuple[float, float, fl
 
 
 def _assignments(ours: int, theirs: int) -> NDArray[np.bool_]:
-    """Return which runs belong to our side: the actual assignment, then all others, or many random ones."""
+    """Return masks of the runs on our side: the actual assignment, then all others, or many random ones."""
     runs = ours + theirs
     if math.comb(runs, ours) <= MOST_ASSIGNMENTS:
         chosen_AO = np.array([*itertools.combinations(range(runs), ours)])
@@ -261,7 +265,9 @@ def _assignments(ours: int, theirs: int) -> NDArray[np.bool_]:
 
 
 class _Student:
-    """Student's t distribution by integration; t is sqrt(freedom) tan(angle), and its density a power of a cosine."""
+    """Student's t distribution by numerical integration; t = sqrt(freedom) tan(angle), and the density is a power of a
+    cosine.
+    """
 
     def __init__(self, freedom: float) -> None:
         self.freedom = min(freedom, 1000.0)  # from there on it is the normal distribution to three digits
@@ -277,7 +283,7 @@ class _Student:
         return 2 * float(np.interp(math.atan(abs(t) / math.sqrt(self.freedom)), self.angles, self.upper))
 
     def quantile(self, probability: float) -> float:
-        """Return the value that t stays below with this probability, from one half upwards."""
+        """Return the quantile of t for a probability of at least one half."""
         angle = float(np.interp(1 - probability, self.upper[::-1], self.angles[::-1]))
         return math.sqrt(self.freedom) * math.tan(angle)
 

@@ -1,16 +1,16 @@
-"""Confidence: the quality that a translation is expected to have, from its probability, calibrated on validation pairs.
+"""Confidence: the expected quality of a translation, computed from its probability and calibrated on validation pairs.
 
-    calibration = fit("exact", logs, lengths, qualities)            # at the end of a training; kept in the manifest
+    calibration = fit("exact", logs, lengths, qualities)            # at the end of a training; stored in the manifest
     calibration.of(translation)                                     # ExpectedQuality(value=0.93, measures="exact", ...)
 
-A model's own probability of a translation is not reliable: label smoothing makes it too low, overfitting too high,
-and it falls with the length. The confidence has a meaning instead. If outputs are either right or wrong, it is the
-probability that the output is right (exact match). Otherwise it is the expected chrF of the sentence, divided by
-100, because even a good translation is hardly ever equal to its reference.
+A model's own probability of a translation is not reliable: label smoothing makes it too low, overfitting too high, and
+it falls with the length. The confidence can be interpreted: if outputs are either right or wrong, it is the probability
+that the output is right (exact match). Otherwise it is the expected chrF of the sentence, divided by 100, because even
+a good translation is hardly ever equal to its reference.
 
 Both are fitted in the same way, by a logistic function of two features (Platt 1999, with shares as targets): the logit
 of the model's probability, of the whole output or, for chrF, of a token on average, and the logarithm of the length.
-Three numbers do not overfit a few hundred pairs, and the confidence never falls where the probability rises.
+Three numbers do not overfit a few hundred pairs, and the confidence never falls if the probability rises.
 """
 
 import math
@@ -27,28 +27,29 @@ Floats = NDArray[np.float64]
 Measure = Literal["exact", "chrf"]
 
 FEWEST: Final = 100
-"""Validation pairs below which nothing is calibrated: the error of the curve would be larger than what it corrects."""
+"""Minimum number of validation pairs for a calibration: with fewer, its error would exceed what it corrects."""
 MOST_BINS, IN_A_BIN = 10, 20
 """Maximum number of points of a reliability curve, and minimum number of translations of each."""
 FOLDS: Final = 5
 RIDGE: Final = 1.0
-"""Penalty on the squares of the slopes, for features with a standard deviation of 1; little beside a hundred pairs."""
+"""Penalty on the squares of the slopes, for standardised features; small compared with a hundred pairs."""
 ROUNDS: Final = 50
 LEAST: Final = 1e-300
-"""Probabilities are not taken to be smaller: the logarithm of 0 is not finite."""
+"""Minimum of probabilities before the logarithm is taken."""
 WEAKEST: Final = 0.1
-"""Share of the validation translations that count as weak where quality is chrF."""
+"""Share of the validation translations that count as weak if quality is chrF."""
 
 
 class ExpectedQuality(NamedTuple):
-    """How good a translation is expected to be."""
+    """The expected quality of a translation."""
 
     value: float
     """From 0 to 1: the probability that it is right, or its expected chrF / 100."""
     measures: Measure
     weak: bool
-    """Whether it is more likely wrong than right; for chrF, whether it is as low as that of the weakest tenth of the
-    validation translations."""
+    """Whether the translation is more likely wrong than right; for chrF, whether its confidence is in the range of the
+    weakest tenth of the validation translations.
+    """
 
 
 class CurvePoint(NamedTuple):
@@ -61,25 +62,26 @@ class CurvePoint(NamedTuple):
 
 @dataclass(frozen=True)
 class Calibration:
-    """The function from probability and length to confidence, and its calibration error; the manifest keeps these
-    fields.
-    """
+    """The function from probability and length to confidence, and its calibration error, as stored in the manifest."""
 
     measures: Measure
     coefficients: tuple[float, float, float]
-    """Constant, and factors of the logit of the probability and of the logarithm of the length."""
+    """Intercept, and coefficients of the logit of the probability and of the logarithm of the length."""
     weak_below: float
     pairs: int
     error_before: float
     """Mean difference between the model's own probability and the quality, over the points of a reliability curve
-    (expected calibration error)."""
+    (expected calibration error).
+    """
     error_after: float
-    """The same for the confidence, cross-validated: each pair is judged by a function that was fitted without it."""
+    """Expected calibration error of the confidence, cross-validated: each pair is judged by a function fitted without
+    it.
+    """
     curve_before: tuple[CurvePoint, ...]
     curve_after: tuple[CurvePoint, ...]
 
     def of(self, translation: Translation) -> ExpectedQuality | None:
-        """Return the confidence of a translation; None for an empty one, and where its probability is unknown."""
+        """Return the confidence of a translation; None if it is empty, or its probability is unknown."""
         if translation.probability is None or not translation.tokens:
             return None
         log = math.log(max(translation.probability, LEAST))
@@ -94,11 +96,11 @@ class Calibration:
 def fit(
     measures: Measure, logs: Sequence[float], lengths: Sequence[int], qualities: Sequence[float]
 ) -> Calibration | None:
-    """Fit the confidence of translations; None if there are too few of them.
+    """Fit the confidence of translations; return None if there are too few of them.
 
     Args:
         logs: The log-probability of each translation.
-        lengths: The number of its tokens, with the end token.
+        lengths: The number of its tokens, including the end token.
         qualities: From 0 to 1: whether it is right, or its chrF / 100.
     """
     if len(logs) < FEWEST:
@@ -128,7 +130,7 @@ def fit(
 
 
 def from_json(kept: Any) -> Calibration | None:
-    """Read a calibration from a manifest; None if it has none, or none that is valid."""
+    """Read a calibration from a manifest; return None if there is none, or it is not valid."""
     try:
         curves = [tuple(CurvePoint(*point) for point in kept[name]) for name in ("curve_before", "curve_after")]
         fields = {name: value for name, value in kept.items() if not name.startswith("curve_")}
@@ -169,7 +171,7 @@ def calibration_error(curve: Sequence[CurvePoint]) -> float:
 
 
 def _own(measures: Measure, log_N: Floats, length_N: Floats) -> Floats:
-    """Return the model's own probability: of the whole translation, or for chrF of one of its tokens on average."""
+    """Return the model's own probability of the whole translation or, for chrF, its geometric mean per token."""
     own_N: Floats = np.exp(log_N if measures == "exact" else log_N / length_N)
     return own_N
 
@@ -188,7 +190,7 @@ def _predicted(features_NF: Floats, coefficients: Floats) -> Floats:
 
 
 def _fit(features_NF: Floats, quality_N: Floats) -> Floats:
-    """Return constant and slopes of a logistic regression with shares as targets.
+    """Return intercept and slopes of a logistic regression with shares as targets.
 
     One right and one wrong translation with average features are added; if all translations are right, they keep the
     confidence below 1 (Laplace). If a higher probability would lower the confidence, its slope is set to 0.
@@ -204,7 +206,9 @@ def _fit(features_NF: Floats, quality_N: Floats) -> Floats:
 
 
 def _newton(features_NF: Floats, target_N: Floats) -> Floats:
-    """Return constant and slopes of a logistic regression by Newton's method, with `RIDGE` on the slopes."""
+    """Return intercept and slopes of a logistic regression by Newton's method, with the ridge penalty `RIDGE` on the
+    slopes.
+    """
     design_NF = np.concatenate([np.ones((len(features_NF), 1)), features_NF], -1)
     penalty_F = np.array([0.0] + [RIDGE] * features_NF.shape[1])
     found = np.zeros(len(penalty_F))

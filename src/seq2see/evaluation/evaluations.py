@@ -17,13 +17,13 @@ class Evaluation:
     beam: int
     scores: Scores
     results: list[Result]
-    """The translations, pair by pair."""
+    """The translations of each pair, in order."""
     unreachable: int = 0
-    """Pairs without a reference that the target tokenizer can write; `exact` counts them as wrong."""
+    """Number of pairs none of whose references the target tokenizer can write; `exact` counts them as wrong."""
 
     @property
     def note(self) -> str:
-        """A sentence about references that the target tokenizer cannot write; empty if there are none."""
+        """Return a sentence about references that the target tokenizer cannot write; empty if there are none."""
         if not self.unreachable:
             return ""
         share = 100 * self.unreachable / self.pairs
@@ -40,6 +40,6 @@ class Evaluation:
 
     @property
     def rows(self) -> list[tuple[str, float | None, str]]:
-        """Name, value and signature of each score; without a value, the reason why it does not apply."""
+        """Return name, value and signature of each score; if a score does not apply, None and the reason."""
         missing = [(name, None, f"does not apply: {reason}") for name, reason in self.scores.inapplicable.items()]
         return [*missing, *((score.name, score.value, score.signature) for score in self.scores)]

@@ -1,20 +1,20 @@
-"""Scores of translations, each with the signature that says what was computed.
+"""Scores of translations, each with a signature that says how it was computed.
 
     name        better  what
     bleu        higher  sacreBLEU's BLEU of the whole corpus
     chrf        higher  sacreBLEU's chrF2: character n-grams, kinder to rich morphology
     ter         lower   sacreBLEU's TER: edits and shifts of words
     exact       higher  % of items whose best hypothesis equals a reference; 100 - exact is also called word error rate
-    top_5       higher  % of items with a reference among the first five hypotheses, where the n-best lists hold five
+    top_5       higher  % of items with a reference among the first five hypotheses, if the n-best lists have five
     error_rate  lower   edits per 100 symbols of the reference: phones, words, or characters, by `unit`
 
-BLEU counts groups of four words: where no reference has four, it is 0 even for perfect translations. It then does not
-apply, and is left out with the reason. References are compared as they are: `exact` counts an item as wrong whose
-references the tokenizer of a run cannot write (`Evaluation.unreachable`), as a tool that knows nothing of it would.
+BLEU counts groups of four words: if no reference has four, it is 0 even for perfect translations. It then does not
+apply, and is left out with the reason. References are compared as they are: `exact` counts an item as wrong if the
+tokenizer of a run cannot write its references (`Evaluation.unreachable`), as any other tool would.
 
 An item may have several references: the sacreBLEU scores treat them as sacreBLEU does, the others take the one that
 fits best. Every score is a function of counts summed over the items, which `compare` resamples. sacreBLEU is imported
-where it is used: that takes a quarter of a second.
+only when it is used, since that takes a quarter of a second.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -29,21 +29,23 @@ from seq2see.errors import DataError, SettingError, nearest
 
 Unit = Literal["symbols", "characters"]
 TOKENIZERS = ("auto", "none", "13a", "char", "ko-mecab")
-"""How BLEU splits words; "auto": as 13a does, or by characters where the references have no spaces between words."""
+"""Tokenizers of BLEU; "auto": 13a, or characters if the references have no spaces between words."""
 NAMES = ("bleu", "chrf", "ter", "exact", "top_k", "error_rate")
 
 
 @dataclass(frozen=True)
 class Score:
-    """One number, its name, and how it was computed."""
+    """One score: its value, its name, and how it was computed."""
 
     name: str
     value: float
     signature: str
     counts: list[list[float]] = field(repr=False)
-    """For each item the numbers that this score needs: matching n-grams, edits, lengths."""
+    """For each item, the counts that this score needs: matching n-grams, edits, lengths."""
     of_sums: Callable[[Sequence[float]], float] = field(repr=False, compare=False)
-    """Computes the score from the sums of these counts: the score of a corpus is not the mean over its items."""
+    """Function that computes the score from the sums of these counts: the score of a corpus is not the mean over its
+    items.
+    """
 
 
 @dataclass(frozen=True)
@@ -52,7 +54,7 @@ class Scores:
 
     scores: tuple[Score, ...]
     inapplicable: Mapping[str, str] = field(default_factory=dict)
-    """Scores that say nothing about these references, by name, and why."""
+    """Scores that do not apply to these references, by name, with the reason."""
 
     def __iter__(self) -> Iterator[Score]:
         return iter(self.scores)
@@ -68,7 +70,7 @@ class Scores:
         return notebook.table(translated("Scores"), ("score", "value", "signature"), [*missing, *rows])
 
     def as_dict(self) -> dict[str, dict[str, float | str | None]]:
-        """`{"bleu": {"value": 31.4, "signature": "nrefs:1|..."}, ...}`, ready for JSON.
+        """Return the scores for JSON: `{"bleu": {"value": 31.4, "signature": "nrefs:1|..."}, ...}`.
 
         A score that does not apply has neither value nor signature (None), but a reason.
         """
@@ -89,12 +91,12 @@ def score(
     """Score n-best lists against references.
 
     Args:
-        hypotheses: per item its n-best list, the best first, at least one.
-        references: per item its references, at least one; items may have different numbers of them.
-        tokenize: how BLEU splits words: one of `TOKENIZERS`. The other scores do not depend on it.
-        names: which of `NAMES` to compute; all where None.
+        hypotheses: for each item its n-best list, the best first, at least one.
+        references: for each item its references, at least one; items may have different numbers of them.
+        tokenize: the tokenizer of BLEU, one of `TOKENIZERS`. The other scores do not depend on it.
+        names: which of `NAMES` to compute; None: all.
         unit: what the error rate counts: `symbols` (separated by white space: words, phones) or `characters`.
-        top_k: how many hypotheses of a list may hold the right one; the score is left out for 1, which is `exact`.
+        top_k: number of hypotheses among which `top_k` looks for a reference; left out for 1, which is `exact`.
     """
     wanted = NAMES if names is None else tuple(names)
     _check(hypotheses, references, tokenize, wanted, unit)
@@ -119,7 +121,7 @@ def score(
 
 
 def one(metric: str, hypotheses: Sequence[str], references: Sequence[Sequence[str]], unit: Unit = "symbols") -> float:
-    """Return one score of best hypotheses, as validation needs it; 0 where it does not apply.
+    """Return one score of best hypotheses, for validation; 0 if it does not apply.
 
     `check_metric` refuses such a metric before a training; a training that began without this check uses the loss.
     """
@@ -128,7 +130,7 @@ def one(metric: str, hypotheses: Sequence[str], references: Sequence[Sequence[st
 
 
 def check_metric(metric: str, references: Sequence[Sequence[str]]) -> None:
-    """Refuse to choose the best model by a score that does not apply to these references."""
+    """Raise an error if the best model is to be chosen by a score that does not apply to these references."""
     if metric == "bleu" and (reason := why_not_bleu(references)):
         raise SettingError(
             f"training.metric = 'bleu' does not apply: {reason}. Choose another: --metric exact, chrf or error_rate"
@@ -136,7 +138,7 @@ def check_metric(metric: str, references: Sequence[Sequence[str]]) -> None:
 
 
 def why_not_bleu(references: Sequence[Sequence[str]], tokenize: str = "auto") -> str:
-    """Return why BLEU does not apply to these references; an empty text where it does."""
+    """Return why BLEU does not apply to these references; an empty text if it does."""
     from sacrebleu.metrics.bleu import BLEU
 
     metric = BLEU(tokenize=_words_by(tokenize, references))
@@ -148,7 +150,7 @@ def why_not_bleu(references: Sequence[Sequence[str]], tokenize: str = "auto") ->
 
 
 def _words_by(tokenize: str, references: Sequence[Sequence[str]]) -> str:
-    """Return how BLEU splits the words of these references, where `tokenize` is "auto"."""
+    """Return the tokenizer of BLEU for these references, if `tokenize` is "auto"; else `tokenize`."""
     if tokenize != "auto":
         return tokenize
     from seq2see.doctor.characters import are_unspaced
@@ -158,7 +160,7 @@ def _words_by(tokenize: str, references: Sequence[Sequence[str]]) -> str:
 
 
 def check_tokenizer(tokenize: str) -> None:
-    """Refuse a tokenizer that BLEU does not have; called before an hour of translating, not after."""
+    """Raise an error if BLEU does not have a tokenizer; called before the translation, which may take an hour."""
     if tokenize not in TOKENIZERS:
         raise SettingError(f"tokenize = {tokenize!r}: unknown. {nearest(tokenize, TOKENIZERS)}")
     if tokenize == "auto":
@@ -228,7 +230,9 @@ def _by_sacrebleu(name: str, best: Sequence[str], references: Sequence[Sequence[
 
 
 def ratio(name: str, computed: str, counts: list[list[float]]) -> Score:
-    """Return a score that is one sum in % of another; the signature follows sacreBLEU: `refs:any|version:0.1.0`."""
+    """Return a score that is the ratio of two sums in %, with a signature like sacreBLEU's:
+    `refs:any|version:0.1.0`.
+    """
     return Score(name, _percent(_sums(counts)), f"{computed}|version:{__version__}", counts, _percent)
 
 
@@ -242,13 +246,15 @@ def _percent(sums: Sequence[float]) -> float:
 
 
 def _matches(hypotheses: Sequence[Sequence[str]], references: Sequence[Sequence[str]], k: int) -> list[list[float]]:
-    """Return for each item whether one of the first k hypotheses equals one of the references, and 1."""
+    """Return for each item [1 if one of the first k hypotheses equals a reference, else 0; and 1]."""
     pairs = zip(hypotheses, references, strict=True)
     return [[not set(accepted).isdisjoint(n_best[:k]), 1] for n_best, accepted in pairs]
 
 
 def _edits(best: Sequence[str], references: Sequence[Sequence[str]], unit: Unit) -> list[list[float]]:
-    """Return for each item its edits and the length of the reference; of several, the one with the lowest rate."""
+    """Return for each item the edits and the length of the reference; of several references, that with the
+    lowest rate.
+    """
     cut = str.split if unit == "symbols" else list
     counts: list[list[float]] = []
     for hypothesis, accepted in zip(best, references, strict=True):

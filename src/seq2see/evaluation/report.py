@@ -1,4 +1,4 @@
-"""`report.html`: one training on one page that needs no network and no script.
+"""`report.html`: one training on one page, which needs no network and no script.
 
 The page is made from the Jinja templates beside this module: `page.html` around `report.html`, with `scores.html` for
 each set that was scored, in the style of `report.css`.
@@ -28,7 +28,7 @@ class ScoredSet(NamedTuple):
     how: str
     """Number of pairs that were scored and how they were translated: `200 of 1,000 pairs, greedy search`."""
     scores: Sequence[tuple[str, float | None, str]]
-    """Name, value and signature of each score; without a value, the reason why it does not apply."""
+    """Name, value and signature of each score; if a score does not apply, None and the reason."""
 
 
 def write(
@@ -77,7 +77,7 @@ def write(
 
 
 def sample(count: int, most: int) -> list[int]:
-    """Return at most `most` of the numbers below `count`, in order, drawn at random but always the same.
+    """Return at most `most` of the numbers below `count`, in order, drawn at random with a fixed seed.
 
     Pairs at the beginning of a file are often alike: the shortest, or all of one language.
     """
@@ -85,7 +85,7 @@ def sample(count: int, most: int) -> list[int]:
 
 
 def add_scores(path: Path, scored: ScoredSet) -> bool:
-    """Add the scores on another set to a report, in place of earlier ones on a set of the same name.
+    """Add the scores on another set to a report, replacing earlier ones on a set of the same name.
 
     Return whether that was possible: not every run has a report, and those of release 0.1.0 have no place for it.
     """
@@ -104,7 +104,7 @@ def add_scores(path: Path, scored: ScoredSet) -> bool:
 
 
 def page(title: str, style: str, body: str) -> str:
-    """Return a whole page around `body`, which is not escaped; `style` comes after the style of all reports."""
+    """Return a whole HTML page around `body`, which is not escaped; `style` is added to the style of all reports."""
     templates = _templates()
     shared = templates.loader.get_source(templates, "report.css")[0]  # type: ignore[union-attr]
     return templates.get_template("page.html").render(title=title, style=shared + style, body=body, language=language())

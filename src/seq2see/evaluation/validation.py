@@ -1,4 +1,4 @@
-"""Validation of a model that is still being trained, by one process or by many that share the work."""
+"""Validation of a model that is still being trained, by one process or by several that divide the work."""
 
 from dataclasses import replace
 from functools import partial
@@ -21,17 +21,18 @@ from seq2see.tokens.store import Int64s, Store
 from seq2see.training import loop
 
 AT_ONCE = 1024
-"""Tokens in one forward pass where all logits are kept."""
+"""Number of tokens in one forward pass for which all logits are kept."""
 Measured = tuple[float, int, list[str]]
-"""Measured on a share of the pairs: summed loss, number of target tokens, and translations if the metric needs them."""
+"""Measurements on a share of the pairs: summed loss, number of target tokens, translations if the metric needs them."""
 
 SEARCHED, FEWEST = 0.05, 1000
-"""Largest share of the tokens trained on between two validations that a validation translates, and the number of pairs
-that are translated in any case."""
+"""Maximum number of tokens that a validation translates, as a share of the tokens trained on between two validations;
+and minimum number of pairs that are always translated.
+"""
 
 
 def validate(used: Bundle, store: Store, pairs: list[Pair], unit: metrics.Unit) -> dict[str, float]:
-    """Return the mean loss of a token without label smoothing, and the metric of the settings by greedy search.
+    """Return the mean loss per token without label smoothing, and the metric of the settings by greedy search.
 
     Args:
         store: the pairs as tokens, without those that are too long.
@@ -41,13 +42,14 @@ def validate(used: Bundle, store: Store, pairs: list[Pair], unit: metrics.Unit) 
 
 
 def searched(pairs: list[Pair], target_tokens: int, training: Training) -> list[Pair]:
-    """Return the validation pairs that are translated for the metric: all of them, or of a large set a regular part.
+    """Return the validation pairs that are translated for the metric: all, or every n-th pair of a large set.
 
     Translating a token takes about as long as training on one or two, so that at most `SEARCHED` of the tokens between
-    two validations leaves validation well below a tenth of the time. Settings and pairs alone decide, not the machine.
+    two validations keeps validation well below a tenth of the time. The choice depends on settings and pairs alone, not
+    on the machine.
 
     Args:
-        target_tokens: tokens in the targets of all pairs.
+        target_tokens: number of tokens in the targets of all pairs.
     """
     room = SEARCHED * training.validate_every * training.batch_tokens
     most = max(FEWEST, int(len(pairs) * room / max(1, target_tokens)))
@@ -56,7 +58,7 @@ def searched(pairs: list[Pair], target_tokens: int, training: Training) -> list[
 
 @torch.inference_mode()
 def measure(used: Bundle, store: Store, pairs: list[Pair], rank: int = 0, world: int = 1) -> Measured:
-    """Measure the share of one of `world` processes; it does not depend on how much memory is free."""
+    """Measure the share of the pairs that belongs to one of `world` processes, in smaller batches if memory is low."""
     at_once = machine.micro_tokens(next(used.model.parameters()).device)
     batches = [indices for indices, _ in Batches(store, at_once, len(store), seed=0).one_epoch()]
     summed_loss = partial(_summed_loss, used.model, store, batches[rank::world])
@@ -90,7 +92,7 @@ def losses(model: Seq2Seq, store: Store) -> list[float]:
 
 
 def scores(used: Bundle, pairs: list[Pair], unit: metrics.Unit, parts: list[Measured]) -> dict[str, float]:
-    """Return the scores of what all processes measured, in the order of their ranks."""
+    """Return the scores from the measurements of all processes, given in the order of their ranks."""
     found = {"loss": sum(total for total, _, _ in parts) / sum(count for _, count, _ in parts)}
     metric, world = used.settings.training.metric, len(parts)
     if metric != "loss":
@@ -105,7 +107,7 @@ def _dealt(pairs: list[Pair], world: int) -> list[list[int]]:
 
 
 def _summed_loss(model: Seq2Seq, store: Store, batches: list[Int64s], tokens: int) -> tuple[float, int]:
-    """Return the summed loss and the number of target tokens, computed for at most `tokens` at once."""
+    """Return the summed loss and the number of target tokens, computed for at most `tokens` tokens at a time."""
     device = next(model.parameters()).device
     total, count = 0.0, 0
     for indices in batches:
