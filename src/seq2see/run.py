@@ -1,4 +1,4 @@
-"""A trained model in its folder: translate, look inside, evaluate. Torch is imported only where it is needed."""
+"""A trained model in its folder: translate, look inside, evaluate. Torch is imported only if it is needed."""
 
 import contextlib
 from collections.abc import Sequence
@@ -50,14 +50,14 @@ class Run:
         self.folder = Path(folder)
         self.manifest = storage.read_manifest(self.folder)
         self.watch: Watch = notebook.watch()
-        """Called with the progress of slow answers: `watch("leaving out input tokens", 12, 60)`."""
+        """Callback for the progress of slow computations: `watch("leaving out input tokens", 12, 60)`."""
         self._engines: dict[str, Engine] = {}
 
     def __repr__(self) -> str:
         return f"Run({str(self.folder)!r}, {self.manifest.get('parameters', 0):,} parameters)"
 
     def _repr_html_(self) -> str:
-        """Return what a notebook shows: the facts about this model."""
+        """Return an HTML table with the facts about this model, for a notebook."""
         model = f"{config.model_in_words(self.settings.model)}: {self.manifest.get('parameters', 0):,} parameters"
         languages = " → ".join(code or "?" for code in self.languages)
         sizes = [f"{len(each):,} tokens" for each in (self.tokenizers.source, self.tokenizers.target)]
@@ -75,16 +75,18 @@ class Run:
 
     @property
     def languages(self) -> Sides:
-        """The languages of source and target, if they are known."""
+        """Return the languages of source and target, if they are known."""
         return Sides(**self.manifest.get("languages", {}))
 
     @property
     def tags(self) -> list[str]:
-        """The languages that a source can ask for, if the run was trained with `--tag`."""
+        """Return the target languages that a source can request, if the run was trained with `--tag`; else none."""
         return self.settings.data.tags.split()
 
     def tagged(self, lines: Sequence[str], to: str | None = None) -> list[str]:
-        """Put the tag of a language in front of lines that have none; a run with several languages needs one."""
+        """Add a language tag to lines that have none; raise an error if the run has several languages and none is
+        given.
+        """
         known = self.tags
         if to is not None and not known:
             raise SettingError(f"--to {to}: {self.folder} was trained without --tag, for one direction. Leave --to out")
@@ -102,12 +104,12 @@ class Run:
 
     @cached_property
     def bundle(self) -> Bundle:
-        """The model with its settings and tokenizers, in torch, on the GPU if there is one."""
+        """Return the model with its settings and tokenizers, in torch, on the GPU if there is one."""
         return bundle.load(self.folder, machine.pick_device())
 
     @property
     def model(self) -> "Seq2Seq":
-        """The network. `with seq2see.capture(run) as seen:` records its activations."""
+        """Return the PyTorch module. `with seq2see.capture(run) as seen:` records its activations."""
         return self.bundle.model
 
     def _is_recorded(self) -> bool:
@@ -119,7 +121,7 @@ class Run:
         return has_hooks(self.model)
 
     def _is_unseen(self, engine: Engine) -> bool:
-        """Return whether hooks of the model see nothing of what an engine computes."""
+        """Return whether an engine computes without the model's hooks, so that nothing would be recorded."""
         from seq2see.decoding.torch_engine import has_hooks
 
         own = getattr(engine, "model", None)
@@ -169,7 +171,7 @@ class Run:
         """Return the best translation of each line; an empty line stays empty.
 
         Args:
-            glossary: terms that have to be translated as it says (`seq2see.Glossary`).
+            glossary: terms whose translations are enforced (`seq2see.Glossary`).
         """
         return [result.text for result in self.search(lines, beam, to=to, glossary=glossary)]
 
@@ -186,9 +188,9 @@ class Run:
         """Return translations with scores and tokens.
 
         Args:
-            engine: of `engine()` or `sampler()`; `engine()` if not given.
-            to: the language, one of `tags`.
-            glossary: terms that have to be translated as it says; a line without any gives the same as without it.
+            engine: the result of `engine()` or `sampler()`; by default `engine()`.
+            to: the target language, one of `tags`.
+            glossary: terms whose translations are enforced; a line without terms is translated as without a glossary.
         """
         if isinstance(lines, str):
             raise TypeError("translate expects a list of lines, not one text: put it in [ ]")
@@ -212,7 +214,7 @@ class Run:
 
     @cached_property
     def text_options(self) -> "Options":
-        """How `translate_text` cuts documents: language, longest sentence, words that stand for placeholders."""
+        """Return the options by which `translate_text` splits documents: language, maximum length, stand-ins."""
         from seq2see.decoding import running_text
 
         return running_text.options(self.settings, self.tokenizers, self.languages, lambda: self.validation_pairs)
@@ -226,12 +228,12 @@ class Run:
         engine: Engine | None = None,
         glossary: Glossary | None = None,
     ) -> "Joined":
-        """Translate a document: its sentences, with all spaces, tags and placeholders between and inside them.
+        """Translate the sentences of a document; spaces, tags and placeholders between and inside them are kept.
 
         `run.translate_text("<p>Click <b>here</b>.</p>").text` is the translation; `.counts` says how it was made.
 
         Args:
-            markup: `plain`, `html`, `xml`, or `auto`: whatever the text looks like.
+            markup: `plain`, `html`, `xml`, or `auto`, which decides by the text.
         """
         from seq2see.decoding import running_text
 
@@ -259,13 +261,13 @@ class Run:
     def compare_looks(
         self, other: "Run", sentence: str, to: str | None = None, target: str | None = None
     ) -> "SideBySide":
-        """Look into the translations of one sentence (or into `target`) by this run and by another, side by side."""
+        """Return the comparison of this run and another on one sentence (or on the forced translation `target`)."""
         from seq2see.look import beside
 
         return beside.compare(self, other, sentence, to, target)
 
     def read(self, sentence: str, to: str | None = None, target: str | None = None) -> "Reading":
-        """Return a sentence and its translation (or `target`) in tokens, which other answers are about."""
+        """Return a sentence and its translation (or `target`) in tokens, as input of the functions in `lens`."""
         from seq2see.lens import reading
 
         for text in (sentence, "" if target is None else target):
@@ -276,7 +278,7 @@ class Run:
     def importance(
         self, sentence: str, to: str | None = None, target: str | None = None, steps: int = 0
     ) -> "Importance":
-        """Return what each output token owes to each input token: by gradient, and by leaving it out.
+        """Return how much each output token depends on each input token: by gradient, and by leaving it out.
 
         Args:
             steps: number of points for integrated gradients, for instance 50; 0 for none.
@@ -288,7 +290,7 @@ class Run:
     def sublayer(
         self, sentence: str, place: Place = "encoder", layer: int = 0, to: str | None = None, target: str | None = None
     ) -> "Sublayer":
-        """Return one attention sub-layer of a translation step by step: scores, weights, heads, W_O, sum and norm."""
+        """Return all tensors of one attention sub-layer in a translation: scores, weights, heads, W_O, sum and norm."""
         from seq2see.lens import sublayers
 
         return sublayers.sublayer(self.bundle, self.read(sentence, to, target), place, layer)
@@ -311,18 +313,18 @@ class Run:
         add: bool = False,
         to: str | None = None,
     ) -> "Patched":
-        """Change activations inside the model while it translates a sentence, and return what becomes of it.
+        """Change activations inside the model while it translates a sentence; return the translations before and after.
 
         `run.patch("12 mars 1987", donor="12 juin 1987", tokens="mars", donor_tokens="juin")` replaces the encoder's
-        output for the month. `run.patch(sentence, name, value=vector, add=True)` steers: it adds a vector.
+        output for the month. `run.patch(sentence, name, value=vector, add=True)` steers the model: it adds a vector.
 
         Args:
-            name: a point inside the model, as `capture` names it; the output of the encoder if not given.
-            donor: the sentence whose activations are put there.
+            name: a point inside the model, as `capture` names it; by default the output of the encoder.
+            donor: the sentence whose activations are used.
             tokens: the positions to change: a part of the source (at points of the decoder: of the translation), or
-                numbers of tokens from 0; all if not given.
-            donor_tokens: as many positions of the donor; the same numbers as `tokens` if not given.
-            value: numbers to put there instead: a row for each token, or one for all; 0 switches them off.
+                numbers of tokens from 0; by default all.
+            donor_tokens: the same number of positions in the donor; by default the same numbers as `tokens`.
+            value: numbers to use instead of a donor: a row for each token, or one for all; 0 switches them off.
             add: add to the activations instead of replacing them.
         """
         from seq2see.lens import intervention
@@ -340,7 +342,9 @@ class Run:
 
     @property
     def metric(self) -> str:
-        """The metric of its translations: the one that chose the best checkpoint, or BLEU if that was the loss."""
+        """Return the metric for translations: that by which the best checkpoint was chosen, or BLEU if that was the
+        loss.
+        """
         chosen = self.settings.training.metric
         return "bleu" if chosen == "loss" else chosen
 
@@ -351,12 +355,12 @@ class Run:
         metric: str | None = None,
         to: str | None = None,
     ) -> "Worth":
-        """Measure loss, score and translations without each head, or without each of `groups` of heads.
+        """Measure loss, score and changed translations without each head, or without each of `groups` of heads.
 
         Args:
-            pairs: as for `evaluate`. All are translated once for each head: a hundred tell enough.
-            metric: one of those of `evaluate`; `self.metric` if not given.
-            to: the language, one of `tags`; if not given, that of each pair.
+            pairs: as for `evaluate`. All are translated once for each head: a hundred are enough.
+            metric: one of those of `evaluate`; by default `self.metric`.
+            to: the target language, one of `tags`; by default that of each pair.
         """
         from seq2see.lens import heads
 
@@ -369,14 +373,14 @@ class Run:
         return heads.worth(self.bundle, self._pairs(pairs, to), groups, score, self.watch)
 
     def head_statistics(self, pairs: GivenPairs, to: str | None = None) -> "Statistics":
-        """Measure how sharply and how far each head attends on average. Pairs are as for `evaluate`."""
+        """Return statistics of where each head attends, such as its mean distance. Pairs are as for `evaluate`."""
         from seq2see.lens import heads
 
         self.need_attention("heads")
         return heads.statistics(self.bundle, self._pairs(pairs, to), self.watch)
 
     def _pairs(self, given: GivenPairs, to: str | None = None) -> list[Pair]:
-        """Return pairs; if the run has several languages, with the tag of `to` or of the target in front."""
+        """Return pairs; if the run has several languages, each source begins with the tag of `to` or of its target."""
         if isinstance(given, str | Path):
             from seq2see.text import corpora
 
@@ -387,7 +391,7 @@ class Run:
         return [pair._replace(source=self.tagged([pair.source], to or pair.language)[0]) for pair in pairs]
 
     def need_attention(self, what: str) -> None:
-        """Refuse to show what a model without attention does not have."""
+        """Raise an error if the model has no attention; `what` is what needs it."""
         if not self.settings.model.attention:
             kind = self.settings.model.architecture
             raise SettingError(
@@ -396,13 +400,13 @@ class Run:
 
     @property
     def validation_pairs(self) -> list[Pair]:
-        """The validation set; empty if its file was deleted."""
+        """Return the validation set; empty if its file was deleted."""
         path = self.folder / "validation.jsonl"
         return list(Pairs(path)) if path.exists() else []
 
     @cached_property
     def examples(self) -> list[str]:
-        """A few sources of the validation set to try the model with."""
+        """Return a few sources of the validation set for trying out the model."""
         try:
             return usual_sources(self.validation_pairs)
         except SeqError:  # a damaged file is no reason not to serve
@@ -410,7 +414,9 @@ class Run:
 
     @cached_property
     def alignment_method(self) -> "Method":
-        """The head that was taught to align words, or those chosen on the validation set, kept in the manifest."""
+        """Return the method of alignment: by the head that was trained for it, or by heads chosen on the validation
+        set; it is stored in the manifest.
+        """
         from seq2see.lens import alignment
 
         self.need_attention("alignments")
@@ -423,14 +429,14 @@ class Run:
         return method
 
     def keep_fact(self, name: str, fact: dict[str, Any]) -> None:
-        """Keep something in the manifest that was found out; in a read-only folder it is found out again next time."""
+        """Store a computed fact in the manifest; in a read-only folder it is computed again next time."""
         self.manifest[name] = fact
         with contextlib.suppress(RunError):  # a read-only folder, a full disk
             facts = storage.read_manifest(self.folder)  # as it is now: a training may have ended meanwhile
             storage.write_manifest(self.folder, facts | {name: fact})
 
     def align(self, lines: Sequence[str], results: Sequence[Result], to: str | None = None) -> "list[list[Alignment]]":
-        """Align each of the translations that `search` found; spans count characters of `lines`."""
+        """Return alignments of the translations that `search` found; spans refer to characters of `lines`."""
         from seq2see.lens import alignment
 
         tagged = self.tagged(lines, to)
@@ -451,10 +457,10 @@ class Run:
         Args:
             pairs: a file, a corpus by name (its test set), or the pairs themselves: `(source, target)`, with any
                 further references after the target, or `Pair`.
-            n_best: above 1, also score whether a reference is among so many hypotheses.
+            n_best: if above 1, also score whether a reference is among this many hypotheses.
             tokenize: the tokenizer of BLEU, one of `metrics.TOKENIZERS`.
-            unit: what the error rate counts; if not given, `error_unit`.
-            to: the language, one of `tags`; if not given, that of each pair.
+            unit: what the error rate counts; by default `error_unit`.
+            to: the target language, one of `tags`; by default that of each pair.
         """
         metrics.check_tokenizer(tokenize)
         pairs = self._pairs(pairs, to)
@@ -478,5 +484,5 @@ def load(folder: str | Path) -> Run:
 
 
 def error_unit(settings: Settings) -> metrics.Unit:
-    """Return what the error rate counts: characters if the target tokenizer cuts them, else words between spaces."""
+    """Return what the error rate counts: characters if the target tokenizer splits them, else words between spaces."""
     return "characters" if KINDS[settings.data.target_tokenizer].counts_characters else "symbols"

@@ -1,4 +1,4 @@
-"""`seq2see look`: the inside of one translation, as a page or as a picture."""
+"""`seq2see look`: show the inside of one translation, as a page or as a picture."""
 
 import json
 from pathlib import Path
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 PLACES = {"cross": "cross attention", "encoder": "encoder attention", "decoder": "decoder self-attention"}
 SUBLAYERS = ("scores", "merge", "residual")
-"""Pictures of one attention sub-layer; their default place is the encoder."""
+"""Pictures of one attention sub-layer; by default they show the encoder."""
 PICTURES: dict[str, tuple[str, ...]] = {
     "attention": ("--place", "--layer"),
     "heads": ("--place",),
@@ -113,13 +113,13 @@ def look(
 
 
 Asked = tuple[str, str | None, str | None]
-"""Sentence, language and given translation."""
+"""The sentence, the target language, and the given translation."""
 Shown = tuple[list[str], list[str], dict[str, Any], str]
-"""Translations, what to tell the user, the contents of a page, and the page."""
+"""Translations, notes for the user, the parts of the page, and the page as HTML."""
 
 
 def _one_run(run: "Run", asked: Asked) -> Shown:
-    """Make the page of one run."""
+    """Return the page of one run, with translation and notes."""
     from seq2see.look import page
 
     with progress() as run.watch:
@@ -128,7 +128,7 @@ def _one_run(run: "Run", asked: Asked) -> Shown:
 
 
 def _two_runs(run: "Run", other: "Run", asked: Asked) -> Shown:
-    """Make the page of two runs."""
+    """Return the page of two runs, with translations and notes."""
     from seq2see.look import beside
 
     with progress() as watch:
@@ -154,7 +154,7 @@ def _two_runs(run: "Run", other: "Run", asked: Asked) -> Shown:
 def _check(
     sentence: str, target: str | None, picture: str | None, chosen: dict[str, str | int | None], as_page: bool
 ) -> None:
-    """Refuse what cannot be shown, before anything heavy is imported."""
+    """Raise an error if something cannot be shown, before slow imports."""
     place, layer, head = chosen.values()
     for option, name, known in (("--place", place, PLACES), ("--picture", picture, PICTURES)):
         if name is not None and str(name) not in known:
@@ -187,7 +187,7 @@ def _draw(
     layer: int,
     path: Path,
 ) -> list[str]:
-    """Draw a picture, print the translation, and return what to tell the user."""
+    """Draw a picture, print the translation, and return notes for the user."""
     from seq2see.pictures import labels, translations
 
     there = run.settings.model.attention
@@ -232,7 +232,7 @@ def _draw_sublayer(
     chosen: dict[str, Any],
     path: Path,
 ) -> list[str]:
-    """Draw a picture of one attention sub-layer, print the translation, and return what to tell the user."""
+    """Draw a picture of one attention sub-layer, print the translation, and return notes for the user."""
     from seq2see.pictures import labels, sublayers
 
     place: Place = chosen["--place"] or "encoder"

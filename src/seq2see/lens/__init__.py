@@ -1,1 +1,1 @@
-"""The inside of a model: record its activations by name, change them, and answer questions about them."""
+"""The inside of a model: record its activations by name, change them, and compute explanations from them."""

@@ -40,12 +40,14 @@ from seq2see.tokens.store import Store
 
 MOST_PAIRS = 100
 MOST_TOKENS = 20_000
-"""Most tokens that are read in choosing: a second or two for a small model."""
+"""Maximum number of tokens that are processed to choose heads: a second or two for a small model."""
 CROSS: Final[tuple[Place, ...]] = ("cross",)
 WEAK = 0.5
-"""Share of the output tokens: with less agreement, most lines of an alignment are guesses."""
+"""Agreement below which most links of an alignment are guesses, as a share of the output tokens."""
 LENT = 0.05
-"""Share of the importance for its neighbours that each token is lent: little beside its own, if any (docs/log.md)."""
+"""Share of the importance for its neighbours that is added to that for a token: little compared with its own
+(docs/log.md).
+"""
 
 # --- importance ------------------------------------------------------------------------------------------------------
 
@@ -59,10 +61,11 @@ class Importance(Answer):
     gradient: Floats
     """Gradient of the log-probability times the token's embedding (without its position)."""
     left_out: Floats
-    """Decrease of the log-probability when the token is left out of the source; negative where it rises."""
+    """Decrease of the log-probability when the token is left out of the source; negative if it rises."""
     integrated: Floats | None = None
     """Integrated gradients from embeddings of zeros: a row sums to the log-probability minus that without any token's
-    embedding. None unless asked for."""
+    embedding. None unless requested.
+    """
 
 
 def importance(bundle: Bundle, reading: Reading, watch: Watch = unwatched, steps: int = 0) -> Importance:
@@ -79,7 +82,7 @@ def importance(bundle: Bundle, reading: Reading, watch: Watch = unwatched, steps
 
 
 def gradient_times_input(bundle: Bundle, reading: Reading, watch: Watch = unwatched) -> Floats:
-    """Return TS: the gradient of the log-probability of each output token along each input token's own embedding.
+    """Return TS: the gradient of the log-probability of each output token, multiplied by each input token's embedding.
 
     There is one forward pass, and one backward pass for each output token.
     """
@@ -87,9 +90,10 @@ def gradient_times_input(bundle: Bundle, reading: Reading, watch: Watch = unwatc
 
 
 def integrated_gradients(bundle: Bundle, reading: Reading, steps: int, watch: Watch = unwatched) -> Floats:
-    """Return TS: gradient x input, averaged while all embeddings grow from zero (Sundararajan et al., 2017).
+    """Return TS: gradient times input, averaged while all embeddings are scaled from 0 to 1 (Sundararajan et al.,
+    2017).
 
-    The integral is computed by Gauss-Legendre quadrature with `steps` points. Positions stay as they are.
+    The integral is computed by Gauss-Legendre quadrature with `steps` points. Positions are not scaled.
     """
     points, weights = np.polynomial.legendre.leggauss(steps)
     return _gradients(bundle, reading, ((1 + points) / 2).tolist(), (weights / 2).tolist(), watch)
@@ -98,8 +102,8 @@ def integrated_gradients(bundle: Bundle, reading: Reading, steps: int, watch: Wa
 def _gradients(
     bundle: Bundle, reading: Reading, scales: Sequence[float], weights: Sequence[float], watch: Watch
 ) -> Floats:
-    """Return TS: gradients where all embeddings are multiplied by each of `scales`, times the embeddings, summed with
-    these weights.
+    """Return TS: gradients at embeddings scaled by each of `scales`, times the embeddings, summed with these
+    weights.
     """
     S, T = len(reading.source_ids), len(reading.target_ids)
     size = max(1, AT_ONCE // (S + T))
@@ -141,7 +145,7 @@ def _scaled(bundle: Bundle, reading: Reading, scale_CS1: Tensor) -> tuple[Tensor
 
 @torch.inference_mode()
 def leave_out(bundle: Bundle, reading: Reading, watch: Watch = unwatched) -> Floats:
-    """Return TS: how far the log-probability of output token t falls without input token s; 0 for the end token."""
+    """Return TS: the fall of the log-probability of output token t without input token s; 0 for the end token."""
     S, T = len(reading.source_ids), len(reading.target_ids)
     full_T = target_logs(bundle, [reading.source_ids], [reading.target_ids])
     columns = [torch.zeros_like(full_T)]
@@ -159,22 +163,26 @@ def leave_out(bundle: Bundle, reading: Reading, watch: Watch = unwatched) -> Flo
 
 @dataclass(frozen=True)
 class Method(Answer):
-    """Method by which a run aligns; `manifest.json` stores it under these names."""
+    """The method by which a run aligns; `manifest.json` stores these fields."""
 
     heads: list[list[int]]
-    """Decoder layer and head, from 0, of the heads whose mean weights are used, in the row that predicts a token."""
+    """Decoder layer and head, from 0, of the heads whose mean weights are used, at the position that predicts
+    a token.
+    """
     reading: float
-    """Weight of the mean of all heads, in the row that reads the token, which is added."""
+    """Factor of the mean weights of all heads at the position where the token is the input, which are added."""
     agreement: float = 0.0
-    """The share of output tokens for which this and leaving out name the same input token."""
+    """Share of output tokens for which this method and leaving tokens out choose the same input token."""
     pairs: int = 0
-    """Number of validation pairs that the agreement was measured on."""
+    """Number of validation pairs on which the agreement was measured."""
     chosen_on: int = 0
-    """Number of other validation pairs that the heads were chosen on; 0 where they were not chosen, or, in a run
-    of an earlier release, where the pairs that chose them are those that measured the agreement."""
+    """Number of other validation pairs on which the heads were chosen; 0 if they were not chosen, or, in runs of
+    earlier releases, if the same pairs were used for both.
+    """
     guided: bool = False
-    """Whether one head was taught to align, in the row that reads a token, which alone is used then. The agreement is
-    that with the statistical aligner that taught it, over the tokens that the aligner links."""
+    """Whether one head was trained to align, at the position where a token is the input; then only this head is used.
+    The agreement is that with the statistical aligner that it was trained on, over the tokens that the aligner links.
+    """
 
     @property
     def is_weak(self) -> bool:
@@ -182,7 +190,7 @@ class Method(Answer):
 
     @property
     def in_words(self) -> str:
-        """Return a description of the heads that are used, and how reliable they are."""
+        """Return a text about the heads that are used and their reliability."""
         layers = sorted({layer for layer, _ in self.heads})
         one = len(self.heads) == 1
         many = f"head {self.heads[0][1] + 1} of " if one else f"{len(self.heads)} heads of "
@@ -207,16 +215,16 @@ def standard(bundle: Bundle) -> Method:
 
 
 def guided(settings: Settings) -> Method | None:
-    """Return the method of a run with a head that was taught to align, before it is measured; None if none was
-    taught.
-    """
+    """Return the method of a run with a head that was trained to align, without measurements; None if it has none."""
     if not settings.training.alignment_weight:
         return None
     return Method([list(special.alignment_head(settings.model.decoder_layers))], 1.0, guided=True)
 
 
 def measure_guided(bundle: Bundle, store: Store, watch: Watch = unwatched) -> Method | None:
-    """Return the method of the head that was taught to align, with its agreement with the links of validation pairs."""
+    """Return the method of the head that was trained to align, with its agreement with the links of
+    validation pairs.
+    """
     method = guided(bundle.settings)
     if method is None or not store.has_links:
         return method
@@ -239,7 +247,7 @@ def _unpacked(tokens_N: NDArray[np.int64], offsets: NDArray[np.int64]) -> list[l
 
 
 def from_json(kept: Any, settings: Settings) -> Method | None:
-    """Read the method from a manifest; None if it has none, or none that fits the model."""
+    """Read the method from a manifest; return None if there is none, or it does not fit the model."""
     try:
         method = Method(**kept)
         places = [place for place in _every(settings) if place in method.heads]
@@ -257,8 +265,8 @@ def from_json(kept: Any, settings: Settings) -> Method | None:
 def choose(bundle: Bundle, pairs: Sequence[Pair], watch: Watch = unwatched) -> Method:
     """Choose the heads whose weights point to the input tokens that change the output most when they are left out.
 
-    Every second pair is used to choose, and the others to measure the agreement of the chosen heads. With a single
-    pair nothing is measured.
+    Every second pair is used to choose, and the others to measure the agreement of the chosen heads. With a single pair
+    nothing is measured.
     """
     readings = list(_few(bundle, pairs))
     candidates = list(candidate_methods(bundle))
@@ -295,8 +303,9 @@ def _few(bundle: Bundle, pairs: Sequence[Pair]) -> Iterator[Reading]:
 
 
 def candidate_methods(bundle: Bundle) -> Iterator[Method]:
-    """Yield the methods to choose from, the preferred first: all heads, the heads of each layer, and each head, with
-    different values of `reading`."""
+    """Yield the methods to choose from, preferred first: all heads, those of each layer, each head; several values of
+    `reading`.
+    """
     every = _every(bundle.settings)
     layers = [[each for each in every if each[0] == layer] for layer in sorted({layer for layer, _ in every})]
     for reading in (0.25, 0.5, 0.0):
@@ -313,7 +322,7 @@ def _every(settings: Settings) -> list[list[int]]:
 
 
 class Link(NamedTuple):
-    """Link between characters of the output and the characters of the input that they come from."""
+    """A span of the output, and the span of the input that it is aligned with."""
 
     source: Span
     target: Span
@@ -321,7 +330,7 @@ class Link(NamedTuple):
 
 @dataclass(frozen=True)
 class Alignment(Answer):
-    """Alignment of a translation: the input words and characters that each output token comes from."""
+    """Alignment of a translation: the input words and characters that each output token is aligned with."""
 
     pharaoh: str
     """Pairs of word indices in Pharaoh format, `input-output`, counted from 0, in the order of the output."""
@@ -329,7 +338,9 @@ class Alignment(Answer):
     """One link for each visible output token, in order."""
 
     def without_tag(self, length: int) -> "Alignment":
-        """Return the alignment for a source without the tag, and the space after it, that were put in front of it."""
+        """Return the alignment for the source without its tag and the space after it, which have `length`
+        characters.
+        """
         if not length:
             return self
         pairs = [pair.split("-") for pair in self.pharaoh.split()]
@@ -347,9 +358,9 @@ def align(
     """Align translations with their sources.
 
     Args:
-        source_ids: the tokens of each source with the end token (`Result.source`); none for an empty line.
-        target_ids: the output tokens without the end (`Translation.tokens`). Learned positions have no room for the end
-            of an output that fills them: its last token is left out.
+        source_ids: the tokens of each source with the end token (`Result.source`); empty for an empty line.
+        target_ids: the output tokens without the end token (`Translation.tokens`). If an output has as many tokens as
+            the model has learned positions, its last token is left out.
     """
     most = bundle.settings.model.longest - 1
     target_ids = [ids[:most] for ids in target_ids]
@@ -365,7 +376,7 @@ def align(
 def align_results(
     bundle: Bundle, method: Method, lines: Sequence[str], tagged: Sequence[str], results: Sequence[Result]
 ) -> list[list[Alignment]]:
-    """Align all translations of each line; `tagged` are the lines as they were translated, with any tag in front."""
+    """Align all translations of each line; `tagged` are the lines as they were translated, including a tag."""
     asked = [(line, result, each) for line, result in zip(tagged, results, strict=True) for each in result.translations]
     found = iter(
         align(
@@ -385,7 +396,7 @@ def align_results(
 def of_weights(
     bundle: Bundle, method: Method, source: str, target_ids: Sequence[int], weights_LHTS: Floats
 ) -> Alignment:
-    """Align one translation whose cross-attention weights, of all layers and heads, are known."""
+    """Align one translation, given its cross-attention weights of all layers and heads."""
     read = spans.read(bundle.tokenizers.source, source)[: weights_LHTS.shape[-1] - 1]
     visible_S = _visible(bundle, source, read)
     if not visible_S.any():
@@ -408,7 +419,7 @@ def of_weights(
 
 
 def _visible(bundle: Bundle, source: str, read: list[Span]) -> NDArray[np.bool_]:
-    """Return S - 1: which source tokens can be aligned with an output: all but the end token, spaces and a tag."""
+    """Return S - 1: which source tokens can be aligned with an output: all but the end token, spaces and tags."""
     tags = bundle.tokenizers.source.tags
     return np.array([not spans.is_blank(source, span) and source[slice(*span)] not in tags for span in read], np.bool_)
 
@@ -430,7 +441,7 @@ def _lent(owed_TS: Floats) -> Floats:
 
 
 def _pick(weights_TS: Floats, visible_S: NDArray[np.bool_]) -> NDArray[np.int64]:
-    """Return T: the input token with the largest weight. A source that was cut has fewer tokens than its text."""
+    """Return T: the index of the input token with the largest weight, among those that can be aligned."""
     S = weights_TS.shape[-1] - 1
     picked_T: NDArray[np.int64] = np.where(visible_S[:S], weights_TS[:, :S], -1.0).argmax(-1)
     return picked_T

@@ -1,8 +1,7 @@
-"""The inside of one translation: attention, confidence, what each layer predicts, alignment, and the beam.
+"""The inside of one translation: attention, confidence, predictions of each layer, alignment, and the beam.
 
-seen = look(bundle, read(bundle, "12 mars 1987"))
-seen.cross[-1]                                      # heads, output tokens, input tokens
-seen.json()                                         # ready for json.dumps
+seen = look(bundle, read(bundle, "12 mars 1987")) seen.cross[-1]                                      # heads, output
+tokens, input tokens seen.json()                                         # ready for json.dumps
 """
 
 import math
@@ -43,34 +42,34 @@ class Candidate(NamedTuple):
 
 @dataclass(frozen=True)
 class Confidence(Answer):
-    """Probability of each output token, and of the alternatives."""
+    """Probabilities of each output token and of its alternatives."""
 
     probability: Floats
-    """T: the probability of the output token; their product is that of the translation."""
+    """T: the probability of each output token; their product is that of the translation."""
     candidates: list[list[Candidate]]
-    """T times the most probable tokens, best first."""
+    """For each of the T output tokens, the most probable tokens, best first."""
 
 
 @dataclass(frozen=True)
 class Layers(Answer):
-    """Prediction of each decoder layer as if it were the last (logit lens); an RNN has one, its whole decoder."""
+    """Predictions of each decoder layer as if it were the last (logit lens); an RNN counts as one layer."""
 
     probability: Floats
-    """LT: the probability of the token that is the output."""
+    """LT: the probability that each layer gives to the output token."""
     rank: NDArray[np.int64]
-    """LT: the rank of that token among all, 1 where the layer would predict it."""
+    """LT: the rank of the output token among all tokens; 1 if the layer would predict it."""
     candidates: list[list[list[Candidate]]]
 
 
 class Node(NamedTuple):
-    """One token of a hypothesis, which follows those of its parents."""
+    """One token of a hypothesis in the search tree."""
 
     parent: int
-    """The index of its parent among the nodes; -1 for the root."""
+    """The index of the parent node; -1 for the root."""
     step: int
-    """The step of the search, from 0, which is also the item of a decoder's list in `capture`; -1 for the root."""
+    """The step of the search, from 0, which is also the index in the lists of `capture`; -1 for the root."""
     row: int
-    """The row of this hypothesis in the next step; -1 where it does not continue."""
+    """The row of this hypothesis in the next step; -1 if it is not continued."""
     token: str
     log_probability: float
     """The log-probability of all tokens up to this one."""
@@ -86,7 +85,7 @@ class Tree(Answer):
 
     nodes: list[Node]
     best: int
-    """The node at which the translation ends; 0, the root, where nothing was searched."""
+    """The index of the node at which the translation ends; 0, the root, if nothing was searched."""
 
     def path(self, end: int) -> list[Node]:
         """Return the nodes from the first token to the node at `end`."""
@@ -99,23 +98,23 @@ class Tree(Answer):
 
 @dataclass(frozen=True, repr=False)
 class Look(Answer):
-    """The inside of one translation. Row i of a weight array holds the weights of token i."""
+    """The inside of one translation. Row i of a weight array has the weights with which token i attends."""
 
     source: str
     translation: str
     source_tokens: list[str]
     target_tokens: list[str]
-    """The output of the decoder, with the end token."""
+    """The output tokens of the decoder, including the end token."""
     input_tokens: list[str]
-    """The input of the decoder: `target_tokens` moved by one, with the begin token in front."""
+    """The input tokens of the decoder: `target_tokens` shifted by one, after the begin token."""
     source_spans: list[Span]
-    """Range of characters of `source` that each token stands for; empty for the end token."""
+    """Span of `source` for each token; empty for the end token."""
     target_spans: list[Span]
-    """Range of characters of `translation` that each token stands for."""
+    """Span of `translation` for each token."""
     encoder: list[Floats]
     """For each layer HSS: source tokens attending to source tokens."""
     decoder: list[Floats]
-    """For each layer HTT: decoder inputs attending to themselves and those before."""
+    """For each layer HTT: decoder inputs attending to themselves and earlier ones."""
     cross: list[Floats]
     """For each layer HTS: decoder inputs attending to source tokens."""
     confidence: Confidence
@@ -126,7 +125,7 @@ class Look(Answer):
     beam: Tree
     """Tree of the search that found `own_translation`."""
     method: Method
-    """Heads that the alignment uses, and how reliable they are."""
+    """The method of alignment: the heads that it uses, and their reliability."""
     own_translation: str
     """The model's own output: `translation`, unless that was given."""
     notes: list[str]
@@ -155,7 +154,7 @@ class Look(Answer):
 
 
 def look(bundle: Bundle, reading: Reading, method: Method | None = None) -> Look:
-    """Run the model once more over a sentence and its translation, and record everything.
+    """Run the model over a sentence and its translation once more, and return everything recorded.
 
     Args:
         method: the method of alignment that the run has chosen.
@@ -188,7 +187,7 @@ def look(bundle: Bundle, reading: Reading, method: Method | None = None) -> Look
 
 
 def _alignment(bundle: Bundle, reading: Reading, seen: Seen, method: Method) -> Alignment:
-    """Align; empty where the model has no attention."""
+    """Return the alignment; empty if the model has no attention."""
     cross = _weights(seen, "cross")
     if not cross:
         return Alignment("", [])
@@ -197,7 +196,7 @@ def _alignment(bundle: Bundle, reading: Reading, seen: Seen, method: Method) -> 
 
 @torch.inference_mode()
 def _layers(bundle: Bundle, reading: Reading, seen: Seen) -> Layers:
-    """Apply the last norm and the output layer to the output of each layer (logit lens)."""
+    """Return predictions from the output of each layer, by the last norm and the output layer (logit lens)."""
     model = bundle.model
     device = next(model.parameters()).device
     found = [
@@ -230,7 +229,7 @@ def _weights(seen: Seen, place: Place) -> list[Floats]:
 
 
 def layer_outputs(bundle: Bundle, stack: str) -> list[str]:
-    """Return the names that `capture` gives to the output of each layer of a stack."""
+    """Return the names under which `capture` records the output of each layer of a stack."""
     model = bundle.settings.model
     if model.architecture != "transformer":
         return [f"{stack}.{layer}.states" for layer in range(len(getattr(bundle.model, stack)))]

@@ -39,7 +39,7 @@ from seq2see.model.transformer import Transformer
 
 
 class Seen(dict[str, list[Tensor]]):
-    """Recorded tensors by name; a name under which nothing was recorded raises an error with the nearest one."""
+    """Recorded tensors by name; an unknown name raises an error that suggests the nearest one."""
 
     def __missing__(self, name: str) -> list[Tensor]:
         raise KeyError(
@@ -48,7 +48,7 @@ class Seen(dict[str, list[Tensor]]):
 
 
 class HasModel(Protocol):
-    """A run, a bundle, or an engine of ours."""
+    """Protocol of objects with a model: a run, a bundle, or the PyTorch engine."""
 
     @property
     def model(self) -> nn.Module: ...
@@ -96,11 +96,11 @@ _POINTS: list[tuple[type[nn.Module], str, Where, str]] = [
     (Transformer, "decoder_norm", "output", "decoder_norm"),
     (Seq2Seq, "output", "output", "logits"),
 ]
-"""Points of each module that are recorded, inputs or outputs, with their names."""
+"""Points of each kind of module that are recorded: submodule, whether its input or output, and the name."""
 
 
 def points(model: nn.Module | HasModel) -> Iterator[tuple[str, nn.Module, Where]]:
-    """Yield every name, and the module whose input or output has it."""
+    """Yield every name, with its module and whether the input or output of the module is recorded."""
     whole = model if isinstance(model, nn.Module) else model.model
     for prefix, module in whole.named_modules():
         for kind, part, side, each in _POINTS:

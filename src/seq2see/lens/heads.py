@@ -25,7 +25,7 @@ from seq2see.text.pair import Pair
 
 Numbers = NDArray[np.float64]
 Scorer = Callable[[Sequence[str], Sequence[Sequence[str]]], float]
-"""Computes a number such as BLEU from hypotheses and the references of each."""
+"""Function that computes a score such as BLEU from hypotheses and the references of each."""
 
 
 class Head(NamedTuple):
@@ -38,7 +38,7 @@ class Head(NamedTuple):
 
 @contextmanager
 def switched_off(model: Seq2Seq, heads: Sequence[Head]) -> Iterator[None]:
-    """Switch heads off in this context: the output projection gets zeros instead of their outputs."""
+    """Switch heads off within this context: their outputs are replaced by zeros before the output projection."""
     handles: list[Any] = []
     try:
         for head in heads:
@@ -52,7 +52,7 @@ def switched_off(model: Seq2Seq, heads: Sequence[Head]) -> Iterator[None]:
 
 
 def _attention(model: Seq2Seq, head: Head) -> MultiHeadAttention | AlignmentAttention | StepAttention:
-    """Return the attention that a head belongs to, or raise an error where there is no such head."""
+    """Return the attention that a head belongs to; raise an error if there is no such head."""
     if head.place not in ATTENTIONS:
         raise SettingError(f"no attention '{head.place}'. {nearest(str(head.place), ATTENTIONS)}")
     stack, name = ATTENTIONS[head.place]
@@ -74,7 +74,7 @@ def _silence(own: slice, _: object, given: tuple[Tensor, ...]) -> tuple[Tensor]:
 
 
 def every_head(bundle: Bundle) -> list[Head]:
-    """Return all heads: those of the encoder, of the decoder's self-attention, of the cross-attention."""
+    """Return all heads: of the encoder, of the decoder's self-attention, and of the cross-attention."""
     return [
         Head(place, layer, head)
         for place, (layers, heads) in bundle.settings.model.attention.items()
@@ -84,14 +84,14 @@ def every_head(bundle: Bundle) -> list[Head]:
 
 
 class Without(NamedTuple):
-    """A model without some heads."""
+    """Measurements of a model without some heads."""
 
     heads: list[Head]
     loss: float
-    """Mean loss of a target token in nats, without label smoothing."""
+    """Mean loss per target token in nats, without label smoothing."""
     score: float | None
     changed: float
-    """The share of pairs whose translation differs from that with all heads."""
+    """Share of pairs whose translation differs from that of the whole model."""
     translations: list[str]
 
 
@@ -111,11 +111,11 @@ def worth(
     score: Scorer | None = None,
     watch: Watch = unwatched,
 ) -> Worth:
-    """Switch heads off, each group together, and measure loss and greedy translations.
+    """Switch off each group of heads in turn, and measure the loss and greedy translations.
 
     Args:
-        groups: heads to switch off together; if not given, each head of the model by itself.
-        score: how to score the translations.
+        groups: groups of heads that are switched off together; by default, each head by itself.
+        score: function that scores the translations.
     """
     if not pairs:
         raise DataError("no pair to measure heads on")
@@ -164,22 +164,25 @@ class Habits(NamedTuple):
     layer: int
     head: int
     entropy: float
-    """Entropy of a row of weights in nats: 0 attends to one token, more to many."""
+    """Entropy of a row of weights in nats: 0 if all weight is on one token, higher if it is spread."""
     spread: float
-    """The entropy as a share of that of uniform weights: 0 to 1."""
+    """The entropy divided by that of uniform weights: from 0 to 1."""
     peak: float
     """The largest weight of a row."""
     distance: float
-    """Distance in tokens between a token and the token it attends to; in cross-attention, from the diagonal."""
+    """Mean distance in tokens to the attended tokens, weighted; in cross-attention, from the diagonal."""
     offset: float
-    """Signed distance: below 0 for earlier tokens, above 0 for later tokens."""
+    """Mean signed distance: below 0 for earlier tokens, above 0 for later tokens."""
     previous: float
-    """The weight of the token just before, of the token itself, and of the one just after; in cross-attention of
-    those at and beside the diagonal."""
+    """Weight of the previous token; `same` and `following` are those of the same and the next token. In
+    cross-attention, positions are relative to the diagonal.
+    """
     same: float
     following: float
     end: float
-    """Weight of the end token of the source, or of the begin token in the decoder, which heads attend to when idle."""
+    """Weight of the end token of the source, or of the begin token in the decoder, to which heads attend if nothing
+    else fits.
+    """
 
 
 @dataclass(frozen=True)

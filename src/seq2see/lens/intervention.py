@@ -1,9 +1,9 @@
-"""Change activations while a model runs, and see how its translation changes.
+"""Change activations while a model runs, and compare its translation before and after.
 
     patch(bundle, reading, Change("encoder_norm", "mars", donor, "juin"))       # encoder states of another sentence
     contrast(bundle, reading, other_ids)            # why this translation and not that one, where they first differ
 
-`changed` is the general tool under both: functions replace the tensors that `capture` records, under the same names.
+Both use `changed`, with which functions replace the tensors that `capture` records, under the same names.
 """
 
 import itertools
@@ -30,7 +30,7 @@ from seq2see.model.recurrent import Recurrent
 from seq2see.tokens import spans
 
 Changing = Callable[[Tensor], Tensor]
-"""Gets a tensor as the model has computed it, and returns the one that the model is to continue with."""
+"""Function that receives a tensor of the model and returns the tensor that replaces it."""
 FIXED = ("query", "key", "value", "scores")
 """Names that can be recorded but not changed: change `weights` or `heads` instead."""
 
@@ -83,50 +83,50 @@ class Patched(Answer):
 
     source: str
     donor: str
-    """The sentence that the activations were taken from; empty where they were given."""
+    """The sentence from which the activations were taken; empty if numbers were given."""
     name: str
     tokens: list[int]
-    """Positions that were changed, from 0."""
+    """Positions that were changed, counted from 0."""
     own_translation: str
     """The translation without the change."""
     translation: str
-    """The translation with it."""
+    """The translation with the change."""
     target_tokens: list[str]
     """Tokens of `own_translation`, with the end token."""
     probability: Floats
-    """T: the probability of each of them without the change."""
+    """T: the probability of each token of `own_translation` without the change."""
     changed_probability: Floats
-    """T: the probability of each of them with the change, after the same tokens."""
+    """T: the probability of each token of `own_translation` with the change, after the same tokens."""
     effect: float
-    """How far the log-probability of `own_translation` falls, in nats."""
+    """Decrease of the log-probability of `own_translation` by the change, in nats."""
 
     def __repr__(self) -> str:
         return f"Patched({self.own_translation!r} -> {self.translation!r}, effect {self.effect:.2f} nats)"
 
 
 Tokens = str | Sequence[int] | None
-"""A part of a text, which must occur in it exactly once; or positions of tokens from 0; or None for all of them."""
+"""Positions of tokens: a part of the text, which must occur in it exactly once; a list, from 0; or None for all."""
 
 
 class Change(NamedTuple):
-    """A change of activations: the positions, and the activations of a donor or the numbers that replace them."""
+    """A change of activations: the name, the positions, and the replacement (of a donor sentence, or numbers)."""
 
     name: str
-    """A point inside the model, as `capture` names it."""
+    """Name of a point inside the model, as in `capture`."""
     tokens: Tokens = None
     donor: Reading | None = None
     donor_tokens: Tokens = None
-    """Positions of the donor; those of `tokens` if not given."""
+    """Positions in the donor; by default the same as `tokens`."""
     value: ArrayLike | None = None
     """Numbers instead of a donor: a row for each token, one row for all, or one number."""
     add: bool = False
 
 
 def patch(bundle: Bundle, reading: Reading, change: Change, watch: search.Watch | None = None) -> Patched:
-    """Change the activations at some positions, and translate again.
+    """Change the activations at some positions, translate again, and return both translations.
 
     Args:
-        watch: is called with each step of the search.
+        watch: called with each step of the search.
     """
     name = change.name
     own_ND = _activations(bundle, reading, name)
@@ -158,7 +158,7 @@ def patch(bundle: Bundle, reading: Reading, change: Change, watch: search.Watch 
 
 
 def _activations(bundle: Bundle, reading: Reading, name: str) -> Tensor:
-    """Return the tensor of a name for a sentence and its translation, in one forward pass."""
+    """Return the tensor recorded under a name in one forward pass over a sentence and its translation."""
     with torch.inference_mode(), capture(bundle.model, lambda each: each == name) as seen:
         bundle.model.output(decoded(bundle, [reading.source_ids], [reading.target_ids]))
     if name not in seen:
@@ -167,12 +167,12 @@ def _activations(bundle: Bundle, reading: Reading, name: str) -> Tensor:
 
 
 def _is_in_decoder(name: str) -> bool:
-    """Return whether a point has a row for each output token, not for each source token."""
+    """Return whether a point has a row for each output token (else one for each source token)."""
     return name.startswith(("decoder", "target_embedding", "logits"))
 
 
 def _positions(bundle: Bundle, reading: Reading, name: str, tokens: Tokens) -> list[int]:
-    """Return positions of source tokens, or at points of the decoder, of the output tokens predicted there."""
+    """Return positions of source tokens or, at points of the decoder, those where the output tokens are predicted."""
     in_decoder, tokenizers = _is_in_decoder(name), bundle.tokenizers
     text = reading.translation if in_decoder else reading.source
     count = len(reading.target_ids if in_decoder else reading.source_ids)
@@ -212,9 +212,9 @@ def _rows(bundle: Bundle, change: Change, places: list[int], width: int) -> Tens
 
 
 def _put(tokens: Sequence[int], rows_PD: Tensor, add: bool, in_search: bool = False) -> Changing:
-    """Return a function that changes the rows of some positions.
+    """Return a function that replaces (or, with `add`, adds to) the rows of some positions.
 
-    A search computes one position of all hypotheses at a time, so that its steps are the positions.
+    A search computes one position of all hypotheses per step, so that the step is the position.
     """
     steps = itertools.count()
 
@@ -238,25 +238,25 @@ def _put(tokens: Sequence[int], rows_PD: Tensor, add: bool, in_search: bool = Fa
 
 @dataclass(frozen=True, repr=False)
 class Contrast(Answer):
-    """Why the model prefers one output to another: the difference of log-probabilities where they first differ, in
-    nats, and what it depends on. Positive numbers favour `this`.
+    """Why the model prefers one output to another: the difference of log-probabilities (nats) where they first differ,
+    and its causes. Positive numbers favour `this`.
     """
 
     source_tokens: list[str]
     prefix: list[str]
-    """The output tokens that both have in common."""
+    """The output tokens that both outputs begin with."""
     this: str
-    """The next token of one output."""
+    """The next token of the first output."""
     that: str
-    """The next token of the other."""
+    """The next token of the second output."""
     difference: float
     """log p(this) - log p(that) after the prefix."""
     left_out: Floats
-    """S: how far the difference falls without each source token; 0 for the end token."""
+    """S: decrease of the difference without each source token; 0 for the end token."""
     layers: Floats
-    """The difference as if each decoder layer were the last (logit lens)."""
+    """The difference as predicted by each decoder layer as if it were the last (logit lens)."""
     heads: list[tuple[Head, float]] = field(default_factory=list)
-    """How far the difference falls without each head, most important first."""
+    """Decrease of the difference without each head, the most important head first."""
 
     def __repr__(self) -> str:
         after = "".join(self.prefix) or "the beginning"
@@ -265,10 +265,10 @@ class Contrast(Answer):
 
 @torch.inference_mode()
 def contrast(bundle: Bundle, reading: Reading, other: Sequence[int], watch: Watch = unwatched) -> Contrast:
-    """Explain why the model prefers the translation of a reading to another one, or does not.
+    """Return why the model prefers the translation of a reading to another one, or the reverse.
 
     Args:
-        other: token ids of the other translation; those after the first that differs do not matter.
+        other: token ids of the other translation; those after the first different one do not matter.
     """
     pairs = enumerate(zip(reading.target_ids, other, strict=False))
     place = next((index for index, (one, two) in pairs if one != two), None)

@@ -34,13 +34,13 @@ ATTENTIONS: Final[dict[Place, tuple[str, str]]] = {
     "decoder": ("decoder", "self_attention"),
     "cross": ("decoder", "cross_attention"),
 }
-"""The three places of attention: the stack, and its name in each layer there."""
+"""The three kinds of attention: the stack, and the name of the module in each of its layers."""
 AT_ONCE = 2048
-"""Tokens in one forward pass where there are many: more is no faster on a CPU, and reports progress less often."""
+"""Number of tokens in one forward pass over many pairs: more are no faster on a CPU, and delay progress reports."""
 MOST_NAMED = 10
-"""Number of unknown characters that a note names."""
+"""Maximum number of unknown characters that a note names."""
 Watch = Callable[[str, int, int], None]
-"""Called with what is being done, and how many of how many are done: `watch("leaving tokens out", 12, 60)`."""
+"""Callback for progress: a description, the number done, and the total: `watch("leaving tokens out", 12, 60)`."""
 
 
 def unwatched(what: str, done: int, total: int) -> None:
@@ -48,14 +48,16 @@ def unwatched(what: str, done: int, total: int) -> None:
 
 
 class Answer:
-    """An answer with a JSON form: fields by name, also of named tuples; arrays as nested lists with five decimals."""
+    """Base class of results with a JSON form: fields by name, also of named tuples; arrays as lists with five
+    decimals.
+    """
 
     def json(self) -> dict[str, Any]:
         return {each.name: _plain(getattr(self, each.name)) for each in fields(self)}  # type: ignore[arg-type]
 
 
 def _plain(value: Any) -> Any:
-    """Return a value that JSON can hold; adding 0.0 turns -0.0 into 0.0."""
+    """Return a value in a form that JSON can represent; adding 0.0 turns -0.0 into 0.0."""
     if isinstance(value, np.ndarray):
         return (value.astype(np.float64).round(5) + 0.0).tolist() if value.dtype.kind == "f" else value.tolist()
     if isinstance(value, float):
@@ -71,14 +73,14 @@ def _plain(value: Any) -> Any:
 
 @dataclass(frozen=True)
 class Reading:
-    """A sentence and the translation that is looked into, in tokens."""
+    """A sentence and its translation, given or by the model, in tokens."""
 
     source: str
     translation: str
     source_ids: list[int]
-    """Token ids, with the end token."""
+    """Token ids of the sentence, including the end token."""
     target_ids: list[int]
-    """Token ids, with the end token."""
+    """Token ids of the translation, including the end token."""
     source_tokens: list[str] = field(default_factory=list)
     target_tokens: list[str] = field(default_factory=list)
     own_translation: str = ""
@@ -90,7 +92,7 @@ class Reading:
 
     @property
     def input_tokens(self) -> list[str]:
-        """Return the input token from which the decoder predicted each target token."""
+        """Return the decoder's input tokens: for each target token, the one before it."""
         return [special.SPELLINGS[special.BEGIN], *self.target_tokens[:-1]]
 
 
@@ -101,11 +103,12 @@ def read(
     engine: TorchEngine | None = None,
     prefix: Sequence[int] = (),
 ) -> Reading:
-    """Translate a sentence as `translate --engine torch` does, or take `target` for its translation.
+    """Translate a sentence as `translate --engine torch` does, or use `target` as its translation; return both in
+    tokens.
 
     Args:
         engine: an engine of this model, if there is one: making one for a large model takes a while.
-        prefix: tokens that the translation is to begin with.
+        prefix: tokens with which the translation must begin.
     """
     if not sentence.strip():
         raise SettingError("the sentence is empty: there is nothing to explain")
@@ -150,7 +153,7 @@ def read(
 
 
 def _unknown(tokenizer: Tokenizer, text: str, what: str) -> list[str]:
-    """Return a line about the characters of a text that the model has no token for, if there are any."""
+    """Return a line about the characters of a text that have no token in the model, if there are any."""
     found = tokenizer.unknown(text)
     if not found:
         return []
@@ -161,7 +164,7 @@ def _unknown(tokenizer: Tokenizer, text: str, what: str) -> list[str]:
 
 
 def encode(bundle: Bundle, pairs: Sequence[Pair]) -> tuple[list[list[int]], list[list[int]]]:
-    """Return both sides of pairs as ids with their end tokens, cut at the number of positions that the model has."""
+    """Return both sides of pairs as ids with end tokens, truncated to the number of positions of the model."""
     most = bundle.settings.model.longest - 1
     sources = bundle.tokenizers.source.encode([pair.source.strip() for pair in pairs])
     targets = bundle.tokenizers.target.encode([pair.target.strip() for pair in pairs])
@@ -169,14 +172,14 @@ def encode(bundle: Bundle, pairs: Sequence[Pair]) -> tuple[list[list[int]], list
 
 
 def target_logs(bundle: Bundle, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]) -> Tensor:
-    """Return N: the log-probability of each target token, sentence after sentence. All have their end tokens."""
+    """Return N: the log-probability of each target token, sentence after sentence; ids include end tokens."""
     logs_NV = log_probabilities(bundle.model.output(decoded(bundle, sources, targets)))
     said_N, _ = _packed(targets, bundle)
     return logs_NV.gather(-1, said_N[:, None])[:, 0]
 
 
 def decoded(bundle: Bundle, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]) -> Tensor:
-    """Return ND: the output of the decoder where it predicts each target token, in one forward pass."""
+    """Return ND: the output of the decoder at the position that predicts each target token, in one forward pass."""
     inputs = [[special.BEGIN, *target[:-1]] for target in targets]
     memory = bundle.model.encode(*_packed(sources, bundle))
     return bundle.model.decode(*_packed(inputs, bundle), memory)
@@ -189,10 +192,10 @@ def attention_of(
     targets: Sequence[Sequence[int]],
     places: Collection[Place] = tuple(ATTENTIONS),
 ) -> Iterator[tuple[int, dict[Place, Floats]]]:
-    """Yield the index of each pair, batch by batch, and its attention weights by place, LHQM without padding.
+    """Yield for each pair its index and its attention weights by kind of attention, LHQM without padding.
 
-    Q rows attend to M columns: source tokens (S), or the decoder's inputs (T). All have their end tokens. Places
-    where the model has no attention are left out.
+    Q rows attend to M columns: source tokens (S), or the decoder's inputs (T), both including end tokens. Kinds of
+    attention that the model does not have are left out.
     """
     places = [place for place in places if place in bundle.settings.model.attention]
     lengths = [max(len(source), len(target)) for source, target in zip(sources, targets, strict=True)]
@@ -211,7 +214,7 @@ def attention_of(
 
 
 def place_of(name: str) -> Place | None:
-    """Return the place of a name: `decoder.0.cross_attention.weights` -> `cross`; None if it is not of weights."""
+    """Return the kind of attention of a name: `decoder.0.cross_attention.weights` -> `cross`; None for other names."""
     stack, _, rest = name.partition(".")
     names = {(stack, f"{module}.weights"): place for place, (stack, module) in ATTENTIONS.items()}
     return names.get((stack, rest.partition(".")[2]))
@@ -225,7 +228,7 @@ def _packed(sequences: Sequence[Sequence[int]], bundle: Bundle) -> tuple[Tensor,
 
 
 def log_probabilities(logits_NV: Tensor) -> Tensor:
-    """Return log-probabilities as in a search: those of tokens that no output may contain are minus infinity."""
+    """Return log-probabilities as in a search: tokens that no output may contain have minus infinity."""
     scores_NV = logits_NV.float().clone()
     scores_NV[:, search.NEVER] = -math.inf
     return scores_NV.log_softmax(-1)

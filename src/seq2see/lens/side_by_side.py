@@ -1,4 +1,4 @@
-"""Two models on one sentence: both translations from the inside, their probabilities, and where they first differ."""
+"""Two models on one sentence: both translations, their probabilities under both models, and where they first differ."""
 
 import math
 import unicodedata
@@ -19,14 +19,14 @@ class FirstDifference(NamedTuple):
     """Where two translations first differ."""
 
     character: int
-    """Number of characters, from the beginning, that both have in common."""
+    """Number of characters at the beginning that both translations have in common."""
     tokens: tuple[int, int]
-    """Index of the first token of each translation that differs; tokenizers may be different."""
+    """Index of the first token of each translation that differs; the tokenizers may differ."""
 
 
 @dataclass(frozen=True, repr=False)
 class SideBySide(Answer):
-    """One sentence and two models, in this order everywhere: item 0 is about the first one, item 1 about the second."""
+    """One sentence and two models; in all fields, item 0 belongs to the first model and item 1 to the second."""
 
     runs: tuple[str, str]
     """Names of the runs."""
@@ -35,7 +35,7 @@ class SideBySide(Answer):
     """Row i, column j: the log-probability that model i gives to the translation of model j, in nats; None where model
     i has no tokens for it."""
     difference: FirstDifference | None
-    """None if the two translations are equal."""
+    """Where the translations first differ; None if they are equal."""
 
     @property
     def translations(self) -> tuple[str, str]:
@@ -52,7 +52,7 @@ class SideBySide(Answer):
 
 
 def compare(runs: tuple[str, str], bundles: tuple[Bundle, Bundle], looks: tuple[Look, Look]) -> SideBySide:
-    """Compare two looks into one sentence; each model also scores the translation of the other one."""
+    """Compare the looks of two models at one sentence; each model also scores the translation of the other."""
     chances = [
         [_log_probability(bundle, own, each) for each in looks] for bundle, own in zip(bundles, looks, strict=True)
     ]
@@ -87,13 +87,13 @@ def first_difference(first: Look, second: Look) -> FirstDifference | None:
 
 
 def _token_at(spans: Sequence[Span], character: int) -> int:
-    """Return the index of the first token that reaches beyond a character: the end token, if no other does."""
+    """Return the index of the first token that ends after a character; that of the end token if there is none."""
     return next((index for index, (_, end) in enumerate(spans) if end > character), len(spans) - 1)
 
 
 def links(first: Look, second: Look) -> dict[str, list[tuple[int, int]]]:
-    """Return which tokens of two looks stand for the same characters: of the source, and of the translations up to
-    where these differ.
+    """Return pairs of tokens of two looks that share characters: of the source, and of the translations before they
+    differ.
     """
     shift = len(second.source) - len(first.source)  # a language tag in front of one of them
     sources = [(start + shift, end + shift) for start, end in first.source_spans]
@@ -110,7 +110,7 @@ def links(first: Look, second: Look) -> dict[str, list[tuple[int, int]]]:
 
 
 def _touching(first: Sequence[Span], second: Sequence[Span]) -> list[tuple[int, int]]:
-    """Return pairs of indices of spans that have a character in common."""
+    """Return pairs of indices of spans that share a character."""
     return [
         (one, other)
         for one, (start, end) in enumerate(first)

@@ -1,4 +1,4 @@
-"""One attention sub-layer step by step: scores, softmax, heads, W_O, residual sum, norm; one word in two contexts."""
+"""One attention sub-layer in steps (scores, softmax, heads, W_O, residual sum, norm), and one word in two contexts."""
 
 import re
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ AROUND = {"encoder": "around_attention", "decoder": "around_self", "cross": "aro
 
 @dataclass(frozen=True, repr=False)
 class Sublayer(Answer):
-    """Every tensor of one attention sub-layer while one sentence was translated. L queries attend to M keys."""
+    """All tensors of one attention sub-layer for one sentence and its translation. L queries attend to M keys."""
 
     place: Place
     layer: int
@@ -35,13 +35,13 @@ class Sublayer(Answer):
     weights: Floats
     """HLM: the softmax of each row of `scores`."""
     heads: Floats
-    """HLV: the weighted sums of the values, head by head."""
+    """HLV: for each head, the weighted sums of the values."""
     w_o: Floats
-    """(H V) x D: the matrix that mixes the heads, which are put side by side before."""
+    """(H V) x D: the output projection, which is applied to the concatenated heads."""
     output: Floats
-    """LD: heads side by side, times `w_o`, plus its bias."""
+    """LD: the concatenated heads times `w_o`, plus its bias."""
     before: Floats
-    """LD: the vectors that come into the sub-layer, which the residual connection adds to `output`."""
+    """LD: the input of the sub-layer, which the residual connection adds to `output`."""
     sum: Floats
     """LD: `before` plus `output`."""
     normed: Floats
@@ -100,13 +100,13 @@ class WordInContexts(Answer):
     weights: tuple[list[Floats], list[Floats]]
     """For each sentence and encoder layer HS: the attention weights of the word, the mean over its tokens."""
     stages: list[str]
-    """Where the vectors are taken: the embedding, with positions added, then each encoder layer."""
+    """Names of the stages at which the vectors are compared: embedding, with positions, then each encoder layer."""
     similarity: list[float]
-    """Cosine of the two vectors of the word at each stage: 1 means the same direction."""
+    """Cosine similarity of the two vectors of the word at each stage."""
 
 
 def word_in_contexts(word: str, first: Look, second: Look) -> WordInContexts:
-    """Compare a word, at its first place in each sentence, in two translations that were looked into."""
+    """Compare the first occurrence of a word in each of two sentences, given their looks."""
     looks = first, second
     places = tuple(_tokens_of(word, look) for look in looks)
     names = ["source_embedding.without_positions", "source_embedding.with_positions"]

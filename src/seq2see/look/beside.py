@@ -1,7 +1,7 @@
-"""One self-contained page about one sentence and two runs, side by side, from the components of the `look` page.
+"""One self-contained page about one sentence and two runs, side by side, made of the components of the `look` page.
 
-`gather` returns the parts of both runs as `look` has them, with the letter of the run in front (`A/summary`), and what
-the two have in common under `comparison`.
+`gather` returns the parts of both runs as in `look`, with the letter of the run before their names (`A/summary`), and
+the comparison of the two under `comparison`.
 """
 
 from typing import Any, Protocol
@@ -13,13 +13,13 @@ from seq2see.lens.side_by_side import SideBySide
 from seq2see.look import page
 
 LETTERS = ("A", "B")
-"""How the page calls the two runs, as `seq2see evaluate --against` does."""
+"""Letters for the two runs on the page, as in `seq2see evaluate --against`."""
 SHOWN = ("summary", "candidates", "importance", "attention/cross/", "inside/cross/")
-"""Parts of a run that this page shows, by the beginnings of their names."""
+"""Prefixes of the names of the parts of a run that this page shows."""
 
 
 class Looks(page.Translates, Protocol):
-    """The methods of a run that a comparison needs."""
+    """Protocol with the methods of a run that a comparison needs."""
 
     @property
     def tags(self) -> list[str]: ...
@@ -27,7 +27,7 @@ class Looks(page.Translates, Protocol):
 
 
 def compare(first: Looks, second: Looks, sentence: str, to: str | None = None, target: str | None = None) -> SideBySide:
-    """Look into the translations of one sentence, or into `target`, by two runs."""
+    """Translate one sentence (or force `target`) with two runs, and return the comparison."""
     one, other = (run.look(sentence, _language(run, to, (first, second)), target) for run in (first, second))
     found = side_by_side.compare(_names(first, second), (first.bundle, second.bundle), (one, other))
     if notebook.is_notebook():
@@ -38,7 +38,7 @@ def compare(first: Looks, second: Looks, sentence: str, to: str | None = None, t
 def gather(
     first: Looks, second: Looks, sentence: str, to: str | None = None, target: str | None = None
 ) -> dict[str, Any]:
-    """Translate a sentence by two runs, or look into `target`, and return all parts of a page."""
+    """Translate one sentence (or force `target`) with two runs, and return all parts of the page."""
     one, other = (page.Inside(run, sentence, _language(run, to, (first, second)), target) for run in (first, second))
     names, looks = _names(first, second), (one.look, other.look)
     found = side_by_side.compare(names, (first.bundle, second.bundle), looks)
@@ -73,5 +73,5 @@ def _names(first: Looks, second: Looks) -> tuple[str, str]:
 
 
 def _language(run: Looks, to: str | None, runs: tuple[Looks, Looks]) -> str | None:
-    """Return the language to ask a run for: a run of one direction may be compared with one of many."""
+    """Return the target language for a run; None if it has one direction only and the other run has several."""
     return to if run.tags or not any(each.tags for each in runs) else None

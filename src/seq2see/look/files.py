@@ -1,5 +1,6 @@
-"""The files that pages are made of. This module does not import torch: the process that answers HTTP makes the live
-page from these files.
+"""The files from which pages are made.
+
+This module does not import torch: the process that answers HTTP makes the live page from these files.
 """
 
 from importlib import resources
@@ -15,12 +16,10 @@ def read(name: str, package: str = "seq2see.look") -> str:
 
 
 def in_language(page: str) -> str:
-    """Return a page that is first shown in Korean if that is the language of the user; a switch on the page changes
-    it.
-    """
+    """Return a page that starts in Korean if that is the language of the user; a switch on the page changes it."""
     return page.replace('<html lang="en">', '<html lang="en" data-language="ko">') if language() == "ko" else page
 
 
 def script(start: str) -> str:
-    """Return the script of a page: the components, and what starts them."""
+    """Return the script of a page: the shared components, and the script `start` that runs them."""
     return "\n".join([*map(read, SCRIPTS), start])

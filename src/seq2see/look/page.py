@@ -34,11 +34,11 @@ from seq2see.text.pair import Sides
 from seq2see.tokens.store import Tokenizers
 
 LONGEST = 128
-"""Maximum number of tokens of a side on a page. It is smooth up to 60; numbers and pixels grow with the square."""
+"""Maximum number of tokens of a side on a page. It is responsive up to 60; its size grows with the square."""
 
 
 class Translates(Protocol):
-    """The methods of a run that a page needs (a protocol, since `run.Run` imports this module for notebooks)."""
+    """Protocol with the methods of a run that a page needs (`run.Run` itself imports this module for notebooks)."""
 
     folder: Path
     manifest: dict[str, Any]
@@ -58,7 +58,7 @@ class Translates(Protocol):
 
 
 def gather(run: Translates, sentence: str, to: str | None = None, target: str | None = None) -> dict[str, Any]:
-    """Look into the translation of a sentence, or into `target`, and return all parts of a page."""
+    """Translate a sentence, or force `target`, and return all parts of the page."""
     inside = Inside(run, sentence, to, target)
     return {name: inside.part(name) for name in inside.names}
 
@@ -69,7 +69,7 @@ class Inside:
     Args:
         engine: an engine of the run, if there is one.
         without: heads that are switched off.
-        prefix: tokens, by their ids, that the translation is to begin with.
+        prefix: ids of tokens with which the translation must begin.
     """
 
     def __init__(
@@ -128,17 +128,17 @@ class Inside:
         return self._parts[name]
 
     def patch(self, donor: "Inside", name: str, tokens: Tokens = None, donor_tokens: Tokens = None) -> dict[str, Any]:
-        """Replace activations by those of another sentence, and return what `run.patch` does, as JSON has it."""
+        """Replace activations by those of another sentence, and return the result of `run.patch` as JSON data."""
         change = Change(name, tokens, donor._reading, donor_tokens)
         found = patch(self._run.bundle, self._reading, change, lambda _: self._run.watch("translating again", 0, 1))
         return found.json() | {"target_tokens": labels.of(found.target_tokens)}
 
     def contrast(self, that: str | None = None, at: tuple[int, int] | None = None) -> dict[str, Any]:
-        """Contrast this translation with another, and return what `run.contrast` does, as JSON has it.
+        """Contrast this translation with another, and return the result of `run.contrast` as JSON data.
 
         Args:
             that: the other translation.
-            at: instead of it, a position of this translation, and the id of another token there.
+            at: instead of `that`, a position in this translation, and the id of another token there.
         """
         bundle, ids = self._run.bundle, self._reading.target_ids
         if at is not None:
@@ -158,7 +158,7 @@ class Inside:
 
 
 def patch_points(bundle: Bundle) -> dict[str, list[str]]:
-    """Return the points at which the live page offers to change activations, by the side whose tokens are the rows."""
+    """Return the points at which the live page can change activations, by the side whose tokens are their rows."""
     known = {name for name, *_ in points(bundle)}
     found = {}
     for side, stack in (("source", "encoder"), ("target", "decoder")):
@@ -173,10 +173,10 @@ def _check_length(what: str, tokens: int, advice: str) -> None:
 
 
 def queries_and_keys(bundle: Bundle, reading: Reading) -> dict[str, Any]:
-    """Return `{"cross/0": {"query": HTK, "key": HSK}}` for each place and layer: what the weights are computed from.
+    """Return the queries and keys of each attention, `{"cross/0": {"query": HTK, "key": HSK}}`, by kind and layer.
 
-    The scores of additive attention are v . tanh(query + key): its entry also has `"v": K`. Other attention of an
-    RNN has `"unscaled": true`, since its scores are not divided by sqrt(K).
+    The scores of additive attention are v . tanh(query + key): its entry also has `"v": K`. Other attention of an RNN
+    has `"unscaled": true`, since its scores are not divided by sqrt(K).
     """
     with torch.inference_mode(), capture(bundle.model, lambda name: name.endswith((".query", ".key"))) as seen:
         decoded(bundle, [reading.source_ids], [reading.target_ids])
@@ -196,13 +196,12 @@ def queries_and_keys(bundle: Bundle, reading: Reading) -> dict[str, Any]:
 
 
 def rounded(values: NDArray[np.floating[Any]], digits: int) -> Any:
-    """Return nested lists with no more digits than a page shows: the numbers are most of its size."""
+    """Return nested lists with no more digits than the page shows, because the numbers are most of its size."""
     return (values.astype(np.float64).round(digits) + 0.0).tolist()  # and no -0.0
 
 
 def parts(run: Translates, look: Look, own_translation: str | None = None) -> dict[str, Any]:
-    """Return the contents of the page under the names by which its components request them, except for parts that
-    take long.
+    """Return the parts of the page by name, except those that take long.
 
     Args:
         own_translation: the model's own output, if the translation was given by the user.
@@ -255,7 +254,7 @@ def parts(run: Translates, look: Look, own_translation: str | None = None) -> di
 
 
 def _vector_groups(model: Model, names: list[str]) -> dict[str, list[dict[str, Any]]]:
-    """Return which vectors the page draws, under which titles."""
+    """Return groups of vectors that the page draws, with their titles."""
     embedding = []
     kind = "learned" if model.architecture == "convolutional" else model.positions
     waves = {"sinusoid": "the positional encoding", "learned": "the positions"}.get(kind)
@@ -277,8 +276,8 @@ def render(given: dict[str, Any], sections: str = "sections.html", start: str = 
     """Return the page as one HTML text that loads no other file.
 
     Args:
-        sections: the file that has what stands between heading and footer.
-        start: the script that draws the page.
+        sections: name of the file with the part between heading and footer.
+        start: name of the script that draws the page.
     """
     blocks = []
     for name, value in given.items():
