@@ -22,6 +22,10 @@ from seq2see.model.packing import Packing
 from seq2see.tokens.batches import Batch, twice_over
 from seq2see.training.loss import teacher_forced
 
+FEWEST_ROWS = 256
+"""Row counts are multiples of this. So few rows take as long as launching their kernels, so padding costs nothing
+there, and fewer shapes have to be recorded."""
+
 
 @dataclass(frozen=True)
 class Shape:
@@ -39,7 +43,7 @@ class Shape:
         rows, longest, sentences = [], [], 1
         for offsets in (batch.source_offsets.numpy(), batch.target_offsets.numpy()):
             count = int(offsets[-1])
-            step = max(64, (1 << count.bit_length()) >> 5)  # a sixteenth to a thirty-second
+            step = max(FEWEST_ROWS, (1 << count.bit_length()) >> 5)  # a sixteenth to a thirty-second of a large batch
             rows.append(-(-count // step) * step)
             longest.append(_power_of_two(max(16, int(np.diff(offsets).max()))))
             sentences = max(sentences, len(batch) + -(-(rows[-1] - count) // longest[-1]))
@@ -61,6 +65,7 @@ class RecordedPasses:
     ) -> None:
         self._model, self._settings, self._bfloat16, self._plain = model, settings, bfloat16, plain
         self._met: set[Shape] = set()
+        self._compiled: set[tuple[int, int]] = set()
         self._weights = [weight for weight in model.parameters() if weight.requires_grad]
         device = self._weights[0].device
         for weight in self._weights:
@@ -69,6 +74,7 @@ class RecordedPasses:
         self._sums = torch.zeros(3, dtype=torch.float64, device=device)
         self._recorded: dict[Shape, tuple[Tensor, torch.cuda.CUDAGraph]] = {}
         self._memory = torch.cuda.graph_pool_handle()
+        self._aside = torch.cuda.Stream()  # type: ignore[no-untyped-call]
 
     @staticmethod
     def can(model: Seq2Seq, bfloat16: bool) -> bool:
@@ -95,16 +101,24 @@ class RecordedPasses:
     def _record(self, shape: Shape, example: Batch) -> tuple[Tensor, torch.cuda.CUDAGraph]:
         dice = torch.cuda.get_rng_state()  # recording must not change what dropout draws next
         numbers = torch.from_numpy(laid_out(example, shape)).to(self._tokens.device)
-        aside = torch.cuda.Stream()  # type: ignore[no-untyped-call]
-        aside.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(aside):  # kernels are compiled and libraries start on their first use, unrecorded
-            torch.autograd.grad(self._loss(numbers, shape)[0], self._weights, allow_unused=True)
-        torch.cuda.current_stream().wait_stream(aside)
+        kernels = shape.longest_source, shape.longest_target  # what kernels are compiled for
         graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph, pool=self._memory):
-            loss = self._loss(numbers, shape)
-            (loss[0] / self._tokens).backward()  # type: ignore[no-untyped-call]
-            self._sums.copy_(torch.stack([part.detach().double() for part in loss]))
+        self._aside.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(self._aside):
+            if kernels not in self._compiled:  # kernels are compiled and libraries start on their first use, unrecorded
+                torch.autograd.grad(self._loss(numbers, shape)[0], self._weights, allow_unused=True)
+                self._compiled.add(kernels)
+            # Not `with torch.cuda.graph`, which returns all cached memory to the driver before each recording.
+            # A thread that compiles kernels meanwhile calls functions of CUDA that would end a "global" recording.
+            torch.cuda.synchronize()
+            graph.capture_begin(pool=self._memory, capture_error_mode="thread_local")
+            try:
+                loss = self._loss(numbers, shape)
+                (loss[0] / self._tokens).backward()  # type: ignore[no-untyped-call]
+                self._sums.copy_(torch.stack([part.detach().double() for part in loss]))
+            finally:
+                graph.capture_end()
+        torch.cuda.current_stream().wait_stream(self._aside)
         torch.cuda.set_rng_state(dice)
         return numbers, graph
 
