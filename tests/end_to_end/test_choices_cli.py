@@ -30,7 +30,7 @@ def test_the_choices_and_their_reasons_are_shown_and_in_the_json(cli) -> None:
     facts = json.loads(ended.out)
     assert facts["run"] == str(Path("runs", "pairs"))
     choices = {choice["name"]: choice for choice in facts["choices"]}
-    assert choices["dropout"]["why"] == "60 pairs are few, so overfitting is likely"
+    assert choices["dropout"]["why"] == "overfitting is likely with 60 pairs"
     assert choices["model"]["settings"]["model.d_model"] == 8
     assert "model.d_model" in choices["model"]["yours"]
     assert "float32" in choices["machine"]["value"]

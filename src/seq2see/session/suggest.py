@@ -108,9 +108,9 @@ def suggest(
     size = "for a model of this size"
     reasons = tokens.reasons | {
         "model": f"for {pairs} of {tokens.lengths}",
-        "dropout": f"{pairs} are few, so overfitting is likely"
+        "dropout": f"overfitting is likely with {pairs}"
         if rule.dropout > 0.15
-        else f"{pairs} are many, so overfitting is unlikely",
+        else f"overfitting is unlikely with {pairs}",
         "batch": f"works well {size}",
         "learning rate": f"works well {size}",
         "steps": f"for about {float(f'{text:.2g}'):,.0f} tokens of text",
@@ -287,11 +287,13 @@ def _vocabulary(side: Side, kind: str, words_for_each: int) -> int:
     """Return a vocabulary size: about one subword per 50 or 100 words of text, rounded to 1,000, 2,000, ... 32,000.
 
     The vocabulary has at least two subwords for each letter besides the 256 bytes, since letters without a token are
-    spelled in bytes. Only the first 2,000 letters count, except for vocabularies of characters.
+    spelled in bytes. Only the first 2,000 letters count, except for vocabularies of characters. Every symbol
+    of a closed set has a token.
     """
     size = next((size for size in (1000, 2000, 4000, 8000, 16_000) if side.words / words_for_each <= size), 32_000)
     letters = len(side.alphabet) if kind == "characters" else min(len(side.alphabet), 2000)
-    return max(size, math.ceil((special.COUNT + 256 + 2 * letters) / 100) * 100)
+    needed = len(side.lexicon) if kind == "symbols" else 256 + 2 * letters
+    return max(size, math.ceil((special.COUNT + needed) / 100) * 100)
 
 
 def _reasons(texts: tuple[Text, Text], kinds: tuple[str, str], shared: bool, common: float) -> dict[str, str]:

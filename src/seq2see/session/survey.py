@@ -131,11 +131,12 @@ class Survey:
         return max((len(side.encode()) for pair in self.sample for side in (pair.source, pair.target)), default=0)
 
     def texts(self) -> tuple["Text", "Text"]:
-        """Return the kind of text of both sides, judged by random pairs of the sample."""
+        """Return the kind of text of both sides, judged by distinct random pairs: repeating one adds no evidence."""
         dice = random.Random(0)
-        pairs = self.sample if len(self.sample) <= LINES else dice.sample(self.sample, LINES)
-        source = _text_of(self.source, self.pairs, [pair.source for pair in pairs], dice)
-        return source, _text_of(self.target, self.pairs, [pair.target for pair in pairs], dice)
+        some = self.sample if len(self.sample) <= LINES else dice.sample(self.sample, LINES)
+        pairs = list(dict.fromkeys((pair.source, pair.target) for pair in some))
+        source = _text_of(self.source, self.pairs, [source for source, _ in pairs], dice)
+        return source, _text_of(self.target, self.pairs, [target for _, target in pairs], dice)
 
     def only(self, kept: list[Pair]) -> "Survey":
         """Return the survey of a corpus reduced to the pairs in `kept`, scaled from the sample to the whole corpus."""
@@ -269,10 +270,11 @@ def _are_symbols(side: Side, lines: Sequence[str]) -> bool:
 
     The number of words that occur once estimates the share of unknown words in new text (Good-Turing).
     """
-    if len(side.lexicon) >= Side.MOST_WORDS or side.words < 20 * len(side.lexicon):
+    if len(side.lexicon) >= Side.MOST_WORDS:
         return False
     counts = Counter(word for line in lines for word in line.split())
-    return sum(count == 1 for count in counts.values()) <= 0.005 * counts.total()
+    total = counts.total()
+    return total >= 20 * len(side.lexicon) and sum(count == 1 for count in counts.values()) <= 0.005 * total
 
 
 def _are_molecules(lines: Sequence[str]) -> bool:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from seq2see import config, machine
+from seq2see import config, machine, special
 from seq2see.cli.display import table
 from seq2see.config import Settings
 from seq2see.model.build import count_parameters
@@ -206,6 +206,21 @@ def test_odd_lines_at_the_start_do_not_hide_molecules() -> None:
 def test_symbols_are_symbols_whatever_their_number(count: int) -> None:
     symbols = [f"s{number}" for number in range(count)]
     assert kinds(repeated(lambda: (word(), " ".join(DICE.choices(symbols, k=20))), 50 * count // 10))[1] == "symbols"
+
+
+def test_repeated_pairs_do_not_make_a_closed_set_of_words() -> None:
+    """Five pairs, sixty times each, have words that occur often; the next sentence would have others."""
+    pairs = repeated(lambda: (sentence(WORDS), sentence(WORDS)), 5)
+    assert kinds(pairs * 60)[:2] == kinds(pairs)[:2] == ("unigram", "unigram")
+    labels = repeated(lambda: (sentence(WORDS), DICE.choice(["very good", "very bad"])), 300)
+    assert kinds(labels)[:2] == ("unigram", "symbols")  # different texts with the same labels
+
+
+def test_all_symbols_of_a_closed_set_get_a_token() -> None:
+    symbols = [f"s{number}" for number in range(999)]
+    data = suggest.suggest(look([(word(), " ".join(DICE.sample(symbols, 999))) for _ in range(30)])).settings["data"]
+    assert data["target_tokenizer"] == "symbols"
+    assert data["target_vocabulary"] >= special.COUNT + len(symbols)
 
 
 def test_commands_and_actions_are_symbols() -> None:
