@@ -1,5 +1,7 @@
 """Validation of a model that is still being trained, by one process or by several that divide the work."""
 
+import math
+import sys
 from dataclasses import replace
 from functools import partial
 
@@ -7,7 +9,7 @@ import numpy as np
 import torch
 from torch.nn import functional as F
 
-from seq2see import machine
+from seq2see import machine, special
 from seq2see.bundle import Bundle
 from seq2see.config import Training
 from seq2see.decoding import translator
@@ -22,6 +24,8 @@ from seq2see.training import loop
 
 AT_ONCE = 1024
 """Number of tokens in one forward pass for which all logits are kept."""
+UNKNOWN_LOSS = math.log(sys.maxunicode)
+"""Loss of naming an unknown character, which is added to that of the token for unknown ones."""
 Measured = tuple[float, int, list[str]]
 """Measurements on a share of the pairs: summed loss, number of target tokens, translations if the metric needs them."""
 
@@ -79,14 +83,18 @@ def measure(used: Bundle, store: Store, pairs: list[Pair], rank: int = 0, world:
 
 @torch.inference_mode()
 def losses(model: Seq2Seq, store: Store) -> list[float]:
-    """Return the loss of each pair in nats, summed over the tokens of its target."""
+    """Return the loss of each pair in nats, summed over the tokens of its target.
+
+    An unknown token counts as one of all characters: tokenizers that spell every text can be compared with others.
+    """
     device = next(model.parameters()).device
     found = np.zeros(len(store))
     for indices, _ in Batches(store, AT_ONCE, len(store), seed=0).one_epoch():
         batch = make_batch(store, indices).to(device)
         memory = model.encode(batch.source_N, batch.source_offsets)
         logits_NV = model.output(model.decode(batch.inputs_N, batch.target_offsets, memory)).float()
-        losses_N = F.cross_entropy(logits_NV, batch.target_N, reduction="none").double().cpu().numpy()
+        known_N = F.cross_entropy(logits_NV, batch.target_N, reduction="none").double()
+        losses_N = (known_N + UNKNOWN_LOSS * (batch.target_N == special.UNKNOWN)).cpu().numpy()
         found[indices] = np.add.reduceat(losses_N, batch.target_offsets[:-1].numpy())
     return [float(loss) for loss in found]
 

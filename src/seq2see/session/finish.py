@@ -24,6 +24,7 @@ from seq2see.text.rows import in_blocks
 from seq2see.text.tags import language_tag, tagged, without_tag
 from seq2see.training import events, journal
 from seq2see.training.bad_numbers import NotFinite
+from seq2see.training.checkpoint import Progress
 
 CALIBRATED = 500
 """Maximum number of validation pairs whose translations calibrate the confidence."""
@@ -34,6 +35,15 @@ and how many of them are shown.
 
 
 DAY = 24 * 60 * 60
+FORECAST_AFTER = 10
+"""Number of updates from which the duration of a training on a CPU is estimated."""
+
+
+def seconds_a_step(event: events.Event, before: Progress, device: torch.device) -> float | None:
+    """Return the mean duration of the first steps after `before` at the last of them, on a CPU; None otherwise."""
+    if not isinstance(event, events.Stepped) or event.step != before.step + FORECAST_AFTER or device.type != "cpu":
+        return None
+    return (event.seconds - before.seconds) / FORECAST_AFTER
 
 
 def forecast(training: Training, seconds: float) -> str:

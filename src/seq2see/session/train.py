@@ -36,11 +36,8 @@ from seq2see.tokens.store import Store
 from seq2see.training import checkpoint
 from seq2see.training.bad_numbers import NotFinite
 from seq2see.training.checkpoint import Progress
-from seq2see.training.events import INTERRUPTED, Finished, Stepped
+from seq2see.training.events import INTERRUPTED, Finished
 from seq2see.training.journal import Journal
-
-FORECAST_AFTER = 10
-"""Number of updates from which the duration of a training on a CPU is estimated."""
 
 
 def train(
@@ -216,8 +213,7 @@ def learn(
                         watch(Said(f"doctor: {line}"))
                 journal.write(event)
                 watch(event)
-                if isinstance(event, Stepped) and event.step == before.step + FORECAST_AFTER and device.type == "cpu":
-                    seconds = (event.seconds - before.seconds) / FORECAST_AFTER
+                if (seconds := finish.seconds_a_step(event, before, device)) is not None:
                     watch(Said(finish.forecast(prepared.settings.training, seconds)))
                 end = event
         except NotFinite as found:

@@ -16,6 +16,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
@@ -24,8 +25,8 @@ from seq2see.config import Overlay, Settings
 from seq2see.errors import RunError
 from seq2see.evaluation import validation
 from seq2see.machine import ALONE, Stop
+from seq2see.session import finish, resume, suggest
 from seq2see.session import prepare as preparation
-from seq2see.session import resume, suggest
 from seq2see.session.request import Interrupted, Prepared, Said, Watch
 from seq2see.training import checkpoint, loop
 from seq2see.training.events import INTERRUPTED, Finished, Stepped
@@ -47,9 +48,11 @@ STANDARD_ERRORS = 2.0
 """Number of standard errors by which the mean losses per sentence must differ to be significant."""
 UNRELATED = {
     *("seed", "alignment_weight", "micro_batch_tokens", "precision", "deterministic", "log_every", "keep"),
-    *("max_minutes", "validate_every", "patience", "metric"),
+    *("validate_every", "patience", "metric"),
 }
-"""Training settings that the user may set without disabling the trials."""
+"""Training settings that the user may set without disabling the trials. A time limit is not one of them: every
+candidate would train for as long.
+"""
 
 
 @dataclass(frozen=True)
@@ -153,9 +156,9 @@ class Standing:
     name: str
     step: int
     losses: dict[str, float]
-    """Loss of each validation pair, in nats, by pair."""
+    """Loss of each validation pair, in nats, by a hash of the pair."""
     score: float | None
-    """The best value of the metric so far."""
+    """The best value of the metric so far; None if that is the loss, since that of a token depends on the tokenizer."""
     cost: float
     """Number of tokens trained on, times the number of parameters; R-Drop counts twice."""
     seconds: float
@@ -200,7 +203,7 @@ def decide(folder: Path, prepared: Prepared, overlays: list[Overlay], watch: Wat
     prepared = replace(prepared, reasons=plan["reasons"], yours={*plan["yours"], *prepared.yours})
     if "winner" not in plan:
         plan |= _compare(folder, prepared, plan, watch)
-        storage.write_text(home / PLAN, json.dumps(plan, indent=1))
+        storage.write_text(home / PLAN, json.dumps(plan))
     winner, result = plan["winner"], plan["result"]
     facts = prepared.facts | {"trials": result}
     if winner != DEFAULT:
@@ -229,22 +232,42 @@ def read_plan(path: Path) -> dict[str, Any]:
     try:
         plan = storage.read_json(path)
         names, wanted = plan["challengers"], plan.get("winner", DEFAULT)
+        early = [Standing(**each).name for each in plan.get("early", {}).values()]
         whole = type(plan["compare_after"]) is int and isinstance(plan["reasons"], dict)
-        if not whole or wanted not in (DEFAULT, *names) or any(Path(name).name != name for name in names):
+        if (
+            not whole
+            or {*early} - {DEFAULT, *names}
+            or wanted not in (DEFAULT, *names)
+            or any(Path(name).name != name for name in names)
+        ):
             raise ValueError(wanted)
     except (ValueError, KeyError, TypeError, AttributeError):
         raise RunError(f"{path}: damaged. Train anew with --force") from None
     return dict(plan)
 
 
-def _compare(folder: Path, prepared: Prepared, plan: Mapping[str, Any], watch: Watch) -> dict[str, Any]:
-    """Train the candidates as far as planned; return the winner's name and the results of all, for the manifest."""
+def _compare(folder: Path, prepared: Prepared, plan: dict[str, Any], watch: Watch) -> dict[str, Any]:
+    """Train the candidates as far as planned; return the winner's name and the results of all, for the manifest.
+
+    The first comparison is stored in the plan, because some candidates are trained further after it.
+    """
     settings, names = prepared.settings, [DEFAULT, *plan["challengers"]]
     places = {name: folder if name == DEFAULT else folder / FOLDER / name for name in names}
     early, steps = plan["compare_after"], settings.training.max_steps
     watch(Said(f"trials: {len(names)} settings, {early:,} of {steps:,} steps each: {', '.join(names)}"))
     began = time.monotonic()
-    first = _train_all(places, early, watch, began, plan["minutes"])
+    most = len(names) * early + (2 if plan["to_the_end"] else 1) * (steps - early)
+
+    def forecast(seconds: float) -> None:
+        """Say how long all of it takes, given the duration of a step; at most, since trainings may stop early."""
+        long = finish.in_words(seconds * most)
+        watch(Said(f"trials and training: at most {long} for {most:,} steps on this CPU; --tune 0 makes no trials"))
+
+    if "early" not in plan:
+        found = _train_all(places, early, watch, began, plan["minutes"], forecast)
+        plan["early"] = {name: asdict(each) for name, each in found.items()}
+        storage.write_text(folder / FOLDER / PLAN, json.dumps(plan))
+    first = {name: Standing(**each) for name, each in plan["early"].items()}
     lower = settings.training.metric in config.LOWER_IS_BETTER
     ranked = sorted((each for each in first.values() if each.name != DEFAULT), key=lambda each: each.loss)
     last, winner = first, DEFAULT
@@ -279,12 +302,18 @@ def _in_words(standings: Mapping[str, Standing]) -> str:
 
 
 def _train_all(
-    places: Mapping[str, Path], until: int, watch: Watch, began: float, minutes: float
+    places: Mapping[str, Path],
+    until: int,
+    watch: Watch,
+    began: float,
+    minutes: float,
+    forecast: Callable[[float], None] | None = None,
 ) -> dict[str, Standing]:
     """Train each candidate up to step `until`: one after another on a CPU, several at a time on a GPU.
 
     Args:
         minutes: Start no further challenger when this many minutes have passed since `began`; 0 for no limit.
+        forecast: Called on a CPU with the mean duration of the first steps.
     """
     at_once = 1 if machine.pick_device().type == "cpu" else MOST_AT_ONCE
     waiting, found = list(places.items()), dict[str, Standing]()
@@ -297,7 +326,8 @@ def _train_all(
         if len(group) > 1:
             found |= _side_by_side(group, until)
         else:
-            found |= {name: advance(name, place, until) for name, place in group.items()}
+            found |= {name: advance(name, place, until, forecast) for name, place in group.items()}
+            forecast = None
         for name in group:
             watch(Said(f"trials: {name}, step {found[name].step:,}: loss of a sentence {found[name].loss:.3f}"))
     return found
@@ -359,8 +389,12 @@ class _Pause(Stop):
         return self.reached or super().asked()
 
 
-def advance(name: str, folder: Path, until: int) -> Standing:
-    """Train the model of a run folder up to step `until`, or to an earlier limit, and return its losses and score."""
+def advance(name: str, folder: Path, until: int, forecast: Callable[[float], None] | None = None) -> Standing:
+    """Train the model of a run folder up to step `until`, or to an earlier limit, and return its losses and score.
+
+    Args:
+        forecast: Called on a CPU with the mean duration of the first steps.
+    """
     device = machine.pick_device()
     prepared = resume.reopen(folder, [])
     settings = prepared.settings
@@ -377,6 +411,9 @@ def advance(name: str, folder: Path, until: int) -> Standing:
                 journal.write(event)
                 if isinstance(event, Stepped) and event.step >= until < settings.training.max_steps:
                     stop.reached = True
+                seconds = finish.seconds_a_step(event, before, device)
+                if seconds is not None and forecast is not None:
+                    forecast(seconds)
                 end = event
         finally:
             journal.close()
@@ -390,8 +427,10 @@ def advance(name: str, folder: Path, until: int) -> Standing:
         bundle.read_weights(model, folder / "model.safetensors")
     progress = checkpoint.Progress() if newest is None else checkpoint.read_progress(newest)
     losses = validation.losses(model.eval(), prepared.valid)
-    pairs = [f"{pair.source}\t{pair.target}" for pair in prepared.valid_pairs]
+    texts = (f"{pair.source}\t{pair.target}".encode() for pair in prepared.valid_pairs)
+    pairs = [blake2b(text, digest_size=8).hexdigest() for text in texts]
     tokens = progress.step * settings.training.batch_tokens * loop.times(settings.training)
     cost = tokens * sum(weight.numel() for weight in model.parameters())
     by_pair = dict(zip(pairs, losses, strict=True))
-    return Standing(name, progress.step, by_pair, progress.best, float(cost), round(progress.seconds, 1))
+    score = None if settings.training.metric == "loss" else progress.best
+    return Standing(name, progress.step, by_pair, score, float(cost), round(progress.seconds, 1))

@@ -12,7 +12,7 @@ import torch
 import seq2see
 from seq2see import config, storage
 from seq2see.errors import RunError, SettingError
-from seq2see.session import trials
+from seq2see.session import finish, trials
 from seq2see.session.request import Interrupted, Said
 from seq2see.session.trials import DEFAULT, Standing
 
@@ -48,6 +48,7 @@ def test_who_takes_part() -> None:
     assert names({"training.seed", "decoding.beam"}, None) == ["tokenizers-2"]
     assert names(set(), 0) == []
     assert names({"model.dropout"}, None) == []
+    assert names({"training.max_minutes"}, None) == [], "each candidate would take as long"
     assert "more-dropout" in names(set(), 10)
     assert "more-dropout" not in names({"model.dropout"}, 10)
     assert "tokenizers-2" not in names({"data.source_tokenizer"}, 10)
@@ -135,8 +136,73 @@ def test_an_interruption_loses_nothing(files: dict[str, str], tmp_path: Path) ->
     assert compared == whole.manifest["trials"] | {"seconds": 0}
 
 
+def test_a_second_comparison_does_not_repeat_the_first(
+    files: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By then the finalists are further than the others, which a comparison would take for an advantage."""
+    whole = train(files, tmp_path / "whole", tune=60)
+    told: list[str] = []
+
+    def interrupt(event: object) -> None:
+        if isinstance(event, Said) and event.line.startswith(f"trials: {DEFAULT}, step"):
+            told.append(event.line)
+            if len(told) == 2:  # it has been trained to the end, and the other finalist has not
+                os.kill(os.getpid(), signal.SIGINT)
+
+    with pytest.raises(KeyboardInterrupt):
+        train(files, tmp_path / "run", tune=60, watch=interrupt)
+    lengths: list[int] = []
+    train_all = trials._train_all
+    monkeypatch.setattr(trials, "_train_all", lambda *given: lengths.append(given[1]) or train_all(*given))
+    run = train(files, tmp_path / "run", tune=60, resume=True)
+    assert lengths == [TINY["training"]["max_steps"]]
+    assert run.manifest["trials"] | {"seconds": 0} == whole.manifest["trials"] | {"seconds": 0}
+    assert weights(run) == weights(whole)
+
+
+def test_on_a_cpu_a_line_says_how_long_trials_take(
+    files: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(finish, "FORECAST_AFTER", 1)
+    lines: list[str] = []
+    train(
+        files,
+        tmp_path / "run",
+        tune=60,
+        watch=lambda event: lines.append(event.line if isinstance(event, Said) else ""),
+    )
+    [line] = [line for line in lines if line.startswith("trials and training: at most")]
+    assert "for 18 steps" in line  # three settings for 2 of 8 steps, and two of them to the end
+    assert lines.index(line) < next(place for place, line in enumerate(lines) if "loss of a sentence" in line)
+
+
+def test_losses_of_sentences_are_compared_and_reported_not_those_of_tokens(
+    files: dict[str, str], tmp_path: Path
+) -> None:
+    """The loss of a token depends on how a sentence is split."""
+    lines: list[str] = []
+    settings = TINY | {"training": TINY["training"] | {"metric": "loss"}}
+    run = train(
+        files,
+        tmp_path / "run",
+        settings=settings,
+        tune=60,
+        watch=lambda event: lines.append(event.line if isinstance(event, Said) else ""),
+    )
+    [said] = [line for line in lines if "; loss of a sentence: " in line]
+    for name, row in run.manifest["trials"]["candidates"].items():
+        assert f"{name} {row['loss']:.3f} (step {row['step']})" in said
+
+
 def test_a_damaged_plan_is_refused(tmp_path: Path) -> None:
-    for text in ("[]", '{"challengers": {"../x": []}, "compare_after": 1, "reasons": {}}', "{", '{"challengers": {}}'):
+    early = '{"challengers": {"x": []}, "compare_after": 1, "reasons": {}, "early": {"x": {"name": "x"}}}'
+    for text in (
+        "[]",
+        '{"challengers": {"../x": []}, "compare_after": 1, "reasons": {}}',
+        "{",
+        '{"challengers": {}}',
+        early,
+    ):
         storage.write_text(tmp_path / "plan.json", text)
         with pytest.raises(RunError, match="damaged"):
             trials.read_plan(tmp_path / "plan.json")
