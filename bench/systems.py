@@ -184,8 +184,8 @@ Written by `python -m bench.systems page`. All systems of a table have the same 
 regularisation, those that the corpus suggests for a Transformer, and as many parameters within a few percent; the
 learning rate of the others is twice the Transformer's ([log.md](log.md), "what suits the RNNs" and "the other
 systems"). The test set is translated once by each finished model, with beam 5. Scores are means over seeds, ± their
-standard deviation. "Seconds" is the mean duration of a training beside the others of the same table, so it compares
-systems on one machine, and not machines.
+standard deviation. "Seconds" is the mean duration of a training beside others on the same machine, which were not the
+same for all of them, so that only large differences mean something.
 
 {tables}
 ## Published figures
