@@ -235,6 +235,94 @@ def test_another_token_is_taken(page):
     assert page.problems == []
 
 
+def patch(page, donor, here, there):
+    """Type a second sentence, choose one token of each by its number from 1, and wait for the new translation."""
+    draw(page, "patching")
+    page.click("#patch-donor")
+    page.type(donor)
+    page.wait("document.querySelectorAll('#patching .strip[role=group]').length === 2")
+    page.click(f"#patching .strip button:nth-of-type({here})")
+    page.wait("/1.* 0.*/.test(document.querySelector('#patching [role=status]').textContent)")  # as many of each
+    page.click(f"#patching .choose + div .strip button:nth-of-type({there})")
+    page.wait("!!document.querySelector('#patching .outcome')")
+
+
+def contrast(page, position):
+    """Choose an output token by its number from 1, and the first that could stand in its place."""
+    draw(page, "contrast")
+    page.click(f"#contrast .strip button:nth-of-type({position})")
+    page.click("#contrast .others button")
+    page.wait("document.querySelectorAll('#contrast .signed').length === 2")
+
+
+def test_vectors_of_another_sentence_are_put_in_by_pointer_and_keyboard(page, server):
+    translate(page, "cab", "CAB")
+    patch(page, "fed", 1, 1)
+    outcome = "[...document.querySelectorAll('#patching dd')].map(each => each.textContent)"
+    assert page.run(outcome) == ["CAB", "FAB"]
+    found = server.post("/v1/patch", text="cab", donor="fed", tokens=[0]).json()
+    after = 100 * found["changed_probability"][1]
+    assert f"→ {after:.1f} %" in said(page, "#patching [role=status] .piece:nth-of-type(2) small")
+    # By keyboard, the first token of the other sentence is released, and the end token is chosen instead.
+    page.press("Enter")
+    page.wait("!document.querySelector('#patching .outcome')")
+    for _ in range(3):
+        page.press("ArrowRight")
+    page.press("Enter")
+    page.wait(f"{outcome}.length === 2")
+    assert page.run("document.activeElement.getAttribute('aria-pressed')") == "true"  # the focus stays
+    page.click("#patching .strip button:nth-of-type(1)")
+    page.wait("!document.querySelector('#patching .outcome')")
+    page.click("#patching .strip button:nth-of-type(4)")
+    page.wait(f"{outcome}.join() === 'CAB,CAB (the same)'")
+    page.click("#languages button[lang=ko]")  # what was chosen stays
+    page.wait(f"{outcome}.join() === 'CAB,CAB (같음)'")
+    assert page.problems == []
+
+
+def test_a_point_of_the_decoder_has_output_tokens(page):
+    translate(page, "cab", "CAB")
+    draw(page, "patching")
+    page.run("(() => { const point = document.getElementById('patch-point'); point.value = 'decoder_norm';"
+             " point.dispatchEvent(new Event('change')); })()")  # fmt: skip
+    wait_for(page, "#patching .strip button:nth-of-type(3)", "B2")
+    patch(page, "fed", 3, 3)
+    assert said(page, "#patching dd:nth-of-type(2)") == "CAD"
+
+
+def test_one_output_token_beside_another(page, server):
+    translate(page, "cab", "CAB")
+    contrast(page, 2)
+    other = page.run("document.querySelector('#contrast .others button').firstChild.textContent")
+    assert said(page, "#contrast [role=status] p").replace("\u2068", "").startswith(f"“A\u2069” instead of “{other}")
+    by_token = "[...document.querySelectorAll('#contrast [role=status] .piece small')].map(each => each.textContent)"
+    found = server.post("/v1/contrast", text="cab", that=f"C{other}B").json()
+    assert page.run(by_token)[1] == f"{found['left_out'][1]:+.2f}"
+    assert found["left_out"][1] == max(found["left_out"])
+    page.click("#contrast-that")
+    page.type("CAD")
+    page.press("Enter")
+    page.wait("document.querySelector('#contrast [role=status] p')?.textContent.includes('B\u2069” instead of')")
+    page.run("document.getElementById('contrast-that').value = 'CAB'")
+    page.press("Enter")
+    page.wait("document.querySelector('#contrast [role=status] .forced')?.textContent.includes('nothing to contrast')")
+    assert all("400" in each for each in page.problems)
+
+
+def test_with_a_head_off_these_sections_ask_to_switch_it_on(page):
+    translate(page, "cab", "CAB")
+    draw(page, "encoder")
+    page.click("#encoder .heads label:has([value='0 0'])")
+    page.click("#encoder .off-switch button")
+    page.wait("document.querySelectorAll('#changes dd').length === 2")
+    for section in ("patching", "contrast"):
+        draw(page, section)
+        page.wait(f"document.querySelector('#{section} .forced')?.textContent.startsWith('First undo')")
+    page.click("#changes .chip")
+    page.wait("!!document.querySelector('#patch-donor') && !!document.querySelector('#contrast-that')")
+    assert page.problems == []
+
+
 def test_an_example_is_translated_by_a_click(page):
     page.wait("document.querySelectorAll('#examples button').length > 0")
     text = page.run("document.querySelector('#examples button').textContent")
@@ -254,7 +342,8 @@ def test_korean_text_and_a_korean_interface(page, tmp_path):
     draw(page, "encoder")
     page.wait("document.querySelector('#encoder .said').textContent.includes('헤드 평균')")
     english = "Switch|Choose|layer|head|token|attends to|The |weights"
-    for section in ("tokens", "embeddings", "encoder", "cross", "alignment", "lens", "candidates", "beam"):
+    sections = ("tokens", "embeddings", "encoder", "cross", "alignment", "lens", "candidates", "beam")
+    for section in (*sections, "patching", "contrast"):
         draw(page, section)
         page.run("new Promise(done => setTimeout(done, 100))")
         assert page.run(f"document.querySelector('#{section}').innerText.match(/{english}/)") is None
@@ -596,7 +685,7 @@ def test_a_phone_shows_it_all_in_either_scheme(page, scheme, tmp_path):
         page.ask("Emulation.setDeviceMetricsOverride", width=390, height=800, deviceScaleFactor=1, mobile=True)
         page.ask("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
         translate(page, "cab", "CAB")
-        for section in ("tokens", "encoder", "cross", "beam"):
+        for section in ("tokens", "encoder", "cross", "beam", "patching", "contrast"):
             draw(page, section)
             page.wait("document.documentElement.scrollWidth <= 390")
         page.type("cabcabcab")
@@ -617,15 +706,18 @@ def test_nothing_stands_in_the_way_of_anybody(page, language):
     """By axe-core: no serious accessibility fault, with everything drawn, a head switched off, and in the chat."""
     page.click(f"#languages button[lang={language}]")
     translate(page, "cab", "CAB")
+    patch(page, "fed", 1, 1)
+    contrast(page, 2)
+    page.run(AXE.read_text(encoding="utf-8") + "; undefined")
+    faults = """(async () => (await axe.run()).violations.filter(each => ["serious", "critical"].includes(each.impact))
+        .map(each => `${each.id}: ${each.nodes.slice(0, 3).map(node => node.html.slice(0, 120))}`))()"""
+    assert page.run(faults) == []
     draw(page, "encoder")
     page.click("#encoder .heads label:has([value='0 0'])")
     page.click("#encoder .off-switch button")
     page.wait("document.querySelectorAll('#changes dd').length === 2")
     for section in ("tokens", "embeddings", "layers", "decoder", "cross", "alignment", "lens", "candidates", "beam"):
         draw(page, section)
-    page.run(AXE.read_text(encoding="utf-8") + "; undefined")
-    faults = """(async () => (await axe.run()).violations.filter(each => ["serious", "critical"].includes(each.impact))
-        .map(each => `${each.id}: ${each.nodes.slice(0, 3).map(node => node.html.slice(0, 120))}`))()"""
     assert page.run(faults) == []
     page.click("#tab-chat")
     assert page.run(faults) == []

@@ -147,11 +147,12 @@ def _root(service: Service) -> APIRouter:
         )
 
     # Put together once: nothing that a request names is looked up on the disk.
-    own = {name: files.read(f"page/{name}", "seq2see.serve") for name in ("index.html", "live.css", "live.js")}
+    names = ("index.html", "live.css", "interventions.js", "live.js")
+    own = {name: files.read(f"page/{name}", "seq2see.serve") for name in names}
     pages = {
         "index.html": files.in_language(own["index.html"]).replace("<!-- sections -->", files.read("sections.html")),
         "page.css": files.read("page.css") + own["live.css"],
-        "page.js": files.script(own["live.js"]),
+        "page.js": files.script(own["interventions.js"] + own["live.js"]),
     }
 
     @routes.get("/", include_in_schema=False)

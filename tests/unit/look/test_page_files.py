@@ -11,7 +11,7 @@ OWN = {
     "beside": files.read("beside.js") + files.read("beside.html"),
     "serve": "",
 }
-for name in ("index.html", "live.js"):
+for name in ("index.html", "interventions.js", "live.js"):
     OWN["serve"] += files.read(f"page/{name}", "seq2see.serve")
 SHARED = "".join(map(files.read, files.SCRIPTS[1:])) + files.read("sections.html")
 KOREAN = dict(re.findall(r'^  "(.+?)":\s+"(.*)",$', files.read("korean.js"), flags=re.M))
@@ -47,9 +47,12 @@ def test_the_same_values_are_put_in():
         assert set(re.findall(r"\{\w+\}", one)) == set(re.findall(r"\{\w+\}", other)), one
 
 
-@pytest.mark.parametrize("name", ["sections.html", "beside.html"])
-def test_each_sentence_stands_in_both_languages(name):
-    sections = re.findall(r"<section.*?</section>", files.read(name), flags=re.S)
+PAGES = [("sections.html", "seq2see.look"), ("beside.html", "seq2see.look"), ("page/index.html", "seq2see.serve")]
+
+
+@pytest.mark.parametrize(("name", "package"), PAGES)
+def test_each_sentence_stands_in_both_languages(name, package):
+    sections = re.findall(r"<section.*?</section>", files.read(name, package), flags=re.S)
     assert sections
     for section in sections:
         assert section.count('data-in="en"') == section.count('data-in="ko"') >= 2, section[:60]

@@ -80,27 +80,29 @@ addEventListener("unhandledrejection", event => {
 function report(problem, again) {
   if (problem?.name === "AbortError") return;
   if (!(problem instanceof Refused)) throw problem;
-  const { status, line, wait } = problem, seconds = wait ?? 2, isKey = [401, 403].includes(status);
+  const { status, wait } = problem, isKey = [401, 403].includes(status);
   at("key-form").hidden = !isKey;
   if (isKey) at("key").focus();
   const isTriedAgain = again && [0, 429, 503].includes(status);
-  sayAt("problem", () => {
-    const words = {
-      0: tell("The server cannot be reached"),
-      401: tell("This server asks for an API key"),
-      403: tell("The server does not know this API key"),
-      408: tell("The request did not arrive in time (408)"),
-      413: tell("The request is too large (413)"),
-      429: tell("The server is busy (429)"),
-      503: tell("The model is not ready (503)"),
-      504: tell("The server did not answer in time (504)"),
-    }[status] ?? tell("The server refused the request ({status})", { status });
-    const sentences = [`${line && !isKey ? `${words}: ${line.replace(/\.$/, "")}` : words}.`];
-    if (status === 504) sentences.push(tell("A shorter text may help."));
-    if (isTriedAgain) sentences.push(tell("Trying again in {n} s.", { n: seconds }));
-    return [sentences.join(" ")];
-  });
-  if (isTriedAgain) schedule(1000 * seconds, again);
+  sayAt("problem", () => [refusalInWords(problem, isTriedAgain)]);
+  if (isTriedAgain) schedule(1000 * (wait ?? 2), again);
+}
+
+function refusalInWords({ status, line, wait }, isTriedAgain) {
+  const words = {
+    0: tell("The server cannot be reached"),
+    401: tell("This server asks for an API key"),
+    403: tell("The server does not know this API key"),
+    408: tell("The request did not arrive in time (408)"),
+    413: tell("The request is too large (413)"),
+    429: tell("The server is busy (429)"),
+    503: tell("The model is not ready (503)"),
+    504: tell("The server did not answer in time (504)"),
+  }[status] ?? tell("The server refused the request ({status})", { status });
+  const sentences = [`${line && ![401, 403].includes(status) ? `${words}: ${line.replace(/\.$/, "")}` : words}.`];
+  if (status === 504) sentences.push(tell("A shorter text may help."));
+  if (isTriedAgain) sentences.push(tell("Trying again in {n} s.", { n: wait ?? 2 }));
+  return sentences.join(" ");
 }
 
 const settle = () => { sayAt("problem", () => []); at("key-form").hidden = true; };
@@ -511,12 +513,15 @@ function changes(question, before, now, sure, left) {
   if (left)
     children.push(element("details", { open: areSharesShown ? "" : null, ontoggle: event => { areSharesShown = event.target.open; } },
       element("summary", {}, tell("Probability of each token of the old translation: before → now")),
-      element("div", { class: "strip" }, ...before.target_tokens.map((token, index) => {
-        const [one, two] = [sure.probability[index], left.probability[index]];
-        return element("span", { class: two < one - 0.1 ? "piece fallen" : "piece" }, element("bdi", {}, token), element("small", {}, `${percent(one)} → ${percent(two)}`));
-      }))));
+      shares(before.target_tokens, sure.probability, left.probability)));
   return children;
 }
+
+/** The probability of each token, before and after a change. */
+const shares = (tokens, before, now) => element("div", { class: "strip" }, ...tokens.map((token, index) => {
+  const [one, two] = [before[index], now[index]];
+  return element("span", { class: two < one - 0.1 ? "piece fallen" : "piece" }, element("bdi", {}, token), element("small", {}, `${percent(one)} → ${percent(two)}`));
+}));
 
 /** A text, with what is not in the other marked: from the first to the last difference. */
 function marked(text, other) {
