@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from seq2see.lens.alignment import Alignment, Importance, Method
     from seq2see.lens.answers import Look
     from seq2see.lens.heads import Head, Statistics, Worth
+    from seq2see.lens.history import AttentionHistory
     from seq2see.lens.intervention import Contrast, Patched, Tokens
     from seq2see.lens.reading import Reading, Watch
     from seq2see.lens.side_by_side import SideBySide
@@ -265,6 +266,13 @@ class Run:
         from seq2see.look import beside
 
         return beside.compare(self, other, sentence, to, target)
+
+    def attention_history(self) -> "AttentionHistory":
+        """Return the attention of fixed validation pairs at the validations of the training, as arrays."""
+        from seq2see.lens import history
+
+        self.need_attention("attention during training")
+        return history.read(self.folder)
 
     def read(self, sentence: str, to: str | None = None, target: str | None = None) -> "Reading":
         """Return a sentence and its translation (or `target`) in tokens, as input of the functions in `lens`."""

@@ -45,11 +45,18 @@ def contents(folder: Path) -> dict[str, bytes]:
 
 
 def assert_same_end(run: Path, whole: Path) -> None:
-    """The same bytes of model, weights, optimizer and settings, the same metrics, and no more or fewer checkpoints."""
+    """The same bytes of model, weights, optimizer, settings and attention, the same metrics, as many checkpoints."""
     assert metrics(run) == metrics(whole)
     names = [path.relative_to(whole) for path in sorted(whole.glob("checkpoints/*/*.safetensors"))]
     assert [path.relative_to(run) for path in sorted(run.glob("checkpoints/*/*.safetensors"))] == names
-    for name in ("model.safetensors", "settings.toml", "source.tokenizer.json", "target.tokenizer.json", *names):
+    for name in (
+        "model.safetensors",
+        "settings.toml",
+        "attention.json",
+        "source.tokenizer.json",
+        "target.tokenizer.json",
+        *names,
+    ):
         assert (run / name).read_bytes() == (whole / name).read_bytes(), name
     states = [json.loads((path / "state.json").read_text()) for path in sorted((run / "checkpoints").iterdir())]
     others = [json.loads((path / "state.json").read_text()) for path in sorted((whole / "checkpoints").iterdir())]

@@ -1,9 +1,11 @@
-"""`report.html`: one training on one page, which needs no network and no script.
+"""`report.html`: one training on one page that needs no network; only the attention during training needs a script.
 
 The page is made from the Jinja templates beside this module: `page.html` around `report.html`, with `scores.html` for
 each set that was scored, in the style of `report.css`.
 """
 
+import base64
+import hashlib
 import random
 import re
 from collections.abc import Mapping, Sequence
@@ -31,6 +33,14 @@ class ScoredSet(NamedTuple):
     """Name, value and signature of each score; if a score does not apply, None and the reason."""
 
 
+class Interactive(NamedTuple):
+    """A part of the page that has a script of its own; nothing in it is escaped."""
+
+    html: str
+    style: str
+    script: str
+
+
 def write(
     path: Path,
     *,
@@ -43,6 +53,7 @@ def write(
     data: Mapping[str, str] | None = None,
     findings: Sequence[str] = (),
     reliability: tuple[Calibration, str, str] | None = None,
+    attention: Interactive | None = None,
 ) -> None:
     """Write the page; a part with nothing in it is left out.
 
@@ -58,6 +69,7 @@ def write(
         findings: what is wrong with the model.
         reliability: how the confidence was calibrated, and inline SVG from our own pictures, not escaped either: the
             reliability curve of the model's own probability, and that of the confidence.
+        attention: the attention during training, if it was recorded.
     """
     body = _templates().get_template("report.html")
     text = body.render(
@@ -72,8 +84,10 @@ def write(
         data=data,
         findings=findings,
         reliability=reliability,
+        attention=attention,
     )
-    storage.write_text(path, page(title, "", text))
+    style, script = (attention.style, attention.script) if attention else ("", "")
+    storage.write_text(path, page(title, style, text, script))
 
 
 def sample(count: int, most: int) -> list[int]:
@@ -103,11 +117,17 @@ def add_scores(path: Path, scored: ScoredSet) -> bool:
     return True
 
 
-def page(title: str, style: str, body: str) -> str:
-    """Return a whole HTML page around `body`, which is not escaped; `style` is added to the style of all reports."""
+def page(title: str, style: str, body: str, script: str = "") -> str:
+    """Return a whole HTML page around `body`, which is not escaped; `style` is added to the style of all reports.
+
+    The browser runs this very `script`, which it knows by its hash, and no other.
+    """
     templates = _templates()
     shared = templates.loader.get_source(templates, "report.css")[0]  # type: ignore[union-attr]
-    return templates.get_template("page.html").render(title=title, style=shared + style, body=body, language=language())
+    checksum = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    return templates.get_template("page.html").render(
+        title=title, style=shared + style, body=body, language=language(), script=script, checksum=checksum
+    )
 
 
 @cache

@@ -11,6 +11,10 @@ SCRIPTS = ("korean.js", "basics.js", "attention.js", "components.js")
 """Scripts that `look` and the live page share, in the order in which they are joined into one module."""
 
 
+STYLES = ("page.css", "maps.css")
+"""The style of these pages; reports share the second file."""
+
+
 def read(name: str, package: str = "seq2see.look") -> str:
     return resources.files(package).joinpath(name).read_text(encoding="utf-8")
 
@@ -18,6 +22,11 @@ def read(name: str, package: str = "seq2see.look") -> str:
 def in_language(page: str) -> str:
     """Return a page that starts in Korean if that is the language of the user; a switch on the page changes it."""
     return page.replace('<html lang="en">', '<html lang="en" data-language="ko">') if language() == "ko" else page
+
+
+def style() -> str:
+    """Return the style of a page."""
+    return "\n".join(map(read, STYLES))
 
 
 def script(start: str) -> str:

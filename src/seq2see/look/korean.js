@@ -104,6 +104,13 @@ const KOREAN = {
   "{share} (log {log})": "{share} (로그 {log})",
   "no tokens for it": "이 출력을 나타낼 토큰이 없음",
 
+  // Attention during training
+  "step {n}": "{n}스텝",
+  "validation": "검증",
+  "validation pair": "검증 문장 쌍",
+  "encoder self-attention": "인코더의 셀프 어텐션",
+  "cross-attention, by layer and head": "층과 헤드별 인코더-디코더 어텐션",
+
   // What depends on the model
   "A sinusoidal positional encoding is added, so that the order matters: high frequencies on the left, low ones on the right.":
     "순서를 알 수 있도록 포지셔널 인코딩(사인·코사인 값)을 더합니다. 왼쪽은 주기가 짧은 파형, 오른쪽은 주기가 긴 파형입니다.",

@@ -279,12 +279,17 @@ def render(given: dict[str, Any], sections: str = "sections.html", start: str = 
         sections: name of the file with the part between heading and footer.
         start: name of the script that draws the page.
     """
-    blocks = []
+    page = files.in_language(files.read("page.html")).replace("<!-- sections -->", files.read(sections))
+    page = page.replace("/* style */", files.style())
+    page = page.replace("/* script */", files.script(files.read(start)))
+    return page.replace("<!-- parts -->", blocks(given))
+
+
+def blocks(given: dict[str, Any]) -> str:
+    """Return parts as elements of a page, in which its script finds them."""
+    found = []
     for name, value in given.items():
         # A "<" in a sentence could end the element.
         text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c")
-        blocks.append(f'<script type="application/json" id="part:{name}">{text}</script>')
-    page = files.in_language(files.read("page.html")).replace("<!-- sections -->", files.read(sections))
-    page = page.replace("/* style */", files.read("page.css"))
-    page = page.replace("/* script */", files.script(files.read(start)))
-    return page.replace("<!-- parts -->", "\n".join(blocks))
+        found.append(f'<script type="application/json" id="part:{name}">{text}</script>')
+    return "\n".join(found)

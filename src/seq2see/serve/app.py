@@ -151,7 +151,7 @@ def _root(service: Service) -> APIRouter:
     own = {name: files.read(f"page/{name}", "seq2see.serve") for name in names}
     pages = {
         "index.html": files.in_language(own["index.html"]).replace("<!-- sections -->", files.read("sections.html")),
-        "page.css": files.read("page.css") + own["live.css"],
+        "page.css": files.style() + own["live.css"],
         "page.js": files.script(own["interventions.js"] + own["live.js"]),
     }
 

@@ -15,7 +15,7 @@ from seq2see.config import LOWER_IS_BETTER, Training
 from seq2see.errors import RunError, SeqError
 from seq2see.evaluation import assessment, confidence, metrics, report, validation
 from seq2see.evaluation.evaluations import Evaluation
-from seq2see.lens import alignment
+from seq2see.lens import alignment, history
 from seq2see.run import Run, error_unit
 from seq2see.session.request import Prepared, Said, Watch
 from seq2see.text.corpora import Corpus
@@ -218,8 +218,21 @@ def write_report(run: Run, prepared: Prepared) -> list[str]:
         },
         findings=found.findings,
         reliability=None if calibration is None else _drawn(calibration),
+        attention=_attention(run),
     )
     return found.findings
+
+
+def _attention(run: Run) -> report.Interactive | None:
+    """Return the part of the report about the attention during training; None where none was recorded."""
+    from seq2see.look import history as history_page
+
+    with contextlib.suppress(RunError):  # a damaged file is no reason for a training to fail
+        found = history.load(run.folder)
+        if found is not None and run.settings.model.attention:
+            rows = [row for row in journal.read(run.folder) if "validation" in row and row.get("what") == "model"]
+            return history_page.section(found, {row["step"]: row["validation"] for row in rows}, run.languages)
+    return None
 
 
 def _drawn(calibration: confidence.Calibration) -> tuple[confidence.Calibration, str, str]:

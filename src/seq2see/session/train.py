@@ -21,9 +21,11 @@ from typing import Unpack
 import torch
 
 from seq2see import config, machine, storage
+from seq2see.bundle import Bundle
 from seq2see.config import Overlay
 from seq2see.distributed import ranks
 from seq2see.errors import SettingError
+from seq2see.lens.history import Recorder
 from seq2see.machine import ALONE, Group, Stop
 from seq2see.run import Run
 from seq2see.session import fine_tuning, finish, notebook, prepare, resume, trials
@@ -204,15 +206,19 @@ def learn(
     prepared = prepare.describe(folder, prepared, model, before, device, micro_tokens, group, watch)
     group.first_does(lambda: [str(folder.absolute()), micro_tokens])
     stop, journal, end = Stop(group.echo), None, None
+    used = Bundle(prepared.settings, prepared.tokenizers, model)
     with contextlib.closing(prepare.run_loop(folder, prepared, model, micro_tokens, stop, group)) as happening:
         try:
             for event in happening:
                 if journal is None:  # after the first update
                     journal = Journal(folder, before.step, is_pause)
+                    recorder = Recorder(folder, used, prepared.valid, before.step)
                     for line in examined():
                         watch(Said(f"doctor: {line}"))
                 journal.write(event)
                 watch(event)
+                if problem := recorder.after(event):
+                    watch(Said(problem))
                 if (seconds := finish.seconds_a_step(event, before, device)) is not None:
                     watch(Said(finish.forecast(prepared.settings.training, seconds)))
                 end = event

@@ -9,6 +9,7 @@ from seq2see.look import files
 OWN = {
     "look": files.read("start.js") + files.read("page.html"),
     "beside": files.read("beside.js") + files.read("beside.html"),
+    "history": files.read("history.js") + files.read("history.html"),
     "serve": "",
 }
 for name in ("index.html", "interventions.js", "live.js"):
@@ -47,7 +48,10 @@ def test_the_same_values_are_put_in():
         assert set(re.findall(r"\{\w+\}", one)) == set(re.findall(r"\{\w+\}", other)), one
 
 
-PAGES = [("sections.html", "seq2see.look"), ("beside.html", "seq2see.look"), ("page/index.html", "seq2see.serve")]
+PAGES = [
+    *((name, "seq2see.look") for name in ("sections.html", "beside.html", "history.html")),
+    ("page/index.html", "seq2see.serve"),
+]
 
 
 @pytest.mark.parametrize(("name", "package"), PAGES)

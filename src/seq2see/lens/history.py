@@ -1,0 +1,236 @@
+"""Attention during training: the weights for one or two validation pairs, recorded at each validation.
+
+The decoder is forced to the reference, so that rows and columns stay the same over the whole training. `Recorder` keeps
+the record in `attention.json` in the run folder; `load` reads it. Recording runs the model once over two short pairs,
+without dropout: it draws no random number and changes no weight. The file stays small, whatever the training: if there
+are too many validations, some that are close to their neighbours are dropped.
+"""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from seq2see import special, storage
+from seq2see.bundle import Bundle
+from seq2see.errors import RunError
+from seq2see.lens.reading import Answer, Floats, attention_of
+from seq2see.tokens import spans
+from seq2see.tokens.store import Store
+from seq2see.training.events import Event, Returned, Validated
+
+FILE = "attention.json"
+PAIRS, USUAL, LONGEST = 2, 12, 32
+"""Number of pairs that are recorded; tokens that their longer side should have, and may have at most."""
+LOOKED_AT = 2000
+"""Validation pairs, from the first, among which they are chosen."""
+MOST, NUMBERS = 60, 150_000
+"""Validations that are kept, and weights in the whole file: about 500 kB."""
+UNIT = 1000
+"""Weights are whole numbers of thousandths: shorter to write, and finer than colours show."""
+
+
+@dataclass(frozen=True)
+class PairHistory(Answer):
+    """The attention of one pair at P validations."""
+
+    source: str
+    target: str
+    source_tokens: list[str]
+    target_tokens: list[str]
+    cross: Floats
+    """PLTS: cross-attention of each layer, mean of its heads."""
+    heads: Floats
+    """PHTS: cross-attention of each head of the last layer."""
+    encoder: Floats | None
+    """PSS: self-attention of the last encoder layer, mean of its heads; None where there is none."""
+
+
+@dataclass(frozen=True, repr=False)
+class AttentionHistory(Answer):
+    """The attention of fixed validation pairs during a training, with the reference as the output."""
+
+    steps: list[int]
+    """Step of each validation."""
+    pairs: list[PairHistory]
+
+    def __repr__(self) -> str:
+        shown = ", ".join(f"{pair.source!r} -> {pair.target!r} cross {pair.cross.shape}" for pair in self.pairs)
+        return f"AttentionHistory({len(self.steps)} validations up to step {self.steps[-1]:,}; {shown})"
+
+
+def choose(store: Store) -> list[int]:
+    """Return the validation pairs to record: short ones, the same ones in each training with this validation set."""
+    some = np.arange(min(len(store), LOOKED_AT))
+    longer = np.maximum(store.source_lengths(some), store.target_lengths(some))
+    chosen: dict[tuple[int, ...], int] = {}
+    for index in np.argsort(np.abs(longer - USUAL), kind="stable"):
+        if len(chosen) == PAIRS or longer[index] > LONGEST:
+            break
+        source = tuple(store.gather(np.array([index]))[0].tolist())
+        chosen.setdefault(source, int(index))  # not the same sentence twice
+    return list(chosen.values())
+
+
+class Recorder:
+    """Adds to `attention.json` after each validation; a failure ends the recording, never the training.
+
+    Args:
+        used: the model that is trained, with its tokenizers.
+        valid: the validation set.
+        step: where training starts. What was recorded later is cut, because it will be recorded again.
+    """
+
+    def __init__(self, run: Path, used: Bundle, valid: Store, step: int) -> None:
+        self._path, self._used, self._step = run / FILE, used, step
+        self._valid: Store | None = valid if "cross" in used.settings.model.attention else None
+        self._ids: list[tuple[list[int], list[int]]] = []
+        self._kept: dict[str, Any] = {}
+
+    def after(self, event: Event) -> str | None:
+        """Record, if this was a validation; return a line for the user if that failed, for the first time."""
+        if self._valid is None:
+            return None
+        try:
+            if isinstance(event, Returned):
+                self._begin(event.step)
+            elif isinstance(event, Validated) and event.what == "model":
+                if not self._ids:
+                    self._begin(self._step)
+                self._record(event.step)
+        except Exception as problem:
+            self._valid = None
+            return f"warning: the attention during training is no longer recorded: {problem}".split("\n", maxsplit=1)[0]
+        return None
+
+    def _begin(self, step: int) -> None:
+        """Choose the pairs, and read what was recorded for them up to a step."""
+        assert self._valid is not None
+        tokenizers, pairs = self._used.tokenizers, []
+        self._ids = []
+        for index in choose(self._valid):
+            source, _, target, _ = (each.tolist() for each in self._valid.gather(np.array([index])))
+            self._ids.append((source, target))
+            sides = (("source", tokenizers.source, source), ("target", tokenizers.target, target))
+            pair: dict[str, Any] = {name: cut.decode(ids[:-1]) for name, cut, ids in sides}
+            end = special.SPELLINGS[special.END]
+            pairs.append(pair | {f"{name}_tokens": [*spans.labels(cut, ids[:-1]), end] for name, cut, ids in sides})
+        if not pairs:
+            self._valid = None  # all are long
+            return
+        before = _read(self._path)
+        rows = before["validations"] if before and before["pairs"] == pairs else []
+        rows = [row for row in rows if row["step"] <= step]
+        self._kept = {"format": 1, "unit": 1 / UNIT, "pairs": pairs, "validations": rows}
+
+    def _record(self, step: int) -> None:
+        if not self._ids:
+            return
+        model = self._used.model
+        was_training = model.training
+        model.eval()
+        try:
+            weights = self._weights()
+        finally:
+            model.train(was_training)
+        if weights is None:
+            return
+        rows = [row for row in self._kept["validations"] if row["step"] < step]
+        rows.append({"step": step, "weights": weights})
+        self._kept["validations"] = thinned(rows, max(2, min(MOST, NUMBERS // _count(weights))))
+        storage.write_text(self._path, json.dumps(self._kept, ensure_ascii=False, separators=(",", ":")))
+
+    def _weights(self) -> list[dict[str, Any]] | None:
+        """Return the weights for each pair in thousandths; None if they are not finite."""
+        sources, targets = zip(*self._ids, strict=True)
+        found: dict[int, dict[str, Any]] = {}
+        for index, weights in attention_of(self._used, sources, targets, ("cross", "encoder")):
+            cross_LHTS = weights["cross"]
+            kept = {"cross": cross_LHTS.mean(1), "heads": cross_LHTS[-1]}
+            if "encoder" in weights:
+                kept["encoder"] = weights["encoder"][-1].mean(0)
+            if not all(np.isfinite(each).all() for each in kept.values()):
+                return None
+            found[index] = {name: np.rint(UNIT * each).astype(int).tolist() for name, each in kept.items()}
+        return [found[index] for index in range(len(self._ids))]
+
+
+def thinned(rows: list[dict[str, Any]], most: int) -> list[dict[str, Any]]:
+    """Drop validations until `most` are left: those whose neighbours are closest, relative to their step.
+
+    The first and the last stay. Attention changes fast at the beginning, so that more of the early ones are kept.
+    """
+    rows = list(rows)
+    while len(rows) > most:
+        steps = [row["step"] for row in rows]
+        gaps = [(after - before) / after for before, after in zip(steps, steps[2:], strict=False)]
+        del rows[1 + gaps.index(min(gaps))]
+    return rows
+
+
+def load(run: Path) -> AttentionHistory | None:
+    """Read what was recorded in a run folder; None if nothing was.
+
+    Raises:
+        RunError: The file is damaged.
+    """
+    kept = _read(run / FILE)
+    if kept is None:
+        if (run / FILE).exists():
+            raise RunError(f"{run / FILE}: damaged. Delete it: the model does not need it")
+        return None
+    return _parsed(kept) if kept["validations"] else None
+
+
+def read(run: Path) -> AttentionHistory:
+    """Read what was recorded in a run folder; raise an error if nothing was."""
+    found = load(run)
+    if found is None:
+        raise RunError(f"{run}: no attention was recorded during its training ({FILE})")
+    return found
+
+
+def _read(path: Path) -> dict[str, Any] | None:
+    """Return the contents of the file; None if there is none, or if it is damaged."""
+    try:
+        kept: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        if kept["validations"]:
+            _parsed(kept)
+    except (OSError, ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RecursionError):
+        return None
+    return kept
+
+
+def _parsed(kept: dict[str, Any]) -> AttentionHistory:
+    """Return the contents of the file as arrays; anything that does not belong there raises an error of Python's."""
+    rows = kept["validations"]
+    steps = [row["step"] for row in rows]
+    if not all(type(step) is int for step in steps) or steps != sorted(set(steps)):
+        raise ValueError("steps")
+    pairs = [_pair(pair, [row["weights"][index] for row in rows]) for index, pair in enumerate(kept["pairs"])]
+    return AttentionHistory(steps, pairs)
+
+
+def _pair(about: dict[str, Any], rows: list[dict[str, Any]]) -> PairHistory:
+    texts, tokens = (about["source"], about["target"]), (about["source_tokens"], about["target_tokens"])
+    if not all(isinstance(text, str) for text in (*texts, *tokens[0], *tokens[1])):
+        raise TypeError("texts")
+    S, T = map(len, tokens)
+
+    def stacked(name: str, dimensions: int, size: tuple[int, int]) -> Floats:
+        values = np.array([row[name] for row in rows], dtype=np.float64) / UNIT
+        if values.ndim != dimensions or values.shape[-2:] != size or not ((values >= 0) & (values <= 1)).all():
+            raise ValueError(name)
+        return values.astype(np.float32)
+
+    encoder = stacked("encoder", 3, (S, S)) if "encoder" in rows[0] else None
+    return PairHistory(*texts, *tokens, stacked("cross", 4, (T, S)), stacked("heads", 4, (T, S)), encoder)
+
+
+def _count(weights: Any) -> int:
+    """Return how many numbers there are in nested lists."""
+    if isinstance(weights, dict):
+        weights = list(weights.values())
+    return sum(map(_count, weights)) if isinstance(weights, list) else 1
