@@ -323,7 +323,7 @@ class Hypotheses:
         """Make the picked candidates the open hypotheses, and find out which sentences are done.
 
         A sentence is done at its limit, and when W hypotheses are finished and the best open one, scored at its
-        present length, does not beat the one to stop against.
+        current length, does not beat the finished one chosen by `stop_against`.
         """
         parents_BW, tokens_BW, totals_BW = (each.gather(1, step.picked_BW) for each in step[:3])
         here_B1W = self.step_B[:, None, None].expand(-1, 1, self._width)
@@ -399,14 +399,14 @@ def beam(
     """Search with a beam of `width` open hypotheses; return up to `width` finished ones per sentence, best first.
 
     A width of 1 is greedy search, and sampling where `choose` is given. A sentence is done when `width` hypotheses are
-    finished and the best open one, scored at its present length, does not beat the worst of the `width` best finished
+    finished and the best open one, scored at its current length, does not beat the worst of the `width` best finished
     ones: Hugging Face's rule (`early_stopping=False`), which gives the same n-best lists. At the length limit the first
     `width` continuations count as finished without an end token, and the sentence is done, too.
 
-    The present length is a heuristic: with a length penalty above 0, an open hypothesis may score higher once it is
-    longer. To stop as soon as `width` hypotheses are finished, as some engines do, cuts outputs short where the
-    vocabulary is tiny: there a wrong end is as likely as any other wrong letter, and a few of them fill the list before
-    the right hypothesis is complete.
+    Scoring at the current length is a heuristic: with a length penalty above 0, an open hypothesis may score higher
+    once it is longer. To stop as soon as `width` hypotheses are finished, as some engines do, cuts outputs short where
+    the vocabulary is tiny: there a wrong end is as likely as any other wrong letter, and a few of them fill the list
+    before the right hypothesis is complete.
 
     Args:
         stop_against: "best" compares the best open hypothesis with the best finished one, as seq2see 0.1.0 did. It

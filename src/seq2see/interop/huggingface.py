@@ -1,8 +1,9 @@
 """Hugging Face's Marian folders (OPUS-MT): convert them to the parts of a run.
 
-config.json, generation_config.json     sizes, ids of special tokens vocab.json, target_vocab.json           ids of
-tokens; one file if both sides share them source.spm, target.spm                  SentencePiece models model.safetensors
-or pytorch_model.bin  weights
+config.json, generation_config.json     sizes, ids of special tokens
+vocab.json, target_vocab.json           ids of tokens; one file if both sides share them
+source.spm, target.spm                  SentencePiece models
+model.safetensors or pytorch_model.bin  weights
 """
 
 import re

@@ -1,7 +1,8 @@
 """The inside of one translation: attention, confidence, predictions of each layer, alignment, and the beam.
 
-seen = look(bundle, read(bundle, "12 mars 1987")) seen.cross[-1]                                      # heads, output
-tokens, input tokens seen.json()                                         # ready for json.dumps
+seen = look(bundle, read(bundle, "12 mars 1987"))
+seen.cross[-1]                                      # heads, output tokens, input tokens
+seen.json()                                         # ready for json.dumps
 """
 
 import math

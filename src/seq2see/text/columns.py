@@ -37,9 +37,9 @@ REFERENCE: Final = re.compile(r"(ref|reference|target|tgt)s?[ _-]?\d*")
 
 
 def choose(names: list[str], asked: Sides, spoken: Sides) -> tuple[list[int] | None, bool]:
-    """Return the places of source and target in a table, and whether its first row is a header.
+    """Return the column indices of source and target in a table, and whether its first row is a header.
 
-    The places are None if neither the first row nor the user names the columns.
+    The indices are None if neither the first row nor the user names the columns.
 
     Args:
         names: The cells of the first row.

@@ -166,7 +166,7 @@ class Pairs:
         return f"Write a copy without such rows: seq2see doctor {command} --write clean.tsv"
 
     def _choose(self, names: list[str], number: int, faults: Faults) -> tuple[list[int] | None, bool]:
-        """Return the places of source, target and further references, and whether the first row is a header."""
+        """Return the column indices of source, target and further references, and whether row 1 is a header."""
         path, spoken = self.paths[0], self._given
         self._told.languages = NOTHING
         short = {name.lower() for name in names if len(name) <= _LONGEST_NAME}
