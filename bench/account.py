@@ -1,8 +1,8 @@
 """Where the time of a training step on a CPU goes: `python -m bench.account [--size base]`; prints a table.
 
 Every operation of one thread is timed by the CPU time of the thread, so that other programs do not count, and compared
-with its floor: the larger of its multiplications at the rate of a large matrix product, and of the bytes that it reads
-and writes at the rate of copying memory. One thread, because what threads wait for each other belongs to no operation.
+with its lower bound: the larger of its multiplications at the speed of a large matrix multiplication, and of the bytes
+that it reads and writes at the speed of copying memory. One thread, since waiting for threads belongs to no operation.
 """
 
 import argparse
@@ -121,7 +121,7 @@ def main() -> None:
     table["Python, autograd, random numbers of dropout"] = [total - known, 0.0]
     print(f"{options.size}: {total / options.steps:.2f} s of CPU time for an update of {work.BATCH_TOKENS:,} tokens;")
     print(f"{multiplying / 1e9:.0f} GFLOP/s and {copying / 1e9:.0f} GB/s (copying) of one thread\n")
-    print("| | share of the time | share at its floor | above the floor |\n|---|---|---|---|")
+    print("| | share of the time | share at its lower bound | above the lower bound |\n|---|---|---|---|")
     for kind, (taken, floor) in sorted(table.items(), key=lambda item: -item[1][0]):
         print(f"| {kind} | {taken / total:.1%} | {floor / total:.1%} | {(taken - floor) / total:.1%} |")
     floors = sum(floor for _, floor in table.values()) / total

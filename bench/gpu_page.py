@@ -23,7 +23,7 @@ LINK = 400e9
 """Bytes per second that a GPU sends to the others in its machine: the 450e9 of NVLink 4, less overhead."""
 PAGE = Path("docs/benchmarks-gpu.md")
 REASONS = {
-    "matrix multiplications": "the floor is their FLOPs at the rate of large ones; small ones are slower",
+    "matrix multiplications": "the lower bound is their FLOPs at the speed of large ones; small ones are slower",
     "attention, backward": "two kernels, which compute the weights of the softmax again",
     "attention, forward": "tiles of 32 or 64 rows, while sentences have about 25",
     "residual, dropout and norm": "bandwidth: the rows of each sublayer are read and written once",
@@ -59,19 +59,19 @@ def write(files: list[Path]) -> None:
 
 
 def _account(profile: dict[str, Any]) -> list[str]:
-    """Return what each group of kernels takes above the floor."""
+    """Return the time of each group of kernels above the lower bound."""
     lines = []
     for size in (name for name in STEPS if name in profile):
         found = profile[size]
         step, floor = found["step_ms"], found["matrix_floor_ms"]
         lines += [
-            f"## Every millisecond above the floor, {size}",
+            f"## Time above the lower bound of the FLOPs, {size}",
             "",
             f"{profile['gpu']}, torch {profile['torch']}, by `python -m bench.gpu_profile`: a step takes",
             f"{step:.1f} ms. Its FLOPs, those of attention included, take {floor:.1f} ms ({floor / step:.1%}) at",
             f"{profile['tflops']:.0f} TFLOP/s; this is what the other {step - floor:.1f} ms are.",
             "",
-            "| ms | above the floor | kernels | |",
+            "| ms | above the lower bound | kernels | |",
             "|---|---|---|---|",
         ]
         for group, row in found["groups"].items():

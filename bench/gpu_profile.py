@@ -1,7 +1,7 @@
 """Account for every millisecond of a training step on a GPU: `python -m bench.gpu_profile [--sizes base big]`.
 
 Steps of `bench.gpu` (25,000 source and 25,000 target tokens) are profiled by kernel, and the kernels are put into
-groups by their names. What the GPU does in no kernel is idle time. Beside each group stands its floor: for matrix
+groups by their names. What the GPU does in no kernel is idle time. Beside each group is its lower bound: for matrix
 multiplications their FLOPs at the measured rate of large ones. Writes one JSON object to `--out`, and prints tables.
 """
 
@@ -94,7 +94,7 @@ def main() -> None:
             found = results[name] = profile(gpu.SIZES[name], weights, ceiling)
             print(
                 f"{name}: a step takes {found['step_ms']:.2f} ms, its kernels {found['kernels_ms']:.2f} ms; "
-                f"floor of its FLOPs at {ceiling:.0f} TFLOP/s: {found['matrix_floor_ms']:.2f} ms "
+                f"lower bound of its FLOPs at {ceiling:.0f} TFLOP/s: {found['matrix_floor_ms']:.2f} ms "
                 f"({found['matrix_floor_ms'] / found['step_ms']:.1%})"
             )
             for group, row in found["groups"].items():

@@ -209,9 +209,9 @@ def write_page(measured: list[dict[str, Any]], docs: Path) -> None:
     lines = [
         "# How cost grows",
         "",
-        "Written by `python -m bench.growth page` from `python -m bench.growth measure` on each machine; what grows",
-        "and what stays, `python -m bench.growth --help` says. The exponent b of *cost ~ size^b* is fitted to the",
-        "larger half of the sizes.",
+        "Written by `python -m bench.growth page` from `python -m bench.growth measure` on each machine.",
+        "`python -m bench.growth --help` says which size grows and which sizes are fixed. The exponent b of",
+        "*cost ~ size^b* is fitted to the larger half of the sizes.",
         "",
         "![Time and memory against what grows](growth.png)",
         "",

@@ -60,11 +60,11 @@ def _training(size: str, found: dict[str, Any]) -> list[str]:
         f"{shape.layers} + {shape.layers} layers, d_model {shape.d_model}, {shape.heads} heads, d_ff {shape.d_ff}, "
         f"{shape.vocabulary:,} tokens; float32, the same batches of {work.BATCH_TOKENS:,} tokens (source and target) "
         "of similar length, dropout 0.1, label smoothing 0.1, forward + backward + AdamW (ours: Adam, gradient "
-        'norm). "As its Trainer": fused AdamW and the same pairs in batches by chance, as Seq2SeqTrainer does unless '
+        'norm). "As its Trainer": fused AdamW and the same pairs in random batches, as Seq2SeqTrainer does unless '
         'told otherwise. "Tuned": fused AdamW, and the C library told to keep freed memory. nn.Transformer and JoeyNMT '
-        "drop attention weights and inner activations, too (nn.Transformer not when tuned). The share is of the rate "
-        f"of matrix multiplication, {found['gflops']:.0f} GFLOP/s as measured between the turns: 6 x weights x target "
-        "tokens, nothing counted for attention or padding.",
+        "drop attention weights and inner activations, too (nn.Transformer not when tuned). Share of ceiling: 6 x "
+        "weights x target tokens operations (attention and padding not counted), relative to "
+        f"{found['gflops']:.0f} GFLOP/s, the speed of matrix multiplication measured between the turns.",
         "",
         "| | target tokens/s | we are | share of ceiling | peak memory |",
         "|---|---|---|---|---|",
