@@ -438,7 +438,7 @@ def test_look_tells_what_has_no_token(trained: Path, cli, words, tmp_path: Path,
     monkeypatch.chdir(tmp_path)
     ended = cli("look", trained, "ab", "--target", "日A", *words)
     assert ended.code == 0
-    assert "the given translation has what the model has no token for: 日." in ended.err
+    assert "the given translation has characters without a token in the model: 日." in ended.err
 
 
 def test_look_writes_a_page_or_prints_its_parts(trained: Path, cli, tmp_path: Path, monkeypatch) -> None:

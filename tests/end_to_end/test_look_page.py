@@ -270,7 +270,7 @@ def test_a_given_translation_is_explained(browser, cli, trained, tmp_path):
     assert said(page, "h1").endswith("BAC")
     assert said(page, ".forced").endswith("CAB")
     page = opened(browser, cli, trained, "cab", tmp_path, "--target", "B漢C", "--force")
-    assert "has no token for: 漢" in said(page, ".forced")
+    assert "without a token in the model: 漢" in said(page, ".forced")
     assert page.problems == []
 
 

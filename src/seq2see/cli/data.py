@@ -75,7 +75,9 @@ def data_get(
     more: Annotated[list[str] | None, typer.Argument(metavar="FILE", help="More files for --from.")] = None,
     places: Annotated[
         list[str] | None,
-        typer.Option("--from", metavar="FILE", help="Use these local files, plain or .gz, or a folder of them."),
+        typer.Option(
+            "--from", metavar="FILE", help="Use local files (plain or .gz), or folders, instead of downloading."
+        ),
     ] = None,
     debug: Debug = False,
 ) -> None:

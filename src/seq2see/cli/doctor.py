@@ -33,7 +33,9 @@ def doctor(
         str | None,
         typer.Option(metavar="CLEAN.tsv", help="Write a clean copy, and beside it CLEAN.dropped.tsv with the reasons."),
     ] = None,
-    picture: Annotated[str | None, typer.Option(metavar="FILE", help="Draw the lengths (.png, .svg, .pdf).")] = None,
+    picture: Annotated[
+        str | None, typer.Option(metavar="FILE", help="Draw the lengths of the texts (.png, .svg, .pdf).")
+    ] = None,
     format: options.Format = None,
     source_column: options.SourceColumn = None,
     target_column: options.TargetColumn = None,
@@ -160,7 +162,7 @@ def _table(diagnosis: "Diagnosis") -> None:
     table.add_column(translated("finding"), no_wrap=True)
     table.add_column(translated("pairs"), justify="right", no_wrap=True)
     table.add_column("--write", no_wrap=True)
-    table.add_column(translated("what, and what to do"), overflow="fold")
+    table.add_column(translated("problem and advice"), overflow="fold")
     for finding in diagnosis.findings:
         about = Text(visible(_about(finding)))
         for example in finding.examples:

@@ -103,7 +103,7 @@ def _program(
 ) -> None:
     if not version:
         if verbose or as_json:
-            raise SettingError("--verbose and --json stand before a verb only with --version")
+            raise SettingError("--verbose and --json before a verb need --version")
         _help_if_alone(context)
         return
     about: dict[str, Any] = {"seq2see": __version__}

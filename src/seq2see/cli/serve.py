@@ -11,7 +11,9 @@ from seq2see.errors import SettingError
 
 CachedSentences = Annotated[
     int,
-    typer.Option(min=0, max=10_000_000, help="Sentences of documents whose translations are kept in memory; 0: none."),
+    typer.Option(
+        min=0, max=10_000_000, help="Maximum number of cached translations of sentences of documents; 0: no cache."
+    ),
 ]
 AllowedHosts = Annotated[
     list[str] | None,
@@ -44,7 +46,9 @@ def serve(
     rate_limit: Annotated[
         int, typer.Option(min=0, max=1_000_000, help="Maximum number of requests per minute of a client; 0: no limit.")
     ] = 0,
-    deadline: Annotated[float, typer.Option(min=1, max=86_400, help="Maximum seconds for one request (504).")] = 30,
+    deadline: Annotated[
+        float, typer.Option(min=1, max=86_400, help="Maximum seconds for one request; after that, status 504.")
+    ] = 30,
     queue: Annotated[
         int, typer.Option(min=1, help="Maximum number of waiting requests; more are refused (429).")
     ] = 256,

@@ -76,7 +76,7 @@ def train(
         float | None,
         typer.Option(
             metavar="MINUTES",
-            help="Minutes for trials of other settings; 0: no trials. Default: few trials, by corpus.",
+            help="Minutes for trials of other settings; 0: no trials. Default: a few, depending on the corpus.",
         ),
     ] = None,
     as_json: options.Json = False,

@@ -285,7 +285,8 @@ class Examination:
             hit = int(_among(theirs[usable], ours).sum())
             pairs = int(_among(self.column(f"{prefix}pair")[found], other.column(f"{prefix}pair")[usable]).sum())
             least = "at least " if self._share > 1 else ""
-            what = f"{KINDS[name].what}: {least}{hit:,} of its {total:,} pairs are here, {pairs:,} rows with the target"
+            here = f"{least}{hit:,} of its {total:,} pairs are here; rows with the same target: {pairs:,}"
+            what = f"{KINDS[name].what}: {here}"
             book.add(name, found, what=what, gravity=self._share * hit / max(1, total))
             before |= found
 
@@ -295,7 +296,11 @@ class Examination:
         related = scripts[0] == scripts[1] and (not self._shared or float(np.mean(self._shared)) > 0.2)
         if related:
             book.add(
-                "copies", copies, severity="note", action="kept", advice="Right, if the sides are alike by nature."
+                "copies",
+                copies,
+                severity="note",
+                action="kept",
+                advice="This is fine if source and target are similar by nature.",
             )
         else:
             book.add("copies", copies)
@@ -345,7 +350,7 @@ class Examination:
         if found:
             lag = found[0].lag
             place = f"{abs(lag)} line{'s' * (abs(lag) > 1)} {'further down' if lag > 0 else 'further up'}"
-            what = f"{KINDS['shift'].what}: the target that fits stands {place}"
+            what = f"{KINDS['shift'].what}: the matching target is {place}"
             count = sum(shift.end - shift.start for shift in found)
             rows = tuple(self._place(shift.start) for shift in found[:SHOWN])
             book.add("shift", None, what=what, count=count, rows=rows)

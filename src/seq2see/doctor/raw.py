@@ -44,7 +44,7 @@ class Tolerated(Faults):
 
     def refuse(self, problem: DataError) -> None:
         stop = "" if str(problem).endswith("?") else "."
-        rest = f"{stop} What came before is examined" if isinstance(problem, CutShortError) else ""
+        rest = f"{stop} The rows before it are examined" if isinstance(problem, CutShortError) else ""
         self.problems.append(f"{problem}{rest}")
 
 

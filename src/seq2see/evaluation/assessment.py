@@ -128,7 +128,7 @@ def no_model(rows: Sequence[Mapping[str, Any]], settings: Settings) -> str:
 def not_finite(found: NotFinite, lines: Sequence[str], settings: Settings) -> str:
     """Return a text that explains why a training was stopped by numbers that are not finite."""
     where = f"step {found.step:,}, a batch of {found.batch:,} pairs"
-    which = f", {'; '.join(lines)} alone suffice{'s' if len(lines) == 1 else ''} for it" if lines else ""
+    which = f", {'; '.join(lines)} alone cause{'s' if len(lines) == 1 else ''} it" if lines else ""
     again = f", even at 1/{2**found.slowed} of the learning rate" if found.slowed else ""
     return (
         f"the loss was not finite in {found.updates} updates in a row{again} ({where}{which}; "

@@ -196,15 +196,19 @@ class Method(Answer):
         many = f"head {self.heads[0][1] + 1} of " if one else f"{len(self.heads)} heads of "
         where = f"layer {layers[0] + 1}" if len(layers) == 1 else f"{len(layers)} layers"
         if not self.pairs:
-            return f"by {many}{where}; how well is unknown without short validation pairs"
+            return f"by {many}{where}; its reliability is unknown without short validation pairs"
         if self.guided:
             weak = ". Weak: most lines may be wrong" if self.is_weak else ""
             return (
-                f"by {many}{where}, which was taught to, and agrees with a statistical aligner for "
+                f"by {many}{where}, which was trained for it, and agrees with a statistical aligner for "
                 f"{self.agreement:.0%} of the output tokens of {self.pairs} validation pairs{weak}"
             )
         share = f"{self.agreement:.0%} of the output tokens of {self.pairs} validation pairs"
-        share += f" (chosen on {self.chosen_on} others)" if self.chosen_on else " (those that chose them: too high)"
+        share += (
+            f" (chosen on {self.chosen_on} others)"
+            if self.chosen_on
+            else " (on which they were chosen, so this is too high)"
+        )
         weak = ". Weak: most lines may be wrong" if self.is_weak else ""
         return f"by {many}{where}, which agree{'s' if one else ''} with leaving tokens out for {share}{weak}"
 

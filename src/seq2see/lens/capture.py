@@ -67,7 +67,7 @@ _READ: dict[str, Callable[[Any], Tensor]] = {
     "value": lambda passing: passing.value_BHMK,
     "scores": _scores,
     "weights": lambda passing: passing.weights_BHLM,
-    "logits": Tensor.clone,  # a search goes on to write into them
+    "logits": Tensor.clone,  # cloned, because a search overwrites them later
 }
 """Functions that extract the recorded value, for names under which it is not the tensor itself."""
 _INSIDE = ("query", "key", "value", "scores", "weights")

@@ -160,7 +160,7 @@ def _unknown(tokenizer: Tokenizer, text: str, what: str) -> list[str]:
     more = f" and {len(found) - MOST_NAMED} more" if len(found) > MOST_NAMED else ""
     seen = [each.isprintable() and unicodedata.category(each[0])[0] != "M" for each in found[:MOST_NAMED]]
     named = " ".join(each if alone else f"U+{ord(each[0]):04X}" for each, alone in zip(found, seen, strict=False))
-    return [f"{what} has what the model has no token for: {named}{more}. It can only guess there"]
+    return [f"{what} has characters without a token in the model: {named}{more}. The model can only guess there"]
 
 
 def encode(bundle: Bundle, pairs: Sequence[Pair]) -> tuple[list[list[int]], list[list[int]]]:

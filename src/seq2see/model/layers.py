@@ -181,7 +181,7 @@ def make_output(source: Embedding, target: Embedding, tie: str, bias: bool) -> n
     return output
 
 
-@lru_cache(maxsize=64)  # recorded steps go on reading the tables that they were recorded with
+@lru_cache(maxsize=64)  # captured CUDA graphs keep reading the tables they were captured with
 @torch.inference_mode(False)  # tables made while decoding are used in training, too
 def _waves(length: int, d_model: int, device: torch.device) -> Tensor:
     return sinusoid(length, d_model, device)

@@ -113,7 +113,7 @@ def _recurrence(model: Model, built: Any, side: Stack, L: str, _: Any) -> Iterat
         inside = layers, f"{ways}end {count} × {state:,}"
         yield Stage(side, "recurrent", cell, shape, inside, weigh(built.encoder[0].rnn))
         return
-    decoder, begins, kind = built.decoder[0], "begins where the encoder ended", ALIGNMENTS.get(model.architecture)
+    decoder, begins, kind = built.decoder[0], "starts from the encoder's last state", ALIGNMENTS.get(model.architecture)
     D = f"{model.d_model:,}"
     of = {None: "the state", "additive": "state, context and token"}.get(kind, "state and context")
     output = Stage(side, "feed forward", "read-out", f"T × {D}", (f"tanh of {of}",), weigh(decoder.w_r))
@@ -123,7 +123,7 @@ def _recurrence(model: Model, built: Any, side: Stack, L: str, _: Any) -> Iterat
         return
     queries, keys = f"Q 1 × T × {state:,}", f"K 1 × S × {state:,}"
     scores = f"v · tanh({queries} + {keys})" if kind == "additive" else f"{queries} · {keys}"
-    asked = "asked by the state before" if kind == "additive" else "asked by the new state"
+    asked = "query: the previous state" if kind == "additive" else "query: the new state"
     seen = scores, "weights 1 × T × S", asked
     attention = Stage(side, "attention", "cross attention", shape, seen, weigh(decoder.cross_attention))
     reads = "reads token and context" if kind == "additive" else "reads token and the last read-out"
@@ -221,7 +221,7 @@ def draw(stages: list[Stage], title: str, path: Path) -> str | None:
     _shape(axes, encoder[-1], encoder[-1].top + _EDGE + _GAP / 2, -1)
     _shape(axes, end, end.top + _GAP / 2, 1)
     _arrow(axes, [(end.centre[0], end.top), (end.centre[0], end.top + _GAP)], BLUE)
-    subtitle = f"{count_parameters(stages):,} parameters  ·  S: source tokens, T: target tokens  ·  grey: what passes"
+    subtitle = f"{count_parameters(stages):,} parameters  ·  S: source tokens, T: target tokens  ·  grey: tensor shapes"
     return picture.finish(axes, subtitle, gap=0.26)
 
 

@@ -89,7 +89,7 @@ def build(
     """
 
     async def keep(lane: Lane) -> None:
-        line = f"the engine ({lane.name}) cannot be kept; the log says why"
+        line = f"the engine ({lane.name}) cannot be kept running; the log says why"
         try:
             line = await lane.run()
         except Exception as problem:

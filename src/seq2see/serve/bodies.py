@@ -38,22 +38,22 @@ class RequestBody(BaseModel):
 class ModelRequest(RequestBody):
     """A request to one of the models."""
 
-    model: str | None = Field(None, description="One of /v1/models; the first if not given.")
-    to: str | None = Field(None, description="To translate to, where the model has several.")
+    model: str | None = Field(None, description="Name of a model in /v1/models; default: the first.")
+    to: str | None = Field(None, description="Target language, if the model has several.")
 
 
 class SearchRequest(ModelRequest):
     """Settings of the search for an answer, or of sampling if `sample` is true."""
 
-    beam: int | None = Field(None, ge=1, description="Hypotheses kept at each step; 1: greedy.")
-    sample: bool = Field(False, description="Draw each token by its probability instead of searching.")
-    temperature: float = Field(1.0, ge=0.01, le=100, description="Below 1 safer, above 1 wilder.")
-    top_k: int = Field(0, ge=0, le=1_000_000, description="Draw from the k likeliest tokens; 0: from all.")
-    top_p: float = Field(1.0, ge=0.01, le=1, description="Draw from the likeliest that hold this much.")
-    seed: int | None = Field(None, ge=0, lt=2**63, description="Draw the same each time.")
-    stream: bool = Field(
-        False, description="Server-sent events: each token of one text as it is chosen, greedily or drawn."
+    beam: int | None = Field(None, ge=1, description="Beam width: hypotheses kept at each step; 1: greedy search.")
+    sample: bool = Field(False, description="Sample each token from its probabilities instead of searching.")
+    temperature: float = Field(
+        1.0, ge=0.01, le=100, description="Sampling temperature: below 1 less varied, above 1 more varied."
     )
+    top_k: int = Field(0, ge=0, le=1_000_000, description="Sample from the k most probable tokens; 0: from all.")
+    top_p: float = Field(1.0, ge=0.01, le=1, description="Sample from the top tokens with this total probability.")
+    seed: int | None = Field(None, ge=0, lt=2**63, description="Random seed, for the same output each time.")
+    stream: bool = Field(False, description="Send each token of one text as an event, by greedy search or sampling.")
 
 
 MOST_TERMS = 1000
@@ -65,12 +65,12 @@ SAMPLING = {"temperature", "top_k", "top_p", "seed"}
 class TranslateRequest(SearchRequest):
     """Texts to translate, and options."""
 
-    text: str | list[str] = Field(description="One text, or several. Each is a line to the model.")
+    text: str | list[str] = Field(description="One text, or several. Each is translated as one line.")
     n_best: int = Field(1, ge=1, description="Translations of each text, best first.")
     prefix: str | None = Field(None, description="Every translation begins with this text.")
-    alignments: bool = Field(False, description="Say which words and characters each translation comes from.")
+    alignments: bool = Field(False, description="Return the word and character alignment of each translation.")
     markup: Literal["auto", "plain", "html", "xml"] | None = Field(
-        None, description="Each text is a document, written like this; without it, each is a line to the model."
+        None, description="Translate each text as a document of this format; default: as one line."
     )
     glossary: dict[str, str | list[str]] | list[list[str]] = Field(
         default={},
@@ -100,13 +100,13 @@ class LookRequest(ModelRequest):
     text: str
     target: str | None = Field(None, description="Explain this translation instead of the model's own.")
     parts: list[str] = Field(
-        default=["summary"], max_length=500, description="Which parts; each answer names all that there are."
+        default=["summary"], max_length=500, description="Names of the parts to return; every response lists all names."
     )
     without: list[HeadReference] = Field(default=[], max_length=1000, description="Heads that are switched off.")
     prefix: list[Annotated[int, Field(ge=0, lt=2**31)]] = Field(
         default=[],
         max_length=128,
-        description="Ids of tokens that the translation begins with, as `candidates` has them.",
+        description="Ids of tokens with which the translation must begin, as in `candidates`.",
     )
 
 
@@ -128,7 +128,7 @@ class PatchRequest(ModelRequest):
         "At points of the decoder they are those of output tokens.",
     )
     donor_tokens: Positions = Field(
-        None, max_length=1000, description="As many positions of the donor; those of `tokens` if not given."
+        None, max_length=1000, description="The same number of positions in the donor; default: those of `tokens`."
     )
 
 
@@ -182,20 +182,22 @@ class TranslationCandidate(BaseModel):
     """One translation of a text."""
 
     text: str
-    score: float = Field(description="Log-probability over length penalty.")
+    score: float = Field(description="Log-probability divided by the length penalty.")
     probability: float | None
-    confidence: TranslationConfidence | None = Field(None, description="Where the run is calibrated.")
+    confidence: TranslationConfidence | None = Field(None, description="Expected quality, if the run is calibrated.")
     alignment: TranslationAlignment | None = None
-    terms: list[TranslatedTerm] | None = Field(None, description="Terms of the glossary that the text has.")
+    terms: list[TranslatedTerm] | None = Field(None, description="Glossary terms that occur in the text.")
 
 
 class TranslationResult(BaseModel):
     """The translations of one text."""
 
     translations: list[TranslationCandidate]
-    counts: dict[str, int] | None = Field(None, description="Of a document: its sentences, tags and placeholders.")
+    counts: dict[str, int] | None = Field(
+        None, description="For a document: numbers of its sentences, tags and placeholders."
+    )
     source_tokens: int
-    cut: bool = Field(description="Whether the text was longer than is read.")
+    cut: bool = Field(description="Whether the text was longer than the model reads, and was truncated.")
 
 
 class TranslateResponse(BaseModel):
@@ -231,8 +233,8 @@ class PatchResponse(BaseModel):
     own_translation: str = Field(description="The translation without the change.")
     translation: str = Field(description="The translation with it.")
     target_tokens: list[str] = Field(description="Tokens of `own_translation`, with the end token.")
-    probability: list[float] = Field(description="Of each of them, without the change.")
-    changed_probability: list[float] = Field(description="Of each of them, with the change.")
+    probability: list[float] = Field(description="Probabilities of these tokens without the change.")
+    changed_probability: list[float] = Field(description="Probabilities of these tokens with the change.")
     effect: float = Field(description="How far the log-probability of `own_translation` falls, in nats.")
 
 
@@ -263,9 +265,9 @@ class ServedModel(BaseModel):
     """A run that is served."""
 
     name: str
-    source: str | None = Field(description="The language of its sources, where known.")
-    targets: list[str] = Field(description="Those that it translates to, where known.")
-    choose: bool = Field(description="Whether `to` chooses among the targets.")
+    source: str | None = Field(description="Source language, if known.")
+    targets: list[str] = Field(description="Target languages, if known.")
+    choose: bool = Field(description="Whether a request must choose the target language with `to`.")
     engine: str | None
     parameters: int
     examples: list[str] = Field(description="A few short sources of its validation set, to try it with.")
@@ -290,10 +292,10 @@ class ErrorResponse(BaseModel):
 
 
 PROBLEMS: dict[int | str, dict[str, Any]] = {
-    "4XX": {"model": ErrorResponse, "description": "The request is at fault, or comes at a bad time (429)."},
+    "4XX": {"model": ErrorResponse, "description": "The request is invalid, or there are too many requests (429)."},
     "5XX": {
         "model": ErrorResponse,
-        "description": "No PyTorch on this server (501), not ready (503), or not within the deadline (504).",
+        "description": "PyTorch is not installed (501), not ready (503), or not finished within the deadline (504).",
     },
 }
 EVENT = {
@@ -302,5 +304,8 @@ EVENT = {
     "properties": {"event": {"enum": ["token", "end", "error"]}, "data": {"type": "string", "description": "JSON."}},
 }
 STREAMED: dict[int | str, dict[str, Any]] = {
-    200: {"content": {"text/event-stream": {"schema": EVENT}}, "description": "Where `stream` is true, events."}
+    200: {
+        "content": {"text/event-stream": {"schema": EVENT}},
+        "description": "Server-sent events, if `stream` is true.",
+    }
 }

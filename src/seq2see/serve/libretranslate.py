@@ -42,13 +42,13 @@ class LibreTranslateRequest(BaseModel):
     model_config = ConfigDict(allow_inf_nan=False)
 
     q: str | list[str] = Field(description="A text, or a list of them.")
-    source: str = Field("auto", max_length=40, description="Its language; `auto`: found out.")
+    source: str = Field("auto", max_length=40, description="Language of the text; `auto`: detected.")
     target: str = Field(UNKNOWN, max_length=40, description="The language to translate to.")
     model: str | None = Field(
-        None, max_length=200, description="The run, where languages do not tell; not in LibreTranslate."
+        None, max_length=200, description="Name of the run, if the languages do not decide; an extension."
     )
-    format: Literal["text", "html"] = Field("text", description="`html`: tags return to their words.")
-    alternatives: int = Field(0, ge=0, le=100, description="So many other translations besides.")
+    format: Literal["text", "html"] = Field("text", description="`html`: tags are placed around the translated words.")
+    alternatives: int = Field(0, ge=0, le=100, description="Number of alternative translations.")
     api_key: str | None = Field(None, max_length=1000)
 
 

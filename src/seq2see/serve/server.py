@@ -238,7 +238,7 @@ class Patient(HttpToolsProtocol):
         self._room.leave(self)
         self._unread, self._position = b"", 0
         self._due.cancel()
-        if self._answering is not None:  # else it would go on, and complain that nobody takes its answer
+        if self._answering is not None:  # else it would continue, and log an error because nobody reads its response
             self._answering.disconnected = True
             self._answering.message_event.set()
         super().connection_lost(problem)

@@ -72,21 +72,21 @@ class ServiceMetrics:
 
         self.requests = counter("requests", "Requests answered.", "method", "endpoint", "status")
         self.seconds = histogram(
-            "request_seconds", "From a request to the end of its answer.", "endpoint", buckets=BUCKETS
+            "request_seconds", "Seconds from a request to the end of its response.", "endpoint", buckets=BUCKETS
         )
-        self.batches = histogram("batch_requests", "Requests that shared a batch.", "engine", buckets=SIZES)
-        self.batch_seconds = histogram("batch_seconds", "For a batch.", "engine", buckets=BUCKETS)
-        self.tokens = counter("tokens", "Source tokens times beam, estimated, that engines were given.", "engine")
+        self.batches = histogram("batch_requests", "Number of requests in a batch.", "engine", buckets=SIZES)
+        self.batch_seconds = histogram("batch_seconds", "Seconds for a batch.", "engine", buckets=BUCKETS)
+        self.tokens = counter("tokens", "Estimated work sent to engines: source tokens times beam.", "engine")
         self.restarts = counter("engine_restarts", "Engine processes that ended and were replaced.", "engine")
         self.abandoned = counter(
-            "abandoned", "Requests whose client hung up, or whose deadline passed, before the answer.", "engine"
+            "abandoned", "Requests whose client disconnected, or whose deadline passed, before the response.", "engine"
         )
         self.log_lines_dropped = counter(
             "log_lines_dropped", "Lines of the log that could not be written to standard error."
         )
         self.ready = gauge("ready", "Whether an engine is loaded.")
         self.queue_requests = gauge("queue_requests", "Requests that wait.")
-        self.queue_tokens = gauge("queue_tokens", "Their estimated work.")
+        self.queue_tokens = gauge("queue_tokens", "Estimated work of the requests that wait.")
 
 
 class Service:

@@ -115,7 +115,7 @@ def keep(base: Base, folder: Path, prepared: Prepared, request: Request) -> Prep
         known = len({pair.source for pair in base.valid_pairs})
         say(
             f"{len(base.met):,} of the {known:,} old validation sources are among the new training pairs: "
-            "less will seem forgotten than is"
+            "so forgetting will be underestimated"
         )
     bundle.save_weights(base.bundle.model, folder / "start.safetensors")
     sides = (old or new for old, new in zip(base.languages, prepared.facts["languages"].values(), strict=True))

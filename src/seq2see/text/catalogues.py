@@ -222,7 +222,7 @@ def mo_rows(path: Path, faults: Faults, told: Told, wanted: Sides) -> Iterator[E
         # They lie in tables of their own, in pieces (`<PRIu64>`); Python's gettext leaves them, too.
         told.notes[f"{path}: {_entries(machine_dependent)} left out whose numbers depend on the machine"] = None
     if max(tables) + 8 * count > len(data):
-        raise DataError(f"{path}: cut short, it has no room for the {count:,} entries that it announces")
+        raise DataError(f"{path}: cut short: it is too small for the {count:,} entries in its header")
 
     for table in tables:
         entries = memoryview(data)[table : table + 8 * count]

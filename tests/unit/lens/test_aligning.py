@@ -170,7 +170,7 @@ def test_agreement_is_measured_on_other_pairs_than_those_that_chose(run, monkeyp
 def test_one_pair_chooses_and_nothing_is_measured(run):
     chosen = alignment.choose(run.bundle, [Pair("bad", "BAD", "")])
     assert (chosen.agreement, chosen.pairs, chosen.chosen_on) == (0.0, 0, 1)
-    assert "how well is unknown" in chosen.in_words
+    assert "its reliability is unknown" in chosen.in_words
 
 
 def test_every_translation_and_empty_lines(run):
@@ -218,10 +218,10 @@ def test_a_source_that_was_cut(run):
         (Method([[1, 2]], 0.5, 0.71, 32, 32), "by head 3 of layer 2, which agrees with leaving tokens out for 71% of"),
         (Method([[1, 0], [1, 2]], 0.5, 0.71, 32, 32), "by 2 heads of layer 2, which agree"),
         (Method([[0, 0], [1, 2]], 0.5, 0.3, 32, 31), "of 32 validation pairs (chosen on 31 others). Weak: most lines"),
-        (Method([[1, 2]], 0.5, 0.71, 64), "of 64 validation pairs (those that chose them: too high)"),
+        (Method([[1, 2]], 0.5, 0.71, 64), "of 64 validation pairs (on which they were chosen, so this is too high)"),
         (
             Method([[0, 0], [1, 2]], 0.25),
-            "by 2 heads of 2 layers; how well is unknown without short validation pairs",
+            "by 2 heads of 2 layers; its reliability is unknown without short validation pairs",
         ),
     ],
 )

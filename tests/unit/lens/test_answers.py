@@ -86,16 +86,20 @@ def test_letters_that_the_target_does_not_know_are_marked(run):
     forced = run.look("bad", target="B漢D")
     assert forced.translation == "B⁇D"
     assert [forced.translation[start:end] for start, end in forced.target_spans] == ["B", "⁇", "D", ""]
-    assert forced.notes == ["the given translation has what the model has no token for: 漢. It can only guess there"]
+    assert forced.notes == [
+        "the given translation has characters without a token in the model: 漢. The model can only guess there"
+    ]
     assert (forced.own_translation, run.look("bad").notes) == ("BAD", [])
 
 
 def test_letters_that_the_source_does_not_know_are_told_of(run):
     strange = "".join(map(chr, range(0x4E00, 0x4E0C)))
     (note,) = run.look(f"ba{strange}d").notes
-    assert note.endswith(f" has no token for: {' '.join(strange[:10])} and 2 more. It can only guess there")
+    assert note.endswith(
+        f" without a token in the model: {' '.join(strange[:10])} and 2 more. The model can only guess there"
+    )
     (note,) = run.look("ba\x07d").notes
-    assert "for: U+0007. " in note
+    assert ": U+0007. " in note
 
 
 def test_what_is_cut_is_told_of(run):

@@ -192,7 +192,7 @@ class TestMo:
         [
             (b"", "x.mo: not a .mo catalogue (it begins with nothing)"),
             (b"hello, world and all", "x.mo: not a .mo catalogue (it begins 68 65 6c 6c)"),
-            (struct.pack("<7I", 0x950412DE, 0, 2**31, 28, 28, 0, 0), "no room for the 2,147,483,648 entries"),
+            (struct.pack("<7I", 0x950412DE, 0, 2**31, 28, 28, 0, 0), "too small for the 2,147,483,648 entries"),
             (struct.pack("<7I", 0x950412DE, 2 << 16, 0, 28, 28, 0, 0), "x.mo: revision 2 of .mo, expected 0 or 1"),
             (compiled({"a": "b"})[:28] + struct.pack("<4I", 2**32 - 1, 28, 1, 40), "entry 1: cut short or damaged"),
             (compiled({"a": "b"}).replace(b"b\0", b"\xff\0"), "x.mo, entry 1: not UTF-8, as its header says it is"),

@@ -82,7 +82,7 @@ class GlossaryStore:
                 "not needed any more",
             )
         if len(every) >= MOST or sum(len(each.terms) for each in every) + new > MOST_TERMS:
-            raise RefusedError(QUOTA, "this server has no room for more glossaries")
+            raise RefusedError(QUOTA, "this server cannot store more glossaries")
 
     async def find_terms(self, client: str, glossary: StoredGlossary, lines: Sequence[str]) -> list[list[Term]]:
         """Return the terms of a glossary in each line.

@@ -51,23 +51,27 @@ class DeepLRequest(BaseModel):
     text: str | list[str] = Field(description="A text, or a list of them.")
     target_lang: str = Field(max_length=40, description="The language to translate to.")
     source_lang: str | None = Field(
-        None, max_length=40, description="The language of the texts; found out if not given."
+        None, max_length=40, description="The language of the texts; detected if not given."
     )
     split_sentences: Literal["0", "1", "nonewlines"] | None = Field(
         None, description="`0`: each text is one sentence to the model; `nonewlines`: a line break ends no sentence."
     )
-    preserve_formatting: bool = Field(False, description="Accepted: runs never change the formatting.")
+    preserve_formatting: bool = Field(False, description="Accepted and ignored: runs never change the formatting.")
     formality: Literal["default", "prefer_more", "prefer_less", "more", "less"] = Field(
-        "default", description="`more` and `less` are refused: runs have no choice of it."
+        "default", description="`more` and `less` are refused: runs cannot choose it."
     )
-    tag_handling: Literal["html", "xml"] | None = Field(None, description="Tags return to the words that they enclose.")
-    tag_handling_version: Literal["v1", "v2"] | None = Field(None, description="Accepted: there is one version.")
+    tag_handling: Literal["html", "xml"] | None = Field(
+        None, description="Tags are placed around the translations of their words."
+    )
+    tag_handling_version: Literal["v1", "v2"] | None = Field(
+        None, description="Accepted and ignored: there is one version."
+    )
     outline_detection: bool = Field(True, description="`false` is refused: name `non_splitting_tags` instead.")
     ignore_tags: TagNames = Field([], description="Elements whose content is not translated.")
     splitting_tags: TagNames = Field([], description="Elements that end a sentence.")
     non_splitting_tags: TagNames = Field([], description="Elements inside sentences.")
     model_type: Literal["latency_optimized", "quality_optimized", "prefer_quality_optimized"] | None = Field(
-        None, description="Accepted: a run has one model."
+        None, description="Accepted and ignored: a run has one model."
     )
     glossary_id: str | None = Field(None, max_length=100, description="A glossary; needs `source_lang`.")
     show_billed_characters: bool = Field(False, description="Count the characters of each text.")
@@ -304,7 +308,7 @@ def _check_options(asked: DeepLRequest) -> None:
         raise RefusedError(400, "outline_detection: cannot be switched off. Name non_splitting_tags instead")
     formality = asked.formality
     if formality in ("more", "less"):
-        raise RefusedError(400, f"formality: runs have no choice of it. Leave it out, or ask for prefer_{formality}")
+        raise RefusedError(400, f"formality: runs cannot choose it. Leave it out, or ask for prefer_{formality}")
 
 
 def _wanted(asked: DeepLRequest) -> Wanted:

@@ -67,9 +67,9 @@ def test_the_number_of_glossaries_and_terms_is_limited(monkeypatch):
     assert refused("one", 2).startswith("at most 2 glossaries")
     created(store, "one", terms[0])
     assert refused("one", 1).startswith("at most 2 glossaries")
-    assert refused("two", 4) == "this server has no room for more glossaries"
+    assert refused("two", 4) == "this server cannot store more glossaries"
     created(store, "two", "\n".join(terms[:3]))
-    assert refused("three", 1) == "this server has no room for more glossaries"
+    assert refused("three", 1) == "this server cannot store more glossaries"
     store.delete("two", store.of("two")[0].id)
     created(store, "three", terms[0])
 

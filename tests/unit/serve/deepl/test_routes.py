@@ -94,7 +94,7 @@ def test_tags_may_end_a_sentence_or_not(client, service, option, sentences):
     [
         ({}, "text: Field required"),
         ({"text": ["a"]}, "target_lang: Field required"),
-        ({"text": ["a"], "target_lang": "DE", "formality": "less"}, "formality: runs have no choice of it"),
+        ({"text": ["a"], "target_lang": "DE", "formality": "less"}, "formality: runs cannot choose it"),
         ({"text": ["a"], "target_lang": "DE", "context": "b"}, "context: not supported by this server. Leave it out"),
         ({"text": ["a"], "target_lang": "DE", "glossary_ids": ["1"]}, "glossary_ids: not supported by this server"),
         ({"text": ["a"], "target_lang": "DE", "outline_detection": False}, "outline_detection: cannot be switched off"),
