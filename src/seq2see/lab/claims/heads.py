@@ -89,13 +89,23 @@ def _worse(rows: Measurements, **than_many: int) -> float:
     return math.log2(rows.get("loss", **than_many) / rows.get("loss", heads=MANY, weights=1))
 
 
+def _learned(rows: Measurements) -> float:
+    """Return by how much training increased the difference between heads: random projections differ, too."""
+    return rows.get("difference", heads=MANY, weights=1) - rows.get("untrained", heads=MANY, weights=1)
+
+
+def _untrained(rows: Measurements) -> float:
+    """Return the same for two models that are both untrained."""
+    return rows.get("untrained", heads=MANY, weights=2) - rows.get("untrained", heads=MANY, weights=1)
+
+
 VALUES: dict[str, Value] = {
     "loss": partial(_worse, heads=1),
-    "difference": lambda rows: rows.get("difference", heads=MANY, weights=1),
+    "difference": _learned,
     "removable": lambda rows: rows.get("cuttable", heads=16) - 0.5,
 }
 CONTROLS: dict[str, Value] = {
     "loss": partial(_worse, heads=MANY, weights=2),
-    "difference": lambda rows: rows.get("untrained", heads=MANY, weights=1),
+    "difference": _untrained,
     "removable": lambda rows: rows.get("cuttable", heads=1) - 0.5,
 }
