@@ -17,13 +17,12 @@ from seq2see.display import notebook
 from seq2see.documents.glossary import Glossary
 from seq2see.errors import DataError, RunError, SeqError, SettingError, nearest
 from seq2see.evaluation import metrics
-from seq2see.evaluation.evaluations import Evaluation
+from seq2see.evaluation.evaluations import Evaluation, error_unit
 from seq2see.text.corpora import Pairs
 from seq2see.text.pair import GivenPairs, Pair, Sides, pair_of, usual_sources
 from seq2see.text.tags import language_tag, tag_of, with_tag
 from seq2see.tokens import store
 from seq2see.tokens.store import Tokenizers
-from seq2see.tokens.tokenizers import KINDS
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
@@ -489,8 +488,3 @@ class Run:
 def load(folder: str | Path) -> Run:
     """Open a run folder."""
     return Run(folder)
-
-
-def error_unit(settings: Settings) -> metrics.Unit:
-    """Return what the error rate counts: characters if the target tokenizer splits them, else words between spaces."""
-    return "characters" if KINDS[settings.data.target_tokenizer].counts_characters else "symbols"

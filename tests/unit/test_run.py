@@ -12,7 +12,8 @@ from seq2see.decoding import ct2_engine
 from seq2see.decoding.hypothesis import Hypothesis, Task
 from seq2see.decoding.torch_engine import TorchEngine
 from seq2see.errors import DataError, RunError, SettingError
-from seq2see.run import Run, error_unit
+from seq2see.evaluation.evaluations import error_unit
+from seq2see.run import Run
 from seq2see.text.pair import Pair
 
 WORDS = ["abc", "", "fed", "cab"]

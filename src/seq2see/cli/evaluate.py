@@ -125,7 +125,7 @@ def _evaluate(
 ) -> "list[Evaluation]":
     """Translate and score the pairs with every run; the default beam of all is that of the first run."""
     from seq2see.decoding.shared_engine import Shared
-    from seq2see.run import error_unit
+    from seq2see.evaluation.evaluations import error_unit
 
     beam, unit = beam or runs[0].settings.decoding.beam, error_unit(runs[0].settings)
     evaluations = []

@@ -2,9 +2,11 @@
 
 from dataclasses import dataclass
 
+from seq2see.config import Settings
 from seq2see.decoding.translator import Result
 from seq2see.display import notebook
-from seq2see.evaluation.metrics import Scores
+from seq2see.evaluation.metrics import Scores, Unit
+from seq2see.tokens.tokenizers import KINDS
 
 
 @dataclass(frozen=True)
@@ -43,3 +45,8 @@ class Evaluation:
         """Return name, value and signature of each score; if a score does not apply, None and the reason."""
         missing = [(name, None, f"does not apply: {reason}") for name, reason in self.scores.inapplicable.items()]
         return [*missing, *((score.name, score.value, score.signature) for score in self.scores)]
+
+
+def error_unit(settings: Settings) -> Unit:
+    """Return what the error rate counts: characters if the target tokenizer splits them, else words between spaces."""
+    return "characters" if KINDS[settings.data.target_tokenizer].counts_characters else "symbols"

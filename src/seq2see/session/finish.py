@@ -14,9 +14,9 @@ from seq2see import bundle, storage
 from seq2see.config import LOWER_IS_BETTER, Training
 from seq2see.errors import RunError, SeqError
 from seq2see.evaluation import assessment, confidence, metrics, report, validation
-from seq2see.evaluation.evaluations import Evaluation
+from seq2see.evaluation.evaluations import Evaluation, error_unit
 from seq2see.lens import alignment, history
-from seq2see.run import Run, error_unit
+from seq2see.run import Run
 from seq2see.session.request import Prepared, Said, Watch
 from seq2see.text.corpora import Corpus
 from seq2see.text.pair import Pair

@@ -25,12 +25,12 @@ from seq2see.bundle import Bundle
 from seq2see.config import Data, Overlay, Settings
 from seq2see.errors import DataError, SettingError
 from seq2see.evaluation import validation
+from seq2see.evaluation.evaluations import error_unit
 from seq2see.kernels import threads
 from seq2see.machine import Group, Stop
 from seq2see.model.build import build, count_parameters
 from seq2see.model.interface import Seq2Seq
 from seq2see.model.transformer import Transformer
-from seq2see.run import error_unit
 from seq2see.session import suggest
 from seq2see.session.request import Base, Began, Prepared, Request, Said, Watch
 from seq2see.session.survey import HASH, Decides, Survey, by_either, by_source, held_out
