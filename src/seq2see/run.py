@@ -2,8 +2,7 @@
 
 import contextlib
 from collections.abc import Sequence
-from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
@@ -16,12 +15,11 @@ from seq2see.decoding.translator import Result
 from seq2see.display import notebook
 from seq2see.documents.glossary import Glossary
 from seq2see.errors import DataError, RunError, SeqError, SettingError, nearest
-from seq2see.evaluation import metrics
+from seq2see.evaluation import evaluations, metrics
 from seq2see.evaluation.evaluations import Evaluation, error_unit
 from seq2see.text.corpora import Pairs
 from seq2see.text.pair import GivenPairs, Pair, Sides, pair_of, usual_sources
 from seq2see.text.tags import language_tag, tag_of, with_tag
-from seq2see.tokens import store
 from seq2see.tokens.store import Tokenizers
 
 if TYPE_CHECKING:
@@ -34,6 +32,7 @@ if TYPE_CHECKING:
     from seq2see.lens.heads import Head, Statistics, Worth
     from seq2see.lens.history import AttentionHistory
     from seq2see.lens.intervention import Contrast, Patched, Tokens
+    from seq2see.lens.pruning import Pruning
     from seq2see.lens.reading import Reading, Watch
     from seq2see.lens.side_by_side import SideBySide
     from seq2see.lens.sublayers import Sublayer, WordInContexts
@@ -285,11 +284,8 @@ class Run:
     def importance(
         self, sentence: str, to: str | None = None, target: str | None = None, steps: int = 0
     ) -> "Importance":
-        """Return how much each output token depends on each input token: by gradient, and by leaving it out.
-
-        Args:
-            steps: number of points for integrated gradients, for instance 50; 0 for none.
-        """
+        """Return how much each output token depends on each input token: by gradient, by leaving it out, and if
+        `steps` (for instance 50) is above 0, by integrated gradients at this number of points."""
         from seq2see.lens import alignment
 
         return alignment.importance(self.bundle, self.read(sentence, to, target), self.watch, steps)
@@ -372,12 +368,32 @@ class Run:
         from seq2see.lens import heads
 
         self.need_attention("heads")
-        name, unit = metric or self.metric, error_unit(self.settings)
-
-        def score(said: Sequence[str], references: Sequence[Sequence[str]]) -> float:
-            return metrics.one(name, said, references, unit)
-
+        score = partial(metrics.one, metric or self.metric, unit=error_unit(self.settings))
         return heads.worth(self.bundle, self._pairs(pairs, to), groups, score, self.watch)
+
+    def prune_heads(
+        self,
+        pairs: GivenPairs | None = None,
+        metric: str | None = None,
+        to: str | None = None,
+        seed: int = 1,
+        orders: int = 3,
+        points: int = 10,
+    ) -> "Pruning":
+        """Remove heads one after the other, the least important first, and measure loss and score.
+
+        Args:
+            pairs: as for `evaluate`, half of them to rank the heads; the first 200 validation pairs if not given.
+            seed, orders: of random orders, with which that of importance is compared, and how many there are.
+            points: most points of a curve, each of which translates half of the pairs once.
+        """
+        from seq2see.lens import pruning
+
+        self.need_attention("heads")
+        name, plan = metric or self.metric, pruning.PruningPlan(seed, orders, points)
+        score = partial(metrics.one, name, unit=error_unit(self.settings))
+        chosen = self._pairs(self.validation_pairs[: pruning.PAIRS] if pairs is None else pairs, to)
+        return pruning.prune(self.bundle, chosen, score, name, plan, self.watch)
 
     def head_statistics(self, pairs: GivenPairs, to: str | None = None) -> "Statistics":
         """Return statistics of where each head attends, such as its mean distance. Pairs are as for `evaluate`."""
@@ -475,14 +491,8 @@ class Run:
             raise DataError("nothing to evaluate: no usable pair")
         engine = engine or self.engine(precision="float32")
         results = self.search([pair.source for pair in pairs], beam, n_best, engine=engine)
-        hypotheses = [[each.text for each in result.translations] for result in results]
-        references = [[pair.target, *pair.references] for pair in pairs]
-        scores = metrics.score(hypotheses, references, tokenize, unit=unit or error_unit(self.settings), top_k=n_best)
-        width = max(n_best, beam or self.settings.decoding.beam)
-        searched = f"engine:{engine.name.replace(' ', '-')}|beam:{width}"
-        signed = tuple(replace(score, signature=f"{score.signature}|{searched}") for score in scores)
-        unreachable = store.unreachable(pairs, (self.tokenizers.source, self.tokenizers.target))
-        return Evaluation(len(pairs), engine.name, width, replace(scores, scores=signed), results, unreachable)
+        width, unit = max(n_best, beam or self.settings.decoding.beam), unit or error_unit(self.settings)
+        return evaluations.measured(pairs, results, (engine.name, width), self.tokenizers, tokenize, unit, n_best)
 
 
 def load(folder: str | Path) -> Run:

@@ -84,6 +84,27 @@ def test_heads_as_numbers_on_validation_pairs(cli, trained, tmp_path, monkeypatc
     assert list(tmp_path.iterdir()) == []
 
 
+def test_pruning_of_a_run(cli, trained, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    words = ["bad", "cab", "face", "head"]
+    (tmp_path / "words.tsv").write_text("".join(f"{word}\t{word.upper()}\n" for word in words), encoding="utf-8")
+    ended = cli("draw", "pruning", trained, "words.tsv", "--orders", "2", "-o", "pruning.svg")
+    assert ended.err == "pruning.svg\n"
+    first, *parts = ended.out.splitlines()
+    assert first.startswith("pairs: 2 of words.tsv; with all heads: loss 0.")
+    assert [line.partition(":")[0] for line in parts] == ["encoder", "decoder", "cross", "all"]
+    assert all(" of 2 heads can be removed for less than a tenth more loss; in random order: " in p for p in parts[:3])
+    drawn = (tmp_path / "pruning.svg").read_text(encoding="utf-8")
+    assert drawn.count(">removed heads<") == 4
+    assert ">exact match, %<" in drawn
+    ended = cli("draw", "pruning", trained, "words.tsv", "--orders", "1", "--points", "2", "--seed", "3", "--json")
+    found = json.loads(ended.out)
+    assert found.keys() == {"set", "pairs", "ranked_on", "metric", "seed", "importance", "curves"}
+    assert len(found["curves"]) == 8
+    assert cli("draw", "pruning", trained, "words.tsv", "--limit", "2", "--lang", "ko", "-o", "ko.svg").code == 0
+    assert ">제거한 헤드 수<" in (tmp_path / "ko.svg").read_text(encoding="utf-8")
+
+
 def test_heads_of_a_run_without_tags_have_no_language(cli, trained):
     ended = cli("draw", "heads", trained, "--to", "de", "--json")
     assert ended.code == 2
@@ -115,6 +136,8 @@ def test_a_run_that_has_not_begun_has_no_curves(cli, trained, tmp_path, monkeypa
     [
         (["heads", "nowhere"], "nowhere: no such run folder"),
         (["heads", "nowhere", "--limit", "0"], "--limit"),
+        (["pruning", "nowhere"], "nowhere: no such run folder"),
+        (["pruning", "nowhere", "--limit", "1"], "--limit"),
         (["architecture", "paper-bse"], "neither a run folder nor a preset. Did you mean 'paper-base'?"),
         (["architecture", "--set", "model.hads=3"], "unknown setting 'model.hads'"),
         (["curves", "nowhere"], "nowhere: no such run folder"),
@@ -137,5 +160,5 @@ def test_mistakes_get_one_line(words, line, cli, tmp_path, monkeypatch):
 def test_draw_alone_lists_the_pictures(cli):
     ended = cli("draw")
     assert ended.code == 0
-    for name in ("waves", "dot-products", "masks", "warm-up", "architecture", "curves", "heads"):
+    for name in ("waves", "dot-products", "masks", "warm-up", "architecture", "curves", "heads", "pruning"):
         assert f"\n  {name} " in ended.out

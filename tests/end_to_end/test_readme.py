@@ -205,6 +205,8 @@ def test_every_field_of_an_answer_is_documented(trained: Path, cli) -> None:
     worth, statistics = run.head_worth(pairs, [[]]), run.head_statistics(pairs)
     names = {*run.look("bad").json(), *run.importance("bad").json(), *worth.json(), *worth.whole._fields}
     names |= {*statistics.json(), *statistics.heads[0]._fields}
+    pruned = run.prune_heads([("bad", "BAD"), ("cab", "CAB")], orders=0, points=1)
+    names |= {*pruned.json(), *pruned.curves[0].json(), *pruned.importance[0]._fields}
     keys = json.loads(cli("look", trained, "bad", "--json").out)
     names |= {re.sub(r"(?<=/).*", "", key) for key in keys} | {*keys["summary"]} - {"languages"}
     missing = {name for name in names if not re.search(rf"\b{name}(\b|PLACE|NAME)", INSIDE)}

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import asdict
 from itertools import islice
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -14,6 +14,10 @@ from seq2see.cli.data import Downloads
 from seq2see.cli.messages import echo, progress, write_line
 from seq2see.cli.options import Debug, Folder, Force, To, check_new, parse_assignments
 from seq2see.errors import DataError, SettingError, nearest
+
+if TYPE_CHECKING:
+    from seq2see.run import Run
+    from seq2see.text.pair import Pair
 
 MOST_NEEDED = 5
 """Number of heads that are listed below the picture, the most important first."""
@@ -160,15 +164,17 @@ def draw_curves(
     _show(path, False, {})
 
 
+PairsToMeasure = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="PAIRS", help="A file or the name of a corpus, as for evaluate. Default: the validation pairs."
+    ),
+]
+
+
 def draw_heads(
     folder: Folder,
-    pairs: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="PAIRS",
-            help="A file or the name of a corpus, as for evaluate. Default: the validation pairs.",
-        ),
-    ] = None,
+    pairs: PairsToMeasure = None,
     limit: Annotated[
         int,
         typer.Option(min=1, help="Maximum number of pairs, the first ones; each is translated once for every head."),
@@ -185,15 +191,7 @@ def draw_heads(
 
     run = load(folder)
     run.tagged([], to)  # a slip in --to need not wait for a download
-    if pairs is None:
-        name, chosen = "validation", run.validation_pairs[:limit]
-    else:
-        from seq2see.text import corpora
-
-        with Downloads() as watch:
-            name, chosen = pairs, list(islice(corpora.for_scoring(pairs, watch=watch), limit))
-    if not chosen:
-        raise DataError(f"{pairs or f'{folder}/validation.jsonl'}: no usable pair. Name a file: draw heads RUN PAIRS")
+    name, chosen = _chosen(run, pairs, limit, "draw heads")
     with progress() as run.watch:
         statistics, worth = run.head_statistics(chosen, to), run.head_worth(chosen, to=to)
     from seq2see.pictures import translations
@@ -209,6 +207,66 @@ def draw_heads(
         (head,) = each.heads
         lost = f"loss {each.loss - whole.loss:+.3f}, {run.metric} {each.score:.2f}, {each.changed:.0%} changed"
         echo(f"without {head.place} layer {head.layer + 1} head {head.head + 1}: {lost}")
+
+
+def draw_pruning(
+    folder: Folder,
+    pairs: PairsToMeasure = None,
+    limit: Annotated[
+        int,
+        typer.Option(min=2, help="Maximum number of pairs, the first ones; half rank the heads, half measure."),
+    ] = 200,
+    orders: Annotated[int, typer.Option(min=0, max=20, help="Number of random orders to compare with.")] = 3,
+    points: Annotated[
+        int,
+        typer.Option(min=1, max=1000, help="Maximum number of points of a curve; each translates half of the pairs."),
+    ] = 10,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the random orders.")] = 1,
+    to: To = None,
+    out: Out = None,
+    force: Force = False,
+    as_json: Numbers = False,
+    debug: Debug = False,
+) -> None:
+    """Draw head pruning curves: loss and score while heads are removed, the least important first."""
+    path = _place(out, "pruning", as_json, force)
+    from seq2see.run import load
+
+    run = load(folder)
+    run.tagged([], to)
+    name, chosen = _chosen(run, pairs, limit, "draw pruning")
+    with progress() as run.watch:
+        found = run.prune_heads(chosen, to=to, seed=seed, orders=orders, points=points)
+    from seq2see.pictures import curves
+
+    title = f"{run.folder.resolve().name}: heads removed one after the other"
+    _show(path, as_json, {"set": name, **found.json()}, lambda path: curves.pruning(found, title, path))
+    if as_json:
+        return
+    whole = found.curves[0]
+    echo(
+        f"pairs: {found.pairs:,} of {name}; with all heads: loss {whole.loss[0]:.3f}, {run.metric} {whole.score[0]:.2f}"
+    )
+    for part in found.parts:
+        own, others = found.curve(part), [str(each.removable) for each in found.random(part)]
+        line = f"{part}: {own.removable} of {len(own.heads)} heads can be removed for less than a tenth more loss"
+        echo(f"{line}; in random order: {', '.join(others)}" if others else line)
+
+
+def _chosen(run: "Run", pairs: str | None, limit: int, command: str) -> "tuple[str, list[Pair]]":
+    """Return the name of a set of pairs and its first ones: of a file or corpus, or of the validation set."""
+    if pairs is None:
+        name, chosen = "validation", run.validation_pairs[:limit]
+    else:
+        from seq2see.text import corpora
+
+        with Downloads() as watch:
+            name, chosen = pairs, list(islice(corpora.for_scoring(pairs, watch=watch), limit))
+    if not chosen:
+        raise DataError(
+            f"{pairs or f'{run.folder}/validation.jsonl'}: no usable pair. Name a file: {command} RUN PAIRS"
+        )
+    return name, chosen
 
 
 def draw_word(

@@ -35,6 +35,7 @@ EXAMPLES = {
     "draw architecture": "seq2see draw architecture tutorial-small",
     "draw curves": "seq2see draw curves runs/dates -o curves.svg",
     "draw heads": "seq2see draw heads runs/dates dates -o heads.png",
+    "draw pruning": "seq2see draw pruning runs/dates dates -o pruning.png",
     "draw word": 'seq2see draw word runs/dates 12 "12 mars 1987" "3 mars 2012"',
     "lab": "seq2see lab scaling order --quick",
     "serve": "seq2see serve runs/dates --port 8000",

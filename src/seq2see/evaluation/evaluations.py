@@ -1,11 +1,16 @@
 """The result of an evaluation: scores of a run on some pairs, and how they were measured."""
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 from seq2see.config import Settings
 from seq2see.decoding.translator import Result
 from seq2see.display import notebook
+from seq2see.evaluation import metrics
 from seq2see.evaluation.metrics import Scores, Unit
+from seq2see.text.pair import Pair
+from seq2see.tokens import store
+from seq2see.tokens.store import Tokenizers
 from seq2see.tokens.tokenizers import KINDS
 
 
@@ -45,6 +50,31 @@ class Evaluation:
         """Return name, value and signature of each score; if a score does not apply, None and the reason."""
         missing = [(name, None, f"does not apply: {reason}") for name, reason in self.scores.inapplicable.items()]
         return [*missing, *((score.name, score.value, score.signature) for score in self.scores)]
+
+
+def measured(
+    pairs: Sequence[Pair],
+    results: list[Result],
+    searched: tuple[str, int],
+    tokenizers: Tokenizers,
+    tokenize: str,
+    unit: Unit,
+    n_best: int,
+) -> Evaluation:
+    """Return the scores of translations, signed with how they were searched.
+
+    Args:
+        searched: name of the engine, and beam width.
+        n_best: if above 1, also score whether a reference is among this many hypotheses.
+    """
+    engine, beam = searched
+    hypotheses = [[each.text for each in result.translations] for result in results]
+    references = [[pair.target, *pair.references] for pair in pairs]
+    scores = metrics.score(hypotheses, references, tokenize, unit=unit, top_k=n_best)
+    how = f"engine:{engine.replace(' ', '-')}|beam:{beam}"
+    signed = tuple(replace(score, signature=f"{score.signature}|{how}") for score in scores)
+    unreachable = store.unreachable(pairs, (tokenizers.source, tokenizers.target))
+    return Evaluation(len(pairs), engine, beam, replace(scores, scores=signed), results, unreachable)
 
 
 def error_unit(settings: Settings) -> Unit:

@@ -128,7 +128,7 @@ def worth(
     def measure(heads: list[Head]) -> Without:
         with switched_off(engine.model, heads):
             results = translate(engine, bundle.tokenizers, settings, [pair.source for pair in pairs])
-            loss = _mean_loss(used, sources, targets)
+            loss = mean_loss(used, sources, targets)
         said = [result.text for result in results]
         value = None if score is None else score(said, references)
         return Without(heads, loss, value, 0.0, said)
@@ -148,7 +148,8 @@ def worth(
 
 
 @torch.inference_mode()
-def _mean_loss(bundle: Bundle, sources: list[list[int]], targets: list[list[int]]) -> float:
+def mean_loss(bundle: Bundle, sources: list[list[int]], targets: list[list[int]]) -> float:
+    """Return the mean loss of a target token in nats, without label smoothing."""
     lengths = [len(source) + len(target) for source, target in zip(sources, targets, strict=True)]
     total = sum(
         float(target_logs(bundle, [sources[index] for index in batch], [targets[index] for index in batch]).sum())

@@ -1,4 +1,4 @@
-"""Charts of the training of a run, and of the lengths of texts of a corpus."""
+"""Charts of the training of a run, of pruned heads, and of the lengths of texts of a corpus."""
 
 import math
 import re
@@ -9,11 +9,13 @@ from typing import Any
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator
+from matplotlib.ticker import LogLocator, MaxNLocator, NullLocator
 from numpy.typing import NDArray
 
+from seq2see.lens.pruning import TOLERANCE, Pruning
 from seq2see.pictures import drawing, labels
-from seq2see.pictures.drawing import BLUE, INK, ORANGE
+from seq2see.pictures.drawing import BLUE, INK, ORANGE, QUIET, Picture
+from seq2see.pictures.sublayers import NAMES
 
 _AXIS_NAMES = {
     "loss": "loss per token",
@@ -124,6 +126,45 @@ def reliability(curve: Sequence[tuple[float, float, int]]) -> str:
     axes.yaxis.set_major_formatter(lambda value, _: f"{100 * value:.0f} %")
     drawing.dress(axes, "observed", "predicted")
     return _for_page(figure, "observed quality by predicted quality")
+
+
+def pruning(found: Pruning, title: str, path: Path) -> str | None:
+    """Draw loss and score against the number of removed heads: a column for each attention, and one for all together.
+
+    Returns:
+        A line for the user where some characters have no font, else None.
+    """
+    picture = Picture(path, title)
+    width, height, gap, names = 2.2, 1.7, 0.6, {**NAMES, "all": "all heads together"}
+    picture.resize(len(found.parts) * (width + gap) - gap, 2 * height + gap)
+    losses = [loss for each in found.curves for loss in each.loss]
+    for place, part in enumerate(found.parts):
+        loss, score = (picture.panel(place * (width + gap), y, width, height) for y in (height + gap, 0))
+        lines = [*found.random(part), found.curve(part)]
+        for axes, name in ((loss, "loss"), (score, "score")):
+            for each in lines:
+                style: dict[str, Any] = {"color": ORANGE, "linewidth": 0.9, "alpha": 0.8, "label": "random order"}
+                if each.order == "importance":
+                    style = {"color": BLUE, "linewidth": 1.8, "marker": "o", "markersize": 3}
+                    style["label"] = "least important first"
+                axes.plot(each.removed, getattr(each, name), **style)
+            axes.xaxis.set_major_locator(MaxNLocator(5, integer=True))
+        loss.set_yscale("log")
+        loss.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        loss.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
+        loss.yaxis.set_minor_locator(NullLocator())
+        loss.set_ylim(0.9 * max(min(losses), 1e-6), 1.15 * max(losses))
+        loss.axhline((1 + TOLERANCE) * lines[-1].loss[0], color=QUIET, linewidth=0.8, linestyle=(0, (4, 3)))
+        drawing.dress(loss, names[part], "")
+        drawing.dress(score, "", "removed heads")
+        if not place:
+            for axes, name in ((loss, "loss"), (score, found.metric)):
+                axes.set_ylabel(_AXIS_NAMES.get(name, name), fontsize=8.5, color=INK)
+    handles, texts = picture.figure.axes[0].get_legend_handles_labels()
+    drawing.legend(picture.figure.axes[0], handles=handles[-2:], labels=texts[-2:], loc="upper left")
+    meaning = "dashed: a tenth above the loss of the whole model"
+    pairs = f"{found.pairs:,} pairs, heads ranked on {found.ranked_on:,} others"
+    return picture.finish(picture.figure.axes[0], f"{pairs}  ·  {meaning}")
 
 
 def lengths(source: NDArray[Any], target: NDArray[Any], path: Path) -> None:

@@ -1,0 +1,179 @@
+"""Head pruning curves: loss and score while attention heads are removed one after the other.
+
+    found = prune(bundle, pairs, score)
+    found.curve("encoder").loss                         # with 0, 1, 2, ... heads removed, the least important first
+
+Heads are removed in the order of their importance, the least important first: how far the loss rises without each of
+them alone (Michel et al., 2019). A control removes them in random orders: the ranking tells something where its curve
+stays below theirs. Every second pair ranks the heads, and the others measure the curves, because an order looks better
+on the pairs that chose it.
+"""
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import takewhile
+from typing import Literal, NamedTuple
+
+import numpy as np
+
+from seq2see.bundle import Bundle
+from seq2see.config import Place
+from seq2see.display import notebook
+from seq2see.display.wording import translated
+from seq2see.errors import DataError, SettingError
+from seq2see.lens import heads
+from seq2see.lens.heads import Head, Scorer
+from seq2see.lens.reading import ATTENTIONS, Answer, Watch, encode, unwatched
+from seq2see.text.pair import Pair
+
+Part = Place | Literal["all"]
+Order = Literal["importance", "random"]
+PAIRS = 200
+"""Number of pairs where none are given: half of them rank the heads, half measure the curves."""
+ORDERS = 3
+"""Number of random orders of the control."""
+POINTS = 10
+"""Most points of a curve besides the first one, each of which translates the pairs once."""
+TOLERANCE = 0.1
+"""Share of the loss of the whole model: heads are removable while the loss has risen by less."""
+
+
+@dataclass(frozen=True)
+class Curve(Answer):
+    """Loss and score of a model from which more and more heads are removed."""
+
+    part: Part
+    """Attention from which heads are removed: `encoder`, `decoder`, `cross`, or `all` together."""
+    order: Order
+    heads: list[Head]
+    """All heads of this part in the order in which they are removed."""
+    removed: list[int]
+    """Number of heads that are removed at each point, from 0 to all."""
+    loss: list[float]
+    """Mean loss of a target token in nats at each point."""
+    score: list[float]
+    """Score of the translations at each point."""
+
+    @property
+    def removable(self) -> int:
+        """Return how many heads can be removed while the loss rises by less than a tenth at each point."""
+        most = (1 + TOLERANCE) * self.loss[0]
+        points = zip(self.removed, self.loss, strict=True)
+        return max(count for count, _ in takewhile(lambda point: point[1] <= most, points))
+
+
+class Rise(NamedTuple):
+    """Importance of a head: how far the loss rises without it alone, in nats per target token."""
+
+    head: Head
+    rise: float
+
+
+@dataclass(frozen=True)
+class Pruning(Answer):
+    """Head pruning curves of each attention and of all together, in the order of importance and in random orders."""
+
+    pairs: int
+    """Number of pairs that measured the curves."""
+    ranked_on: int
+    """Number of other pairs that ranked the heads."""
+    metric: str
+    """Name of the score."""
+    seed: int
+    """Seed of the random orders."""
+    importance: list[Rise]
+    """Every head, the least important first."""
+    curves: list[Curve]
+
+    @property
+    def parts(self) -> list[Part]:
+        """Return the attentions that the model has, then `all` if it has several."""
+        return list(dict.fromkeys(each.part for each in self.curves))
+
+    def curve(self, part: Part = "all") -> Curve:
+        """Return the curve of a part in the order of importance."""
+        return next(each for each in self.curves if (each.part, each.order) == (part, "importance"))
+
+    def random(self, part: Part = "all") -> list[Curve]:
+        """Return the curves of a part in random orders."""
+        return [each for each in self.curves if (each.part, each.order) == (part, "random")]
+
+    def _repr_html_(self) -> str:
+        """Return what a notebook shows: how many heads of each part can be removed."""
+        rows = [(part, len(self.curve(part).heads), *self._removable(part)) for part in self.parts]
+        columns = ["attention", "heads", "removable by importance", "removable in random order"]
+        return notebook.table(translated("heads that can be removed for less than a tenth more loss"), columns, rows)
+
+    def _removable(self, part: Part) -> tuple[int, str]:
+        return self.curve(part).removable, ", ".join(str(each.removable) for each in self.random(part))
+
+
+class PruningPlan(NamedTuple):
+    """How heads are pruned: the seed and number of random orders, and the most points of a curve."""
+
+    seed: int = 1
+    orders: int = ORDERS
+    points: int = POINTS
+
+
+def prune(
+    bundle: Bundle,
+    pairs: Sequence[Pair],
+    score: Scorer,
+    metric: str = "",
+    plan: PruningPlan = PruningPlan(),  # noqa: B008  it is immutable
+    watch: Watch = unwatched,
+) -> Pruning:
+    """Rank all heads by the loss without each, then remove them in this order and in random orders.
+
+    Args:
+        score: how to score the greedy translations.
+        metric: the name of that score.
+    """
+    if plan.orders < 0 or plan.points < 1:
+        raise SettingError(f"orders={plan.orders}, points={plan.points}: expected at least 0 random orders and 1 point")
+    ranking, measuring = pairs[::2], pairs[1::2]
+    if not measuring:
+        raise DataError("pruning needs at least 2 pairs: one half ranks the heads, the other half measures the curves")
+    importance = rank(bundle, ranking, watch)
+    parts = _parts([each.head for each in importance])
+    dice = random.Random(plan.seed)
+    orders: list[tuple[Part, Order, list[Head]]] = [(part, "importance", order) for part, order in parts]
+    for _ in range(plan.orders):
+        orders += [(part, "random", dice.sample(order, len(order))) for part, order in parts]
+    counts = {part: _counts(len(order), plan.points) for part, order in parts}
+    wanted = {frozenset(order[:count]): order[:count] for part, _, order in orders for count in counts[part] if count}
+    worth = heads.worth(bundle, measuring, list(wanted.values()), score, watch)
+    found = dict(zip(wanted, worth.without, strict=True)) | {frozenset(): worth.whole}
+    curves = []
+    for part, kind, order in orders:
+        points = [found[frozenset(order[:count])] for count in counts[part]]
+        losses, scores = [each.loss for each in points], [each.score or 0.0 for each in points]
+        curves.append(Curve(part, kind, order, counts[part], losses, scores))
+    return Pruning(len(measuring), len(ranking), metric, plan.seed, importance, curves)
+
+
+def rank(bundle: Bundle, pairs: Sequence[Pair], watch: Watch = unwatched) -> list[Rise]:
+    """Return every head with its importance, the least important first. Nothing is translated."""
+    sides, every = encode(bundle, pairs), heads.every_head(bundle)
+    whole, found = heads.mean_loss(bundle, *sides), []
+    for number, head in enumerate(every, start=1):
+        with heads.switched_off(bundle.model, [head]):
+            found.append(Rise(head, heads.mean_loss(bundle, *sides) - whole))
+        watch("ranking heads by the loss without each", number, len(every))
+    return sorted(found, key=lambda each: each.rise)
+
+
+def _parts(order: list[Head]) -> list[tuple[Part, list[Head]]]:
+    """Return the heads of each attention in this order, then all of them where there are several attentions."""
+    parts: list[tuple[Part, list[Head]]] = []
+    for place in ATTENTIONS:
+        chosen = [head for head in order if head.place == place]
+        parts += [(place, chosen)] if chosen else []
+    return [*parts, ("all", order)] if len(parts) > 1 else parts
+
+
+def _counts(heads: int, points: int) -> list[int]:
+    """Return the numbers of removed heads at which a curve is measured, from 0 to all, at even distances."""
+    return sorted({round(float(count)) for count in np.linspace(0, heads, min(heads, points) + 1)})
