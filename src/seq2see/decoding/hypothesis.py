@@ -1,7 +1,7 @@
 """The interface of all engines: they receive tokens and return hypotheses. Nothing here needs torch."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 from seq2see.config import Decoding
@@ -67,22 +67,3 @@ class Engine(Protocol):
             targets: tokens of one output per sentence, without the end token.
         """
         ...
-
-
-class Bounded:
-    """An engine whose outputs end at a limit, if they have not before."""
-
-    def __init__(self, engine: Engine, most: int) -> None:
-        self.name = engine.name
-        self._engine = engine
-        self._most = most
-
-    @property
-    def constrains(self) -> bool:
-        return self._engine.constrains
-
-    def search(self, tasks: list[Task], settings: Decoding) -> list[list[Hypothesis]]:
-        return self._engine.search([replace(task, limit=min(task.limit, self._most)) for task in tasks], settings)
-
-    def score(self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]) -> list[list[float]]:
-        return self._engine.score(sources, targets)

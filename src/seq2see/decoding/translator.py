@@ -205,3 +205,22 @@ def batches(lengths: Sequence[int], budget: int, fewest: int = 1) -> list[list[i
         found[-1].append(index)
         tokens += lengths[index]
     return found
+
+
+class Bounded:
+    """An engine whose outputs end at a limit, if they have not before."""
+
+    def __init__(self, engine: Engine, most: int) -> None:
+        self.name = engine.name
+        self._engine = engine
+        self._most = most
+
+    @property
+    def constrains(self) -> bool:
+        return self._engine.constrains
+
+    def search(self, tasks: list[Task], settings: Decoding) -> list[list[Hypothesis]]:
+        return self._engine.search([replace(task, limit=min(task.limit, self._most)) for task in tasks], settings)
+
+    def score(self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]) -> list[list[float]]:
+        return self._engine.score(sources, targets)

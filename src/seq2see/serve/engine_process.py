@@ -28,7 +28,8 @@ from typing import TYPE_CHECKING, Any
 
 from seq2see import conversation
 from seq2see.decoding import terms, translator
-from seq2see.decoding.hypothesis import Bounded, Hypothesis
+from seq2see.decoding.hypothesis import Hypothesis
+from seq2see.decoding.translator import Bounded
 from seq2see.errors import SeqError
 from seq2see.evaluation import confidence
 from seq2see.machine import framed, has_torch
