@@ -104,7 +104,7 @@ def _standard(lengths: NDArray[Any]) -> NDArray[np.float64]:
 
 
 def _repeats(here: SideNumbers, target: SideNumbers, rows: NDArray[np.int64], lag: int) -> NDArray[np.bool_]:
-    """Return for each row whether the target `lag` rows further down equals the source, as in a conversation."""
+    """Return for each window whether most targets `lag` rows further down repeat the source, as answers may do."""
     there = target.at(np.clip(rows + lag, 0, len(target.length) - 1))
     same = (here.length == there.length) & (here.digits == there.digits) & (here.signs == there.signs)
     return np.asarray(same.mean(axis=1) > 0.5)

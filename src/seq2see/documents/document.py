@@ -77,7 +77,7 @@ class Counts:
     aligned: int = 0
     """Number of other placeholders that were placed by word alignment."""
     guessed: int = 0
-    """Number of placeholders that were placed by neither method, but by their position in the sentence."""
+    """Number of placeholders that were placed by their position in the sentence, without stand-in or alignment."""
 
     def json(self) -> dict[str, Any]:
         return asdict(self)

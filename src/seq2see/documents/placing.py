@@ -54,7 +54,7 @@ class Placed(NamedTuple):
     aligned: int
     """Number of other placeholders that were placed by word links."""
     guessed: int
-    """Number of placeholders that were placed by neither method."""
+    """Number of placeholders that were placed neither by a stand-in nor by word links."""
 
 
 Write = Callable[[str], str]

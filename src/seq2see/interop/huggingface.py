@@ -309,7 +309,7 @@ OUTPUT = "lm_head.weight"
 
 
 class _Tables:
-    """Embeddings and output layer of a weight file, which may have different names."""
+    """Embeddings and output layer of a weight file, in which they may be stored under one or several names."""
 
     def __init__(self, path: Path, stored: "Weights", about: Mapping[str, Any], sizes: tuple[int, int]) -> None:
         self._path, self._stored = path, stored

@@ -231,10 +231,10 @@ class PatchResponse(BaseModel):
     name: str
     tokens: list[int] = Field(description="Positions that were changed.")
     own_translation: str = Field(description="The translation without the change.")
-    translation: str = Field(description="The translation with it.")
+    translation: str = Field(description="The translation with the change.")
     target_tokens: list[str] = Field(description="Tokens of `own_translation`, with the end token.")
-    probability: list[float] = Field(description="Probabilities of these tokens without the change.")
-    changed_probability: list[float] = Field(description="Probabilities of these tokens with the change.")
+    probability: list[float] = Field(description="Probability of each of `target_tokens` without the change.")
+    changed_probability: list[float] = Field(description="Probability of each of `target_tokens` with the change.")
     effect: float = Field(description="How far the log-probability of `own_translation` falls, in nats.")
 
 

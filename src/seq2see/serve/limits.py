@@ -57,9 +57,7 @@ class Limits:
 
     @property
     def longest(self) -> float:
-        """Return the maximum seconds that any request is processed: the deadline, and one second to report it in a
-        stream.
-        """
+        """Return the maximum seconds that a request can take: the longer of its time limits, and one to report it."""
         return max(self.deadline, self.body_seconds) + 1
 
 
