@@ -225,7 +225,7 @@ PUBLISHED = {
     "sounds/eng_us": "41.94 (SIGMORPHON 2021)",
     "code/django": "73.9 % exact match (TranX, which writes syntax trees and copies names); ours 64.0 %",
 }
-"""Published figures. Those of CoNLL-SIGMORPHON 2018 and of Bollmann (2019) were looked for and not found by language."""
+"""Published figures. Those of CoNLL-SIGMORPHON 2018 and Bollmann (2019) were looked for, and not found by language."""
 UNITS = {"word_error": "word error, %", "exact": "exact match, %", "bleu": "BLEU"}
 
 
@@ -321,8 +321,8 @@ run beside fourteen others, and "trials" what they cost relative to the training
 run with both versions.
 
 `sounds/eng_us` was measured before trainings of its size were made longer. Published figures by language for inflection
-(CoNLL-SIGMORPHON 2018) and old spelling (Bollmann 2019), and any for these molecules and this Japanese corpus, were looked
-for and not found.
+(CoNLL-SIGMORPHON 2018) and old spelling (Bollmann 2019), and any for these molecules and this Japanese corpus, were
+looked for and not found.
 
 {table}
 """
