@@ -92,6 +92,19 @@ def test_one_percent_more_changes_little(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", LENGTHS)
+def test_a_larger_alphabet_grows_the_vocabulary_and_nothing_else(kind: str) -> None:
+    """Letters of their own, and not more text: from an alphabet to the characters of Chinese."""
+    for pairs in (100, 5000, 50_000, 5_000_000):
+        alphabet, before = 50, resolved(corpus(kind, pairs, **LENGTHS[kind], alphabet=50))
+        while alphabet < 10_000:
+            alphabet *= 2
+            after = resolved(corpus(kind, pairs, **LENGTHS[kind], alphabet=alphabet))
+            check_no_jump(before, after, 1.0, 0, 0)
+            assert before.data.source_vocabulary <= after.data.source_vocabulary <= 4 * before.data.source_vocabulary
+            before = after
+
+
+@pytest.mark.parametrize("kind", LENGTHS)
 def test_training_always_stops_early(kind: str) -> None:
     for pairs in (1, 10, 1000, 100_000, 10**7, 10**9):
         training = resolved(corpus(kind, pairs, **LENGTHS[kind])).training

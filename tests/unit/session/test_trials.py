@@ -54,6 +54,13 @@ def test_who_takes_part() -> None:
     assert "tokenizers-2" not in names({"data.source_tokenizer"}, 10)
 
 
+def test_trials_cost_no_more_than_the_guide_says() -> None:
+    """At most twice as much as the training itself, and at most 30 % of it with many pairs."""
+    of_few = trials.MOST_CHALLENGERS * trials.EARLY + (1 - trials.EARLY)  # the best of them is trained to the end
+    assert of_few <= 2
+    assert trials.MOST_CHALLENGERS * trials.EARLY_OF_MANY <= 0.3 + 1e-9
+
+
 def standing(name: str, losses: list[float], score: float | None = None) -> Standing:
     return Standing(name, 10, {str(place): loss for place, loss in enumerate(losses)}, score, 1.0, 1.0)
 
