@@ -6,6 +6,8 @@ READY := $(VENV)/.ready
 PEERS := .venv-bench
 PEERS_READY := $(PEERS)/.ready
 DOCS_READY := $(VENV)/.docs-ready
+# The tests start many processes: without compiled modules, each compiles the package again.
+export PYTHONDONTWRITEBYTECODE :=
 
 .PHONY: demo test test-all coverage check docs wheels bench bench-quick setup lock clean
 

@@ -46,6 +46,15 @@ def pytest_xdist_auto_num_workers() -> int:
     return min(cores(), 8)
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """Try 30 examples of a property in the default run and 100 with the slow tests, however busy the machine is."""
+    from hypothesis import settings
+
+    examples = 30 if config.option.markexpr == "not slow" else 100
+    settings.register_profile("seq2see", settings.default, max_examples=examples, deadline=None)
+    settings.load_profile("seq2see")
+
+
 @pytest.fixture(scope="session", autouse=True)
 def _default_signals() -> Iterator[None]:
     """Give programs that tests start the default signals, also where a script in the background or nohup ignores some.
@@ -91,15 +100,15 @@ def _without_waiting_for_the_disk() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _reports_without_curves_of_two_steps() -> Iterator[None]:
-    """Draw no curves of trainings of two steps, whose result no test looks at: they take a fifth of the time."""
+def _reports_without_curves() -> Iterator[None]:
+    """Draw curves in the report of the run `trained` only: they take a fifth of the time, and no test reads others."""
     from seq2see.session import finish
 
     write_report = finish.write_report
 
     def without_curves(run: Any, prepared: Any) -> list[str]:
         with pytest.MonkeyPatch.context() as patch:
-            if prepared.settings.training.max_steps <= 2:
+            if run.folder.parent.name != "trained":
                 patch.setattr("seq2see.pictures.curves.curves", lambda rows: "")
             return write_report(run, prepared)
 

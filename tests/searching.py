@@ -28,14 +28,14 @@ def talkative(
     return made
 
 
-def some_tasks(count: int = 23, words: int = 30) -> list[Task]:
-    """Of mixed length, limit and prefix."""
+def some_tasks(count: int = 23, words: int = 30, longest: int = 60) -> list[Task]:
+    """Of mixed length, limit and prefix; `longest` bounds the limits, and sources are up to two thirds of it long."""
     dice = random.Random(2)
 
     def tokens(length: int) -> list[int]:
         return [dice.randint(4, words - 1) for _ in range(length)]
 
     return [
-        Task([*tokens(dice.randint(1, 40)), 3], dice.randint(1, 60), tokens(dice.choice([0, 0, 2])))
+        Task([*tokens(dice.randint(1, longest * 2 // 3)), 3], dice.randint(1, longest), tokens(dice.choice([0, 0, 2])))
         for _ in range(count)
     ]

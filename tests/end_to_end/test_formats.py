@@ -139,10 +139,8 @@ def test_a_fault_in_the_second_of_several_files(cli) -> None:
     assert Path("clean.tsv").read_text() == "a\tb\n"
 
 
-@pytest.mark.parametrize(
-    ("valid", "low", "high"), [("50%", 420, 580), ("0.2", 140, 260), ("100", 60, 140), (0.2, 140, 260), (100, 60, 140)]
-)
-def test_a_share_or_a_number_is_held_out(cli, valid: str | float, low: int, high: int) -> None:
+@pytest.mark.parametrize(("valid", "low", "high"), [("50%", 420, 580), ("0.2", 140, 260), ("100", 60, 140)])
+def test_a_share_or_a_number_is_held_out(cli, valid: str, low: int, high: int) -> None:
     write("x.tsv", [f"{number}\t{number}" for number in range(1000)])
     assert cli("train", "x.tsv", "--valid", valid, "--out", "run", *QUICK).code == 0
     found = manifest("run")

@@ -7,9 +7,10 @@ from typing import BinaryIO
 
 import pytest
 
-from seq2see import storage
+from seq2see import machine, storage
 from seq2see.lab import catalogue, runner
 from seq2see.lab.catalogue import CLAIMS
+from seq2see.lab.claim import Plan
 
 
 def test_a_claim_is_measured_reported_and_not_measured_twice(cli, tmp_path):
@@ -34,8 +35,9 @@ def test_a_claim_is_measured_reported_and_not_measured_twice(cli, tmp_path):
 
 
 def test_the_report_has_what_earlier_commands_measured_at_this_size(cli, tmp_path, monkeypatch):
-    usual = catalogue.find
-    monkeypatch.setattr(catalogue, "find", lambda name: replace(usual("scaling"), name=name, alone=True))
+    usual = catalogue.find("scaling")
+    few = [{**conditions, "queries": 100} for conditions in usual.trials(Plan(quick=True))]
+    monkeypatch.setattr(catalogue, "find", lambda name: replace(usual, name=name, alone=True, trials=lambda plan: few))
     out, common = tmp_path / "lab", ("--quick", "--seeds", "2", "--out", tmp_path / "lab")
     assert cli("lab", "masks", *common).code == 0
     ended = cli("lab", "scaling", *common, "--json")
@@ -51,7 +53,8 @@ def test_the_report_has_what_earlier_commands_measured_at_this_size(cli, tmp_pat
     assert "## masks" not in report  # nobody has measured it with these seeds
 
 
-def test_the_lab_is_a_python_function_first(tmp_path):
+def test_the_lab_is_a_python_function_first(tmp_path, monkeypatch):
+    monkeypatch.setattr(machine, "cores", lambda: 1)  # measured in this process
     told = []
     outcomes, facts = runner.measure_claims(["scaling"], tmp_path / "lab", quick=True, seeds=2, tell=told.append)
     assert outcomes == told

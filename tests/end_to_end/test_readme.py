@@ -20,6 +20,7 @@ import pytest
 from quick import QUICK
 
 import seq2see
+from seq2see.text import pronouns
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -100,6 +101,7 @@ def folder(trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pa
     (tmp_path / "lines.txt").write_text("abc\nbad\n", encoding="utf-8")
     (tmp_path / "letter.txt").write_text("abc\n\n- bad\n", encoding="utf-8")
     (tmp_path / "page.html").write_text("<p>abc <b>bad</b></p>\n", encoding="utf-8")
+    monkeypatch.setattr(pronouns, "SIZES", {"test": 20, "valid": 20, "train": 200})
     (tmp_path / "my.toml").write_text("[model]\ndropout = 0.2\n", encoding="utf-8")
     monkeypatch.chdir(tmp_path)
     return tmp_path

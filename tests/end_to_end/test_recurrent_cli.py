@@ -17,7 +17,7 @@ from seq2see.training.events import Trained
 KINDS = ("rnn", "rnn-attention", "rnn-dot", "convolutional")
 LAYERS = {"convolutional": {"encoder_layers": 2, "decoder_layers": 2}}
 TRAINING = {
-    "max_steps": 150,
+    "max_steps": 110,
     "warmup_steps": 20,
     "learning_rate": 1e-2,
     "batch_tokens": 1000,

@@ -24,7 +24,7 @@ def test_who_enters_while_others_are_in_flight_gets_what_a_search_alone_finds(mo
     monkeypatch.setattr(continuous, "SIZES", sizes)
     monkeypatch.setattr(continuous, "MOST", sizes[-1])
     monkeypatch.setattr(continuous, "SHORTEST_SOURCE", 16)  # sentences need slots of different sizes
-    made, settings, tasks = talkative("rotary", "pre"), Decoding(beam=beam), some_tasks(40)
+    made, settings, tasks = talkative("rotary", "pre"), Decoding(beam=beam), some_tasks(40, longest=30)
     expected = TorchEngine(made).search(tasks, settings)
     search, found, most = SlotSearch(RecordedSearch(made), settings), {}, 0
     for number, task in enumerate(tasks):

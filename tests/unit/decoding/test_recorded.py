@@ -18,12 +18,21 @@ from seq2see.model.transformer import Transformer
 KINDS = [("sinusoid", "post"), ("rotary", "pre"), ("learned", "post")]
 
 
-@pytest.mark.parametrize(("positions", "norm"), KINDS)
-@pytest.mark.parametrize(("beam", "length_penalty"), [(1, 1.0), (2, 0.0), (4, 1.0)])
-@pytest.mark.parametrize("most_rows", [8, 2048])
+BEAMS = [(1, 1.0), (2, 0.0), (4, 1.0)]
+ROWS = [8, 2048]
+SLOTS = [  # the default run has each beam with each kind once, and both numbers of rows with each of them
+    pytest.param(*kind, *beam, rows, marks=[pytest.mark.slow] if (place + beams + row) % 2 else [])
+    for place, kind in enumerate(KINDS)
+    for beams, beam in enumerate(BEAMS)
+    for row, rows in enumerate(ROWS)
+]
+
+
+@pytest.mark.parametrize(("positions", "norm", "beam", "length_penalty", "most_rows"), SLOTS)
 def test_slots_find_what_the_search_finds(monkeypatch, positions, norm, beam, length_penalty, most_rows) -> None:
     monkeypatch.setattr(recorded, "MOST_ROWS", most_rows)  # few: slots are filled anew while others are still at work
-    made, settings, tasks = talkative(positions, norm), Decoding(beam=beam, length_penalty=length_penalty), some_tasks()
+    made, settings = talkative(positions, norm), Decoding(beam=beam, length_penalty=length_penalty)
+    tasks = some_tasks(longest=24)
     expected = TorchEngine(made).search(tasks, settings)
     search = RecordedSearch(made)
     for _ in range(2):  # the second time in storage that was used before
@@ -40,7 +49,7 @@ def test_slots_find_what_the_search_finds(monkeypatch, positions, norm, beam, le
 @pytest.mark.parametrize("length_formula", ["power", "paper"])
 def test_one_search_serves_both_rules_to_stop_by(beam, length_formula) -> None:
     """What is kept for one rule is not used for the other, and each finds what `search.py` finds by it."""
-    made, tasks = talkative(*KINDS[0], end=10.0), some_tasks(20)
+    made, tasks = talkative(*KINDS[0], end=10.0), some_tasks(20, longest=30)
     search, lists = RecordedSearch(made), {}
     for stop_against in ("worst", "best"):
         settings = Decoding(beam=beam, length_formula=length_formula, stop_against=stop_against)
@@ -81,7 +90,8 @@ def test_little_room_only_means_fewer_at_once(monkeypatch) -> None:
 def test_storage_is_given_back_without_a_collector(monkeypatch) -> None:
     made = talkative(*KINDS[0])
     search = RecordedSearch(made)
-    search.search(some_tasks(), Decoding(beam=2))
+    tasks = some_tasks(longest=24)
+    search.search(tasks, Decoding(beam=2))
     kept = [weakref.ref(each.state.layers[0].memory_key_BHSK) for each in search._kept.values()]
     gc.disable()
     try:
@@ -91,7 +101,7 @@ def test_storage_is_given_back_without_a_collector(monkeypatch) -> None:
         gc.enable()
     monkeypatch.setattr(recorded, "MOST_KEPT", 2)
     for beam in (1, 2, 3):
-        search.search(some_tasks(), Decoding(beam=beam))
+        search.search(tasks, Decoding(beam=beam))
     assert len(search._kept) == 2
 
 

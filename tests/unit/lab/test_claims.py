@@ -14,7 +14,7 @@ SMALLER = {
     "longer": {"steps": 5, "longest": 3, "beyond": 5},
     "masks": {"steps": 20},
     "cost": {},
-    "heads": {"steps": 5, "pairs": 100, "tests": 40, "width": 16},
+    "heads": {"steps": 5, "pairs": 100, "tests": 8, "width": 16},
     "warm-up": {"steps": 5},
     "residuals": {"steps": 5, "fresh": 2},
     "recipe": {"steps": 12, "pairs": 100, "tests": 40},

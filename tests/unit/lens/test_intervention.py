@@ -17,7 +17,7 @@ def run(trained) -> Run:
     return load(trained)
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def sentences(run) -> tuple[str, str]:
     """Two validation sources with different translations and the same number of tokens."""
     sources = sorted({pair.source for pair in run.validation_pairs})

@@ -16,19 +16,19 @@ from seq2see.text.pair import Pair
 DICE = random.Random(3)
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
 LEXICON = ["".join(DICE.choices(LETTERS, k=DICE.randint(2, 8))) for _ in range(3000)]
+SENTENCES = [Pair(*(" ".join(DICE.choices(LEXICON, k=12)) for _ in "st"), "here") for _ in range(100)]
+WORDS = [Pair(DICE.choice(LEXICON), "AH B K D", "here") for _ in range(100)]
 
 
 def corpus(kind: str, pairs: int, source: float = 60, target: float = 65, alphabet: int = 60) -> Survey:
     """Return the survey of a corpus of sentences, or of words and phones, with these mean numbers of characters."""
     letters = {chr(ord("a") + number) for number in range(alphabet)}
     if kind == "sentences":
-        sample = [Pair(*(" ".join(DICE.choices(LEXICON, k=12)) for _ in "st"), "here") for _ in range(100)]
         sides = [Side(round(size * pairs), round(size * pairs / 5.2), letters, {*LEXICON}) for size in (source, target)]
-        return Survey(pairs, source=sides[0], target=sides[1], sample=sample)
-    sample = [Pair(DICE.choice(LEXICON), "AH B K D", "here") for _ in range(100)]
+        return Survey(pairs, source=sides[0], target=sides[1], sample=SENTENCES)
     words = Side(round(source * pairs), pairs, letters, {*LEXICON[:1000]})
     phones = Side(round(2.5 * target * pairs), round(target * pairs), {*"ABDHK"}, {"AH", "B", "K", "D"})
-    return Survey(pairs, source=words, target=phones, sample=sample)
+    return Survey(pairs, source=words, target=phones, sample=WORDS)
 
 
 def resolved(survey: Survey) -> Settings:
@@ -84,11 +84,12 @@ def test_twice_the_text_or_alphabet_makes_no_jump(kind: str) -> None:
 def test_one_percent_more_changes_little(kind: str) -> None:
     """Rounding makes steps of its own: a layer more and 16 numbers of width, at worst both."""
     pairs = 50
+    before = resolved(corpus(kind, pairs, **LENGTHS[kind]))
     while pairs < 10**8:
-        more = max(pairs + 1, round(1.01 * pairs))
-        before, after = (resolved(corpus(kind, count, **LENGTHS[kind])) for count in (pairs, more))
+        pairs = max(pairs + 1, round(1.01 * pairs))
+        after = resolved(corpus(kind, pairs, **LENGTHS[kind]))
         check_no_jump(before, after, 1.9, 0.05, 0.5)
-        pairs = more
+        before = after
 
 
 @pytest.mark.parametrize("kind", LENGTHS)

@@ -3,6 +3,7 @@
 import random
 import re
 from collections.abc import Iterator
+from functools import cache
 
 import pytest
 from hypothesis import given
@@ -71,8 +72,14 @@ def look(pairs: list[tuple[str, str]]) -> Survey:
     return survey_corpus(Pair(source, target, "here") for source, target in pairs)
 
 
+@cache
+def surveyed(name: str) -> Survey:
+    return look(CORPORA[name])
+
+
+@cache
 def resolved(name: str) -> Settings:
-    return config.resolve(suggest.suggest(look(CORPORA[name])).settings)
+    return config.resolve(suggest.suggest(surveyed(name)).settings)
 
 
 @pytest.mark.parametrize("name", CORPORA)
@@ -85,7 +92,7 @@ def test_everything_suggested_resolves(name: str) -> None:
 @pytest.mark.parametrize("preset", config.PRESETS)
 @pytest.mark.parametrize("name", ["one pair", "letters to phones", "sentences", "Korean", "dates"])
 def test_every_preset_lies_over_every_suggestion(name: str, preset: str) -> None:
-    config.resolve(suggest.suggest(look(CORPORA[name])).settings, suggest.preset(preset))
+    config.resolve(suggest.suggest(surveyed(name)).settings, suggest.preset(preset))
 
 
 REPLACED = ("rnn", "rnn-bidirectional", "rnn-attention", "rnn-dot", "rnn-general", "convolutional")
@@ -97,7 +104,7 @@ REPLACED = ("rnn", "rnn-bidirectional", "rnn-attention", "rnn-dot", "rnn-general
 def test_what_it_replaced_is_as_large_as_the_transformer(name: str, preset: str, chosen: dict[str, object]) -> None:
     """With tables of the same width, and whatever the user has chosen of it."""
     overlay = {"model": suggest.preset(preset)["model"] | chosen}
-    suggestion = suggest.suggest(look(CORPORA[name]), overlay["model"])
+    suggestion = suggest.suggest(surveyed(name), overlay["model"])
     settings, transformer = config.resolve(suggestion.settings, overlay), resolved(name)
     if "d_model" not in chosen:
         assert settings.model.d_model == transformer.model.d_model
@@ -249,7 +256,7 @@ def test_candidates_begin_with_the_choice_and_all_resolve() -> None:
             config.resolve({"data": candidate, "model": {"tie": "all" if candidate["shared"] else "decoder"}})
         found = [(each["source_tokenizer"], each["target_tokenizer"]) for each in chosen.candidates]
         assert len(set(found)) == len(found) <= 3, name
-    words = suggest.choose_tokenizers(look(CORPORA["Korean words"])).candidates
+    words = suggest.choose_tokenizers(surveyed("Korean words")).candidates
     assert [each["source_tokenizer"] for each in words] == ["jamo", "characters"]
 
 
@@ -262,7 +269,7 @@ def test_languages_of_one_alphabet_share_a_vocabulary_and_all_embeddings() -> No
 
 
 def test_a_large_corpus_has_a_large_vocabulary() -> None:
-    many = look(CORPORA["sentences"])
+    many = look(CORPORA["sentences"])  # changed below
     many.pairs, many.source.words, many.target.words = 5_000_000, 100_000_000, 100_000_000
     assert config.resolve(suggest.suggest(many).settings).data.source_vocabulary == 32_000
 
@@ -275,7 +282,7 @@ def test_sentences_without_blanks_are_trained_like_others(name: str) -> None:
     assert settings.training.max_steps == pytest.approx(others.training.max_steps, rel=0.2)
     assert settings.training.metric == "loss"
     assert settings.data.source_vocabulary >= 1000 <= settings.data.target_vocabulary
-    assert "characters" in suggest.suggest(look(CORPORA[name])).reasons["model"]
+    assert "characters" in suggest.suggest(surveyed(name)).reasons["model"]
 
 
 @pytest.mark.parametrize(
@@ -315,7 +322,7 @@ def test_the_sample_is_bounded_fair_and_the_same_each_time(monkeypatch: pytest.M
 
 
 def test_a_small_corpus_is_its_own_sample() -> None:
-    found = look(CORPORA["three pairs"])
+    found = surveyed("three pairs")
     assert [(pair.source, pair.target) for pair in found.sample] == CORPORA["three pairs"]
 
 
@@ -365,7 +372,7 @@ def rows(settings: Settings, reasons: dict[str, str], yours: set[str] | None = N
 
 @pytest.mark.parametrize("name", CORPORA)
 def test_every_row_has_a_reason_and_all_fits_in_116_columns(name: str) -> None:
-    suggestion = suggest.suggest(look(CORPORA[name]))
+    suggestion = suggest.suggest(surveyed(name))
     made = rows(config.resolve(suggestion.settings), {**suggestion.reasons, "machine": "found here"})
     unaligned = () if suggestion.settings["training"]["alignment_weight"] else ("alignment",)
     assert list(made) == [name for name in suggest.ROWS if name not in unaligned]
@@ -376,21 +383,21 @@ def test_every_row_has_a_reason_and_all_fits_in_116_columns(name: str) -> None:
 
 
 def test_reasons_name_facts_of_the_corpus() -> None:
-    reasons = suggest.suggest(look(CORPORA["letters to phones"])).reasons
+    reasons = suggest.suggest(surveyed("letters to phones")).reasons
     assert reasons["source"] == "no spaces in the text, 13 characters"
     assert reasons["target"] == "only 10 distinct words"
     assert reasons["model"] == "for 2,000 pairs of 5 characters + 5 symbols"
-    assert suggest.suggest(look(CORPORA["one pair of sentences"])).reasons["model"] == "for 1 pair of 4 + 4 words"
-    assert suggest.suggest(look(CORPORA["reactions"])).reasons["source"] == "the text is molecules in SMILES notation"
+    assert suggest.suggest(surveyed("one pair of sentences")).reasons["model"] == "for 1 pair of 4 + 4 words"
+    assert suggest.suggest(surveyed("reactions")).reasons["source"] == "the text is molecules in SMILES notation"
 
 
 def test_the_reason_for_the_steps_is_the_amount_of_text() -> None:
-    reasons = suggest.suggest(look(CORPORA["letters to phones"])).reasons
+    reasons = suggest.suggest(surveyed("letters to phones")).reasons
     assert re.fullmatch("for about 2[0-9],000 tokens of text", reasons["steps"])
 
 
 def test_what_the_user_set_is_theirs() -> None:
-    suggestion = suggest.suggest(look(CORPORA["sentences"]))
+    suggestion = suggest.suggest(surveyed("sentences"))
     overlay = {"model": {"dropout": 0.2, "d_model": 64}, "training": {"metric": "bleu"}}
     made = rows(config.resolve(suggestion.settings, overlay), suggestion.reasons, config.keys(overlay))
     assert (made["dropout"].value, made["dropout"].why, made["dropout"].yours) == ("0.2", "", ["model.dropout"])
@@ -403,7 +410,7 @@ def test_what_the_user_set_is_theirs() -> None:
 
 
 def test_sides_that_share_say_so() -> None:
-    suggestion = suggest.suggest(look(CORPORA["sentences"]))
+    suggestion = suggest.suggest(surveyed("sentences"))
     made = rows(config.resolve(suggestion.settings), suggestion.reasons)
     assert (made["source"].value, made["target"].value) == (
         "8,000 subwords (unigram), for both sides",
