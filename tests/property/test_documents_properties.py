@@ -5,7 +5,7 @@ import time
 import xml.etree.ElementTree as ElementTree
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from seq2see.documents import document, markup, units
@@ -57,6 +57,7 @@ options = st.sampled_from(
 
 
 @given(documents, st.sampled_from(["auto", "plain", "html", "xml"]), options)
+@example("%0\xa00", "plain", Options())
 def test_a_document_that_is_not_translated_comes_back_byte_for_byte(text, format, chosen):
     plan = document.plan(text, format, chosen)
     assert plan.join([Translated(sentence) for sentence in plan.sentences]).text == text

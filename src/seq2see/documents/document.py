@@ -292,7 +292,7 @@ def _with_stand_ins(text: str, words: Sequence[str]) -> tuple[str, list[int], li
                 said.pop()  # before a full stop or a comma
                 length -= 1
             objects.append((place, (length, length + len(letter))))
-        elif letter == " " and (not said or said[-1] == " "):
+        elif letter == said[-1] == " " if said else letter.isspace():
             letter = ""
         if letter:
             said.append(letter)
