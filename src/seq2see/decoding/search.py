@@ -3,7 +3,10 @@
 All three are one search, which needs only `start(memory)` and `step(tokens, state)` and so serves every model. Its
 hypotheses are kept in tensors (`Hypotheses`). `beam` executes the search step by step, and finished sentences leave the
 batch; `recorded.py` executes the same steps in fixed shapes, recorded as CUDA graphs. B sentences hold W hypotheses
-each in R = B x W rows. The length of a hypothesis counts all tokens that were scored, the end token included.
+each in R = B x W rows.
+
+Finished hypotheses are ranked by score(y) = log P(y | x) / penalty(length of y): see `paper_penalty`. The length counts
+all tokens that were scored, the end token included.
 """
 
 from collections.abc import Callable, Collection, Sequence
@@ -58,7 +61,7 @@ def power_penalty(alpha: float) -> LengthPenalty:
 
 
 def paper_penalty(alpha: float) -> LengthPenalty:
-    """Return ((5 + length) / 6)^alpha, as in Wu et al. (2016), which the paper follows."""
+    """Return ((5 + length) / 6)^alpha: equation 14 of Wu et al. (2016), which the paper follows with alpha = 0.6."""
     return lambda length: ((5 + length) / 6) ** alpha
 
 

@@ -1,5 +1,6 @@
 """Label-smoothed cross entropy that ignores padding (paper, section 5.4), computed together with the output layer.
 
+Read `written_out` first: it is the definition. `smoothed_cross_entropy` computes the same, and is used in training.
 Logits over the vocabulary are by far the largest tensors of a step, so they are computed, used and freed a few rows at
 a time, together with their gradient: about `CHUNK_NUMBERS` of them exist at once, with R-Drop or in bfloat16 two or
 three times as many.
@@ -38,7 +39,10 @@ class Loss(NamedTuple):
 
 
 def written_out(logits_NV: Tensor, labels_N: Tensor, smoothing: float) -> Tensor:
-    """Return the label-smoothed cross entropy by its definition in the paper; `smoothed_cross_entropy` is faster."""
+    """Return the sum over tokens of -(1 - e) log p(label) - e * mean over the vocabulary of log p, with e = smoothing.
+
+    This is the cross entropy of p and a distribution of 1 - e on the label plus e spread evenly over the vocabulary.
+    """
     logs_NV = logits_NV.log_softmax(-1)
     label_N, mean_N = logs_NV.gather(1, labels_N[:, None])[:, 0], logs_NV.mean(-1)
     losses_N = -(1 - smoothing) * label_N - smoothing * mean_N
@@ -48,9 +52,7 @@ def written_out(logits_NV: Tensor, labels_N: Tensor, smoothing: float) -> Tensor
 def smoothed_cross_entropy(
     hidden_ND: Tensor, output: nn.Linear, labels_N: Tensor, smoothing: float = 0.0, agreement: float = 0.0
 ) -> Loss:
-    """Return the cross entropy of `output(hidden)` and the labels; padding is ignored (see `written_out`).
-
-    With smoothing e the label distribution is 1 - e on the label plus e spread evenly over the vocabulary.
+    """Return the label-smoothed cross entropy of `output(hidden)` and the labels (see `written_out`), in chunks.
 
     With `agreement` (the weight of R-Drop, Liang et al. 2021), the second half of the rows must be the first half
     again, with another dropout mask: the loss is the mean of both plus `agreement` times (KL(p, q) + KL(q, p)) / 2.

@@ -14,7 +14,13 @@ from seq2see.config import Training
 
 
 class Adam:
-    """Adam for the trained weights: running means of each gradient and of its square.
+    """Adam for the trained weights w (Kingma and Ba, 2015): running means of each gradient g and of its square.
+
+        m = beta_1 m + (1 - beta_1) g        v = beta_2 v + (1 - beta_2) g^2
+        w = w - rate * (m / (1 - beta_1^t)) / (sqrt(v / (1 - beta_2^t)) + epsilon)        in update t
+
+    PyTorch's `adamw` computes this in `step`; m and v are called `exp_avg` and `exp_avg_sq` there. The defaults in
+    `config.Training` are those of the paper: beta_1 = 0.9, beta_2 = 0.98, epsilon = 1e-9.
 
     It calls PyTorch's functional Adam without the class `Optimizer`, which imports PyTorch's compiler: a second at the
     start of every training, and 75 MB. Besides, that class numbers weights by groups, so that the numbers would change
