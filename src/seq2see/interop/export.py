@@ -85,7 +85,7 @@ def _ctranslate2(run: Path, folder: Path, precision: str, languages: Sides) -> P
         if isinstance(tokenizer, Tagged):
             tokenizer = tokenizer.inner  # the ids of tags follow those of its tokens
         if isinstance(tokenizer, Subwords | Imported):
-            (folder / f"{side}.spm").write_bytes(tokenizer.sentencepiece_model())
+            (folder / f"{side}.spm").write_bytes(tokenizer.sentencepiece_model)
     computed = "float32" if precision == "float16" else precision  # no CPU computes in float16
     engine = Ct2Engine(folder, tokenizers, computed)
     used = load(run)

@@ -18,9 +18,9 @@ from seq2see.errors import RunError, SettingError, shown
 from seq2see.interop import names
 from seq2see.interop.names import refuse
 from seq2see.text.tags import language_tag
-from seq2see.tokens.interface import SURROGATE, TokenizerSetup
+from seq2see.tokens.interface import LONGEST_TOKEN, SURROGATE, TokenizerSetup
 from seq2see.tokens.store import Tokenizers
-from seq2see.tokens.tokenizers import LONGEST_TOKEN, Imported
+from seq2see.tokens.tokenizers import Imported
 
 if TYPE_CHECKING:
     from seq2see.interop.names import Weights

@@ -168,7 +168,7 @@ def vocabulary(tokenizer: Tokenizer) -> dict[str, int]:
 def sentencepiece_model(tokenizer: Tokenizer) -> bytes:
     """Return a SentencePiece model that splits text in the same way as a tokenizer."""
     if isinstance(tokenizer, Subwords | Imported):
-        return tokenizer.sentencepiece_model()
+        return tokenizer.sentencepiece_model
     return sentencepiece_models.of_characters(list(vocabulary(tokenizer))[special.COUNT :])
 
 

@@ -131,7 +131,7 @@ def _replace(pattern: str, content: str) -> dict[str, Any]:
 def _normalizers(tokenizer: Imported) -> list[dict[str, Any]]:
     """Return the normalisation steps of an imported SentencePiece model: its table, and merging of spaces."""
     found: list[dict[str, Any]] = []
-    if table := sentencepiece_models.table(tokenizer.sentencepiece_model()):
+    if table := sentencepiece_models.table(tokenizer.sentencepiece_model):
         found.append({"type": "Precompiled", "precompiled_charsmap": base64.b64encode(table).decode("ascii")})
     blanks = {"type": "Replace", "pattern": {"Regex": " {2,}"}, "content": " "}
     return [*found, {"type": "Strip", "strip_left": True, "strip_right": True}, blanks]
@@ -146,7 +146,7 @@ def _scores(tokenizer: Tokenizer) -> list[float]:
 
     if not isinstance(tokenizer, Subwords | Imported):
         return [0.0] * len(tokenizer)
-    reader = sentencepiece.SentencePieceProcessor(model_proto=tokenizer.sentencepiece_model())
+    reader = sentencepiece.SentencePieceProcessor(model_proto=tokenizer.sentencepiece_model)
     scores = {reader.id_to_piece(id): reader.get_score(id) for id in range(reader.get_piece_size())}
     return [float(scores.get(spelling, RARE)) for spelling in tokenizer.spellings()]
 

@@ -15,6 +15,8 @@ from seq2see.text.tags import NO_TAGS, TagWords
 Normalization = Literal["identity", "nfkc", "nfkc_lower"]
 SURROGATE = re.compile("[\ud800-\udfff]")
 """Pattern of a lone surrogate, which is not a character and cannot be written as UTF-8."""
+LONGEST_TOKEN: Final = 100_000
+"""Maximum number of characters of a token, far more than a word between spaces has."""
 
 
 MOST_MARKS: Final = 512

@@ -30,7 +30,7 @@ from seq2see.config import TokenizerKind
 from seq2see.errors import DataError, RunError, SettingError
 from seq2see.text.tags import NO_TAGS, TagWords, tag_of, without_tag
 from seq2see.tokens import korean_letters, sentencepiece_models
-from seq2see.tokens.interface import SURROGATE, Normalization, Tokenizer, TokenizerSetup, normal_form
+from seq2see.tokens.interface import LONGEST_TOKEN, SURROGATE, Normalization, Tokenizer, TokenizerSetup, normal_form
 from seq2see.tokens.sentencepiece_models import SPACE_MARK, UNKNOWN_MARK, escape, unescape
 
 VERSIONS: Final = (1, 2)
@@ -84,7 +84,7 @@ class Subwords(BaseTokenizer):
 
     def __init__(self, setup: TokenizerSetup, model: bytes) -> None:
         super().__init__(setup)
-        self._model = model
+        self.sentencepiece_model = model
         sentencepiece_models.refuse_tables(model)
         self._processor = sentencepiece.SentencePieceProcessor(model_proto=model)
         if not model or [self._processor.id_to_piece(id) for id in range(special.COUNT)] != list(special.SPELLINGS):
@@ -102,7 +102,7 @@ class Subwords(BaseTokenizer):
         return cls(setup, base64.b64decode(state["model"], validate=True))
 
     def _state(self) -> dict[str, Any]:
-        return {"model": base64.b64encode(self._model).decode("ascii")}
+        return {"model": base64.b64encode(self.sentencepiece_model).decode("ascii")}
 
     def __len__(self) -> int:
         return int(self._processor.get_piece_size())
@@ -140,10 +140,6 @@ class Subwords(BaseTokenizer):
 
     def spellings(self) -> list[str]:
         return [self._processor.id_to_piece(id) for id in range(len(self))]
-
-    def sentencepiece_model(self) -> bytes:
-        """Return the bytes of the SentencePiece model file."""
-        return self._model
 
 
 class Listed(BaseTokenizer):
@@ -290,7 +286,7 @@ class Imported(Listed):
 
     def __init__(self, setup: TokenizerSetup, symbols: Sequence[str], model: bytes) -> None:
         super().__init__(setup._replace(tags=()), symbols)
-        self.tags, self._model = setup.tags, model
+        self.tags, self.sentencepiece_model = setup.tags, model
         sentencepiece_models.check_tables(model)
         self._processor = sentencepiece.SentencePieceProcessor(model_proto=model)
         if not model or any(self._tag_id(tag) == special.UNKNOWN for tag in self.tags):
@@ -307,7 +303,8 @@ class Imported(Listed):
         return cls(setup, _checked(state["symbols"], "symbols"), base64.b64decode(state["model"], validate=True))
 
     def _state(self) -> dict[str, Any]:
-        return {"symbols": self._spellings[special.COUNT :], "model": base64.b64encode(self._model).decode("ascii")}
+        model = base64.b64encode(self.sentencepiece_model).decode("ascii")
+        return {"symbols": self._spellings[special.COUNT :], "model": model}
 
     def cut(self, text: str) -> Sequence[str]:
         found: list[str] = self._processor.encode(text, out_type=str)
@@ -324,10 +321,6 @@ class Imported(Listed):
         shown = [UNKNOWN_MARK if id == special.UNKNOWN else self._spellings[id] for id in ids if id not in SILENT]
         text: str = self._processor.decode(shown) if shown else ""
         return text.replace(SPACE_MARK, " ").strip()  # tokens of the other side keep their marks
-
-    def sentencepiece_model(self) -> bytes:
-        """Return the bytes of the SentencePiece model file."""
-        return self._model
 
 
 class Tagged(BaseTokenizer):
@@ -463,10 +456,6 @@ def load(path: Path) -> Tokenizer:
         raise RunError(
             f"{path}: not a tokenizer file of seq2see, or damaged ({why}). Copy it again, or train anew"
         ) from problem
-
-
-LONGEST_TOKEN: Final = 100_000
-"""Maximum number of characters of a token, far more than a word between spaces has."""
 
 
 def _checked(found: Any, where: str) -> list[str]:

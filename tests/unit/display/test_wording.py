@@ -140,6 +140,8 @@ def test_parts_of_a_message_keep_their_values_and_may_be_messages_themselves(kor
     ("english", "expected"),
     [
         ("no spaces in the text, 11 characters", "공백이 없는 글, 글자 11종"),
+        ("260 tokens (bytes), for both sides", "토큰 260개(bytes), 양쪽 공용"),
+        ("300 tokens (pattern smiles) and tags", "토큰 300개(패턴 smiles), 태그 포함"),
         ("4,096 tokens, about 172 pairs", "4,096토큰, 문장 쌍 약 172개"),
         ("for 800 pairs of 7 characters + 6 symbols", "문장 쌍 800개(평균 7자 + 기호 6개)에 적합"),
         ("at most 21 s for 60 steps on this CPU, at 900 tokens/s", "이 CPU에서 60스텝에 최대 21 s(초당 900토큰)"),

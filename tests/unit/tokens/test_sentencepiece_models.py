@@ -15,7 +15,7 @@ from seq2see.tokens import sentencepiece_models, tokenizers
 def model() -> bytes:
     made = tokenizers.train("bpe", ["the cat sat on the mat"] * 5, 300)
     assert isinstance(made, tokenizers.Subwords)
-    return made.sentencepiece_model()
+    return made.sentencepiece_model
 
 
 def test_our_own_has_none(model: bytes) -> None:
