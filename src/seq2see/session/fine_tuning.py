@@ -100,11 +100,13 @@ def _tokens_of(base: Base, survey: Survey, languages: set[str], corpus: Corpus, 
         unknown = ids.count(special.UNKNOWN)
         if 2 * unknown > len(ids):
             raise DataError(
-                f"{corpus.name}: {unknown:,} of {len(ids):,} {side} sampled tokens are unknown to {base.folder}, "
+                f"{corpus.name}: {unknown:,} of {len(ids):,} sampled {side} tokens are unknown to {base.folder}, "
                 "and would stay unknown: train without --from"
             )
         if unknown:
-            say(f"{unknown:,} of {len(ids):,} {side} sampled tokens are unknown to {base.folder}, and stay unknown")
+            say(f"{unknown:,} of {len(ids):,} sampled {side} tokens are unknown to {base.folder}, and stay unknown")
+            if cut.kind in ("symbols", "pattern"):
+                say(f"to learn new words, train {base.folder} again with --set data.{side}_tokenizer=unigram")
     return round(tokens / len(looked_at) * survey.pairs)
 
 

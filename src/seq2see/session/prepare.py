@@ -329,7 +329,8 @@ def _warn_about_characters(
     if MANY * lost > len(valid_pairs):
         say(
             f"warning: {lost:,} of {len(valid_pairs):,} validation targets cannot be written by the target tokenizer "
-            "(letter case, spaces or characters): exact counts them as wrong. Change them, or take --metric loss"
+            "(letter case, spaces, unknown words or characters): exact counts them as wrong. Change them, or take "
+            "--metric loss"
         )
 
 

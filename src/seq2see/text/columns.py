@@ -143,6 +143,7 @@ def options_for(names: Sequence[str]) -> str:
     """Return the options that choose two of these columns, as an example.
 
     The options name well-known columns, else the first two columns: by number if the cells do not look like names.
+    A column `id` in front is skipped; it shows that the cells are names, whatever they look like.
     """
     first = int(_is_numbered(names))
     names = names[first:]
@@ -154,7 +155,7 @@ def options_for(names: Sequence[str]) -> str:
     if len(spoken) >= 2:
         return _options(spoken[0], spoken[1])
     looks_named = len(small) == len(names) and all(re.fullmatch(r"[^\W\d][\w.:-]{0,30}", name) for name in names)
-    if looks_named:
+    if looks_named or (first and len(small) == len(names) and all(names)):
         return _options(names[0], names[1])
     return f"{_options(str(first + 1), str(first + 2))} (or, if the first line is a header, the names in it)"
 

@@ -194,6 +194,9 @@ class Pairs:
                         f"{path}, line {number}: {columns.count(names)}, expected 2 (source{SEPARATORS[self.format]}"
                         f"target). To choose among {columns.listed(names)}, {advice}"
                     )
+            elif len(names) > 2:
+                advice = f"to choose, add for example: {columns.options_for(names)}"
+                self._note(f"columns after the second are taken as further references; {advice}")
             return None, False
         if is_header:
             source, target = (names[place] for place in places)

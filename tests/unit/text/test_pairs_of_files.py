@@ -549,6 +549,17 @@ class TestKnownColumns:
             "--source-column 1 --target-column 2 (or, if the first line is a header, the names in it)"
         )
 
+    def test_a_column_of_numbers_shows_that_odd_names_are_names(self) -> None:
+        write("x.csv", "\ufeffid;Quelle (DE);Ziel\n1;a;b\n")
+        assert complaint("x.csv").endswith("example: --source-column 'Quelle (DE)' --target-column Ziel")
+
+    def test_columns_taken_as_references_are_noted(self) -> None:
+        pairs = Pairs(write("x.csv", "id;Quelle (DE);Ziel\n1;a;b\n"), references=True)
+        assert len(list(pairs)) == 2
+        (note,) = pairs.notes
+        assert "further references" in note
+        assert note.endswith("--source-column 'Quelle (DE)' --target-column Ziel")
+
     def test_further_references_of_a_header(self) -> None:
         write("x.csv", "Q,A,label,reference2\na,b,0,c\n")
         assert [pair.references for pair in Pairs("x.csv", references=True)] == [("c",)]
