@@ -5,7 +5,7 @@
 Both wheels are built from this tree and installed with the versions of requirements.lock. The size is that of all
 packages without pip and setuptools. Times are those of the whole command `seq2see translate RUN` for one line: with a
 run that was never converted for CTranslate2, and with one that was. They alternate between the two environments, so
-that other work on the machine affects both, and the table has ratios of medians. The table is printed as Markdown.
+that other work on the machine affects both. The table has medians and their ratios, and is printed as Markdown.
 """
 
 import argparse
@@ -91,8 +91,8 @@ def measure(run: Path, folder: Path, rounds: int) -> str:
     rows = ["| distribution | packages | installed | first translation | later ones |", "|---|---|---|---|---|"]
     for name in NAMES:
         packages, megabytes = sizes[name]
-        ratios = [medians[converted][name] / medians[converted]["seq2see-slim"] for converted in (False, True)]
-        times_of = " | ".join(f"{each:.2f} x the time of seq2see-slim" if each != 1 else "1" for each in ratios)
+        taken_by = [(each[name], each[name] / each["seq2see-slim"]) for each in (medians[False], medians[True])]
+        times_of = " | ".join(f"{taken:.2f} s ({ratio:.2f} x seq2see-slim)" for taken, ratio in taken_by)
         rows.append(f"| {name} | {packages} | {megabytes:,.0f} MB | {times_of} |")
     torch = call(environments["seq2see"] / "bin" / "pip", "show", "torch", PIP_DISABLE_PIP_VERSION_CHECK="1")
     version = next(line for line in torch.splitlines() if line.startswith("Version"))
