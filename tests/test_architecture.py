@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -64,7 +65,10 @@ def modules(package: Path) -> dict[str, Path]:
 
 
 def tree(path: Path) -> ast.Module:
-    return ast.parse(path.read_text(encoding="utf-8"), str(path))
+    return parsed(path.read_text(encoding="utf-8"), str(path))
+
+
+parsed = cache(ast.parse)
 
 
 def imports(package: Path) -> Iterator[Import]:

@@ -183,7 +183,8 @@ def test_the_built_in_corpus(cli) -> None:
 @pytest.mark.parametrize("name", ["x.tsv", "x.csv", "x.jsonl", "x.tsv.gz"])
 def test_no_file_is_too_bad(cli, name: str, content: bytes) -> None:
     Path(name).write_bytes(content)
-    ended = cli("doctor", name, "--write", "clean.tsv", "--picture", "lengths.svg")
+    picture = ["--picture", "lengths.svg"] if name == "x.tsv" else []  # it does not depend on the format
+    ended = cli("doctor", name, "--write", "clean.tsv", *picture)
     assert (ended.code, ended.err) == (0, "")
     assert "problem" in ended.out
 

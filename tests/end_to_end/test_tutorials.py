@@ -11,6 +11,8 @@ import numpy as np
 import pytest
 from quick import QUICK
 
+from seq2see.text import dates
+
 DOCS = Path(__file__).parents[2] / "docs"
 TUTORIALS = DOCS / "tutorials"
 PROGRAMS = ["tutorial-names", "ko/tutorial-names", "image-patches"]
@@ -27,6 +29,7 @@ def blocks(name: str) -> list[tuple[str, str]]:
 @pytest.mark.parametrize("name", sorted(path.stem for path in TUTORIALS.glob("*.md")))
 def test_a_tutorial(name: str, cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(dates, "SIZES", {"test": 100, "valid": 100, "train": 2000})
     (tmp_path / "talk.tsv").write_text(TALK, encoding="utf-8")
     found = blocks(name)
     assert found

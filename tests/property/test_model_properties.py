@@ -15,7 +15,7 @@ TRANSFORMERS = [
 ]
 RNNS = [(kind, cell) for kind in ("rnn", "rnn-bidirectional", *ALIGNMENTS) for cell in ("lstm", "gru")]
 CONVOLUTIONAL = [("convolutional", kernel) for kernel in (4, 7)]  # two layers read the longest target as a whole
-quick = settings(deadline=None, max_examples=12)
+quick = settings(max_examples=settings.default.max_examples // 5)
 every_model = pytest.mark.parametrize(("kind", "option"), TRANSFORMERS + RNNS + CONVOLUTIONAL)
 
 sentence = st.lists(st.integers(4, V - 1), min_size=1, max_size=6)

@@ -25,7 +25,7 @@ from seq2see.errors import SeqError
 from seq2see.tokens import tokenizers
 from seq2see.training import checkpoint, events
 
-FEW, MANY = (int(os.environ.get("FUZZ_EXAMPLES", number)) for number in ("15", "2000"))
+FEW, MANY = (int(os.environ.get("FUZZ_EXAMPLES", number)) for number in (settings.default.max_examples // 4, 2000))
 
 
 def in_one_folder(examples: int) -> settings:
