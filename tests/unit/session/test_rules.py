@@ -16,8 +16,8 @@ from seq2see.text.pair import Pair
 DICE = random.Random(3)
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
 LEXICON = ["".join(DICE.choices(LETTERS, k=DICE.randint(2, 8))) for _ in range(3000)]
-SENTENCES = [Pair(*(" ".join(DICE.choices(LEXICON, k=12)) for _ in "st"), "here") for _ in range(100)]
-WORDS = [Pair(DICE.choice(LEXICON), "AH B K D", "here") for _ in range(100)]
+SENTENCES = [Pair(*(" ".join(DICE.choices(LEXICON, k=12)) for _ in "st"), "here") for _ in range(25)]
+WORDS = [Pair(DICE.choice(LEXICON), "AH B K D", "here") for _ in range(25)]
 
 
 def corpus(kind: str, pairs: int, source: float = 60, target: float = 65, alphabet: int = 60) -> Survey:
