@@ -57,7 +57,7 @@ def load(folder: Path, device: "torch.device | str" = "cpu") -> Bundle:
     settings = config.read_settings(folder)
     tokenizers = Tokenizers.load(folder)
     path = weights_file(folder)
-    sizes = len(tokenizers.source), len(tokenizers.target)
+    sizes = tokenizers.sizes
     shapes = read_shapes(path)
     asked, there = count_parameters(settings.model, *sizes), sum(map(math.prod, shapes.values()))
     if asked > 2 * there + ROOM:
@@ -97,7 +97,7 @@ def read_arrays(folder: Path, settings: Settings, tokenizers: Tokenizers) -> dic
     path = weights_file(folder)
     numbers = sum(map(math.prod, read_shapes(path).values()))
     check_memory(path, 3 * numbers)  # as they are, as the engine wants them, and on the way
-    own = transformer_shapes(settings.model, len(tokenizers.source), len(tokenizers.target))
+    own = transformer_shapes(settings.model, *tokenizers.sizes)
     return _read_checked(path, "np", own)
 
 

@@ -308,9 +308,7 @@ def _plan_of(model: str, assignments: list[str]) -> tuple[config.Settings, tuple
     from seq2see.tokens.store import Tokenizers
 
     storage.read_manifest(Path(model))
-    tokenizers = Tokenizers.load(Path(model))
-    sizes = len(tokenizers.source), len(tokenizers.target)
-    return config.read_settings(Path(model)), sizes, Path(model).resolve().name
+    return config.read_settings(Path(model)), Tokenizers.load(Path(model)).sizes, Path(model).resolve().name
 
 
 def _place(out: str | None, name: str, as_json: bool, force: bool) -> Path | None:

@@ -73,7 +73,7 @@ def measured(
     scores = metrics.score(hypotheses, references, tokenize, unit=unit, top_k=n_best)
     how = f"engine:{engine.replace(' ', '-')}|beam:{beam}"
     signed = tuple(replace(score, signature=f"{score.signature}|{how}") for score in scores)
-    unreachable = store.unreachable(pairs, (tokenizers.source, tokenizers.target))
+    unreachable = store.unreachable(pairs, tokenizers)
     return Evaluation(len(pairs), engine, beam, replace(scores, scores=signed), results, unreachable)
 
 

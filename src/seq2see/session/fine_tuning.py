@@ -14,9 +14,9 @@ from typing import Any
 from seq2see import bundle, config, special, storage
 from seq2see.config import Overlay
 from seq2see.errors import DataError, RunError, SettingError
-from seq2see.session.prepare import Chosen, as_count, fitting, reporter, to_hold_out, write_tokens
+from seq2see.session.prepare import Chosen, fitting, reporter
 from seq2see.session.request import Base, Prepared, Request
-from seq2see.session.survey import Survey
+from seq2see.session.survey import Survey, as_count, to_hold_out
 from seq2see.text.corpora import Corpus, Pairs
 from seq2see.text.pair import Sides
 from seq2see.text.rows import write_pairs
@@ -129,8 +129,8 @@ def keep(base: Base, folder: Path, prepared: Prepared, request: Request) -> Prep
         say(f"{base.folder / 'validation.jsonl'}: no pairs, so forgetting cannot be measured")
         return prepared
     limit, tokenizers, name = prepared.settings.data.max_length, prepared.tokenizers, "the old validation set"
-    pairs = store.for_validation(name, base.valid_pairs, (tokenizers.source, tokenizers.target), limit, say)
-    old_valid, _ = write_tokens(folder, "old_valid", pairs, tokenizers, limit, name)
+    pairs = store.for_validation(name, base.valid_pairs, tokenizers, limit, say)
+    old_valid, _ = store.write_tokenised(folder, "old_valid", pairs, tokenizers, limit, name)
     write_pairs(folder / "old_validation.jsonl", pairs)
     return replace(prepared, old_valid=old_valid, old_valid_pairs=pairs)
 

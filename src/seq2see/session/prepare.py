@@ -7,9 +7,7 @@ settings and further processes all use it.
 import contextlib
 import math
 import platform
-import re
 import time
-from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
@@ -23,7 +21,7 @@ import seq2see
 from seq2see import bundle, config, machine, storage
 from seq2see.bundle import Bundle
 from seq2see.config import Data, Overlay, Settings
-from seq2see.errors import DataError, SettingError
+from seq2see.errors import DataError
 from seq2see.evaluation import validation
 from seq2see.evaluation.evaluations import error_unit
 from seq2see.kernels import threads
@@ -33,7 +31,7 @@ from seq2see.model.interface import Seq2Seq
 from seq2see.model.transformer import Transformer
 from seq2see.session import suggest
 from seq2see.session.request import Base, Began, Prepared, Request, Said, Watch
-from seq2see.session.survey import HASH, Decides, Survey, by_either, by_source, held_out
+from seq2see.session.survey import HASH, Decides, Survey, as_count, by_either, by_source, held_out, to_hold_out
 from seq2see.text import corpora
 from seq2see.text.corpora import Corpus
 from seq2see.text.pair import Pair, Sides
@@ -79,23 +77,6 @@ def _reading(request: Request) -> ReadingOptions:
     return ReadingOptions(
         options.get("format"), Sides(*(None if each is None else str(each) for each in columns)), languages
     )
-
-
-def to_hold_out(valid: str | Path | float | None) -> float | None:
-    """Return the number of pairs to hold out, or their share if it is below 1; None if `valid` names pairs, as `./500`
-    does.
-
-    >>> to_hold_out("2%")
-    0.02
-    """
-    words = re.fullmatch(r"([0-9]+|[0-9]*\.[0-9]+)(%?)", "" if valid is None else str(valid))
-    if words is None:
-        return None
-    number = float(words[1]) / (100 if words[2] else 1)
-    whole = not words[2] and words[1].isdecimal()
-    if not (number >= 1 if whole else 0 < number < 1):
-        raise SettingError(f"--valid {valid}: expected a number of pairs (500), or a share (0.02 or 2%)")
-    return number
 
 
 def wants_tags(request: Request, base: Base | None) -> bool:
@@ -160,13 +141,6 @@ def settle(survey: Survey, corpus: Corpus, overlays: Sequence[Overlay], hold_out
     return Chosen(settings, reasons, kept, suggestion.candidates)
 
 
-def as_count(hold_out: float, pairs: int) -> int:
-    """Return the number of pairs to hold out: `hold_out` itself, or that share of the pairs if it is below 1."""
-    if (count := hold_out if hold_out >= 1 else max(1, round(hold_out * pairs))) > pairs / 2:
-        raise DataError(f"--valid {hold_out:g}: at most half of the {pairs:,} pairs can be held out")
-    return int(count)
-
-
 def fitting(found: Survey, data: Data, tokenizers: Tokenizers | None, most: int) -> tuple[int, Survey]:
     """Return the maximum number of tokens of a side, and the survey of the pairs within it if many pairs are longer.
 
@@ -179,7 +153,7 @@ def fitting(found: Survey, data: Data, tokenizers: Tokenizers | None, most: int)
     if MANY * sum(size > limit for size in bytes_of_longer) <= len(sample):  # a token has at least one byte
         return limit, found
     cut = tokenizers or Tokenizers.learn(sample[:: 1 + len(sample) // ENOUGH_TO_MEASURE], data)
-    lengths = store.longer_sides(sample, (cut.source, cut.target))
+    lengths = store.longer_sides(sample, cut)
     if MANY * sum(length > limit for length in lengths) <= len(sample):
         return limit, found
     enough = sorted(lengths)[int(0.995 * len(lengths))]
@@ -206,7 +180,7 @@ def write_corpus(
     tokenizers.save(folder)
     say = reporter(request)
     total, limit = survey.pairs + survey.left_out, settings.data.max_length
-    cut = tokenizers.source, tokenizers.target
+    cut = tokenizers
     say(f"tokenising {total:,} pairs")
     given = len(valid_pairs)
     if valid_pairs:
@@ -216,7 +190,7 @@ def write_corpus(
     training = _without(corpus.train, is_held_out, settings, kept_out)
     if base is not None:
         training = base.noting_sources(training)
-    train, too_long = write_tokens(folder, "train", training, tokenizers, limit, corpus.name)
+    train, too_long = store.write_tokenised(folder, "train", training, tokenizers, limit, corpus.name)
     kept_out, also_too_long = store.short_enough(kept_out, cut, limit)
     too_long += also_too_long
     left = f"{len(train):,} for training" + ("" if valid_pairs else f" and {len(kept_out):,} for validation")
@@ -230,7 +204,7 @@ def write_corpus(
         say(f"{few}: validation uses training pairs. Give other pairs with --valid")
         known["validated_on_training_pairs"] = True
     _warn_about_characters(valid_pairs, settings, cut, say)
-    valid, _ = write_tokens(folder, "valid", valid_pairs, tokenizers, limit, "the validation set")
+    valid, _ = store.write_tokenised(folder, "valid", valid_pairs, tokenizers, limit, "the validation set")
     write_pairs(folder / "validation.jsonl", valid_pairs)
     settings = _with_room(settings, train, request, base)
     if settings.training.alignment_weight:
@@ -323,7 +297,7 @@ def _warn_about_length(too_long: store.TooLong, total: int, limit: int, left: st
 
 
 def _warn_about_characters(
-    valid_pairs: list[Pair], settings: Settings, cut: store.TokenizerPair, say: Callable[[str], None]
+    valid_pairs: list[Pair], settings: Settings, cut: Tokenizers, say: Callable[[str], None]
 ) -> None:
     lost = store.unreachable(valid_pairs, cut) if settings.training.metric == "exact" else 0
     if MANY * lost > len(valid_pairs):
@@ -334,38 +308,11 @@ def _warn_about_characters(
         )
 
 
-def _learned_pairs(survey: Survey, settings: Settings, cut: store.TokenizerPair) -> list[Pair]:
+def _learned_pairs(survey: Survey, settings: Settings, cut: Tokenizers) -> list[Pair]:
     """Return some training pairs to validate on, if none can be held out."""
     learned = _tagged(survey.sample[:1000], settings)
     fit, _ = store.short_enough(learned, cut, settings.data.max_length)
     return (fit or learned)[:100]
-
-
-def write_tokens(
-    folder: Path, which: str, pairs: Iterable[Pair], tokenizers: Tokenizers, limit: int, name: str
-) -> tuple[Store, store.TooLong]:
-    """Tokenise pairs into a store; return it, and counts of the pairs with more than `limit` tokens on a side.
-
-    Args:
-        name: Name of the pairs in error messages.
-    """
-    too_long: store.TooLong = Counter()
-
-    def blocks() -> Iterator[store.Block]:
-        for block, left_out in store.tokenised(pairs, Tokenizers.files(folder), limit):
-            too_long.update(left_out)
-            yield block
-
-    try:
-        vocabulary = max(len(tokenizers.source), len(tokenizers.target))
-        return store.write_blocks(folder / "corpus" / which, blocks(), vocabulary), too_long
-    except DataError:
-        if too_long:
-            raise DataError(
-                f"{name}: all {too_long.total():,} pairs are longer than data.max_length = {limit} tokens. "
-                f"Raise it: --set data.max_length={store.enough(too_long, too_long.total())}"
-            ) from None
-        raise
 
 
 def _held_out(corpus: Corpus, chosen: Chosen, given: bool, request: Request, base: Base | None) -> Decides:
@@ -390,7 +337,7 @@ def new_model(folder: Path, prepared: Prepared, device: torch.device) -> Seq2Seq
     """Return a model with new weights, or with the initial weights of a fine-tuning."""
     settings, tokenizers = prepared.settings, prepared.tokenizers
     torch.manual_seed(settings.training.seed)
-    model = build(settings.model, len(tokenizers.source), len(tokenizers.target)).to(device)
+    model = build(settings.model, *tokenizers.sizes).to(device)
     if isinstance(model, Transformer) and settings.training.initial_gain != 1:
         model.scale_sublayers(settings.training.initial_gain)
     if "fine_tuning" in prepared.facts:
@@ -463,7 +410,7 @@ def describe(
     watch: Watch,
 ) -> Prepared:
     """Record in the manifest what is going to be trained, and report it as an event."""
-    settings, sizes = prepared.settings, (len(prepared.tokenizers.source), len(prepared.tokenizers.target))
+    settings, sizes = prepared.settings, prepared.tokenizers.sizes
     name = machine.name(device) if group.alone else f"{group.world} x {machine.name(device)}"
     facts: dict[str, Any] = prepared.facts | {
         "state": "training",

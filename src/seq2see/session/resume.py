@@ -71,9 +71,8 @@ def reopen(folder: Path, overlays: list[Overlay]) -> Prepared:
             "started. Train anew with --force"
         )
     tokenizers = Tokenizers.load(folder)
-    vocabularies = len(tokenizers.source), len(tokenizers.target)
     try:
-        train, valid = (Store(folder / "corpus" / each, vocabularies) for each in ("train", "valid"))
+        train, valid = (Store(folder / "corpus" / each, tokenizers.sizes) for each in ("train", "valid"))
     except DataError as problem:
         raise RunError(str(problem)) from None
     if settings.training.alignment_weight and not train.has_links:
@@ -97,7 +96,9 @@ def reopen(folder: Path, overlays: list[Overlay]) -> Prepared:
     if not (folder / "old_validation.jsonl").exists():
         return prepared
     old_pairs = list(Pairs(folder / "old_validation.jsonl", references=True))
-    return replace(prepared, old_valid=Store(folder / "corpus" / "old_valid", vocabularies), old_valid_pairs=old_pairs)
+    return replace(
+        prepared, old_valid=Store(folder / "corpus" / "old_valid", tokenizers.sizes), old_valid_pairs=old_pairs
+    )
 
 
 def _fixed(settings: Settings) -> tuple[object, ...]:

@@ -5,6 +5,7 @@ that are held out for validation (`held_out`). Blocks of consecutive pairs are k
 """
 
 import random
+import re
 import shlex
 import unicodedata
 from collections import Counter
@@ -12,12 +13,14 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from itertools import pairwise
+from pathlib import Path
 from typing import Final
 from zlib import crc32
 
 from seq2see import machine, patterns
 from seq2see.config import TagPlace
 from seq2see.doctor import characters
+from seq2see.errors import DataError, SettingError
 from seq2see.text.corpora import Corpus, Parts
 from seq2see.text.pair import Pair, Sides
 from seq2see.text.rows import in_blocks
@@ -319,15 +322,36 @@ HASHES: Final[Mapping[str, Callable[[bytes], float]]] = {
 """Hash functions from a text to a pseudo-random number from 0 to 1. CRC32 is linear, so that similar texts get similar
 numbers: of 000 to 999 it chooses 124 instead of 100, none of which ends in 3 or 7. It is used only for fine-tuning a
 run of seq2see 0.1.0: the same choice keeps pairs that its model has already learned out of the new validation set.
-
-CRC32 is linear, so that similar texts get similar numbers: of 000 to 999 it chooses 124 instead of 100, none of which
-ends in 3 or 7. It serves runs that are fine-tuned from one that seq2see 0.1.0 trained: only the same choice keeps pairs
-that its model has already learned out of the new validation set.
 """
 HASH: Final = "blake2b"
 """Name of the hash in `HASHES` that new runs use. The manifest records it as `held_out_by`; if that is missing, it is
 CRC32.
 """
+
+
+def to_hold_out(valid: str | Path | float | None) -> float | None:
+    """Return the number of pairs to hold out, or their share if it is below 1; None if `valid` names pairs, as `./500`
+    does.
+
+    >>> to_hold_out("2%")
+    0.02
+    """
+    words = re.fullmatch(r"([0-9]+|[0-9]*\.[0-9]+)(%?)", "" if valid is None else str(valid))
+    if words is None:
+        return None
+    number = float(words[1]) / (100 if words[2] else 1)
+    whole = not words[2] and words[1].isdecimal()
+    if not (number >= 1 if whole else 0 < number < 1):
+        raise SettingError(f"--valid {valid}: expected a number of pairs (500), or a share (0.02 or 2%)")
+    return number
+
+
+def as_count(hold_out: float, pairs: int) -> int:
+    """Return the number of pairs to hold out: `hold_out` itself, or that share of the pairs if it is below 1."""
+    if (count := hold_out if hold_out >= 1 else max(1, round(hold_out * pairs))) > pairs / 2:
+        raise DataError(f"--valid {hold_out:g}: at most half of the {pairs:,} pairs can be held out")
+    return int(count)
+
 
 Decides = Callable[[Pair], bool]
 Key = Callable[[Pair], str]

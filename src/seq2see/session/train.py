@@ -30,7 +30,7 @@ from seq2see.machine import ALONE, Group, Stop
 from seq2see.run import Run
 from seq2see.session import fine_tuning, finish, notebook, prepare, resume, trials
 from seq2see.session.request import Base, Interrupted, Prepared, ReadingKeywords, Request, Said, Watch
-from seq2see.session.survey import examine, survey_corpus
+from seq2see.session.survey import examine, survey_corpus, to_hold_out
 from seq2see.text import corpora
 from seq2see.text.corpora import Corpus
 from seq2see.text.pair import Pair
@@ -162,7 +162,7 @@ def make_folder(
     survey = survey_corpus(corpus.train, with_languages=prepare.wants_tags(request, base))
     valid_pairs = prepare.read_validation(corpus, survey, given, request)
     if base is None:
-        chosen = prepare.settle(survey, corpus, request.overlays, prepare.to_hold_out(request.valid))
+        chosen = prepare.settle(survey, corpus, request.overlays, to_hold_out(request.valid))
     else:
         chosen = fine_tuning.settle(base, survey, corpus, request)
     prepare.check_memory(chosen.settings, device)
@@ -175,8 +175,7 @@ def make_folder(
             trials.prepare(folder, prepared, chosen.candidates, request.tune, write)
         storage.write_manifest(folder, prepared.facts)
     # The folder was moved to its place, so the stores are opened again there.
-    sizes = len(prepared.tokenizers.source), len(prepared.tokenizers.target)
-    train, valid = (Store(request.folder / "corpus" / name, sizes) for name in ("train", "valid"))
+    train, valid = (Store(request.folder / "corpus" / name, prepared.tokenizers.sizes) for name in ("train", "valid"))
     examined = partial(examine, corpus, survey, valid_pairs, given)  # called later, so that training starts soon
     return replace(prepared, train=train, valid=valid), examined
 

@@ -224,8 +224,6 @@ def _gather(tokens: NDArray[Any], offsets: Int64s, indices: Int64s) -> tuple[Int
 SENT: Final = 2000
 """Number of pairs that are sent to a worker process at a time."""
 Texts = tuple[list[str], list[str]]
-TokenizerPair = tuple[Tokenizer, Tokenizer]
-"""The tokenizers of source and target."""
 TooLong = Counter[int]
 """Counts of pairs left out because a side is too long, by the smallest power of two that would admit them."""
 
@@ -236,6 +234,11 @@ class Tokenizers:
 
     source: Tokenizer
     target: Tokenizer
+
+    @property
+    def sizes(self) -> tuple[int, int]:
+        """Return the sizes of both vocabularies."""
+        return len(self.source), len(self.target)
 
     def save(self, folder: Path) -> None:
         self.source.save(folder / "source.tokenizer.json")
@@ -293,21 +296,20 @@ class Tokenising:
     """
 
     def __init__(self, files: tuple[Path, Path], limit: int) -> None:
-        self._source = tokenizers.load(files[0])
-        self._target = self._source if files[0] == files[1] else tokenizers.load(files[1])
+        source = tokenizers.load(files[0])
+        self._cut = Tokenizers(source, source if files[0] == files[1] else tokenizers.load(files[1]))
         self._limit = limit
-        self._vocabulary = max(len(self._source), len(self._target))
 
     def __call__(self, texts: Texts) -> tuple[Block, TooLong]:
-        encoded, too_long = _encoded(texts, (self._source, self._target), self._limit)
-        return pack([pair for pair in encoded if pair], self._vocabulary), too_long
+        encoded, too_long = _encoded(texts, self._cut, self._limit)
+        return pack([pair for pair in encoded if pair], max(self._cut.sizes)), too_long
 
 
-def _encoded(texts: Texts, cut: TokenizerPair, limit: int) -> tuple[list[tuple[list[int], list[int]] | None], TooLong]:
+def _encoded(texts: Texts, cut: Tokenizers, limit: int) -> tuple[list[tuple[list[int], list[int]] | None], TooLong]:
     """Return the ids of each pair, or None if a side has more than `limit` tokens, and counts of such pairs."""
     found: list[tuple[list[int], list[int]] | None] = []
     too_long = TooLong()
-    for pair in zip(cut[0].encode(texts[0]), cut[1].encode(texts[1]), strict=True):
+    for pair in zip(cut.source.encode(texts[0]), cut.target.encode(texts[1]), strict=True):
         length = max(map(len, pair))
         found.append(pair if length <= limit else None)
         if length > limit:
@@ -320,20 +322,48 @@ def tokenised(pairs: Iterable[Pair], files: tuple[Path, Path], limit: int) -> It
     return machine.parallel_map(Tokenising, (files, limit), map(_sides, in_blocks(pairs, SENT)))
 
 
-def longer_sides(pairs: Sequence[Pair], cut: TokenizerPair) -> list[int]:
+def write_tokenised(
+    folder: Path, which: str, pairs: Iterable[Pair], cut: Tokenizers, limit: int, name: str
+) -> tuple[Store, TooLong]:
+    """Tokenise pairs on all cores into the store `which` of a run folder, with the tokenizers that are saved there.
+
+    Return the store, and counts of the pairs with more than `limit` tokens on a side, which are left out.
+
+    Args:
+        name: Name of the pairs in error messages.
+    """
+    too_long = TooLong()
+
+    def blocks() -> Iterator[Block]:
+        for block, left_out in tokenised(pairs, Tokenizers.files(folder), limit):
+            too_long.update(left_out)
+            yield block
+
+    try:
+        return write_blocks(folder / "corpus" / which, blocks(), max(cut.sizes)), too_long
+    except DataError:
+        if too_long:
+            raise DataError(
+                f"{name}: all {too_long.total():,} pairs are longer than data.max_length = {limit} tokens. "
+                f"Raise it: --set data.max_length={enough(too_long, too_long.total())}"
+            ) from None
+        raise
+
+
+def longer_sides(pairs: Sequence[Pair], cut: Tokenizers) -> list[int]:
     """Return the number of tokens of the longer side of each pair, without the end token."""
     sources, targets = _sides(pairs)
-    return [max(map(len, both)) for both in zip(cut[0].encode(sources), cut[1].encode(targets), strict=True)]
+    return [max(map(len, both)) for both in zip(cut.source.encode(sources), cut.target.encode(targets), strict=True)]
 
 
-def short_enough(pairs: Sequence[Pair], cut: TokenizerPair, limit: int) -> tuple[list[Pair], TooLong]:
+def short_enough(pairs: Sequence[Pair], cut: Tokenizers, limit: int) -> tuple[list[Pair], TooLong]:
     """Return the pairs with at most `limit` tokens on each side, and counts of the others."""
     encoded, too_long = _encoded(_sides(pairs), cut, limit)
     return [pair for pair, ids in zip(pairs, encoded, strict=True) if ids], too_long
 
 
 def for_validation(
-    name: str, pairs: list[Pair], cut: TokenizerPair, limit: int, say: Callable[[str], None], refuse: bool = False
+    name: str, pairs: list[Pair], cut: Tokenizers, limit: int, say: Callable[[str], None], refuse: bool = False
 ) -> list[Pair]:
     """Return the validation pairs that are short enough, and report how many are not; all pairs if none is short
     enough.
@@ -352,9 +382,9 @@ def for_validation(
     return kept or pairs
 
 
-def unreachable(pairs: Sequence[Pair], cut: TokenizerPair) -> int:
+def unreachable(pairs: Sequence[Pair], cut: Tokenizers) -> int:
     """Return the number of pairs of which the target tokenizer cannot write any reference."""
-    can_write = cut[1].can_write
+    can_write = cut.target.can_write
     return sum(not any(map(can_write, (pair.target, *pair.references))) for pair in pairs)
 
 
