@@ -14,7 +14,7 @@ from typing import Any
 from seq2see import bundle, config, special, storage
 from seq2see.config import Overlay
 from seq2see.errors import DataError, RunError, SettingError
-from seq2see.session.prepare import Chosen, fitting, reporter
+from seq2see.session.prepare import Chosen, chosen_in, limit_length, reporter
 from seq2see.session.request import Base, Prepared, Request
 from seq2see.session.survey import Survey, as_count, to_hold_out
 from seq2see.text.corpora import Corpus, Pairs
@@ -67,16 +67,15 @@ def open_base(request: Request) -> Base:
     return base
 
 
-def settle(base: Base, survey: Survey, corpus: Corpus, request: Request) -> Chosen:
+def choose_settings(base: Base, survey: Survey, corpus: Corpus, request: Request) -> Chosen:
     """Choose the settings of a fine-tuning, and warn if the new pairs differ from those the model was trained on."""
     say = reporter(request)
     own = asdict(base.bundle.settings)
     data = config.resolve(own, *request.overlays).data
-    _, kept = fitting(survey, data, base.bundle.tokenizers, data.max_length)
+    _, kept = limit_length(survey, data, base.bundle.tokenizers, data.max_length)
     say(f"starting from {base.folder}, with its model and tokenizers")
     tokens = _tokens_of(base, kept, survey.languages, corpus, say)
-    asked = {key: value for overlay in request.overlays for key, value in overlay.get("training", {}).items()}
-    overlays = [own, suggest(base, tokens, asked), *request.overlays]
+    overlays = [own, suggest(base, tokens, chosen_in("training", request.overlays)), *request.overlays]
     if (hold_out := to_hold_out(request.valid)) is not None:
         overlays.append({"data": {"validation_pairs": as_count(hold_out, kept.pairs)}})
     return Chosen(config.resolve(*overlays), reasons(base, kept.pairs), kept)

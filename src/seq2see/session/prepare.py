@@ -1,7 +1,13 @@
-"""Prepare a run folder for training: validation pairs, tokenizers, and the tokenized corpus on disk.
+"""The steps of a new training, in their order: from pairs to a run folder, and from a run folder to events of the loop.
 
-The last part of this file builds the model for a prepared folder and trains it; new runs, resumed runs, trials of
-settings and further processes all use it.
+1. The pairs are opened (`open_corpus`, `open_validation`); after the survey they are checked and read (`check_corpus`,
+   `read_validation`).
+2. All settings are chosen (`choose_settings`), and it is checked that the model fits into memory (`check_memory`).
+3. `write_corpus` makes the run folder: tokenizers, the tokenised corpus in `corpus/train` and `corpus/valid`,
+   `validation.jsonl` and `settings.toml`.
+4. The model is built (`new_model`) and described (`choose_micro_tokens`, `record_start`), and trained (`run_loop`).
+
+Runs that are resumed, trials of settings and further processes only need step 4.
 """
 
 import contextlib
@@ -49,6 +55,10 @@ LONGEST = 2048
 """Default maximum of tokens per side: memory and time of attention grow with its square."""
 ENOUGH_TO_MEASURE = 20_000
 """Number of pairs for training a tokenizer that is only used to measure lengths."""
+MEASURED, MOST_RATIO, MOST_EXTRA = 100_000, 10.0, 1000
+"""Number of pairs from which the output limit is derived; maximum ratio, above which `decoding.max_extra` grows
+instead; maximum of `max_extra`.
+"""
 
 
 def reporter(request: Request) -> Callable[[str], None]:
@@ -56,12 +66,15 @@ def reporter(request: Request) -> Callable[[str], None]:
     return lambda line: request.watch(Said(line))
 
 
+# 1. The pairs
+
+
 def open_corpus(request: Request) -> Corpus:
     """Open the requested training pairs; download the corpus if it is not in the cache."""
     return corpora.open_corpus(request.pairs, _reading(request), request.watch)
 
 
-def validation_pairs(request: Request, corpus: Corpus) -> Iterable[Pair] | None:
+def open_validation(request: Request, corpus: Corpus) -> Iterable[Pair] | None:
     """Return the validation pairs, which have not been read yet; None if training pairs are to be held out."""
     if to_hold_out(request.valid) is not None:
         return None
@@ -86,16 +99,23 @@ def wants_tags(request: Request, base: Base | None) -> bool:
     return request.tag or any(overlay.get("data", {}).get("tags") for overlay in request.overlays)
 
 
-def read_validation(corpus: Corpus, survey: Survey, given: Iterable[Pair] | None, request: Request) -> list[Pair]:
-    """Check that there are training pairs, and return the validation pairs; faulty or empty files raise an error."""
+def check_corpus(corpus: Corpus, survey: Survey, request: Request) -> None:
+    """Report what was noted while the corpus was surveyed; raise an error if it has no pairs."""
     for note in corpus.train.notes:
         request.watch(Said(note))
     if not survey.pairs:
         raise DataError(f"{corpus.name}: no usable pair (a pair needs text on both sides)")
+
+
+def read_validation(given: Iterable[Pair] | None) -> list[Pair]:
+    """Read the validation pairs, if any are given; faulty or empty files raise an error."""
     pairs = [] if given is None else list(given)
     if given is not None and not pairs:
         raise DataError("the validation set has no usable pair (a pair needs text on both sides)")
     return pairs
+
+
+# 2. The settings
 
 
 @dataclass(frozen=True)
@@ -111,22 +131,23 @@ class Chosen:
     """Tokenizer settings that trials may compare, as overlays for `data`; the first is the chosen one."""
 
 
-def settle(survey: Survey, corpus: Corpus, overlays: Sequence[Overlay], hold_out: float | None = None) -> Chosen:
+def choose_settings(
+    survey: Survey, corpus: Corpus, overlays: Sequence[Overlay], hold_out: float | None = None
+) -> Chosen:
     """Choose all settings of a new run: from the survey of the pairs, settings known for this corpus, and the user's.
 
     Args:
         overlays: The user's settings; later ones override earlier ones.
         hold_out: The number of pairs to validate on, or their share if below 1, if the user has set it.
     """
-    model = {key: value for overlay in overlays for key, value in overlay.get("model", {}).items()}
-    steps = [overlay["training"]["max_steps"] for overlay in overlays if "max_steps" in overlay.get("training", {})]
-    propose = partial(suggest.suggest, chosen=model, known=corpus.settings, steps=steps[-1] if steps else None)
+    model, steps = chosen_in("model", overlays), chosen_in("training", overlays).get("max_steps")
+    propose = partial(suggest.suggest, chosen=model, known=corpus.settings, steps=steps)
     suggestion = propose(survey)
     found = config.resolve(suggestion.settings, *overlays)
-    data, most = found.data, min(LONGEST, found.model.longest - 1)
+    most = min(LONGEST, found.model.longest - 1)
     if "data.max_length" in config.keys(corpus.settings, *overlays):
-        most = data.max_length
-    limit, kept = fitting(survey, data, None, most)
+        most = found.data.max_length
+    limit, kept = limit_length(survey, found.data, None, most)
     if kept.left_out:
         suggestion = propose(kept)
     known = [name for name, keys in suggest.ROWS.items() if config.keys(corpus.settings).intersection(keys)]
@@ -135,13 +156,18 @@ def settle(survey: Survey, corpus: Corpus, overlays: Sequence[Overlay], hold_out
     if hold_out is not None:
         derived["validation_pairs"] = as_count(hold_out, kept.pairs)
     if survey.languages:
-        derived["tags"] = " ".join(sorted(survey.languages.union(data.tags.split())))
+        derived["tags"] = " ".join(sorted(survey.languages.union(found.data.tags.split())))
     reads = {"max_source": max(config.Decoding.max_source, limit + 1)}  # one token is for the end
     settings = config.resolve({"decoding": reads}, suggestion.settings, *overlays, {"data": derived})
     return Chosen(settings, reasons, kept, suggestion.candidates)
 
 
-def fitting(found: Survey, data: Data, tokenizers: Tokenizers | None, most: int) -> tuple[int, Survey]:
+def chosen_in(section: str, overlays: Sequence[Overlay]) -> dict[str, Any]:
+    """Return the user's settings of a section."""
+    return {key: value for overlay in overlays for key, value in overlay.get(section, {}).items()}
+
+
+def limit_length(found: Survey, data: Data, tokenizers: Tokenizers | None, most: int) -> tuple[int, Survey]:
     """Return the maximum number of tokens of a side, and the survey of the pairs within it if many pairs are longer.
 
     The maximum is `data.max_length`, or more, up to `most`, if nearly all pairs need more. Settings should suit the
@@ -149,66 +175,71 @@ def fitting(found: Survey, data: Data, tokenizers: Tokenizers | None, most: int)
     sample.
     """
     sample, limit = found.sample, data.max_length
-    bytes_of_longer = (max(len(pair.source.encode()), len(pair.target.encode())) for pair in sample)
-    if MANY * sum(size > limit for size in bytes_of_longer) <= len(sample):  # a token has at least one byte
+    bytes_of_longer = [max(len(pair.source.encode()), len(pair.target.encode())) for pair in sample]
+    if not _many_exceed(limit, bytes_of_longer):  # a token has at least one byte
         return limit, found
-    cut = tokenizers or Tokenizers.learn(sample[:: 1 + len(sample) // ENOUGH_TO_MEASURE], data)
-    lengths = store.longer_sides(sample, cut)
-    if MANY * sum(length > limit for length in lengths) <= len(sample):
+    tokenizers = tokenizers or Tokenizers.learn(sample[:: 1 + len(sample) // ENOUGH_TO_MEASURE], data)
+    lengths = store.longer_sides(sample, tokenizers)
+    if not _many_exceed(limit, lengths):
         return limit, found
     enough = sorted(lengths)[int(0.995 * len(lengths))]
     limit = max(limit, min(most, 64 * math.ceil(enough / 64)))
     kept = [pair for pair, length in zip(sample, lengths, strict=True) if length <= limit]
-    return limit, found.only(kept) if kept and MANY * (len(sample) - len(kept)) > len(sample) else found
+    return limit, found.only(kept) if kept and _many_exceed(limit, lengths) else found
+
+
+def _many_exceed(limit: int, lengths: Sequence[int]) -> bool:
+    return _are_many(sum(length > limit for length in lengths), len(lengths))
+
+
+def _are_many(some: int, total: int) -> bool:
+    return MANY * some > total
+
+
+def check_memory(settings: Settings, device: torch.device) -> None:
+    """Raise an error, before anything is written, if the model does not fit into memory."""
+    sizes = settings.data.source_vocabulary, settings.data.target_vocabulary
+    machine.check_memory(count_parameters(settings.model, *sizes), device)
+
+
+# 3. The run folder
 
 
 def write_corpus(
-    folder: Path, corpus: Corpus, chosen: Chosen, valid_pairs: list[Pair], request: Request, base: Base | None
+    folder: Path, corpus: Corpus, chosen: Chosen, given: list[Pair], request: Request, base: Base | None
 ) -> Prepared:
-    """Train tokenizers, and write them, the tokenised corpus and the settings into a new run folder."""
+    """Train tokenizers, and write them, the tokenised corpus and the settings into a new run folder.
+
+    Args:
+        given: The pairs to validate on; if there are none, training pairs are held out.
+        base: The run that is fine-tuned, whose tokenizers are kept.
+    """
     began = time.perf_counter()
-    settings, survey = chosen.settings, chosen.survey
-    valid_pairs = _tagged(valid_pairs, settings)
-    _check_metric(settings, valid_pairs or survey.sample)
-    is_held_out = _held_out(corpus, chosen, bool(valid_pairs), request, base)
-    if base is None:
-        request.watch(Said(f"training tokenizers on {len(survey.sample):,} pairs"))
-        learned = [pair for pair in survey.sample if not is_held_out(pair)] or survey.sample
-        tokenizers = Tokenizers.learn(learned, settings.data)
-    else:
-        tokenizers = base.bundle.tokenizers
+    settings, survey, yours, say = chosen.settings, chosen.survey, config.keys(*request.overlays), reporter(request)
+    limit, total = settings.data.max_length, survey.pairs + survey.left_out
+    given = [*map(_tagging(settings), given)]
+    _check_metric(settings, given or survey.sample)
+    is_held_out = _held_out(corpus, chosen, bool(given), request, base)
+    tokenizers = _learn_tokenizers(chosen, is_held_out, say) if base is None else base.bundle.tokenizers
     tokenizers.save(folder)
-    say = reporter(request)
-    total, limit = survey.pairs + survey.left_out, settings.data.max_length
-    cut = tokenizers
     say(f"tokenising {total:,} pairs")
-    given = len(valid_pairs)
-    if valid_pairs:
-        valid_pairs = store.for_validation("the validation set", valid_pairs, cut, limit, say, refuse=True)
-    kept_out: list[Pair] = []
-    known: dict[str, Any] = {}
-    training = _without(corpus.train, is_held_out, settings, kept_out)
-    if base is not None:
-        training = base.noting_sources(training)
-    train, too_long = store.write_tokenised(folder, "train", training, tokenizers, limit, corpus.name)
-    kept_out, also_too_long = store.short_enough(kept_out, cut, limit)
-    too_long += also_too_long
+    valid_pairs = store.for_validation("the validation set", given, tokenizers, limit, say, refuse=True)
+    train, kept_out, too_long = _write_training(folder, corpus, is_held_out, settings, tokenizers, base)
     left = f"{len(train):,} for training" + ("" if valid_pairs else f" and {len(kept_out):,} for validation")
     _warn_about_length(too_long, total, limit, left, say)
     valid_pairs = valid_pairs or kept_out
-    if not valid_pairs:
-        valid_pairs = _learned_pairs(survey, settings, cut)
-        few = (
-            "so few cannot be held out" if to_hold_out(request.valid) else "too few different sources to hold some out"
-        )
+    is_learned = not valid_pairs
+    if is_learned:
+        valid_pairs = _learned_pairs(chosen, tokenizers)
+        asked = to_hold_out(request.valid)
+        few = "so few cannot be held out" if asked else "too few different sources to hold some out"
         say(f"{few}: validation uses training pairs. Give other pairs with --valid")
-        known["validated_on_training_pairs"] = True
-    _warn_about_characters(valid_pairs, settings, cut, say)
+    _warn_about_characters(valid_pairs, settings, tokenizers, say)
     valid, _ = store.write_tokenised(folder, "valid", valid_pairs, tokenizers, limit, "the validation set")
     write_pairs(folder / "validation.jsonl", valid_pairs)
-    settings = _with_room(settings, train, request, base)
+    settings = _with_output_limit(settings, train, yours, base is not None)
     if settings.training.alignment_weight:
-        settings = aligner.prepare(settings, train, valid, say, config.keys(*request.overlays))
+        settings = aligner.prepare(settings, train, valid, say, yours)
     config.write_toml(settings, folder / "settings.toml")
     facts = {
         "corpus": corpus.name,
@@ -219,13 +250,13 @@ def write_corpus(
         "held_out_by": HASH if base is None else base.held_out_by,
         "dropped_empty": corpus.train.dropped,
         "dropped_too_long": too_long.total(),
-        "validation_dropped_too_long": max(0, given - len(valid)),
+        "validation_dropped_too_long": max(0, len(given) - len(valid)),
         "source_tokens": train.source_tokens,
         "target_tokens": train.target_tokens,
         "prepared_in_seconds": round(time.perf_counter() - began, 1),
-        **known,
     }
-    yours = config.keys(*request.overlays)
+    if is_learned:
+        facts["validated_on_training_pairs"] = True
     return Prepared(settings, tokenizers, train, valid, valid_pairs, facts, chosen.reasons, yours)
 
 
@@ -237,35 +268,10 @@ def write_otherwise(
     return write_corpus(folder, corpus, replace(chosen, settings=settings), valid_pairs, quiet, None)
 
 
-def _with_room(settings: Settings, train: Store, request: Request, base: Base | None) -> Settings:
-    """Return settings that let outputs be twice as long as the mean, and at least as long as nearly all targets.
-
-    If targets are much longer than that, the constant part of the limit grows, not the ratio to the source length: long
-    sources need no higher limit. A fine-tuned model keeps its limit.
-    """
-    yours, decoding = config.keys(*request.overlays), settings.decoding
-    if "decoding.max_ratio" in yours:
-        return settings
-    some = np.arange(0, len(train), 1 + len(train) // MEASURED)
-    sources, targets = train.source_lengths(some), train.target_lengths(some)
-    ratio = min(MOST_RATIO, max(0.1, round(2 * train.target_tokens / train.source_tokens, 1)))
-    extra = int(1.25 * np.quantile(targets - ratio * sources, 0.999, method="higher"))  # others may be longer
-    extra = decoding.max_extra if "decoding.max_extra" in yours else min(MOST_EXTRA, max(decoding.max_extra, extra))
-    ratio = max(ratio, math.ceil(10 * float(np.quantile((targets - extra) / sources, 0.999, method="higher"))) / 10)
-    if base is not None:
-        ratio = max(ratio, decoding.max_ratio)
-    return replace(settings, decoding=replace(decoding, max_ratio=min(ratio, 100.0), max_extra=extra))
-
-
-MEASURED, MOST_RATIO, MOST_EXTRA = 100_000, 10.0, 1000
-"""Number of pairs from which the output limit is derived; maximum ratio, above which `decoding.max_extra` grows
-instead; maximum of `max_extra`.
-"""
-
-
-def _tagged(pairs: list[Pair], settings: Settings) -> list[Pair]:
+def _tagging(settings: Settings) -> Callable[[Pair], Pair]:
+    """Return a function that puts the tag of the target language in front of a source, if the run has tags."""
     languages = settings.data.tags.split()
-    return [tagged(pair, languages) for pair in pairs] if languages else pairs
+    return (lambda pair: tagged(pair, languages)) if languages else lambda pair: pair
 
 
 def _check_metric(settings: Settings, pairs: list[Pair]) -> None:
@@ -274,45 +280,6 @@ def _check_metric(settings: Settings, pairs: list[Pair]) -> None:
         from seq2see.evaluation import metrics
 
         metrics.check_metric("bleu", [[pair.target, *pair.references] for pair in pairs])
-
-
-def _without(pairs: Iterable[Pair], is_held_out: Decides, settings: Settings, kept_out: list[Pair]) -> Iterator[Pair]:
-    """Yield the training pairs with their tags; pairs that are held out are appended to `kept_out`."""
-    languages = settings.data.tags.split()
-    for pair in pairs:
-        whole = tagged(pair, languages) if languages else pair
-        if is_held_out(pair):
-            kept_out.append(whole)
-        else:
-            yield whole
-
-
-def _warn_about_length(too_long: store.TooLong, total: int, limit: int, left: str, say: Callable[[str], None]) -> None:
-    if MANY * (lost := too_long.total()) > total:
-        most, enough = ", most of the corpus," if 2 * lost > total else "", store.enough(too_long, total)
-        say(
-            f"warning: {lost:,} of {total:,} pairs{most} are left out, which leaves {left}: longer than "
-            f"data.max_length = {limit} tokens. --set data.max_length={enough} keeps nearly all"
-        )
-
-
-def _warn_about_characters(
-    valid_pairs: list[Pair], settings: Settings, cut: Tokenizers, say: Callable[[str], None]
-) -> None:
-    lost = store.unreachable(valid_pairs, cut) if settings.training.metric == "exact" else 0
-    if MANY * lost > len(valid_pairs):
-        say(
-            f"warning: {lost:,} of {len(valid_pairs):,} validation targets cannot be written by the target tokenizer "
-            "(letter case, spaces, unknown words or characters): exact counts them as wrong. Change them, or take "
-            "--metric loss"
-        )
-
-
-def _learned_pairs(survey: Survey, settings: Settings, cut: Tokenizers) -> list[Pair]:
-    """Return some training pairs to validate on, if none can be held out."""
-    learned = _tagged(survey.sample[:1000], settings)
-    fit, _ = store.short_enough(learned, cut, settings.data.max_length)
-    return (fit or learned)[:100]
 
 
 def _held_out(corpus: Corpus, chosen: Chosen, given: bool, request: Request, base: Base | None) -> Decides:
@@ -324,25 +291,143 @@ def _held_out(corpus: Corpus, chosen: Chosen, given: bool, request: Request, bas
     return held_out(survey.sample, survey.pairs, wanted, asked, key, HASH if base is None else base.held_out_by)
 
 
-# The model of a run folder that is ready, and its training
+def _learn_tokenizers(chosen: Chosen, is_held_out: Decides, say: Callable[[str], None]) -> Tokenizers:
+    """Learn tokenizers from the pairs of the sample that are not held out, or from all if there are no others."""
+    sample = chosen.survey.sample
+    say(f"training tokenizers on {len(sample):,} pairs")
+    return Tokenizers.learn([pair for pair in sample if not is_held_out(pair)] or sample, chosen.settings.data)
 
 
-def check_memory(settings: Settings, device: torch.device) -> None:
-    """Raise an error, before anything is written, if the model does not fit into memory."""
-    sizes = settings.data.source_vocabulary, settings.data.target_vocabulary
-    machine.check_memory(count_parameters(settings.model, *sizes), device)
+def _write_training(
+    folder: Path, corpus: Corpus, is_held_out: Decides, settings: Settings, tokenizers: Tokenizers, base: Base | None
+) -> tuple[Store, list[Pair], store.TooLong]:
+    """Tokenise the training pairs; return them, the pairs that are held out, and counts of those left out as too long.
+
+    The pairs are read once, from the first to the last, and only those that are held out are kept in memory.
+    """
+    limit, with_tag = settings.data.max_length, _tagging(settings)
+    kept_out: list[Pair] = []
+
+    def training() -> Iterator[Pair]:
+        for pair in corpus.train:
+            if is_held_out(pair):
+                kept_out.append(with_tag(pair))
+            else:
+                yield with_tag(pair)
+
+    pairs = training() if base is None else base.noting_sources(training())
+    train, too_long = store.write_tokenised(folder, "train", pairs, tokenizers, limit, corpus.name)
+    kept_out, also_too_long = store.short_enough(kept_out, tokenizers, limit)
+    return train, kept_out, too_long + also_too_long
+
+
+def _learned_pairs(chosen: Chosen, tokenizers: Tokenizers) -> list[Pair]:
+    """Return some training pairs to validate on, if none can be held out."""
+    learned = [*map(_tagging(chosen.settings), chosen.survey.sample[:1000])]
+    fit, _ = store.short_enough(learned, tokenizers, chosen.settings.data.max_length)
+    return (fit or learned)[:100]
+
+
+def _warn_about_length(too_long: store.TooLong, total: int, limit: int, left: str, say: Callable[[str], None]) -> None:
+    if _are_many(lost := too_long.total(), total):
+        most, enough = ", most of the corpus," if 2 * lost > total else "", store.enough(too_long, total)
+        say(
+            f"warning: {lost:,} of {total:,} pairs{most} are left out, which leaves {left}: longer than "
+            f"data.max_length = {limit} tokens. --set data.max_length={enough} keeps nearly all"
+        )
+
+
+def _warn_about_characters(
+    valid_pairs: list[Pair], settings: Settings, tokenizers: Tokenizers, say: Callable[[str], None]
+) -> None:
+    lost = store.unreachable(valid_pairs, tokenizers) if settings.training.metric == "exact" else 0
+    if _are_many(lost, len(valid_pairs)):
+        say(
+            f"warning: {lost:,} of {len(valid_pairs):,} validation targets cannot be written by the target tokenizer "
+            "(letter case, spaces, unknown words or characters): exact counts them as wrong. Change them, or take "
+            "--metric loss"
+        )
+
+
+def _with_output_limit(settings: Settings, train: Store, yours: set[str], is_fine_tuned: bool) -> Settings:
+    """Return settings that let outputs be twice as long as the mean, and at least as long as nearly all targets.
+
+    If targets are much longer than that, the constant part of the limit grows, not the ratio to the source length: long
+    sources need no higher limit. The limit of a fine-tuned model is not lowered.
+    """
+    decoding = settings.decoding
+    if "decoding.max_ratio" in yours:
+        return settings
+    some = np.arange(0, len(train), 1 + len(train) // MEASURED)
+    sources, targets = train.source_lengths(some), train.target_lengths(some)
+    ratio = min(MOST_RATIO, max(0.1, round(2 * train.target_tokens / train.source_tokens, 1)))
+    extra = int(1.25 * np.quantile(targets - ratio * sources, 0.999, method="higher"))  # others may be longer
+    extra = decoding.max_extra if "decoding.max_extra" in yours else min(MOST_EXTRA, max(decoding.max_extra, extra))
+    ratio = max(ratio, math.ceil(10 * float(np.quantile((targets - extra) / sources, 0.999, method="higher"))) / 10)
+    if is_fine_tuned:
+        ratio = max(ratio, decoding.max_ratio)
+    return replace(settings, decoding=replace(decoding, max_ratio=min(ratio, 100.0), max_extra=extra))
+
+
+# 4. The model, and its training
 
 
 def new_model(folder: Path, prepared: Prepared, device: torch.device) -> Seq2Seq:
     """Return a model with new weights, or with the initial weights of a fine-tuning."""
-    settings, tokenizers = prepared.settings, prepared.tokenizers
+    settings = prepared.settings
     torch.manual_seed(settings.training.seed)
-    model = build(settings.model, *tokenizers.sizes).to(device)
+    model = build(settings.model, *prepared.tokenizers.sizes).to(device)
     if isinstance(model, Transformer) and settings.training.initial_gain != 1:
         model.scale_sublayers(settings.training.initial_gain)
     if "fine_tuning" in prepared.facts:
         bundle.read_weights(model, folder / "start.safetensors")
     return model
+
+
+def choose_micro_tokens(prepared: Prepared, before: Progress, device: torch.device, watch: Watch) -> int:
+    """Return the number of tokens in a forward pass: set by the user, used before the resume, or fit to the machine."""
+    known = before.micro_tokens if before.device in ("", device.type) else 0  # equal bits are for equal devices
+    found = prepared.settings.training.micro_batch_tokens or known or machine.micro_tokens(device)
+    if before.micro_tokens not in (0, found):
+        watch(Said(f"{found:,} tokens per forward pass from now on, {before.micro_tokens:,} before"))
+    return found
+
+
+def record_start(
+    folder: Path, prepared: Prepared, model: Seq2Seq, before: Progress, micro_tokens: int, group: Group, watch: Watch
+) -> Prepared:
+    """Record in the manifest what is going to be trained, and report it as an event."""
+    settings, sizes, device = prepared.settings, prepared.tokenizers.sizes, next(model.parameters()).device
+    name = machine.name(device) if group.alone else f"{group.world} x {machine.name(device)}"
+    facts: dict[str, Any] = prepared.facts | {
+        "state": "training",
+        "parameters": sum(weight.numel() for weight in model.parameters()),
+        "device": name,
+        "versions": {"seq2see": seq2see.__version__, "torch": torch.__version__, "python": platform.python_version()},
+    }
+    precision = "bfloat16" if loop.in_bfloat16(settings.training, device) else "float32"
+    here = f"{name}, {precision}, {micro_tokens:,} tokens per forward pass"
+    reasons = prepared.reasons | {"machine": "detected here; does not change the model"}
+    rows = suggest.choices(settings, reasons, prepared.yours, facts, sizes, here)
+    facts["choices"] = [asdict(row) for row in rows]
+    storage.write_manifest(folder, facts)
+    watch(
+        Began(
+            folder,
+            settings,
+            pairs=len(prepared.train),
+            validation_pairs=len(prepared.valid),
+            dropped={reason: facts[f"dropped_{reason}"] for reason in ("empty", "too_long")},
+            parameters=facts["parameters"],
+            vocabularies=sizes,
+            device=name,
+            step=before.step,
+            seconds=before.seconds,
+            languages=Sides(**facts.get("languages", {})),
+            choices=rows,
+        )
+    )
+    return replace(prepared, facts=facts)
 
 
 def run_loop(
@@ -388,56 +473,3 @@ def run_loop(
                 ours.begin("training")
             elif isinstance(event, Stepped) and ours.after(1):
                 yield ThreadsChanged(event.step, ours.count, ours.reason)
-
-
-def tokens_at_once(prepared: Prepared, before: Progress, device: torch.device, watch: Watch) -> int:
-    """Return the number of tokens in a forward pass: set by the user, used before the resume, or fit to the machine."""
-    known = before.micro_tokens if before.device in ("", device.type) else 0  # equal bits are for equal devices
-    found = prepared.settings.training.micro_batch_tokens or known or machine.micro_tokens(device)
-    if before.micro_tokens not in (0, found):
-        watch(Said(f"{found:,} tokens per forward pass from now on, {before.micro_tokens:,} before"))
-    return found
-
-
-def describe(
-    folder: Path,
-    prepared: Prepared,
-    model: Seq2Seq,
-    before: Progress,
-    device: torch.device,
-    micro_tokens: int,
-    group: Group,
-    watch: Watch,
-) -> Prepared:
-    """Record in the manifest what is going to be trained, and report it as an event."""
-    settings, sizes = prepared.settings, prepared.tokenizers.sizes
-    name = machine.name(device) if group.alone else f"{group.world} x {machine.name(device)}"
-    facts: dict[str, Any] = prepared.facts | {
-        "state": "training",
-        "parameters": sum(weight.numel() for weight in model.parameters()),
-        "device": name,
-        "versions": {"seq2see": seq2see.__version__, "torch": torch.__version__, "python": platform.python_version()},
-    }
-    precision = "bfloat16" if loop.in_bfloat16(settings.training, device) else "float32"
-    reasons = prepared.reasons | {"machine": "detected here; does not change the model"}
-    here = f"{name}, {precision}, {micro_tokens:,} tokens per forward pass"
-    rows = suggest.choices(settings, reasons, prepared.yours, facts, sizes, here)
-    facts["choices"] = [asdict(row) for row in rows]
-    storage.write_manifest(folder, facts)
-    watch(
-        Began(
-            folder,
-            settings,
-            len(prepared.train),
-            len(prepared.valid),
-            {name: facts[f"dropped_{name}"] for name in ("empty", "too_long")},
-            facts["parameters"],
-            sizes,
-            facts["device"],
-            before.step,
-            before.seconds,
-            Sides(**facts.get("languages", {})),
-            rows,
-        )
-    )
-    return replace(prepared, facts=facts)

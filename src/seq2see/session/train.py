@@ -139,7 +139,7 @@ def new_run(request: Request, group: Group) -> Run:
     """Make a run folder from pairs, and train the model in it."""
     base = None if request.from_run is None else fine_tuning.open_base(request)
     corpus = prepare.open_corpus(request)
-    given = prepare.validation_pairs(request, corpus)
+    given = prepare.open_validation(request, corpus)
     device = machine.pick_device()
     with storage.held(request.folder, group.patience):
         was_made = (request.folder / "manifest.json").exists()  # by another process, while this one waited
@@ -160,11 +160,12 @@ def make_folder(
     """
     request.watch(Said(f"reading {corpus.name}"))
     survey = survey_corpus(corpus.train, with_languages=prepare.wants_tags(request, base))
-    valid_pairs = prepare.read_validation(corpus, survey, given, request)
+    prepare.check_corpus(corpus, survey, request)
+    valid_pairs = prepare.read_validation(given)
     if base is None:
-        chosen = prepare.settle(survey, corpus, request.overlays, to_hold_out(request.valid))
+        chosen = prepare.choose_settings(survey, corpus, request.overlays, to_hold_out(request.valid))
     else:
-        chosen = fine_tuning.settle(base, survey, corpus, request)
+        chosen = fine_tuning.choose_settings(base, survey, corpus, request)
     prepare.check_memory(chosen.settings, device)
     with storage.made(request.folder) as folder:
         prepared = prepare.write_corpus(folder, corpus, chosen, valid_pairs, request, base)
@@ -201,8 +202,8 @@ def learn(
         newest = checkpoint.go_on_from(folder / "checkpoints", lambda line: watch(Said(f"warning: {line}")))
         if newest is not None:
             before, is_pause = checkpoint.read_progress(newest), checkpoint.is_pause(newest)
-    micro_tokens = prepare.tokens_at_once(prepared, before, device, watch)
-    prepared = prepare.describe(folder, prepared, model, before, device, micro_tokens, group, watch)
+    micro_tokens = prepare.choose_micro_tokens(prepared, before, device, watch)
+    prepared = prepare.record_start(folder, prepared, model, before, micro_tokens, group, watch)
     group.first_does(lambda: [str(folder.absolute()), micro_tokens])
     stop, journal, end = Stop(group.echo), None, None
     used = Bundle(prepared.settings, prepared.tokenizers, model)

@@ -31,7 +31,7 @@ def write(folder: Path, pairs: list[tuple[str, str]]) -> Path:
 
 def settle(folder: Path, pairs: list[tuple[str, str]], *overlays: config.Overlay) -> prepare.Chosen:
     corpus = corpora.open_corpus(str(write(folder, pairs)), ReadingOptions(), lambda event: None)
-    return prepare.settle(survey_corpus(Pair(*pair, "here") for pair in pairs), corpus, overlays)
+    return prepare.choose_settings(survey_corpus(Pair(*pair, "here") for pair in pairs), corpus, overlays)
 
 
 SUMMARIES = [(text(DICE.randint(300, 500)), text(DICE.randint(10, 30))) for _ in range(300)]
