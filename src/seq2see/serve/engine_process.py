@@ -430,7 +430,6 @@ def _facts(run: Run, engine: Bounded, beam: int | None, output_tokens: int) -> F
     sources = source_tokens(run, texts)
     targets = [len(ids) + 1 for ids in run.tokenizers.target.encode([pair.target for pair in pairs])]
     ratio = sum(targets) / sum(sources) if pairs else 1.0
-    tokens, characters = sum(map(len, run.tokenizers.source.encode(texts))), sum(map(len, texts))
     width = beam or run.settings.decoding.beam
     costs = [cost(each, width, ratio, run.settings.decoding, output_tokens) for each in sources]
     order = sorted(range(len(texts)), key=lambda place: sources[place])
@@ -440,7 +439,7 @@ def _facts(run: Run, engine: Bounded, beam: int | None, output_tokens: int) -> F
     run.search(lines, width, engine=engine)
     rate = sum(costs[place] for place in middle) / max(time.monotonic() - begun, 1e-3)
     ordinary = costs[order[len(order) // 2]]
-    return Facts(engine.name, tokens / characters if characters else 1.0, ratio, ordinary, rate)
+    return Facts(engine.name, ratio, ordinary, rate)
 
 
 def main() -> None:

@@ -51,7 +51,6 @@ class Facts(NamedTuple):
     """Facts about a model, known once it is loaded."""
 
     engine: str
-    tokens_for_character: float
     output_ratio: float = 1.0
     """Mean number of target tokens per source token in the validation pairs."""
     ordinary: int = 0

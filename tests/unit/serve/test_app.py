@@ -220,7 +220,7 @@ def test_pages_of_other_sites_are_answered_only_where_they_are_allowed():
 def overloaded(is_full: bool = True) -> Service:
     """A service whose engine is loaded, and has no room for another request."""
     service = Service({}, limits=Limits(queue_tokens=0 if is_full else 1))
-    service.quick.facts = {"run": Facts("played", 1.0, 1.0, 10)}
+    service.quick.facts = {"run": Facts("played", 1.0, 10)}
     return service
 
 

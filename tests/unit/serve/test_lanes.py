@@ -400,7 +400,7 @@ def test_a_refused_part_refuses_the_whole_and_starts_no_other(monkeypatch):
 
 
 def known(rate: float) -> dict[str, Facts]:
-    return {"one": Facts("played", 1.0, 1.0, 10, rate)}
+    return {"one": Facts("played", 1.0, 10, rate)}
 
 
 def test_more_work_than_fits_into_the_deadline_is_refused_at_once(monkeypatch):

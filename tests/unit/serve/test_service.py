@@ -139,7 +139,7 @@ def loaded(trained: Path, rate: float, **limits: int) -> Service:
     """A service whose engines are said to be loaded and to do so much work a second."""
     service = Service({"run": Run(trained)}, limits=Limits(**limits))
     for lane in (service.quick, service.inside):
-        lane.facts = {"run": Facts("played", 1.0, 1.0, 10, rate)}
+        lane.facts = {"run": Facts("played", 1.0, 10, rate)}
         lane.assume(rate)
     return service
 
