@@ -137,9 +137,10 @@ def _training(name: str, rows: dict[str, Any], run: dict[str, Any]) -> list[str]
     lines = [
         f"## Training, {name}",
         "",
-        "Steps of 25,000 + 25,000 tokens, sentences of mixed length, vocabulary 37,000, dropout 0.1, Adam. Share:",
-        f"of the {run['tflops']:.0f} TFLOP/s above, padding not counted; weights in float32. Warm-up: the",
-        "first rounds; for seq2see mostly Triton's compiler, whose output is cached for the next run.",
+        "A step has 25,000 source tokens and 25,000 target tokens, in sentences of mixed length; vocabulary 37,000,",
+        "dropout 0.1, Adam, weights in float32. The share is the model's FLOP/s, padding not counted, divided by the",
+        f"{run['tflops']:.0f} TFLOP/s that multiplying matrices reached in the same process. The warm-up is the time",
+        "of the first rounds; for seq2see it is mostly Triton's compiler, whose output is cached for the next run.",
         "",
         "| | thousand target tokens/s | seq2see is | share | warm-up |",
         "|---|---|---|---|---|",

@@ -177,7 +177,12 @@ def load_weights(model: "nn.Module", weights: "Mapping[str, Tensor]") -> None:
 
 
 def check_fit(own: Shapes, shapes: Shapes) -> None:
-    """Raise an error if names or shapes of weights differ from those of a model."""
+    """Raise an error if weights to be loaded differ in names or shapes from those of the model.
+
+    Args:
+        own: shapes of the weights of the model, by name.
+        shapes: shapes of the weights to be loaded, by name.
+    """
     if own.keys() != shapes.keys():
         missing, foreign = sorted(own.keys() - shapes.keys()), sorted(shapes.keys() - own.keys())
         foreign = [name[:80] for name in foreign[:3]]

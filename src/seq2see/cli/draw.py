@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from seq2see.text.pair import Pair
 
 MOST_NEEDED = 5
-"""Number of heads that are listed below the picture, the most important first."""
+"""Number of attention heads that `draw heads` prints on the terminal, the most important first."""
 Length = Annotated[int, typer.Option(min=1, max=5000, help="Number of positions.")]
 Width = Annotated[int, typer.Option("--d-model", min=2, max=5000, help="Model width.")]
 Out = Annotated[

@@ -85,7 +85,11 @@ class Trie:
         return progress.met == self.everything
 
     def bank(self, progress: TrieProgress) -> int:
-        """Return the number of constraint tokens in a hypothesis, including those of an incomplete form."""
+        """Return the number of constraint tokens that a hypothesis has generated.
+
+        A constraint that is met counts as many tokens as its shortest form; one that is being generated counts its
+        tokens so far.
+        """
         node = self._nodes[progress.node]
         begun = node.depth if node.part_of & ~progress.met else 0
         return begun + sum(length for number, length in enumerate(self._lengths) if progress.met >> number & 1)

@@ -27,7 +27,7 @@ class EnforcedTerm(NamedTuple):
     target: Span | None
     """Span of the term in the translation; None if it is missing."""
     form: str
-    """The translation of the term that was used."""
+    """The form of the term in the translation; if the term is missing there, its first form in the glossary."""
     how: TermSource
 
     def json(self) -> dict[str, Any]:

@@ -45,7 +45,9 @@ def from_torchrun() -> tuple[int, int]:
     try:
         return int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
     except ValueError:
-        raise SettingError("RANK and WORLD_SIZE in the environment are torchrun's: expected numbers") from None
+        raise SettingError(
+            "the environment variables RANK and WORLD_SIZE must be integers. Start with torchrun, or unset both"
+        ) from None
 
 
 def may_speak(problem: Exception) -> bool:

@@ -22,7 +22,9 @@ _MOST: Final = 20_000
 _READ: Final = 10
 """Number of words at the beginning of a text that are looked up; more do not change the result."""
 _AGREE: Final = 0.9
-"""Minimum share of pairs whose words must be on the expected side; below it, both sides are in one language."""
+"""Minimum share of pairs whose source has words typical of sources and whose target has words typical of targets. With
+a smaller share, the words do not distinguish the sides, which are probably in the same language.
+"""
 
 
 def learn(pairs: list[tuple[str, str]]) -> Odds:

@@ -15,7 +15,9 @@ from seq2see.documents.flows import Mark, TextFlow
 
 Dialect = Literal["html", "xml"]
 CROSSING = 8
-"""Maximum number of elements, opened inside an element, that may be closed after it."""
+"""Number of innermost open elements among which the end tag of an inline HTML element finds its start tag, since inline
+elements may overlap (`<b><i></b></i>`). An end tag without a start tag among them is ignored.
+"""
 
 _BLOCKS = frozenset(
     """

@@ -37,8 +37,8 @@ LEVEL = 0.05
 """Significance level: share of comparisons of equal systems that may end with "better" or "worse", for each score."""
 POWER = 0.8
 ENOUGH_RUNS = 4
-"""Number of runs on each side that the advice asks for: the smallest with which the permutation test can reach
-`LEVEL`.
+"""Number of runs of each system that `explain` recommends: the smallest number, if it is the same on both sides, for
+which the p-value of a permutation test can be at most `LEVEL`.
 """
 MOST_ASSIGNMENTS = 20_000
 """Maximum number of assignments of runs to sides that are enumerated; if there are more, this many are sampled."""

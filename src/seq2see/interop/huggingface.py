@@ -432,7 +432,7 @@ def _most_output(path: Path, about: Mapping[str, Any]) -> int | None:
     if given is None:
         return None
     if type(given) is not int or not 3 <= given <= 10**9:
-        raise RunError(f"{path}: {key} = {shown(given)}, expected a number of tokens, at least 3")
+        raise RunError(f"{path}: {key} = {shown(given)}, expected the maximum number of output tokens, at least 3")
     return given - begins - (about.get("forced_eos_token_id") is not None)
 
 

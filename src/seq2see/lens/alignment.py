@@ -63,8 +63,9 @@ class Importance(Answer):
     left_out: Floats
     """Decrease of the log-probability when the token is left out of the source; negative if it rises."""
     integrated: Floats | None = None
-    """Integrated gradients from embeddings of zeros: a row sums to the log-probability minus that without any token's
-    embedding. None unless requested.
+    """Integrated gradients; the baseline is the source with all token embeddings set to zero and its positions kept. A
+    row sums to the log-probability of its output token minus its log-probability at the baseline. None unless
+    requested.
     """
 
 

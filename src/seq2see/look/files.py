@@ -25,7 +25,7 @@ def in_language(page: str) -> str:
 
 
 def style() -> str:
-    """Return the style of a page."""
+    """Return the CSS that the page of `look` and the live page share."""
     return "\n".join(map(read, STYLES))
 
 

@@ -212,9 +212,9 @@ REPLACED_RATE = 2
 # Tokenizers
 
 SAME_LANGUAGE = 0.05
-"""Minimum share of text in common, by pairs of characters, for the sides of sentences to share a vocabulary. English
-has 0.49 in common with German, 0.55 with French, 0.10 with the Korean of software, which keeps names in English, and
-0.00 with Japanese.
+"""Minimum overlap of the character-bigram frequencies of both sides (`in_common`, from 0 to 1) for one shared
+vocabulary of subwords. The overlap of English is 0.49 with German, 0.55 with French, 0.10 with Korean texts of
+software, which contain English names, and 0.00 with Japanese.
 """
 
 

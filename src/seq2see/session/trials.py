@@ -381,7 +381,7 @@ def _side_by_side(places: Mapping[str, Path], until: int) -> dict[str, Standing]
 
 
 class _Pause(Stop):
-    """A stop request that is also made when a given step is reached."""
+    """A stop request by a signal, or by `advance`, which sets `reached` at the step where it pauses the training."""
 
     reached = False
 

@@ -249,7 +249,7 @@ def mo_rows(path: Path, faults: Faults, told: Told, wanted: Sides) -> Iterator[E
             raise DataError(f"{path}, entry {index + 1}: not {charset}, as its header says it is") from None
         if ids:
             if translations.count("\0") >= MOST_FORMS:
-                raise DataError(f"{path}, entry {index + 1}: more than {MOST_FORMS:,} plural forms; it is damaged")
+                raise DataError(f"{path}, entry {index + 1}: over {MOST_FORMS:,} plural forms. The file is damaged")
             singular, *plural = ids.rpartition("\x04")[2].split("\0", 2)
             for pair in _forms(singular, plural[0] if plural else None, translations.split("\0")):
                 yield index + 1, pair

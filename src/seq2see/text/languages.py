@@ -57,7 +57,10 @@ _SCRIPTS = {"Kore": "Hangul", "Jpan": "Kana", "Hans": "Han", "Hant": "Han", "Ben
 
 @cache
 def _names() -> dict[str, str]:
-    """Map names and codes in lower case to two-letter codes; three-letter codes without one are too often words."""
+    """Return two-letter language codes by English or Korean name and by two- or three-letter code, in lower case.
+
+    Languages without a two-letter code are left out: too many of their three-letter codes are also words.
+    """
     from babel import Locale
     from babel.core import get_global
 

@@ -88,8 +88,9 @@ class TagWords(NamedTuple):
     """Parts of tags at the end, as they are spelled: ` V`, `;PST`."""
 
     def split(self, text: str) -> tuple[list[str], str, list[str]]:
-        """Return the parts of the tags at the beginning, the text between them, and the parts of the tags at
-        the end.
+        """Split a text into the tags at its beginning, the text itself, and the tags at its end.
+
+        Tags are returned as lists of their parts (`tag_parts`): `<N;SG> lemma` -> `['<N', ';SG', '> '], 'lemma', []`.
         """
         start, end = 0, len(text)
         front: list[str] = []

@@ -59,7 +59,9 @@ class Tokenizer(ABC):
     cuts_characters_alone = False
     """Whether each character is tokenised separately, so that its tokens do not depend on its neighbours."""
     syllables_per_letter = 1
-    """Number of Korean characters that a Korean token counts for in `scripts`: there are fewer jamo than syllables."""
+    """Factor of the number of Korean letters in `scripts`. It is above 1 if the tokens are jamo: a vocabulary has far
+    fewer of these than of syllables, and Korean would seem to be rare in it.
+    """
     version = 1
     """Format version of the tokenizer's file."""
     counts_characters = False

@@ -63,7 +63,11 @@ class GlossaryStore:
     async def create(
         self, client: str, name: str, source: str, target: str, entries: str, format: EntriesFormat
     ) -> StoredGlossary:
-        """Create a glossary; indexing ten thousand terms takes half a second, and does not delay other requests."""
+        """Create a glossary.
+
+        Its terms are indexed in another thread, which takes half a second for ten thousand terms. Only other requests
+        that create or use a glossary wait for it.
+        """
         async with self._turn_of(client), self._one_at_a_time:
             terms = await asyncio.to_thread(_glossary, entries, format)
             self._check(client, len(terms))
