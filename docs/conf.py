@@ -28,6 +28,7 @@ author = "the seq2see authors"
 copyright = "the seq2see authors, Apache-2.0"
 release = version = __version__
 language = "en"
+smartquotes_action = "qe"  # not dashes: --version in a help text is an option
 
 extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
 source_suffix = {".md": "myst-nb"}
